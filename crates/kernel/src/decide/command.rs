@@ -1,0 +1,158 @@
+//! Commands by name: what people ask for, and what the engine does that is not time's doing.
+
+use super::Draft;
+use crate::event::{Change, Effect, Hold};
+use crate::guard::Guard;
+use crate::lifecycle::{Actor, Phase};
+use crate::refusal::{Code, Refusal};
+use crate::request::With;
+use crate::run::{Intent, Want};
+
+pub(super) fn command(mut draft: Draft<'_>, name: &str, with: &With<'_>) -> Result<Change, Refusal> {
+    let actor = draft.who.actor;
+    if actor.is_person() && draft.lifecycle.operations.iter().any(|(command, _)| &**command == name) {
+        return begin_operation(draft, name);
+    }
+    let declared = draft.lifecycle.transitions_from(draft.run.state).any(|row| &*row.command == name);
+    if !declared && &*draft.run.last_command == name {
+        // The run is where this command led it: the same again is answered as the first time.
+        return draft.done();
+    }
+    if draft.phase() == Phase::Held && declared {
+        return match actor {
+            Actor::Engine => Err(draft.refusal(Code::LeaseHeld, "a held run is the sweep's".to_owned())),
+            _ => ask_holder(draft, name, with),
+        };
+    }
+    let effect = effect_of(&draft, name, with);
+    let row = draft.pick(name, actor, &effect)?;
+    let waits = draft.run.expires_at.is_none_or(|at| at > draft.now);
+    if actor == Actor::Engine && name == "expire" && waits {
+        return Err(draft.refusal(Code::NotDue, "its time to live has not run out".to_owned()));
+    }
+    let into_held = draft.lifecycle.phase(row.to) == Phase::Held;
+    let hold = if into_held { Hold::Vacate } else { Hold::Keep };
+    draft.make(row, actor, Effect { hold, ..effect }, None);
+    if into_held {
+        draft.vacate();
+    }
+    draft.done()
+}
+
+fn effect_of(draft: &Draft<'_>, name: &str, with: &With<'_>) -> Effect {
+    let message = in_words(name, draft.who.by, with.reason);
+    Effect {
+        reason: with.reason.map(Into::into),
+        resolved: with.resolved,
+        forced: with.force,
+        available_at: with.available_at,
+        failure: with.failure.cloned().or_else(|| draft.failure_of(name, &message)),
+        ..Effect::default()
+    }
+}
+
+pub(super) fn in_words(command: &str, by: &str, reason: Option<&str>) -> String {
+    reason.map_or_else(|| format!("{command} by {by}"), str::to_owned)
+}
+
+/// Somebody else holds the run: what is wanted of it is stored, and carried out at once only if in truth
+/// nobody holds it, or nothing was begun.
+fn ask_holder(mut draft: Draft<'_>, name: &str, with: &With<'_>) -> Result<Change, Refusal> {
+    let actor = draft.who.actor;
+    if !draft
+        .lifecycle
+        .transitions_from(draft.run.state)
+        .any(|row| &*row.command == name && row.by.permits(actor))
+    {
+        let message = format!("{name} is not for {} here", actor.name());
+        return Err(draft.refusal(Code::ActorNotAllowed, message));
+    }
+    let want = if name == Want::Cancel.command() { Want::Cancel } else { Want::Pause };
+    let intent = Intent {
+        want,
+        by: draft.who.by.into(),
+        reason: with.reason.map(Into::into),
+        to: None,
+        failure: None,
+        graceful: with.graceful,
+    };
+    if let Some(standing) = &draft.run.intent {
+        match (standing.want, want) {
+            (Want::Cancel, Want::Cancel) if with.graceful || !standing.graceful => return draft.done(),
+            (Want::Pause, Want::Pause) => return draft.done(),
+            (Want::Cancel, Want::Pause) => {
+                return Err(draft.refusal(Code::CancelRequested, "a cancel was asked for already".to_owned()));
+            }
+            (Want::Fail, Want::Pause) => {
+                return Err(draft.refusal(Code::FailureRecorded, "it is failing already".to_owned()));
+            }
+            (_, Want::Cancel) | (_, Want::Fail) => {}
+        }
+    }
+    let reason_missing = with.reason.is_none_or(|reason| reason.trim().is_empty());
+    let needs_reason = |row: &crate::lifecycle::Transition| row.guards.contains(&Guard::HasReason);
+    let mut rows = draft.lifecycle.transitions_from(draft.run.state).filter(|row| &*row.command == name);
+    if reason_missing && rows.any(needs_reason) {
+        let message = format!("{name} needs that {}", Guard::HasReason.meaning());
+        return Err(Refusal {
+            guard: Some(Guard::HasReason),
+            ..draft.refusal(Code::InvalidTransition, message)
+        });
+    }
+    let now = draft.now;
+    let idle = draft.lifecycle.state(draft.run.state).deadline.is_some();
+    let free =
+        idle || draft.run.lease.as_ref().is_none_or(|lease| lease.is_vacant() || lease.is_expired(now));
+    if free && !draft.run.owes_cleanup && carry_out(&mut draft, &intent, actor) {
+        return draft.done();
+    }
+    draft.stay(name, actor, Effect { intent: Some(intent), ..Effect::default() });
+    draft.done()
+}
+
+/// Makes the move that an intent stands for. False if the table has none whose guards hold: then the intent
+/// stays for the holder.
+pub(super) fn carry_out(draft: &mut Draft<'_>, intent: &Intent, actor: Actor) -> bool {
+    let command = intent.want.command();
+    let message = in_words(command, &intent.by, intent.reason.as_deref());
+    let effect = Effect {
+        reason: intent.reason.clone(),
+        failure: intent.failure.clone().or_else(|| draft.failure_of(command, &message)),
+        cleanup_failed: draft.run.owes_cleanup,
+        ..Effect::default()
+    };
+    let lifecycle = draft.lifecycle;
+    let rows = lifecycle.transitions_from(draft.after.state).filter(|row| match intent.to {
+        Some(to) => row.to == to,
+        None => &*row.command == command,
+    });
+    let Ok(row) = draft.first_that_holds(rows, &effect) else { return false };
+    draft.make(row, actor, effect, None);
+    true
+}
+
+/// A run of its own will carry it out; this one remembers that it is under way.
+fn begin_operation(mut draft: Draft<'_>, name: &str) -> Result<Change, Refusal> {
+    let offered = draft
+        .lifecycle
+        .operations
+        .iter()
+        .any(|(command, states)| &**command == name && states.contains(&draft.run.state));
+    if !offered {
+        return Err(draft.no_such_move(name));
+    }
+    if draft.run.operating {
+        let guard = Guard::NoOperation;
+        let message = format!("{name} needs that {}", guard.meaning());
+        return Err(Refusal { guard: Some(guard), ..draft.refusal(Code::InvalidTransition, message) });
+    }
+    draft.stay(name, draft.who.actor, Effect { operating: Some(true), ..Effect::default() });
+    draft.done()
+}
+
+pub(super) fn operation_ended(mut draft: Draft<'_>) -> Result<Change, Refusal> {
+    if draft.run.operating {
+        draft.stay("operation", Actor::Engine, Effect { operating: Some(false), ..Effect::default() });
+    }
+    draft.done()
+}

@@ -1,0 +1,183 @@
+//! What the holder of a run may do with it. Every write needs the lease's token; without it, `LEASE_LOST`.
+
+use super::Draft;
+use super::command::{carry_out, in_words};
+use crate::event::{Change, Effect, Hold};
+use crate::lifecycle::{Actor, Phase, StateId, Transition};
+use crate::refusal::{Code, Refusal};
+use crate::request::{Finish, Note};
+use crate::run::{Failure, Intent, Token, Want};
+
+/// The lease counts until somebody else has it: one that ran out but was not taken is still its holder's.
+pub(crate) fn check_lease(draft: &Draft<'_>, token: Token) -> Result<(), Refusal> {
+    let held = draft.run.lease.as_ref().is_some_and(|lease| !lease.is_vacant() && lease.token == token);
+    if held && draft.phase() == Phase::Held {
+        return Ok(());
+    }
+    Err(draft.refusal(Code::LeaseLost, "the lease is not yours (any more)".to_owned()))
+}
+
+pub(super) fn renew(mut draft: Draft<'_>, token: Token) -> Result<Change, Refusal> {
+    check_lease(&draft, token)?;
+    extend(&mut draft);
+    draft.done()
+}
+
+/// Never shortens, and leaves a deadline alone.
+pub(crate) fn extend(draft: &mut Draft<'_>) {
+    let fixed = draft.lifecycle.state(draft.after.state).deadline.is_some();
+    if let Some(lease) = draft.after.lease.as_mut().filter(|_| !fixed) {
+        lease.until = lease.until.max(draft.now + lease.length);
+    }
+}
+
+pub(super) fn note(mut draft: Draft<'_>, token: Token, note: &Note) -> Result<Change, Refusal> {
+    check_lease(&draft, token)?;
+    match begin_edge(&draft) {
+        Some(row) => start(&mut draft, row, Some(note)),
+        None => draft.push("note".into(), draft.after.state, Actor::Worker, Effect::default(), Some(note)),
+    }
+    extend(&mut draft);
+    draft.done()
+}
+
+/// Only a state with a deadline waits for its holder to begin.
+pub(crate) fn begin_edge<'a>(draft: &Draft<'a>) -> Option<&'a Transition> {
+    let lifecycle = draft.lifecycle;
+    lifecycle.state(draft.after.state).deadline?;
+    lifecycle.start_edge(draft.after.state)
+}
+
+/// From a deadline to a lease: it runs from now.
+pub(crate) fn start(draft: &mut Draft<'_>, row: &Transition, note: Option<&Note>) {
+    draft.make(row, Actor::Worker, Effect::default(), note);
+    if let Some(lease) = &mut draft.after.lease {
+        lease.until = draft.now + lease.length;
+    }
+}
+
+pub(super) fn finish(mut draft: Draft<'_>, token: Token, finish: &Finish<'_>) -> Result<Change, Refusal> {
+    let Some(to) = draft.lifecycle.state_named(finish.to) else {
+        let names: Vec<&str> = draft.lifecycle.states.iter().map(|state| &*state.name).collect();
+        let message = format!("status: there is no {:?}; allowed: {}", finish.to, names.join(", "));
+        return Err(Refusal { field: Some("status"), ..draft.refusal(Code::InvalidInput, message) });
+    };
+    if draft.phase() != Phase::Held && draft.run.ended_by == Some(token) {
+        // The same again is answered as the first time; another end is not this lease's to choose any more.
+        return if to == draft.run.state { draft.done() } else { Err(draft.no_such_move(finish.to)) };
+    }
+    check_lease(&draft, token)?;
+    let leaves = draft.lifecycle.phase(to) != Phase::Held;
+    if leaves && draft.run.owes_cleanup {
+        return Err(draft.refusal(Code::CleanupOwed, "run the cleanup first".to_owned()));
+    }
+    let effect = finish_effect(&draft, finish);
+    let row = match edge(&draft, to, &effect)? {
+        Some(row) => row,
+        None => {
+            let begin = begin_edge(&draft).ok_or_else(|| draft.no_such_move(finish.to))?;
+            start(&mut draft, begin, None);
+            edge(&draft, to, &effect)?.ok_or_else(|| draft.no_such_move(finish.to))?
+        }
+    };
+    draft.make(row, Actor::Worker, effect, None);
+    if leaves {
+        draft.after.ended_by = Some(token);
+    } else {
+        extend(&mut draft);
+    }
+    draft.done()
+}
+
+fn finish_effect(draft: &Draft<'_>, finish: &Finish<'_>) -> Effect {
+    let intent = draft.run.intent.as_ref();
+    let cancelled = intent.filter(|intent| intent.want == Want::Cancel).and_then(|intent| {
+        draft.failure_of("cancel", &in_words("cancel", &intent.by, intent.reason.as_deref()))
+    });
+    let recorded = intent.and_then(|intent| intent.failure.clone());
+    Effect {
+        failure: finish.failure.cloned().or(cancelled).or(recorded),
+        reason: finish.reason.map(Into::into).or_else(|| intent.and_then(|intent| intent.reason.clone())),
+        available_at: finish.retry_in.map(|wait| draft.now + wait),
+        ..Effect::default()
+    }
+}
+
+/// The worker's edge to a state by name. A stored intent narrows where a run may still go: a cancel that came
+/// first is final, and so is a failure that was recorded before its cleanup.
+fn edge<'a>(draft: &Draft<'a>, to: StateId, effect: &Effect) -> Result<Option<&'a Transition>, Refusal> {
+    let lifecycle = draft.lifecycle;
+    let rows = move |from: StateId| {
+        lifecycle.transitions_from(from).filter(move |row| row.to == to && row.by.contains(Actor::Worker))
+    };
+    let from = draft.after.state;
+    let intent = draft.run.intent.as_ref().filter(|_| lifecycle.phase(to) != Phase::Held);
+    let rows: Vec<&Transition> = match intent.map(|intent| (intent.want, intent.to)) {
+        Some((Want::Cancel, _)) => {
+            let cancels: Vec<&Transition> = rows(from).filter(|row| &*row.command == "cancel").collect();
+            if cancels.is_empty() && begin_edge(draft).is_none() {
+                return Err(
+                    draft.refusal(Code::CancelRequested, "a cancel came first: finish as cancelled".into())
+                );
+            }
+            cancels
+        }
+        Some((Want::Fail, Some(recorded))) if recorded != to => {
+            return Err(draft.refusal(Code::FailureRecorded, "a failure came first: finish as that".into()));
+        }
+        _ => rows(from).collect(),
+    };
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    // Only the first command that leads there: a guard that fails must not fall through to another meaning.
+    let command = rows[0].command.clone();
+    draft.first_that_holds(rows.into_iter().filter(|row| row.command == command), effect).map(Some)
+}
+
+pub(super) fn release(mut draft: Draft<'_>, token: Token) -> Result<Change, Refusal> {
+    check_lease(&draft, token)?;
+    if let Some(intent) = draft.run.intent.as_ref().filter(|_| !draft.run.owes_cleanup)
+        && carry_out(&mut draft, intent, Actor::Worker)
+    {
+        return draft.done();
+    }
+    let shifts = draft.shifts_on("release", Some("lost"), None);
+    draft.stay("release", Actor::Worker, Effect { shifts, ..Effect::hold(Hold::Vacate) });
+    draft.vacate();
+    draft.done()
+}
+
+pub(super) fn owe(
+    mut draft: Draft<'_>,
+    token: Token,
+    owes: bool,
+    failing: Option<(&str, &Failure)>,
+) -> Result<Change, Refusal> {
+    check_lease(&draft, token)?;
+    let mut intent = None;
+    if let Some((state, failure)) = failing {
+        let Some(to) = draft.lifecycle.state_named(state) else {
+            let message = format!("failing: there is no state {state:?}");
+            return Err(Refusal { field: Some("failing"), ..draft.refusal(Code::InvalidInput, message) });
+        };
+        let leads = draft.lifecycle.transitions_from(draft.run.state).any(|row| {
+            row.to == to && row.by.contains(Actor::Worker) && draft.lifecycle.phase(to) == Phase::Settled
+        });
+        if !leads {
+            return Err(draft.no_such_move(state));
+        }
+        let cancelled = draft.run.intent.as_ref().is_some_and(|intent| intent.want == Want::Cancel);
+        intent = (!cancelled).then(|| Intent {
+            want: Want::Fail,
+            by: draft.who.by.into(),
+            reason: None,
+            to: Some(to),
+            failure: Some(failure.clone()),
+            graceful: false,
+        });
+    }
+    draft.stay("owe", Actor::Worker, Effect { owes_cleanup: Some(owes), intent, ..Effect::default() });
+    extend(&mut draft);
+    draft.done()
+}

@@ -1,0 +1,87 @@
+//! The one decision function: a row, a request and an instant in; what to write, or why not, out.
+//!
+//! `claim` takes runs, `hold` is what their holder may do, `command` what people and the engine ask for by
+//! name, `sweep` what time does. All of them move a run through `draft`, which alone knows how a move is made.
+
+mod claim;
+mod command;
+mod create;
+mod draft;
+pub(crate) mod hold;
+mod sweep;
+
+use crate::event::Change;
+use crate::guard::Facts;
+use crate::lifecycle::{Lifecycle, Phase};
+use crate::refusal::{Code, Refusal};
+use crate::request::{Ask, Request};
+use crate::run::{Run, Text, Want};
+use crate::time::{Span, Time};
+
+pub use create::{NewRun, create};
+pub(crate) use draft::Draft;
+
+/// A vacant lease that nobody took on for this long counts as lost.
+pub const VACANT_FOR_LOST: Span = Span::from_seconds(24 * 3_600);
+
+pub fn decide(lifecycle: &Lifecycle, run: &Run, request: &Request<'_>, now: Time) -> Result<Change, Refusal> {
+    let mut draft = Draft::new(lifecycle, run, &request.who, now);
+    match &request.ask {
+        Ask::Command { name, with } => (draft.requested, draft.chosen) = (name, with.chosen),
+        Ask::Finish { finish, .. } => draft.requested = finish.to,
+        _ => {}
+    }
+    let actor = request.who.actor;
+    if !request.ask.is_for(actor) {
+        let message = format!("this is not for {}", actor.name());
+        return Err(draft.refusal(Code::ActorNotAllowed, message));
+    }
+    match &request.ask {
+        Ask::Claim { lease } => claim::claim(draft, *lease),
+        Ask::Renew { token } => hold::renew(draft, *token),
+        Ask::Note { token, note } => hold::note(draft, *token, note),
+        Ask::Finish { token, finish } => hold::finish(draft, *token, finish),
+        Ask::Release { token } => hold::release(draft, *token),
+        Ask::Owe { token, owes, failing } => hold::owe(draft, *token, *owes, *failing),
+        Ask::Command { name, with } => command::command(draft, name, with),
+        Ask::Sweep => sweep::sweep(draft),
+        Ask::OperationEnded => command::operation_ended(draft),
+    }
+}
+
+/// The client's and operator's commands that this run would take now: the buttons of the console, and the
+/// `allowed` of a refusal. What only the asker can supply (a reason, resolutions) is taken as given.
+pub fn allowed(lifecycle: &Lifecycle, run: &Run) -> Vec<Text> {
+    let held = lifecycle.phase(run.state) == Phase::Held;
+    let facts = Facts {
+        has_reason: true,
+        resolved: true,
+        attempt: run.attempt,
+        max_attempts: run.max_attempts,
+        reentrant: run.reentrant,
+        operating: run.operating,
+        items: draft::counts(lifecycle, run),
+        ..Facts::default()
+    };
+    let mut allowed: Vec<Text> = Vec::new();
+    for row in lifecycle.transitions_from(run.state).filter(|row| row.by.any_person()) {
+        // A held run's guards are looked at when the intent is carried out, so they hide no button.
+        let open = held || row.guards.iter().all(|guard| guard.is_up_to_the_asker() || guard.holds(&facts));
+        if open && !(held && is_asked_already(run, &row.command)) && !allowed.contains(&row.command) {
+            allowed.push(row.command.clone());
+        }
+    }
+    for (command, states) in &lifecycle.operations {
+        if states.contains(&run.state) && !run.operating {
+            allowed.push(command.clone());
+        }
+    }
+    allowed
+}
+
+fn is_asked_already(run: &Run, command: &str) -> bool {
+    run.intent.as_ref().is_some_and(|intent| match intent.want {
+        Want::Cancel => true,
+        Want::Pause | Want::Fail => command == Want::Pause.command(),
+    })
+}

@@ -1,0 +1,87 @@
+//! What time does: leases and times to live run out. Any process may ask, any number of times: nothing due
+//! means nothing written.
+
+use super::Draft;
+use super::claim::{is_abandoned, may_steal, may_take_over};
+use super::command::carry_out;
+use crate::event::{Change, Effect, Hold};
+use crate::lifecycle::{Actor, Lifecycle, OnStale, Outcome, Phase, StateId};
+use crate::refusal::Refusal;
+use crate::run::{Intent, Want};
+
+pub(super) fn sweep(mut draft: Draft<'_>) -> Result<Change, Refusal> {
+    match draft.phase() {
+        Phase::Draft | Phase::Ready => {
+            if draft.run.expires_at.is_some_and(|at| at <= draft.now) {
+                end(&mut draft, "expire", "its time to live ran out")?;
+            }
+        }
+        Phase::Held => lease_ran_out(&mut draft)?,
+        Phase::Parked | Phase::Settled => {}
+    }
+    draft.done()
+}
+
+fn lease_ran_out(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+    let run = draft.run;
+    let Some(lease) = &run.lease else { return Ok(()) };
+    let over = if lease.is_vacant() { is_abandoned(lease, draft.now) } else { lease.is_expired(draft.now) };
+    if !over {
+        return Ok(());
+    }
+    if let Some(intent) = run.intent.as_ref().filter(|_| !run.owes_cleanup)
+        && carry_out(draft, intent, Actor::Engine)
+    {
+        return Ok(());
+    }
+    if !lease.is_vacant() && (may_take_over(draft) || may_steal(draft)) {
+        return Ok(());
+    }
+    give_up(draft)
+}
+
+/// Nobody may or will take the run on. What it owes comes first: once, with a budget of its own.
+fn give_up(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+    let run = draft.run;
+    let final_intent = run.intent.as_ref().filter(|intent| intent.want != Want::Pause);
+    if let Some(intent) = final_intent
+        && carry_out(draft, intent, Actor::Engine)
+    {
+        return Ok(());
+    }
+    let state = draft.lifecycle.state(run.state);
+    let command = state.on_stale.map_or("lose", OnStale::command);
+    if run.owes_cleanup && final_intent.is_none() {
+        let failure = draft.failure_of(command, "the worker's lease ran out");
+        let to = failed_state(draft.lifecycle, run.state, command);
+        let intent =
+            Intent { want: Want::Fail, by: draft.who.by.into(), reason: None, to, failure, graceful: false };
+        let shifts = draft.shifts_on(command, Some("lost"), None);
+        draft.stay(
+            command,
+            Actor::Engine,
+            Effect { intent: Some(intent), shifts, ..Effect::hold(Hold::Vacate) },
+        );
+        draft.vacate();
+        return Ok(());
+    }
+    let message = match state.deadline {
+        Some(deadline) => format!("not begun within {deadline} of the claim"),
+        None => "the worker's lease ran out".to_owned(),
+    };
+    end(draft, command, &message)
+}
+
+/// Where the engine's own command leads: its cleanup done, a lost run ends there.
+fn failed_state(lifecycle: &Lifecycle, from: StateId, command: &str) -> Option<StateId> {
+    let rows = || lifecycle.transitions_from(from).filter(|row| &*row.command == command);
+    let failed = rows().find(|row| lifecycle.state(row.to).outcome == Some(Outcome::Failed));
+    failed.or_else(|| rows().next()).map(|row| row.to)
+}
+
+fn end(draft: &mut Draft<'_>, command: &str, message: &str) -> Result<(), Refusal> {
+    let effect = Effect::failing(draft.failure_of(command, message));
+    let row = draft.pick(command, Actor::Engine, &effect)?;
+    draft.make(row, Actor::Engine, effect, None);
+    Ok(())
+}

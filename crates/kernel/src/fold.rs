@@ -1,0 +1,173 @@
+//! Events make the row. `decide` uses the same function to make the row that it returns, so that replaying
+//! the log gives what was stored: all of it but the lease's token and end, which are not in the log.
+
+use crate::event::{Born, Effect, Event, Hold};
+use crate::lifecycle::{Lifecycle, Phase};
+use crate::run::{Lease, Run, Token};
+use crate::tally::Tally;
+use crate::time::{Span, Time};
+
+/// Stands in a folded lease for the token that the log does not hold.
+pub const UNKNOWN: Token = Token(0);
+
+/// Replays a run's events from the first. Nothing if they do not begin with its birth or have a gap.
+pub fn fold<'a>(lifecycle: &Lifecycle, events: impl IntoIterator<Item = &'a Event>) -> Option<Run> {
+    let mut events = events.into_iter();
+    let first = events.next().filter(|event| event.seq == 1)?;
+    let mut run = blank(lifecycle, first.effect.born.as_ref()?, first);
+    apply(lifecycle, &mut run, first);
+    for event in events {
+        if event.seq != run.seq + 1 || event.from != Some(run.state) {
+            return None;
+        }
+        apply(lifecycle, &mut run, event);
+    }
+    Some(run)
+}
+
+/// The row as the log can know it.
+pub fn without_secrets(run: &Run) -> Run {
+    let mut run = run.clone();
+    run.ended_by = None;
+    if let Some(lease) = &mut run.lease {
+        *lease =
+            Lease { token: UNKNOWN, length: Span::ZERO, until: Time::default(), worker: lease.worker.take() };
+    }
+    run
+}
+
+/// A run before its first event.
+pub(crate) fn blank(lifecycle: &Lifecycle, born: &Born, first: &Event) -> Run {
+    Run {
+        id: born.id.clone(),
+        state: first.to,
+        seq: 0,
+        attempt: 0,
+        max_attempts: born.max_attempts,
+        take_overs: 0,
+        fence: 0,
+        lease: None,
+        ended_by: None,
+        last_command: first.command.clone(),
+        intent: None,
+        owes_cleanup: false,
+        cleanup_failed: false,
+        operating: false,
+        reentrant: born.reentrant,
+        reason: None,
+        resolved: false,
+        forced: false,
+        failure: None,
+        created_at: first.at,
+        started_at: None,
+        finished_at: None,
+        available_at: None,
+        expires_at: None,
+        tallies: lifecycle.items.iter().map(|kind| Tally::new(kind)).collect(),
+    }
+}
+
+pub(crate) fn apply(lifecycle: &Lifecycle, run: &mut Run, event: &Event) {
+    let effect = &event.effect;
+    run.seq = event.seq;
+    run.state = event.to;
+    hold(run, event);
+    // A steal stays where it is, but begins anew: it counts as entering.
+    if event.from != Some(event.to) || &*event.command == "steal" {
+        run.last_command = event.command.clone();
+        enter(lifecycle, run, event);
+    }
+    if effect.expired {
+        run.take_overs += 1;
+    }
+    if effect.intent.is_some() {
+        run.intent.clone_from(&effect.intent);
+        if effect.hold == Hold::Vacate {
+            // Left for another worker's cleanup: that one gets a budget of its own.
+            run.take_overs = 0;
+        }
+    }
+    run.owes_cleanup = effect.owes_cleanup.unwrap_or(run.owes_cleanup);
+    run.operating = effect.operating.unwrap_or(run.operating);
+    count_items(run, effect);
+}
+
+fn hold(run: &mut Run, event: &Event) {
+    let worker = match event.effect.hold {
+        Hold::Keep => return,
+        Hold::Grant => Some(event.by.clone()),
+        Hold::Vacate => None,
+    };
+    run.fence += u64::from(worker.is_some());
+    run.lease = Some(Lease { token: UNKNOWN, worker, length: Span::ZERO, until: Time::default() });
+}
+
+/// What follows from the phases that a move leads between.
+fn enter(lifecycle: &Lifecycle, run: &mut Run, event: &Event) {
+    let effect = &event.effect;
+    let from = event.from.map(|from| lifecycle.phase(from));
+    let to = lifecycle.phase(event.to);
+    if to != Phase::Held {
+        run.lease = None;
+    }
+    match to {
+        Phase::Draft => run.expires_at = effect.expires_at,
+        Phase::Ready => {
+            run.available_at = Some(effect.available_at.unwrap_or(event.at));
+            run.expires_at = effect.expires_at;
+            run.reason = None;
+            run.resolved |= effect.resolved;
+            run.forced |= effect.forced;
+        }
+        Phase::Held if from == Some(Phase::Held) && &*event.command != "steal" => {}
+        Phase::Held => {
+            run.attempt += 1;
+            run.take_overs = 0;
+            // A resumed run keeps its first start; one that had finished, or is stolen, starts again.
+            if run.started_at.is_none() || from != Some(Phase::Ready) {
+                run.started_at = Some(event.at);
+            }
+            run.finished_at = None;
+            run.failure = None;
+            run.reason = None;
+            run.available_at = None;
+            run.expires_at = None;
+        }
+        Phase::Parked => {
+            run.reason.clone_from(&effect.reason);
+            run.available_at = None;
+            run.expires_at = None;
+            run.intent = None;
+            run.resolved = false;
+            run.forced = false;
+        }
+        Phase::Settled if from == Some(Phase::Settled) => {}
+        Phase::Settled => {
+            run.finished_at = Some(event.at);
+            run.failure.clone_from(&effect.failure);
+            run.available_at = effect.available_at;
+            run.expires_at = None;
+            run.reason = None;
+            run.intent = None;
+            run.owes_cleanup = false;
+            run.cleanup_failed |= effect.cleanup_failed;
+        }
+    }
+}
+
+fn count_items(run: &mut Run, effect: &Effect) {
+    for shift in &effect.shifts {
+        let tally = &mut run.tallies[usize::from(shift.kind)];
+        tally.remove(shift.from, shift.count);
+        tally.add(shift.to, shift.count);
+    }
+    for moved in &effect.moved {
+        let tally = &mut run.tallies[usize::from(moved.item.kind)];
+        if let Some(from) = moved.from {
+            tally.remove(from, 1);
+            tally.staying[usize::from(from.0)] -= u32::from(moved.was_staying);
+        }
+        tally.add(moved.item.state, 1);
+        tally.staying[usize::from(moved.item.state.0)] += u32::from(moved.stays);
+    }
+}

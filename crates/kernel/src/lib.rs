@@ -1,0 +1,33 @@
+//! The pure heart of Waypost: lifecycles as data, and one function that decides every move.
+//!
+//! Nothing here reads a clock, draws a random number, waits or does I/O. Instants come in as [`Time`],
+//! randomness as tokens and numbers; what should be written goes out as a [`Change`].
+
+pub mod backoff;
+pub mod breaker;
+pub mod bucket;
+pub mod decide;
+pub mod event;
+pub mod fold;
+pub mod guard;
+pub mod id;
+pub mod item;
+pub mod lifecycle;
+pub mod plan;
+pub mod refusal;
+pub mod render;
+pub mod request;
+pub mod retry_after;
+pub mod run;
+pub mod tally;
+pub mod text;
+pub mod time;
+
+pub use decide::{allowed, create, decide};
+pub use event::{Change, Event};
+pub use guard::Guard;
+pub use lifecycle::{Actor, Catalog, Lifecycle, Outcome, Phase, StateId};
+pub use refusal::{Code, Refusal};
+pub use request::{Ask, Request, Who};
+pub use run::{Failure, Intent, Lease, Run, Token};
+pub use time::{Span, Time};

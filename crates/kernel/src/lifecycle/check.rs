@@ -1,0 +1,274 @@
+//! From a file as written to a lifecycle that means something: names resolved, then every rule checked.
+
+use std::sync::Arc;
+
+use super::file::{At, Draft, StateDraft, TransitionDraft};
+use super::problem::{Problem, Problems, nearest};
+use super::rules;
+use super::{Catalog, Kind, Lifecycle, OnStale, Outcome, Phase, State, StateId, Transition};
+use crate::id::IdFormat;
+use crate::time::Span;
+
+const MAX_STATES: usize = 64;
+const MAX_TRANSITIONS: usize = 512;
+const DEFAULT_TAKE_OVERS: u32 = 5;
+const KEEP_SUCCESS: Span = Span::from_seconds(30 * 86_400);
+const KEEP_FAILURE: Span = Span::from_seconds(90 * 86_400);
+
+/// Routes and events of the engine's own, which a lifecycle's command would shadow.
+const RESERVED: [&str; 11] = [
+    "create",
+    "note",
+    "owe",
+    "items",
+    "events",
+    "heartbeat",
+    "renew",
+    "finish",
+    "release",
+    "take-over",
+    "operation",
+];
+
+/// A lifecycle whose names are resolved, with the lines it came from, for the rules to look at.
+#[derive(Debug)]
+pub struct Resolved {
+    pub lifecycle: Lifecycle,
+    pub state_lines: Vec<usize>,
+    pub transition_lines: Vec<usize>,
+    pub drafts: Vec<StateDraft>,
+    pub initial_line: usize,
+    pub operation_lines: Vec<usize>,
+}
+
+pub fn check(draft: Draft, catalog: &Catalog) -> Result<Lifecycle, Problems> {
+    let mut problems = Vec::new();
+    let resolved = Resolver { draft: &draft, problems: &mut problems }.resolve(catalog);
+    let lifecycle = resolved.and_then(|(lifecycle, operation_lines)| {
+        if !problems.is_empty() {
+            return None;
+        }
+        let resolved = Resolved {
+            lifecycle,
+            state_lines: draft.states.iter().map(|state| state.name.line).collect(),
+            transition_lines: draft.transitions.iter().map(|row| row.line).collect(),
+            initial_line: draft.initial.line,
+            operation_lines,
+            drafts: draft.states,
+        };
+        problems = rules::broken(&resolved);
+        Some(resolved.lifecycle)
+    });
+    problems.sort_by_key(|problem| problem.line);
+    match lifecycle {
+        Some(lifecycle) if problems.is_empty() => Ok(lifecycle),
+        _ => Err(Problems(problems)),
+    }
+}
+
+struct Resolver<'a> {
+    draft: &'a Draft,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Resolver<'_> {
+    fn resolve(mut self, catalog: &Catalog) -> Option<(Lifecycle, Vec<usize>)> {
+        let draft = self.draft;
+        self.name(&draft.name, "the lifecycle's name", is_lower_name);
+        if !(1..=i64::from(u16::MAX)).contains(&draft.version.value) {
+            self.problem(
+                draft.version.line,
+                "bad-version",
+                "the version is out of range",
+                "count versions from 1 to 65535",
+            );
+        }
+        if draft.states.is_empty()
+            || draft.states.len() > MAX_STATES
+            || draft.transitions.len() > MAX_TRANSITIONS
+        {
+            let message = format!("{} states, {} transitions", draft.states.len(), draft.transitions.len());
+            self.problem(1, "size", &message, "a lifecycle has 1 to 64 states and at most 512 transitions");
+            return None;
+        }
+        for state in &draft.states {
+            self.name(&state.name, "a state's name", is_state_name);
+        }
+        let ids = self.ids();
+        let initial = draft.initial.value.iter().filter_map(|name| self.state_named(name)).collect();
+        let transitions = draft.transitions.iter().filter_map(|row| self.transition(row)).collect();
+        let items = draft.items.iter().filter_map(|name| self.item_kind(name, catalog)).collect();
+        let states = draft.states.iter().map(|state| self.state(state)).collect();
+        let mut operations = Vec::new();
+        let mut operation_lines = Vec::new();
+        for (command, states) in &draft.operations {
+            self.name(command, "a command", is_command);
+            let states = states.iter().filter_map(|state| self.state_named(state)).collect();
+            operations.push((Arc::from(command.value.as_str()), states));
+            operation_lines.push(command.line);
+        }
+        let lifecycle = Lifecycle {
+            name: draft.name.value.as_str().into(),
+            version: u32::try_from(draft.version.value).unwrap_or(0),
+            kind: draft.kind,
+            ids,
+            initial,
+            states,
+            transitions,
+            items,
+            codes: self.codes(),
+            operations,
+        };
+        Some((lifecycle, operation_lines))
+    }
+
+    fn ids(&mut self) -> Option<IdFormat> {
+        match (&self.draft.ids, self.draft.kind) {
+            (Some(ids), Kind::Run) => match IdFormat::parse(&ids.value) {
+                Ok(format) => return Some(format),
+                Err(message) => {
+                    self.problem(ids.line, "bad-ids", &message, r#"write for example ids = "run-{uuid7}""#);
+                }
+            },
+            (None, Kind::Run) => {
+                self.problem(1, "missing-key", "`ids` is missing", r#"add ids = "run-{uuid7}""#);
+            }
+            (Some(ids), Kind::Item) => {
+                self.problem(ids.line, "item-key", "items have no ids of their own", "remove `ids`");
+            }
+            (None, Kind::Item) => {}
+        }
+        None
+    }
+
+    fn state(&mut self, draft: &StateDraft) -> State {
+        let mut follows = Vec::new();
+        for (when, to) in &draft.follows {
+            follows.extend(self.state_named(to).map(|to| (Arc::from(when.value.as_str()), to)));
+        }
+        if let Some(count) = draft.max_take_overs.as_ref().filter(|count| !(0..=100).contains(&count.value)) {
+            self.problem(
+                count.line,
+                "bad-number",
+                "max_take_overs is out of range",
+                "write a number from 0 to 100",
+            );
+        }
+        let outcome = draft.outcome.as_ref().map(|outcome| outcome.value);
+        let keep = match outcome {
+            Some(Outcome::Succeeded) => Some(KEEP_SUCCESS),
+            Some(_) => Some(KEEP_FAILURE),
+            None => None,
+        };
+        State {
+            name: draft.name.value.as_str().into(),
+            phase: draft.phase,
+            outcome,
+            lease: draft.lease.as_ref().map(|at| at.value),
+            deadline: draft.deadline.as_ref().map(|at| at.value),
+            on_stale: draft.on_stale.as_ref().map(|at| at.value),
+            max_take_overs: match (&draft.max_take_overs, &draft.on_stale) {
+                (Some(count), _) => u32::try_from(count.value).unwrap_or(0),
+                (None, Some(At { value: OnStale::TakeOver, .. })) => DEFAULT_TAKE_OVERS,
+                (None, _) => 0,
+            },
+            ttl: draft.ttl.as_ref().map(|at| at.value),
+            retry: draft.retry.as_ref().is_some_and(|at| at.value),
+            keep: draft.keep.as_ref().map(|at| at.value).or(keep.filter(|_| draft.phase == Phase::Settled)),
+            follows,
+        }
+    }
+
+    fn transition(&mut self, row: &TransitionDraft) -> Option<Transition> {
+        self.name(&row.command, "a command", is_command);
+        if RESERVED.contains(&row.command.value.as_str()) {
+            let message = format!("`{}` is a word of the engine's own", row.command.value);
+            self.problem(row.command.line, "reserved-word", &message, "choose another name for the command");
+        }
+        if row.by.to_string().is_empty() {
+            self.problem(
+                row.line,
+                "no-actor",
+                "nobody may make this move",
+                "name who: client, operator, worker, engine",
+            );
+        }
+        let (from, to) = (self.state_named(&row.from), self.state_named(&row.to));
+        Some(Transition {
+            from: from?,
+            command: row.command.value.as_str().into(),
+            to: to?,
+            by: row.by,
+            guards: row.guards.iter().map(|guard| guard.value).collect(),
+        })
+    }
+
+    fn item_kind(&mut self, name: &At<String>, catalog: &Catalog) -> Option<Arc<Lifecycle>> {
+        let found = catalog.latest(&name.value).filter(|lifecycle| lifecycle.kind == Kind::Item);
+        if found.is_none() {
+            let known: Vec<&str> =
+                catalog.iter().filter(|it| it.kind == Kind::Item).map(|it| &*it.name).collect();
+            let message = format!("there is no item lifecycle `{}`", name.value.escape_debug());
+            self.problem(name.line, "unknown-item-kind", &message, &format!("known: {}", known.join(", ")));
+        }
+        found.cloned()
+    }
+
+    fn codes(&mut self) -> Vec<(Arc<str>, Arc<str>)> {
+        let mut codes = Vec::new();
+        for (command, code) in &self.draft.codes {
+            if !self.draft.transitions.iter().any(|row| row.command.value == command.value) {
+                let message =
+                    format!("codes names `{}`, which no transition has", command.value.escape_debug());
+                self.problem(command.line, "unknown-command", &message, "name a command of the table");
+            }
+            self.name(code, "an error code", is_state_name);
+            codes.push((command.value.as_str().into(), code.value.as_str().into()));
+        }
+        codes
+    }
+
+    fn state_named(&mut self, name: &At<String>) -> Option<StateId> {
+        let found = self.draft.states.iter().position(|state| state.name.value == name.value);
+        if found.is_none() {
+            let known: Vec<&str> = self.draft.states.iter().map(|state| state.name.value.as_str()).collect();
+            let mend = match nearest(&name.value, known.iter().copied()) {
+                Some(meant) => format!("did you mean `{meant}`? States: {}", known.join(", ")),
+                None => format!("declare it under [states], or use one of: {}", known.join(", ")),
+            };
+            self.problem(
+                name.line,
+                "unknown-state",
+                &format!("there is no state `{}`", name.value.escape_debug()),
+                &mend,
+            );
+        }
+        found.map(|at| StateId(at as u8))
+    }
+
+    fn name(&mut self, name: &At<String>, what: &str, fits: fn(&str) -> bool) {
+        if !fits(&name.value) {
+            let message = format!("{what} cannot be `{}`", name.value.escape_debug());
+            let mend = "begin with a letter, then letters, digits, `_` or `-`; commands and lifecycles in lower case; at most 63";
+            self.problem(name.line, "bad-name", &message, mend);
+        }
+    }
+
+    fn problem(&mut self, line: usize, rule: &'static str, message: &str, mend: &str) {
+        self.problems.push(Problem { line, rule, message: message.to_owned(), mend: mend.to_owned() });
+    }
+}
+
+fn is_state_name(name: &str) -> bool {
+    (1..=63).contains(&name.len())
+        && name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+}
+
+fn is_lower_name(name: &str) -> bool {
+    is_state_name(name) && !name.chars().any(|c| c.is_ascii_uppercase())
+}
+
+fn is_command(name: &str) -> bool {
+    is_lower_name(name) && !name.contains('_')
+}

@@ -1,0 +1,296 @@
+//! A lifecycle: a declared state machine. Data that the kernel, the databases' guards, the docs and the
+//! console's buttons are all rendered from.
+
+mod catalog;
+mod check;
+mod file;
+mod problem;
+mod rules;
+
+pub use catalog::{Catalog, SHIPPED};
+pub use problem::{Problem, Problems};
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::guard::Guard;
+use crate::id::IdFormat;
+use crate::time::Span;
+
+/// A state's place in its lifecycle's list of states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StateId(pub u8);
+
+/// What a state means to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Not yet asked to run.
+    Draft,
+    /// May be claimed.
+    Ready,
+    /// A worker has the lease.
+    Held,
+    /// Waits for a person.
+    Parked,
+    /// Finished; `finished_at` is set. Terminal when no transition leads out.
+    Settled,
+}
+
+/// How a settled state is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    Succeeded,
+    Partial,
+    Failed,
+    Cancelled,
+    Skipped,
+    Reverted,
+}
+
+/// Who asks for a move. An operator may do whatever a client may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Actor {
+    Client,
+    Operator,
+    Worker,
+    Engine,
+}
+
+/// What an expired lease means in a held state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OnStale {
+    /// The engine's `expire`: nothing was begun.
+    Expire,
+    /// The engine's `lose`.
+    Lose,
+    /// The next claimer starts a new attempt in the same row.
+    Steal,
+    /// The next claimer goes on in place, with a new lease and no new attempt.
+    TakeOver,
+}
+
+/// Whether a lifecycle describes runs or their parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Run,
+    Item,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    pub name: Arc<str>,
+    pub phase: Phase,
+    pub outcome: Option<Outcome>,
+    /// How long a lease lasts when the claimer does not say.
+    pub lease: Option<Span>,
+    /// The holder must begin within this time of its claim. Heartbeats do not extend it, and since nothing
+    /// was begun, a client's cancel need not wait for the holder.
+    pub deadline: Option<Span>,
+    pub on_stale: Option<OnStale>,
+    pub max_take_overs: u32,
+    /// How long a run may wait here before the engine's `expire`.
+    pub ttl: Option<Span>,
+    /// A settled state that keeps a retry time while attempts remain.
+    pub retry: bool,
+    /// How long a settled run is kept.
+    pub keep: Option<Span>,
+    /// Items only: where an item goes when its run does a thing (`lost`, `end`, or a command's name).
+    pub follows: Vec<(Arc<str>, StateId)>,
+}
+
+/// Several actors, as a transition names them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Actors(u8);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transition {
+    pub from: StateId,
+    pub command: Arc<str>,
+    pub to: StateId,
+    pub by: Actors,
+    /// All of them must hold.
+    pub guards: Vec<Guard>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lifecycle {
+    pub name: Arc<str>,
+    pub version: u32,
+    pub kind: Kind,
+    pub ids: Option<IdFormat>,
+    /// What a new row may start in; the first is the default.
+    pub initial: Vec<StateId>,
+    pub states: Vec<State>,
+    /// In the order of the file, which is the order of the seed's table.
+    pub transitions: Vec<Transition>,
+    /// The lifecycles of a run's items. Guards count those of the first.
+    pub items: Vec<Arc<Lifecycle>>,
+    /// The error code that a command leaves behind, where it is not the kernel's own.
+    pub codes: Vec<(Arc<str>, Arc<str>)>,
+    /// Commands that a run of their own carries out, and the states in which they may be asked for.
+    pub operations: Vec<(Arc<str>, Vec<StateId>)>,
+}
+
+impl Lifecycle {
+    /// Reads a lifecycle file and checks it; every problem found is named with its line, rule and mend.
+    pub fn load(text: &str, catalog: &Catalog) -> Result<Lifecycle, Problems> {
+        let draft = file::read(text)?;
+        check::check(draft, catalog)
+    }
+
+    pub fn state(&self, id: StateId) -> &State {
+        &self.states[usize::from(id.0)]
+    }
+
+    pub fn state_named(&self, name: &str) -> Option<StateId> {
+        self.states.iter().position(|state| &*state.name == name).map(|at| StateId(at as u8))
+    }
+
+    pub fn phase(&self, id: StateId) -> Phase {
+        self.state(id).phase
+    }
+
+    pub fn state_ids(&self) -> impl Iterator<Item = StateId> + use<> {
+        (0..self.states.len()).map(|at| StateId(at as u8))
+    }
+
+    pub fn transitions_from(&self, from: StateId) -> impl Iterator<Item = &Transition> {
+        self.transitions.iter().filter(move |transition| transition.from == from)
+    }
+
+    /// Settled, and no way out.
+    pub fn is_terminal(&self, id: StateId) -> bool {
+        self.phase(id) == Phase::Settled && self.transitions_from(id).next().is_none()
+    }
+
+    /// All commands of the table, each once, in the order of the file.
+    pub fn commands(&self) -> Vec<Arc<str>> {
+        let mut commands: Vec<Arc<str>> = Vec::new();
+        for transition in &self.transitions {
+            if !commands.contains(&transition.command) {
+                commands.push(transition.command.clone());
+            }
+        }
+        commands
+    }
+
+    /// The edge by which a worker's first own event begins the work (deploy's `start`).
+    pub fn start_edge(&self, from: StateId) -> Option<&Transition> {
+        self.transitions_from(from).find(|transition| {
+            transition.to != from
+                && transition.by.contains(Actor::Worker)
+                && self.phase(transition.from) == Phase::Held
+                && self.phase(transition.to) == Phase::Held
+        })
+    }
+}
+
+impl State {
+    /// Where an item of this state goes when its run does `what`.
+    pub fn follow(&self, what: &str) -> Option<StateId> {
+        self.follows.iter().find(|(when, _)| &**when == what).map(|(_, to)| *to)
+    }
+}
+
+impl Phase {
+    pub const ALL: [Phase; 5] = [Phase::Draft, Phase::Ready, Phase::Held, Phase::Parked, Phase::Settled];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Draft => "draft",
+            Phase::Ready => "ready",
+            Phase::Held => "held",
+            Phase::Parked => "parked",
+            Phase::Settled => "settled",
+        }
+    }
+}
+
+impl Outcome {
+    pub const ALL: [Outcome; 6] = [
+        Outcome::Succeeded,
+        Outcome::Partial,
+        Outcome::Failed,
+        Outcome::Cancelled,
+        Outcome::Skipped,
+        Outcome::Reverted,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Succeeded => "succeeded",
+            Outcome::Partial => "partial",
+            Outcome::Failed => "failed",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Skipped => "skipped",
+            Outcome::Reverted => "reverted",
+        }
+    }
+}
+
+impl Actor {
+    pub const ALL: [Actor; 4] = [Actor::Client, Actor::Operator, Actor::Worker, Actor::Engine];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Actor::Client => "client",
+            Actor::Operator => "operator",
+            Actor::Worker => "worker",
+            Actor::Engine => "engine",
+        }
+    }
+
+    /// Clients and operators ask; they never hold a run.
+    pub fn is_person(self) -> bool {
+        matches!(self, Actor::Client | Actor::Operator)
+    }
+}
+
+impl OnStale {
+    pub const ALL: [OnStale; 4] = [OnStale::Expire, OnStale::Lose, OnStale::Steal, OnStale::TakeOver];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            OnStale::Expire => "expire",
+            OnStale::Lose => "lose",
+            OnStale::Steal => "steal",
+            OnStale::TakeOver => "take-over",
+        }
+    }
+
+    /// The engine's command for a lease that nobody may or will take on.
+    pub fn command(self) -> &'static str {
+        match self {
+            OnStale::Expire => "expire",
+            OnStale::Lose | OnStale::Steal | OnStale::TakeOver => "lose",
+        }
+    }
+}
+
+impl Actors {
+    pub fn with(self, actor: Actor) -> Actors {
+        Actors(self.0 | 1 << actor as u8)
+    }
+
+    /// Named in the table.
+    pub fn contains(self, actor: Actor) -> bool {
+        self.0 & 1 << actor as u8 != 0
+    }
+
+    /// Named in the table, or an operator where a client is.
+    pub fn permits(self, actor: Actor) -> bool {
+        self.contains(actor) || actor == Actor::Operator && self.contains(Actor::Client)
+    }
+
+    pub fn any_person(self) -> bool {
+        self.contains(Actor::Client) || self.contains(Actor::Operator)
+    }
+}
+
+impl fmt::Display for Actors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> =
+            Actor::ALL.into_iter().filter(|actor| self.contains(*actor)).map(Actor::name).collect();
+        f.write_str(&names.join(", "))
+    }
+}

@@ -1,0 +1,126 @@
+//! Rules about one transition.
+
+use super::{Found, is_run, name};
+use crate::guard::Guard;
+use crate::lifecycle::check::Resolved;
+use crate::lifecycle::{Actor, OnStale, Phase, Transition};
+
+pub(super) fn claim_shape(resolved: &Resolved, row: &Transition) -> Found {
+    let lifecycle = &resolved.lifecycle;
+    let fits = row.by.contains(Actor::Worker)
+        && lifecycle.phase(row.from) == Phase::Ready
+        && lifecycle.phase(row.to) == Phase::Held;
+    (is_run(resolved) && &*row.command == "claim" && !fits).then(|| {
+        (
+            "claim-shape",
+            "claim leads a worker from a ready state into a held one".into(),
+            "use another command for this move".into(),
+        )
+    })
+}
+
+pub(super) fn steal_shape(resolved: &Resolved, row: &Transition) -> Found {
+    let lifecycle = &resolved.lifecycle;
+    let fits = row.from == row.to && lifecycle.state(row.from).on_stale == Some(OnStale::Steal);
+    (is_run(resolved) && &*row.command == "steal" && !fits).then(|| {
+        (
+            "steal-shape",
+            "steal stays in a held state with on_stale = steal".into(),
+            "use another command for this move".into(),
+        )
+    })
+}
+
+pub(super) fn no_idle_loop(_: &Resolved, row: &Transition) -> Found {
+    (row.from == row.to && &*row.command != "steal").then(|| {
+        (
+            "idle-loop",
+            "a move must lead somewhere else".into(),
+            "remove the row; progress inside a state is an event".into(),
+        )
+    })
+}
+
+pub(super) fn worker_holds(resolved: &Resolved, row: &Transition) -> Found {
+    let lifecycle = &resolved.lifecycle;
+    let from = lifecycle.state(row.from);
+    let fits = match from.phase {
+        Phase::Held => true,
+        Phase::Ready => &*row.command == "claim",
+        Phase::Settled => from.retry && &*row.command == "retry" && lifecycle.phase(row.to) == Phase::Held,
+        Phase::Draft | Phase::Parked => false,
+    };
+    (is_run(resolved) && row.by.contains(Actor::Worker) && !fits).then(|| {
+        let message = format!("a worker has no lease in `{}`", from.name);
+        (
+            "worker-without-lease",
+            message,
+            "workers move held runs, claim ready ones, and retry where retry = true".into(),
+        )
+    })
+}
+
+/// A client's or operator's command on a held run is stored and carried out by its holder, so it has to be
+/// one of the two that a holder understands.
+pub(super) fn people_ask(resolved: &Resolved, row: &Transition) -> Found {
+    let lifecycle = &resolved.lifecycle;
+    let fits = match &*row.command {
+        "cancel" => lifecycle.phase(row.to) == Phase::Settled,
+        "pause" => lifecycle.phase(row.to) == Phase::Parked,
+        _ => false,
+    };
+    (is_run(resolved) && lifecycle.phase(row.from) == Phase::Held && row.by.any_person() && !fits).then(
+        || {
+            let message = format!("`{}` would take a held run from its worker", row.command);
+            (
+                "held-for-people",
+                message,
+                "people may ask `cancel` (into settled) or `pause` (into parked) of a held run".into(),
+            )
+        },
+    )
+}
+
+pub(super) fn settled_stays(resolved: &Resolved, row: &Transition) -> Found {
+    let lifecycle = &resolved.lifecycle;
+    let operation = lifecycle.operations.iter().any(|(command, _)| *command == row.command);
+    let fits = row.by.any_person()
+        || row.by.contains(Actor::Worker) && lifecycle.state(row.from).retry
+        || row.by.contains(Actor::Engine) && operation;
+    (is_run(resolved) && lifecycle.phase(row.from) == Phase::Settled && !fits).then(|| {
+        let message = format!(
+            "`{}` is settled: `{}` may not leave it by itself",
+            name(lifecycle, row.from),
+            row.command
+        );
+        (
+            "settled-exit",
+            message,
+            "let client or operator ask for it, declare retry = true, or name it under operations".into(),
+        )
+    })
+}
+
+pub(super) fn guard_belongs(resolved: &Resolved, row: &Transition) -> Found {
+    let guard = row.guards.iter().find(|guard| match guard {
+        Guard::NotDiscarded | Guard::Reruns => is_run(resolved),
+        Guard::AttemptsLeft => false,
+        _ => !is_run(resolved),
+    })?;
+    let message = format!(
+        "`{}` says nothing about {}",
+        guard.name(),
+        if is_run(resolved) { "a run" } else { "an item" }
+    );
+    Some(("guard-misplaced", message, format!("it means: {}", guard.meaning())))
+}
+
+pub(super) fn items_declared(resolved: &Resolved, row: &Transition) -> Found {
+    let counts =
+        [Guard::HasItems, Guard::SomeItemOpen, Guard::AllItemsOk, Guard::SomeItemFailed, Guard::NoItemOk];
+    let guard = row.guards.iter().find(|guard| counts.contains(guard))?;
+    (is_run(resolved) && resolved.lifecycle.items.is_empty()).then(|| {
+        let message = format!("`{}` counts items, but the lifecycle has none", guard.name());
+        ("guard-without-items", message, r#"add items = ["target"] (or "step", "task")"#.into())
+    })
+}

@@ -1,0 +1,112 @@
+//! What is asked of a run, by whom.
+
+use serde_json::Value;
+
+use crate::lifecycle::Actor;
+use crate::run::{Failure, Text, Token};
+use crate::time::{Span, Time};
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request<'a> {
+    pub who: Who<'a>,
+    pub ask: Ask<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Who<'a> {
+    pub actor: Actor,
+    /// The worker's or person's name, for the log.
+    pub by: &'a str,
+    /// A new random token: the claimer's, or that of a lease left vacant. Randomness is an input.
+    pub fresh: Token,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ask<'a> {
+    /// Take the run: claim, take over, steal or retry, whichever its state calls for.
+    Claim { lease: Option<Span> },
+    /// A heartbeat.
+    Renew { token: Token },
+    /// A worker's own event. The first one begins the work where a state says so.
+    Note { token: Token, note: &'a Note },
+    /// Move a held run to a state by name.
+    Finish { token: Token, finish: Finish<'a> },
+    /// Give the run back unharmed, at shutdown.
+    Release { token: Token },
+    /// From now on the run owes its cleanup, or no longer does; `failing` says where it goes afterwards.
+    Owe { token: Token, owes: bool, failing: Option<(&'a str, &'a Failure)> },
+    /// A command of the lifecycle by its name.
+    Command { name: &'a str, with: With<'a> },
+    /// The engine looks whether a lease or a time to live has run out.
+    Sweep,
+    /// The operation that works on this run has settled.
+    OperationEnded,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Finish<'a> {
+    pub to: &'a str,
+    pub failure: Option<&'a Failure>,
+    pub reason: Option<&'a str>,
+    /// When a state that can be retried should be; nothing means never.
+    pub retry_in: Option<Span>,
+}
+
+/// What comes along with a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct With<'a> {
+    pub reason: Option<&'a str>,
+    pub force: bool,
+    pub resolved: bool,
+    pub graceful: bool,
+    pub failure: Option<&'a Failure>,
+    pub available_at: Option<Time>,
+    /// The items that the command is about, where it is not about all of them.
+    pub chosen: Option<&'a [Text]>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Note {
+    pub level: Level,
+    pub message: Text,
+    pub payload: Value,
+    /// Makes a repeat of the same event known as one.
+    pub key: Option<Text>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Level {
+    Debug,
+    Info,
+    Warn,
+    Error,
+}
+
+impl Level {
+    pub const ALL: [Level; 4] = [Level::Debug, Level::Info, Level::Warn, Level::Error];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Debug => "debug",
+            Level::Info => "info",
+            Level::Warn => "warn",
+            Level::Error => "error",
+        }
+    }
+}
+
+impl Ask<'_> {
+    /// Who may ask this at all. Commands look at their table.
+    pub fn is_for(&self, actor: Actor) -> bool {
+        match self {
+            Ask::Claim { .. }
+            | Ask::Renew { .. }
+            | Ask::Note { .. }
+            | Ask::Finish { .. }
+            | Ask::Release { .. }
+            | Ask::Owe { .. } => actor == Actor::Worker,
+            Ask::Command { .. } => actor != Actor::Worker,
+            Ask::Sweep | Ask::OperationEnded => actor == Actor::Engine,
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Instants and spans as the database's clock gives them: whole microseconds, which PostgreSQL stores
+//! exactly, so that a lease's end read back compares equal to the one written.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+
+/// An instant: microseconds since 1970-01-01T00:00:00Z.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(i64);
+
+/// A length of time in microseconds. Never negative when it comes from a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(i64);
+
+impl Time {
+    pub const fn from_micros(micros: i64) -> Time {
+        Time(micros)
+    }
+
+    pub const fn from_ms(ms: i64) -> Time {
+        Time(ms.saturating_mul(1_000))
+    }
+
+    pub const fn micros(self) -> i64 {
+        self.0
+    }
+
+    pub const fn ms(self) -> i64 {
+        self.0.div_euclid(1_000)
+    }
+
+    /// Whole seconds since the epoch, rounded down.
+    pub const fn seconds(self) -> i64 {
+        self.0.div_euclid(1_000_000)
+    }
+}
+
+impl Span {
+    pub const ZERO: Span = Span(0);
+
+    pub const fn from_micros(micros: i64) -> Span {
+        Span(micros)
+    }
+
+    pub const fn from_ms(ms: i64) -> Span {
+        Span(ms.saturating_mul(1_000))
+    }
+
+    pub const fn from_seconds(seconds: i64) -> Span {
+        Span(seconds.saturating_mul(1_000_000))
+    }
+
+    pub const fn micros(self) -> i64 {
+        self.0
+    }
+
+    pub const fn ms(self) -> i64 {
+        self.0 / 1_000
+    }
+
+    /// Reads `500ms`, `60s`, `5m`, `24h`, `7d`: one whole number and one unit, nothing else.
+    pub fn parse(text: &str) -> Option<Span> {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let unit_micros: i64 = match unit {
+            "ms" => 1_000,
+            "s" => 1_000_000,
+            "m" => 60_000_000,
+            "h" => 3_600_000_000,
+            "d" => 86_400_000_000,
+            _ => return None,
+        };
+        number.parse::<i64>().ok()?.checked_mul(unit_micros).map(Span)
+    }
+}
+
+impl Add<Span> for Time {
+    type Output = Time;
+
+    fn add(self, span: Span) -> Time {
+        Time(self.0.saturating_add(span.0))
+    }
+}
+
+impl Sub<Span> for Time {
+    type Output = Time;
+
+    fn sub(self, span: Span) -> Time {
+        Time(self.0.saturating_sub(span.0))
+    }
+}
+
+impl Sub<Time> for Time {
+    type Output = Span;
+
+    fn sub(self, earlier: Time) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// The largest unit that divides the span: `5m`, not `300s`.
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(i64, &str); 4] =
+            [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s")];
+        for (micros, unit) in UNITS {
+            if self.0 >= micros && self.0 % micros == 0 {
+                return write!(f, "{}{unit}", self.0 / micros);
+            }
+        }
+        write!(f, "{}ms", self.ms())
+    }
+}
+
+/// A calendar date and time of day in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Civil {
+    pub year: i64,
+    pub month: u32,
+    pub day: u32,
+    pub hour: u32,
+    pub minute: u32,
+    pub second: u32,
+    pub micros: u32,
+}
+
+impl Civil {
+    /// Days are counted in eras of 400 years that start on 1 March, so that the leap day comes last.
+    pub fn of(time: Time) -> Civil {
+        let days = time.seconds().div_euclid(86_400);
+        let second_of_day = time.seconds().rem_euclid(86_400) as u32;
+        let shifted = days + 719_468;
+        let era = shifted.div_euclid(146_097);
+        let day_of_era = shifted.rem_euclid(146_097);
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        Civil {
+            year: year_of_era + era * 400 + i64::from(month <= 2),
+            month: month as u32,
+            day: (day_of_year - (153 * month_from_march + 2) / 5 + 1) as u32,
+            hour: second_of_day / 3_600,
+            minute: second_of_day / 60 % 60,
+            second: second_of_day % 60,
+            micros: time.micros().rem_euclid(1_000_000) as u32,
+        }
+    }
+
+    /// The instant, or nothing when a field is out of range (30 February, 25:00).
+    pub fn time(self) -> Option<Time> {
+        let shifted_year = self.year - i64::from(self.month <= 2);
+        let era = shifted_year.div_euclid(400);
+        let year_of_era = shifted_year.rem_euclid(400);
+        let month_from_march = (i64::from(self.month) + 9) % 12;
+        let day_of_year = (153 * month_from_march + 2) / 5 + i64::from(self.day) - 1;
+        let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+        let days = era * 146_097 + day_of_era - 719_468;
+        let second_of_day =
+            i64::from(self.hour) * 3_600 + i64::from(self.minute) * 60 + i64::from(self.second);
+        let micros = days.checked_mul(86_400)?.checked_add(second_of_day)?.checked_mul(1_000_000)?;
+        let time = Time(micros.checked_add(i64::from(self.micros))?);
+        (Civil::of(time) == self).then_some(time)
+    }
+}
+
+/// RFC 3339 in UTC with as many decimals as the instant needs: `2026-02-14T08:00:00Z`.
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Civil { year, month, day, hour, minute, second, micros } = Civil::of(*self);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
+        match micros {
+            0 => f.write_str("Z"),
+            _ if micros % 1_000 == 0 => write!(f, ".{:03}Z", micros / 1_000),
+            _ => write!(f, ".{micros:06}Z"),
+        }
+    }
+}
+
+impl serde::Serialize for Time {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_read_and_print_the_same() {
+        for text in ["500ms", "60s", "5m", "24h", "7d", "0ms", "90m"] {
+            let span = Span::parse(text).expect(text);
+            assert_eq!(Span::parse(&span.to_string()), Some(span), "{text}");
+        }
+        assert_eq!(Span::parse("60s").map(|span| span.to_string()), Some("1m".into()));
+        for text in ["", "5", "m", "-5m", "5 m", "1.5h", "5m3s", "99999999999999d", "5w"] {
+            assert_eq!(Span::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn civil_dates_round_trip_across_leap_years_and_the_epoch() {
+        for (micros, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (1_771_056_000_000_000, "2026-02-14T08:00:00Z"),
+            (951_782_400_000_000, "2000-02-29T00:00:00Z"),
+            (-1_000, "1969-12-31T23:59:59.999Z"),
+            (1_771_056_000_000_001, "2026-02-14T08:00:00.000001Z"),
+        ] {
+            assert_eq!(Time(micros).to_string(), text);
+        }
+        for day in (-800_000..800_000).step_by(97) {
+            let time = Time(day * 86_400_000_000 + 12_345_678);
+            assert_eq!(Civil::of(time).time(), Some(time));
+        }
+        let leap = Civil { year: 2025, month: 2, day: 29, hour: 0, minute: 0, second: 0, micros: 0 };
+        assert_eq!(leap.time(), None);
+    }
+}

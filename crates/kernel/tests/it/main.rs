@@ -1,0 +1,4 @@
+//! One binary for all of the kernel's proofs: it links once.
+#![allow(clippy::unwrap_used)]
+
+mod shipped;

@@ -1,0 +1,3 @@
+//! The `waypost` command.
+
+fn main() {}

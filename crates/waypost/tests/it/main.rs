@@ -1,0 +1,4 @@
+//! One binary for all of the command's tests: it links once.
+#![allow(clippy::unwrap_used)]
+
+mod tidy;

@@ -1,0 +1,14 @@
+//! What is easy to lose and no compiler keeps: sizes, borders between crates, words that must not appear.
+//! Each rule is a function over a [`tree::Tree`], so that one test runs it on this repository and another
+//! on a small planted tree, to see that it can complain.
+
+mod boundaries;
+mod executed;
+mod leftovers;
+mod licences;
+mod mentions;
+mod readme;
+mod rust;
+mod size;
+mod states;
+mod tree;

@@ -1,0 +1,165 @@
+//! What the dependency tree may hold, by deny.toml's own lists, so that they count where cargo-deny is not
+//! installed.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::tree::{Complaint, Tree, assert_clean, complaint, found};
+
+const LOCK: &str = "Cargo.lock";
+/// A smaller tree builds sooner on a small machine and leaves less to audit.
+const MAX_PACKAGES: usize = 329;
+
+struct Policy {
+    licences: Vec<String>,
+    banned: Vec<String>,
+}
+
+impl Policy {
+    fn read(tree: &Tree) -> Policy {
+        let deny: toml::Table = tree.get("deny.toml").expect("deny.toml").text.parse().unwrap();
+        let list = |value: &toml::Value, name: fn(&toml::Value) -> &toml::Value| -> Vec<String> {
+            value.as_array().unwrap().iter().map(|entry| name(entry).as_str().unwrap().to_owned()).collect()
+        };
+        Policy {
+            licences: list(&deny["licenses"]["allow"], |entry| entry),
+            banned: list(&deny["bans"]["deny"], |entry| &entry["crate"]),
+        }
+    }
+}
+
+fn complaints(packages: &[Value], policy: &Policy) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    let mut complain = |subject: &str, message: String| complaints.push(complaint(LOCK, 1, subject, message));
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        let licence = package["license"].as_str().unwrap_or("no licence");
+        if !is_accepted(licence, &policy.licences) {
+            let todo = "do without it, or add a licence to deny.toml and say why";
+            complain(name, format!("{name} is under {licence}, which deny.toml does not allow: {todo}"));
+        }
+        if policy.banned.iter().any(|banned| banned == name) {
+            complain(
+                name,
+                format!("{name} is banned by deny.toml: `cargo tree -i {name}` says who wants it"),
+            );
+        }
+    }
+    if packages.len() > MAX_PACKAGES {
+        let count = packages.len();
+        complain("count", format!("{count} packages, {MAX_PACKAGES} are allowed: switch features off"));
+    }
+    complaints
+}
+
+/// Whether an SPDX expression can be met with the allowed licences. AND binds closer than OR; the old `/`
+/// is an OR; `A WITH B` is a licence of its own.
+fn is_accepted(expression: &str, allowed: &[String]) -> bool {
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+    let words: Vec<&str> = spaced.split_whitespace().collect();
+    let mut rest = &words[..];
+    let met = any_of(&mut rest, allowed);
+    met && rest.is_empty()
+}
+
+fn any_of(rest: &mut &[&str], allowed: &[String]) -> bool {
+    let mut met = all_of(rest, allowed);
+    while let ["OR", after @ ..] = *rest {
+        *rest = after;
+        met |= all_of(rest, allowed);
+    }
+    met
+}
+
+fn all_of(rest: &mut &[&str], allowed: &[String]) -> bool {
+    let mut met = one(rest, allowed);
+    while let ["AND", after @ ..] = *rest {
+        *rest = after;
+        met &= one(rest, allowed);
+    }
+    met
+}
+
+fn one(rest: &mut &[&str], allowed: &[String]) -> bool {
+    let (licence, after) = match *rest {
+        ["(", after @ ..] => {
+            *rest = after;
+            let met = any_of(rest, allowed);
+            if let [")", after @ ..] = *rest {
+                *rest = after;
+            }
+            return met;
+        }
+        [licence, "WITH", exception, after @ ..] => (format!("{licence} WITH {exception}"), after),
+        [licence, after @ ..] => ((*licence).to_owned(), after),
+        [] => return false,
+    };
+    *rest = after;
+    allowed.contains(&licence)
+}
+
+/// Offline first: the answer is on disk once the workspace is built, but for crates of other systems.
+fn packages(tree: &Tree) -> Vec<Value> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let metadata = |more: &[&str]| {
+        let mut command = Command::new(&cargo);
+        command.args(["metadata", "--format-version", "1", "--locked"]).args(more);
+        command.current_dir(&tree.root).output().unwrap()
+    };
+    let mut output = metadata(&["--offline"]);
+    if !output.status.success() {
+        output = metadata(&[]);
+    }
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let mut parsed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    match parsed["packages"].take() {
+        Value::Array(packages) => packages,
+        other => panic!("cargo metadata gave no list of packages but {other}"),
+    }
+}
+
+#[test]
+fn dependencies_are_few_and_freely_licensed() {
+    let tree = Tree::repository();
+    assert_clean(&complaints(&packages(&tree), &Policy::read(&tree)));
+}
+
+#[test]
+fn foreign_licences_banned_crates_and_too_many_are_found() {
+    let policy = Policy { licences: vec!["MIT".to_owned(), "Zlib".to_owned()], banned: vec!["b".to_owned()] };
+    let package = |name: &str, licence: Value| serde_json::json!({ "name": name, "license": licence });
+    let mut packages =
+        vec![package("a", "GPL-3.0".into()), package("b", "MIT".into()), package("c", Value::Null)];
+    assert_eq!(
+        found(&complaints(&packages, &policy)),
+        ["Cargo.lock:1 a", "Cargo.lock:1 b", "Cargo.lock:1 c"]
+    );
+    packages = vec![package("d", "MIT".into()); MAX_PACKAGES];
+    assert!(complaints(&packages, &policy).is_empty());
+    packages.push(package("d", "MIT".into()));
+    assert_eq!(found(&complaints(&packages, &policy)), ["Cargo.lock:1 count"]);
+}
+
+#[test]
+fn licence_expressions_are_read_as_spdx_does() {
+    let allowed = ["MIT", "Zlib"].map(str::to_owned);
+    let cases = [
+        ("MIT", true),
+        ("GPL-3.0", false),
+        ("GPL-3.0 OR MIT", true),
+        ("MIT/GPL-3.0", true),
+        ("MIT AND GPL-3.0", false),
+        ("MIT AND Zlib", true),
+        ("GPL-3.0 OR MIT AND Zlib", true),
+        ("(MIT OR GPL-3.0) AND Unicode-3.0", false),
+        ("(MIT OR GPL-3.0) AND Zlib", true),
+        ("Apache-2.0 WITH LLVM-exception OR Apache-2.0 OR MIT", true),
+        ("MIT WITH something", false),
+        ("MIT Zlib", false),
+        ("", false),
+    ];
+    for (expression, expected) in cases {
+        assert_eq!(is_accepted(expression, &allowed), expected, "{expression}");
+    }
+}

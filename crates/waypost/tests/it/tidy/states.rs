@@ -1,0 +1,98 @@
+//! State names are data: they stand in `lifecycles/`, in the `ops` interface and in tests, nowhere else.
+
+use std::collections::BTreeSet;
+
+use super::rust::Kind;
+use super::tree::{Complaint, Exception, File, Tree, assert_clean, complaint, except, found};
+
+const ENGINE: &[&str] = &["kernel", "store", "worker", "server"];
+
+/// The subject is the state's name.
+const EXCEPTIONS: &[Exception] = &[
+    Exception { path: "crates/kernel/src/lifecycle/mod.rs", subject: "partial", reason: OUTCOME },
+    Exception { path: "crates/kernel/src/lifecycle/mod.rs", subject: "failed", reason: OUTCOME },
+    Exception { path: "crates/kernel/src/lifecycle/mod.rs", subject: "cancelled", reason: OUTCOME },
+    Exception { path: "crates/kernel/src/lifecycle/mod.rs", subject: "skipped", reason: OUTCOME },
+];
+const OUTCOME: &str = "an outcome's name, which lifecycles also use for a state";
+
+fn complaints(tree: &Tree) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    let mut names = BTreeSet::new();
+    for file in &tree.files {
+        if file.path.starts_with("lifecycles/") && file.has_extension(&["toml"]) {
+            match state_names(&file.text) {
+                Ok(found) => names.extend(found),
+                Err(error) => complaints.push(complaint(&file.path, 1, "toml", error)),
+            }
+        }
+    }
+    for file in &tree.files {
+        let is_engine = file.crate_of_source().is_some_and(|name| ENGINE.contains(&name));
+        if !is_engine || file.is_test() || file.has_component("ops") {
+            continue;
+        }
+        for (line, name) in literals(file, &names) {
+            let message = format!(
+                "the state name {name:?} in engine code: ask for the state's phase or outcome, or take the name \
+                 from the lifecycle"
+            );
+            complaints.push(complaint(&file.path, line, name, message));
+        }
+    }
+    complaints
+}
+
+fn state_names(lifecycle: &str) -> Result<Vec<String>, String> {
+    let table: toml::Table = lifecycle.parse().map_err(|error| format!("does not parse: {error}"))?;
+    let states = table.get("states").and_then(toml::Value::as_table).ok_or("has no [states]")?;
+    // `transitions = […]` written below the states belongs to their table, as TOML reads it.
+    Ok(states.iter().filter(|(_, value)| value.is_table()).map(|(name, _)| name.clone()).collect())
+}
+
+fn literals<'a>(file: &File, names: &'a BTreeSet<String>) -> Vec<(usize, &'a str)> {
+    let mut found = Vec::new();
+    if file.is_rust() {
+        for token in file.production_tokens().iter().filter(|token| token.kind == Kind::Text) {
+            let is_named = |name: &&String| token.text == **name || token.text.contains(&format!("'{name}'"));
+            found.extend(names.iter().filter(is_named).map(|name| (token.line, name.as_str())));
+        }
+    } else if file.has_extension(&["sql", "js"]) {
+        for (at, line) in file.text.lines().enumerate() {
+            let is_named =
+                |name: &&String| ['\'', '"', '`'].iter().any(|q| line.contains(&format!("{q}{name}{q}")));
+            found.extend(names.iter().filter(is_named).map(|name| (at + 1, name.as_str())));
+        }
+    }
+    found
+}
+
+#[test]
+fn engine_code_names_no_state() {
+    assert_clean(&except(complaints(&Tree::repository()), EXCEPTIONS));
+}
+
+#[test]
+fn state_names_in_engine_code_are_found() {
+    let lifecycle = "[states]\nqueued = { phase = \"ready\" }\nFAILED = { phase = \"settled\" }\n\
+                     transitions = [[\"queued\", \"fail\", \"FAILED\", \"worker\", \"\"]]";
+    let named = "// \"queued\"\nconst A: &str = \"queued\";\nconst B: &str = \"not queued\";\n\
+                 #[cfg(test)]\nmod tests { const C: &str = \"queued\"; }\n\
+                 const D: &str = \"status = 'FAILED'\"; const E: &str = \"transitions\";";
+    let tree = Tree::planted(&[
+        ("lifecycles/a.toml", lifecycle),
+        ("lifecycles/broken.toml", "[states"),
+        ("crates/kernel/src/a.rs", named),
+        ("crates/kernel/tests/it/a.rs", named),
+        ("crates/store/src/postgres/claim.sql", "select 1\nwhere status = 'queued'"),
+        ("crates/store/src/postgres/ops/runs.sql", "where status = 'queued'"),
+        ("crates/waypost/src/run.rs", named),
+    ]);
+    let expected = [
+        "lifecycles/broken.toml:1 toml",
+        "crates/kernel/src/a.rs:2 queued",
+        "crates/kernel/src/a.rs:6 FAILED",
+        "crates/store/src/postgres/claim.sql:2 queued",
+    ];
+    assert_eq!(found(&complaints(&tree)), expected);
+}
