@@ -1,6 +1,7 @@
 //! Guards: named conditions on a move, each with one meaning in Rust and the same in SQL (`render::sql`).
 //! They look at the row as it will be after the move, which is what a database's trigger sees as NEW.
 
+use crate::lifecycle::Kind;
 use crate::tally::Counts;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,6 +84,15 @@ impl Guard {
             Guard::NoOperation => "no rollback or reconciliation of the run is under way",
             Guard::NotDiscarded => "the item was not discarded",
             Guard::Reruns => "the step is named by a cleanup's `after`",
+        }
+    }
+
+    /// Whether it can be asked of a run, or of an item.
+    pub fn is_about(self, kind: Kind) -> bool {
+        match self {
+            Guard::AttemptsLeft => true,
+            Guard::NotDiscarded | Guard::Reruns => kind == Kind::Item,
+            _ => kind == Kind::Run,
         }
     }
 

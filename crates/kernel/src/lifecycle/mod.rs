@@ -5,10 +5,12 @@ mod catalog;
 mod check;
 mod file;
 mod problem;
+mod rule_list;
 mod rules;
 
 pub use catalog::{Catalog, SHIPPED};
 pub use problem::{Problem, Problems};
+pub use rule_list::RULES;
 
 use std::fmt;
 use std::sync::Arc;
@@ -282,6 +284,10 @@ impl Actors {
         self.contains(actor) || actor == Actor::Operator && self.contains(Actor::Client)
     }
 
+    pub fn names(self) -> Vec<&'static str> {
+        Actor::ALL.into_iter().filter(|actor| self.contains(*actor)).map(Actor::name).collect()
+    }
+
     pub fn any_person(self) -> bool {
         self.contains(Actor::Client) || self.contains(Actor::Operator)
     }
@@ -289,8 +295,6 @@ impl Actors {
 
 impl fmt::Display for Actors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> =
-            Actor::ALL.into_iter().filter(|actor| self.contains(*actor)).map(Actor::name).collect();
-        f.write_str(&names.join(", "))
+        f.write_str(&self.names().join(", "))
     }
 }

@@ -1,1 +1,7 @@
+//! One table, many renderings: everything that shows or enforces a lifecycle is made from its definition.
 
+pub mod json;
+pub mod markdown;
+pub mod mermaid;
+pub mod reference;
+pub mod sql;

@@ -1,0 +1,270 @@
+//! A lifecycle as rows that a database's own guard looks up, and that guard: one trigger per table for all
+//! lifecycles, so that adding one is data. The tables are the store's; this is what it holds them to.
+//!
+//! A guard sees the row as it will be (NEW). `seq` tells an engine's write, which raises it by its events,
+//! from a raw one, which does not and gets its event from the store's trigger.
+
+use std::fmt::Write;
+
+use crate::guard::Guard;
+use crate::lifecycle::{Actor, Kind, Lifecycle, Phase, StateId, Transition};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    Sqlite,
+    Postgres,
+}
+
+/// A legal change of status. Two events: a worker that finishes without having begun does both at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    pub from: StateId,
+    pub to: StateId,
+    pub events: u8,
+    pub command: String,
+    /// One bit per guard, by its place in `Guard::ALL`.
+    pub guards: u32,
+}
+
+pub fn moves(lifecycle: &Lifecycle) -> Vec<Move> {
+    let mut moves: Vec<Move> = Vec::new();
+    let mut add = |found: Move| {
+        let known =
+            moves.iter().any(|it| (it.from, it.to, it.guards) == (found.from, found.to, found.guards));
+        if found.from != found.to && !known {
+            moves.push(found);
+        }
+    };
+    for row in &lifecycle.transitions {
+        let command = row.command.to_string();
+        add(Move { from: row.from, to: row.to, events: 1, command, guards: mask(&row.guards) });
+    }
+    for from in lifecycle.state_ids() {
+        for (first, second) in folded(lifecycle, from) {
+            let guards = mask(&first.guards) | mask(&second.guards);
+            let command = second.command.to_string();
+            add(Move { from, to: second.to, events: 2, command, guards });
+        }
+    }
+    moves
+}
+
+/// Two worker's moves that may be reported as one: begin and finish.
+fn folded(lifecycle: &Lifecycle, from: StateId) -> Vec<(&Transition, &Transition)> {
+    let begins = lifecycle.transitions_from(from).filter(|row| {
+        let begins = match lifecycle.kind {
+            Kind::Run => lifecycle.state(from).deadline.is_some(),
+            Kind::Item => lifecycle.phase(from) != Phase::Held,
+        };
+        begins && row.by.contains(Actor::Worker) && lifecycle.phase(row.to) == Phase::Held
+    });
+    let mut pairs = Vec::new();
+    for first in begins {
+        let ends = lifecycle.transitions_from(first.to).filter(|row| row.by.contains(Actor::Worker));
+        pairs.extend(ends.map(|second| (first, second)));
+    }
+    pairs
+}
+
+fn mask(guards: &[Guard]) -> u32 {
+    guards.iter().fold(0, |mask, guard| mask | 1 << *guard as u32)
+}
+
+/// The rows of a lifecycle. Written once per name and version; a second time changes nothing.
+pub fn definition(lifecycle: &Lifecycle, dialect: Dialect) -> String {
+    let table = |name: &str| table(name, dialect);
+    let (name, version) = (quoted(&lifecycle.name), lifecycle.version);
+    let counted = lifecycle.items.first();
+    let mut out = format!(
+        "INSERT INTO {}(name, version, kind, items, items_version, definition) VALUES ({name}, {version}, {}, {}, {}, {})\n  ON CONFLICT DO NOTHING;\n",
+        table("lifecycles"),
+        quoted(lifecycle.kind.name()),
+        counted.map_or("NULL".into(), |kind| quoted(&kind.name)),
+        counted.map_or("NULL".into(), |kind| kind.version.to_string()),
+        quoted(&super::json::json(lifecycle).to_string()),
+    );
+    let _ = writeln!(
+        out,
+        "INSERT INTO {}(lifecycle, version, state, phase, outcome, initial) VALUES",
+        table("lifecycle_states")
+    );
+    let rows = lifecycle.state_ids().map(|id| {
+        let state = lifecycle.state(id);
+        let outcome = state.outcome.map_or("NULL".into(), |outcome| quoted(outcome.name()));
+        let initial = boolean(lifecycle.initial.contains(&id), dialect);
+        let phase = quoted(state.phase.name());
+        format!("  ({name}, {version}, {}, {phase}, {outcome}, {initial})", quoted(&state.name))
+    });
+    out.push_str(&rows.collect::<Vec<_>>().join(",\n"));
+    let _ = writeln!(
+        out,
+        "\n  ON CONFLICT DO NOTHING;\nINSERT INTO {}(lifecycle, version, src, dst, guards, events, command) VALUES",
+        table("lifecycle_moves")
+    );
+    let rows = moves(lifecycle).into_iter().map(|it| {
+        let (src, dst) = (quoted(&lifecycle.state(it.from).name), quoted(&lifecycle.state(it.to).name));
+        format!("  ({name}, {version}, {src}, {dst}, {}, {}, {})", it.guards, it.events, quoted(&it.command))
+    });
+    out.push_str(&rows.collect::<Vec<_>>().join(",\n"));
+    out.push_str("\n  ON CONFLICT DO NOTHING;\n");
+    out
+}
+
+/// What a guard's name means, as an expression over NEW.
+pub fn condition(guard: Guard, kind: Kind, dialect: Dialect) -> String {
+    let truth = |column: &str| match dialect {
+        Dialect::Sqlite => format!("NEW.{column} = 1"),
+        Dialect::Postgres => format!("NEW.{column}"),
+    };
+    match guard {
+        Guard::HasReason => "trim(coalesce(NEW.reason, '')) <> ''".into(),
+        Guard::ResolvedOrForced => format!("({} OR {})", truth("resolved"), truth("forced")),
+        Guard::HasItems => items(ANY, dialect),
+        Guard::SomeItemOpen => items(OPEN, dialect),
+        Guard::AllItemsOk => format!(
+            "(NOT {} AND NOT {} AND {})",
+            items(OPEN, dialect),
+            items(FAILED, dialect),
+            items(OK, dialect)
+        ),
+        Guard::SomeItemFailed => {
+            format!(
+                "(NOT {} AND {} AND {})",
+                items(OPEN, dialect),
+                items(FAILED, dialect),
+                items(OK, dialect)
+            )
+        }
+        Guard::NoItemOk => format!("(NOT {} AND NOT {})", items(OPEN, dialect), items(OK, dialect)),
+        Guard::AttemptsLeft if kind == Kind::Item => "NEW.attempts <= NEW.max_retries".into(),
+        Guard::AttemptsLeft => "NEW.attempt <= NEW.max_attempts".into(),
+        Guard::Reentrant => truth("reentrant"),
+        Guard::NoOperation => format!("NOT ({})", truth("operating")),
+        Guard::NotDiscarded => format!("NOT ({})", truth("discarded")),
+        Guard::Reruns => truth("reruns"),
+    }
+}
+
+const ANY: &str = "true";
+const OPEN: &str = "i.phase IN ('ready', 'held', 'parked')";
+const OK: &str = "i.outcome = 'succeeded'";
+const FAILED: &str = "i.outcome = 'failed'";
+
+fn items(which: &str, dialect: Dialect) -> String {
+    let view = table("counted_items", dialect);
+    format!("EXISTS (SELECT 1 FROM {view} i WHERE i.run_id = NEW.run_id AND {which})")
+}
+
+/// The items that a run's guards count, by meaning. The states come first: with an index on (run, kind, status)
+/// each is one probe, however many items there are.
+fn counted_items(dialect: Dialect) -> String {
+    let [view, runs, lifecycles, states, items] =
+        ["counted_items", "runs", "lifecycles", "lifecycle_states", "items"].map(|name| table(name, dialect));
+    format!(
+        "CREATE VIEW {view} AS SELECT r.run_id, s.phase, s.outcome FROM {runs} r
+  CROSS JOIN {lifecycles} l CROSS JOIN {states} s CROSS JOIN {items} i
+  WHERE l.name = r.lifecycle AND l.version = r.version AND s.lifecycle = l.items AND s.version = l.items_version
+    AND i.run_id = r.run_id AND i.kind = s.lifecycle AND i.status = s.state;
+"
+    )
+}
+
+/// All guards of a move `m` hold.
+fn all_hold(kind: Kind, dialect: Dialect) -> String {
+    let mut out = String::from("(m.guards = 0 OR (");
+    let known: Vec<Guard> = Guard::ALL.into_iter().filter(|guard| guard.is_about(kind)).collect();
+    for (at, guard) in known.iter().enumerate() {
+        if at > 0 {
+            out.push_str("\n        AND ");
+        }
+        let _ =
+            write!(out, "(m.guards & {} = 0 OR {})", 1u32 << *guard as u32, condition(*guard, kind, dialect));
+    }
+    out.push_str("))");
+    out
+}
+
+/// The guard of both tables: refuses a change of status that no lifecycle declares.
+pub fn guard(dialect: Dialect) -> String {
+    let trigger = match dialect {
+        Dialect::Sqlite => sqlite,
+        Dialect::Postgres => postgres,
+    };
+    format!("{}{}{}", counted_items(dialect), trigger("runs", Kind::Run), trigger("items", Kind::Item))
+}
+
+fn sqlite(table: &str, kind: Kind) -> String {
+    let (name, events) = lookup(kind);
+    format!(
+        "CREATE TRIGGER {table}_move BEFORE UPDATE OF status ON {table} WHEN NEW.status <> OLD.status AND NOT EXISTS (
+    SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.{name} AND m.version = OLD.version
+      AND m.src = OLD.status AND m.dst = NEW.status{events}
+      AND {})
+BEGIN
+  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
+END;
+CREATE TRIGGER {table}_birth BEFORE INSERT ON {table} WHEN NOT EXISTS (
+    SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = NEW.{name} AND s.version = NEW.version AND s.state = NEW.status AND s.initial = 1)
+BEGIN
+  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle does not start there');
+END;
+",
+        all_hold(kind, Dialect::Sqlite)
+    )
+}
+
+fn postgres(table: &str, kind: Kind) -> String {
+    let (name, events) = lookup(kind);
+    format!(
+        "CREATE OR REPLACE FUNCTION waypost.{table}_move() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
+BEGIN
+  IF TG_OP = 'INSERT' THEN
+    IF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.{name} AND s.version = NEW.version AND s.state = NEW.status AND s.initial) THEN
+      RAISE EXCEPTION 'INVALID_TRANSITION: a % does not start as %', NEW.{name}, NEW.status USING ERRCODE = 'WP409';
+    END IF;
+  ELSIF NOT EXISTS (
+    SELECT 1 FROM waypost.lifecycle_moves m WHERE m.lifecycle = OLD.{name} AND m.version = OLD.version
+      AND m.src = OLD.status AND m.dst = NEW.status{events}
+      AND {}) THEN
+    RAISE EXCEPTION 'INVALID_TRANSITION: % has no such move from % to %, or its guard does not hold', OLD.{name}, OLD.status, NEW.status
+      USING ERRCODE = 'WP409';
+  END IF;
+  RETURN NEW;
+END $guard$;
+CREATE TRIGGER {table}_move BEFORE UPDATE OF status ON waypost.{table} FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status)
+  EXECUTE FUNCTION waypost.{table}_move();
+CREATE TRIGGER {table}_birth BEFORE INSERT ON waypost.{table} FOR EACH ROW EXECUTE FUNCTION waypost.{table}_move();
+",
+        all_hold(kind, Dialect::Postgres)
+    )
+}
+
+/// The column that names the lifecycle, and the condition on events. Items have none: their run's event tells.
+fn lookup(kind: Kind) -> (&'static str, &'static str) {
+    match kind {
+        Kind::Run => {
+            ("lifecycle", "\n      AND (NEW.seq >= OLD.seq + m.events OR NEW.seq = OLD.seq AND m.events = 1)")
+        }
+        Kind::Item => ("kind", ""),
+    }
+}
+
+fn table(name: &str, dialect: Dialect) -> String {
+    match dialect {
+        Dialect::Sqlite => name.to_owned(),
+        Dialect::Postgres => format!("waypost.{name}"),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+fn boolean(value: bool, dialect: Dialect) -> &'static str {
+    match (dialect, value) {
+        (Dialect::Sqlite, true) => "1",
+        (Dialect::Sqlite, false) => "0",
+        (Dialect::Postgres, true) => "true",
+        (Dialect::Postgres, false) => "false",
+    }
+}

@@ -1,0 +1,70 @@
+//! Generated pages are committed, and a stale one fails here. `UPDATE=1 cargo nextest run generated` rewrites them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use waypost_kernel::lifecycle::RULES;
+use waypost_kernel::render::sql::{self, Dialect};
+use waypost_kernel::render::{markdown::markdown, reference};
+
+use crate::shipped::catalog;
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference")
+}
+
+fn pages() -> BTreeMap<PathBuf, String> {
+    let notice =
+        "<!-- Generated from lifecycles/ and the kernel. UPDATE=1 cargo nextest run generated -->\n\n";
+    let mut pages = BTreeMap::new();
+    for lifecycle in catalog().iter() {
+        let path = docs().join(format!("lifecycles/{}.md", lifecycle.name));
+        pages.insert(path, format!("{notice}{}", markdown(lifecycle)));
+    }
+    pages.insert(docs().join("refusals.md"), format!("{notice}{}", reference::refusals()));
+    pages.insert(docs().join("guards.md"), format!("{notice}{}", reference::guards()));
+    pages.insert(docs().join("lifecycle-rules.md"), format!("{notice}{}", reference::rules()));
+    for (dialect, name) in [(Dialect::Sqlite, "sqlite"), (Dialect::Postgres, "postgres")] {
+        let mut text =
+            "-- Generated: the databases' own guard. UPDATE=1 cargo nextest run generated\n\n".to_owned();
+        text.push_str(&sql::guard(dialect));
+        for lifecycle in catalog().iter() {
+            text.push('\n');
+            text.push_str(&sql::definition(lifecycle, dialect));
+        }
+        pages.insert(docs().join(format!("guard.{name}.sql")), text);
+    }
+    pages
+}
+
+#[test]
+fn generated_pages_are_current() {
+    for (path, text) in pages() {
+        if std::env::var_os("UPDATE").is_some() {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, &text).unwrap();
+        }
+        let committed = fs::read_to_string(&path).unwrap_or_default();
+        assert!(committed == text, "{} is stale: UPDATE=1 cargo nextest run generated", path.display());
+    }
+}
+
+/// The list of rules is what the loader can say: no more, no less.
+#[test]
+fn every_rule_of_the_loader_is_listed() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lifecycle");
+    let files = ["file.rs", "check.rs", "catalog.rs", "rules.rs", "rules/rows.rs", "rules/states.rs"];
+    let code: String = files.iter().map(|file| fs::read_to_string(sources.join(file)).unwrap()).collect();
+    for (rule, _) in RULES {
+        assert!(code.contains(&format!("\"{rule}\"")), "{rule} is listed, but nothing says it");
+    }
+    for said in code.split('"').skip(1).step_by(2).filter(|word| RULES.iter().all(|(rule, _)| rule != word)) {
+        let looks_like_a_rule =
+            said.contains('-') && said.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+        assert!(
+            !looks_like_a_rule || ["attempts-left", "take-over", "-"].contains(&said),
+            "{said} is not listed"
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! `waypost lifecycle list|show|check`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Subcommand, ValueEnum};
+use waypost_kernel::lifecycle::Kind;
+use waypost_kernel::render::{json::json, markdown::markdown, mermaid::mermaid};
+use waypost_kernel::{Catalog, Lifecycle};
+
+use crate::output::{BAD_INPUT, ERROR, Failed, NOT_FOUND, Result, print, table};
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// All lifecycles that this binary carries.
+    #[command(after_help = "Examples:\n  waypost lifecycle list\n  waypost lifecycle list -o json")]
+    List {
+        #[arg(short, long, value_enum, default_value_t = ListFormat::Table)]
+        output: ListFormat,
+    },
+    /// One lifecycle: its states and who may move a run from where to where.
+    #[command(
+        after_help = "Examples:\n  waypost lifecycle show deploy\n  waypost lifecycle show rule -o mermaid\n  waypost lifecycle show ./release.toml -o markdown"
+    )]
+    Show {
+        /// A name from `lifecycle list`, or a file.
+        name: String,
+        #[arg(short, long, value_enum, default_value_t = ShowFormat::Table)]
+        output: ShowFormat,
+    },
+    /// Check a lifecycle file of your own: line, rule and mend for everything that is wrong with it.
+    #[command(
+        after_help = "Examples:\n  waypost lifecycle check release.toml\n  waypost lifecycle check *.toml -o json"
+    )]
+    Check {
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        #[arg(short, long, value_enum, default_value_t = ListFormat::Table)]
+        output: ListFormat,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ListFormat {
+    Table,
+    Json,
+    Jsonl,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ShowFormat {
+    Table,
+    Json,
+    Mermaid,
+    Markdown,
+}
+
+pub fn run(verb: Verb) -> Result {
+    let catalog = Catalog::shipped().map_err(|problems| Failed::new(ERROR, problems.to_string()))?;
+    match verb {
+        Verb::List { output } => list(&catalog, output),
+        Verb::Show { name, output } => show(catalog, &name, output),
+        Verb::Check { files, output } => check(&catalog, &files, output),
+    }
+}
+
+fn list(catalog: &Catalog, output: ListFormat) -> Result {
+    let text = match output {
+        ListFormat::Json => pretty(&catalog.iter().map(|lifecycle| json(lifecycle)).collect()),
+        ListFormat::Jsonl => lines(catalog.iter().map(|lifecycle| json(lifecycle))),
+        ListFormat::Table => {
+            let rows = catalog.iter().map(|lifecycle| {
+                let states: Vec<&str> = lifecycle.states.iter().map(|state| &*state.name).collect();
+                vec![
+                    lifecycle.name.to_string(),
+                    lifecycle.version.to_string(),
+                    kind(lifecycle).to_owned(),
+                    states.join(" "),
+                ]
+            });
+            table(&["name", "version", "kind", "states"], rows)
+        }
+    };
+    print(&text)
+}
+
+fn show(mut catalog: Catalog, name: &str, output: ShowFormat) -> Result {
+    let found =
+        if name.ends_with(".toml") { load(&mut catalog, Path::new(name))? } else { named(&catalog, name)? };
+    print(&match output {
+        ShowFormat::Json => pretty(&json(&found)),
+        ShowFormat::Mermaid => mermaid(&found),
+        ShowFormat::Markdown => markdown(&found),
+        ShowFormat::Table => as_tables(&found),
+    })
+}
+
+fn named(catalog: &Catalog, name: &str) -> Result<Arc<Lifecycle>> {
+    catalog.latest(name).cloned().ok_or_else(|| {
+        let known: Vec<&str> = catalog.iter().map(|lifecycle| &*lifecycle.name).collect();
+        let message = format!("there is no lifecycle {name:?}; there are: {}", known.join(", "));
+        Failed::new(NOT_FOUND, message)
+    })
+}
+
+fn load(catalog: &mut Catalog, file: &Path) -> Result<Arc<Lifecycle>> {
+    let text = read(file)?;
+    catalog.add(&text).map_err(|problems| {
+        let text = problems.to_string();
+        let lines: Vec<String> = text.lines().map(|line| at_file(file, line)).collect();
+        Failed::new(BAD_INPUT, lines.join("\n"))
+    })
+}
+
+/// `line 7: …` becomes `release.toml:7: …`, which editors and terminals make a link of.
+fn at_file(file: &Path, line: &str) -> String {
+    match line.strip_prefix("line ") {
+        Some(rest) => format!("{}:{rest}", file.display()),
+        None => line.to_owned(),
+    }
+}
+
+fn read(file: &Path) -> Result<String> {
+    let code = if file.exists() { ERROR } else { NOT_FOUND };
+    let bytes = fs::read(file).map_err(|error| Failed::new(code, format!("{}: {error}", file.display())))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let line = 1 + error.as_bytes()[..error.utf8_error().valid_up_to()]
+            .iter()
+            .filter(|it| **it == b'\n')
+            .count();
+        let message = format!("{}:{line}: not UTF-8 text [syntax]\n  save the file as UTF-8", file.display());
+        Failed::new(BAD_INPUT, message)
+    })
+}
+
+/// Checks every file before it fails, so that one run shows all that is to be mended.
+fn check(catalog: &Catalog, files: &[PathBuf], output: ListFormat) -> Result {
+    let mut found = Vec::new();
+    let mut bad = Vec::new();
+    for file in files {
+        match load(&mut catalog.clone(), file) {
+            Ok(lifecycle) => found.push((file, lifecycle)),
+            Err(failed) => bad.push(failed),
+        }
+    }
+    print(&match output {
+        ListFormat::Json => pretty(&found.iter().map(|(_, lifecycle)| json(lifecycle)).collect()),
+        ListFormat::Jsonl => lines(found.iter().map(|(_, lifecycle)| json(lifecycle))),
+        ListFormat::Table => {
+            let sound = found.iter().map(|(file, lifecycle)| {
+                format!(
+                    "{}: {} {} is sound: {} states, {} transitions",
+                    file.display(),
+                    lifecycle.name,
+                    lifecycle.version,
+                    lifecycle.states.len(),
+                    lifecycle.transitions.len()
+                )
+            });
+            sound.collect::<Vec<_>>().join("\n")
+        }
+    })?;
+    let Some(code) = bad.iter().map(|failed| failed.code).max() else { return Ok(()) };
+    let messages: Vec<String> = bad.into_iter().map(|failed| failed.message).collect();
+    Err(Failed::new(code, messages.join("\n")))
+}
+
+fn as_tables(lifecycle: &Lifecycle) -> String {
+    let states = lifecycle.states.iter().map(|state| {
+        let declares = waypost_kernel::render::json::attributes(lifecycle, state);
+        let declares: Vec<String> = declares
+            .into_iter()
+            .map(|(key, value)| format!("{key}={}", value.to_string().trim_matches('"')))
+            .collect();
+        vec![state.name.to_string(), state.phase.name().to_owned(), declares.join(" ")]
+    });
+    let rows = lifecycle.transitions.iter().map(|row| {
+        let guards: Vec<&str> = row.guards.iter().map(|guard| guard.name()).collect();
+        vec![
+            lifecycle.state(row.from).name.to_string(),
+            row.command.to_string(),
+            lifecycle.state(row.to).name.to_string(),
+            row.by.to_string(),
+            guards.join(", "),
+        ]
+    });
+    format!(
+        "{} {} ({})\n\n{}\n\n{}",
+        lifecycle.name,
+        lifecycle.version,
+        kind(lifecycle),
+        table(&["state", "phase", "declares"], states),
+        table(&["from", "command", "to", "by", "guard"], rows)
+    )
+}
+
+fn kind(lifecycle: &Lifecycle) -> &'static str {
+    match lifecycle.kind {
+        Kind::Run => "run",
+        Kind::Item => "item",
+    }
+}
+
+fn pretty(value: &serde_json::Value) -> String {
+    format!("{value:#}")
+}
+
+fn lines(values: impl Iterator<Item = serde_json::Value>) -> String {
+    values.map(|value| value.to_string()).collect::<Vec<_>>().join("\n")
+}
