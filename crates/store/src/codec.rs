@@ -1,0 +1,273 @@
+//! How the parts of a row that have no column of their own are written as JSON: an intent, an event's effect,
+//! items' counts. Small by design: what a command and its states tell is not written again.
+
+use serde_json::{Map, Value, json};
+use waypost_kernel::event::{Born, Effect, Event, Hold, Moved, Shift};
+use waypost_kernel::item::Item;
+use waypost_kernel::lifecycle::{Actor, Lifecycle, Phase, StateId};
+use waypost_kernel::run::{Intent, Text, Want};
+use waypost_kernel::tally::Tally;
+use waypost_kernel::{Failure, Time};
+
+/// A token as people and databases see it: 32 hexadecimal digits.
+pub fn token_text(token: waypost_kernel::Token) -> String {
+    format!("{:032x}", token.0)
+}
+
+pub fn token_from(text: &str) -> Option<waypost_kernel::Token> {
+    let digits: String = text.chars().filter(|c| *c != '-').collect();
+    let fits = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u128::from_str_radix(&digits, 16).ok().filter(|_| fits).map(waypost_kernel::Token)
+}
+
+pub fn actor_named(name: &str) -> Option<Actor> {
+    Actor::ALL.into_iter().find(|actor| actor.name() == name)
+}
+
+pub fn intent_json(intent: &Intent, lifecycle: &Lifecycle) -> Value {
+    let mut out = Map::new();
+    out.insert("want".into(), json!(intent.want.command()));
+    out.insert("by".into(), json!(&*intent.by));
+    put(&mut out, "reason", intent.reason.as_ref().map(|reason| json!(&**reason)));
+    put(&mut out, "to", intent.to.map(|to| json!(&*lifecycle.state(to).name)));
+    put(&mut out, "failure", intent.failure.as_ref().map(failure_json));
+    put(&mut out, "graceful", intent.graceful.then_some(json!(true)));
+    Value::Object(out)
+}
+
+pub fn intent_from(value: &Value, lifecycle: &Lifecycle) -> Option<Intent> {
+    let want = match value["want"].as_str()? {
+        "cancel" => Want::Cancel,
+        "pause" => Want::Pause,
+        "fail" => Want::Fail,
+        _ => return None,
+    };
+    Some(Intent {
+        want,
+        by: value["by"].as_str()?.into(),
+        reason: value["reason"].as_str().map(Into::into),
+        to: value["to"].as_str().and_then(|name| lifecycle.state_named(name)),
+        failure: failure_from(&value["failure"]),
+        graceful: value["graceful"] == true,
+    })
+}
+
+fn failure_json(failure: &Failure) -> Value {
+    json!({ "code": &*failure.code, "message": &*failure.message })
+}
+
+fn failure_from(value: &Value) -> Option<Failure> {
+    Some(Failure::new(value["code"].as_str()?, value["message"].as_str()?))
+}
+
+/// What an event did that its command and states do not tell; nothing for the common ones.
+pub fn effect_json(event: &Event, lifecycle: &Lifecycle) -> Option<Value> {
+    let effect = &event.effect;
+    let mut out = Map::new();
+    put(&mut out, "expired", effect.expired.then_some(json!(true)));
+    put(&mut out, "available_at", effect.available_at.map(|at| json!(at.micros())));
+    put(&mut out, "expires_at", effect.expires_at.map(|at| json!(at.micros())));
+    put(&mut out, "failure", effect.failure.as_ref().map(failure_json));
+    put(&mut out, "reason", effect.reason.as_ref().map(|reason| json!(&**reason)));
+    put(&mut out, "intent", effect.intent.as_ref().map(|intent| intent_json(intent, lifecycle)));
+    put(&mut out, "owes_cleanup", effect.owes_cleanup.map(|owes| json!(owes)));
+    put(&mut out, "cleanup_failed", effect.cleanup_failed.then_some(json!(true)));
+    put(&mut out, "operating", effect.operating.map(|operating| json!(operating)));
+    put(&mut out, "resolved", effect.resolved.then_some(json!(true)));
+    put(&mut out, "forced", effect.forced.then_some(json!(true)));
+    if let Some(born) = &effect.born {
+        put(&mut out, "max_attempts", (born.max_attempts != 1).then_some(json!(born.max_attempts)));
+        put(&mut out, "reentrant", born.reentrant.then_some(json!(true)));
+    }
+    let list = |values: Vec<Value>| (!values.is_empty()).then_some(Value::Array(values));
+    put(&mut out, "shifts", list(effect.shifts.iter().map(|shift| shift_json(shift, lifecycle)).collect()));
+    put(&mut out, "moved", list(effect.moved.iter().map(|moved| moved_json(moved, lifecycle)).collect()));
+    (!out.is_empty()).then_some(Value::Object(out))
+}
+
+/// The event as the kernel folds it.
+pub fn event_from(found: Found<'_>, lifecycle: &Lifecycle) -> Option<Event> {
+    let to = lifecycle.state_named(found.to)?;
+    let from = match found.from {
+        Some(name) => Some(lifecycle.state_named(name)?),
+        None => None,
+    };
+    let actor = actor_named(found.actor)?;
+    let value = found.effect.unwrap_or(&Value::Null);
+    let time = |key: &str| value[key].as_i64().map(Time::from_micros);
+    let born = from.is_none().then(|| Born {
+        id: found.run_id.into(),
+        max_attempts: value["max_attempts"].as_u64().unwrap_or(1) as u32,
+        reentrant: value["reentrant"] == true,
+    });
+    let each = |key: &str| value[key].as_array().map(Vec::as_slice).unwrap_or_default();
+    let effect = Effect {
+        hold: hold_of(found.command, from, to, actor, lifecycle, value),
+        expired: value["expired"] == true,
+        available_at: time("available_at"),
+        expires_at: time("expires_at"),
+        failure: failure_from(&value["failure"]),
+        reason: value["reason"].as_str().map(Into::into),
+        intent: intent_from(&value["intent"], lifecycle),
+        owes_cleanup: value["owes_cleanup"].as_bool(),
+        cleanup_failed: value["cleanup_failed"] == true,
+        operating: value["operating"].as_bool(),
+        resolved: value["resolved"] == true,
+        forced: value["forced"] == true,
+        born,
+        shifts: each("shifts").iter().map(|it| shift_from(it, lifecycle)).collect::<Option<_>>()?,
+        moved: each("moved").iter().map(|it| moved_from(it, lifecycle)).collect::<Option<_>>()?,
+    };
+    Some(Event {
+        seq: found.seq,
+        at: found.at,
+        command: found.command.into(),
+        from,
+        to,
+        actor,
+        by: found.by.into(),
+        note: None,
+        effect,
+    })
+}
+
+/// An event's columns.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    pub run_id: &'a str,
+    pub seq: u64,
+    pub at: Time,
+    pub command: &'a str,
+    pub from: Option<&'a str>,
+    pub to: &'a str,
+    pub actor: &'a str,
+    pub by: &'a str,
+    pub effect: Option<&'a Value>,
+}
+
+/// Who has the lease afterwards follows from the command: workers take it, anybody else leaves it vacant.
+fn hold_of(
+    command: &str,
+    from: Option<StateId>,
+    to: StateId,
+    actor: Actor,
+    lifecycle: &Lifecycle,
+    effect: &Value,
+) -> Hold {
+    let enters = from.is_none_or(|from| lifecycle.phase(from) != Phase::Held);
+    match (lifecycle.phase(to), actor) {
+        (Phase::Held, Actor::Worker) if enters || matches!(command, "take-over" | "steal") => Hold::Grant,
+        (Phase::Held, Actor::Worker) if command == "release" => Hold::Vacate,
+        (Phase::Held, Actor::Client | Actor::Operator) if enters => Hold::Vacate,
+        // The engine left it for another worker's cleanup.
+        (Phase::Held, Actor::Engine) if enters || effect["intent"].is_object() => Hold::Vacate,
+        _ => Hold::Keep,
+    }
+}
+
+fn shift_json(shift: &Shift, lifecycle: &Lifecycle) -> Value {
+    let kind = &lifecycle.items[usize::from(shift.kind)];
+    let mut out = Map::new();
+    out.insert("kind".into(), json!(&*kind.name));
+    out.insert("from".into(), json!(&*kind.state(shift.from).name));
+    out.insert("to".into(), json!(&*kind.state(shift.to).name));
+    out.insert("count".into(), json!(shift.count));
+    put(&mut out, "chosen", shift.chosen.as_ref().map(|keys| json!(keys)));
+    put(&mut out, "failure", shift.failure.as_ref().map(failure_json));
+    Value::Object(out)
+}
+
+fn shift_from(value: &Value, lifecycle: &Lifecycle) -> Option<Shift> {
+    let (kind, of) = kind_named(value["kind"].as_str()?, lifecycle)?;
+    let chosen = value["chosen"]
+        .as_array()
+        .map(|keys| keys.iter().filter_map(Value::as_str).map(Text::from).collect());
+    Some(Shift {
+        kind,
+        from: of.state_named(value["from"].as_str()?)?,
+        to: of.state_named(value["to"].as_str()?)?,
+        count: value["count"].as_u64()? as u32,
+        chosen,
+        failure: failure_from(&value["failure"]),
+    })
+}
+
+fn moved_json(moved: &Moved, lifecycle: &Lifecycle) -> Value {
+    let item = &moved.item;
+    let kind = &lifecycle.items[usize::from(item.kind)];
+    let mut out = Map::new();
+    out.insert("kind".into(), json!(&*kind.name));
+    out.insert("key".into(), json!(&*item.key));
+    put(&mut out, "from", moved.from.map(|from| json!(&*kind.state(from).name)));
+    out.insert("to".into(), json!(&*kind.state(item.state).name));
+    put(&mut out, "was_staying", moved.was_staying.then_some(json!(true)));
+    put(&mut out, "stays", moved.stays.then_some(json!(true)));
+    put(&mut out, "attempts", (item.attempts != 0).then_some(json!(item.attempts)));
+    put(&mut out, "max_retries", (item.max_retries != 3).then_some(json!(item.max_retries)));
+    put(&mut out, "try_no", (item.try_no != 1).then_some(json!(item.try_no)));
+    put(&mut out, "not_before", item.not_before.map(|at| json!(at.micros())));
+    put(&mut out, "discarded", item.discarded.then_some(json!(true)));
+    put(&mut out, "reruns", item.reruns.then_some(json!(true)));
+    put(&mut out, "progress", (item.progress != 0).then_some(json!(item.progress)));
+    put(&mut out, "failure", item.failure.as_ref().map(failure_json));
+    put(&mut out, "started_at", item.started_at.map(|at| json!(at.micros())));
+    put(&mut out, "finished_at", item.finished_at.map(|at| json!(at.micros())));
+    Value::Object(out)
+}
+
+fn moved_from(value: &Value, lifecycle: &Lifecycle) -> Option<Moved> {
+    let (kind, of) = kind_named(value["kind"].as_str()?, lifecycle)?;
+    let time = |key: &str| value[key].as_i64().map(Time::from_micros);
+    let number = |key: &str, default: u64| value[key].as_u64().unwrap_or(default) as u32;
+    Some(Moved {
+        from: value["from"].as_str().and_then(|name| of.state_named(name)),
+        was_staying: value["was_staying"] == true,
+        stays: value["stays"] == true,
+        item: Item {
+            kind,
+            key: value["key"].as_str()?.into(),
+            state: of.state_named(value["to"].as_str()?)?,
+            attempts: number("attempts", 0),
+            max_retries: number("max_retries", 3),
+            try_no: number("try_no", 1),
+            not_before: time("not_before"),
+            discarded: value["discarded"] == true,
+            reruns: value["reruns"] == true,
+            progress: number("progress", 0) as u8,
+            failure: failure_from(&value["failure"]),
+            started_at: time("started_at"),
+            finished_at: time("finished_at"),
+        },
+    })
+}
+
+fn kind_named<'l>(name: &str, lifecycle: &'l Lifecycle) -> Option<(u8, &'l Lifecycle)> {
+    let at = lifecycle.items.iter().position(|kind| &*kind.name == name)?;
+    Some((at as u8, &lifecycle.items[at]))
+}
+
+/// Counts by kind: `[[by state…], [staying…]]` each; nothing for a lifecycle without items.
+pub fn tallies_json(tallies: &[Tally]) -> Option<String> {
+    if tallies.iter().all(|tally| tally.by_state.iter().all(|count| *count == 0)) {
+        return None;
+    }
+    let kinds: Vec<Value> = tallies.iter().map(|tally| json!([tally.by_state, tally.staying])).collect();
+    Some(Value::Array(kinds).to_string())
+}
+
+pub fn tallies_from(text: Option<&str>, lifecycle: &Lifecycle) -> Option<Vec<Tally>> {
+    let empty = lifecycle.items.iter().map(|kind| Tally::new(kind)).collect();
+    let Some(text) = text else { return Some(empty) };
+    let kinds: Vec<(Vec<u32>, Vec<u32>)> = serde_json::from_str(text).ok()?;
+    let fits = kinds.len() == lifecycle.items.len()
+        && kinds.iter().zip(&lifecycle.items).all(|((by_state, staying), kind)| {
+            by_state.len() == kind.states.len() && staying.len() == kind.states.len()
+        });
+    fits.then(|| kinds.into_iter().map(|(by_state, staying)| Tally { by_state, staying }).collect())
+}
+
+fn put(out: &mut Map<String, Value>, key: &str, value: Option<Value>) {
+    if let Some(value) = value {
+        out.insert(key.to_owned(), value);
+    }
+}

@@ -1,0 +1,15 @@
+//! Where runs live. The traits speak in domain verbs, one trait per subject; no driver or transaction type
+//! crosses them, and nothing above knows which database runs.
+//!
+//! Every verb is one transaction: rows are read, the kernel decides, what it says is written together with its
+//! events. Verbs that take lists answer each entry by itself: a refusal never fails its neighbours.
+
+pub mod codec;
+mod error;
+mod run;
+pub mod sqlite;
+mod verbs;
+
+pub use error::{Result, StoreError};
+pub use run::{EventRow, ItemRow, RunRow, iso, parse_time};
+pub use verbs::*;
