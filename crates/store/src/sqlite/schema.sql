@@ -152,7 +152,8 @@ CREATE TRIGGER runs_settled BEFORE UPDATE ON runs
     AND (NEW.seq = OLD.seq OR NEW.finished_at IS NOT OLD.finished_at OR NEW.started_at IS NOT OLD.started_at
       OR NEW.error_code IS NOT OLD.error_code OR NEW.error_msg IS NOT OLD.error_msg
       OR NEW.metadata IS NOT OLD.metadata OR NEW.details IS NOT OLD.details OR NEW.attempt <> OLD.attempt)
-    AND NOT (NEW.seq = OLD.seq + 1 AND OLD.phase <> 'settled')
+    -- but for what follows a legal move by hand, whose event is already there
+    AND NOT EXISTS (SELECT 1 FROM event_log e WHERE e.rid = OLD.rid AND e.seq = OLD.seq + 1 AND e.seq = NEW.seq AND e.who = 'by hand')
   BEGIN SELECT RAISE(ABORT, 'SETTLED: a finished run cannot be rewritten'); END;
 -- Held needs a lease, settled a time, parked a reason, whoever writes.
 CREATE TRIGGER runs_shape BEFORE UPDATE ON runs
@@ -167,7 +168,7 @@ CREATE TRIGGER runs_shape_birth BEFORE INSERT ON runs
     AND (s.phase <> NEW.phase OR s.phase = 'held' AND (NEW.lease_token IS NULL OR NEW.stale_after IS NULL)))
   BEGIN SELECT RAISE(ABORT, 'SHAPE: a new run has the phase of its status, and a lease if it is held'); END;
 CREATE TRIGGER items_settled BEFORE UPDATE ON items
-  WHEN OLD.finished_at IS NOT NULL AND NEW.status = OLD.status AND NEW.discarded = OLD.discarded
+  WHEN OLD.finished_at IS NOT NULL AND NEW.status = OLD.status AND NEW.seq = OLD.seq
     AND (NEW.finished_at IS NOT OLD.finished_at OR NEW.error_code IS NOT OLD.error_code OR NEW.attempts <> OLD.attempts)
   BEGIN SELECT RAISE(ABORT, 'SETTLED: a finished item cannot be rewritten'); END;
 
