@@ -1,4 +1,5 @@
 //! One binary for all of the kernel's proofs: it links once.
 #![allow(clippy::unwrap_used)]
 
+mod exhaustive;
 mod shipped;
