@@ -96,11 +96,6 @@ impl Guard {
         }
     }
 
-    /// Answered by what the asker sends along, so that a button may be offered before it is known.
-    pub fn is_up_to_the_asker(self) -> bool {
-        matches!(self, Guard::HasReason | Guard::ResolvedOrForced | Guard::SomeItemOpen)
-    }
-
     pub fn holds(self, facts: &Facts) -> bool {
         let Counts { total, open, ok, failed } = facts.items;
         match self {

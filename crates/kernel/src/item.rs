@@ -46,6 +46,8 @@ pub struct ItemAsk<'a> {
     pub retry_in: Option<Span>,
     /// The outside gave an answer, whatever it was.
     pub answered: bool,
+    /// Which try this is about: a report that comes twice must not count for the next one.
+    pub try_no: Option<u32>,
     pub discard: bool,
 }
 
@@ -101,8 +103,10 @@ pub fn add_items(
         let Some(kind) = kind.filter(|kind| kind.initial.contains(&item.state)) else {
             return Err(refuse(&draft, item, Code::InvalidInput, "status: an item cannot start there"));
         };
-        if draft.phase() == Phase::Settled {
-            return Err(refuse(&draft, item, Code::InvalidTransition, "the run is settled"));
+        if draft.phase() == Phase::Settled
+            || kind.phase(item.state) == Phase::Draft && draft.phase() != Phase::Draft
+        {
+            return Err(refuse(&draft, item, Code::InvalidTransition, "the run is past that"));
         }
         moved.push(Moved { from: None, was_staying: false, stays: item.stays(kind), item: item.clone() });
     }
@@ -146,6 +150,16 @@ fn decide_one(draft: &Draft<'_>, kind: &Lifecycle, item: &Item, ask: &ItemAsk<'_
         after.discarded = true;
         return Ok(after);
     }
+    if draft.who.actor.is_person() {
+        return Err(refuse(draft, item, Code::ActorNotAllowed, "items move with their run: ask that of it"));
+    }
+    match ask.try_no {
+        Some(try_no) if try_no < item.try_no => return Ok(item.clone()),
+        Some(try_no) if try_no > item.try_no => {
+            return Err(refuse(draft, item, Code::InvalidInput, "try_no: it has not come to that"));
+        }
+        _ => {}
+    }
     let Some(to) = kind.state_named(ask.to) else {
         let names: Vec<&str> = kind.states.iter().map(|state| &*state.name).collect();
         return Err(refuse(
@@ -162,6 +176,9 @@ fn decide_one(draft: &Draft<'_>, kind: &Lifecycle, item: &Item, ask: &ItemAsk<'_
         return Ok(after);
     }
     let actor = draft.who.actor;
+    if draft.phase() == Phase::Settled && kind.phase(to) != Phase::Settled {
+        return Err(refuse(draft, item, Code::InvalidTransition, "its run is settled: retry that"));
+    }
     if let Some(row) = edge(draft, kind, &after, to, ask)? {
         enter(kind, &mut after, row, ask, draft.now);
         return Ok(after);
@@ -221,7 +238,7 @@ fn enter(kind: &Lifecycle, item: &mut Item, row: &Transition, ask: &ItemAsk<'_>,
     if row.guards.contains(&Guard::AttemptsLeft) {
         item.attempts += 1;
     }
-    if from == Phase::Settled {
+    if from == Phase::Settled && to.phase != Phase::Settled {
         item.attempts = 0;
         item.progress = 0;
         item.failure = None;

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::item::Item;
 use crate::lifecycle::Actor;
 use crate::run::{Failure, Text, Token};
 use crate::time::{Span, Time};
@@ -17,7 +18,8 @@ pub struct Who<'a> {
     pub actor: Actor,
     /// The worker's or person's name, for the log.
     pub by: &'a str,
-    /// A new random token: the claimer's, or that of a lease left vacant. Randomness is an input.
+    /// A new random token: the claimer's, or that of a lease left vacant. Drawn for each delivery, never sent by
+    /// the asker: a request that arrives twice must not bring an old token back.
     pub fresh: Token,
 }
 
@@ -61,8 +63,8 @@ pub struct With<'a> {
     pub graceful: bool,
     pub failure: Option<&'a Failure>,
     pub available_at: Option<Time>,
-    /// The items that the command is about, where it is not about all of them.
-    pub chosen: Option<&'a [Text]>,
+    /// The items that the command is about, where it is not about all of them: those of them that can follow do.
+    pub chosen: Option<&'a [Item]>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

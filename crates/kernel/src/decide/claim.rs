@@ -4,7 +4,7 @@ use super::{Draft, VACANT_FOR_LOST};
 use crate::event::{Change, Effect, Hold};
 use crate::lifecycle::{Actor, OnStale, Phase};
 use crate::refusal::{Code, Refusal};
-use crate::run::{Lease, Run, Want};
+use crate::run::{Lease, Want};
 use crate::time::{Span, Time};
 
 /// Workers that die in a run's owed cleanup, where its state has no rule of its own for take-overs.
@@ -14,7 +14,7 @@ pub(super) fn claim(mut draft: Draft<'_>, asked: Option<Span>) -> Result<Change,
     let state = draft.lifecycle.state(draft.run.state);
     let command = match (draft.phase(), &draft.run.lease) {
         (Phase::Ready, _) => "claim",
-        (Phase::Settled, _) if state.retry => "retry",
+        (Phase::Settled, _) if state.retry && draft.run.available_at.is_some() => "retry",
         (Phase::Held, Some(lease)) => {
             if lease.token == draft.who.fresh && !lease.is_vacant() {
                 return draft.done();
@@ -30,7 +30,7 @@ pub(super) fn claim(mut draft: Draft<'_>, asked: Option<Span>) -> Result<Change,
         }
         _ => return Err(draft.no_such_move("claim")),
     };
-    if command != "steal" && !is_due(draft.run, draft.now) {
+    if command != "steal" && !is_due(&draft) {
         return Err(draft.refusal(Code::NotDue, "it may not be taken yet".to_owned()));
     }
     let effect = Effect::hold(Hold::Grant);
@@ -45,8 +45,11 @@ enum Take {
     Steal,
 }
 
-fn is_due(run: &Run, now: Time) -> bool {
-    run.available_at.is_some_and(|at| at <= now)
+/// What has outlived its time is the sweeper's, also before it came by.
+fn is_due(draft: &Draft<'_>) -> bool {
+    let (run, now) = (draft.run, draft.now);
+    let expires = draft.lifecycle.transitions_from(run.state).any(|row| &*row.command == "expire");
+    run.available_at.is_some_and(|at| at <= now) && !(expires && run.expires_at.is_some_and(|at| at <= now))
 }
 
 fn may_take(draft: &Draft<'_>, lease: &Lease) -> Option<Take> {

@@ -3,7 +3,7 @@
 use super::Draft;
 use crate::event::{Change, Effect, Hold};
 use crate::guard::Guard;
-use crate::lifecycle::{Actor, Phase};
+use crate::lifecycle::{Actor, Phase, Transition};
 use crate::refusal::{Code, Refusal};
 use crate::request::With;
 use crate::run::{Intent, Want};
@@ -14,8 +14,7 @@ pub(super) fn command(mut draft: Draft<'_>, name: &str, with: &With<'_>) -> Resu
         return begin_operation(draft, name);
     }
     let declared = draft.lifecycle.transitions_from(draft.run.state).any(|row| &*row.command == name);
-    if !declared && &*draft.run.last_command == name {
-        // The run is where this command led it: the same again is answered as the first time.
+    if !declared && with.chosen.is_none() && led_here(&draft, name) {
         return draft.done();
     }
     if draft.phase() == Phase::Held && declared {
@@ -37,6 +36,14 @@ pub(super) fn command(mut draft: Draft<'_>, name: &str, with: &With<'_>) -> Resu
         draft.vacate();
     }
     draft.done()
+}
+
+/// The run is where this command of theirs led it: the same again is answered as the first time.
+fn led_here(draft: &Draft<'_>, name: &str) -> bool {
+    let run = draft.run;
+    let actor = draft.who.actor;
+    let led = |row: &Transition| &*row.command == name && row.to == run.state && row.by.permits(actor);
+    &*run.last_command == name && draft.lifecycle.transitions.iter().any(led)
 }
 
 fn effect_of(draft: &Draft<'_>, name: &str, with: &With<'_>) -> Effect {
@@ -90,7 +97,7 @@ fn ask_holder(mut draft: Draft<'_>, name: &str, with: &With<'_>) -> Result<Chang
         }
     }
     let reason_missing = with.reason.is_none_or(|reason| reason.trim().is_empty());
-    let needs_reason = |row: &crate::lifecycle::Transition| row.guards.contains(&Guard::HasReason);
+    let needs_reason = |row: &Transition| row.guards.contains(&Guard::HasReason);
     let mut rows = draft.lifecycle.transitions_from(draft.run.state).filter(|row| &*row.command == name);
     if reason_missing && rows.any(needs_reason) {
         let message = format!("{name} needs that {}", Guard::HasReason.meaning());
@@ -122,11 +129,18 @@ pub(super) fn carry_out(draft: &mut Draft<'_>, intent: &Intent, actor: Actor) ->
         ..Effect::default()
     };
     let lifecycle = draft.lifecycle;
-    let rows = lifecycle.transitions_from(draft.after.state).filter(|row| match intent.to {
-        Some(to) => row.to == to,
-        None => &*row.command == command,
-    });
-    let Ok(row) = draft.first_that_holds(rows, &effect) else { return false };
+    let rows = || lifecycle.transitions_from(draft.after.state).filter(|row| row.from != row.to);
+    let holds = |row: &&Transition| draft.failing_guard(row, &effect).is_none();
+    let row = match intent.to {
+        None => rows().filter(|row| &*row.command == command).find(holds),
+        // Where a failure was to lead; or, if the guards leave no way there, what they say it came to.
+        Some(to) => rows().filter(|row| row.to == to).find(holds).or_else(|| {
+            rows()
+                .filter(|row| row.by.contains(Actor::Worker) && lifecycle.phase(row.to) == Phase::Settled)
+                .find(holds)
+        }),
+    };
+    let Some(row) = row else { return false };
     draft.make(row, actor, effect, None);
     true
 }

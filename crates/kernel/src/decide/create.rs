@@ -31,6 +31,10 @@ pub fn create(lifecycle: &Lifecycle, new: &NewRun<'_>, who: &Who<'_>, now: Time)
     let state = initial(lifecycle, new, who)?;
     let declared = lifecycle.state(state);
     let held = declared.phase == Phase::Held;
+    if new.ttl.is_some() && !lifecycle.transitions_from(state).any(|row| &*row.command == "expire") {
+        let message = format!("ttl: a {} run does not expire as {}", lifecycle.name, declared.name);
+        return Err(Refusal { field: Some("ttl"), ..unborn(new, Code::InvalidInput, message) });
+    }
     let born = Born { id: new.id.into(), max_attempts: new.max_attempts.max(1), reentrant: new.reentrant };
     let event = Event {
         seq: 1,
@@ -46,7 +50,7 @@ pub fn create(lifecycle: &Lifecycle, new: &NewRun<'_>, who: &Who<'_>, now: Time)
             available_at: new.available_at.filter(|_| declared.phase == Phase::Ready),
             expires_at: new.ttl.or(declared.ttl).filter(|_| !held).map(|ttl| now + ttl),
             born: Some(born.clone()),
-            moved: first_items(lifecycle, new)?,
+            moved: first_items(lifecycle, new, state)?,
             ..Effect::default()
         },
     };
@@ -79,7 +83,11 @@ fn initial(lifecycle: &Lifecycle, new: &NewRun<'_>, who: &Who<'_>) -> Result<Sta
     Ok(state)
 }
 
-fn first_items(lifecycle: &Lifecycle, new: &NewRun<'_>) -> Result<Vec<Moved>, Refusal> {
+/// Items follow the move that starting further on stands for, as they would have if it were made by itself.
+fn first_items(lifecycle: &Lifecycle, new: &NewRun<'_>, state: StateId) -> Result<Vec<Moved>, Refusal> {
+    let skipped = lifecycle.initial.first().filter(|first| **first != state).and_then(|first| {
+        lifecycle.transitions_from(*first).find(|row| row.to == state && row.by.any_person())
+    });
     let mut moved = Vec::with_capacity(new.items.len());
     for item in new.items {
         let kind = lifecycle.items.get(usize::from(item.kind));
@@ -87,7 +95,10 @@ fn first_items(lifecycle: &Lifecycle, new: &NewRun<'_>) -> Result<Vec<Moved>, Re
             let message = format!("items: {} cannot start like that in a {} run", item.key, lifecycle.name);
             return Err(Refusal { field: Some("items"), ..unborn(new, Code::InvalidInput, message) });
         };
-        moved.push(Moved { from: None, was_staying: false, stays: item.stays(kind), item: item.clone() });
+        let mut item = item.clone();
+        let follows = skipped.and_then(|row| kind.state(item.state).follow(&row.command));
+        item.state = follows.unwrap_or(item.state);
+        moved.push(Moved { from: None, was_staying: false, stays: item.stays(kind), item });
     }
     Ok(moved)
 }

@@ -1,9 +1,12 @@
 //! How a move is made: the transition is picked, its guards are asked about the row as it would be, the
 //! event is written and applied, and the items that follow are shifted.
 
+use std::collections::BTreeSet;
+
 use crate::event::{Change, Effect, Event, Hold, Shift};
 use crate::fold;
 use crate::guard::{Facts, Guard};
+use crate::item::Item;
 use crate::lifecycle::{Actor, Lifecycle, Outcome, Phase, StateId, Transition};
 use crate::refusal::{Code, Refusal};
 use crate::request::{Note, Who};
@@ -21,7 +24,7 @@ pub(crate) struct Draft<'a> {
     /// What was asked for by name, for a refusal to say.
     pub requested: &'a str,
     /// The items that a command is about, where it is not about all of them.
-    pub chosen: Option<&'a [Text]>,
+    pub chosen: Option<&'a [Item]>,
     pub now: Time,
     pub after: Run,
     pub events: Vec<Event>,
@@ -80,7 +83,7 @@ impl<'a> Draft<'a> {
         Err(Refusal { guard: Some(guard), ..self.refusal(Code::InvalidTransition, message) })
     }
 
-    fn failing_guard(&self, row: &Transition, extra: &Effect) -> Option<Guard> {
+    pub fn failing_guard(&self, row: &Transition, extra: &Effect) -> Option<Guard> {
         if row.guards.is_empty() {
             return None;
         }
@@ -121,7 +124,8 @@ impl<'a> Draft<'a> {
                 if to.outcome == Some(Outcome::Succeeded) {
                     effect.failure = None;
                 }
-                if !to.retry || self.after.attempt >= self.after.max_attempts {
+                // What was cancelled is not taken up again by itself.
+                if !to.retry || &*row.command == "cancel" || self.after.attempt >= self.after.max_attempts {
                     effect.available_at = None;
                 }
             }
@@ -129,6 +133,7 @@ impl<'a> Draft<'a> {
             _ => {}
         }
         self.push(row.command.clone(), row.to, actor, effect, note);
+        self.after.ended_by = None;
     }
 
     /// An event that leaves the run in its state.
@@ -192,9 +197,14 @@ impl<'a> Draft<'a> {
                 let named = state.follow(command);
                 let to = named.or_else(|| general.and_then(|general| state.follow(general)));
                 let Some(to) = to.filter(|to| *to != from) else { continue };
-                let chosen = self.chosen.filter(|_| named.is_some() && kind == 0);
+                // Some of those that are done may be taken up again; what is under way goes along as a whole.
+                let choosable = named.is_some() && kind == 0 && state.phase == Phase::Settled;
+                let chosen = self.chosen.filter(|_| choosable).map(|items| {
+                    let follow = items.iter().filter(|item| item.state == from && !item.stays(lifecycle));
+                    follow.map(|item| item.key.clone()).collect::<BTreeSet<Text>>()
+                });
                 let all = self.after.tallies[kind].following(from);
-                let count = chosen.map_or(all, |chosen| all.min(chosen.len() as u32));
+                let count = chosen.as_ref().map_or(all, |chosen| chosen.len() as u32);
                 if count > 0 {
                     let failed = lifecycle.state(to).outcome == Some(Outcome::Failed);
                     shifts.push(Shift {
@@ -202,7 +212,7 @@ impl<'a> Draft<'a> {
                         from,
                         to,
                         count,
-                        chosen: chosen.map(<[Text]>::to_vec),
+                        chosen: chosen.map(|keys| keys.into_iter().collect()),
                         failure: failure.filter(|_| failed).cloned(),
                     });
                 }

@@ -3,7 +3,7 @@
 use super::Draft;
 use super::command::{carry_out, in_words};
 use crate::event::{Change, Effect, Hold};
-use crate::lifecycle::{Actor, Phase, StateId, Transition};
+use crate::lifecycle::{Actor, Outcome, Phase, StateId, Transition};
 use crate::refusal::{Code, Refusal};
 use crate::request::{Finish, Note};
 use crate::run::{Failure, Intent, Token, Want};
@@ -80,7 +80,10 @@ pub(super) fn finish(mut draft: Draft<'_>, token: Token, finish: &Finish<'_>) ->
             edge(&draft, to, &effect)?.ok_or_else(|| draft.no_such_move(finish.to))?
         }
     };
-    draft.make(row, Actor::Worker, effect, None);
+    let failure = effect.failure.clone().or_else(|| {
+        draft.failure_of(&row.command, &in_words(&row.command, draft.who.by, effect.reason.as_deref()))
+    });
+    draft.make(row, Actor::Worker, Effect { failure, ..effect }, None);
     if leaves {
         draft.after.ended_by = Some(token);
     } else {
@@ -89,6 +92,7 @@ pub(super) fn finish(mut draft: Draft<'_>, token: Token, finish: &Finish<'_>) ->
     draft.done()
 }
 
+/// What an earlier intent says about the end stands; what the finish brings fills the gaps.
 fn finish_effect(draft: &Draft<'_>, finish: &Finish<'_>) -> Effect {
     let intent = draft.run.intent.as_ref();
     let cancelled = intent.filter(|intent| intent.want == Want::Cancel).and_then(|intent| {
@@ -96,7 +100,7 @@ fn finish_effect(draft: &Draft<'_>, finish: &Finish<'_>) -> Effect {
     });
     let recorded = intent.and_then(|intent| intent.failure.clone());
     Effect {
-        failure: finish.failure.cloned().or(cancelled).or(recorded),
+        failure: cancelled.or(recorded).or_else(|| finish.failure.cloned()),
         reason: finish.reason.map(Into::into).or_else(|| intent.and_then(|intent| intent.reason.clone())),
         available_at: finish.retry_in.map(|wait| draft.now + wait),
         ..Effect::default()
@@ -104,35 +108,46 @@ fn finish_effect(draft: &Draft<'_>, finish: &Finish<'_>) -> Effect {
 }
 
 /// The worker's edge to a state by name. A stored intent narrows where a run may still go: a cancel that came
-/// first is final, and so is a failure that was recorded before its cleanup.
+/// first is final, and so is a failure that was recorded before its cleanup, unless the guards leave no way there.
 fn edge<'a>(draft: &Draft<'a>, to: StateId, effect: &Effect) -> Result<Option<&'a Transition>, Refusal> {
-    let lifecycle = draft.lifecycle;
-    let rows = move |from: StateId| {
-        lifecycle.transitions_from(from).filter(move |row| row.to == to && row.by.contains(Actor::Worker))
-    };
-    let from = draft.after.state;
-    let intent = draft.run.intent.as_ref().filter(|_| lifecycle.phase(to) != Phase::Held);
-    let rows: Vec<&Transition> = match intent.map(|intent| (intent.want, intent.to)) {
+    let intent = draft.run.intent.as_ref().filter(|_| draft.lifecycle.phase(to) != Phase::Held);
+    let mut rows: Vec<&Transition> =
+        rows_to(draft, to).filter(|row| row.by.contains(Actor::Worker)).collect();
+    match intent.map(|intent| (intent.want, intent.to)) {
         Some((Want::Cancel, _)) => {
-            let cancels: Vec<&Transition> = rows(from).filter(|row| &*row.command == "cancel").collect();
-            if cancels.is_empty() && begin_edge(draft).is_none() {
+            rows.retain(|row| &*row.command == "cancel");
+            if rows.is_empty() && begin_edge(draft).is_none() {
                 return Err(
-                    draft.refusal(Code::CancelRequested, "a cancel came first: finish as cancelled".into())
+                    draft.refusal(Code::CancelRequested, "a cancel came first: finish as that".into())
                 );
             }
-            cancels
         }
-        Some((Want::Fail, Some(recorded))) if recorded != to => {
-            return Err(draft.refusal(Code::FailureRecorded, "a failure came first: finish as that".into()));
+        Some((Want::Fail, Some(recorded))) => {
+            // Whoever's row it is: the intent stands for it.
+            let lead: Vec<&Transition> = rows_to(draft, recorded).collect();
+            let closed = lead.iter().all(|row| draft.failing_guard(row, effect).is_some());
+            if recorded == to && rows.is_empty() {
+                rows = lead;
+            } else if recorded != to && (lead.is_empty() || !closed) {
+                return Err(
+                    draft.refusal(Code::FailureRecorded, "a failure came first: finish as that".into())
+                );
+            }
         }
-        _ => rows(from).collect(),
-    };
+        _ => {}
+    }
     if rows.is_empty() {
         return Ok(None);
     }
     // Only the first command that leads there: a guard that fails must not fall through to another meaning.
     let command = rows[0].command.clone();
     draft.first_that_holds(rows.into_iter().filter(|row| row.command == command), effect).map(Some)
+}
+
+/// The ways there from where the run now is. Staying is a heartbeat's, not a finish's.
+fn rows_to<'a>(draft: &Draft<'a>, to: StateId) -> impl Iterator<Item = &'a Transition> + use<'a> {
+    let rows = draft.lifecycle.transitions_from(draft.after.state);
+    rows.filter(move |row| row.to == to && row.from != row.to)
 }
 
 pub(super) fn release(mut draft: Draft<'_>, token: Token) -> Result<Change, Refusal> {
@@ -162,13 +177,16 @@ pub(super) fn owe(
             return Err(Refusal { field: Some("failing"), ..draft.refusal(Code::InvalidInput, message) });
         };
         let leads = draft.lifecycle.transitions_from(draft.run.state).any(|row| {
-            row.to == to && row.by.contains(Actor::Worker) && draft.lifecycle.phase(to) == Phase::Settled
+            let end = draft.lifecycle.state(to);
+            let fails = end.phase == Phase::Settled && end.outcome != Some(Outcome::Succeeded);
+            row.to == to && row.by.contains(Actor::Worker) && fails
         });
         if !leads {
             return Err(draft.no_such_move(state));
         }
-        let cancelled = draft.run.intent.as_ref().is_some_and(|intent| intent.want == Want::Cancel);
-        intent = (!cancelled).then(|| Intent {
+        // The first word stands: a cancel, or the failure that was recorded before.
+        let stands = draft.run.intent.as_ref().is_some_and(|intent| intent.want != Want::Pause);
+        intent = (!stands).then(|| Intent {
             want: Want::Fail,
             by: draft.who.by.into(),
             reason: None,
@@ -177,7 +195,9 @@ pub(super) fn owe(
             graceful: false,
         });
     }
-    draft.stay("owe", Actor::Worker, Effect { owes_cleanup: Some(owes), intent, ..Effect::default() });
+    if owes != draft.run.owes_cleanup || intent.is_some() {
+        draft.stay("owe", Actor::Worker, Effect { owes_cleanup: Some(owes), intent, ..Effect::default() });
+    }
     extend(&mut draft);
     draft.done()
 }

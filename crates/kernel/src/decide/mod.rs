@@ -10,11 +10,11 @@ mod draft;
 pub(crate) mod hold;
 mod sweep;
 
-use crate::event::Change;
-use crate::guard::Facts;
-use crate::lifecycle::{Lifecycle, Phase};
+use crate::event::{Change, Effect};
+use crate::fold;
+use crate::lifecycle::{Actor, Lifecycle, Phase};
 use crate::refusal::{Code, Refusal};
-use crate::request::{Ask, Request};
+use crate::request::{Ask, Request, Who};
 use crate::run::{Run, Text, Want};
 use crate::time::{Span, Time};
 
@@ -53,21 +53,18 @@ pub fn decide(lifecycle: &Lifecycle, run: &Run, request: &Request<'_>, now: Time
 /// `allowed` of a refusal. What only the asker can supply (a reason, resolutions) is taken as given.
 pub fn allowed(lifecycle: &Lifecycle, run: &Run) -> Vec<Text> {
     let held = lifecycle.phase(run.state) == Phase::Held;
-    let facts = Facts {
-        has_reason: true,
-        resolved: true,
-        attempt: run.attempt,
-        max_attempts: run.max_attempts,
-        reentrant: run.reentrant,
-        operating: run.operating,
-        items: draft::counts(lifecycle, run),
-        ..Facts::default()
-    };
+    let who = Who { actor: Actor::Operator, by: "", fresh: fold::UNKNOWN };
+    let draft = Draft::new(lifecycle, run, &who, Time::default());
+    let given = Effect { reason: Some("given".into()), resolved: true, ..Effect::default() };
     let mut allowed: Vec<Text> = Vec::new();
     for row in lifecycle.transitions_from(run.state).filter(|row| row.by.any_person()) {
         // A held run's guards are looked at when the intent is carried out, so they hide no button.
-        let open = held || row.guards.iter().all(|guard| guard.is_up_to_the_asker() || guard.holds(&facts));
-        if open && !(held && is_asked_already(run, &row.command)) && !allowed.contains(&row.command) {
+        let open = if held {
+            !is_asked_already(run, &row.command)
+        } else {
+            draft.failing_guard(row, &given).is_none()
+        };
+        if open && !allowed.contains(&row.command) {
             allowed.push(row.command.clone());
         }
     }

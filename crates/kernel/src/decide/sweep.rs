@@ -12,7 +12,9 @@ use crate::run::{Intent, Want};
 pub(super) fn sweep(mut draft: Draft<'_>) -> Result<Change, Refusal> {
     match draft.phase() {
         Phase::Draft | Phase::Ready => {
-            if draft.run.expires_at.is_some_and(|at| at <= draft.now) {
+            let expires =
+                draft.lifecycle.transitions_from(draft.run.state).any(|row| &*row.command == "expire");
+            if expires && draft.run.expires_at.is_some_and(|at| at <= draft.now) {
                 end(&mut draft, "expire", "its time to live ran out")?;
             }
         }
@@ -80,7 +82,9 @@ fn failed_state(lifecycle: &Lifecycle, from: StateId, command: &str) -> Option<S
 }
 
 fn end(draft: &mut Draft<'_>, command: &str, message: &str) -> Result<(), Refusal> {
-    let effect = Effect::failing(draft.failure_of(command, message));
+    // What may be taken up again is, at once; the table and the attempts decide whether it may.
+    let available_at = draft.run.reentrant.then_some(draft.now);
+    let effect = Effect { available_at, ..Effect::failing(draft.failure_of(command, message)) };
     let row = draft.pick(command, Actor::Engine, &effect)?;
     draft.make(row, Actor::Engine, effect, None);
     Ok(())

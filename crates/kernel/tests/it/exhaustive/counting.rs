@@ -187,7 +187,7 @@ fn a_stale_execution_without_re_entry_fails_for_good() {
     walk.sweep();
     assert_eq!((walk.state(), walk.code()), ("FAILED", "stale_timeout"));
     walk.later(seconds(1_000_000));
-    assert_eq!(walk.claim(W2).unwrap_err().code, Code::NotDue);
+    assert_eq!(walk.claim(W2).unwrap_err().code, Code::InvalidTransition);
 }
 
 // proves C3: a FAILED row is retried when it is due, at most max times; SUCCESS never reruns

@@ -8,9 +8,6 @@ fn exhaust(name: &str, floor: u64) {
     let seen = run_all(&table, &lifecycle);
     let [moves, stays, refused] = seen.verdicts;
     println!("{name}: {} combinations: {moves} moves, {stays} stays, {refused} refused", seen.combinations);
-    for (doubt, (count, example)) in &seen.doubts {
-        println!("  doubt {doubt}: {count} times, first {example}");
-    }
     let wrong: Vec<String> = seen.wrong.values().map(|(count, first)| format!("{count} × {first}")).collect();
     assert!(wrong.is_empty(), "{} kinds of difference:\n\n{}", wrong.len(), wrong.join("\n\n"));
     assert!(seen.combinations > floor, "{name}: only {} combinations", seen.combinations);

@@ -2,7 +2,7 @@
 
 use super::cases::{Case, RETRY_IN};
 use super::oracle::what_happens;
-use super::scene::{LEASE, LeaseIs, NOW, OURS, RECORDED, Wish};
+use super::scene::{LEASE, LeaseIs, NOW, OURS, RECORDED, Scene, Wish};
 use super::verdict::{Stay, Verdict};
 use waypost_kernel::request::{Finish, With};
 use waypost_kernel::run::Want;
@@ -187,26 +187,31 @@ impl View<'_> {
         }
     }
 
-    /// C7: only a FAILED that its worker reported keeps a retry time, and a canceled one never does.
+    /// C7: a FAILED that its worker reported keeps its retry time, and one that was lost may be taken up again at
+    /// once if its job allows re-entry; a canceled one never is.
     fn available_at(&self) -> Option<Time> {
         let scene = self.case.scene;
         match self.phase {
             _ if !self.moves() => self.before.available_at,
             Phase::Ready => Some(self.with().available_at.unwrap_or(NOW)),
             Phase::Settled => {
-                let retried = scene.table.name == "cron" && self.how == "fail" && scene.attempt_left;
-                self.finish().retry_in.filter(|_| retried).map(|_| NOW + RETRY_IN)
+                let again = match self.how {
+                    "fail" => self.finish().retry_in.map(|_| NOW + RETRY_IN),
+                    "lose" => scene.reentrant.then_some(NOW),
+                    _ => None,
+                };
+                again.filter(|_| scene.table.name == "cron" && scene.attempt_left)
             }
             _ => None,
         }
     }
 
-    /// X3: the token that settled the run, and no other.
+    /// X3: the token that settled the run, and no other: every move forgets it.
     fn ended_by(&self) -> Option<waypost_kernel::Token> {
-        match (self.case.ask, self.phase) {
-            (Ask::Finish { .. }, phase) if self.moves() && phase != Phase::Held => Some(OURS),
-            (_, Phase::Settled | Phase::Parked) if self.moves() && self.case.scene.is_held() => None,
-            _ => self.before.ended_by,
+        match self.case.ask {
+            _ if self.how.is_empty() => self.before.ended_by,
+            Ask::Finish { .. } if self.phase != Phase::Held => Some(OURS),
+            _ => None,
         }
     }
 
@@ -290,7 +295,7 @@ impl View<'_> {
             (_, Some(row)) => what_happens(scene, row),
             _ => "",
         };
-        scene.items_after(when)
+        Scene { none_chosen: self.with().chosen.is_some(), ..*scene }.items_after(when)
     }
 
     fn with(&self) -> With<'_> {

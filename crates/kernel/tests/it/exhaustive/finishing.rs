@@ -9,7 +9,7 @@ use waypost_kernel::{Actor, Ask, Code, Guard, Token};
 const W1: Token = Token(1);
 const W2: Token = Token(2);
 
-fn allowed(refusal: &waypost_kernel::Refusal) -> Vec<&str> {
+pub fn allowed(refusal: &waypost_kernel::Refusal) -> Vec<&str> {
     refusal.allowed.iter().map(|command| &**command).collect()
 }
 
@@ -27,7 +27,7 @@ fn running_job() -> Walk {
 }
 
 /// An APPLYING rule whose targets are applied or failed as told.
-fn rule(outcomes: &[&str]) -> Walk {
+pub fn rule(outcomes: &[&str]) -> Walk {
     let mut walk = Walk::with_items("rule", "QUEUED", "QUEUED", outcomes.len());
     walk.claim(W1).unwrap();
     for (at, to) in outcomes.iter().enumerate().filter(|(_, to)| **to != "QUEUED") {

@@ -9,7 +9,7 @@ const W1: Token = Token(1);
 const W2: Token = Token(2);
 
 /// A held run of each lifecycle that has begun its work, and where a cancel leads it.
-const CANCELLED: [(&str, &str, &str); 6] = [
+pub const CANCELLED: [(&str, &str, &str); 6] = [
     ("deploy", "cancelled", "CANCELLED"),
     ("agent", "failed", "CANCELLED"),
     ("cron", "FAILED", "canceled"),
@@ -18,7 +18,7 @@ const CANCELLED: [(&str, &str, &str); 6] = [
     ("operation", "cancelled", "CANCELLED"),
 ];
 
-fn running(name: &str) -> Walk {
+pub fn running(name: &str) -> Walk {
     let mut walk = match name {
         "job" => Walk::with_items("job", "pending", "pending", 2),
         "rule" => Walk::with_items("rule", "QUEUED", "QUEUED", 2),
@@ -32,7 +32,7 @@ fn running(name: &str) -> Walk {
     walk
 }
 
-fn successes(walk: &Walk) -> Vec<String> {
+pub fn successes(walk: &Walk) -> Vec<String> {
     let ok =
         |state: &&waypost_kernel::lifecycle::State| state.outcome == Some(waypost_kernel::Outcome::Succeeded);
     walk.lifecycle.states.iter().filter(ok).map(|state| state.name.to_string()).collect()

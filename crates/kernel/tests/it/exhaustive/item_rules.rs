@@ -81,14 +81,48 @@ fn a_manual_retry_starts_a_new_budget() {
         walk.items[at].attempts = 3;
         walk.item(W1, at, ItemAsk { failure: Some(&FAILURE), answered: true, ..to("FAILED") }).unwrap();
     }
-    let retried = walk.item_by(Actor::Client, None, 0, to("QUEUED")).unwrap();
+    let retried = walk.item_by(Actor::Engine, None, 0, to("QUEUED")).unwrap();
     assert_eq!((retried.attempts, retried.try_no, retried.finished_at), (0, 2, None));
     let discard = ItemAsk { discard: true, ..ItemAsk::default() };
     let discarded = walk.item_by(Actor::Client, None, 1, discard).unwrap();
     assert!(discarded.discarded && discarded.failure.is_some());
     assert_eq!(&*walk.lifecycle.items[0].state(discarded.state).name, "FAILED");
-    let refusal = walk.item_by(Actor::Client, None, 1, to("QUEUED")).unwrap_err();
+    let refusal = walk.item_by(Actor::Engine, None, 1, to("QUEUED")).unwrap_err();
     assert_eq!((refusal.code, refusal.guard), (Code::InvalidTransition, Some(Guard::NotDiscarded)));
+}
+
+// proves R8: people move no items but through the run; only `discard` is theirs
+#[test]
+fn people_ask_the_run_and_its_items_follow() {
+    let mut walk = applying(2);
+    walk.item(W1, 0, to("FAILED")).unwrap();
+    for actor in [Actor::Client, Actor::Operator] {
+        let progress = ItemAsk { progress: Some(5), ..to("QUEUED") };
+        for (at, ask) in [(0, to("QUEUED")), (1, to("APPLYING")), (1, to("FAILED")), (1, progress)] {
+            let refusal = walk.item_by(actor, Some(W1), at, ask).unwrap_err();
+            assert_eq!((refusal.code, &*refusal.current), (Code::ActorNotAllowed, "APPLYING"));
+        }
+    }
+    walk.item_by(Actor::Client, None, 0, ItemAsk { discard: true, ..ItemAsk::default() }).unwrap();
+}
+
+// proves R9: a report that comes late or twice does not count for the next try
+#[test]
+fn a_report_of_an_earlier_try_changes_nothing() {
+    let mut walk = applying(1);
+    walk.item(W1, 0, to("APPLYING")).unwrap();
+    let first = ItemAsk { answered: true, try_no: Some(1), ..to("QUEUED") };
+    assert_eq!(walk.item(W1, 0, first).unwrap().try_no, 2);
+    walk.item(W1, 0, to("APPLYING")).unwrap();
+    let (row, item) = (walk.run.clone(), walk.items[0].clone());
+    for late in [first, ItemAsk { to: "FAILED", failure: Some(&FAILURE), progress: Some(9), ..first }] {
+        assert_eq!(walk.later(seconds(1)).item(W1, 0, late).unwrap(), item);
+        assert_eq!(walk.run, row, "nothing is written");
+    }
+    let early = walk.item(W1, 0, ItemAsk { try_no: Some(3), ..first }).unwrap_err();
+    assert_eq!(early.code, Code::InvalidInput);
+    let second = walk.item(W1, 0, ItemAsk { try_no: Some(2), ..to("APPLIED") }).unwrap();
+    assert_eq!(&*walk.lifecycle.items[0].state(second.state).name, "APPLIED");
 }
 
 // proves R8: discard is a person's, and of failed targets only
@@ -106,17 +140,21 @@ fn only_people_discard_and_only_what_failed() {
 // proves R8: a run's retry takes all failed targets but the discarded, or the chosen ones
 #[test]
 fn a_runs_retry_queues_what_failed_and_was_not_discarded() {
-    for (chosen, queued) in [(None, 2), (Some(vec!["i0".into()]), 1)] {
+    for (chosen, queued) in [(None, 2), (Some(0..1), 1), (Some(1..3), 1)] {
         let mut walk = applying(3);
         for at in 0..3 {
             walk.item(W1, at, to("FAILED")).unwrap();
         }
         walk.finish(W1, "FAILED").unwrap();
         walk.item_by(Actor::Client, None, 2, ItemAsk { discard: true, ..ItemAsk::default() }).unwrap();
-        walk.command(Actor::Client, "retry", With { chosen: chosen.as_deref(), ..With::default() }).unwrap();
+        let items = walk.items.clone();
+        let chosen = chosen.map(|range| &items[range]);
+        walk.command(Actor::Client, "retry", With { chosen, ..With::default() }).unwrap();
         let state = |name| walk.lifecycle.items[0].state_named(name).unwrap();
         let tally = &walk.run.tallies[0];
         assert_eq!((tally.in_state(state("QUEUED")), tally.in_state(state("FAILED"))), (queued, 3 - queued));
+        let named = walk.events.last().unwrap().effect.shifts[0].chosen.as_ref().map(Vec::len);
+        assert_eq!(named, chosen.map(|_| queued as usize), "of the chosen, those that can follow");
     }
     let mut walk = applying(1);
     walk.item(W1, 0, to("FAILED")).unwrap();

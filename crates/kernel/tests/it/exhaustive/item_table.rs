@@ -1,5 +1,7 @@
 //! What the tables say of one item's move.
 
+use std::cmp::Ordering;
+
 use super::oracle_held::has_lease;
 use super::scene::{FOREIGN, Scene};
 use super::table::{Row, Table};
@@ -21,10 +23,13 @@ pub enum ItemVerdict<'t> {
     Moves(Vec<&'t Row>),
     /// In its state, be it with new progress or discarded.
     Stays,
+    /// About an earlier try: nothing happens.
+    Late,
     Refused(Code),
 }
 
 pub const MAX_RETRIES: u32 = 3;
+pub const TRY_NO: u32 = 4;
 const NO: ItemVerdict<'static> = ItemVerdict::Refused(Code::InvalidTransition);
 
 pub fn expect<'t>(
@@ -41,24 +46,30 @@ pub fn expect<'t>(
     if ask.progress.is_some_and(|progress| progress > 100) {
         return ItemVerdict::Refused(Code::InvalidInput);
     }
+    let person = matches!(actor, Actor::Client | Actor::Operator);
     if ask.discard {
         // R8: discard is a person's, of a failed item.
-        let person = matches!(actor, Actor::Client | Actor::Operator);
         return if person && state.outcome == Some(Outcome::Failed) { ItemVerdict::Stays } else { NO };
+    }
+    if person {
+        // R8: whatever else they want of it, they ask of its run.
+        return ItemVerdict::Refused(Code::ActorNotAllowed);
+    }
+    // R9: an answer that comes twice does not count for the next try.
+    match ask.try_no.map(|try_no| try_no.cmp(&TRY_NO)) {
+        Some(Ordering::Less) => return ItemVerdict::Late,
+        Some(Ordering::Greater) => return ItemVerdict::Refused(Code::InvalidInput),
+        _ => {}
     }
     if !item.kind.has(ask.to) {
         return ItemVerdict::Refused(Code::InvalidInput);
     }
     if ask.to == item.state {
-        let rewrites = ask.progress.is_some();
-        return if rewrites && (state.phase == Phase::Settled || actor != Actor::Worker) {
-            NO
-        } else {
-            ItemVerdict::Stays
-        };
+        let rewrites = ask.progress.is_some() && state.phase == Phase::Settled;
+        return if rewrites { NO } else { ItemVerdict::Stays };
     }
+    // R8: what is done is taken up again with its run, never under it.
     if run.phase() == Phase::Settled && item.kind.phase(ask.to) != Phase::Settled {
-        // A settled run has nobody who works on its items: its own retry opens them.
         return NO;
     }
     if let Some(row) = way(item.kind, item.state, actor, ask) {

@@ -4,7 +4,7 @@
 mod cases;
 mod counting;
 mod coverage;
-mod doubts;
+mod decisions;
 mod effects;
 mod finishing;
 mod intents;

@@ -2,7 +2,7 @@
 //! hand-written tables only.
 
 use super::oracle_held::{carry_out, hold};
-use super::scene::{LeaseIs, OURS, Scene, Wish};
+use super::scene::{Instant, LeaseIs, OURS, Scene, Wish};
 use super::table::Row;
 use super::verdict::{Stay, Verdict};
 use waypost_kernel::request::With;
@@ -46,12 +46,20 @@ fn claim(scene: &Scene<'_>, fresh: Token) -> Verdict<'static> {
             let row = scene.table.from(scene.state).find(|row| row.how == how && row.who == Actor::Worker);
             match row {
                 None => Verdict::Refused(Code::InvalidTransition),
-                Some(_) if !scene.available.is_here() => Verdict::Refused(Code::NotDue),
+                Some(_) if how == "retry" && scene.available == Instant::Never => {
+                    Verdict::Refused(Code::InvalidTransition)
+                }
+                Some(_) if !scene.available.is_here() || outlived(scene) => Verdict::Refused(Code::NotDue),
                 Some(row) => make(scene, row, Supplied::default()),
             }
         }
         Phase::Draft | Phase::Parked => Verdict::Refused(Code::InvalidTransition),
     }
+}
+
+/// Its time to live is over, and the sweeper has yet to come by.
+fn outlived(scene: &Scene<'_>) -> bool {
+    scene.expires.is_here() && scene.table.from(scene.state).any(|row| row.how == "expire")
 }
 
 /// A held run: a repeat, a take-over, a steal, or not yours.
@@ -129,7 +137,12 @@ fn command(scene: &Scene<'_>, actor: Actor, name: &str, with: &With<'_>) -> Verd
     }
     let mut rows = scene.table.from(scene.state).filter(|row| row.how == name).peekable();
     if rows.peek().is_none() {
-        return undeclared(scene, actor, name);
+        let repeats = with.chosen.is_none() && led_here(scene, actor, name);
+        return if repeats {
+            Verdict::Stays(Stay::Nothing)
+        } else {
+            Verdict::Refused(Code::InvalidTransition)
+        };
     }
     let row = rows.find(|row| row.is_for(actor));
     match (row, scene.is_held()) {
@@ -138,7 +151,8 @@ fn command(scene: &Scene<'_>, actor: Actor, name: &str, with: &With<'_>) -> Verd
         (Some(_), true) => ask_holder(scene, name, with),
         (Some(row), false) => {
             let given = Supplied { reason: has_reason(with), resolved: with.resolved, forced: with.force };
-            let moved = make(scene, row, given);
+            let about = Scene { none_chosen: with.chosen.is_some(), ..*scene };
+            let moved = make(&about, row, given);
             let early = name == "expire" && !scene.expires.is_here();
             if early { Verdict::Refused(Code::NotDue) } else { moved }
         }
@@ -146,12 +160,9 @@ fn command(scene: &Scene<'_>, actor: Actor, name: &str, with: &With<'_>) -> Verd
 }
 
 /// X3: a repeat of what led here is answered as the first time, to those who may ask it.
-fn undeclared(scene: &Scene<'_>, actor: Actor, name: &str) -> Verdict<'static> {
-    let led_here = |row: &&Row| row.how == name && row.to == scene.state && row.is_for(actor);
-    if scene.last == name && scene.table.legal.iter().any(|row| led_here(&row)) {
-        return Verdict::Stays(Stay::Nothing);
-    }
-    Verdict::Refused(Code::InvalidTransition)
+fn led_here(scene: &Scene<'_>, actor: Actor, name: &str) -> bool {
+    let led = |row: &Row| row.how == name && row.to == scene.state && row.is_for(actor);
+    scene.last == name && scene.table.legal.iter().any(led)
 }
 
 /// X8: a stored intent, honoured at once where nobody holds the run or nothing was begun.

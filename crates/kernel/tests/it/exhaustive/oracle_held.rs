@@ -1,6 +1,6 @@
 //! What the holder of a run may do with it, by SPEC X3, X5, X8, D4 and D8.
 
-use super::oracle::{Supplied, first_that_holds, make};
+use super::oracle::{Supplied, first_that_holds, holds, make};
 use super::scene::{OURS, Scene, Wish};
 use super::table::Row;
 use super::verdict::{Stay, Verdict};
@@ -16,9 +16,7 @@ pub fn hold(scene: &Scene<'_>, ask: &Ask<'_>) -> Verdict<'static> {
         {
             lost
         }
-        // D7: heartbeats do not extend the five minutes.
-        Ask::Renew { .. } if scene.table.state(scene.state).fixed => Verdict::Stays(Stay::Nothing),
-        Ask::Renew { .. } => Verdict::Stays(Stay::Heartbeat),
+        Ask::Renew { .. } => Verdict::Stays(heartbeat(scene)),
         // D4: the worker's first own event starts the run.
         Ask::Note { .. } => start(scene).map_or(Verdict::Stays(Stay::Noted), Verdict::moves),
         Ask::Release { .. } if scene.wish != Wish::None && !scene.owes => {
@@ -31,9 +29,19 @@ pub fn hold(scene: &Scene<'_>, ask: &Ask<'_>) -> Verdict<'static> {
         Ask::Owe { failing: Some((to, _)), .. } if !may_fail_to(scene, to) => {
             Verdict::Refused(Code::InvalidTransition)
         }
-        Ask::Owe { .. } => Verdict::Stays(Stay::Owes),
+        // X3: what it owes and where it will end are as they were, so nothing happened but a sign of life.
+        Ask::Owe { owes, failing, .. } => {
+            let settled = matches!(scene.wish, Wish::Cancel | Wish::GracefulCancel | Wish::Fail(_));
+            let new = *owes != scene.owes || failing.is_some() && !settled;
+            Verdict::Stays(if new { Stay::Owes } else { heartbeat(scene) })
+        }
         Ask::Claim { .. } | Ask::Command { .. } | Ask::Sweep | Ask::OperationEnded => unreachable!(),
     }
+}
+
+/// D7: heartbeats do not extend the five minutes.
+fn heartbeat(scene: &Scene<'_>) -> Stay {
+    if scene.table.state(scene.state).fixed { Stay::Nothing } else { Stay::Heartbeat }
 }
 
 /// A lease that ran out counts until somebody else has it.
@@ -94,16 +102,16 @@ fn comes_too_late(scene: &Scene<'_>, to: &str) -> Option<Code> {
         || start_to.is_some_and(|from| scene.table.from(from).any(|row| cancels(&row)));
     match scene.wish {
         Wish::Cancel | Wish::GracefulCancel if !may_cancel => Some(Code::CancelRequested),
-        Wish::Fail(recorded) if !is_outcome_of_failure(scene, recorded, to) => Some(Code::FailureRecorded),
+        Wish::Fail(recorded) if recorded != to && is_still_so(scene, recorded) => Some(Code::FailureRecorded),
         _ => None,
     }
 }
 
-/// R1: after a critical error the rest of the targets fail, and the counts say what a rule's run was.
-fn is_outcome_of_failure(scene: &Scene<'_>, recorded: &str, to: &str) -> bool {
-    const COUNTED: [&str; 3] = ["all ok", "some failed", "none ok"];
-    let by_counts = |row: &Row| row.to == to && row.when.iter().any(|when| COUNTED.contains(when));
-    recorded == to || scene.table.from(scene.state).any(by_counts)
+/// R1: after a critical error the rest of the targets fail, and the counts say what a rule's run was: be it
+/// something else than what was recorded.
+fn is_still_so(scene: &Scene<'_>, recorded: &str) -> bool {
+    let leads = |row: &Row| row.to == recorded && row.who == Actor::Worker;
+    scene.table.from(scene.state).any(|row| leads(row) && holds(scene, row, Supplied::default()))
 }
 
 /// The worker's way to a state: by cancel if a cancel was asked for.
@@ -123,8 +131,8 @@ pub fn carry_out(scene: &Scene<'_>, wish: Wish) -> Option<Verdict<'static>> {
         Wish::Pause => first_that_holds(scene, |row| row.how == "pause"),
         Wish::Fail(to) => {
             let recorded = first_that_holds(scene, |row| row.to == to);
-            let counted = || first_that_holds(scene, |row| row.who == Actor::Worker && row.how != "cancel");
-            recorded.or_else(counted)
+            let settles = |row: &Row| scene.table.phase(row.to) == Phase::Settled;
+            recorded.or_else(|| first_that_holds(scene, |row| row.who == Actor::Worker && settles(row)))
         }
     }
 }

@@ -64,6 +64,8 @@ pub struct Scene<'t> {
     pub available: Instant,
     pub expires: Instant,
     pub last: &'static str,
+    /// The command is about given items, and none of these are.
+    pub none_chosen: bool,
     /// One list per item kind.
     pub items: &'static [&'static [Count]],
 }
@@ -166,7 +168,8 @@ impl Scene<'_> {
                 slot.1 += count;
             };
             for (state, count, staying) in self.items.get(at).copied().unwrap_or_default() {
-                match kind.follow(state, when) {
+                let spared = self.none_chosen && at == 0 && when == "is retried";
+                match kind.follow(state, when).filter(|_| !spared) {
                     None => add(state, *count),
                     Some(to) => {
                         add(state, *staying);

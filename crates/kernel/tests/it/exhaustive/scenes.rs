@@ -1,8 +1,8 @@
 //! Every situation that is looked at: states × leases × intents × what else matters there.
 
 use super::scene::{Count, Instant, LeaseIs, Scene, Wish};
-use super::table::Table;
-use waypost_kernel::{Outcome, Phase};
+use super::table::{Row, Table};
+use waypost_kernel::{Actor, Outcome, Phase};
 
 type Items = &'static [&'static [Count]];
 
@@ -67,6 +67,7 @@ pub fn plain<'t>(table: &'t Table, state: &'static str) -> Scene<'t> {
         available: if ready { Instant::Past } else { Instant::Never },
         expires: Instant::Never,
         last: last_commands(table, state)[0],
+        none_chosen: false,
         items: NO_ITEMS,
     }
 }
@@ -141,8 +142,9 @@ fn wishes(scene: &Scene<'_>) -> Vec<Wish> {
         wishes.push(Wish::Pause);
     }
     for state in &scene.table.states {
-        let ends_badly = matches!(state.outcome, Some(Outcome::Failed | Outcome::Cancelled));
-        if ends_badly && scene.table.from(scene.state).any(|row| row.to == state.name) {
+        let ends_badly = state.phase == Phase::Settled && state.outcome != Some(Outcome::Succeeded);
+        let leads = |row: &Row| row.to == state.name && row.who == Actor::Worker;
+        if ends_badly && scene.table.from(scene.state).any(leads) {
             wishes.push(Wish::Fail(state.name));
         }
     }

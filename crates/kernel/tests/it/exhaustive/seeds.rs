@@ -7,7 +7,7 @@ use super::scene::{FRESH, NOW};
 use super::table::{ITEMS, RUNS, Table};
 use waypost_kernel::decide::NewRun;
 use waypost_kernel::item::Item;
-use waypost_kernel::{Actor, Code, Lifecycle, Phase, Who, create};
+use waypost_kernel::{Actor, Code, Lifecycle, Phase, Span, Who, create};
 
 fn all() -> impl Iterator<Item = (Table, std::sync::Arc<Lifecycle>)> {
     RUNS.iter().chain(&ITEMS).map(|(name, _)| load(name))
@@ -127,10 +127,6 @@ fn a_run_is_born_only_where_its_seed_says() {
                 let expected = match () {
                     () if !table.initial.contains(&state) => Some(Code::InvalidInput),
                     () if claims != (actor == Actor::Worker) => Some(Code::ActorNotAllowed),
-                    // Doubt: seed 004 lets the scheduler queue too ("API/Scheduler").
-                    () if name == "rule" && state == "QUEUED" && actor == Actor::Engine => {
-                        code.filter(|code| *code == Code::InvalidTransition)
-                    }
                     () => None,
                 };
                 assert_eq!(code, expected, "{name} {state} by {}", actor.name());
@@ -141,6 +137,53 @@ fn a_run_is_born_only_where_its_seed_says() {
                 }
             }
         }
+    }
+}
+
+// proves X5: a time to live is refused where nothing would come of it
+#[test]
+fn a_time_to_live_needs_a_state_that_expires() {
+    let mut refused = Vec::new();
+    for (name, _) in RUNS {
+        let (table, lifecycle) = load(name);
+        for state in table.initial.iter().copied() {
+            let actor = if table.phase(state) == Phase::Held { Actor::Worker } else { Actor::Client };
+            let kind = lifecycle.items.first();
+            let items: Vec<Item> = kind.map(|kind| Item::new(0, "a", kind.initial[0])).into_iter().collect();
+            let ttl = Some(Span::from_seconds(5));
+            let new = NewRun { id: "r", state: Some(state), items: &items, ttl, ..NewRun::default() };
+            match create(&lifecycle, &new, &Who { actor, by: "ann", fresh: FRESH }, NOW) {
+                Ok(change) => {
+                    assert!(table.from(state).any(|row| row.how == "expire"), "{name} {state}");
+                    assert_eq!(change.after.expires_at, Some(NOW + Span::from_seconds(5)), "{name}");
+                }
+                Err(refusal) => {
+                    assert_eq!((refusal.code, refusal.field), (Code::InvalidInput, Some("ttl")), "{name}");
+                    refused.push((name, state));
+                }
+            }
+        }
+    }
+    assert_eq!(
+        refused,
+        [("cron", "RUNNING"), ("job", "pending"), ("rule", "QUEUED"), ("operation", "queued")]
+    );
+}
+
+// proves R1: to be born QUEUED is to be previewed and queued at once, with the targets
+#[test]
+fn a_rule_that_is_born_queued_has_queued_targets() {
+    let (_, rule) = load("rule");
+    let target = &rule.items[0];
+    let state = |name| target.state_named(name).unwrap();
+    let items = [Item::new(0, "a", state("PREVIEW")), Item::new(0, "b", state("QUEUED"))];
+    let who = Who { actor: Actor::Client, by: "ann", fresh: FRESH };
+    for (born, queued) in [("PREVIEW", 1), ("QUEUED", 2)] {
+        let new = NewRun { id: "r", state: Some(born), items: &items, ..NewRun::default() };
+        let change = create(&rule, &new, &who, NOW).unwrap();
+        assert_eq!(change.after.tallies[0].in_state(state("QUEUED")), queued, "{born}");
+        let moved = change.events[0].effect.moved.iter().filter(|moved| moved.item.state == state("QUEUED"));
+        assert_eq!(moved.count(), queued as usize, "{born}: as the log has it");
     }
 }
 

@@ -79,10 +79,7 @@ pub fn possible(setup: &Setup, world: &World, actions: &mut Vec<Action>) {
     claims(setup, world, actions);
     for grant in 0..world.grants.len() {
         if world.grants[grant].known {
-            let arrivals = reports(setup, world).into_iter().map(|report| Action::Held(grant, report));
-            actions.extend(
-                arrivals.filter(|action| !setup.spared.is_some_and(|spared| spared(setup, world, *action))),
-            );
+            actions.extend(reports(setup, world).into_iter().map(|report| Action::Held(grant, report)));
         }
         if !world.grants[grant].known && world.beliefs[world.grants[grant].worker].is_none() {
             actions.push(Action::Learn(grant));

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use waypost_kernel::{Failure, Lifecycle, Run, StateId};
 
-use super::action::Action;
 use super::world::World;
 
 #[derive(Clone, Debug)]
@@ -30,8 +29,6 @@ pub struct Setup {
     pub sweeper_reads: bool,
     pub tokens: Tokens,
     pub sights: Vec<Sight>,
-    /// What the kernel is known to rule doubtfully (`doubts`), left out so that the rest can be proved.
-    pub spared: Option<fn(&Setup, &World, Action) -> bool>,
 }
 
 /// How a worker may report its end.
@@ -127,7 +124,6 @@ impl Setup {
             sweeper_reads: false,
             tokens: Tokens::ByServer,
             sights: Vec::new(),
-            spared: None,
         }
     }
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use waypost_kernel::lifecycle::SHIPPED;
 use waypost_kernel::{Catalog, Failure, Lifecycle};
 
-use super::action::{Action, Report};
 use super::setup::{Command, Ending, Holder, Setup, Sight, Tokens, Words};
-use super::world::World;
 
 /// `queued` to an end, with releases that leave the lease vacant.
 pub fn deploy() -> Setup {
@@ -61,7 +59,6 @@ pub fn cron() -> Setup {
         max_grants: 4,
         endings: vec![good("SUCCESS"), bad("FAILED", "handler_error", true), good("FAILED")],
         holder: Holder { releases: true, ..Holder::default() },
-        spared: Some(fails_after_a_cancel),
         sights: vec![
             Sight("a success", |at| at.is_in("SUCCESS")),
             Sight("a steal", |at| &*at.run.last_command == "steal"),
@@ -188,11 +185,6 @@ pub fn tokens_of_workers() -> Setup {
     Setup { tokens: Tokens::InRequest, max_grants: 2, name: "deploy with the workers' tokens", ..deploy() }
 }
 
-/// A failure may be reported after a cancel that the worker has not heard of.
-pub fn unaware_cron() -> Setup {
-    Setup { spared: None, name: "cron with unaware workers", ..cron() }
-}
-
 /// The client retries target 0, whatever became of it.
 pub fn chosen_retry() -> Setup {
     let commands = vec![Command::Queue, Command::RetryFirst];
@@ -209,12 +201,6 @@ pub fn requeued_target() -> Setup {
 pub fn late_answers() -> Setup {
     let holder = Holder { repeats_answers: true, ..retries().holder };
     Setup { holder, max_grants: 1, max_retries: 2, name: "rule with late answers", ..retries() }
-}
-
-/// A worker that has not heard of the cancel reports a failure of its own.
-fn fails_after_a_cancel(setup: &Setup, world: &World, action: Action) -> bool {
-    let Action::Held(_, Report::Finish(ending)) = action else { return false };
-    world.cancelled && setup.endings[ending].failure.is_some()
 }
 
 fn good(to: &'static str) -> Ending {

@@ -153,14 +153,14 @@ fn owe(setup: &Setup, token: Token, owing: Owing) -> Ask<'_> {
 }
 
 fn client(setup: &Setup, judge: Judge, world: &World, command: Command) -> Ruling {
-    let chosen = ["t0".into()];
+    let chosen = &world.items[..world.items.len().min(1)];
     let (name, chosen) = match command {
         Command::Queue => ("queue", None),
         Command::Cancel => ("cancel", None),
         Command::Pause => ("pause", None),
         Command::Resume => ("resume", None),
         Command::Retry => ("retry", None),
-        Command::RetryFirst => ("retry", Some(&chosen[..])),
+        Command::RetryFirst => ("retry", Some(chosen)),
         Command::Rollback => ("rollback", None),
         Command::RequeueTarget => unreachable!("a target goes by decide_items"),
     };
@@ -180,7 +180,12 @@ fn report(setup: &Setup, judge: Judge, world: &World, grant: usize, target: usiz
         Answer::Begin => ItemAsk { to: words.begun, ..ItemAsk::default() },
         Answer::Applied => ItemAsk { to: words.done, ..answered },
         Answer::Failed => ItemAsk { to: words.failed, failure: Some(&FAILURE), ..answered },
-        Answer::Again | Answer::AgainLate => ItemAsk { to: words.open, command: Some("retry"), ..answered },
+        Answer::Again => ItemAsk { to: words.open, command: Some("retry"), ..answered },
+        // The same message as before: it names the try that it was about.
+        Answer::AgainLate => {
+            let try_no = Some(world.items[target].try_no - 1);
+            ItemAsk { to: words.open, command: Some("retry"), try_no, ..answered }
+        }
     };
     let who = who(Actor::Worker, WORKERS[worker], nobodys(world));
     items(setup, judge, world, who, Some(token), (target, ask))
