@@ -33,7 +33,7 @@ fn is_meant(kind: &Lifecycle, item: &Item, shift: &Shift) -> bool {
 fn move_along(kind: &Lifecycle, item: &mut Item, shift: &Shift, at: Time) {
     item.state = shift.to;
     item.not_before = None;
-    if kind.phase(shift.from) == Phase::Settled {
+    if kind.phase(shift.from) == Phase::Settled && kind.phase(shift.to) != Phase::Settled {
         item.attempts = 0;
         item.progress = 0;
         item.failure = None;

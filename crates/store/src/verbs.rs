@@ -252,6 +252,8 @@ pub struct ItemWrite {
     pub failure: Option<Failure>,
     pub retry_in: Option<Span>,
     pub answered: bool,
+    /// Which try this is about; a report of an earlier one changes nothing.
+    pub try_no: Option<u32>,
     pub output: Option<Value>,
     pub details: Map<String, Value>,
 }

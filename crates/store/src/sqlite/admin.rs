@@ -2,9 +2,9 @@
 
 use rusqlite::{OptionalExtension, params};
 use waypost_kernel::request::With;
-use waypost_kernel::run::Text;
 use waypost_kernel::{Actor, Ask, Request, text};
 
+use super::items;
 use super::limits;
 use super::open::database;
 use super::row;
@@ -22,8 +22,7 @@ pub fn command(tx: &Tx<'_>, write: &CommandWrite) -> Result<RunRow> {
     }
     intake::check_name("by", &write.by)?;
     intake::check_reason(write.reason.as_deref())?;
-    let chosen: Option<Vec<Text>> =
-        write.items.as_ref().map(|keys| keys.iter().map(|key| key.as_str().into()).collect());
+    let chosen = write.items.as_ref().map(|keys| items::chosen(tx, &stored, keys)).transpose()?;
     let with = With {
         reason: write.reason.as_deref(),
         force: write.force,

@@ -1,5 +1,6 @@
-//! Concurrency keys. A ready run whose key is at its limit is set aside (`blocked`) when a claim meets it, so that
-//! a hundred thousand of them cost each claim nothing; when one of the key leaves, the next best is let in again.
+//! Concurrency keys. A ready run whose key is at its limit is set aside (`blocked`), at birth if others of its key come
+//! first, else when a claim meets it: so a hundred thousand of them cost a claim nothing. When one of the key leaves,
+//! the next best is let in again.
 
 use rusqlite::{OptionalExtension, params};
 use waypost_kernel::Phase;
@@ -9,6 +10,7 @@ use super::row::Stored;
 use super::save::prepare;
 use super::session::Tx;
 use crate::error::Result;
+use crate::run::{RunRow, iso};
 
 /// How many more runs with this key may be held.
 pub fn free_slots(tx: &Tx<'_>, key: &str) -> Result<i64> {
@@ -20,6 +22,23 @@ pub fn free_slots(tx: &Tx<'_>, key: &str) -> Result<i64> {
         .query_row(params![key], |row| row.get(0))
         .map_err(|error| database(&error))?;
     Ok(limit.unwrap_or(1) - held)
+}
+
+/// Whether a new run would only stand behind enough others of its key.
+pub fn starts_aside(tx: &Tx<'_>, row: &RunRow) -> Result<bool> {
+    let due = row.run.available_at.is_some_and(|at| at <= tx.now);
+    let Some(key) = row.concurrency_key.as_deref().filter(|_| due && row.phase() == Phase::Ready) else {
+        return Ok(false);
+    };
+    let free = free_slots(tx, key)?;
+    let ahead: i64 = prepare(
+        tx,
+        "SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY runs_ready_key WHERE phase = 'ready' AND blocked = 0 \
+         AND concurrency_key = ?1 AND priority >= ?2 AND available_at <= ?3 LIMIT ?4)",
+    )?
+    .query_row(params![key, row.priority, iso(tx.now), free.max(0)], |row| row.get(0))
+    .map_err(|error| database(&error))?;
+    Ok(ahead >= free)
 }
 
 pub fn set_aside(tx: &Tx<'_>, rid: i64) -> Result<()> {

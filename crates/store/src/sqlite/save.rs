@@ -138,6 +138,7 @@ fn update_held(tx: &Tx<'_>, stored: &Stored, before: u64) -> Result<usize> {
 }
 
 pub fn insert_run(tx: &Tx<'_>, row: &RunRow, fingerprint: Option<&str>) -> Result<i64> {
+    let blocked = limits::starts_aside(tx, row)?;
     let run = &row.run;
     let lease = run.lease.as_ref();
     let mut statement = prepare(
@@ -145,9 +146,9 @@ pub fn insert_run(tx: &Tx<'_>, row: &RunRow, fingerprint: Option<&str>) -> Resul
         "INSERT INTO runs(run_id, tenant, lifecycle, version, status, phase, queue, priority, seq, attempt, max_attempts, \
          fence, lease_token, claimed_by, lease_ms, stale_after, last_command, reentrant, queued_at, started_at, \
          schedule_at, available_at, expires_at, concurrency_key, correlation_id, idempotency_key, fingerprint, \
-         parent_run_id, retry_of, playbook, carried, item_count, input, metadata, details) \
+         parent_run_id, retry_of, playbook, carried, item_count, input, metadata, details, blocked) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, \
-         ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35)",
+         ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36)",
     )?;
     let inserted = statement.insert(params![
         &*run.id,
@@ -185,6 +186,7 @@ pub fn insert_run(tx: &Tx<'_>, row: &RunRow, fingerprint: Option<&str>) -> Resul
         row.input.to_string(),
         text(&row.metadata),
         text(&row.details),
+        blocked,
     ]);
     inserted.map_err(|error| refused(&error))
 }
