@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::file::{At, Draft, StateDraft, TransitionDraft};
-use super::problem::{Problem, Problems, nearest};
+use super::file::{At, Draft, STATE_KEYS, StateDraft, TransitionDraft};
+use super::problem::{Problem, Problems, instead_of, nearest, quoted};
 use super::rules;
 use super::{Catalog, Kind, Lifecycle, OnStale, Outcome, Phase, State, StateId, Transition};
 use crate::id::IdFormat;
@@ -59,10 +59,9 @@ pub fn check(draft: Draft, catalog: &Catalog) -> Result<Lifecycle, Problems> {
         problems = rules::broken(&resolved);
         Some(resolved.lifecycle)
     });
-    problems.sort_by_key(|problem| problem.line);
     match lifecycle {
         Some(lifecycle) if problems.is_empty() => Ok(lifecycle),
-        _ => Err(Problems(problems)),
+        _ => Err(Problems::sorted(problems)),
     }
 }
 
@@ -74,7 +73,7 @@ struct Resolver<'a> {
 impl Resolver<'_> {
     fn resolve(mut self, catalog: &Catalog) -> Option<(Lifecycle, Vec<usize>)> {
         let draft = self.draft;
-        self.name(&draft.name, "the lifecycle's name", is_lower_name);
+        self.name(&draft.name, "the lifecycle's name", &LOWER);
         if !(1..=i64::from(u16::MAX)).contains(&draft.version.value) {
             self.problem(
                 draft.version.line,
@@ -87,14 +86,21 @@ impl Resolver<'_> {
             || draft.states.len() > MAX_STATES
             || draft.transitions.len() > MAX_TRANSITIONS
         {
-            let message = format!("{} states, {} transitions", draft.states.len(), draft.transitions.len());
+            let message = format!(
+                "there are {} states and {} transitions",
+                draft.states.len(),
+                draft.transitions.len()
+            );
             self.problem(1, "size", &message, "a lifecycle has 1 to 64 states and at most 512 transitions");
             return None;
         }
         for state in &draft.states {
-            self.name(&state.name, "a state's name", is_state_name);
+            self.name(&state.name, "a state's name", &WORD);
         }
         let ids = self.ids();
+        self.item_keys();
+        self.once(&draft.initial.value, "initial");
+        self.once(&draft.items, "items");
         let initial = draft.initial.value.iter().filter_map(|name| self.state_named(name)).collect();
         let transitions = draft.transitions.iter().filter_map(|row| self.transition(row)).collect();
         let items = draft.items.iter().filter_map(|name| self.item_kind(name, catalog)).collect();
@@ -102,7 +108,8 @@ impl Resolver<'_> {
         let mut operations = Vec::new();
         let mut operation_lines = Vec::new();
         for (command, states) in &draft.operations {
-            self.name(command, "a command", is_command);
+            self.command(command);
+            self.once(states, "an operation's list");
             let states = states.iter().filter_map(|state| self.state_named(state)).collect();
             operations.push((Arc::from(command.value.as_str()), states));
             operation_lines.push(command.line);
@@ -127,23 +134,57 @@ impl Resolver<'_> {
             (Some(ids), Kind::Run) => match IdFormat::parse(&ids.value) {
                 Ok(format) => return Some(format),
                 Err(message) => {
-                    self.problem(ids.line, "bad-ids", &message, r#"write for example ids = "run-{uuid7}""#);
+                    self.problem(
+                        ids.line,
+                        "bad-ids",
+                        &format!("`ids` {message}"),
+                        r#"write for example ids = "run-{uuid7}""#,
+                    );
                 }
             },
             (None, Kind::Run) => {
                 self.problem(1, "missing-key", "`ids` is missing", r#"add ids = "run-{uuid7}""#);
             }
-            (Some(ids), Kind::Item) => {
-                self.problem(ids.line, "item-key", "items have no ids of their own", "remove `ids`");
-            }
-            (None, Kind::Item) => {}
+            (_, Kind::Item) => {}
         }
         None
+    }
+
+    /// What belongs to a run: its items take part in it.
+    fn item_keys(&mut self) {
+        let draft = self.draft;
+        let keys = [
+            ("ids", draft.ids.as_ref().map(|ids| ids.line)),
+            ("items", draft.items.first().map(|name| name.line)),
+            ("codes", draft.codes.first().map(|(command, _)| command.line)),
+            ("operations", draft.operations.first().map(|(command, _)| command.line)),
+        ];
+        for (key, line) in keys.into_iter().filter(|_| draft.kind == Kind::Item) {
+            if let Some(line) = line {
+                let message = format!("an item lifecycle has no `{key}`: that is its run's");
+                self.problem(line, "item-key", &message, &format!("remove `{key}`, or kind = \"item\""));
+            }
+        }
+    }
+
+    fn once(&mut self, names: &[At<String>], list: &str) {
+        for (at, name) in names.iter().enumerate() {
+            if names[..at].iter().any(|earlier| earlier.value == name.value) {
+                let message = format!("{list} names {} twice", quoted(&name.value));
+                self.problem(name.line, "duplicate-name", &message, "leave one");
+            }
+        }
     }
 
     fn state(&mut self, draft: &StateDraft) -> State {
         let mut follows = Vec::new();
         for (when, to) in &draft.follows {
+            if self.draft.kind == Kind::Run {
+                let key = format!("on_{}", when.value.replace('-', "_"));
+                let message = format!("a run's state has no key {}", quoted(&key));
+                self.problem(when.line, "unknown-key", &message, &instead_of(&key, &STATE_KEYS));
+                continue;
+            }
             follows.extend(self.state_named(to).map(|to| (Arc::from(when.value.as_str()), to)));
         }
         if let Some(count) = draft.max_take_overs.as_ref().filter(|count| !(0..=100).contains(&count.value)) {
@@ -180,11 +221,7 @@ impl Resolver<'_> {
     }
 
     fn transition(&mut self, row: &TransitionDraft) -> Option<Transition> {
-        self.name(&row.command, "a command", is_command);
-        if RESERVED.contains(&row.command.value.as_str()) {
-            let message = format!("`{}` is a word of the engine's own", row.command.value);
-            self.problem(row.command.line, "reserved-word", &message, "choose another name for the command");
-        }
+        self.command(&row.command);
         if row.by.to_string().is_empty() {
             self.problem(
                 row.line,
@@ -208,8 +245,8 @@ impl Resolver<'_> {
         if found.is_none() {
             let known: Vec<&str> =
                 catalog.iter().filter(|it| it.kind == Kind::Item).map(|it| &*it.name).collect();
-            let message = format!("there is no item lifecycle `{}`", name.value.escape_debug());
-            self.problem(name.line, "unknown-item-kind", &message, &format!("known: {}", known.join(", ")));
+            let message = format!("there is no item lifecycle {}", quoted(&name.value));
+            self.problem(name.line, "unknown-item-kind", &message, &instead_of(&name.value, &known));
         }
         found.cloned()
     }
@@ -218,11 +255,16 @@ impl Resolver<'_> {
         let mut codes = Vec::new();
         for (command, code) in &self.draft.codes {
             if !self.draft.transitions.iter().any(|row| row.command.value == command.value) {
-                let message =
-                    format!("codes names `{}`, which no transition has", command.value.escape_debug());
-                self.problem(command.line, "unknown-command", &message, "name a command of the table");
+                let message = format!("codes names {}, which no transition has", quoted(&command.value));
+                let known: Vec<&str> =
+                    self.draft.transitions.iter().map(|row| row.command.value.as_str()).collect();
+                let mend = match nearest(&command.value, known) {
+                    Some(meant) => format!("did you mean `{meant}`?"),
+                    None => "name a command of the table".to_owned(),
+                };
+                self.problem(command.line, "unknown-command", &message, &mend);
             }
-            self.name(code, "an error code", is_state_name);
+            self.name(code, "an error code", &WORD);
             codes.push((command.value.as_str().into(), code.value.as_str().into()));
         }
         codes
@@ -231,26 +273,30 @@ impl Resolver<'_> {
     fn state_named(&mut self, name: &At<String>) -> Option<StateId> {
         let found = self.draft.states.iter().position(|state| state.name.value == name.value);
         if found.is_none() {
-            let known: Vec<&str> = self.draft.states.iter().map(|state| state.name.value.as_str()).collect();
+            let known = self.draft.states.iter().map(|state| state.name.value.as_str());
+            let known: Vec<&str> = known.filter(|name| is_state_name(name)).collect();
             let mend = match nearest(&name.value, known.iter().copied()) {
                 Some(meant) => format!("did you mean `{meant}`? States: {}", known.join(", ")),
                 None => format!("declare it under [states], or use one of: {}", known.join(", ")),
             };
-            self.problem(
-                name.line,
-                "unknown-state",
-                &format!("there is no state `{}`", name.value.escape_debug()),
-                &mend,
-            );
+            let message = format!("there is no state {}", quoted(&name.value));
+            self.problem(name.line, "unknown-state", &message, &mend);
         }
         found.map(|at| StateId(at as u8))
     }
 
-    fn name(&mut self, name: &At<String>, what: &str, fits: fn(&str) -> bool) {
-        if !fits(&name.value) {
-            let message = format!("{what} cannot be `{}`", name.value.escape_debug());
-            let mend = "begin with a letter, then letters, digits, `_` or `-`; commands and lifecycles in lower case; at most 63";
-            self.problem(name.line, "bad-name", &message, mend);
+    fn command(&mut self, command: &At<String>) {
+        self.name(command, "a command", &COMMAND);
+        if RESERVED.contains(&command.value.as_str()) {
+            let message = format!("{} is a word of the engine's own", quoted(&command.value));
+            self.problem(command.line, "reserved-word", &message, "choose another name for the command");
+        }
+    }
+
+    fn name(&mut self, name: &At<String>, what: &str, shape: &Shape) {
+        if !(shape.fits)(&name.value) {
+            let message = format!("{what} cannot be {}", quoted(&name.value));
+            self.problem(name.line, "bad-name", &message, shape.mend);
         }
     }
 
@@ -258,6 +304,25 @@ impl Resolver<'_> {
         self.problems.push(Problem { line, rule, message: message.to_owned(), mend: mend.to_owned() });
     }
 }
+
+/// What a name looks like. Lifecycles are parts of addresses and commands are, too: those are in lower case.
+struct Shape {
+    fits: fn(&str) -> bool,
+    mend: &'static str,
+}
+
+const WORD: Shape = Shape {
+    fits: is_state_name,
+    mend: "begin with a letter, then letters, digits, `_` or `-`; at most 63 in all",
+};
+const LOWER: Shape = Shape {
+    fits: is_lower_name,
+    mend: "begin with a letter, then lower-case letters, digits, `_` or `-`; at most 63 in all",
+};
+const COMMAND: Shape = Shape {
+    fits: is_command,
+    mend: "begin with a letter, then lower-case letters, digits or `-`; at most 63 in all",
+};
 
 fn is_state_name(name: &str) -> bool {
     (1..=63).contains(&name.len())

@@ -1,9 +1,11 @@
 //! Reads a lifecycle file: TOML with the line of every word kept, so that a problem can name it.
 
+mod values;
+
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Problem, Problems, nearest};
+use super::problem::{Problem, Problems, quoted};
 use super::{Actor, Actors, Kind, OnStale, Outcome, Phase};
 use crate::guard::Guard;
 use crate::time::Span;
@@ -58,55 +60,65 @@ pub struct TransitionDraft {
 const MAX_FILE_BYTES: usize = 256 * 1024;
 const FILE_KEYS: [&str; 10] =
     ["name", "version", "kind", "ids", "initial", "items", "codes", "operations", "states", "transitions"];
-const STATE_KEYS: [&str; 9] =
+pub const STATE_KEYS: [&str; 9] =
     ["phase", "outcome", "lease", "deadline", "on_stale", "max_take_overs", "ttl", "retry", "keep"];
 
 type Entry<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
 
 pub fn read(text: &str) -> Result<Draft, Problems> {
-    let mut reader = Reader { text, problems: Vec::new() };
+    let mut reader = Reader::new(text);
     if text.len() > MAX_FILE_BYTES {
         reader.problem(1, "too-large", "the file is larger than 256 KiB", "split it into several lifecycles");
-        return Err(Problems(reader.problems));
+        return Err(Problems::sorted(reader.problems));
     }
     let table = match DeTable::parse(text) {
         Ok(table) => table,
         Err(error) => {
             let line = reader.line_at(error.span().map_or(0, |span| span.start));
-            reader.problem(line, "syntax", error.message(), "mend the TOML at this line");
-            return Err(Problems(reader.problems));
+            reader.problem(line, "syntax", error.message(), mend_of_syntax(error.message()));
+            return Err(Problems::sorted(reader.problems));
         }
     };
     match reader.draft(table.get_ref()) {
         Some(draft) if reader.problems.is_empty() => Ok(draft),
-        _ => {
-            reader.problems.sort_by_key(|problem| problem.line);
-            Err(Problems(reader.problems))
-        }
+        _ => Err(Problems::sorted(reader.problems)),
     }
 }
 
+/// The parser says what it expected; people want to know what to write.
+fn mend_of_syntax(message: &str) -> &'static str {
+    const MENDS: [(&str, &str); 8] = [
+        ("duplicate key", "the key stands twice: remove one of the two"),
+        ("recurs", "nest less deeply: a lifecycle needs tables of words and one list of rows"),
+        ("escape", r"write \\ for a backslash, or put the text between single quotes"),
+        (
+            "visible",
+            "close the text with its quote on the same line, and remove characters that cannot be seen",
+        ),
+        ("string", "close the text with the quote that opened it, on the same line"),
+        ("array", "put a comma between the words of a row and after the row, and close each [ with a ]"),
+        ("inline table", "close the { … } of the state, with a comma between its keys"),
+        ("key with no value", "write key = value"),
+    ];
+    let known = MENDS.iter().find(|(part, _)| message.contains(part));
+    known.map_or(
+        "write key = value, or a row of words between [ and ]; texts stand between quotes",
+        |(_, mend)| mend,
+    )
+}
+
 /// Collects problems instead of stopping at the first: people mend a file in one go.
-struct Reader<'t> {
-    text: &'t str,
+struct Reader {
+    /// Where each line ends, so that the line of an offset is found without reading the file again.
+    line_ends: Vec<usize>,
     problems: Vec<Problem>,
 }
 
-impl<'t> Reader<'t> {
+impl Reader {
     fn draft(&mut self, table: &DeTable<'_>) -> Option<Draft> {
         self.known_keys(table, &FILE_KEYS, "a lifecycle file");
         let states = self.required(table, "states").and_then(|value| self.table(value, "states"));
-        // Under `[states]` TOML counts what follows as a part of it: `transitions` may end that table.
-        let transitions =
-            table.get("transitions").or_else(|| states.and_then(|states| states.get("transitions")));
-        if transitions.is_none() {
-            self.problem(
-                1,
-                "missing-key",
-                "`transitions` is missing",
-                "add transitions = [[from, command, to, by, guard], …]",
-            );
-        }
+        let transitions = self.transitions(table, states);
         let name = self.required(table, "name").and_then(|value| self.word(value, "name"));
         let version = self.required(table, "version").and_then(|value| self.integer(value, "version"));
         let initial = self
@@ -134,22 +146,37 @@ impl<'t> Reader<'t> {
         })
     }
 
+    /// Under `[states]` TOML counts what follows as a part of it: `transitions` may end that table.
+    fn transitions<'a, 'i>(
+        &mut self,
+        table: &'a DeTable<'i>,
+        states: Option<&'a DeTable<'i>>,
+    ) -> Option<&'a Spanned<DeValue<'i>>> {
+        let (above, below) = (table.get("transitions"), states.and_then(|states| states.get("transitions")));
+        if let (Some(_), Some(second)) = (above, below) {
+            let line = self.line(second);
+            let mend = "keep one; as a state's name the word is taken";
+            self.problem(line, "two-tables", "`transitions` stands twice, here under [states]", mend);
+        }
+        if above.is_none() && below.is_none() {
+            let mend = "add transitions = [[from, command, to, by, guard], …]";
+            self.problem(1, "missing-key", "`transitions` is missing", mend);
+        }
+        above.or(below)
+    }
+
     fn state(&mut self, (name, value): Entry<'_, '_>) -> Option<StateDraft> {
         let name = At { line: self.line(name), value: name.get_ref().to_string() };
-        let table = self.table(value, &format!("state `{}`", name.value))?;
+        let table = self.table(value, &format!("state {}", quoted(&name.value)))?;
         for key in table.keys() {
             if !key.get_ref().starts_with("on_") {
                 self.known_key(key, &STATE_KEYS, "a state");
             }
         }
         let Some(phase) = table.get("phase") else {
-            let message = format!("state `{}` has no phase", name.value);
-            self.problem(
-                name.line,
-                "missing-key",
-                &message,
-                "add phase = draft, ready, held, parked or settled",
-            );
+            let message = format!("state {} has no phase", quoted(&name.value));
+            let mend = "add phase = draft, ready, held, parked or settled";
+            self.problem(name.line, "missing-key", &message, mend);
             return None;
         };
         let phase = self.choice(phase, "phase", &Phase::ALL, Phase::name)?.value;
@@ -160,6 +187,7 @@ impl<'t> Reader<'t> {
                 follows.extend(self.word(value, key.get_ref()).map(|to| (when, to)));
             }
         }
+        let ttl = table.get("ttl").filter(|it| it.get_ref().as_str() != Some("never"));
         Some(StateDraft {
             phase,
             outcome: table
@@ -171,10 +199,7 @@ impl<'t> Reader<'t> {
                 .get("on_stale")
                 .and_then(|it| self.choice(it, "on_stale", &OnStale::ALL, OnStale::name)),
             max_take_overs: table.get("max_take_overs").and_then(|it| self.integer(it, "max_take_overs")),
-            ttl: table
-                .get("ttl")
-                .filter(|it| it.get_ref().as_str() != Some("never"))
-                .and_then(|it| self.span(it, "ttl")),
+            ttl: ttl.and_then(|it| self.span(it, "ttl")),
             retry: table.get("retry").and_then(|it| self.boolean(it, "retry")),
             keep: table.get("keep").and_then(|it| self.span(it, "keep")),
             follows,
@@ -192,19 +217,28 @@ impl<'t> Reader<'t> {
 
     fn row(&mut self, value: &Spanned<DeValue<'_>>) -> Option<TransitionDraft> {
         let line = self.line(value);
-        let cells: Vec<At<String>> = match value.get_ref().as_array() {
+        let found = match value.get_ref().as_array() {
             Some(cells) if (4..=5).contains(&cells.len()) => {
-                cells.iter().filter_map(|cell| self.word(cell, "a cell of a transition")).collect()
+                let words = cells.iter().map(|cell| self.word(cell, "a cell of a transition"));
+                // A cell of another type was told already.
+                words.collect::<Vec<_>>().into_iter().collect::<Option<Vec<At<String>>>>()?
             }
             _ => Vec::new(),
         };
-        let [from, command, to, by, guards @ ..] = cells.as_slice() else {
+        let [from, command, to, by, guards @ ..] = found.as_slice() else {
+            let found = value.get_ref().as_array().map(|cells| cells.len());
+            let found = found.map_or("no row".to_owned(), |cells| format!("a row of {cells}"));
             let mend = r#"write ["from", "command", "to", "by", "guard"], with "" where there is no guard"#;
-            self.problem(line, "row-shape", "a transition is a row of five words", mend);
+            self.problem(
+                line,
+                "row-shape",
+                &format!("a transition is a row of five words, not {found}"),
+                mend,
+            );
             return None;
         };
         let mut actors = Actors::default();
-        for actor in self.list(by, "by", &Actor::ALL, Actor::name) {
+        for actor in self.list(by, "actor", &Actor::ALL, Actor::name) {
             actors = actors.with(actor.value);
         }
         let guards =
@@ -239,147 +273,6 @@ impl<'t> Reader<'t> {
             found.extend(self.word(value, key).map(|value| (name, value)));
         }
         found
-    }
-
-    /// A comma-separated cell, each word from a known list.
-    fn list<T: Copy>(
-        &mut self,
-        cell: &At<String>,
-        what: &str,
-        known: &[T],
-        name: fn(T) -> &'static str,
-    ) -> Vec<At<T>> {
-        let words = cell.value.split(',').map(str::trim).filter(|word| !word.is_empty());
-        words.filter_map(|word| self.known_word(cell.line, word, what, known, name)).collect()
-    }
-
-    fn choice<T: Copy>(
-        &mut self,
-        value: &Spanned<DeValue<'_>>,
-        what: &str,
-        known: &[T],
-        name: fn(T) -> &'static str,
-    ) -> Option<At<T>> {
-        let word = self.word(value, what)?;
-        self.known_word(word.line, &word.value, what, known, name)
-    }
-
-    fn known_word<T: Copy>(
-        &mut self,
-        line: usize,
-        word: &str,
-        what: &str,
-        known: &[T],
-        name: fn(T) -> &'static str,
-    ) -> Option<At<T>> {
-        if let Some(value) = known.iter().copied().find(|candidate| name(*candidate) == word) {
-            return Some(At { line, value });
-        }
-        let names: Vec<&str> = known.iter().map(|candidate| name(*candidate)).collect();
-        let mend = match nearest(word, names.iter().copied()) {
-            Some(meant) => format!("did you mean `{meant}`? Allowed: {}", names.join(", ")),
-            None => format!("allowed: {}", names.join(", ")),
-        };
-        self.problem(line, "unknown-word", &format!("`{}` is no {what}", word.escape_debug()), &mend);
-        None
-    }
-
-    fn word(&mut self, value: &Spanned<DeValue<'_>>, what: &str) -> Option<At<String>> {
-        let line = self.line(value);
-        let word = value.get_ref().as_str().map(|word| At { line, value: word.to_owned() });
-        word.or_else(|| self.wrong_type(value, what, "a string"))
-    }
-
-    fn words(&mut self, value: &Spanned<DeValue<'_>>, what: &str) -> Vec<At<String>> {
-        let Some(list) = value.get_ref().as_array() else {
-            self.wrong_type::<()>(value, what, "a list of strings");
-            return Vec::new();
-        };
-        list.iter().filter_map(|item| self.word(item, what)).collect()
-    }
-
-    fn integer(&mut self, value: &Spanned<DeValue<'_>>, what: &str) -> Option<At<i64>> {
-        let line = self.line(value);
-        let parsed = value.get_ref().as_integer();
-        let parsed = parsed.and_then(|it| i64::from_str_radix(it.as_str(), it.radix()).ok());
-        parsed.map(|value| At { line, value }).or_else(|| self.wrong_type(value, what, "a whole number"))
-    }
-
-    fn boolean(&mut self, value: &Spanned<DeValue<'_>>, what: &str) -> Option<At<bool>> {
-        let line = self.line(value);
-        let parsed = value.get_ref().as_bool().map(|value| At { line, value });
-        parsed.or_else(|| self.wrong_type(value, what, "true or false"))
-    }
-
-    fn span(&mut self, value: &Spanned<DeValue<'_>>, what: &str) -> Option<At<Span>> {
-        let word = self.word(value, what)?;
-        match Span::parse(&word.value) {
-            Some(span) if span > Span::ZERO => Some(At { line: word.line, value: span }),
-            _ => {
-                let message = format!("{what} = `{}` is no length of time", word.value.escape_debug());
-                self.problem(
-                    word.line,
-                    "bad-duration",
-                    &message,
-                    "write a whole number and a unit: 500ms, 60s, 5m, 24h, 7d",
-                );
-                None
-            }
-        }
-    }
-
-    fn table<'a, 'i>(&mut self, value: &'a Spanned<DeValue<'i>>, what: &str) -> Option<&'a DeTable<'i>> {
-        value.get_ref().as_table().or_else(|| self.wrong_type(value, what, "a table"))
-    }
-
-    fn required<'a, 'i>(&mut self, table: &'a DeTable<'i>, key: &str) -> Option<&'a Spanned<DeValue<'i>>> {
-        if !table.contains_key(key) {
-            self.problem(1, "missing-key", &format!("`{key}` is missing"), &format!("add {key} = …"));
-        }
-        table.get(key)
-    }
-
-    fn known_keys(&mut self, table: &DeTable<'_>, known: &[&str], whose: &str) {
-        for key in table.keys() {
-            self.known_key(key, known, whose);
-        }
-    }
-
-    fn known_key(&mut self, key: &Spanned<std::borrow::Cow<'_, str>>, known: &[&str], whose: &str) {
-        let name = key.get_ref().as_ref();
-        if !known.contains(&name) {
-            let mend = match nearest(name, known.iter().copied()) {
-                Some(meant) => format!("did you mean `{meant}`? Allowed: {}", known.join(", ")),
-                None => format!("allowed: {}", known.join(", ")),
-            };
-            let line = self.line(key);
-            self.problem(
-                line,
-                "unknown-key",
-                &format!("{whose} has no key `{}`", name.escape_debug()),
-                &mend,
-            );
-        }
-    }
-
-    fn wrong_type<T>(&mut self, value: &Spanned<DeValue<'_>>, what: &str, wanted: &str) -> Option<T> {
-        let message = format!("{what} is {}, not {wanted}", value.get_ref().type_str());
-        let line = self.line(value);
-        self.problem(line, "wrong-type", &message, &format!("write {wanted}"));
-        None
-    }
-
-    fn line<T>(&self, value: &Spanned<T>) -> usize {
-        self.line_at(value.span().start)
-    }
-
-    fn line_at(&self, offset: usize) -> usize {
-        let end = offset.min(self.text.len());
-        1 + self.text.as_bytes()[..end].iter().filter(|byte| **byte == b'\n').count()
-    }
-
-    fn problem(&mut self, line: usize, rule: &'static str, message: &str, mend: &str) {
-        self.problems.push(Problem { line, rule, message: message.to_owned(), mend: mend.to_owned() });
     }
 }
 

@@ -5,13 +5,13 @@ mod states;
 
 use super::check::Resolved;
 use super::problem::Problem;
-use super::{Kind, Lifecycle, Phase, StateId, Transition};
+use super::{Actor, Actors, Kind, Lifecycle, Phase, StateId, Transition};
 
 type Found = Option<(&'static str, String, String)>;
 type StateRule = fn(&Resolved, StateId) -> Found;
 type RowRule = fn(&Resolved, &Transition) -> Found;
 
-const STATE_RULES: [StateRule; 12] = [
+const STATE_RULES: [StateRule; 16] = [
     states::reachable,
     states::settles,
     states::outcome_iff_settled,
@@ -21,16 +21,23 @@ const STATE_RULES: [StateRule; 12] = [
     states::stale_edge_exists,
     states::ready_can_be_claimed,
     states::ttl_can_expire,
+    states::engine_can_end,
+    states::cancel_can_be_done,
     states::retry_can_be_claimed,
     states::one_start,
+    states::start_is_free,
     states::follows_an_edge,
+    states::follows_under_one_condition,
 ];
-const ROW_RULES: [RowRule; 8] = [
+const ROW_RULES: [RowRule; 11] = [
     rows::claim_shape,
     rows::steal_shape,
     rows::no_idle_loop,
     rows::worker_holds,
     rows::people_ask,
+    rows::holder_obeys,
+    rows::engine_sweeps,
+    rows::repeat_stays,
     rows::settled_stays,
     rows::guard_belongs,
     rows::items_declared,
@@ -56,17 +63,7 @@ pub fn broken(resolved: &Resolved) -> Vec<Problem> {
     }
     note(resolved.initial_line, initial_fits(lifecycle));
     for ((command, states), line) in lifecycle.operations.iter().zip(&resolved.operation_lines) {
-        let misplaced = states.iter().find(|state| lifecycle.phase(**state) != Phase::Settled);
-        note(
-            *line,
-            misplaced.map(|state| {
-                let message = format!(
-                    "operation `{command}` is offered in `{}`, which is not settled",
-                    name(lifecycle, *state)
-                );
-                ("operation-shape", message, "an operation works on a settled run".into())
-            }),
-        );
+        note(*line, operation_fits(lifecycle, command, states));
     }
     problems
 }
@@ -91,19 +88,52 @@ fn closure(lifecycle: &Lifecycle, start: &[StateId]) -> Vec<bool> {
     reached
 }
 
+/// Of two rows for the same command the first whose guards hold is taken, so the second needs a guard that
+/// the first has not. A worker's finish names its state too: there the order says nothing.
 fn repeats(resolved: &Resolved, at: usize) -> Found {
-    let rows = &resolved.lifecycle.transitions;
-    let same = |other: &&Transition| {
-        let row = &rows[at];
-        other.from == row.from && other.command == row.command && other.guards == row.guards
-    };
-    rows[..at].iter().find(same).map(|row| {
-        let message = format!(
-            "`{}` from `{}` stands twice with the same guard",
-            row.command,
-            name(&resolved.lifecycle, row.from)
+    let lifecycle = &resolved.lifecycle;
+    let row = &lifecycle.transitions[at];
+    let finishes = row.by.contains(Actor::Worker) && lifecycle.phase(row.from) == Phase::Held;
+    let earlier = lifecycle.transitions[..at]
+        .iter()
+        .filter(|other| other.from == row.from && other.command == row.command)
+        .find(|other| other.guards.iter().all(|guard| row.guards.contains(guard)))?;
+    let what = format!("`{}` from `{}`", row.command, name(lifecycle, row.from));
+    if row.guards.iter().all(|guard| earlier.guards.contains(guard)) {
+        let message = format!("{what} stands twice with the same guard");
+        return Some((
+            "duplicate-transition",
+            message,
+            "remove one row, or tell them apart by a guard".into(),
+        ));
+    }
+    let covered = Actor::ALL.into_iter().all(|actor| !row.by.contains(actor) || earlier.by.permits(actor));
+    (covered && is_run(resolved) && !finishes).then(|| {
+        let message = format!("{what} never gets here: an earlier row asks for less");
+        ("shadowed-transition", message, "move the row with more guards up".into())
+    })
+}
+
+fn operation_fits(lifecycle: &Lifecycle, command: &str, states: &[StateId]) -> Found {
+    let shape = |message: String, mend: &str| Some(("operation-shape", message, mend.to_owned()));
+    if states.is_empty() {
+        return shape(
+            format!("operation `{command}` is never offered"),
+            "name the settled states it works on",
         );
-        ("duplicate-transition", message, "remove one row, or tell them apart by a guard".into())
+    }
+    if let Some(state) = states.iter().find(|state| lifecycle.phase(**state) != Phase::Settled) {
+        let message = format!(
+            "operation `{command}` is offered in `{}`, which is not settled",
+            name(lifecycle, *state)
+        );
+        return shape(message, "an operation works on a settled run");
+    }
+    let engine = Actors::default().with(Actor::Engine);
+    let asked = lifecycle.transitions.iter().find(|row| &*row.command == command && row.by != engine);
+    asked.and_then(|row| {
+        let message = format!("`{command}` is an operation and {}'s move in the table", row.by);
+        shape(message, "leave that row to the engine, or name the operation otherwise")
     })
 }
 

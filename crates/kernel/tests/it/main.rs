@@ -1,7 +1,11 @@
 //! One binary for all of the kernel's proofs: it links once.
 #![allow(clippy::unwrap_used)]
 
+mod broken;
+mod examples;
 mod exhaustive;
 mod generated;
 mod model;
+mod prop;
+mod purity;
 mod shipped;

@@ -8,12 +8,14 @@ use crate::lifecycle::{Actor, OnStale, Phase, Transition};
 pub(super) fn claim_shape(resolved: &Resolved, row: &Transition) -> Found {
     let lifecycle = &resolved.lifecycle;
     let fits = row.by.contains(Actor::Worker)
+        && !row.by.any_person()
+        && !row.by.contains(Actor::Engine)
         && lifecycle.phase(row.from) == Phase::Ready
         && lifecycle.phase(row.to) == Phase::Held;
     (is_run(resolved) && &*row.command == "claim" && !fits).then(|| {
         (
             "claim-shape",
-            "claim leads a worker from a ready state into a held one".into(),
+            "claim leads a worker, and nobody else, from a ready state into a held one".into(),
             "use another command for this move".into(),
         )
     })
@@ -81,12 +83,48 @@ pub(super) fn people_ask(resolved: &Resolved, row: &Transition) -> Found {
     )
 }
 
+/// The worker carries out what people ask of it; without a row of its own it could neither obey nor finish.
+pub(super) fn holder_obeys(resolved: &Resolved, row: &Transition) -> Found {
+    let asked =
+        matches!(&*row.command, "cancel" | "pause") && resolved.lifecycle.phase(row.from) == Phase::Held;
+    (is_run(resolved) && asked && row.by.any_person() && !row.by.contains(Actor::Worker)).then(|| {
+        let message =
+            format!("people may ask `{}`, but the worker that holds the run may not do it", row.command);
+        ("holder-cannot-obey", message, format!(r#"write "{}, worker""#, row.by))
+    })
+}
+
+pub(super) fn engine_sweeps(resolved: &Resolved, row: &Transition) -> Found {
+    let from = resolved.lifecycle.state(row.from);
+    let stale = from.on_stale.map(OnStale::command)?;
+    (is_run(resolved) && row.by.contains(Actor::Engine) && &*row.command != stale).then(|| {
+        let message =
+            format!("the engine never makes this move: of a held `{}` it knows `{stale}` alone", from.name);
+        ("held-for-engine", message, format!("name it `{stale}`, or leave it to the worker"))
+    })
+}
+
+/// A request that is sent twice because its answer was lost must not be the next step.
+pub(super) fn repeat_stays(resolved: &Resolved, row: &Transition) -> Found {
+    let lifecycle = &resolved.lifecycle;
+    let mut onward = lifecycle.transitions_from(row.to);
+    let again =
+        onward.any(|next| next.command == row.command && next.by.any_person() && next.from != row.from);
+    (is_run(resolved) && row.by.any_person() && again).then(|| {
+        let message = format!(
+            "`{}` leads on from `{}` too: sent twice by mistake, it would move the run twice",
+            row.command,
+            name(lifecycle, row.to)
+        );
+        ("repeat-moves-on", message, "name the second step otherwise".into())
+    })
+}
+
 pub(super) fn settled_stays(resolved: &Resolved, row: &Transition) -> Found {
     let lifecycle = &resolved.lifecycle;
     let operation = lifecycle.operations.iter().any(|(command, _)| *command == row.command);
-    let fits = row.by.any_person()
-        || row.by.contains(Actor::Worker) && lifecycle.state(row.from).retry
-        || row.by.contains(Actor::Engine) && operation;
+    let asked = row.by.any_person() || row.by.contains(Actor::Worker) && lifecycle.state(row.from).retry;
+    let fits = if row.by.contains(Actor::Engine) { operation } else { asked };
     (is_run(resolved) && lifecycle.phase(row.from) == Phase::Settled && !fits).then(|| {
         let message = format!(
             "`{}` is settled: `{}` may not leave it by itself",
@@ -96,12 +134,29 @@ pub(super) fn settled_stays(resolved: &Resolved, row: &Transition) -> Found {
         (
             "settled-exit",
             message,
-            "let client or operator ask for it, declare retry = true, or name it under operations".into(),
+            "leave it to client or operator, declare retry = true (worker), or name it under operations (engine)".into(),
         )
     })
 }
 
 pub(super) fn guard_belongs(resolved: &Resolved, row: &Transition) -> Found {
+    let from = resolved.lifecycle.phase(row.from);
+    let unasked = row.by.contains(Actor::Worker) && !row.by.any_person() && from != Phase::Held;
+    if is_run(resolved) && row.guards.contains(&Guard::HasReason) && (unasked || &*row.command == "steal") {
+        let message = format!("nobody gives a reason for `{}`, so it would never be made", row.command);
+        return Some((
+            "guard-misplaced",
+            message,
+            "leave `has-reason` to moves that people or a finish make".into(),
+        ));
+    }
+    let resumes = resolved.lifecycle.phase(row.to) == Phase::Ready;
+    if is_run(resolved) && row.guards.contains(&Guard::ResolvedOrForced) && !resumes {
+        let message =
+            format!("only a run that goes on keeps its resolutions, and `{}` leads elsewhere", row.command);
+        let mend = "leave `resolved-or-forced` to a move into a ready state".into();
+        return Some(("guard-misplaced", message, mend));
+    }
     let guard = row.guards.iter().find(|guard| match guard {
         Guard::NotDiscarded | Guard::Reruns => is_run(resolved),
         Guard::AttemptsLeft => false,

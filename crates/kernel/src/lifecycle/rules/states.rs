@@ -1,8 +1,9 @@
 //! Rules about one state.
 
 use super::{Found, closure, is_run, name};
+use crate::guard::Guard;
 use crate::lifecycle::check::Resolved;
-use crate::lifecycle::{Actor, Kind, OnStale, Phase, StateId};
+use crate::lifecycle::{Actor, Kind, Lifecycle, OnStale, Phase, StateId, Transition};
 
 pub(super) fn reachable(resolved: &Resolved, id: StateId) -> Found {
     let lifecycle = &resolved.lifecycle;
@@ -47,21 +48,23 @@ pub(super) fn keys_fit_the_phase(resolved: &Resolved, id: StateId) -> Found {
     let held = run && state.phase == Phase::Held;
     let waits = run && matches!(state.phase, Phase::Draft | Phase::Ready);
     let settled = run && state.phase == Phase::Settled;
+    let takes_over = state.on_stale.as_ref().is_some_and(|rule| rule.value == OnStale::TakeOver);
     let wrong = [
         ("lease", state.lease.is_some(), held),
         ("deadline", state.deadline.is_some(), held),
         ("on_stale", state.on_stale.is_some(), held),
-        ("max_take_overs", state.max_take_overs.is_some(), held),
+        ("max_take_overs", state.max_take_overs.is_some(), held && takes_over),
         ("ttl", state.ttl.is_some(), waits),
         ("retry", state.retry.is_some(), settled),
         ("keep", state.keep.is_some(), settled),
-        ("on_…", !state.follows.is_empty(), !run),
     ];
     let (key, ..) = wrong.into_iter().find(|(_, given, fits)| *given && !fits)?;
     Some((
         "key-phase",
         format!("`{key}` does not belong to `{}`", state.name.value),
-        "lease, deadline, on_stale: held; ttl: draft, ready; retry, keep: settled; on_…: items only".into(),
+        "of a run: lease, deadline, on_stale: held; max_take_overs: on_stale = take-over; ttl: draft, ready; \
+         retry, keep: settled"
+            .into(),
     ))
 }
 
@@ -149,6 +152,69 @@ pub(super) fn ttl_can_expire(resolved: &Resolved, id: StateId) -> Found {
     })
 }
 
+/// Time runs out whatever the guards say: a run that the engine may not end would stay for ever.
+pub(super) fn engine_can_end(resolved: &Resolved, id: StateId) -> Found {
+    let lifecycle = &resolved.lifecycle;
+    let state = lifecycle.state(id);
+    let command = match (state.on_stale, state.ttl) {
+        (Some(on_stale), _) => on_stale.command(),
+        (None, Some(_)) => "expire",
+        (None, None) => return None,
+    };
+    let rows = move || lifecycle.transitions_from(id).filter(move |row| &*row.command == command);
+    let rows = move || rows().filter(|row| row.by.contains(Actor::Engine));
+    (rows().next().is_some() && !one_holds(lifecycle, command, rows, &[])).then(|| {
+        let message = format!("`{command}` from `{}` may find no guard that holds", state.name);
+        ("engine-edge-guarded", message, ONE_HOLDS.into())
+    })
+}
+
+/// A cancel of a held run is acknowledged before it is carried out. A reason is asked for at once.
+pub(super) fn cancel_can_be_done(resolved: &Resolved, id: StateId) -> Found {
+    let lifecycle = &resolved.lifecycle;
+    let rows = move || lifecycle.transitions_from(id).filter(|row| &*row.command == "cancel");
+    let held = is_run(resolved) && lifecycle.phase(id) == Phase::Held;
+    let asked = held && rows().any(|row| row.by.any_person());
+    (asked && !one_holds(lifecycle, "cancel", rows, &[Guard::HasReason])).then(|| {
+        let message = format!("`cancel` from `{}` may find no guard that holds", name(lifecycle, id));
+        ("cancel-guarded", message, ONE_HOLDS.into())
+    })
+}
+
+const ONE_HOLDS: &str = "add a row without a guard, or one each for all-items-ok, some-item-failed and \
+                         no-item-ok, with items that all say on_end";
+
+/// Whether there is a row to take whatever the items are like.
+fn one_holds<'a, Rows: Iterator<Item = &'a Transition>>(
+    lifecycle: &Lifecycle,
+    command: &str,
+    rows: impl Fn() -> Rows,
+    given: &[Guard],
+) -> bool {
+    let by_count = [Guard::AllItemsOk, Guard::SomeItemFailed, Guard::NoItemOk]
+        .into_iter()
+        .all(|guard| rows().any(|row| row.guards == [guard]));
+    rows().any(|row| row.guards.iter().all(|guard| given.contains(guard)))
+        || by_count && items_end(lifecycle, command)
+}
+
+/// Whether no item is left open when the run ends by this command.
+fn items_end(lifecycle: &Lifecycle, command: &str) -> bool {
+    let Some(kind) = lifecycle.items.first() else { return false };
+    kind.state_ids().all(|id| {
+        let state = kind.state(id);
+        let to = state.follow(command).or_else(|| state.follow("end"));
+        let ends = to.is_some_and(|to| kind.phase(to) == Phase::Settled && !is_guarded(kind, id, to));
+        ends || matches!(state.phase, Phase::Draft | Phase::Settled)
+    })
+}
+
+/// An item whose guard does not hold stays behind. A lost lease burns no retry, so that guard always holds.
+fn is_guarded(kind: &Lifecycle, from: StateId, to: StateId) -> bool {
+    let row = kind.transitions_from(from).find(|row| row.to == to);
+    row.is_some_and(|row| row.guards.iter().any(|guard| *guard != Guard::AttemptsLeft))
+}
+
 pub(super) fn retry_can_be_claimed(resolved: &Resolved, id: StateId) -> Found {
     let lifecycle = &resolved.lifecycle;
     let retried =
@@ -177,6 +243,16 @@ pub(super) fn one_start(resolved: &Resolved, id: StateId) -> Found {
     })
 }
 
+/// The first event of a worker is a fact: there is nobody to tell that a guard did not hold.
+pub(super) fn start_is_free(resolved: &Resolved, id: StateId) -> Found {
+    let lifecycle = &resolved.lifecycle;
+    lifecycle.state(id).deadline?;
+    let row = lifecycle.start_edge(id).filter(|row| !row.guards.is_empty())?;
+    let message =
+        format!("`{}` begins the work of `{}` and cannot have a guard", row.command, name(lifecycle, id));
+    Some(("guarded-start", message, "move the guard to `claim`, or to how the run ends".into()))
+}
+
 pub(super) fn follows_an_edge(resolved: &Resolved, id: StateId) -> Found {
     let lifecycle = &resolved.lifecycle;
     let state = lifecycle.state(id);
@@ -187,4 +263,19 @@ pub(super) fn follows_an_edge(resolved: &Resolved, id: StateId) -> Found {
     let message =
         format!("`{}` goes to `{}` on {when}, which is no transition", state.name, name(lifecycle, *to));
     Some(("follow-edge-missing", message, "add the row, or name a state that the table leads to".into()))
+}
+
+/// Runs count the items of a state that stay behind, not for which of their commands.
+pub(super) fn follows_under_one_condition(resolved: &Resolved, id: StateId) -> Found {
+    let lifecycle = &resolved.lifecycle;
+    let state = lifecycle.state(id);
+    let (when, to) = state.follows.iter().find(|(_, to)| is_guarded(lifecycle, id, *to))?;
+    (state.follows.len() > 1).then(|| {
+        let message = format!(
+            "`{}` goes to `{}` on {when} by a guard, and follows its run elsewhere too",
+            state.name,
+            name(lifecycle, *to)
+        );
+        ("follow-guarded", message, "remove the guard, or the state's other on_… keys".into())
+    })
 }
