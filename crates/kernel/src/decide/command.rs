@@ -3,6 +3,7 @@
 use super::Draft;
 use crate::event::{Change, Effect, Hold};
 use crate::guard::Guard;
+use crate::item::Item;
 use crate::lifecycle::{Actor, Phase, Transition};
 use crate::refusal::{Code, Refusal};
 use crate::request::With;
@@ -14,7 +15,7 @@ pub(super) fn command(mut draft: Draft<'_>, name: &str, with: &With<'_>) -> Resu
         return begin_operation(draft, name);
     }
     let declared = draft.lifecycle.transitions_from(draft.run.state).any(|row| &*row.command == name);
-    if !declared && with.chosen.is_none() && led_here(&draft, name) {
+    if !declared && led_here(&draft, name, with) {
         return draft.done();
     }
     if draft.phase() == Phase::Held && declared {
@@ -39,8 +40,16 @@ pub(super) fn command(mut draft: Draft<'_>, name: &str, with: &With<'_>) -> Resu
 }
 
 /// The run is where this command of theirs led it: the same again is answered as the first time.
-fn led_here(draft: &Draft<'_>, name: &str) -> bool {
+/// Chosen items that could still follow make it another request.
+fn led_here(draft: &Draft<'_>, name: &str, with: &With<'_>) -> bool {
     let run = draft.run;
+    let open = |item: &Item| {
+        let kind = draft.lifecycle.items.get(usize::from(item.kind));
+        kind.is_some_and(|kind| kind.state(item.state).follow(name).is_some() && !item.stays(kind))
+    };
+    if with.chosen.is_some_and(|items| items.iter().any(open)) {
+        return false;
+    }
     let actor = draft.who.actor;
     let led = |row: &Transition| &*row.command == name && row.to == run.state && row.by.permits(actor);
     &*run.last_command == name && draft.lifecycle.transitions.iter().any(led)

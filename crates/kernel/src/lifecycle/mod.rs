@@ -5,12 +5,10 @@ mod catalog;
 mod check;
 mod file;
 mod problem;
-mod rule_list;
 mod rules;
 
 pub use catalog::{Catalog, SHIPPED};
 pub use problem::{Problem, Problems};
-pub use rule_list::RULES;
 
 use std::fmt;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::guard::Guard;
-use crate::lifecycle::RULES;
+use crate::lifecycle::Problem;
 use crate::refusal::Code;
 
 /// Why a request may be refused.
@@ -32,9 +32,9 @@ pub fn guards() -> String {
 /// What `lifecycle check` looks for.
 pub fn rules() -> String {
     let mut out = String::from(
-        "# Rules for lifecycle files\n\n`waypost lifecycle check FILE` names the line, one of these rules, and how to mend it.\n\n| rule | a file breaks it when |\n|---|---|\n",
+        "# Rules for lifecycle files\n\n`waypost lifecycle check FILE` names the line, one of these rules, and how to mend it.\n\n| rule | what it asks for |\n|---|---|\n",
     );
-    for (rule, meaning) in RULES {
+    for (rule, meaning) in Problem::RULES {
         let _ = writeln!(out, "| `{rule}` | {meaning} |");
     }
     out

@@ -137,7 +137,7 @@ fn command(scene: &Scene<'_>, actor: Actor, name: &str, with: &With<'_>) -> Verd
     }
     let mut rows = scene.table.from(scene.state).filter(|row| row.how == name).peekable();
     if rows.peek().is_none() {
-        let repeats = with.chosen.is_none() && led_here(scene, actor, name);
+        let repeats = led_here(scene, actor, name);
         return if repeats {
             Verdict::Stays(Stay::Nothing)
         } else {

@@ -78,15 +78,6 @@ fn note() -> &'static Note {
     })
 }
 
-/// Every set of item keys, by its bits.
-fn key_sets() -> &'static [Vec<Text>] {
-    static SETS: OnceLock<Vec<Vec<Text>>> = OnceLock::new();
-    SETS.get_or_init(|| {
-        let keys = |set: usize| (0..MAX_ITEMS).filter(move |at| set & 1 << at != 0).map(item_key);
-        (0..1 << MAX_ITEMS).map(|set| keys(set).collect()).collect()
-    })
-}
-
 fn words(reason: Option<bool>) -> Option<&'static str> {
     reason.map(|real| if real { "because" } else { "  " })
 }
@@ -120,7 +111,7 @@ impl World {
             Step::Command { actor, pick, extras } => {
                 let (name, usual) = self.command_name(*pick);
                 let actor = usual.filter(|_| !extras.graceful).unwrap_or(*actor);
-                let ask = Ask::Command { name, with: self.with(name, extras) };
+                let ask = Ask::Command { name, with: self.with(extras) };
                 Asked::Run(Request { who: self.who(actor, *pick), ask })
             }
             Step::Sweep => self.engine(Ask::Sweep),
@@ -218,7 +209,7 @@ impl World {
         }
     }
 
-    fn with(&self, name: &str, extras: &Extras) -> With<'static> {
+    fn with(&self, extras: &Extras) -> With<'static> {
         With {
             reason: words(extras.reason),
             force: extras.force,
@@ -226,21 +217,15 @@ impl World {
             graceful: extras.graceful,
             failure: None,
             available_at: extras.delay_seconds.map(|seconds| self.now + Span::from_seconds(seconds)),
-            chosen: extras.chosen.and_then(|bits| self.chosen(name, bits)),
+            chosen: extras.chosen.map(|bits| self.chosen(bits)),
         }
     }
 
-    /// Some of the first kind's items that would follow the command, as a store looks them up.
-    fn chosen(&self, command: &str, bits: u8) -> Option<&'static [Text]> {
-        let kind = self.lifecycle.items.first()?;
-        let mut states = kind.state_ids().filter(|id| kind.state(*id).follow(command).is_some());
-        let state = states.next().filter(|_| states.next().is_none())?;
-        let mut set = 0;
-        for (at, item) in self.items.iter().enumerate().take(MAX_ITEMS) {
-            let follows = item.kind == 0 && item.state == state && !item.stays(kind);
-            set |= usize::from(follows && bits & 1 << at != 0) << at;
-        }
-        Some(&key_sets()[set])
+    /// Any of the run's items, as a store looks them up: those that can follow do.
+    fn chosen(&self, bits: u8) -> &'static [Item] {
+        let picked = self.items.iter().enumerate().take(MAX_ITEMS).filter(|(at, _)| bits & 1 << at != 0);
+        // Requests are kept for as long as their story; a test's few thousand of these may stay.
+        picked.map(|(_, item)| item.clone()).collect::<Vec<_>>().leak()
     }
 
     fn item_moves(&self, who: Who<'static>, token: Token, moves: &[ItemMove]) -> Asked {
@@ -274,6 +259,7 @@ impl World {
                 failure: it.failure.then(failure),
                 retry_in: it.retry_seconds.map(Span::from_seconds),
                 answered: it.answered,
+                try_no: None,
                 discard: it.discard || discards && it.answered,
             };
             if asks.iter().all(|(other, _)| other.key != item.key) {

@@ -68,8 +68,9 @@ fn repeated(world: &World, asked: &Asked) -> Result<(), String> {
         Ask::Claim { .. } => true,
         Ask::Finish { .. } => world.phase() != Phase::Held,
         // To begin an operation makes a run of its own, whose idempotency key tells a repeat.
-        Ask::Command { name, .. } => {
-            world.lifecycle.operations.iter().all(|(command, _)| &**command != *name)
+        // Chosen items are read anew for each request, which a repeat of this one would not do.
+        Ask::Command { name, with } => {
+            with.chosen.is_none() && world.lifecycle.operations.iter().all(|(command, _)| &**command != *name)
         }
         _ => false,
     };
