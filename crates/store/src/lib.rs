@@ -6,6 +6,11 @@
 
 pub mod codec;
 mod error;
+mod fingerprint;
+mod follow;
+mod intake;
+pub mod memory;
+pub mod messages;
 mod run;
 pub mod sqlite;
 mod verbs;

@@ -1,0 +1,61 @@
+//! Items that move because their run did: what such a move makes of each of them.
+
+use waypost_kernel::event::{Event, Shift};
+use waypost_kernel::item::Item;
+use waypost_kernel::lifecycle::{Lifecycle, Outcome, Phase};
+use waypost_kernel::{Guard, Time};
+
+/// Brings a run's items to where an event left them.
+pub(crate) fn follow(lifecycle: &Lifecycle, items: &mut Vec<Item>, event: &Event) {
+    for shift in &event.effect.shifts {
+        let kind = &lifecycle.items[usize::from(shift.kind)];
+        for item in items.iter_mut().filter(|item| is_meant(kind, item, shift)) {
+            move_along(kind, item, shift, event.at);
+        }
+    }
+    for moved in &event.effect.moved {
+        let same = |item: &&mut Item| item.kind == moved.item.kind && item.key == moved.item.key;
+        match items.iter_mut().find(same) {
+            Some(item) => item.clone_from(&moved.item),
+            None => items.push(moved.item.clone()),
+        }
+    }
+}
+
+fn is_meant(kind: &Lifecycle, item: &Item, shift: &Shift) -> bool {
+    item.kind == shift.kind
+        && item.state == shift.from
+        && !item.stays(kind)
+        && shift.chosen.as_ref().is_none_or(|chosen| chosen.contains(&item.key))
+}
+
+/// As an item's own move between these phases would, without an answer from outside: `try_no` stays.
+fn move_along(kind: &Lifecycle, item: &mut Item, shift: &Shift, at: Time) {
+    item.state = shift.to;
+    item.not_before = None;
+    if kind.phase(shift.from) == Phase::Settled {
+        item.attempts = 0;
+        item.progress = 0;
+        item.failure = None;
+        item.finished_at = None;
+    }
+    let to = kind.state(shift.to);
+    match to.phase {
+        Phase::Held => item.started_at = item.started_at.or(Some(at)),
+        Phase::Settled => item.finished_at = Some(at),
+        _ => {}
+    }
+    if to.outcome == Some(Outcome::Succeeded) {
+        item.progress = 100;
+        item.failure = None;
+    } else if shift.failure.is_some() {
+        item.failure.clone_from(&shift.failure);
+    }
+}
+
+/// A lifecycle whose runs are claimed only with items: one that is made without any gets a single one, so
+/// that it can be worked at all.
+pub(crate) fn needs_an_item(lifecycle: &Lifecycle, items: &[Item]) -> bool {
+    let mut claims = lifecycle.transitions.iter().filter(|row| &*row.command == "claim");
+    claims.any(|row| row.guards.contains(&Guard::HasItems)) && items.iter().all(|item| item.kind != 0)
+}
