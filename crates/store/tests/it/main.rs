@@ -1,1 +1,4 @@
 //! One binary for all of the store tests.
+#![allow(clippy::unwrap_used)]
+
+mod conformance;
