@@ -108,7 +108,10 @@ fn finish_effect(draft: &Draft<'_>, finish: &Finish<'_>) -> Effect {
 fn edge<'a>(draft: &Draft<'a>, to: StateId, effect: &Effect) -> Result<Option<&'a Transition>, Refusal> {
     let lifecycle = draft.lifecycle;
     let rows = move |from: StateId| {
-        lifecycle.transitions_from(from).filter(move |row| row.to == to && row.by.contains(Actor::Worker))
+        // A row that stays is a steal, which is for another claimer.
+        lifecycle
+            .transitions_from(from)
+            .filter(move |row| row.to == to && row.to != from && row.by.contains(Actor::Worker))
     };
     let from = draft.after.state;
     let intent = draft.run.intent.as_ref().filter(|_| lifecycle.phase(to) != Phase::Held);
