@@ -12,13 +12,13 @@ use waypost_store::Store;
 use waypost_store::memory::MemoryStore;
 
 /// A store, and the folder that lives as long as it.
-type Opened = (Arc<dyn Store>, Option<TempDir>);
+pub type Opened = (Arc<dyn Store>, Option<TempDir>);
 
-async fn open_memory() -> Opened {
+pub async fn open_memory() -> Opened {
     (Arc::new(MemoryStore::new(Catalog::shipped().unwrap())), None)
 }
 
-// async fn open_sqlite() -> Opened {
+// pub async fn open_sqlite() -> Opened {
 //     let folder = tempfile::tempdir().unwrap();
 //     let store = waypost_store::sqlite::SqliteStore::open(&folder.path().join("waypost.db")).unwrap();
 //     (Arc::new(store), Some(folder))
@@ -191,6 +191,7 @@ topics! {
         a_failure_is_retried_when_it_is_due
         attempts_come_to_an_end
         a_stale_execution_is_stolen
+        a_holder_does_not_steal_from_itself
         heartbeats_keep_thieves_away
         a_theft_at_the_last_attempt_fails_the_row
         without_re_entry_a_stale_execution_fails_for_good

@@ -114,6 +114,13 @@ pub async fn a_stale_execution_is_stolen(store: &dyn Store) {
 }
 
 // proves C4
+pub async fn a_holder_does_not_steal_from_itself(store: &dyn Store) {
+    let claimed = claim_plan(store, reentrant("s1")).await.unwrap();
+    assert_eq!(code(&finish(store, &claimed, "RUNNING").await), "INVALID_TRANSITION");
+    assert_eq!(get(store, claimed.run.id()).await.run.attempt, 1);
+}
+
+// proves C4
 pub async fn heartbeats_keep_thieves_away(store: &dyn Store) {
     let claimed = claim_plan(store, reentrant("s1")).await.unwrap();
     for _ in 0..5 {
