@@ -6,7 +6,6 @@ use waypost_kernel::event::{Born, Effect, Event, Hold, Moved, Shift};
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Actor, Lifecycle, Phase, StateId};
 use waypost_kernel::run::{Intent, Text, Want};
-use waypost_kernel::tally::Tally;
 use waypost_kernel::{Failure, Time};
 
 /// A token as people and databases see it: 32 hexadecimal digits.
@@ -246,28 +245,28 @@ fn kind_named<'l>(name: &str, lifecycle: &'l Lifecycle) -> Option<(u8, &'l Lifec
     Some((at as u8, &lifecycle.items[at]))
 }
 
-/// Counts by kind: `[[by state…], [staying…]]` each; nothing for a lifecycle without items.
-pub fn tallies_json(tallies: &[Tally]) -> Option<String> {
-    if tallies.iter().all(|tally| tally.by_state.iter().all(|count| *count == 0)) {
-        return None;
-    }
-    let kinds: Vec<Value> = tallies.iter().map(|tally| json!([tally.by_state, tally.staying])).collect();
-    Some(Value::Array(kinds).to_string())
-}
-
-pub fn tallies_from(text: Option<&str>, lifecycle: &Lifecycle) -> Option<Vec<Tally>> {
-    let empty = lifecycle.items.iter().map(|kind| Tally::new(kind)).collect();
-    let Some(text) = text else { return Some(empty) };
-    let kinds: Vec<(Vec<u32>, Vec<u32>)> = serde_json::from_str(text).ok()?;
-    let fits = kinds.len() == lifecycle.items.len()
-        && kinds.iter().zip(&lifecycle.items).all(|((by_state, staying), kind)| {
-            by_state.len() == kind.states.len() && staying.len() == kind.states.len()
-        });
-    fits.then(|| kinds.into_iter().map(|(by_state, staying)| Tally { by_state, staying }).collect())
-}
-
 fn put(out: &mut Map<String, Value>, key: &str, value: Option<Value>) {
     if let Some(value) = value {
         out.insert(key.to_owned(), value);
+    }
+}
+
+/// Keeps what was merged into the row beside the event that merged it.
+pub fn add_patch(effect: &mut Option<Value>, key: &str, patch: &Map<String, Value>) {
+    if patch.is_empty() {
+        return;
+    }
+    let effect = effect.get_or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(map) = effect {
+        map.insert(key.to_owned(), Value::Object(patch.clone()));
+    }
+}
+
+/// Nothing worth a column.
+pub fn is_blank(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        _ => false,
     }
 }

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use waypost_kernel::Time;
 
 use crate::verbs::NewRun;
 
@@ -18,7 +17,7 @@ pub(crate) fn fingerprint(new: &NewRun) -> String {
         "priority": new.priority,
         "input": new.input,
         "metadata": new.metadata,
-        "schedule_at": new.schedule_at.map(Time::micros),
+        "schedule_at": new.schedule_at.map(waypost_kernel::Time::micros),
         "concurrency_key": new.concurrency_key,
         "correlation_id": new.correlation_id,
         "playbook": new.playbook,

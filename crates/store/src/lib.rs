@@ -4,13 +4,15 @@
 //! Every verb is one transaction: rows are read, the kernel decides, what it says is written together with its
 //! events. Verbs that take lists answer each entry by itself: a refusal never fails its neighbours.
 
+mod birth;
 pub mod codec;
 mod error;
 mod fingerprint;
 mod follow;
 mod intake;
 pub mod memory;
-pub mod messages;
+mod messages;
+mod replay;
 mod run;
 pub mod sqlite;
 mod verbs;

@@ -1,1 +1,171 @@
+//! The embedded store: one file, any number of processes.
 
+mod admin;
+mod claim;
+mod enqueue;
+mod items;
+mod lease;
+mod limits;
+mod log;
+mod open;
+mod prune;
+mod row;
+mod save;
+mod session;
+mod sweep;
+mod verify;
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use waypost_kernel::{Catalog, Lifecycle, Span, Time};
+
+use crate::error::Result;
+use crate::run::{EventRow, ItemRow, RunRow};
+use crate::verbs::*;
+use session::Session;
+
+/// How often another process's commits are looked for: SQLite has no way to tell of them.
+const LOOK: Duration = Duration::from_millis(20);
+
+#[derive(Clone)]
+pub struct SqliteStore {
+    session: Session,
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteStore").finish_non_exhaustive()
+    }
+}
+
+impl SqliteStore {
+    /// Opens the file, and makes it if it is not there.
+    pub fn open(path: &Path) -> Result<SqliteStore> {
+        Ok(SqliteStore { session: Session::open(path)? })
+    }
+}
+
+impl Queue for SqliteStore {
+    fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
+        self.session.write(move |tx| enqueue::enqueue(tx, runs))
+    }
+
+    fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
+        self.session.write(move |tx| claim::claim(tx, &claim))
+    }
+
+    fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
+        self.session.write(move |tx| enqueue::claim_plan(tx, &run, lease))
+    }
+
+    fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed> {
+        self.session.write(move |tx| claim::claim_run(tx, &run_id, &worker, lease))
+    }
+
+    fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            let changed = self.session.changed.notified();
+            let _ = tokio::time::timeout(at_most.min(LOOK), changed).await;
+        })
+    }
+}
+
+impl Leases for SqliteStore {
+    fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
+        self.session.write(move |tx| lease::renew(tx, leases))
+    }
+
+    fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>> {
+        self.session.write(move |tx| lease::note(tx, notes))
+    }
+
+    fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
+        self.session.write(move |tx| lease::finish(tx, finishes))
+    }
+
+    fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
+        self.session.write(move |tx| lease::release(tx, leases))
+    }
+
+    fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow> {
+        self.session.write(move |tx| lease::owe(tx, &owe))
+    }
+
+    fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
+        self.session.write(move |tx| sweep::sweep(tx, &by, limit))
+    }
+}
+
+impl Items for SqliteStore {
+    fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
+        self.session.write(move |tx| items::put(tx, &write))
+    }
+
+    fn items(&self, run_id: String, kind: Option<String>) -> Reply<'_, Vec<ItemRow>> {
+        self.session.read(move |tx| items::list(tx, &run_id, kind.as_deref()))
+    }
+}
+
+impl Log for SqliteStore {
+    fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
+        self.session.read(move |tx| log::events(tx, &run_id, after_seq, limit))
+    }
+
+    fn feed(&self, after_position: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
+        self.session.read(move |tx| log::feed(tx, after_position, limit))
+    }
+}
+
+impl Admin for SqliteStore {
+    fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
+        self.session.write(move |tx| admin::command(tx, &command))
+    }
+
+    fn run(&self, tenant: String, id: String) -> Reply<'_, RunRow> {
+        self.session.read(move |tx| admin::run(tx, &tenant, &id))
+    }
+
+    fn runs(&self, filter: Filter) -> Reply<'_, Page> {
+        self.session.read(move |tx| admin::runs(tx, &filter))
+    }
+
+    fn queues(&self) -> Reply<'_, Vec<QueueRow>> {
+        self.session.read(admin::queues)
+    }
+
+    fn pause_queue(&self, queue: String, pause: Option<Pause>) -> Reply<'_, QueueRow> {
+        self.session.write(move |tx| admin::pause_queue(tx, &queue, pause.as_ref()))
+    }
+
+    fn limit(&self, what: LimitOf, name: String, at_most: Option<u32>) -> Reply<'_, ()> {
+        self.session.write(move |tx| admin::limit(tx, what, &name, at_most))
+    }
+
+    fn prune(&self, limit: usize) -> Reply<'_, Pruned> {
+        self.session.write(move |tx| prune::prune(tx, limit))
+    }
+
+    fn verify(&self, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Reply<'_, Verified> {
+        self.session.read_apart(move |tx| verify::verify(tx, &*progress))
+    }
+
+    fn lifecycles(&self) -> Reply<'_, Catalog> {
+        self.session.write(|tx| Ok(tx.catalog()))
+    }
+
+    fn add_lifecycle(&self, text: String) -> Reply<'_, Arc<Lifecycle>> {
+        self.session.write(move |tx| tx.add_lifecycle(&text))
+    }
+
+    fn now(&self) -> Reply<'_, Time> {
+        self.session.read(|tx| Ok(tx.now))
+    }
+
+    fn advance_clock(&self, by: Span) -> Reply<'_, ()> {
+        self.session.write(move |tx| admin::advance_clock(tx, by))
+    }
+}

@@ -1,5 +1,6 @@
-//! One binary for all of the store tests.
+//! One binary for all of the store's proofs: it links once.
 #![allow(clippy::unwrap_used)]
 
+mod by_hand;
 mod conformance;
 mod differential;

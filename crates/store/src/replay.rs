@@ -1,0 +1,135 @@
+//! The check behind `waypost verify`: what the log says a run should be, against what its row says it is. Shared
+//! by all stores; they only read the rows.
+
+use serde_json::{Map, Value};
+use waypost_kernel::event::Event;
+use waypost_kernel::item::Item;
+use waypost_kernel::lifecycle::{Lifecycle, Phase};
+use waypost_kernel::{Time, fold};
+
+use crate::codec::{self, Found};
+use crate::follow::follow;
+use crate::intake;
+use crate::run::RunRow;
+
+/// An event's columns, as read.
+#[derive(Clone, Debug)]
+pub struct Written {
+    pub seq: u64,
+    pub at: Time,
+    pub command: String,
+    pub from: Option<String>,
+    pub to: String,
+    pub actor: String,
+    pub by: String,
+    pub effect: Option<Value>,
+}
+
+#[derive(Debug)]
+pub struct Replay<'l> {
+    lifecycle: &'l Lifecycle,
+    run_id: &'l str,
+    events: Vec<Event>,
+    items: Vec<Item>,
+    metadata: Map<String, Value>,
+    details: Map<String, Value>,
+    problems: Vec<String>,
+}
+
+impl<'l> Replay<'l> {
+    pub fn new(lifecycle: &'l Lifecycle, run_id: &'l str) -> Replay<'l> {
+        Replay {
+            lifecycle,
+            run_id,
+            events: Vec::new(),
+            items: Vec::new(),
+            metadata: Map::new(),
+            details: Map::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    pub fn add(&mut self, written: &Written) {
+        let expected = self.events.last().map_or(1, |last| last.seq + 1);
+        if written.seq != expected {
+            self.problems.push(format!("event {} follows event {}", written.seq, expected - 1));
+        }
+        let found = Found {
+            run_id: self.run_id,
+            seq: written.seq,
+            at: written.at,
+            command: &written.command,
+            from: written.from.as_deref(),
+            to: &written.to,
+            actor: &written.actor,
+            by: &written.by,
+            effect: written.effect.as_ref(),
+        };
+        let Some(event) = codec::event_from(found, self.lifecycle) else {
+            self.problems.push(format!("event {} cannot be read", written.seq));
+            return;
+        };
+        if let Some(effect) = &written.effect {
+            replay_patch(&mut self.metadata, effect, "metadata");
+            replay_patch(&mut self.details, effect, "details");
+        }
+        follow(self.lifecycle, &mut self.items, &event);
+        self.events.push(event);
+    }
+
+    /// One line per difference, naming the run.
+    pub fn differences(self, row: &RunRow, items: &[Item]) -> Vec<String> {
+        let mut problems = self.problems;
+        match fold::fold(self.lifecycle, &self.events) {
+            None => problems.push("its events do not follow one another".into()),
+            Some(folded) => {
+                let stored = fold::without_secrets(&row.run);
+                let folded = fold::without_secrets(&folded);
+                if folded != stored {
+                    problems.push(format!(
+                        "the log says {}, the row says {}",
+                        told(&folded, &stored),
+                        told(&stored, &folded)
+                    ));
+                }
+            }
+        }
+        if self.metadata != row.metadata {
+            problems.push("metadata is not what the log says".into());
+        }
+        if self.details != row.details {
+            problems.push("details are not what the log says".into());
+        }
+        for item in items {
+            match self.items.iter().find(|it| it.kind == item.kind && it.key == item.key) {
+                Some(replayed) if replayed == item => {}
+                Some(_) => problems.push(format!("item {} is not what the log says", item.key)),
+                None => problems.push(format!("item {} is not in the log", item.key)),
+            }
+        }
+        if self.items.len() > items.len() {
+            problems.push(format!("{} items of the log are missing", self.items.len() - items.len()));
+        }
+        if row.phase() == Phase::Held && row.run.lease.is_none() {
+            problems.push("it is held without a lease".into());
+        }
+        problems.into_iter().map(|problem| format!("{}: {problem}", self.run_id)).collect()
+    }
+}
+
+fn replay_patch(into: &mut Map<String, Value>, effect: &Value, key: &str) {
+    if let Value::Object(whole) = &effect[format!("{key}_is")] {
+        into.clone_from(whole);
+    }
+    if let Value::Object(patch) = &effect[key] {
+        intake::merge(into, patch.clone());
+    }
+}
+
+/// The fields in which one differs from the other.
+fn told(run: &waypost_kernel::Run, other: &waypost_kernel::Run) -> String {
+    let (ours, theirs) = (format!("{run:#?}"), format!("{other:#?}"));
+    let lines =
+        ours.lines().zip(theirs.lines()).filter(|(ours, theirs)| ours != theirs).map(|(ours, _)| ours.trim());
+    lines.take(6).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,209 @@
+//! Taking runs: those left behind first, then the best of what is due. The cost does not depend on how many runs
+//! are finished, for later, or waiting for a key.
+
+use std::cmp::Reverse;
+
+use rusqlite::params;
+use waypost_kernel::{Ask, Request, Span, Token, Who};
+
+use super::limits;
+use super::open::database;
+use super::row::{self, Stored};
+use super::save::{self, Extra, fresh, prepare};
+use super::session::Tx;
+use crate::error::{Result, StoreError};
+use crate::run::{RunRow, iso};
+use crate::verbs::{Claim, Claimed};
+
+/// Runs that a claim sets aside at most because their key is full, before it leaves the rest to the next one.
+const MAX_SET_ASIDE: usize = 1_000;
+const PAGE: usize = 64;
+
+pub fn claim(tx: &Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
+    let mut taken = Vec::new();
+    let mut open = Vec::new();
+    for queue in &claim.queues {
+        if let Some(room) = room(tx, queue)? {
+            open.push((queue.as_str(), room));
+        }
+    }
+    left_behind(tx, claim, &open, &mut taken)?;
+    ready(tx, claim, &mut open, &mut taken)?;
+    Ok(taken)
+}
+
+pub fn claim_run(tx: &Tx<'_>, run_id: &str, worker: &str, lease: Option<Span>) -> Result<Claimed> {
+    let mut stored = row::by_id(tx, run_id)?;
+    take(tx, &mut stored, worker, lease, fresh())?;
+    claimed(tx, stored.row)
+}
+
+/// How many more of a queue may be held; nothing if it is paused.
+fn room(tx: &Tx<'_>, queue: &str) -> Result<Option<i64>> {
+    let mut statement = prepare(tx, "SELECT at_most, paused_at FROM queues WHERE name = ?1")?;
+    let mut rows = statement.query(params![queue]).map_err(|error| database(&error))?;
+    let Some(found) = rows.next().map_err(|error| database(&error))? else { return Ok(Some(i64::MAX)) };
+    let (at_most, paused_at): (Option<i64>, Option<String>) =
+        (found.get(0).map_err(|error| database(&error))?, found.get(1).map_err(|error| database(&error))?);
+    if paused_at.is_some() {
+        return Ok(None);
+    }
+    let Some(at_most) = at_most else { return Ok(Some(i64::MAX)) };
+    let held: i64 =
+        prepare(tx, "SELECT count(*) FROM runs INDEXED BY runs_held WHERE phase = 'held' AND queue = ?1")?
+            .query_row(params![queue], |row| row.get(0))
+            .map_err(|error| database(&error))?;
+    Ok(Some(at_most - held))
+}
+
+/// Leases that are vacant or ran out. The kernel says which of them a worker may take; the rest is the sweeper's.
+fn left_behind(tx: &Tx<'_>, claim: &Claim, open: &[(&str, i64)], taken: &mut Vec<Claimed>) -> Result<()> {
+    let mut after = (String::new(), 0);
+    while taken.len() < claim.limit {
+        let found = row::select(
+            tx,
+            "INDEXED BY runs_held WHERE phase = 'held' AND stale_after <= ?1 AND (stale_after, rid) > (?2, ?3) \
+             ORDER BY stale_after, rid LIMIT ?4",
+            params![iso(tx.now), after.0, after.1, PAGE as i64],
+        )?;
+        let Some(last) = found.last() else { return Ok(()) };
+        after = (last.row.run.lease.as_ref().map(|lease| iso(lease.until)).unwrap_or_default(), last.rid);
+        for mut stored in found {
+            let queue = open.iter().any(|(queue, _)| *queue == stored.row.queue);
+            if taken.len() < claim.limit && queue && wanted(claim, &stored.row) {
+                match take(tx, &mut stored, &claim.worker, claim.lease, fresh()) {
+                    Ok(()) => taken.push(claimed(tx, stored.row)?),
+                    Err(StoreError::Refused(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn wanted(claim: &Claim, row: &RunRow) -> bool {
+    claim.lifecycles.is_empty() || claim.lifecycles.iter().any(|name| **name == *row.lifecycle.name)
+}
+
+/// The best of several queues: each is read in its own order, and the best head is taken first.
+fn ready(tx: &Tx<'_>, claim: &Claim, open: &mut [(&str, i64)], taken: &mut Vec<Claimed>) -> Result<()> {
+    let mut heads = Vec::new();
+    for (at, (queue, _)) in open.iter().enumerate() {
+        heads.push(Head::new(at, queue));
+    }
+    let mut set_aside = 0;
+    while taken.len() < claim.limit && set_aside < MAX_SET_ASIDE {
+        let wish = claim.limit - taken.len();
+        for head in &mut heads {
+            head.fill(tx, wish)?;
+        }
+        let best = heads.iter_mut().filter(|head| open[head.at].1 > 0).max_by_key(|head| head.rank());
+        let Some(best) = best else { return Ok(()) };
+        let at = best.at;
+        let Some(mut stored) = best.next() else { return Ok(()) };
+        if !wanted(claim, &stored.row) {
+            continue;
+        }
+        if let Some(key) = &stored.row.concurrency_key
+            && limits::free_slots(tx, key)? <= 0
+        {
+            limits::set_aside(tx, stored.rid)?;
+            set_aside += 1;
+            continue;
+        }
+        match take(tx, &mut stored, &claim.worker, claim.lease, fresh()) {
+            Ok(()) => {
+                open[at].1 -= 1;
+                taken.push(claimed(tx, stored.row)?);
+            }
+            Err(StoreError::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Where a claim stands in one queue: priority by priority, from the best down; in each from the earliest on.
+struct Head<'q> {
+    at: usize,
+    queue: &'q str,
+    priority: Option<i64>,
+    after: (String, i64),
+    page: std::collections::VecDeque<Stored>,
+    done: bool,
+}
+
+impl<'q> Head<'q> {
+    fn new(at: usize, queue: &'q str) -> Head<'q> {
+        Head { at, queue, priority: None, after: (String::new(), 0), page: [].into(), done: false }
+    }
+
+    fn fill(&mut self, tx: &Tx<'_>, wish: usize) -> Result<()> {
+        while self.page.is_empty() && !self.done {
+            let Some(priority) = self.priority else {
+                self.step_down(tx, i64::MAX)?;
+                continue;
+            };
+            let found = row::select(
+                tx,
+                "INDEXED BY runs_ready WHERE phase = 'ready' AND blocked = 0 AND queue = ?1 AND priority = ?2 AND available_at <= ?3 \
+                 AND (available_at, rid) > (?4, ?5) ORDER BY available_at, rid LIMIT ?6",
+                params![
+                    self.queue,
+                    priority,
+                    iso(tx.now),
+                    self.after.0,
+                    self.after.1,
+                    wish.clamp(1, 1_000) as i64
+                ],
+            )?;
+            match found.last() {
+                None => self.step_down(tx, priority)?,
+                Some(last) => {
+                    self.after = (last.row.run.available_at.map(iso).unwrap_or_default(), last.rid);
+                    self.page = found.into();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn step_down(&mut self, tx: &Tx<'_>, from: i64) -> Result<()> {
+        let next: Option<i64> = prepare(
+            tx,
+            "SELECT max(priority) FROM runs INDEXED BY runs_ready WHERE phase = 'ready' AND blocked = 0 AND queue = ?1 AND priority < ?2",
+        )?
+        .query_row(params![self.queue, from], |row| row.get(0))
+        .map_err(|error| database(&error))?;
+        self.priority = next;
+        self.after = (String::new(), 0);
+        self.done = next.is_none();
+        Ok(())
+    }
+
+    /// Best first: higher priority, then earlier, then created before.
+    fn rank(&self) -> Option<impl Ord + use<>> {
+        let head = self.page.front()?;
+        Some((head.row.priority, Reverse((head.row.run.available_at, head.rid))))
+    }
+
+    fn next(&mut self) -> Option<Stored> {
+        self.page.pop_front()
+    }
+}
+
+pub fn take(tx: &Tx<'_>, stored: &mut Stored, worker: &str, lease: Option<Span>, token: Token) -> Result<()> {
+    let who = Who { actor: waypost_kernel::Actor::Worker, by: worker, fresh: token };
+    let request = Request { who, ask: Ask::Claim { lease } };
+    let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
+    save::save(tx, stored, change, &Extra::default()).map(drop)
+}
+
+pub fn claimed(tx: &Tx<'_>, run: RunRow) -> Result<Claimed> {
+    let lease = run.run.lease.as_ref();
+    let (token, expires_at) = lease
+        .map(|lease| (lease.token, lease.until))
+        .ok_or_else(|| StoreError::Unavailable(format!("{} has no lease", run.id())))?;
+    Ok(Claimed { token, fence: run.run.fence, expires_at, now: tx.now, run })
+}

@@ -1,0 +1,146 @@
+//! What holders write: heartbeats, events, ends.
+
+use rusqlite::{OptionalExtension, params};
+use waypost_kernel::request::{Finish, Note};
+use waypost_kernel::run::Want;
+use waypost_kernel::{Actor, Ask, Request};
+
+use super::open::database;
+use super::row::{self, Stored};
+use super::save::{self, Extra, prepare, who};
+use super::session::Tx;
+use crate::error::{Result, StoreError};
+use crate::intake;
+use crate::run::RunRow;
+use crate::verbs::{Each, FinishWrite, Held, NoteWrite, Noted, OweWrite, Renewed, Repeat};
+
+const WINDOW_MS: i64 = 10_000;
+
+/// One entry of a list: refused by itself, or failing the whole list with the database.
+fn each<T, W>(entries: Vec<W>, mut one: impl FnMut(W) -> Result<T>) -> Result<Each<T>> {
+    let mut answers = Vec::with_capacity(entries.len());
+    for entry in entries {
+        match one(entry) {
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Unusable(_))) => return Err(error),
+            answer => answers.push(answer),
+        }
+    }
+    Ok(answers)
+}
+
+/// Decides and writes; a repeat writes nothing.
+fn decided(tx: &Tx<'_>, stored: &mut Stored, by: &str, ask: Ask<'_>, extra: &Extra) -> Result<Option<i64>> {
+    let request = Request { who: who(Actor::Worker, by), ask };
+    let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
+    if save::is_repeat(&change, &stored.row.run) {
+        return Ok(None);
+    }
+    save::save(tx, stored, change, extra).map(Some)
+}
+
+pub fn renew(tx: &Tx<'_>, leases: Vec<Held>) -> Result<Each<Renewed>> {
+    each(leases, |held| {
+        let mut stored = row::by_id(tx, &held.run_id)?;
+        decided(tx, &mut stored, "", Ask::Renew { token: held.token }, &Extra::default())?;
+        let run = &stored.row.run;
+        Ok(Renewed {
+            expires_at: run.lease.as_ref().map_or(tx.now, |lease| lease.until),
+            now: tx.now,
+            intent: run.intent.as_ref().map(|intent| intent.want.command()),
+            graceful: run
+                .intent
+                .as_ref()
+                .is_some_and(|intent| intent.want == Want::Cancel && intent.graceful),
+        })
+    })
+}
+
+pub fn note(tx: &Tx<'_>, notes: Vec<NoteWrite>) -> Result<Each<Noted>> {
+    each(notes, |write| one_note(tx, &write))
+}
+
+/// A worker's words are cleaned and cut, never refused: an event is not lost because of what it carries.
+fn one_note(tx: &Tx<'_>, write: &NoteWrite) -> Result<Noted> {
+    let mut stored = row::by_id(tx, &write.held.run_id)?;
+    let key = match &write.repeat {
+        Repeat::Key(key) => {
+            intake::check_name("key", key)?;
+            Some(key.clone())
+        }
+        Repeat::Window | Repeat::Never => None,
+    };
+    let payload = intake::cleaned_payload(write.payload.clone());
+    let message = intake::cleaned_message(&write.message);
+    let note =
+        Note { level: write.level, message: message.into(), payload, key: key.as_deref().map(Into::into) };
+    let ask = Ask::Note { token: write.held.token, note: &note };
+    // The lease comes first: a repeat is only answered to the run's holder.
+    let request = Request { who: who(Actor::Worker, &write.by), ask };
+    let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
+    if let Some((position, seq)) = repeated(tx, &stored, &note, &write.repeat)? {
+        return Ok(Noted { event_id: format!("evt-{position}"), seq, repeated: true });
+    }
+    let extra = Extra { metadata: write.metadata.clone(), details: write.details.clone(), key };
+    let position = save::save(tx, &mut stored, change, &extra)?;
+    Ok(Noted { event_id: format!("evt-{position}"), seq: stored.row.run.seq, repeated: false })
+}
+
+fn repeated(tx: &Tx<'_>, stored: &Stored, note: &Note, repeat: &Repeat) -> Result<Option<(i64, u64)>> {
+    match repeat {
+        Repeat::Never => Ok(None),
+        Repeat::Key(key) => prepare(tx, "SELECT position, seq FROM event_log WHERE rid = ?1 AND key = ?2")?
+            .query_row(params![stored.rid, key], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
+            .map_err(|error| database(&error)),
+        Repeat::Window => {
+            let payload =
+                if crate::codec::is_blank(&note.payload) { None } else { Some(note.payload.to_string()) };
+            prepare(
+                tx,
+                "SELECT position, seq FROM event_log WHERE rid = ?1 AND at > ?2 AND level = ?3 AND message = ?4 AND payload IS ?5 \
+                 ORDER BY seq LIMIT 1",
+            )?
+            .query_row(
+                params![stored.rid, tx.now.ms() - WINDOW_MS, note.level.name(), &*note.message, payload],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .optional()
+            .map_err(|error| database(&error))
+        }
+    }
+}
+
+pub fn finish(tx: &Tx<'_>, finishes: Vec<FinishWrite>) -> Result<Each<RunRow>> {
+    each(finishes, |write| {
+        let mut stored = row::by_id(tx, &write.run_id)?;
+        let failure = write.failure.as_ref().map(intake::cleaned_failure);
+        let reason = write.reason.as_deref().map(intake::cleaned_reason);
+        let finish = Finish {
+            to: &write.status,
+            failure: failure.as_ref(),
+            reason: reason.as_deref(),
+            retry_in: write.retry_in,
+        };
+        let token = write.token.unwrap_or(waypost_kernel::fold::UNKNOWN);
+        let extra = Extra { metadata: write.metadata, details: write.details, key: None };
+        decided(tx, &mut stored, &write.by, Ask::Finish { token, finish }, &extra)?;
+        Ok(stored.row)
+    })
+}
+
+pub fn release(tx: &Tx<'_>, leases: Vec<Held>) -> Result<Each<RunRow>> {
+    each(leases, |held| {
+        let mut stored = row::by_id(tx, &held.run_id)?;
+        let by = stored.row.run.lease.as_ref().and_then(|lease| lease.worker.clone()).unwrap_or_default();
+        decided(tx, &mut stored, &by, Ask::Release { token: held.token }, &Extra::default())?;
+        Ok(stored.row)
+    })
+}
+
+pub fn owe(tx: &Tx<'_>, write: &OweWrite) -> Result<RunRow> {
+    let mut stored = row::by_id(tx, &write.held.run_id)?;
+    let failing = write.failing.as_ref().map(|(status, failure)| (status.as_str(), failure));
+    let ask = Ask::Owe { token: write.held.token, owes: write.owes, failing };
+    decided(tx, &mut stored, &write.by, ask, &Extra::default())?;
+    Ok(stored.row)
+}

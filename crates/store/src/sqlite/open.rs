@@ -1,0 +1,158 @@
+//! Opening a database file: pragmas, version, migrations.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use waypost_kernel::lifecycle::{Catalog, SHIPPED};
+use waypost_kernel::render::sql::{self, Dialect};
+
+use crate::error::{Result, StoreError};
+
+/// "WAYP": tells a Waypost database from any other SQLite file.
+const APPLICATION_ID: i32 = 0x5741_5950;
+const VERSION: i32 = 1;
+/// Before 3.51.3 a checkpoint racing a reset of the log could lose commits.
+const OLDEST_SQLITE: i32 = 3_051_003;
+const BUSY: Duration = Duration::from_secs(10);
+
+/// The writing connection; makes the file, or brings it up to date.
+pub fn writer(path: &Path) -> Result<Connection> {
+    if rusqlite::version_number() < OLDEST_SQLITE {
+        return Err(StoreError::Unusable(format!("SQLite {} is too old", rusqlite::version())));
+    }
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| StoreError::Unavailable(format!("{}: {error}", folder.display())))?;
+    }
+    let mut conn = Connection::open(path).map_err(|error| at(path, &error))?;
+    pragmas(&conn).and_then(|()| migrate(&mut conn)).map_err(|error| match error {
+        StoreError::Unavailable(message) => StoreError::Unavailable(format!("{}: {message}", path.display())),
+        StoreError::Unusable(message) => StoreError::Unusable(format!("{}: {message}", path.display())),
+        other => other,
+    })?;
+    Ok(conn)
+}
+
+/// A connection for looking only.
+pub fn reader(path: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags).map_err(|error| at(path, &error))?;
+    conn.busy_timeout(BUSY).map_err(|error| at(path, &error))?;
+    conn.set_prepared_statement_cache_capacity(64);
+    Ok(conn)
+}
+
+fn pragmas(conn: &Connection) -> Result<()> {
+    conn.busy_timeout(BUSY).map_err(|error| database(&error))?;
+    conn.set_prepared_statement_cache_capacity(128);
+    // FULL: an answer means that the commit is on the disk. With group commit it is one flush for many.
+    conn.execute_batch(
+        "PRAGMA journal_mode = wal; PRAGMA synchronous = full; PRAGMA cache_size = -65536; \
+         PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 4000; PRAGMA temp_store = memory;",
+    )
+    .map_err(|error| database(&error))
+}
+
+fn migrate(conn: &mut Connection) -> Result<()> {
+    let pragma = |conn: &Connection, name: &str| -> Result<i32> {
+        conn.pragma_query_value(None, name, |row| row.get(0)).map_err(|error| database(&error))
+    };
+    if pragma(conn, "user_version")? == VERSION && pragma(conn, "application_id")? == APPLICATION_ID {
+        return Ok(());
+    }
+    let tx = conn
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .map_err(|error| database(&error))?;
+    // Looked at again under the lock: two processes may open a new file at once.
+    let (version, application) = (pragma(&tx, "user_version")?, pragma(&tx, "application_id")?);
+    let tables: i64 = tx
+        .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
+        .map_err(|error| database(&error))?;
+    match (application, version) {
+        (0, 0) if tables == 0 => install(&tx)?,
+        (APPLICATION_ID, VERSION) => {}
+        (APPLICATION_ID, newer) if newer > VERSION => {
+            return Err(StoreError::Unusable(format!(
+                "it was written by a newer waypost (schema {newer}, this one knows {VERSION}): upgrade this binary"
+            )));
+        }
+        _ => {
+            return Err(StoreError::Unusable(
+                "it is a database of another program: name another file".into(),
+            ));
+        }
+    }
+    tx.commit().map_err(|error| database(&error))
+}
+
+fn install(conn: &Connection) -> Result<()> {
+    let catalog = Catalog::shipped().map_err(|problems| StoreError::Unusable(problems.to_string()))?;
+    conn.execute_batch(include_str!("schema.sql")).map_err(|error| database(&error))?;
+    conn.execute_batch(&sql::guard(Dialect::Sqlite)).map_err(|error| database(&error))?;
+    for (name, source) in SHIPPED {
+        if let Some(lifecycle) = catalog.latest(name) {
+            add_lifecycle(conn, lifecycle, source)?;
+        }
+    }
+    conn.execute_batch(&format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"))
+        .map_err(|error| database(&error))
+}
+
+pub fn add_lifecycle(conn: &Connection, lifecycle: &waypost_kernel::Lifecycle, source: &str) -> Result<()> {
+    conn.execute_batch(&sql::definition(lifecycle, Dialect::Sqlite)).map_err(|error| database(&error))?;
+    conn.execute(
+        "UPDATE lifecycles SET source = ?3 WHERE name = ?1 AND version = ?2",
+        (&*lifecycle.name, lifecycle.version, source),
+    )
+    .map_err(|error| database(&error))?;
+    Ok(())
+}
+
+/// What this database knows, in the order in which items come before the runs that have them.
+pub fn catalog(conn: &Connection) -> Result<Catalog> {
+    let mut catalog = Catalog::default();
+    let mut statement = conn
+        .prepare(
+            "SELECT source FROM lifecycles WHERE source IS NOT NULL ORDER BY kind <> 'item', name, version",
+        )
+        .map_err(|error| database(&error))?;
+    let sources = statement.query_map([], |row| row.get::<_, String>(0)).map_err(|error| database(&error))?;
+    for source in sources {
+        let source = source.map_err(|error| database(&error))?;
+        // A version that this binary cannot read is left alone: its runs stay where they are.
+        let _ = catalog.add(&source);
+    }
+    Ok(catalog)
+}
+
+fn at(path: &Path, error: &rusqlite::Error) -> StoreError {
+    match database(error) {
+        StoreError::Unavailable(message) => StoreError::Unavailable(format!("{}: {message}", path.display())),
+        StoreError::Unusable(message) => StoreError::Unusable(format!("{}: {message}", path.display())),
+        other => other,
+    }
+}
+
+/// SQLite's errors in words that say what to do.
+pub fn database(error: &rusqlite::Error) -> StoreError {
+    let unavailable = |message: &str| StoreError::Unavailable(message.to_owned());
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            unavailable("another process has held it for 10 s; try again")
+        }
+        Some(ErrorCode::DiskFull) => unavailable("the disk is full; free some space and try again"),
+        Some(ErrorCode::ReadOnly) => {
+            unavailable("it is read-only; check the file's and folder's permissions")
+        }
+        Some(ErrorCode::CannotOpen) => unavailable("it cannot be opened; check the path and its permissions"),
+        Some(ErrorCode::PermissionDenied) => unavailable("permission denied; check the file's permissions"),
+        Some(ErrorCode::NotADatabase) => {
+            StoreError::Unusable("it is not a database; move the file away or name another one".into())
+        }
+        Some(ErrorCode::DatabaseCorrupt) => {
+            StoreError::Unusable("it is damaged; restore a copy, or try sqlite3's .recover".into())
+        }
+        _ => StoreError::Unavailable(error.to_string()),
+    }
+}

@@ -1,0 +1,79 @@
+//! Retention: settled runs leave when their time is over, with their items and events, and are counted.
+
+use rusqlite::params;
+use waypost_kernel::Phase;
+
+use super::open::database;
+use super::row;
+use super::save::prepare;
+use super::session::Tx;
+use crate::error::Result;
+use crate::run::iso;
+use crate::verbs::Pruned;
+
+/// Looked at in one go, whether they may leave or not: the oldest come first and leave first.
+const LOOK: usize = 2_000;
+
+pub fn prune(tx: &Tx<'_>, limit: usize) -> Result<Pruned> {
+    let mut pruned = Pruned::default();
+    let cursor: i64 = tx
+        .conn
+        .query_row(
+            "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'pruned_to'), 0)",
+            [],
+            |row| row.get(0),
+        )
+        .map_err(|error| database(&error))?;
+    let found = row::select(tx, "WHERE rid > ?1 ORDER BY rid LIMIT ?2", params![cursor, LOOK as i64])?;
+    let newest: i64 = tx
+        .conn
+        .query_row(
+            "SELECT coalesce((SELECT rid FROM event_log ORDER BY position DESC LIMIT 1), 0)",
+            [],
+            |row| row.get(0),
+        )
+        .map_err(|error| database(&error))?;
+    tx.conn.execute("INSERT INTO pruning VALUES ('prune')", []).map_err(|error| database(&error))?;
+    let mut next = found.last().map_or(0, |last| last.rid);
+    for stored in &found {
+        if pruned.runs as usize >= limit {
+            pruned.more = true;
+            next = stored.rid - 1;
+            break;
+        }
+        let row = &stored.row;
+        let keep = row.lifecycle.state(row.run.state).keep;
+        let over = row.phase() == Phase::Settled
+            && keep.zip(row.run.finished_at).is_some_and(|(keep, finished_at)| finished_at + keep < tx.now);
+        // The newest event stays: its position must not be given out again.
+        if over && stored.rid != newest {
+            pruned.events += remove(tx, stored.rid, row.id(), &row.lifecycle.name)?;
+            pruned.runs += 1;
+        }
+    }
+    tx.conn.execute("DELETE FROM pruning", []).map_err(|error| database(&error))?;
+    // At the end of the table the next look begins again with the oldest.
+    let cursor = if found.len() < LOOK && !pruned.more { 0 } else { next };
+    tx.conn
+        .execute("INSERT INTO meta VALUES ('pruned_to', ?1) ON CONFLICT (key) DO UPDATE SET value = excluded.value", params![cursor.to_string()])
+        .map_err(|error| database(&error))?;
+    pruned.more |= found.len() == LOOK;
+    Ok(pruned)
+}
+
+fn remove(tx: &Tx<'_>, rid: i64, run_id: &str, lifecycle: &str) -> Result<u64> {
+    let run = |sql: &str, value: &dyn rusqlite::ToSql| -> Result<usize> {
+        prepare(tx, sql)?.execute([value]).map_err(|error| database(&error))
+    };
+    let events = run("DELETE FROM event_log WHERE rid = ?1", &rid)?;
+    run("DELETE FROM items WHERE run_id = ?1", &run_id)?;
+    run("DELETE FROM runs WHERE rid = ?1", &rid)?;
+    prepare(
+        tx,
+        "INSERT INTO pruned VALUES (?1, ?2, 1, ?3) ON CONFLICT (day, lifecycle) \
+         DO UPDATE SET runs = runs + 1, events = events + excluded.events",
+    )?
+    .execute(params![&iso(tx.now)[..10], lifecycle, events as i64])
+    .map_err(|error| database(&error))?;
+    Ok(events as u64)
+}

@@ -1,0 +1,61 @@
+//! Time's doing: leases and times to live that ran out. Rows that the kernel leaves alone are stepped over, so
+//! that none of them can keep the others waiting.
+
+use rusqlite::params;
+use waypost_kernel::{Actor, Ask, Request};
+
+use super::limits;
+use super::row::{self, Stored};
+use super::save::{self, Extra, who};
+use super::session::Tx;
+use crate::error::Result;
+use crate::run::iso;
+use crate::verbs::Swept;
+
+const PAGE: usize = 256;
+
+pub fn sweep(tx: &Tx<'_>, by: &str, limit: usize) -> Result<Swept> {
+    let mut swept = Swept::default();
+    let held = "INDEXED BY runs_held WHERE phase = 'held' AND stale_after <= ?1 AND (stale_after, rid) > (?2, ?3) \
+                ORDER BY stale_after, rid LIMIT ?4";
+    pages(tx, by, limit, held, &mut swept, |stored| {
+        stored.row.run.lease.as_ref().map(|lease| iso(lease.until)).unwrap_or_default()
+    })?;
+    let expiring = "INDEXED BY runs_expiring WHERE expires_at IS NOT NULL AND expires_at <= ?1 AND (expires_at, rid) > (?2, ?3) \
+                    ORDER BY expires_at, rid LIMIT ?4";
+    pages(tx, by, limit, expiring, &mut swept, |stored| {
+        stored.row.run.expires_at.map(iso).unwrap_or_default()
+    })?;
+    limits::let_in_all(tx)?;
+    Ok(swept)
+}
+
+fn pages(
+    tx: &Tx<'_>,
+    by: &str,
+    limit: usize,
+    condition: &str,
+    swept: &mut Swept,
+    place: impl Fn(&Stored) -> String,
+) -> Result<()> {
+    let mut after = (String::new(), 0);
+    loop {
+        let found = row::select(tx, condition, params![iso(tx.now), after.0, after.1, PAGE as i64])?;
+        let Some(last) = found.last() else { return Ok(()) };
+        after = (place(last), last.rid);
+        for mut stored in found {
+            if swept.moved.len() >= limit {
+                swept.more = true;
+                return Ok(());
+            }
+            let request = Request { who: who(Actor::Engine, by), ask: Ask::Sweep };
+            let Ok(change) = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)
+            else {
+                continue;
+            };
+            let Some(command) = change.events.last().map(|event| event.command.to_string()) else { continue };
+            save::save(tx, &mut stored, change, &Extra::default())?;
+            swept.moved.push((stored.row.run.id.to_string(), command));
+        }
+    }
+}

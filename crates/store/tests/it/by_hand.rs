@@ -1,0 +1,261 @@
+//! What people do with the `sqlite3` of their system: every illegal move is refused by the file itself, a legal
+//! one gets its event, and the log verifies clean.
+// proves X2
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use waypost_kernel::lifecycle::{Kind, Lifecycle, Phase, State, StateId};
+use waypost_kernel::render::sql::moves;
+use waypost_kernel::{Catalog, Guard, Outcome};
+use waypost_store::sqlite::SqliteStore;
+use waypost_store::{Admin, Claim, FinishWrite, Log, NewItem, NewRun, Queue};
+
+/// Debian's sqlite3 (3.40), not the library that is built in.
+fn sqlite3(file: &Path, sql: &str) -> Result<String, String> {
+    let output = Command::new("sqlite3").arg("-batch").arg(file).arg(sql).output();
+    let output = output.expect("sqlite3 is needed for this test: apt-get install sqlite3");
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
+}
+
+struct File {
+    _folder: tempfile::TempDir,
+    path: std::path::PathBuf,
+    store: SqliteStore,
+}
+
+fn open() -> File {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waypost.db");
+    let store = SqliteStore::open(&path).unwrap();
+    File { _folder: folder, path, store }
+}
+
+impl File {
+    async fn differences(&self) -> Vec<String> {
+        self.store.verify(Arc::new(|_, _| {})).await.unwrap().differences
+    }
+
+    async fn start(&self, lifecycle: &Lifecycle) -> String {
+        let items = lifecycle.items.first().map(|kind| {
+            ["a", "b"].map(|key| NewItem {
+                kind: kind.name.to_string(),
+                key: key.into(),
+                name: key.into(),
+                status: None,
+                max_retries: 3,
+                reruns: true,
+                details: serde_json::Map::new(),
+            })
+        });
+        let new = NewRun {
+            lifecycle: lifecycle.name.to_string(),
+            items: items.map(Vec::from).unwrap_or_default(),
+            max_attempts: 3,
+            reentrant: true,
+            ..NewRun::default()
+        };
+        if lifecycle.phase(lifecycle.initial[0]) == Phase::Held {
+            let key = Some(format!("plan {}", self.store.now().await.unwrap().micros()));
+            let plan =
+                NewRun { idempotency_key: key, by: "w".into(), actor: waypost_kernel::Actor::Worker, ..new };
+            return self.store.claim_plan(plan, None).await.unwrap().unwrap().run.id().to_owned();
+        }
+        self.store.enqueue(vec![new]).await.unwrap().remove(0).unwrap().run.id().to_owned()
+    }
+
+    /// A move as somebody who knows the table's columns would make it.
+    fn set(&self, lifecycle: &Lifecycle, run_id: &str, to: StateId) -> Result<String, String> {
+        let state = lifecycle.state(to);
+        let with = match state.phase {
+            Phase::Held => {
+                ", lease_token = '0123456789abcdef0123456789abcdef', stale_after = '2099-01-01T00:00:00.000Z'"
+            }
+            Phase::Settled => ", finished_at = datetime('now')",
+            Phase::Parked => ", reason = 'a look'",
+            Phase::Ready => ", resolved = 1",
+            Phase::Draft => "",
+        };
+        sqlite3(
+            &self.path,
+            &format!("UPDATE runs SET status = '{}'{with} WHERE run_id = '{run_id}'", state.name),
+        )
+    }
+
+    /// Walks the items to where a guard wants them, by legal moves of their own.
+    fn arrange(&self, lifecycle: &Lifecycle, run_id: &str, guards: &[Guard]) {
+        let Some(kind) = lifecycle.items.first() else { return };
+        for key in ["a", "b"] {
+            let has = |guard: Guard| guards.contains(&guard);
+            let ok = has(Guard::AllItemsOk) || has(Guard::SomeItemFailed) && key == "a";
+            let done = has(Guard::NoItemOk) || has(Guard::SomeItemFailed);
+            let fits = |state: &State| match state.outcome {
+                _ if !ok && !done && !has(Guard::SomeItemOpen) => true,
+                Some(Outcome::Succeeded) => ok,
+                Some(_) => done && !ok,
+                None => has(Guard::SomeItemOpen) && state.phase == Phase::Ready,
+            };
+            let of =
+                format!("FROM items WHERE run_id = '{run_id}' AND key = '{key}' AND kind = '{}'", kind.name);
+            let at = kind.state_named(&sqlite3(&self.path, &format!("SELECT status {of}")).unwrap()).unwrap();
+            let goals = kind.state_ids().filter(|id| fits(kind.state(*id)));
+            let way = goals.filter_map(|goal| path(kind, at, goal)).min_by_key(Vec::len).unwrap_or_default();
+            for step in way {
+                let set = format!("UPDATE items SET status = '{}'", kind.state(step).name);
+                sqlite3(&self.path, &format!("{set} WHERE run_id = '{run_id}' AND key = '{key}'")).unwrap();
+            }
+        }
+    }
+}
+
+/// The states on a shortest way, by single moves.
+fn path(lifecycle: &Lifecycle, from: StateId, to: StateId) -> Option<Vec<StateId>> {
+    let mut ways = vec![vec![from]];
+    for at in 0.. {
+        let Some(way) = ways.get(at).cloned() else { break };
+        let last = *way.last().unwrap();
+        if last == to {
+            return Some(way[1..].to_vec());
+        }
+        for step in moves(lifecycle).iter().filter(|step| step.from == last && step.events == 1) {
+            if !way.contains(&step.to) {
+                ways.push([way.clone(), vec![step.to]].concat());
+            }
+        }
+    }
+    None
+}
+
+fn guards_between(lifecycle: &Lifecycle, from: StateId, to: StateId) -> Vec<Guard> {
+    let row = lifecycle.transitions.iter().find(|row| row.from == from && row.to == to);
+    row.map(|row| row.guards.clone()).unwrap_or_default()
+}
+
+/// A run in a state, brought there by hand, with items as the last guard wanted them.
+async fn run_in(file: &File, lifecycle: &Lifecycle, goal: StateId) -> String {
+    let run_id = file.start(lifecycle).await;
+    let mut at = lifecycle.initial[0];
+    for step in path(lifecycle, at, goal).unwrap() {
+        file.arrange(lifecycle, &run_id, &guards_between(lifecycle, at, step));
+        file.set(lifecycle, &run_id, step).unwrap_or_else(|error| panic!("{}: {error}", lifecycle.name));
+        at = step;
+    }
+    run_id
+}
+
+#[tokio::test]
+async fn all_pairs_of_states_are_judged_by_the_file_itself() {
+    let file = open();
+    let catalog = Catalog::shipped().unwrap();
+    let mut judged = 0;
+    for lifecycle in catalog.iter().filter(|lifecycle| lifecycle.kind == Kind::Run) {
+        let legal = moves(lifecycle);
+        for from in lifecycle.state_ids() {
+            for to in lifecycle.state_ids().filter(|to| *to != from) {
+                let run_id = run_in(&file, lifecycle, from).await;
+                let declared =
+                    legal.iter().any(|step| step.from == from && step.to == to && step.events == 1);
+                if declared {
+                    file.arrange(lifecycle, &run_id, &guards_between(lifecycle, from, to));
+                }
+                let names = format!(
+                    "{} {} → {}",
+                    lifecycle.name,
+                    lifecycle.state(from).name,
+                    lifecycle.state(to).name
+                );
+                match file.set(lifecycle, &run_id, to) {
+                    Ok(_) => assert!(declared, "{names} was accepted"),
+                    Err(error) if declared => panic!("{names} was refused: {error}"),
+                    Err(error) => assert!(
+                        error.contains("INVALID_TRANSITION") || error.contains("SHAPE"),
+                        "{names} was refused for another reason: {error}"
+                    ),
+                }
+                judged += 1;
+            }
+        }
+    }
+    assert!(judged > 150, "{judged}");
+    assert_eq!(file.differences().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn events_cannot_be_changed_or_deleted() {
+    let file = open();
+    let deploy = Catalog::shipped().unwrap().latest("deploy").unwrap().clone();
+    let run_id = file.start(&deploy).await;
+    for sql in [
+        "UPDATE event_log SET command = 'x'",
+        "DELETE FROM event_log",
+        "UPDATE events SET message = 'x'",
+        "DELETE FROM events",
+        "INSERT INTO events(run_id, seq) VALUES ('x', 1)",
+        "DELETE FROM runs",
+        "UPDATE runs SET run_id = 'other'",
+        "UPDATE runs SET input = '{\"x\":1}'",
+        "UPDATE runs SET fence = -1",
+        "UPDATE runs SET seq = 0",
+    ] {
+        assert!(sqlite3(&file.path, sql).is_err(), "{sql} was accepted");
+    }
+    assert_eq!(file.store.events(run_id, 0, 10).await.unwrap().len(), 1);
+    assert_eq!(file.differences().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_settled_run_cannot_be_rewritten_and_a_shape_cannot_be_broken() {
+    let file = open();
+    let deploy = Catalog::shipped().unwrap().latest("deploy").unwrap().clone();
+    let run_id = file.start(&deploy).await;
+    for (sql, why) in [
+        ("UPDATE runs SET status = 'claimed'", "held without a lease"),
+        ("UPDATE runs SET status = 'cancelled'", "settled without finished_at"),
+        ("UPDATE runs SET status = 'nonsense'", "an unknown state"),
+    ] {
+        assert!(sqlite3(&file.path, sql).is_err(), "{why} was accepted");
+    }
+    let claim = Claim { worker: "w1".into(), queues: vec!["default".into()], limit: 1, ..Claim::default() };
+    let claimed = file.store.claim(claim).await.unwrap().remove(0);
+    let finish = FinishWrite {
+        run_id: run_id.clone(),
+        token: Some(claimed.token),
+        by: "w1".into(),
+        status: "success".into(),
+        ..FinishWrite::default()
+    };
+    waypost_store::Leases::finish(&file.store, vec![finish]).await.unwrap().remove(0).unwrap();
+    for sql in [
+        "UPDATE runs SET metadata = '{\"a\":1}'",
+        "UPDATE runs SET finished_at = datetime('now')",
+        "UPDATE runs SET error_code = 'X'",
+        "UPDATE runs SET seq = seq + 1, error_code = 'X'",
+    ] {
+        assert!(sqlite3(&file.path, sql).is_err(), "{sql} was accepted");
+    }
+    assert_eq!(file.differences().await, Vec::<String>::new());
+}
+
+/// The seed's own auto-cancel of a stale claim, in SQLite's words.
+// proves D8
+#[tokio::test]
+async fn a_legal_update_by_hand_gets_its_event() {
+    let file = open();
+    let deploy = Catalog::shipped().unwrap().latest("deploy").unwrap().clone();
+    let run_id = run_in(&file, &deploy, deploy.state_named("claimed").unwrap()).await;
+    let sql = "UPDATE runs SET status = 'cancelled', finished_at = datetime('now'), \
+               metadata = json_patch(metadata, '{\"cancelled_by\":\"system\"}') WHERE status = 'claimed'";
+    sqlite3(&file.path, sql).unwrap();
+    let events = file.store.events(run_id.clone(), 0, 10).await.unwrap();
+    let last = events.last().unwrap();
+    assert_eq!((last.seq, last.to.as_str(), last.by.as_str()), (3, "cancelled", "by hand"));
+    let run = file.store.run("default".into(), run_id).await.unwrap();
+    assert_eq!((run.phase(), run.run.lease.is_none()), (Phase::Settled, true));
+    assert_eq!(run.metadata["cancelled_by"], "system");
+    assert_eq!(file.differences().await, Vec::<String>::new());
+}
