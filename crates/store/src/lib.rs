@@ -10,6 +10,7 @@ mod error;
 mod fingerprint;
 mod follow;
 mod intake;
+pub mod memory;
 mod messages;
 mod replay;
 mod run;

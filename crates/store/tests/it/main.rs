@@ -2,3 +2,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod by_hand;
+mod conformance;
+mod differential;

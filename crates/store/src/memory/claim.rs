@@ -1,0 +1,178 @@
+//! Workers take runs.
+
+use std::cmp::Reverse;
+use std::pin::Pin;
+use std::time::Duration;
+
+use waypost_kernel::lifecycle::{Actor, OnStale, Phase};
+use waypost_kernel::request::Ask;
+use waypost_kernel::{Code, Refusal, Span};
+
+use super::MemoryStore;
+use super::enqueue::Birth;
+use super::state::{Entry, State, asked_by};
+use crate::error::{Result, StoreError};
+use crate::fingerprint::fingerprint;
+use crate::intake::{check_name, check_new};
+use crate::run::RunRow;
+use crate::verbs::{Claim, Claimed, Each, Enqueued, NewRun, Queue, Reply};
+
+/// Of a concurrency key that nobody gave another one.
+const KEY_LIMIT: u32 = 1;
+
+impl Queue for MemoryStore {
+    fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
+        self.verb(move |state| Ok(runs.iter().map(|new| state.enqueue(new)).collect()))
+    }
+
+    fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
+        self.verb(move |state| state.claim(&claim))
+    }
+
+    fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
+        self.verb(move |state| state.claim_plan(&run, lease))
+    }
+
+    fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed> {
+        self.verb(move |state| state.claim_run(&run_id, &worker, lease))
+    }
+
+    fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.wait_for_change(at_most))
+    }
+}
+
+impl State {
+    fn claim(&mut self, claim: &Claim) -> Result<Vec<Claimed>> {
+        check_name("worker", &claim.worker)?;
+        let mut claimed = Vec::new();
+        for number in self.left_behind(claim).into_iter().chain(self.ready(claim)) {
+            if claimed.len() >= claim.limit {
+                break;
+            }
+            if self.wait_reason(number)?.is_some() {
+                continue;
+            }
+            match self.take(number, &claim.worker, claim.lease) {
+                Ok(taken) => claimed.push(taken),
+                Err(StoreError::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Held runs that nobody works any more, the longest waiting first. What is stolen and not taken over
+    /// (cron) is its plan's.
+    fn left_behind(&self, claim: &Claim) -> Vec<u64> {
+        let since = |entry: &Entry| {
+            let lease = entry.row.run.lease.as_ref()?;
+            let steals = entry.row.lifecycle.state(entry.row.run.state).on_stale == Some(OnStale::Steal);
+            let left = lease.is_vacant() || lease.is_expired(self.now) && !steals;
+            (left && entry.row.phase() == Phase::Held).then_some(lease.until)
+        };
+        let wanted = self.runs.iter().filter(|(_, entry)| is_wanted(entry, claim));
+        let mut found: Vec<_> = wanted.filter_map(|(number, it)| Some((since(it)?, *number))).collect();
+        found.sort();
+        found.into_iter().map(|(_, number)| number).collect()
+    }
+
+    /// By priority, then the time from which they may be taken, then creation.
+    fn ready(&self, claim: &Claim) -> Vec<u64> {
+        let wanted = self.runs.iter().filter(|(_, entry)| is_wanted(entry, claim));
+        let ready = wanted.filter(|(_, entry)| entry.row.phase() == Phase::Ready);
+        let mut found: Vec<_> = ready
+            .map(|(number, entry)| (Reverse(entry.row.priority), entry.row.run.available_at, *number))
+            .collect();
+        found.sort();
+        found.into_iter().map(|(_, _, number)| number).collect()
+    }
+
+    fn claim_plan(&mut self, run: &NewRun, lease: Option<Span>) -> Result<Option<Claimed>> {
+        check_new(run)?;
+        check_name("by", &run.by)?;
+        let lifecycle = self.lifecycle_of(run)?;
+        if run.idempotency_key.is_none() {
+            return Err(StoreError::invalid("idempotency_key", "a plan is known by its key: give one"));
+        }
+        if let Some(number) = self.with_key(run) {
+            return match self.take(number, &run.by, lease) {
+                Ok(taken) => Ok(Some(taken)),
+                Err(StoreError::Refused(_)) => Ok(None),
+                Err(error) => Err(error),
+            };
+        }
+        let number = self.insert(run, lifecycle, fingerprint(run), Birth::claimed(lease))?;
+        self.claimed(number).map(Some)
+    }
+
+    fn claim_run(&mut self, run_id: &str, worker: &str, lease: Option<Span>) -> Result<Claimed> {
+        check_name("worker", worker)?;
+        let number = self.number_of(run_id)?;
+        match self.wait_reason(number)? {
+            Some(reason) => Err(not_yet(self.row(number)?, reason)),
+            None => self.take(number, worker, lease),
+        }
+    }
+
+    /// Why a run may not be taken now, though its lifecycle may let it. A run that is held already keeps its
+    /// slot, so that a take-over looks at no limit.
+    fn wait_reason(&self, number: u64) -> Result<Option<&'static str>> {
+        let row = self.row(number)?;
+        let settings = self.queues.get(&row.queue);
+        if settings.is_some_and(|it| it.paused.is_some()) {
+            return Ok(Some("its queue is paused"));
+        }
+        if row.phase() != Phase::Ready {
+            return Ok(None);
+        }
+        let held = |fits: &dyn Fn(&RunRow) -> bool| {
+            let rows = self.runs.values().map(|entry| &entry.row);
+            rows.filter(|row| row.phase() == Phase::Held && fits(row)).count()
+        };
+        if let Some(limit) = settings.and_then(|it| it.at_most)
+            && held(&|other| other.queue == row.queue) >= limit as usize
+        {
+            return Ok(Some("its queue is at its limit"));
+        }
+        if let Some(key) = &row.concurrency_key {
+            let limit = self.key_limits.get(key).copied().unwrap_or(KEY_LIMIT);
+            if held(&|other| other.concurrency_key.as_ref() == Some(key)) >= limit as usize {
+                return Ok(Some("its concurrency key is at its limit"));
+            }
+        }
+        Ok(None)
+    }
+
+    fn take(&mut self, number: u64, worker: &str, lease: Option<Span>) -> Result<Claimed> {
+        let change = self.decide(number, asked_by(Actor::Worker, worker), Ask::Claim { lease })?;
+        self.commit(number, change)?;
+        self.claimed(number)
+    }
+
+    fn claimed(&self, number: u64) -> Result<Claimed> {
+        let run = self.row(number)?.clone();
+        let lease = run.run.lease.clone().ok_or_else(|| StoreError::no_run(run.id()))?;
+        Ok(Claimed { token: lease.token, fence: run.run.fence, expires_at: lease.until, now: self.now, run })
+    }
+}
+
+fn is_wanted(entry: &Entry, claim: &Claim) -> bool {
+    let row = &entry.row;
+    let lifecycles = &claim.lifecycles;
+    claim.queues.contains(&row.queue)
+        && (lifecycles.is_empty() || lifecycles.iter().any(|name| **name == *row.lifecycle.name))
+}
+
+fn not_yet(row: &RunRow, reason: &str) -> StoreError {
+    let refusal = Refusal {
+        code: Code::NotDue,
+        message: reason.to_owned(),
+        current: row.lifecycle.state(row.run.state).name.clone(),
+        requested: "claim".to_owned(),
+        allowed: waypost_kernel::allowed(&row.lifecycle, &row.run),
+        guard: None,
+        field: None,
+    };
+    refusal.into()
+}

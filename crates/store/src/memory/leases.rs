@@ -1,0 +1,167 @@
+//! What the holder of a run may do with it.
+
+use waypost_kernel::lifecycle::Actor;
+use waypost_kernel::request::{Ask, Finish, Note};
+use waypost_kernel::{Code, Refusal, Span, Time};
+
+use super::MemoryStore;
+use super::state::{Entry, State, asked_by};
+use crate::error::{Result, StoreError};
+use crate::intake::{
+    check_key, cleaned_failure, cleaned_message, cleaned_name, cleaned_payload, cleaned_reason, merge,
+};
+use crate::run::RunRow;
+use crate::verbs::{
+    Each, FinishWrite, Held, Leases, NoteWrite, Noted, OweWrite, Renewed, Repeat, Reply, Swept,
+};
+
+/// For how long an equal event is a repeat.
+const REPEAT_WINDOW: Span = Span::from_seconds(10);
+
+impl Leases for MemoryStore {
+    fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
+        self.verb(move |state| Ok(leases.iter().map(|held| state.renew(held)).collect()))
+    }
+
+    fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>> {
+        self.verb(move |state| Ok(notes.into_iter().map(|write| state.note(write)).collect()))
+    }
+
+    fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
+        self.verb(move |state| Ok(finishes.into_iter().map(|write| state.finish(write)).collect()))
+    }
+
+    fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
+        self.verb(move |state| Ok(leases.iter().map(|held| state.release(held)).collect()))
+    }
+
+    fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow> {
+        self.verb(move |state| state.owe(&owe))
+    }
+
+    fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
+        self.verb(move |state| state.sweep(&by, limit))
+    }
+}
+
+impl State {
+    fn renew(&mut self, held: &Held) -> Result<Renewed> {
+        let number = self.number_of(&held.run_id)?;
+        // A heartbeat writes no event, so nobody reads its name.
+        let change = self.decide(number, asked_by(Actor::Worker, ""), Ask::Renew { token: held.token })?;
+        self.entry(number)?.row.run = change.after;
+        let run = &self.row(number)?.run;
+        Ok(Renewed {
+            expires_at: run.lease.as_ref().map_or(self.now, |lease| lease.until),
+            now: self.now,
+            intent: run.intent.as_ref().map(|intent| intent.want.command()),
+            graceful: run.intent.as_ref().is_some_and(|intent| intent.graceful),
+        })
+    }
+
+    fn note(&mut self, write: NoteWrite) -> Result<Noted> {
+        let key = match &write.repeat {
+            Repeat::Key(key) => Some(key.as_str()),
+            Repeat::Never | Repeat::Window => None,
+        };
+        check_key("key", key)?;
+        let note = Note {
+            level: write.level,
+            message: cleaned_message(&write.message).into(),
+            payload: cleaned_payload(write.payload),
+            key: key.map(Into::into),
+        };
+        let by = cleaned_name(&write.by);
+        let number = self.number_of(&write.held.run_id)?;
+        let ask = Ask::Note { token: write.held.token, note: &note };
+        let change = self.decide(number, asked_by(Actor::Worker, &by), ask)?;
+        let now = self.now;
+        if let Some(first) = self.entry(number)?.repeated(&write.repeat, &note, now) {
+            return Ok(first);
+        }
+        self.commit(number, change)?;
+        let position = self.last_position;
+        let entry = self.entry(number)?;
+        merge(&mut entry.row.metadata, write.metadata);
+        merge(&mut entry.row.details, write.details);
+        Ok(Noted { event_id: format!("evt-{position}"), seq: entry.row.run.seq, repeated: false })
+    }
+
+    fn finish(&mut self, write: FinishWrite) -> Result<RunRow> {
+        let number = self.number_of(&write.run_id)?;
+        let Some(token) = write.token else { return Err(lost(self.row(number)?, &write.status)) };
+        let failure = write.failure.as_ref().map(cleaned_failure);
+        let reason = write.reason.as_deref().map(cleaned_reason);
+        let finish = Finish {
+            to: &write.status,
+            failure: failure.as_ref(),
+            reason: reason.as_deref(),
+            retry_in: write.retry_in,
+        };
+        let by = cleaned_name(&write.by);
+        let change = self.decide(number, asked_by(Actor::Worker, &by), Ask::Finish { token, finish })?;
+        if !change.events.is_empty() {
+            self.commit(number, change)?;
+            let row = &mut self.entry(number)?.row;
+            merge(&mut row.metadata, write.metadata);
+            merge(&mut row.details, write.details);
+        }
+        Ok(self.row(number)?.clone())
+    }
+
+    fn release(&mut self, held: &Held) -> Result<RunRow> {
+        let number = self.number_of(&held.run_id)?;
+        let lease = self.row(number)?.run.lease.as_ref();
+        let worker = lease.and_then(|lease| lease.worker.clone()).unwrap_or_default();
+        let who = asked_by(Actor::Worker, &worker);
+        let change = self.decide(number, who, Ask::Release { token: held.token })?;
+        self.commit(number, change)?;
+        Ok(self.row(number)?.clone())
+    }
+
+    fn owe(&mut self, write: &OweWrite) -> Result<RunRow> {
+        let number = self.number_of(&write.held.run_id)?;
+        let failing = write.failing.as_ref().map(|(state, failure)| (state, cleaned_failure(failure)));
+        let by = cleaned_name(&write.by);
+        let ask = Ask::Owe {
+            token: write.held.token,
+            owes: write.owes,
+            failing: failing.as_ref().map(|(state, failure)| (state.as_str(), failure)),
+        };
+        let change = self.decide(number, asked_by(Actor::Worker, &by), ask)?;
+        self.commit(number, change)?;
+        Ok(self.row(number)?.clone())
+    }
+}
+
+impl Entry {
+    /// The event that this one repeats.
+    fn repeated(&self, repeat: &Repeat, note: &Note, now: Time) -> Option<Noted> {
+        let first = self.events.iter().find(|it| match repeat {
+            Repeat::Never => false,
+            Repeat::Key(key) => it.key.as_ref() == Some(key),
+            Repeat::Window => {
+                it.is_note
+                    && it.row.at + REPEAT_WINDOW > now
+                    && it.row.level == note.level.name()
+                    && *it.row.message == *note.message
+                    && it.row.payload == note.payload
+            }
+        })?;
+        let event_id = format!("evt-{}", first.row.position);
+        Some(Noted { event_id, seq: first.row.seq, repeated: true })
+    }
+}
+
+fn lost(row: &RunRow, requested: &str) -> StoreError {
+    let refusal = Refusal {
+        code: Code::LeaseLost,
+        message: "a finish needs the lease's token".to_owned(),
+        current: row.lifecycle.state(row.run.state).name.clone(),
+        requested: requested.to_owned(),
+        allowed: waypost_kernel::allowed(&row.lifecycle, &row.run),
+        guard: None,
+        field: None,
+    };
+    refusal.into()
+}

@@ -1,0 +1,179 @@
+//! What is stored, and the one way in which it changes.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+use waypost_kernel::event::{Change, Event};
+use waypost_kernel::item::Item;
+use waypost_kernel::lifecycle::{Actor, Phase};
+use waypost_kernel::request::{Ask, Request, Who};
+use waypost_kernel::{Catalog, Time, Token};
+
+use crate::codec::effect_json;
+use crate::error::{Result, StoreError};
+use crate::follow::follow;
+use crate::messages::standard_message;
+use crate::run::{EventRow, RunRow};
+use crate::verbs::Pause;
+
+/// The lifecycle of rollbacks and reconciliations.
+const OPERATION: &str = "operation";
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub catalog: Catalog,
+    pub now: Time,
+    /// By their number, which is the order of their creation.
+    pub runs: BTreeMap<u64, Entry>,
+    pub queues: BTreeMap<String, Settings>,
+    pub key_limits: BTreeMap<String, u32>,
+    pub last_number: u64,
+    /// The feed position of the last event.
+    pub last_position: u64,
+    /// Rises with everything that is written.
+    pub writes: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub row: RunRow,
+    pub fingerprint: String,
+    pub items: Vec<Item>,
+    /// By the item's kind and key.
+    pub beside: BTreeMap<(u8, String), Beside>,
+    pub events: Vec<Logged>,
+}
+
+/// What is stored beside an item and nobody decides on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Beside {
+    pub name: String,
+    pub output: Value,
+    pub details: Map<String, Value>,
+}
+
+/// An event with what a database keeps in columns that callers do not see.
+#[derive(Debug)]
+pub(super) struct Logged {
+    pub row: EventRow,
+    pub effect: Option<Value>,
+    /// A worker's own words.
+    pub is_note: bool,
+    pub key: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settings {
+    pub at_most: Option<u32>,
+    pub paused: Option<Pause>,
+}
+
+pub(super) fn random_token() -> Token {
+    Token(Uuid::new_v4().as_u128())
+}
+
+pub(super) fn asked_by(actor: Actor, by: &str) -> Who<'_> {
+    Who { actor, by, fresh: random_token() }
+}
+
+impl State {
+    pub fn new(catalog: Catalog, now: Time) -> State {
+        State {
+            catalog,
+            now,
+            runs: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            key_limits: BTreeMap::new(),
+            last_number: 0,
+            last_position: 0,
+            writes: 0,
+        }
+    }
+
+    pub fn number_of(&self, run_id: &str) -> Result<u64> {
+        let found = self.runs.iter().find(|(_, entry)| entry.row.id() == run_id);
+        found.map(|(number, _)| *number).ok_or_else(|| StoreError::no_run(run_id))
+    }
+
+    pub fn entry(&mut self, number: u64) -> Result<&mut Entry> {
+        self.runs.get_mut(&number).ok_or_else(|| StoreError::no_run(&number.to_string()))
+    }
+
+    pub fn row(&self, number: u64) -> Result<&RunRow> {
+        let entry = self.runs.get(&number);
+        entry.map(|entry| &entry.row).ok_or_else(|| StoreError::no_run(&number.to_string()))
+    }
+
+    /// What the kernel makes of a request; nothing is written yet.
+    pub fn decide(&self, number: u64, who: Who<'_>, ask: Ask<'_>) -> Result<Change> {
+        let row = self.row(number)?;
+        Ok(waypost_kernel::decide(&row.lifecycle, &row.run, &Request { who, ask }, self.now)?)
+    }
+
+    /// Writes a decision: the row, its events and the items that they move, all at once.
+    pub fn commit(&mut self, number: u64, change: Change) -> Result<()> {
+        self.writes += 1;
+        let mut position = self.last_position;
+        let entry = self.entry(number)?;
+        let lifecycle = entry.row.lifecycle.clone();
+        let was = entry.row.phase();
+        for event in &change.events {
+            position += 1;
+            entry.log(position, event);
+            follow(&lifecycle, &mut entry.items, event);
+        }
+        entry.row.run = change.after;
+        let settles = was != Phase::Settled && entry.row.phase() == Phase::Settled;
+        let parent = entry.row.parent_run_id.clone().filter(|_| settles && &*lifecycle.name == OPERATION);
+        self.last_position = position;
+        parent.map_or(Ok(()), |parent| self.end_operation(&parent))
+    }
+
+    /// An operation has settled: unless another one is under way, its parent is free again.
+    fn end_operation(&mut self, parent: &str) -> Result<()> {
+        let goes_on = self.runs.values().any(|entry| {
+            entry.row.parent_run_id.as_deref() == Some(parent)
+                && &*entry.row.lifecycle.name == OPERATION
+                && entry.row.phase() != Phase::Settled
+        });
+        let Some(number) = self.number_of(parent).ok().filter(|_| !goes_on) else { return Ok(()) };
+        let change = self.decide(number, asked_by(Actor::Engine, "engine"), Ask::OperationEnded)?;
+        self.commit(number, change)
+    }
+}
+
+impl Entry {
+    fn log(&mut self, position: u64, event: &Event) {
+        let lifecycle = &self.row.lifecycle;
+        let (from, to) = (event.from.map(|from| lifecycle.state(from)), lifecycle.state(event.to));
+        let (level, message) = match &event.note {
+            Some(note) => (note.level, note.message.to_string()),
+            None => standard_message(&event.command, from, to, &event.by),
+        };
+        let payload = match &event.note {
+            Some(note) => note.payload.clone(),
+            None if event.from.is_none() && !self.row.metadata.is_empty() => {
+                json!({ "metadata": self.row.metadata })
+            }
+            None => json!({}),
+        };
+        let row = EventRow {
+            position,
+            run_id: self.row.id().to_owned(),
+            seq: event.seq,
+            at: event.at,
+            command: event.command.to_string(),
+            from: from.map(|from| from.name.to_string()),
+            to: to.name.to_string(),
+            actor: event.actor.name().to_owned(),
+            by: event.by.to_string(),
+            level: level.name().to_owned(),
+            message,
+            payload,
+        };
+        let key = event.note.as_ref().and_then(|note| note.key.as_ref()).map(ToString::to_string);
+        let effect = effect_json(event, lifecycle);
+        self.events.push(Logged { row, effect, is_note: event.note.is_some(), key });
+    }
+}

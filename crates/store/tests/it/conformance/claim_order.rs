@@ -1,0 +1,161 @@
+//! Which runs are taken, and in which order.
+
+use std::collections::BTreeSet;
+
+use waypost_kernel::Span;
+use waypost_store::{Claim, NewRun, Store};
+
+use super::kit::*;
+
+async fn claimed_ids(store: &dyn Store, claim: Claim) -> Vec<String> {
+    let claimed = store.claim(claim).await.unwrap();
+    claimed.iter().map(|it| it.run.id().to_owned()).collect()
+}
+
+async fn put_ids(store: &dyn Store, runs: Vec<NewRun>) -> Vec<String> {
+    let answers = store.enqueue(runs).await.unwrap();
+    answers.into_iter().map(|answer| answer.unwrap().run.id().to_owned()).collect()
+}
+
+// proves D3 and X9
+pub async fn the_oldest_comes_first(store: &dyn Store) {
+    let mut ids = put_ids(store, vec![deploy(), deploy(), deploy()]).await;
+    advance(store, 1).await;
+    ids.extend(put_ids(store, vec![deploy()]).await);
+    let mut order = Vec::new();
+    while let Some(claimed) = claim(store, "w1").await {
+        order.push(claimed.run.id().to_owned());
+    }
+    assert_eq!(order, ids);
+}
+
+// proves X9
+pub async fn priority_comes_before_age(store: &dyn Store) {
+    let with = |priority| NewRun { priority, ..deploy() };
+    let ids = put_ids(store, vec![with(0), with(-5), with(9), with(i16::MAX), with(i16::MIN)]).await;
+    let order = claimed_ids(store, wants("w1", 9)).await;
+    assert_eq!(order, [3, 2, 0, 1, 4].map(|at: usize| ids[at].clone()));
+}
+
+// proves X9
+pub async fn several_queues_are_one_order(store: &dyn Store) {
+    let with = |queue: &str, priority| NewRun { queue: queue.into(), priority, ..deploy() };
+    let ids = put_ids(store, vec![with("a", 1), with("b", 2), with("a", 2), with("c", 9), with("b", 1)]).await;
+    let order = claimed_ids(store, Claim { queues: vec!["b".into(), "a".into()], ..wants("w1", 9) }).await;
+    assert_eq!(order, [1, 2, 0, 4].map(|at: usize| ids[at].clone()));
+}
+
+// proves J4 and X6
+pub async fn nothing_is_taken_before_its_time(store: &dyn Store) {
+    let now = store.now().await.unwrap();
+    let later = NewRun { schedule_at: Some(now + Span::from_seconds(100)), ..deploy() };
+    let run = put(store, later).await;
+    assert_eq!(run.schedule_at, run.run.available_at);
+    assert!(claim(store, "w1").await.is_none());
+    let refused = refusal(store.claim_run(run.id().into(), "w1".into(), None).await);
+    assert_eq!(refused.code.name(), "NOT_DUE");
+    advance(store, 90).await;
+    assert!(claim(store, "w1").await.is_none());
+    advance(store, 11).await;
+    assert_eq!(claim(store, "w1").await.unwrap().run.id(), run.id());
+}
+
+// proves X9
+pub async fn what_is_due_longest_comes_first(store: &dyn Store) {
+    let now = store.now().await.unwrap();
+    let at = |seconds| NewRun { schedule_at: Some(now + Span::from_seconds(seconds)), ..deploy() };
+    let ids = put_ids(store, vec![at(60), at(30), at(90), at(-60)]).await;
+    advance(store, 120).await;
+    let order = claimed_ids(store, wants("w1", 9)).await;
+    assert_eq!(order, [3, 1, 0, 2].map(|at: usize| ids[at].clone()));
+}
+
+pub async fn only_what_was_named_is_taken(store: &dyn Store) {
+    let elsewhere = put(store, NewRun { queue: "other".into(), ..deploy() }).await;
+    let change = put(store, rule(&["a"])).await;
+    let build = put(store, deploy()).await;
+    let only = |lifecycle: &str| Claim { lifecycles: vec![lifecycle.into()], ..wants("w1", 9) };
+    assert!(claimed_ids(store, Claim { queues: Vec::new(), ..wants("w1", 9) }).await.is_empty());
+    assert!(claimed_ids(store, only("agent")).await.is_empty());
+    assert_eq!(claimed_ids(store, only("deploy")).await, [build.id()]);
+    assert_eq!(claimed_ids(store, wants("w1", 9)).await, [change.id()]);
+    let there = Claim { queues: vec!["other".into(), "none".into()], ..wants("w1", 9) };
+    assert_eq!(claimed_ids(store, there).await, [elsewhere.id()]);
+}
+
+pub async fn as_many_are_taken_as_were_asked_for(store: &dyn Store) {
+    put_ids(store, vec![deploy(); 5]).await;
+    assert_eq!(claimed_ids(store, wants("w1", 0)).await.len(), 0);
+    assert_eq!(claimed_ids(store, wants("w1", 3)).await.len(), 3);
+    assert_eq!(claimed_ids(store, wants("w1", 3)).await.len(), 2);
+    assert_eq!(claimed_ids(store, wants("w1", 3)).await.len(), 0);
+}
+
+// proves X5 and D4
+pub async fn a_claim_grants_a_lease(store: &dyn Store) {
+    put_ids(store, vec![deploy(), deploy()]).await;
+    let taken = store.claim(Claim { lease: Some(Span::from_seconds(30)), ..wants("w7", 2) }).await.unwrap();
+    assert_ne!(taken[0].token, taken[1].token);
+    for it in &taken {
+        let object = get(store, it.run.id()).await.object();
+        assert_eq!(object, it.run.object());
+        assert_eq!((it.run.status(), it.fence, it.run.run.attempt), ("claimed", 1, 1));
+        assert_eq!((&object["claimed_by"], &object["fence"]), (&"w7".into(), &1.into()));
+        assert!(about(it.expires_at - it.now, 300), "a deadline, whatever lease was asked for");
+        assert_eq!(it.run.run.lease.as_ref().unwrap().until, it.expires_at);
+        let event = last_event(store, it.run.id()).await;
+        assert_eq!((event.command.as_str(), event.message.as_str()), ("claim", "Run claimed by worker"));
+        assert_eq!((event.actor.as_str(), event.by.as_str()), ("worker", "w7"));
+        assert!(!object.to_string().contains(&format!("{:x}", it.token.0)), "the token is nobody else's");
+    }
+}
+
+// proves X5
+pub async fn what_was_left_behind_comes_before_what_is_new(store: &dyn Store) {
+    let urgent = put(store, NewRun { priority: 9, ..job(&["a"]) }).await;
+    let first = held_run(store, job(&["a"])).await;
+    let second = held_run(store, job(&["a"])).await;
+    release(store, &second).await.unwrap();
+    advance(store, 1).await;
+    release(store, &first).await.unwrap();
+    let order = claimed_ids(store, wants("w2", 9)).await;
+    assert_eq!(order, [second.run.id(), first.run.id(), urgent.id()]);
+}
+
+pub async fn a_worker_has_a_name(store: &dyn Store) {
+    let run = put(store, deploy()).await;
+    for worker in ["", "a\0b", &"w".repeat(256)] {
+        assert_eq!(code(&store.claim(wants(worker, 1)).await), "INVALID_INPUT");
+        let taken = store.claim_run(run.id().into(), worker.into(), None).await;
+        assert_eq!(code(&taken), "INVALID_INPUT");
+    }
+    assert_eq!(status(store, run.id()).await, "queued");
+}
+
+pub async fn a_run_is_taken_by_its_id(store: &dyn Store) {
+    put(store, deploy()).await;
+    let wanted = put(store, deploy()).await;
+    let taken = store.claim_run(wanted.id().into(), "w1".into(), None).await.unwrap();
+    assert_eq!((taken.run.id(), taken.run.status()), (wanted.id(), "claimed"));
+    let refused = refusal(store.claim_run(wanted.id().into(), "w2".into(), None).await);
+    assert_eq!((refused.code.name(), &*refused.current), ("LEASE_HELD", "claimed"));
+    assert_eq!(code(&store.claim_run("run-none".into(), "w1".into(), None).await), "NOT_FOUND");
+}
+
+// proves D3 and X5
+pub async fn sixteen_claimers_share_a_thousand_runs(store: &dyn Store) {
+    let ids: BTreeSet<String> = put_ids(store, vec![deploy(); 1_000]).await.into_iter().collect();
+    let taken = in_parallel(16, |at| async move {
+        let mut taken = Vec::new();
+        loop {
+            let got = claimed_ids(store, wants(&format!("w{at}"), 1 + at % 7)).await;
+            if got.is_empty() {
+                return taken;
+            }
+            taken.extend(got);
+        }
+    });
+    let all: Vec<String> = taken.into_iter().flatten().collect();
+    assert_eq!(all.len(), 1_000, "none twice");
+    assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), ids, "none lost");
+}

@@ -1,0 +1,105 @@
+//! All runs' events, in the order of their commits.
+
+use std::time::Duration;
+
+use waypost_store::{EventRow, Store};
+
+use super::kit::*;
+
+async fn whole_feed(store: &dyn Store) -> Vec<EventRow> {
+    let mut all: Vec<EventRow> = Vec::new();
+    loop {
+        let after = all.last().map_or(0, |event| event.position);
+        let page = store.feed(after, 100).await.unwrap();
+        if page.is_empty() {
+            return all;
+        }
+        all.extend(page);
+    }
+}
+
+// proves X4
+pub async fn positions_rise_over_all_runs(store: &dyn Store) {
+    let (one, two) = (held_run(store, deploy()).await, held_run(store, deploy()).await);
+    note(store, &two, "b").await.unwrap();
+    note(store, &one, "a").await.unwrap();
+    finish(store, &two, "success").await.unwrap();
+    let feed = whole_feed(store).await;
+    assert!(feed.iter().map(|event| event.position).eq(1..=7), "1, 2, 3, …");
+    let said: Vec<&str> = feed.iter().map(|event| event.command.as_str()).collect();
+    assert_eq!(said, ["create", "claim", "create", "claim", "start", "start", "succeed"]);
+    for run in [&one, &two] {
+        let own: Vec<EventRow> =
+            feed.iter().filter(|event| event.run_id == run.run.id()).cloned().collect();
+        assert_eq!(own, events(store, run.run.id()).await, "the same events, seen twice");
+    }
+}
+
+pub async fn a_reader_goes_on_where_it_was(store: &dyn Store) {
+    store.enqueue(vec![deploy(); 5]).await.unwrap();
+    let first = store.feed(0, 2).await.unwrap();
+    assert_eq!(first.iter().map(|event| event.position).collect::<Vec<_>>(), [1, 2]);
+    let rest = store.feed(2, 100).await.unwrap();
+    assert_eq!(rest.iter().map(|event| event.position).collect::<Vec<_>>(), [3, 4, 5]);
+    assert!(store.feed(5, 100).await.unwrap().is_empty());
+    assert!(store.feed(0, 0).await.unwrap().is_empty());
+    let run = begun_run(store, deploy()).await;
+    let later = store.events(run.run.id().into(), 1, 1).await.unwrap();
+    assert_eq!(later.iter().map(|event| event.seq).collect::<Vec<_>>(), [2]);
+}
+
+pub async fn a_refusal_leaves_no_event(store: &dyn Store) {
+    let claimed = begun_run(store, deploy()).await;
+    let before = whole_feed(store).await.len();
+    assert!(command(store, claimed.run.id(), "promote").await.is_err());
+    assert!(finish(store, &claimed, "queued").await.is_err());
+    assert!(try_put(store, new("nope")).await.is_err());
+    renew(store, &claimed).await.unwrap();
+    assert_eq!(whole_feed(store).await.len(), before);
+}
+
+// proves X4
+pub async fn a_reader_skips_no_late_commit(store: &dyn Store) {
+    const WRITERS: usize = 6;
+    const RUNS: usize = 30;
+    let seen = in_parallel(WRITERS + 1, |at| async move {
+        if at > 0 {
+            for _ in 0..RUNS {
+                put(store, deploy()).await;
+            }
+            return Vec::new();
+        }
+        let mut seen: Vec<EventRow> = Vec::new();
+        while seen.len() < WRITERS * RUNS {
+            let after = seen.last().map_or(0, |event| event.position);
+            seen.extend(store.feed(after, 7).await.unwrap());
+        }
+        seen
+    });
+    assert_eq!(seen[0], whole_feed(store).await, "each once, none left out");
+}
+
+// proves D13
+pub async fn who_waits_for_a_change_is_woken(store: &dyn Store) {
+    let done = std::sync::atomic::AtomicBool::new(false);
+    in_parallel(2, |at| {
+        let done = &done;
+        async move {
+            if at == 0 {
+                store.changed(Duration::from_secs(60)).await;
+                done.store(true, std::sync::atomic::Ordering::Release);
+                return;
+            }
+            // The waiter may not wait yet: what changes before that is not for it.
+            while !done.load(std::sync::atomic::Ordering::Acquire) {
+                put(store, deploy()).await;
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+}
+
+pub async fn a_wait_ends(store: &dyn Store) {
+    store.changed(Duration::ZERO).await;
+    store.changed(Duration::from_millis(5)).await;
+}

@@ -1,0 +1,135 @@
+//! Lifecycles are data: a user's own works as the shipped ones do.
+
+use serde_json::json;
+use waypost_kernel::Actor;
+use waypost_store::{CommandWrite, FinishWrite, NewRun, Store};
+
+use super::kit::*;
+
+const RELEASE: &str = r#"
+name    = "release"
+version = 1
+ids     = "rel-{uuid7}"
+initial = ["proposed"]
+
+[states]
+proposed = { phase = "draft", ttl = "7d" }
+approved = { phase = "ready" }
+rolling  = { phase = "held", lease = "2m", on_stale = "take-over", max_take_overs = 1 }
+gate     = { phase = "parked" }
+live     = { phase = "settled", outcome = "succeeded", keep = "1d" }
+dropped  = { phase = "settled", outcome = "cancelled" }
+
+transitions = [
+  ["proposed", "approve", "approved", "operator",        ""],
+  ["proposed", "reject",  "dropped",  "client",          ""],
+  ["proposed", "expire",  "dropped",  "engine",          ""],
+  ["approved", "claim",   "rolling",  "worker",          ""],
+  ["approved", "cancel",  "dropped",  "client",          ""],
+  ["rolling",  "deliver", "live",     "worker",          ""],
+  ["rolling",  "hold",    "gate",     "worker",          "has-reason"],
+  ["rolling",  "cancel",  "dropped",  "client, worker",  ""],
+  ["rolling",  "lose",    "dropped",  "engine",          ""],
+  ["gate",     "promote", "approved", "operator",        ""],
+  ["gate",     "reject",  "dropped",  "client",          ""],
+]
+"#;
+
+async fn add(store: &dyn Store, text: &str) {
+    store.add_lifecycle(text.into()).await.unwrap();
+}
+
+// proves X1
+pub async fn the_shipped_ones_are_known(store: &dyn Store) {
+    let catalog = store.lifecycles().await.unwrap();
+    let names: Vec<&str> = catalog.iter().map(|lifecycle| &*lifecycle.name).collect();
+    for name in ["deploy", "agent", "cron", "job", "rule", "operation", "step", "task", "target"] {
+        assert!(names.contains(&name), "{name}");
+    }
+}
+
+// proves X1
+pub async fn a_users_own_lifecycle_runs(store: &dyn Store) {
+    let added = store.add_lifecycle(RELEASE.into()).await.unwrap();
+    assert_eq!((&*added.name, added.version), ("release", 1));
+    let run = put(store, new("release")).await;
+    assert!(run.id().starts_with("rel-"));
+    assert_eq!(run.object()["allowed"], json!(["approve", "reject"]));
+    assert!(claim(store, "w1").await.is_none());
+    let client = CommandWrite { actor: Some(Actor::Client), ..asking(run.id(), "approve") };
+    assert_eq!(code(&store.command(client).await), "ACTOR_NOT_ALLOWED");
+    assert_eq!(command(store, run.id(), "approve").await.unwrap().status(), "approved");
+    let claimed = claim(store, "w1").await.unwrap();
+    assert!(about(claimed.expires_at - claimed.now, 120));
+    let hold = FinishWrite { reason: Some("canary looks odd".into()), ..ending(&claimed, "gate") };
+    assert_eq!(write_finish(store, hold).await.unwrap().object()["allowed"], json!(["promote", "reject"]));
+    command(store, run.id(), "promote").await.unwrap();
+    let claimed = claim(store, "w2").await.unwrap();
+    assert_eq!((claimed.run.run.attempt, claimed.fence), (2, 2));
+    assert_eq!(finish(store, &claimed, "live").await.unwrap().status(), "live");
+    let said = ["create", "approve", "claim", "hold", "promote", "claim", "deliver"];
+    assert_eq!(commands(store, run.id()).await, said);
+}
+
+// proves X1 and X5
+pub async fn its_rules_for_time_count(store: &dyn Store) {
+    add(store, RELEASE).await;
+    let draft = put(store, new("release")).await;
+    let run = put(store, new("release")).await;
+    command(store, run.id(), "approve").await.unwrap();
+    claim(store, "w1").await.unwrap();
+    advance(store, 125).await;
+    assert_eq!(claim(store, "w2").await.unwrap().run.id(), run.id());
+    advance(store, 125).await;
+    assert!(claim(store, "w3").await.is_none(), "one take-over, it says");
+    assert_eq!(sweep(store).await.moved, [(run.id().to_owned(), "lose".to_owned())]);
+    advance(store, 8 * DAY).await;
+    assert_eq!(sweep(store).await.moved, [(draft.id().to_owned(), "expire".to_owned())]);
+    let live = put(store, new("release")).await;
+    command(store, live.id(), "approve").await.unwrap();
+    let claimed = claim(store, "w1").await.unwrap();
+    finish(store, &claimed, "live").await.unwrap();
+    advance(store, 25 * HOUR).await;
+    assert_eq!(store.prune(10).await.unwrap().runs, 1, "kept for a day, it says");
+}
+
+// proves X1
+pub async fn a_broken_one_is_refused_with_its_line(store: &dyn Store) {
+    let broken = RELEASE.replace(r#"["gate",     "promote", "approved""#, r#"["gate",     "promote", "aproved""#);
+    let (field, message) = invalid(store.add_lifecycle(broken).await);
+    assert_eq!(field, "lifecycle");
+    assert!(message.contains("line 25") && message.contains("aproved"), "{message}");
+    assert_eq!(code(&store.add_lifecycle("name = ".into()).await), "INVALID_INPUT");
+    assert_eq!(code(&try_put(store, new("release")).await), "INVALID_INPUT");
+}
+
+// proves X1
+pub async fn a_version_means_one_thing(store: &dyn Store) {
+    add(store, RELEASE).await;
+    add(store, RELEASE).await;
+    let changed = RELEASE.replace("lease = \"2m\"", "lease = \"3m\"");
+    assert_eq!(code(&store.add_lifecycle(changed).await), "INVALID_INPUT");
+    let catalog = store.lifecycles().await.unwrap();
+    assert_eq!(catalog.iter().filter(|lifecycle| &*lifecycle.name == "release").count(), 1);
+}
+
+// proves X1
+pub async fn a_run_keeps_the_version_it_was_born_with(store: &dyn Store) {
+    add(store, RELEASE).await;
+    let old = put(store, new("release")).await;
+    let second = RELEASE.replace("version = 1", "version = 2").replace("\"promote\"", "\"ship\"");
+    add(store, &second).await;
+    let new_run = put(store, new("release")).await;
+    let asked = put(store, NewRun { version: Some(1), ..new("release") }).await;
+    let versions = [&old, &new_run, &asked].map(|run| run.lifecycle.version);
+    assert_eq!(versions, [1, 2, 1]);
+    for (run, gate) in [(&old, "promote"), (&new_run, "ship")] {
+        command(store, run.id(), "approve").await.unwrap();
+        let claimed = claim(store, "w1").await.unwrap();
+        let hold = FinishWrite { reason: Some("why".into()), ..ending(&claimed, "gate") };
+        write_finish(store, hold).await.unwrap();
+        assert_eq!(get(store, run.id()).await.object()["allowed"], json!([gate, "reject"]));
+        assert_eq!(command(store, run.id(), gate).await.unwrap().status(), "approved");
+        command(store, run.id(), "cancel").await.unwrap();
+    }
+}

@@ -1,0 +1,133 @@
+//! Looking things up.
+
+use serde_json::json;
+use waypost_kernel::Span;
+use waypost_store::{Filter, LimitOf, NewRun, QueueRow, Store};
+
+use super::kit::*;
+
+fn all() -> Filter {
+    Filter { tenant: TENANT.into(), limit: 100, ..Filter::default() }
+}
+
+async fn ids(store: &dyn Store, filter: Filter) -> Vec<String> {
+    store.runs(filter).await.unwrap().runs.iter().map(|row| row.id().to_owned()).collect()
+}
+
+pub async fn the_newest_comes_first_page_by_page(store: &dyn Store) {
+    let answers = store.enqueue(vec![deploy(); 7]).await.unwrap();
+    let mut expected: Vec<String> =
+        answers.into_iter().map(|answer| answer.unwrap().run.id().to_owned()).collect();
+    expected.reverse();
+    let mut found = Vec::new();
+    let mut filter = Filter { limit: 3, ..all() };
+    for more in [true, true, false] {
+        let page = store.runs(filter.clone()).await.unwrap();
+        found.extend(page.runs.iter().map(|row| row.id().to_owned()));
+        put(store, deploy()).await;
+        assert_eq!(page.next.is_some(), more, "what comes in meanwhile is not for these pages");
+        filter.cursor = page.next;
+    }
+    assert_eq!(found, expected);
+    let exact = store.runs(Filter { limit: 10, ..all() }).await.unwrap();
+    assert_eq!((exact.runs.len(), exact.next), (10, None), "no page is promised that would be empty");
+}
+
+pub async fn runs_are_found_by_what_they_are(store: &dyn Store) {
+    let held = held_run(store, deploy()).await;
+    let other = put(store, NewRun { queue: "other".into(), ..deploy() }).await;
+    let change = put(store, rule(&["a"])).await;
+    let by = |part: Filter| ids(store, part);
+    let deploys = Filter { lifecycle: Some("deploy".into()), ..all() };
+    assert_eq!(by(deploys.clone()).await, [other.id(), held.run.id()]);
+    assert_eq!(by(Filter { status: Some("claimed".into()), ..all() }).await, [held.run.id()]);
+    assert_eq!(by(Filter { status: Some("QUEUED".into()), ..all() }).await, [change.id()]);
+    assert_eq!(by(Filter { queue: Some("other".into()), ..all() }).await, [other.id()]);
+    assert_eq!(by(Filter { status: Some("claimed".into()), queue: Some("other".into()), ..deploys }).await, [""; 0]);
+    assert_eq!(by(Filter { lifecycle: Some("' OR 1=1 --".into()), ..all() }).await, [""; 0]);
+}
+
+pub async fn runs_are_found_by_text(store: &dyn Store) {
+    let correlated = put(store, NewRun { correlation_id: Some("order-4711".into()), ..deploy() }).await;
+    let marked = put(store, NewRun { metadata: map(json!({"branch": "fix%_x"})), ..deploy() }).await;
+    put(store, deploy()).await;
+    let by = |text: &str| ids(store, Filter { text: Some(text.into()), ..all() });
+    assert_eq!(by("er-47").await, [correlated.id()]);
+    assert_eq!(by("fix%_").await, [marked.id()], "no pattern characters");
+    assert_eq!(by(&marked.id()[10..]).await, [marked.id()]);
+    assert_eq!(by("branch").await, [marked.id()]);
+    assert_eq!(by("fix__x").await, [""; 0]);
+}
+
+pub async fn each_tenant_sees_its_own(store: &dyn Store) {
+    let here = put(store, deploy()).await;
+    let there = put(store, NewRun { tenant: "other".into(), ..deploy() }).await;
+    assert_eq!(ids(store, all()).await, [here.id()]);
+    assert_eq!(ids(store, Filter { tenant: "other".into(), ..all() }).await, [there.id()]);
+    assert_eq!(code(&store.run("other".into(), here.id().into()).await), "NOT_FOUND");
+    assert_eq!(code(&store.run("other".into(), here.id()[..8].into()).await), "OK", "its own prefix");
+}
+
+pub async fn a_run_is_found_by_a_unique_prefix(store: &dyn Store) {
+    let one = put(store, deploy()).await;
+    let change = put(store, rule(&["a"])).await;
+    let found = |id: &str| store.run(TENANT.into(), id.into());
+    assert_eq!(found(one.id()).await.unwrap().id(), one.id());
+    assert_eq!(found("run-").await.unwrap().id(), one.id());
+    assert_eq!(found(&change.id()[..20]).await.unwrap().id(), change.id());
+    for unknown in ["run-zzz", "nope", "%", "run_"] {
+        assert_eq!(code(&found(unknown).await), "NOT_FOUND", "{unknown}");
+    }
+    let two = put(store, deploy()).await;
+    for prefix in ["run-", "r", ""] {
+        let (field, message) = invalid(found(prefix).await);
+        assert_eq!(field, "run_id");
+        assert!([one.id(), two.id(), change.id()].iter().any(|id| message.contains(id)), "{message}");
+    }
+}
+
+// proves X10
+pub async fn a_page_has_an_end(store: &dyn Store) {
+    for _ in 0..6 {
+        store.enqueue(vec![deploy(); 100]).await.unwrap();
+    }
+    let page = store.runs(Filter { limit: usize::MAX, ..all() }).await.unwrap();
+    assert_eq!(page.runs.len(), 500);
+    let rest = store.runs(Filter { limit: usize::MAX, cursor: page.next, ..all() }).await.unwrap();
+    assert_eq!((rest.runs.len(), rest.next), (100, None));
+    let (field, _) = invalid(store.runs(Filter { cursor: Some("x'; --".into()), ..all() }).await);
+    assert_eq!(field, "cursor");
+}
+
+// proves D12 and X9
+pub async fn queues_are_counted(store: &dyn Store) {
+    assert!(store.queues().await.unwrap().is_empty());
+    let now = store.now().await.unwrap();
+    let first = put(store, NewRun { queue: "b".into(), ..deploy() }).await;
+    advance(store, 5).await;
+    put(store, NewRun { queue: "b".into(), ..deploy() }).await;
+    let later = Some(now + Span::from_seconds(1_000));
+    put(store, NewRun { queue: "b".into(), schedule_at: later, ..deploy() }).await;
+    held_run(store, NewRun { queue: "b".into(), ..deploy() }).await;
+    let done = begun_run(store, NewRun { queue: "done".into(), ..deploy() }).await;
+    finish(store, &done, "success").await.unwrap();
+    put(store, NewRun { queue: "c".into(), ..deploy() }).await;
+    store.limit(LimitOf::Queue, "a".into(), Some(4)).await.unwrap();
+    let rows = store.queues().await.unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"], "those with something to do or to say, by name");
+    assert_eq!(rows[0], QueueRow { name: "a".into(), at_most: Some(4), ..QueueRow::default() });
+    assert_eq!((rows[1].ready, rows[1].scheduled, rows[1].held), (2, 1, 1));
+    assert_eq!(rows[1].oldest_ready_at, first.run.available_at);
+    store.limit(LimitOf::Queue, "a".into(), None).await.unwrap();
+    assert_eq!(store.queues().await.unwrap().len(), 2);
+}
+
+// proves X6
+pub async fn the_clock_goes_ahead_only(store: &dyn Store) {
+    let before = store.now().await.unwrap();
+    advance(store, 1_000).await;
+    assert!(about(store.now().await.unwrap() - before, 1_000));
+    assert_eq!(code(&store.advance_clock(Span::from_seconds(-1)).await), "INVALID_INPUT");
+    assert!(store.now().await.unwrap() - before >= Span::from_seconds(1_000));
+}

@@ -1,0 +1,271 @@
+//! One suite for every store. A test is an `async fn(&dyn Store)` of its topic's file and is listed here once;
+//! each backend then runs all of them, and [`kit::check`] after each. Time moves by `advance_clock` alone, and
+//! a real clock may go on meanwhile: no test asks for the exact end of anything.
+
+mod kit;
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use waypost_kernel::Catalog;
+use waypost_store::Store;
+use waypost_store::memory::MemoryStore;
+
+/// A store, and the folder that lives as long as it.
+pub type Opened = (Arc<dyn Store>, Option<TempDir>);
+
+pub async fn open_memory() -> Opened {
+    (Arc::new(MemoryStore::new(Catalog::shipped().unwrap())), None)
+}
+
+// pub async fn open_sqlite() -> Opened {
+//     let folder = tempfile::tempdir().unwrap();
+//     let store = waypost_store::sqlite::SqliteStore::open(&folder.path().join("waypost.db")).unwrap();
+//     (Arc::new(store), Some(folder))
+// }
+
+macro_rules! topics {
+    ($($topic:ident: $($test:ident)+;)+) => {
+        $(mod $topic;)+
+
+        /// Every test of every topic, for one backend.
+        macro_rules! backend {
+            ($backend:ident, $open:path) => {
+                mod $backend {
+                    $(mod $topic {
+                        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                        async fn $test() {
+                            let (store, _folder) = $open().await;
+                            crate::conformance::$topic::$test(&*store).await;
+                            crate::conformance::kit::check(&*store).await;
+                        })+
+                    })+
+                }
+            };
+        }
+    };
+}
+
+macro_rules! conformance {
+    ($($backend:ident => $open:path,)+) => { $(backend!($backend, $open);)+ };
+}
+
+topics! {
+    enqueue:
+        a_new_run_is_what_was_asked_for
+        ids_have_their_lifecycles_form
+        the_first_event_tells_of_the_birth
+        an_unknown_lifecycle_is_refused_with_those_known
+        a_refused_entry_leaves_its_neighbours_alone
+        items_come_with_their_run
+        a_job_without_steps_gets_one_to_run
+        a_bulk_change_without_targets_is_not_queued
+        a_preview_is_queued_with_its_targets
+        items_of_unknown_kind_or_twice_are_refused
+        a_run_starts_only_where_it_may
+        a_time_to_live_is_kept;
+    idempotency:
+        the_same_key_and_body_is_the_same_run
+        the_same_key_with_another_body_is_refused
+        who_asks_and_how_its_members_are_ordered_is_no_other_body
+        keys_are_per_tenant
+        a_replay_answers_with_the_run_as_it_is_now
+        a_refused_run_leaves_its_key_free
+        a_key_twice_in_one_list_makes_one_run
+        sixty_four_that_race_make_one_run;
+    claim_order:
+        the_oldest_comes_first
+        priority_comes_before_age
+        several_queues_are_one_order
+        nothing_is_taken_before_its_time
+        what_is_due_longest_comes_first
+        only_what_was_named_is_taken
+        as_many_are_taken_as_were_asked_for
+        a_claim_grants_a_lease
+        what_was_left_behind_comes_before_what_is_new
+        a_worker_has_a_name
+        a_run_is_taken_by_its_id
+        sixteen_claimers_share_a_thousand_runs;
+    limits:
+        a_queue_holds_no_more_than_its_limit
+        a_queues_limit_is_its_own_and_can_go
+        a_limit_of_none_lets_nothing_through
+        a_key_is_held_once
+        a_keys_limit_can_be_raised
+        a_key_counts_in_all_queues
+        what_waits_for_its_key_holds_up_nothing_else
+        a_run_by_its_id_waits_for_limits_too
+        a_crash_frees_the_slot
+        a_taken_over_run_keeps_its_slot
+        a_paused_queue_gives_nothing_out
+        who_holds_goes_on_in_a_paused_queue;
+    leases:
+        a_heartbeat_extends_the_lease
+        a_heartbeat_does_not_extend_a_deadline
+        the_lease_that_was_asked_for_is_given
+        a_wrong_token_writes_nothing
+        an_earlier_holder_writes_nothing
+        an_expired_lease_is_its_holders_until_another_has_it
+        a_heartbeat_tells_what_is_wanted
+        a_release_leaves_the_lease_vacant
+        a_run_that_owes_its_cleanup_ends_only_after_it
+        a_recorded_failure_is_where_the_run_ends
+        lists_are_answered_each_by_itself;
+    take_over:
+        an_expired_run_goes_on_with_the_next_worker
+        a_crash_leaves_no_target_stuck
+        five_expired_leases_are_taken_over_and_the_sixth_is_lost
+        a_vacant_lease_waits_a_day
+        what_is_lost_when_its_lease_ends_is_not_taken_over
+        one_run_is_taken_over_by_its_id
+        one_of_many_takes_over
+        the_oldest_expired_lease_is_taken_first;
+    notes:
+        the_first_event_begins_the_work
+        events_are_kept_as_they_were_said
+        an_equal_event_within_ten_seconds_is_a_repeat
+        a_key_is_a_repeat_for_ever
+        without_a_rule_two_equal_events_are_two
+        a_repeat_needs_the_lease_too
+        metadata_and_details_are_merged
+        a_repeat_writes_nothing
+        what_a_worker_says_is_cleaned_and_cut_but_never_refused
+        many_who_speak_at_once_leave_no_gap;
+    finish:
+        a_finished_run_has_its_end_and_no_lease
+        a_bad_end_is_an_error_in_the_log
+        finishing_what_was_not_begun_is_both
+        a_finish_merges_metadata
+        the_same_finish_again_is_answered_as_the_first
+        a_second_different_finish_is_refused
+        a_finish_needs_the_token
+        a_failure_is_kept_with_code_and_words
+        a_finish_is_never_lost_over_what_it_carries
+        an_unknown_end_is_refused_with_those_known
+        what_is_settled_stays
+        the_outcome_counts_all_targets
+        finishes_are_answered_each_by_itself;
+    cancel:
+        what_nobody_holds_is_cancelled_at_once
+        what_nobody_began_is_cancelled_at_once
+        a_holder_is_told_and_may_end_no_other_way
+        a_cancel_is_final_even_if_the_holder_dies
+        an_expired_or_vacant_run_is_cancelled_at_once
+        a_cancel_twice_is_answered_as_the_first
+        a_cancel_of_what_is_done_is_refused
+        an_agents_cancel_is_a_failure
+        a_cancelled_change_counts_what_was_applied
+        a_dead_holders_cleanup_is_anothers
+        only_who_may_commands
+        of_a_finish_and_a_cancel_that_race_one_wins;
+    sweep:
+        nothing_due_is_nothing_written
+        a_claim_that_was_not_begun_is_cancelled
+        a_run_whose_worker_died_is_lost
+        a_time_to_live_ends
+        a_claimed_run_no_longer_expires
+        as_many_are_swept_as_were_asked_for_oldest_first
+        what_is_left_to_workers_does_not_stand_in_the_way
+        many_sweepers_end_a_run_once
+        a_lost_run_that_owes_its_cleanup_gets_it;
+    items:
+        steps_are_begun_and_done
+        new_steps_are_added_to_a_run_under_way
+        done_without_having_begun_is_both
+        items_move_all_or_none
+        what_is_wrong_in_a_list_of_items_is_named
+        progress_moves_within_a_state
+        the_same_items_again_write_nothing
+        details_of_items_are_merged
+        a_retry_uses_up_the_budget
+        a_wait_burns_no_retry_and_an_unknown_answer_keeps_its_key
+        a_run_that_ends_takes_its_open_items_along
+        the_first_item_begins_the_work
+        what_items_bring_is_cleaned_and_cut
+        many_items_are_one_event
+        items_of_an_unknown_run_are_not_found;
+    plans:
+        the_first_claimer_wins_and_the_others_are_silent
+        of_sixteen_schedulers_one_wins
+        a_success_never_reruns
+        a_failure_is_retried_when_it_is_due
+        attempts_come_to_an_end
+        a_stale_execution_is_stolen
+        a_holder_does_not_steal_from_itself
+        heartbeats_keep_thieves_away
+        a_theft_at_the_last_attempt_fails_the_row
+        without_re_entry_a_stale_execution_fails_for_good
+        a_shutdown_burns_no_attempt
+        canceled_is_never_retried
+        a_plan_is_taken_by_its_id
+        a_plan_without_a_key_or_of_another_kind_is_refused;
+    retry_rule:
+        chosen_targets_are_retried
+        a_retried_run_is_anybodys_and_counts_all_targets
+        all_of_a_failed_run_is_retried
+        targets_that_cannot_be_retried_are_named
+        what_was_applied_is_not_retried
+        a_retry_twice_is_answered_as_the_first
+        a_retry_that_nobody_takes_is_lost_after_a_day;
+    pause_resume:
+        a_worker_pauses_with_a_reason
+        a_pause_sent_again_is_answered_as_the_first
+        a_paused_job_waits_for_a_person
+        a_resumed_job_goes_on_after_the_last_completed_step
+        an_operators_pause_is_an_intent
+        a_cancel_wins_over_a_pause
+        a_paused_job_can_be_cancelled
+        a_resume_twice_is_answered_as_the_first
+        what_a_parked_run_is_told_is_for_operators;
+    operations:
+        one_operation_is_under_way_at_a_time
+        an_operation_that_settles_frees_its_parent
+        however_an_operation_ends_its_parent_is_free
+        a_child_that_is_no_operation_leaves_its_parent_alone
+        operations_are_for_what_was_applied;
+    feed:
+        positions_rise_over_all_runs
+        a_reader_goes_on_where_it_was
+        a_refusal_leaves_no_event
+        a_reader_skips_no_late_commit
+        who_waits_for_a_change_is_woken
+        a_wait_ends;
+    lists:
+        the_newest_comes_first_page_by_page
+        runs_are_found_by_what_they_are
+        runs_are_found_by_text
+        each_tenant_sees_its_own
+        a_run_is_found_by_a_unique_prefix
+        a_page_has_an_end
+        queues_are_counted
+        the_clock_goes_ahead_only;
+    prune:
+        successes_stay_a_month_and_failures_three
+        what_is_not_settled_stays
+        small_batches_oldest_first
+        events_leave_with_their_run_and_no_position_comes_again
+        a_key_is_free_when_its_run_has_left
+        a_run_under_operation_stays;
+    verify:
+        a_busy_store_is_what_its_log_says
+        progress_is_told;
+    input_limits:
+        names_and_keys_are_short_and_have_no_nul
+        payloads_have_a_size
+        payloads_have_a_depth_and_no_nul
+        what_json_can_say_is_kept
+        people_are_told_what_is_too_long
+        ids_that_nobody_made_are_not_found;
+    lifecycles:
+        the_shipped_ones_are_known
+        a_users_own_lifecycle_runs
+        its_rules_for_time_count
+        a_broken_one_is_refused_with_its_line
+        a_version_means_one_thing
+        a_run_keeps_the_version_it_was_born_with;
+}
+
+conformance! {
+    memory => crate::conformance::open_memory,
+    // sqlite => crate::conformance::open_sqlite,
+}

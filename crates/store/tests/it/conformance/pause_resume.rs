@@ -1,0 +1,133 @@
+//! Jobs that stop for a person.
+
+use serde_json::json;
+use waypost_store::{Claimed, CommandWrite, FinishWrite, NewItem, NewRun, Store};
+
+use super::kit::*;
+
+async fn pause(store: &dyn Store, claimed: &Claimed) {
+    let end = FinishWrite {
+        reason: Some("2 blockers".into()),
+        details: map(json!({"current_blockers": ["h1", "h2"]})),
+        ..ending(claimed, "paused")
+    };
+    assert_eq!(write_finish(store, end).await.unwrap().status(), "paused");
+}
+
+fn resume(run_id: &str) -> CommandWrite {
+    CommandWrite { resolved: true, ..asking(run_id, "resume") }
+}
+
+// proves J2 and J3
+pub async fn a_worker_pauses_with_a_reason(store: &dyn Store) {
+    let claimed = held_run(store, job(&["a", "b", "c"])).await;
+    move_items(store, &claimed, "step", &[("a", "completed"), ("b", "running")]).await.unwrap();
+    let refused = refusal(finish(store, &claimed, "paused").await);
+    assert_eq!(refused.guard.map(waypost_kernel::Guard::name), Some("has-reason"));
+    pause(store, &claimed).await;
+    let row = get(store, claimed.run.id()).await;
+    let object = row.object();
+    assert_eq!((&object["reason"], &object["phase"]), (&json!("2 blockers"), &json!("parked")));
+    assert_eq!((&object["claimed_by"], &object["finished_at"]), (&json!(null), &json!(null)));
+    assert_eq!(object["details"], json!({"current_blockers": ["h1", "h2"]}));
+    assert_eq!(items(store, row.id()).await, ["a=completed", "b=paused", "c=pending"], "steps mirror it");
+    assert_eq!(object["allowed"], json!(["resume", "cancel"]));
+    assert_eq!(code(&note(store, &claimed, "more").await), "LEASE_LOST");
+}
+
+// proves X3
+pub async fn a_pause_sent_again_is_answered_as_the_first(store: &dyn Store) {
+    let claimed = held_run(store, job(&["a"])).await;
+    pause(store, &claimed).await;
+    let before = get(store, claimed.run.id()).await.object();
+    pause(store, &claimed).await;
+    assert_eq!(get(store, claimed.run.id()).await.object(), before);
+}
+
+// proves J2
+pub async fn a_paused_job_waits_for_a_person(store: &dyn Store) {
+    let claimed = held_run(store, job(&["a"])).await;
+    pause(store, &claimed).await;
+    advance(store, 30 * DAY).await;
+    assert!(claim(store, "w2").await.is_none() && sweep(store).await.moved.is_empty());
+    let refused = refusal(command(store, claimed.run.id(), "resume").await);
+    assert_eq!(refused.guard.map(waypost_kernel::Guard::name), Some("resolved-or-forced"));
+    assert_eq!(status(store, claimed.run.id()).await, "paused");
+    let forced = CommandWrite { force: true, ..asking(claimed.run.id(), "resume") };
+    assert_eq!(store.command(forced).await.unwrap().status(), "pending");
+}
+
+// proves J3 and J5
+pub async fn a_resumed_job_goes_on_after_the_last_completed_step(store: &dyn Store) {
+    let disable = NewItem { reruns: true, ..item("step", "disable") };
+    let asked =
+        NewRun { items: vec![disable, item("step", "scan"), item("step", "update")], ..new("job") };
+    let claimed = held_run(store, asked).await;
+    let moves = [("disable", "completed"), ("scan", "completed"), ("update", "running")];
+    move_items(store, &claimed, "step", &moves).await.unwrap();
+    let started_at = get(store, claimed.run.id()).await.run.started_at;
+    pause(store, &claimed).await;
+    advance(store, 100).await;
+    let row = store.command(resume(claimed.run.id())).await.unwrap();
+    assert_eq!((row.status(), row.run.reason.clone()), ("pending", None));
+    assert_eq!(
+        items(store, row.id()).await,
+        ["disable=pending", "scan=completed", "update=pending"],
+        "a step that a cleanup undid runs again"
+    );
+    let again = claim(store, "w2").await.unwrap();
+    assert_eq!((again.run.id(), again.run.run.attempt, again.fence), (row.id(), 2, 2));
+    assert_eq!(again.run.run.started_at, started_at, "it keeps its first start");
+    move_items(store, &again, "step", &[("disable", "completed"), ("update", "completed")]).await.unwrap();
+    assert_eq!(finish(store, &again, "completed").await.unwrap().status(), "completed");
+}
+
+// proves X8 and J3
+pub async fn an_operators_pause_is_an_intent(store: &dyn Store) {
+    let claimed = held_run(store, job(&["a"])).await;
+    assert_eq!(code(&command(store, claimed.run.id(), "pause").await), "INVALID_TRANSITION");
+    let because = CommandWrite { reason: Some("lunch".into()), ..asking(claimed.run.id(), "pause") };
+    let row = store.command(because).await.unwrap();
+    assert_eq!((row.status(), &row.object()["intent"]), ("running", &json!("pause")));
+    assert_eq!(renew(store, &claimed).await.unwrap().intent, Some("pause"));
+    let row = finish(store, &claimed, "paused").await.unwrap();
+    assert_eq!((row.status(), &row.object()["reason"]), ("paused", &json!("lunch")));
+    assert_eq!(row.object()["intent"], json!(null));
+}
+
+// proves X8
+pub async fn a_cancel_wins_over_a_pause(store: &dyn Store) {
+    let claimed = held_run(store, job(&["a"])).await;
+    let because = || CommandWrite { reason: Some("lunch".into()), ..asking(claimed.run.id(), "pause") };
+    store.command(because()).await.unwrap();
+    command(store, claimed.run.id(), "cancel").await.unwrap();
+    assert_eq!(renew(store, &claimed).await.unwrap().intent, Some("cancel"));
+    assert_eq!(code(&store.command(because()).await), "CANCEL_REQUESTED");
+    assert_eq!(code(&finish(store, &claimed, "paused").await), "CANCEL_REQUESTED");
+}
+
+// proves J6
+pub async fn a_paused_job_can_be_cancelled(store: &dyn Store) {
+    let claimed = held_run(store, job(&["a", "b"])).await;
+    move_items(store, &claimed, "step", &[("a", "running")]).await.unwrap();
+    pause(store, &claimed).await;
+    let row = command(store, claimed.run.id(), "cancel").await.unwrap();
+    assert_eq!((row.status(), row.run.finished_at.is_some()), ("cancelled", true));
+    assert_eq!(items(store, row.id()).await, ["a=failed", "b=skipped"]);
+}
+
+// proves X3
+pub async fn a_resume_twice_is_answered_as_the_first(store: &dyn Store) {
+    let claimed = held_run(store, job(&["a"])).await;
+    pause(store, &claimed).await;
+    let first = store.command(resume(claimed.run.id())).await.unwrap();
+    assert_eq!(store.command(resume(claimed.run.id())).await.unwrap().object(), first.object());
+}
+
+// proves X3
+pub async fn what_a_parked_run_is_told_is_for_operators(store: &dyn Store) {
+    let claimed = held_run(store, job(&["a"])).await;
+    pause(store, &claimed).await;
+    let client = CommandWrite { actor: Some(waypost_kernel::Actor::Client), ..resume(claimed.run.id()) };
+    assert_eq!(code(&store.command(client).await), "ACTOR_NOT_ALLOWED");
+}

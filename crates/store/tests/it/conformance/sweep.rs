@@ -1,0 +1,138 @@
+//! What time does.
+
+use serde_json::{Value, json};
+use waypost_kernel::Span;
+use waypost_store::{NewRun, Store, Swept};
+
+use super::kit::*;
+
+pub async fn nothing_due_is_nothing_written(store: &dyn Store) {
+    put(store, deploy()).await;
+    held_run(store, deploy()).await;
+    begun_run(store, deploy()).await;
+    let before = store.feed(0, 500).await.unwrap().len();
+    for _ in 0..3 {
+        assert_eq!(sweep(store).await, Swept::default());
+    }
+    assert_eq!(store.feed(0, 500).await.unwrap().len(), before);
+}
+
+// proves D7
+pub async fn a_claim_that_was_not_begun_is_cancelled(store: &dyn Store) {
+    let asked = NewRun { metadata: map(json!({"kept": 1})), ..deploy() };
+    let claimed = held_run(store, asked).await;
+    advance(store, 290).await;
+    assert!(sweep(store).await.moved.is_empty());
+    advance(store, 15).await;
+    assert_eq!(sweep(store).await.moved, [(claimed.run.id().to_owned(), "expire".to_owned())]);
+    let row = get(store, claimed.run.id()).await;
+    assert_eq!((row.status(), &row.object()["error_code"]), ("cancelled", &json!("EXPIRED")));
+    let metadata = Value::Object(row.metadata.clone());
+    assert_eq!(metadata["kept"], 1);
+    assert_eq!(metadata["cancelled_by"], "system");
+    assert_eq!(metadata["original_worker"], "w1");
+    assert_eq!(metadata["claimed_at"], waypost_store::iso(row.run.started_at.unwrap()));
+    assert!(metadata["reason"].as_str().is_some_and(|reason| !reason.is_empty()));
+    let event = last_event(store, row.id()).await;
+    assert_eq!((event.actor.as_str(), event.by.as_str(), event.level.as_str()), ("engine", "sweeper", "warn"));
+    assert_eq!(code(&note(store, &claimed, "hello?").await), "LEASE_LOST");
+}
+
+// proves D7
+pub async fn a_run_whose_worker_died_is_lost(store: &dyn Store) {
+    let asked = NewRun { items: vec![item("step", "a"), item("step", "b")], ..deploy() };
+    let claimed = begun_run(store, asked).await;
+    move_items(store, &claimed, "step", &[("a", "running")]).await.unwrap();
+    advance(store, 50).await;
+    assert!(sweep(store).await.moved.is_empty());
+    advance(store, 15).await;
+    assert_eq!(sweep(store).await.moved, [(claimed.run.id().to_owned(), "lose".to_owned())]);
+    let row = get(store, claimed.run.id()).await;
+    assert_eq!((row.status(), &row.object()["error_code"]), ("failed", &json!("WORKER_LOST")));
+    assert_eq!(row.metadata.get("cancelled_by"), None);
+    assert_eq!(items(store, row.id()).await, ["a=failed", "b=skipped"]);
+}
+
+// proves A7 and X11
+pub async fn a_time_to_live_ends(store: &dyn Store) {
+    let mortal = put(store, NewRun { ttl: Some(Span::from_seconds(100)), ..deploy() }).await;
+    let agent = put(store, new("agent")).await;
+    let preview = put(store, new("rule")).await;
+    advance(store, 70).await;
+    assert_eq!(sweep(store).await.moved, [(agent.id().to_owned(), "expire".to_owned())]);
+    let row = get(store, agent.id()).await;
+    assert_eq!((row.status(), &row.object()["error_code"]), ("failed", &json!("UPSTREAM_UNAVAILABLE")));
+    advance(store, 40).await;
+    assert_eq!(sweep(store).await.moved.len(), 1);
+    assert_eq!(status(store, mortal.id()).await, "cancelled");
+    advance(store, 7 * DAY).await;
+    assert_eq!(sweep(store).await.moved.len(), 1);
+    assert_eq!(get(store, preview.id()).await.object()["error_code"], "EXPIRED");
+}
+
+pub async fn a_claimed_run_no_longer_expires(store: &dyn Store) {
+    let run = put(store, NewRun { ttl: Some(Span::from_seconds(100)), ..deploy() }).await;
+    let claimed = store.claim_run(run.id().into(), "w1".into(), Some(Span::from_seconds(1_000))).await.unwrap();
+    note(store, &claimed, "begun").await.unwrap();
+    advance(store, 200).await;
+    assert!(sweep(store).await.moved.is_empty());
+    assert_eq!(get(store, run.id()).await.run.expires_at, None);
+}
+
+pub async fn as_many_are_swept_as_were_asked_for_oldest_first(store: &dyn Store) {
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        ids.push(begun_run(store, deploy()).await.run.id().to_owned());
+        advance(store, 1).await;
+    }
+    advance(store, 100).await;
+    let first = store.sweep("a".into(), 2).await.unwrap();
+    assert!(first.more);
+    let second = store.sweep("b".into(), 3).await.unwrap();
+    assert!(!second.more);
+    let moved: Vec<String> = first.moved.into_iter().chain(second.moved).map(|(id, _)| id).collect();
+    assert_eq!(moved, ids);
+    assert_eq!(sweep(store).await, Swept::default());
+}
+
+pub async fn what_is_left_to_workers_does_not_stand_in_the_way(store: &dyn Store) {
+    for _ in 0..5 {
+        held_run(store, job(&["s"])).await;
+    }
+    advance(store, 1).await;
+    let lost = begun_run(store, deploy()).await;
+    advance(store, 100).await;
+    let swept = store.sweep("a".into(), 1).await.unwrap();
+    assert_eq!(swept, Swept { moved: vec![(lost.run.id().to_owned(), "lose".to_owned())], more: false });
+}
+
+// proves D7
+pub async fn many_sweepers_end_a_run_once(store: &dyn Store) {
+    for _ in 0..20 {
+        begun_run(store, deploy()).await;
+    }
+    advance(store, 61).await;
+    let swept = in_parallel(8, |at| async move { store.sweep(format!("s{at}"), 100).await.unwrap() });
+    assert_eq!(swept.iter().map(|it| it.moved.len()).sum::<usize>(), 20);
+}
+
+// proves X5 and X8
+pub async fn a_lost_run_that_owes_its_cleanup_gets_it(store: &dyn Store) {
+    let claimed = begun_run(store, deploy()).await;
+    let owe = |claimed: &waypost_store::Claimed, owes| waypost_store::OweWrite {
+        held: held(claimed),
+        by: "w1".into(),
+        owes,
+        failing: None,
+    };
+    store.owe(owe(&claimed, true)).await.unwrap();
+    advance(store, 61).await;
+    assert_eq!(sweep(store).await.moved.len(), 1);
+    let row = get(store, claimed.run.id()).await;
+    assert_eq!((row.status(), &row.object()["intent"]), ("running", &json!("fail")));
+    let second = claim(store, "w2").await.unwrap();
+    store.owe(owe(&second, false)).await.unwrap();
+    assert_eq!(code(&finish(store, &second, "success").await), "FAILURE_RECORDED");
+    let row = finish(store, &second, "failed").await.unwrap();
+    assert_eq!(row.object()["error_code"], "WORKER_LOST");
+}

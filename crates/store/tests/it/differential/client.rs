@@ -1,0 +1,170 @@
+//! What clients and people ask for.
+
+use serde_json::{Value, json};
+use waypost_kernel::{Phase, Span};
+use waypost_store::{CommandWrite, Filter, LimitOf, NewItem, NewRun, Pause, RunRow};
+
+use super::normal::{error, normal, queue};
+use super::op::{Command, Enqueue, Op};
+use super::pick::{self, KEYS, pick_actor, pick_command};
+use super::side::{Side, lately};
+
+/// In units of 70 seconds: up to 25 hours and 30 days.
+const ADVANCES: [i64; 5] = [1, 2, 5, 1_300, 37_500];
+
+/// Lifecycle, first state and kind of items.
+const TEMPLATES: [(&str, Option<&str>, &str); 10] = [
+    ("deploy", None, ""),
+    ("deploy", None, "step"),
+    ("job", None, "step"),
+    ("job", None, ""),
+    ("rule", Some("QUEUED"), "target"),
+    ("rule", Some("QUEUED"), "target"),
+    ("rule", Some("QUEUED"), "target"),
+    ("rule", None, "target"),
+    ("agent", None, ""),
+    (OPERATION, None, ""),
+];
+const OPERATION: &str = "operation";
+
+fn items_of(kind: &str, status: Option<&str>) -> Vec<NewItem> {
+    let item = |(at, key): (usize, &&str)| NewItem {
+        kind: kind.into(),
+        key: (*key).into(),
+        name: String::new(),
+        status: status.map(Into::into),
+        max_retries: 1,
+        reruns: at == 0,
+        details: serde_json::Map::new(),
+    };
+    let keys = if kind.is_empty() { &[][..] } else { &KEYS[..2] };
+    keys.iter().enumerate().map(item).collect()
+}
+
+impl Side {
+    pub async fn enqueue(&mut self, asked: &Enqueue) -> Value {
+        let now = self.store.now().await.unwrap();
+        let (lifecycle, status, kind) = TEMPLATES[usize::from(asked.template) % TEMPLATES.len()];
+        let parent = asked.parent.and_then(|back| lately(self.runs.len(), back));
+        let new = NewRun {
+            lifecycle: lifecycle.into(),
+            status: status.map(Into::into),
+            queue: format!("q{}", asked.queue),
+            priority: asked.priority.into(),
+            input: json!(asked.input),
+            metadata: [("input".to_owned(), json!(asked.input))].into_iter().collect(),
+            idempotency_key: asked.key.map(|key| format!("key{key}")),
+            concurrency_key: asked.concurrency_key.map(|key| format!("k{key}")),
+            schedule_at: asked.delayed.then(|| now + Span::from_seconds(200)),
+            ttl: asked.mortal.then_some(Span::from_seconds(200)),
+            parent_run_id: parent.filter(|_| lifecycle == OPERATION).map(|at| self.runs[at].clone()),
+            items: items_of(kind, status),
+            ..NewRun::default()
+        };
+        let answer = self.store.enqueue(vec![new]).await.unwrap().remove(0);
+        match answer {
+            Ok(enqueued) => json!([self.see(&enqueued.run), enqueued.replayed]),
+            Err(refused) => error(&refused, &self.ids()),
+        }
+    }
+
+    /// The runs that a command may mean.
+    async fn meant(&self, asked: &Command) -> Vec<String> {
+        let mut meant = Vec::new();
+        for id in &self.runs {
+            let row = self.store.run("default".into(), id.clone()).await;
+            let waits = |row: RunRow| {
+                matches!(row.phase(), Phase::Parked | Phase::Settled) && !pick::allowed(&row).is_empty()
+            };
+            if !asked.ended || row.is_ok_and(waits) {
+                meant.push(id.clone());
+            }
+        }
+        meant
+    }
+
+    pub async fn command(&mut self, asked: &Command) -> Value {
+        let meant = self.meant(asked).await;
+        let Some(at) = lately(meant.len(), asked.run) else { return Value::Null };
+        let id = &meant[at];
+        let Ok(row) = self.store.run("default".into(), id.clone()).await else { return Value::Null };
+        let chosen =
+            |mask: u8| (0..5).filter(|at| mask & (1 << at) != 0).map(|at| KEYS[at].to_owned()).collect();
+        let name = pick_command(&row, asked);
+        let write = CommandWrite {
+            tenant: "default".into(),
+            run_id: id.clone(),
+            actor: pick_actor(&row, &name, asked),
+            name,
+            by: "ann".into(),
+            reason: asked.reason.then(|| "why".to_owned()),
+            force: asked.force,
+            resolved: asked.resolved,
+            graceful: asked.graceful,
+            items: asked.items.map(chosen),
+        };
+        let answer = self.store.command(write).await;
+        self.row(answer)
+    }
+
+    pub async fn care(&mut self, op: &Op) -> Value {
+        match *op {
+            Op::Sweep { limit } => {
+                // A few, or all: which few come first hangs on times that two clocks do not share to the end.
+                let swept =
+                    self.store.sweep("sweeper".into(), if limit == 0 { 0 } else { 500 }).await.unwrap();
+                let mut moved: Vec<String> = swept
+                    .moved
+                    .iter()
+                    .map(|it| normal(json!([it.0, it.1]), &self.ids()).to_string())
+                    .collect();
+                moved.sort();
+                json!([moved, swept.more])
+            }
+            Op::Advance { by } => {
+                let by = Span::from_seconds(70 * ADVANCES[usize::from(by)]);
+                self.store.advance_clock(by).await.unwrap();
+                Value::Null
+            }
+            Op::Pause { queue: at, paused } => {
+                let pause = Pause { by: "ann".into(), reason: "why".into(), at: None };
+                let row = self.store.pause_queue(format!("q{at}"), paused.then_some(pause)).await;
+                queue(&row.unwrap())
+            }
+            Op::Limit { of_queue, name, at_most } => {
+                let (what, name) = match of_queue {
+                    true => (LimitOf::Queue, format!("q{name}")),
+                    false => (LimitOf::Key, format!("k{name}")),
+                };
+                self.store.limit(what, name, at_most.map(u32::from)).await.unwrap();
+                Value::Null
+            }
+            Op::Prune { limit } => {
+                let pruned = self.store.prune(limit.into()).await.unwrap();
+                json!([pruned.runs, pruned.events, pruned.more])
+            }
+            Op::Look { text, limit } => self.look(text, limit).await,
+            _ => Value::Null,
+        }
+    }
+
+    /// Page by page to the end.
+    async fn look(&mut self, text: u8, limit: u8) -> Value {
+        let mut filter = Filter { tenant: "default".into(), limit: limit.into(), ..Filter::default() };
+        match text {
+            0 => filter.lifecycle = Some("rule".into()),
+            1 => filter.status = Some("queued".into()),
+            2 => filter.queue = Some("q1".into()),
+            _ => filter.text = Some("patch".into()),
+        }
+        let mut pages = Vec::new();
+        loop {
+            let page = self.store.runs(filter.clone()).await.unwrap();
+            pages.push(page.runs.iter().map(|row| self.see(row)).collect::<Vec<_>>());
+            filter.cursor = page.next;
+            if filter.cursor.is_none() {
+                return json!(pages);
+            }
+        }
+    }
+}

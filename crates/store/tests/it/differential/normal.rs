@@ -1,0 +1,50 @@
+//! What is compared of an answer.
+
+use serde_json::{Value, json};
+use waypost_kernel::Guard;
+use waypost_store::{QueueRow, StoreError, parse_time};
+
+/// Runs are named by the order in which they appeared; of times only counts that there is one.
+pub fn normal(value: Value, ids: &[String]) -> Value {
+    match value {
+        Value::String(text) => match ids.iter().position(|id| *id == text) {
+            Some(at) => json!(format!("#{at}")),
+            None if text.len() >= 20 && parse_time(&text).is_some() => json!("a time"),
+            None => Value::String(text),
+        },
+        Value::Array(values) => values.into_iter().map(|value| normal(value, ids)).collect(),
+        Value::Object(members) => {
+            members.into_iter().map(|(key, member)| (key, normal(member, ids))).collect()
+        }
+        plain => plain,
+    }
+}
+
+/// Words may differ between stores; what callers branch on may not.
+pub fn error(error: &StoreError, ids: &[String]) -> Value {
+    let told = match error {
+        StoreError::Refused(refusal) => json!({
+            "current": &*refusal.current,
+            "requested": refusal.requested,
+            "allowed": refusal.allowed.iter().map(|it| &**it).collect::<Vec<_>>(),
+            "guard": refusal.guard.map(Guard::name),
+        }),
+        StoreError::Invalid { field, .. } => json!({ "field": field }),
+        StoreError::KeyReused { key, run_id } => json!({ "key": key, "run": run_id }),
+        StoreError::NotFound { what, .. } => json!({ "what": what }),
+        StoreError::Unavailable(_) | StoreError::Unusable(_) => json!(error.to_string()),
+    };
+    normal(json!({ "code": error.code(), "told": told }), ids)
+}
+
+pub fn queue(row: &QueueRow) -> Value {
+    json!({
+        "name": row.name,
+        "ready": row.ready,
+        "scheduled": row.scheduled,
+        "held": row.held,
+        "has_oldest": row.oldest_ready_at.is_some(),
+        "at_most": row.at_most,
+        "paused": row.paused.as_ref().map(|pause| json!([pause.by, pause.reason, pause.at.is_some()])),
+    })
+}

@@ -1,0 +1,249 @@
+//! Requests, as data: runs and leases are meant by how lately they appeared.
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use waypost_kernel::Actor;
+
+#[derive(Clone, Debug)]
+pub enum Op {
+    Enqueue(Enqueue),
+    Claim {
+        worker: u8,
+        queues: u8,
+        limit: u8,
+        lease: Option<u8>,
+    },
+    ClaimRun {
+        run: u8,
+        worker: u8,
+    },
+    ClaimPlan {
+        plan: u8,
+        worker: u8,
+        attempts: u8,
+        reentrant: bool,
+    },
+    Renew(Lease),
+    Note {
+        lease: Lease,
+        message: u8,
+        repeat: u8,
+        patch: bool,
+    },
+    Finish {
+        lease: Lease,
+        to: Pick,
+        reason: bool,
+        failure: bool,
+        retry: bool,
+    },
+    Release(Lease),
+    Owe {
+        lease: Lease,
+        owes: bool,
+        failing: Option<Pick>,
+    },
+    PutItems {
+        lease: Lease,
+        items: Vec<ItemMove>,
+    },
+    /// All open items moved on, then the first end that is let through.
+    Work {
+        lease: Lease,
+        failing: u8,
+    },
+    Command(Command),
+    Sweep {
+        limit: u8,
+    },
+    Advance {
+        by: u8,
+    },
+    Pause {
+        queue: u8,
+        paused: bool,
+    },
+    Limit {
+        of_queue: bool,
+        name: u8,
+        at_most: Option<u8>,
+    },
+    Prune {
+        limit: u8,
+    },
+    Look {
+        text: u8,
+        limit: u8,
+    },
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Enqueue {
+    pub template: u8,
+    pub queue: u8,
+    pub priority: i8,
+    pub key: Option<u8>,
+    pub input: u8,
+    pub concurrency_key: Option<u8>,
+    pub delayed: bool,
+    pub mortal: bool,
+    /// A run to be the parent.
+    pub parent: Option<u8>,
+}
+
+/// Zero is the latest one that was granted, of all or of those that still hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Lease {
+    pub back: u8,
+    pub any: bool,
+    pub wrong_token: bool,
+}
+
+/// One of what the table has from here, or of all that there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Pick {
+    pub at: u8,
+    pub any: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct ItemMove {
+    pub kind: u8,
+    pub key: u8,
+    pub state: Pick,
+    pub progress: Option<u8>,
+    pub answered: bool,
+    pub retry: bool,
+    pub output: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Command {
+    pub run: u8,
+    /// Of those that wait for a person or are done, and what is allowed there.
+    pub ended: bool,
+    pub name: Pick,
+    pub actor: Option<Actor>,
+    /// Somebody who may, rather than the one named.
+    pub fitting: bool,
+    pub force: bool,
+    pub resolved: bool,
+    pub graceful: bool,
+    pub reason: bool,
+    /// A bit for each of the first keys.
+    pub items: Option<u8>,
+}
+
+pub fn ops() -> impl Strategy<Value = Vec<Op>> {
+    vec(op(), 1..120)
+}
+
+/// Near the latest more often than far from it.
+fn back() -> impl Strategy<Value = u8> {
+    prop_oneof![4 => 0..2_u8, 3 => 0..5_u8, 1 => 0..40_u8]
+}
+
+fn lease() -> impl Strategy<Value = Lease> {
+    (back(), prop::bool::weighted(0.15), prop::bool::weighted(0.03))
+        .prop_map(|(back, any, wrong_token)| Lease { back, any, wrong_token })
+}
+
+fn pick() -> impl Strategy<Value = Pick> {
+    (any::<u8>(), prop::bool::weighted(0.1)).prop_map(|(at, any)| Pick { at, any })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        14 => enqueue().prop_map(Op::Enqueue),
+        14 => (0..3_u8, 1..4_u8, 0..5_u8, option::weighted(0.5, 0..2_u8))
+            .prop_map(|(worker, queues, limit, lease)| Op::Claim { worker, queues, limit, lease }),
+        2 => (back(), 0..3_u8).prop_map(|(run, worker)| Op::ClaimRun { run, worker }),
+        3 => (0..2_u8, 0..3_u8, 1..4_u8, any::<bool>()).prop_map(|(plan, worker, attempts, reentrant)| {
+            Op::ClaimPlan { plan, worker, attempts, reentrant }
+        }),
+        4 => lease().prop_map(Op::Renew),
+        6 => (lease(), 0..2_u8, 0..3_u8, any::<bool>())
+            .prop_map(|(lease, message, repeat, patch)| Op::Note { lease, message, repeat, patch }),
+        10 => (lease(), pick(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+            |(lease, to, reason, failure, retry)| Op::Finish { lease, to, reason, failure, retry }
+        ),
+        3 => lease().prop_map(Op::Release),
+        3 => (lease(), any::<bool>(), option::weighted(0.3, pick()))
+            .prop_map(|(lease, owes, failing)| Op::Owe { lease, owes, failing }),
+        16 => (lease(), vec(item_move(), 0..4)).prop_map(|(lease, items)| Op::PutItems { lease, items }),
+        8 => (lease(), 0..4_u8).prop_map(|(lease, failing)| Op::Work { lease, failing }),
+        16 => command().prop_map(Op::Command),
+        5 => (0..6_u8).prop_map(|limit| Op::Sweep { limit }),
+        6 => prop_oneof![8 => 0..3_u8, 1 => 3..5_u8].prop_map(|by| Op::Advance { by }),
+        1 => (0..2_u8, prop::bool::weighted(0.3)).prop_map(|(queue, paused)| Op::Pause { queue, paused }),
+        1 => (any::<bool>(), 0..2_u8, option::of(0..3_u8))
+            .prop_map(|(of_queue, name, at_most)| Op::Limit { of_queue, name, at_most }),
+        1 => (0..5_u8).prop_map(|limit| Op::Prune { limit }),
+        2 => (0..4_u8, 0..6_u8).prop_map(|(text, limit)| Op::Look { text, limit }),
+    ]
+}
+
+fn enqueue() -> impl Strategy<Value = Enqueue> {
+    let rare = |probability| prop::bool::weighted(probability);
+    (
+        (0..10_u8, 0..2_u8, -1..2_i8, option::weighted(0.2, 0..3_u8), 0..2_u8),
+        (option::weighted(0.3, 0..2_u8), rare(0.15), rare(0.1), option::weighted(0.5, back())),
+    )
+        .prop_map(
+            |((template, queue, priority, key, input), (concurrency_key, delayed, mortal, parent))| Enqueue {
+                template,
+                queue,
+                priority,
+                key,
+                input,
+                concurrency_key,
+                delayed,
+                mortal,
+                parent,
+            },
+        )
+}
+
+fn item_move() -> impl Strategy<Value = ItemMove> {
+    let progress = option::weighted(0.2, prop_oneof![9 => 0..=100_u8, 1 => 101..=255_u8]);
+    let key = prop_oneof![8 => 0..2_u8, 1 => 0..5_u8];
+    let kind = prop_oneof![19 => Just(0_u8), 1 => 0..3_u8];
+    (kind, key, pick(), progress, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(kind, key, state, progress, answered, retry, output)| ItemMove {
+            kind,
+            key,
+            state,
+            progress,
+            answered,
+            retry,
+            output,
+        },
+    )
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    let actor = prop_oneof![
+        4 => Just(None),
+        3 => Just(Some(Actor::Client)),
+        2 => Just(Some(Actor::Engine)),
+        1 => Just(Some(Actor::Worker)),
+    ];
+    let flag = any::<bool>;
+    let who = (actor, prop::bool::weighted(0.8));
+    let run = (back(), prop::bool::weighted(0.4));
+    (run, pick(), who, flag(), flag(), flag(), flag(), option::weighted(0.15, 0..8_u8)).prop_map(
+        |((run, ended), name, (actor, fitting), force, resolved, graceful, reason, items)| Command {
+            run,
+            ended,
+            name,
+            actor,
+            fitting,
+            force,
+            resolved,
+            graceful,
+            reason,
+            items,
+        },
+    )
+}

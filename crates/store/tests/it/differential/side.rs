@@ -1,0 +1,119 @@
+//! One of the two stores, and what it has answered so far.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use waypost_kernel::Token;
+use waypost_store::{Filter, Held, ItemRow, Result, RunRow, Store};
+
+use super::normal::{error, normal, queue};
+use super::op::{Lease, Op};
+
+pub struct Side {
+    pub store: Arc<dyn Store>,
+    /// In the order of their appearance.
+    pub runs: Vec<String>,
+    /// With the run's place in the list.
+    pub leases: Vec<(usize, Token)>,
+}
+
+/// The `back`th from the end.
+pub fn lately(len: usize, back: u8) -> Option<usize> {
+    len.checked_sub(1).map(|last| last - usize::from(back) % len)
+}
+
+impl Side {
+    pub fn new(store: Arc<dyn Store>) -> Side {
+        Side { store, runs: Vec::new(), leases: Vec::new() }
+    }
+
+    pub async fn apply(&mut self, op: &Op) -> Value {
+        match op {
+            Op::Enqueue(asked) => self.enqueue(asked).await,
+            Op::Claim { .. } | Op::ClaimRun { .. } | Op::ClaimPlan { .. } => self.claim(op).await,
+            Op::Renew(lease) | Op::Release(lease) => match self.held(*lease).await {
+                Some(held) => self.keep_or_leave(matches!(op, Op::Renew(_)), held).await,
+                None => Value::Null,
+            },
+            Op::Note { lease, .. } | Op::Finish { lease, .. } | Op::Owe { lease, .. } => {
+                match self.held(*lease).await {
+                    Some(held) => self.report(op, held).await,
+                    None => Value::Null,
+                }
+            }
+            Op::PutItems { lease, items } => match self.held(*lease).await {
+                Some(held) => self.put_items(held, items).await,
+                None => Value::Null,
+            },
+            Op::Work { lease, failing } => match self.held(*lease).await {
+                Some(held) => self.work(held, *failing).await,
+                None => Value::Null,
+            },
+            Op::Command(command) => self.command(command).await,
+            _ => self.care(op).await,
+        }
+    }
+
+    /// All that there is to see.
+    pub async fn everything(&mut self) -> Vec<Value> {
+        let filter = Filter { tenant: "default".into(), limit: 500, ..Filter::default() };
+        let rows = self.store.runs(filter).await.unwrap().runs;
+        let mut all = Vec::new();
+        for row in &rows {
+            all.push(self.see(row));
+            let items = self.store.items(row.id().into(), None).await.unwrap();
+            all.push(self.see_items(&items));
+            let events = self.store.events(row.id().into(), 0, 500).await.unwrap();
+            let events = events.iter().map(|it| json!([it.seq, it.command, it.from, it.to, it.actor]));
+            all.push(events.collect());
+        }
+        let feed = self.store.feed(0, 500).await.unwrap();
+        all.push(
+            feed.iter().map(|it| normal(json!([it.position, it.run_id, it.seq]), &self.ids())).collect(),
+        );
+        all.extend(self.store.queues().await.unwrap().iter().map(queue));
+        let verified = self.store.verify(Arc::new(|_, _| {})).await.unwrap();
+        all.push(json!([verified.runs, verified.events, verified.differences]));
+        all
+    }
+
+    pub fn ids(&self) -> Vec<String> {
+        self.runs.clone()
+    }
+
+    /// As it is now; nothing if it has left.
+    pub async fn row_of(&self, held: &Held) -> Option<RunRow> {
+        self.store.run("default".into(), held.run_id.clone()).await.ok()
+    }
+
+    pub async fn held(&self, lease: Lease) -> Option<Held> {
+        let mut granted: Vec<Held> = Vec::new();
+        for (run, token) in &self.leases {
+            let held = Held { run_id: self.runs[*run].clone(), token: *token };
+            let current = self.row_of(&held).await.and_then(|row| row.run.lease);
+            if lease.any || current.is_some_and(|lease| lease.token == *token) {
+                granted.push(held);
+            }
+        }
+        let Held { run_id, token } = granted.get(lately(granted.len(), lease.back)?)?.clone();
+        Some(Held { run_id, token: Token(token.0 ^ u128::from(lease.wrong_token)) })
+    }
+
+    pub fn row(&mut self, answer: Result<RunRow>) -> Value {
+        match answer {
+            Ok(row) => self.see(&row),
+            Err(refused) => error(&refused, &self.ids()),
+        }
+    }
+
+    pub fn see(&mut self, row: &RunRow) -> Value {
+        if !self.runs.iter().any(|id| id == row.id()) {
+            self.runs.push(row.id().to_owned());
+        }
+        normal(row.object(), &self.ids())
+    }
+
+    pub fn see_items(&self, rows: &[ItemRow]) -> Value {
+        rows.iter().map(|row| normal(row.object(), &self.ids())).collect()
+    }
+}

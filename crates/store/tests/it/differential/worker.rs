@@ -1,0 +1,163 @@
+//! What workers ask for.
+
+use serde_json::{Value, json};
+use waypost_kernel::request::Level;
+use waypost_kernel::{Failure, Span};
+use waypost_store::{
+    Claim, Claimed, FinishWrite, Held, ItemsWrite, NewRun, NoteWrite, OweWrite, Repeat, Result,
+};
+
+use super::normal::error;
+use super::op::{ItemMove, Op, Pick};
+use super::pick::{done_item, pick_end, pick_item};
+use super::side::{Side, lately};
+
+impl Side {
+    pub async fn claim(&mut self, op: &Op) -> Value {
+        let lease = Some(Span::from_seconds(100));
+        let answer: Result<Vec<Claimed>> = match *op {
+            Op::Claim { worker, queues, limit, lease: length } => {
+                let named = (0..2).filter(|at| queues & (1 << at) != 0).map(|at| format!("q{at}"));
+                let claim = Claim {
+                    worker: format!("w{worker}"),
+                    queues: named.collect(),
+                    limit: limit.into(),
+                    lease: lease.filter(|_| length.is_some()),
+                    ..Claim::default()
+                };
+                self.store.claim(claim).await
+            }
+            Op::ClaimRun { run, worker } => {
+                let Some(at) = lately(self.runs.len(), run) else { return Value::Null };
+                let id = self.runs[at].clone();
+                self.store.claim_run(id, format!("w{worker}"), None).await.map(|it| vec![it])
+            }
+            Op::ClaimPlan { plan, worker, attempts, reentrant } => {
+                let run = NewRun {
+                    lifecycle: "cron".into(),
+                    queue: "q0".into(),
+                    idempotency_key: Some(format!("plan{plan}")),
+                    by: format!("w{worker}"),
+                    max_attempts: attempts.into(),
+                    reentrant,
+                    ..NewRun::default()
+                };
+                self.store.claim_plan(run, lease).await.map(|it| it.into_iter().collect())
+            }
+            _ => return Value::Null,
+        };
+        match answer {
+            Ok(claims) => claims.iter().map(|claimed| self.took(claimed)).collect(),
+            Err(refused) => error(&refused, &self.ids()),
+        }
+    }
+
+    fn took(&mut self, claimed: &Claimed) -> Value {
+        let seen = self.see(&claimed.run);
+        if let Some(at) = self.runs.iter().position(|id| id == claimed.run.id()) {
+            self.leases.push((at, claimed.token));
+        }
+        json!([seen, claimed.fence])
+    }
+
+    pub async fn keep_or_leave(&mut self, keep: bool, held: Held) -> Value {
+        if !keep {
+            let answer = self.store.release(vec![held]).await.unwrap().remove(0);
+            return self.row(answer);
+        }
+        match self.store.renew(vec![held]).await.unwrap().remove(0) {
+            Ok(renewed) => json!([renewed.intent, renewed.graceful]),
+            Err(refused) => error(&refused, &self.ids()),
+        }
+    }
+
+    pub async fn report(&mut self, op: &Op, held: Held) -> Value {
+        let row = self.row_of(&held).await;
+        let state = |to: Pick| row.as_ref().map(|row| pick_end(row, to)).unwrap_or_default();
+        let patch = |patch: bool| patch.then(|| ("patch".to_owned(), json!(1))).into_iter().collect();
+        let by = "worker".to_owned();
+        match *op {
+            Op::Note { message, repeat, patch: patched, .. } => {
+                // A message of its own for each rule, so that no rule meets another one's events.
+                let (name, repeat) = match repeat {
+                    0 => ("never", Repeat::Never),
+                    1 => ("window", Repeat::Window),
+                    _ => ("key", Repeat::Key(format!("key{message}"))),
+                };
+                let message = format!("{name} {message}");
+                let (metadata, details, payload) = (patch(patched), patch(!patched), json!({}));
+                let note =
+                    NoteWrite { held, by, level: Level::Info, message, payload, repeat, metadata, details };
+                match self.store.note(vec![note]).await.unwrap().remove(0) {
+                    Ok(noted) => json!([noted.event_id, noted.seq, noted.repeated]),
+                    Err(refused) => error(&refused, &self.ids()),
+                }
+            }
+            Op::Finish { to, reason, failure, retry, .. } => {
+                let write = FinishWrite {
+                    run_id: held.run_id,
+                    token: Some(held.token),
+                    by,
+                    status: state(to),
+                    failure: failure.then(|| Failure::new("CODE", "words")),
+                    reason: reason.then(|| "why".to_owned()),
+                    retry_in: retry.then_some(Span::from_seconds(100)),
+                    metadata: patch(reason),
+                    details: patch(failure),
+                };
+                let answer = self.store.finish(vec![write]).await.unwrap().remove(0);
+                self.row(answer)
+            }
+            Op::Owe { owes, failing, .. } => {
+                let failing = failing.map(|to| (state(to), Failure::new("OWED", "words")));
+                let answer = self.store.owe(OweWrite { held, by, owes, failing }).await;
+                self.row(answer)
+            }
+            _ => Value::Null,
+        }
+    }
+
+    pub async fn put_items(&mut self, held: Held, moves: &[ItemMove]) -> Value {
+        let Some(row) = self.row_of(&held).await else { return Value::Null };
+        let there = self.store.items(held.run_id.clone(), None).await.unwrap();
+        let mut items: Vec<_> = moves.iter().map(|it| pick_item(&row.lifecycle, &there, it)).collect();
+        if !moves.iter().any(|it| it.state.any) {
+            items.sort_by(|one, other| one.key.cmp(&other.key));
+            items.dedup_by(|one, other| one.key == other.key);
+        }
+        match self.store.put_items(ItemsWrite { held, by: "worker".into(), items }).await {
+            Ok(rows) => self.see_items(&rows),
+            Err(refused) => error(&refused, &self.ids()),
+        }
+    }
+
+    pub async fn work(&mut self, held: Held, failing: u8) -> Value {
+        let Some(row) = self.row_of(&held).await else { return Value::Null };
+        let there = self.store.items(held.run_id.clone(), None).await.unwrap();
+        let items =
+            there.iter().enumerate().map(|(at, item)| done_item(&row, item, failing & (1 << at) != 0));
+        let write = ItemsWrite { held: held.clone(), by: "worker".into(), items: items.collect() };
+        let mut answers = vec![match self.store.put_items(write).await {
+            Ok(rows) => self.see_items(&rows),
+            Err(refused) => error(&refused, &self.ids()),
+        }];
+        for at in failing..failing + 8 {
+            let status = pick_end(&row, Pick { at, any: false });
+            let write = FinishWrite {
+                run_id: held.run_id.clone(),
+                token: Some(held.token),
+                by: "worker".into(),
+                status,
+                reason: Some("why".into()),
+                ..FinishWrite::default()
+            };
+            let answer = self.store.finish(vec![write]).await.unwrap().remove(0);
+            let ended = answer.is_ok();
+            answers.push(self.row(answer));
+            if ended {
+                break;
+            }
+        }
+        json!(answers)
+    }
+}
