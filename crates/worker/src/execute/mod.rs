@@ -1,0 +1,66 @@
+//! Executing one try: a command as a process, a handler as a task.
+
+mod chunk;
+mod command;
+mod lines;
+mod output;
+mod process;
+mod rust;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use waypost_store::RunRow;
+
+use crate::journal::Journal;
+use crate::lease::Lease;
+use crate::outcome::Outcome;
+use crate::resolve::Plan;
+
+/// One try of a held run.
+pub(crate) struct Try<'a> {
+    pub row: &'a RunRow,
+    pub lease: &'a Arc<Lease>,
+    pub journal: &'a Arc<Journal>,
+    pub grace: Duration,
+    /// From 1.
+    pub number: u32,
+}
+
+/// What a try of any kind left behind.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Answer {
+    /// Of processes.
+    pub exit: Option<Exit>,
+    /// What the handler itself said, or what is wrong with that.
+    pub outcome: Option<Result<Outcome, String>>,
+    /// A process's last words on its standard error.
+    pub last_line: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Code(i32),
+    Signal(i32),
+    NotStarted(String),
+}
+
+impl Try<'_> {
+    /// `None`: it was stopped, and what it left behind means nothing.
+    pub async fn execute(&self, plan: &Plan, guardian: Option<&[std::ffi::OsString]>) -> Option<Answer> {
+        match plan {
+            Plan::Command(carried) => command::execute(self, carried, guardian).await,
+            Plan::Handler(handler) => rust::execute(self, handler.as_ref()).await,
+            Plan::Unfit(problem) => {
+                let exit = Some(Exit::NotStarted(problem.clone()));
+                Some(Answer { exit, ..Answer::default() })
+            }
+        }
+    }
+
+    /// The same when this try is repeated by another worker because its result was lost; another one for each
+    /// try whose result is known.
+    fn idempotency_key(&self) -> String {
+        format!("{}:{}:{}", self.row.id(), self.row.run.attempt, self.number)
+    }
+}

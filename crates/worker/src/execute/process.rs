@@ -1,0 +1,146 @@
+//! One child process, the leader of a process group of its own, and everything that it starts.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::guardian;
+use crate::lease::Lease;
+
+/// For a guardian to kill what it guards, once told.
+const GUARDIAN_PATIENCE: Duration = Duration::from_secs(2);
+
+pub(super) struct Process {
+    child: Child,
+    group: Option<Pid>,
+    is_guarded: bool,
+    /// From then on the group's number may be somebody else's.
+    is_reaped: bool,
+    /// Writes the standard input, and holds on to a guardian's until it is dropped.
+    feeder: Option<JoinHandle<Option<ChildStdin>>>,
+    children: tokio::signal::unix::Signal,
+}
+
+pub(super) struct Started {
+    pub process: Process,
+    pub out: ChildStdout,
+    pub err: ChildStderr,
+}
+
+impl Process {
+    /// `prepare` sets folder and environment.
+    pub fn start(
+        command: &[String],
+        guardian: Option<&[OsString]>,
+        input: Vec<u8>,
+        prepare: impl FnOnce(&mut Command),
+    ) -> io::Result<Started> {
+        // Before the child is: its end must not be missed.
+        let children = signal(SignalKind::child())?;
+        let is_guarded = guardian.is_some();
+        let words = guardian.unwrap_or_default().iter().cloned().chain(command.iter().map(OsString::from));
+        let words: Vec<OsString> = words.collect();
+        let (program, arguments) =
+            words.split_first().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no command"))?;
+        let mut spawning = Command::new(program);
+        spawning.args(arguments).process_group(0);
+        spawning.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A guardian that is killed guards nothing; it ends by itself when its input is closed.
+        spawning.kill_on_drop(!is_guarded);
+        if is_guarded {
+            spawning.arg0("waypost");
+        }
+        prepare(&mut spawning);
+        let mut child = spawning.spawn()?;
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let (Some(stdin), Some(out), Some(err)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(io::Error::other("the child has no pipes"));
+        };
+        let feeder = Some(tokio::spawn(feed(stdin, input, is_guarded)));
+        Ok(Started {
+            process: Process { child, group, is_guarded, is_reaped: false, feeder, children },
+            out,
+            err,
+        })
+    }
+
+    /// Returns when the leader has ended. It stays unreaped, so that its group's number is not given to others
+    /// and the group can still be killed. May be dropped and asked again.
+    pub async fn ended(&mut self) {
+        let Some(pid) = self.group else { return };
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        while let Ok(None) = waitid(WaitId::Pid(pid), look) {
+            self.children.recv().await;
+        }
+    }
+
+    /// Asks the whole group to end, and kills it when the lease says so.
+    pub async fn stop(&mut self, lease: &Lease, grace: Duration) {
+        self.signal(Signal::TERM);
+        tokio::select! {
+            () = self.ended() => return,
+            () = lease.kill_due(grace) => {}
+        }
+        if self.is_guarded {
+            // Only the guardian also finds those that left the group.
+            self.close_input();
+            if timeout(GUARDIAN_PATIENCE, self.ended()).await.is_ok() {
+                return;
+            }
+        }
+        self.signal(Signal::KILL);
+        self.ended().await;
+    }
+
+    /// Kills what is left of the group and takes the leader's status. Only after [`Process::ended`].
+    pub async fn reap(mut self) -> io::Result<ExitStatus> {
+        self.signal(Signal::KILL);
+        self.close_input();
+        let status = self.child.wait().await;
+        self.is_reaped = true;
+        status
+    }
+
+    fn close_input(&mut self) {
+        if let Some(feeder) = self.feeder.take() {
+            feeder.abort();
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            // No such group: all of it ended already.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+/// A child that reads none of its input is not an error.
+async fn feed(mut stdin: ChildStdin, input: Vec<u8>, is_guarded: bool) -> Option<ChildStdin> {
+    if is_guarded && stdin.write_all(&guardian::announce(&input)).await.is_err() {
+        return None;
+    }
+    let _ = stdin.write_all(&input).await;
+    let _ = stdin.flush().await;
+    is_guarded.then_some(stdin)
+}
+
+/// Dropped before its end, as when a worker gives up: nobody would look after it.
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.close_input();
+        if !self.is_guarded && !self.is_reaped {
+            self.signal(Signal::KILL);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Handlers written in Rust, for programs that embed a worker.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use waypost_kernel::request::Level;
+
+use crate::journal::Journal;
+use crate::lease::Lease;
+use crate::outcome::Outcome;
+
+/// Does the work of a run. Any `Fn(Context) -> impl Future<Output = Outcome>` is one.
+pub trait Handler: Send + Sync {
+    fn handle(&self, context: Context) -> Pin<Box<dyn Future<Output = Outcome> + Send>>;
+}
+
+impl<F, Answer> Handler for F
+where
+    F: Fn(Context) -> Answer + Send + Sync,
+    Answer: Future<Output = Outcome> + Send + 'static,
+{
+    fn handle(&self, context: Context) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
+        Box::pin(self(context))
+    }
+}
+
+/// What a handler is given.
+#[derive(Clone)]
+pub struct Context {
+    pub run_id: String,
+    pub input: Value,
+    pub metadata: Map<String, Value>,
+    /// Counted by claims.
+    pub attempt: u32,
+    /// Counted within a claim, from 1.
+    pub try_no: u32,
+    /// Rises with every new holder of the run: for outside systems that can refuse an older one.
+    pub fence: u64,
+    /// The same when a try is repeated because its result was lost.
+    pub idempotency_key: String,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) lease: Arc<Lease>,
+}
+
+impl Context {
+    /// Adds an event to the run's log.
+    pub async fn note(&self, level: Level, message: &str, payload: Value) {
+        self.journal.note(level, message, payload).await;
+    }
+
+    /// Returns when the handler should end: the run was cancelled, its lease is lost, or the worker shuts
+    /// down. Whoever has not ended after the worker's grace is dropped at its next await.
+    pub async fn stopped(&self) {
+        self.lease.stopped().await;
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("run_id", &self.run_id)
+            .field("try_no", &self.try_no)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The handlers of a worker, by the name of the playbook that a run asks for.
+#[derive(Clone, Default)]
+pub struct Handlers(HashMap<String, Arc<dyn Handler>>);
+
+impl Handlers {
+    #[must_use]
+    pub fn with(mut self, playbook: &str, handler: impl Handler + 'static) -> Handlers {
+        self.0.insert(playbook.to_owned(), Arc::new(handler));
+        self
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn get(&self, playbook: &str) -> Option<&Arc<dyn Handler>> {
+        self.0.get(playbook)
+    }
+}
+
+impl fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}

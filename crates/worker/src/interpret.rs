@@ -1,0 +1,170 @@
+//! What a try's answer means for its run: the same for commands and handlers. Pure.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use waypost_kernel::Failure;
+use waypost_kernel::backoff::Backoff;
+use waypost_kernel::text::{MAX_ERROR_CHARS, clean_chars};
+
+use crate::execute::{Answer, Exit};
+use crate::outcome::{Outcome, Word};
+use crate::pace;
+
+/// `EX_TEMPFAIL` of sysexits.h.
+const EXIT_RETRY: i32 = 75;
+
+/// How many tries a run has had, and may have after the first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tries {
+    pub made: u32,
+    pub retries: u32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Verdict {
+    Settle(Ending),
+    /// `notice` is what the log says meanwhile, `error` why.
+    Again {
+        wait: Duration,
+        notice: String,
+        error: Failure,
+    },
+}
+
+/// Where a run should go, in no lifecycle's words yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
+    Succeed,
+    Skip,
+    Park,
+    Fail,
+    Cancel,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ending {
+    pub goal: Goal,
+    pub failure: Option<Failure>,
+    pub reason: Option<String>,
+    pub metadata: Map<String, Value>,
+    pub details: Map<String, Value>,
+}
+
+impl Ending {
+    pub fn new(goal: Goal) -> Ending {
+        Ending { goal, failure: None, reason: None, metadata: Map::new(), details: Map::new() }
+    }
+
+    pub fn failed(failure: Failure) -> Ending {
+        Ending { failure: Some(failure), ..Ending::new(Goal::Fail) }
+    }
+}
+
+pub(crate) fn interpret(answer: &Answer, tries: Tries, backoff: &Backoff, random: u64) -> Verdict {
+    let outcome = match &answer.outcome {
+        Some(Ok(outcome)) => outcome.clone(),
+        Some(Err(problem)) => {
+            return Verdict::Settle(failed(
+                answer,
+                tries,
+                &Failure::new("BAD_OUTCOME", problem),
+                &Outcome::default(),
+            ));
+        }
+        None => Outcome::default(),
+    };
+    let word = outcome.word.unwrap_or_else(|| word_of(answer.exit.as_ref()));
+    let goal = match word {
+        Word::Done | Word::Finish => Goal::Succeed,
+        Word::Skip => Goal::Skip,
+        Word::Pause => Goal::Park,
+        Word::Retry | Word::Fail => return again_or_failed(answer, tries, &outcome, backoff, random),
+    };
+    let mut ending = carrying(Ending::new(goal), answer, &outcome);
+    // A park needs a reason.
+    ending.reason =
+        outcome.reason.or(outcome.message).or((goal == Goal::Park).then(|| word.name().to_owned()));
+    Verdict::Settle(ending)
+}
+
+fn word_of(exit: Option<&Exit>) -> Word {
+    match exit {
+        None | Some(Exit::Code(0)) => Word::Done,
+        Some(Exit::Code(EXIT_RETRY)) => Word::Retry,
+        Some(Exit::Code(_) | Exit::Signal(_) | Exit::NotStarted(_)) => Word::Fail,
+    }
+}
+
+fn again_or_failed(
+    answer: &Answer,
+    tries: Tries,
+    outcome: &Outcome,
+    backoff: &Backoff,
+    random: u64,
+) -> Verdict {
+    let failure = failure_of(answer, outcome);
+    let planned = backoff.wait(tries.made, random).map(pace::duration);
+    match planned.filter(|_| tries.made <= tries.retries && !outcome.permanent) {
+        Some(planned) => {
+            let wait = outcome.retry_after.unwrap_or(planned);
+            let notice = format!("Retry {}/{} in {}", tries.made, tries.retries, in_words(wait));
+            Verdict::Again { wait, notice, error: failure }
+        }
+        None => Verdict::Settle(failed(answer, tries, &failure, outcome)),
+    }
+}
+
+fn failed(answer: &Answer, tries: Tries, failure: &Failure, outcome: &Outcome) -> Ending {
+    let mut ending = carrying(Ending::failed(failure.clone()), answer, outcome);
+    let exhausted = tries.retries > 0 && tries.made > tries.retries;
+    if exhausted {
+        ending.failure = Some(Failure::new("MAX_RETRIES", "Max retries exceeded"));
+        ending.metadata.insert("last_error".into(), json!(format!("{}: {}", failure.code, failure.message)));
+    }
+    let error = ending.failure.as_ref().map(|failure| failure.message.to_string());
+    ending.metadata.insert("error".into(), json!(error));
+    let retry_count = if tries.retries > 0 { tries.made } else { 0 };
+    ending.metadata.insert("retry_count".into(), json!(retry_count));
+    ending
+}
+
+/// What any ending tells besides where it goes.
+fn carrying(mut ending: Ending, answer: &Answer, outcome: &Outcome) -> Ending {
+    let exit_code = match answer.exit {
+        Some(Exit::Code(code)) => Some(code),
+        Some(Exit::Signal(signal)) => Some(128 + signal),
+        Some(Exit::NotStarted(_)) | None => None,
+    };
+    if let Some(code) = exit_code {
+        ending.metadata.insert("exit_code".into(), json!(code));
+    }
+    ending.details.clone_from(&outcome.details);
+    if !outcome.output.is_null() {
+        ending.details.insert("output".into(), outcome.output.clone());
+    }
+    ending
+}
+
+fn failure_of(answer: &Answer, outcome: &Outcome) -> Failure {
+    let (code, message) = match &answer.exit {
+        Some(Exit::Code(code)) => (format!("EXIT_{code}"), format!("exit code {code}")),
+        Some(Exit::Signal(signal)) => ("SIGNAL".to_owned(), format!("killed by signal {signal}")),
+        Some(Exit::NotStarted(problem)) => ("NOT_STARTED".to_owned(), problem.clone()),
+        None => ("HANDLER_FAILED".to_owned(), "the handler failed and did not say why".to_owned()),
+    };
+    let words = matches!(answer.exit, Some(Exit::Code(_))).then_some(answer.last_line.as_ref()).flatten();
+    let message = outcome.message.as_ref().or(outcome.reason.as_ref()).or(words).unwrap_or(&message);
+    Failure::new(outcome.code.as_deref().unwrap_or(&code), &clean_chars(message, MAX_ERROR_CHARS).text)
+}
+
+fn in_words(wait: Duration) -> String {
+    match wait.as_millis() {
+        1_000 => "1 second".to_owned(),
+        ms if ms % 1_000 == 0 => format!("{} seconds", ms / 1_000),
+        ms => format!("{ms} ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

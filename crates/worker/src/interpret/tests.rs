@@ -1,0 +1,115 @@
+use super::*;
+
+fn exit(exit: Exit) -> Answer {
+    Answer { exit: Some(exit), ..Answer::default() }
+}
+
+fn said(outcome: Outcome, code: i32) -> Answer {
+    Answer { outcome: Some(Ok(outcome)), ..exit(Exit::Code(code)) }
+}
+
+fn once(answer: &Answer) -> Ending {
+    match interpret(answer, Tries { made: 1, retries: 0 }, &Backoff::deploy(), 0) {
+        Verdict::Settle(ending) => ending,
+        Verdict::Again { .. } => panic!("a bare command tries once: {answer:?}"),
+    }
+}
+
+#[test]
+fn an_exit_code_means_what_the_protocol_says() {
+    for (answer, goal, code, message) in [
+        (exit(Exit::Code(0)), Goal::Succeed, "", ""),
+        (exit(Exit::Code(1)), Goal::Fail, "EXIT_1", "exit code 1"),
+        (exit(Exit::Code(75)), Goal::Fail, "EXIT_75", "exit code 75"),
+        (exit(Exit::Signal(9)), Goal::Fail, "SIGNAL", "killed by signal 9"),
+        (exit(Exit::NotStarted("no such file".into())), Goal::Fail, "NOT_STARTED", "no such file"),
+    ] {
+        let ending = once(&answer);
+        assert_eq!(ending.goal, goal, "{answer:?}");
+        let failure = (goal == Goal::Fail).then(|| Failure::new(code, message));
+        assert_eq!(ending.failure, failure, "{answer:?}");
+    }
+    let last_words = Answer { last_line: Some("disk full".into()), ..exit(Exit::Code(2)) };
+    assert_eq!(once(&last_words).failure, Some(Failure::new("EXIT_2", "disk full")));
+    assert_eq!(
+        Value::Object(once(&last_words).metadata),
+        json!({"error": "disk full", "exit_code": 2, "retry_count": 0})
+    );
+    assert_eq!(once(&exit(Exit::Signal(9))).metadata["exit_code"], 137);
+}
+
+#[test]
+fn an_outcome_wins_over_the_exit_code() {
+    let word = |word: Word| Outcome { word: Some(word), ..Outcome::default() };
+    for (outcome, code, goal) in [
+        (Outcome::done(), 1, Goal::Succeed),
+        (word(Word::Finish), 1, Goal::Succeed),
+        (Outcome::skip("nothing to do"), 0, Goal::Skip),
+        (Outcome::pause("two hosts are blocked"), 0, Goal::Park),
+        (word(Word::Pause), 0, Goal::Park),
+        (Outcome::fail("E", "m"), 0, Goal::Fail),
+        (Outcome::retry("later"), 0, Goal::Fail),
+        (Outcome::default(), 0, Goal::Succeed),
+        (Outcome::default(), 3, Goal::Fail),
+    ] {
+        let ending = once(&said(outcome.clone(), code));
+        assert_eq!(ending.goal, goal, "{outcome:?}");
+        assert!(goal != Goal::Park || ending.reason.is_some_and(|reason| !reason.is_empty()), "{outcome:?}");
+    }
+    let failed = once(&said(Outcome::fail("E", "m"), 0));
+    assert_eq!(failed.failure, Some(Failure::new("E", "m")));
+    let handler = Answer { outcome: Some(Ok(word(Word::Fail))), ..Answer::default() };
+    assert_eq!(once(&handler).failure.map(|failure| failure.code.to_string()), Some("HANDLER_FAILED".into()));
+    let bad = Answer { outcome: Some(Err("not JSON".into())), ..exit(Exit::Code(0)) };
+    assert_eq!(once(&bad).failure, Some(Failure::new("BAD_OUTCOME", "not JSON")));
+}
+
+#[test]
+fn output_and_details_come_along() {
+    let details = json!({"host": "h1"}).as_object().cloned().unwrap_or_default();
+    let ending = once(&said(Outcome { output: json!([1]), details, ..Outcome::done() }, 0));
+    assert_eq!(Value::Object(ending.details), json!({"host": "h1", "output": [1]}));
+    assert_eq!(Value::Object(ending.metadata), json!({"exit_code": 0}));
+}
+
+// proves D9
+#[test]
+fn failures_are_tried_again_and_then_are_final() {
+    let judge = |answer: &Answer, made| interpret(answer, Tries { made, retries: 2 }, &Backoff::deploy(), 0);
+    for answer in [exit(Exit::Code(1)), exit(Exit::Code(75)), exit(Exit::Signal(11))] {
+        for (made, notice, seconds) in [(1, "Retry 1/2 in 5 seconds", 5), (2, "Retry 2/2 in 10 seconds", 10)]
+        {
+            match judge(&answer, made) {
+                Verdict::Again { wait, notice: told, .. } => {
+                    assert_eq!((told.as_str(), wait.as_secs()), (notice, seconds));
+                }
+                Verdict::Settle(ending) => panic!("{answer:?} after {made}: {ending:?}"),
+            }
+        }
+    }
+    let Verdict::Settle(last) = judge(&exit(Exit::Code(4)), 3) else { panic!("a fourth try") };
+    assert_eq!(last.failure, Some(Failure::new("MAX_RETRIES", "Max retries exceeded")));
+    let expected = json!({
+        "error": "Max retries exceeded", "exit_code": 4, "retry_count": 3, "last_error": "EXIT_4: exit code 4",
+    });
+    assert_eq!(Value::Object(last.metadata), expected);
+}
+
+#[test]
+fn a_handler_may_set_the_wait_or_rule_out_another_try() {
+    let tries = Tries { made: 1, retries: 2 };
+    let wait = Some(Duration::from_millis(1_500));
+    let patient = said(Outcome { retry_after: wait, ..Outcome::retry("busy") }, 0);
+    match interpret(&patient, tries, &Backoff::deploy(), 0) {
+        Verdict::Again { notice, error, .. } => {
+            assert_eq!(notice, "Retry 1/2 in 1500 ms");
+            assert_eq!(&*error.message, "busy");
+        }
+        Verdict::Settle(ending) => panic!("{ending:?}"),
+    }
+    let hopeless = said(Outcome { permanent: true, ..Outcome::fail("NO_SUCH_HOST", "gone") }, 1);
+    let Verdict::Settle(ending) = interpret(&hopeless, tries, &Backoff::deploy(), 0) else { panic!("again") };
+    assert_eq!(ending.failure, Some(Failure::new("NO_SUCH_HOST", "gone")));
+    let never = interpret(&exit(Exit::Code(1)), tries, &Backoff::List(vec![]), 0);
+    assert!(matches!(never, Verdict::Settle(_)), "an empty list of waits means no retry");
+}

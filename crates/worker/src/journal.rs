@@ -1,0 +1,109 @@
+//! A held run's own events, written in order, each once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use serde_json::{Map, Value};
+use tokio::time::sleep;
+use waypost_kernel::Code;
+use waypost_kernel::request::Level;
+use waypost_kernel::text::{MAX_OUTPUT_BYTES_PER_RUN, MAX_REASON_CHARS, clean_chars};
+use waypost_store::{NoteWrite, Repeat, Store, StoreError};
+
+use crate::lease::Lease;
+use crate::pace;
+
+pub(crate) struct Journal {
+    store: Arc<dyn Store>,
+    lease: Arc<Lease>,
+    by: String,
+    written: AtomicU64,
+    /// Of output, over all tries.
+    output_bytes_left: AtomicUsize,
+    output_cut: AtomicBool,
+}
+
+impl Journal {
+    pub fn new(store: Arc<dyn Store>, lease: Arc<Lease>, by: &str) -> Arc<Journal> {
+        Arc::new(Journal {
+            store,
+            lease,
+            by: by.to_owned(),
+            written: AtomicU64::new(0),
+            output_bytes_left: AtomicUsize::new(MAX_OUTPUT_BYTES_PER_RUN),
+            output_cut: AtomicBool::new(false),
+        })
+    }
+
+    /// False: the lease is lost and nothing was written. A store that is away is asked again until then, and
+    /// the key makes an event that arrived after all known as the same.
+    pub async fn note(&self, level: Level, message: &str, payload: Value) -> bool {
+        let number = self.written.fetch_add(1, Ordering::Relaxed);
+        let write = NoteWrite {
+            held: self.lease.held.clone(),
+            by: self.by.clone(),
+            level,
+            message: clean_chars(message, MAX_REASON_CHARS).text,
+            payload,
+            repeat: Repeat::Key(format!("{}:{number}", self.lease.fence)),
+            metadata: Map::new(),
+            details: Map::new(),
+        };
+        tokio::select! {
+            biased;
+            () = self.lease.lost() => false,
+            written = self.write(&write) => written,
+        }
+    }
+
+    async fn write(&self, write: &NoteWrite) -> bool {
+        let run_id = &self.lease.held.run_id;
+        for retry in 1.. {
+            let answers = self.store.note(vec![write.clone()]).await;
+            match answers
+                .and_then(|mut answers| answers.pop().unwrap_or_else(|| Err(StoreError::no_run(run_id))))
+            {
+                Ok(_) => return true,
+                Err(error) if is_lost(&error) => break,
+                Err(error @ StoreError::Unavailable(_)) => {
+                    tracing::warn!(run_id, %error, "event not accepted; trying again");
+                    sleep(pace::store_away(retry)).await;
+                }
+                Err(error) => {
+                    // The work matters more than its log.
+                    tracing::error!(run_id, %error, "an event was not accepted and is left out");
+                    return true;
+                }
+            }
+        }
+        self.lease.lose();
+        false
+    }
+
+    /// Takes from what the run may still put out; false when this is too much, and ever after.
+    pub fn spend_output(&self, bytes: usize) -> bool {
+        if self.is_output_cut() {
+            return false;
+        }
+        let take = |left: usize| left.checked_sub(bytes);
+        self.output_bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    pub fn is_output_cut(&self) -> bool {
+        self.output_cut.load(Ordering::Relaxed)
+    }
+
+    /// True once: the first to say so tells the reader of the log.
+    pub fn cut_output(&self) -> bool {
+        !self.output_cut.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// The run is no longer this worker's.
+pub(crate) fn is_lost(error: &StoreError) -> bool {
+    match error {
+        StoreError::Refused(refusal) => refusal.code == Code::LeaseLost,
+        StoreError::NotFound { .. } => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,7 @@
+//! Care that any process may take, at any time, beside any number of others: no leader.
+
+mod pruner;
+mod sweeper;
+
+pub use pruner::Pruner;
+pub use sweeper::Sweeper;

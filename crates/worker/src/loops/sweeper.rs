@@ -1,0 +1,72 @@
+//! Leases and times to live that ran out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+use waypost_store::{Result, Store};
+
+use crate::pace;
+use crate::shutdown::{Stage, reached};
+
+const EVERY: Duration = Duration::from_secs(1);
+const BATCH: usize = 200;
+
+/// A run that can never be swept must not keep the loop from its pace.
+const MOST_BATCHES: usize = 100;
+
+pub struct Sweeper {
+    store: Arc<dyn Store>,
+    by: String,
+}
+
+impl Sweeper {
+    /// `by` is who the events name.
+    pub fn new(store: Arc<dyn Store>, by: &str) -> Sweeper {
+        Sweeper { store, by: by.to_owned() }
+    }
+
+    pub async fn run(self, mut shutdown: watch::Receiver<Stage>) {
+        let mut failures = 0;
+        loop {
+            let wait = match self.run_once().await {
+                Ok(_) => {
+                    failures = 0;
+                    pace::about(EVERY)
+                }
+                Err(error) => {
+                    failures += 1;
+                    tracing::warn!(%error, "nothing could be swept; trying again");
+                    pace::store_away(failures).max(EVERY)
+                }
+            };
+            tokio::select! {
+                () = reached(&mut shutdown, Stage::Draining) => return,
+                () = sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Everything that is due now; gives the runs that were moved, each with the command that moved it.
+    pub async fn run_once(&self) -> Result<Vec<(String, String)>> {
+        let mut moved = Vec::new();
+        for _ in 0..MOST_BATCHES {
+            let swept = self.store.sweep(self.by.clone(), BATCH).await?;
+            for (run_id, command) in &swept.moved {
+                tracing::info!(run_id, command, "time moved a run");
+            }
+            moved.extend(swept.moved);
+            if !swept.more {
+                break;
+            }
+        }
+        Ok(moved)
+    }
+}
+
+impl std::fmt::Debug for Sweeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sweeper").field("by", &self.by).finish_non_exhaustive()
+    }
+}

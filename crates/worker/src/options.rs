@@ -1,0 +1,112 @@
+//! What a worker is told.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use waypost_kernel::backoff::Backoff;
+
+use crate::guardian;
+use crate::handler::Handlers;
+use crate::pace;
+
+/// Between two signs of life of a lease. Their answers bring what people want of a run, which is due within a
+/// second (X8), the request's own time included.
+const LONGEST_BEAT: Duration = Duration::from_millis(750);
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Of this process alone and never used again: a name that comes back would own its predecessor's leases.
+    pub name: String,
+    pub queues: Vec<String>,
+    /// Empty: any.
+    pub lifecycles: Vec<String>,
+    /// Runs at once.
+    pub slots: usize,
+    pub lease: Duration,
+    /// An idle worker asks again after a time between these, or when the store says that something changed.
+    pub poll_at_least: Duration,
+    pub poll_at_most: Duration,
+    /// Commands that runs bring along are executed. Otherwise enqueuing would be a way to execute code.
+    pub allow_commands: bool,
+    /// Work this run and no other, its command included: somebody here asked for it by name.
+    pub only: Option<String>,
+    /// Between asking a process to end and killing it; and how long a shutdown waits for runs to end.
+    pub grace: Duration,
+    pub handlers: Handlers,
+    /// Program and first arguments that [`guardian::main`] is reached by; the command follows. Nothing: commands
+    /// are children of this process, and outlive it when it is killed. Programs that embed a worker either
+    /// have such a subcommand or say `None`.
+    pub guardian: Option<Vec<OsString>>,
+    /// Between the tries of a command that has `retries`.
+    pub backoff: Backoff,
+}
+
+impl Options {
+    /// Without any, claiming would only take runs from those who can work them.
+    pub(crate) fn may_execute_anything(&self) -> bool {
+        self.allow_commands || self.only.is_some() || !self.handlers.is_empty()
+    }
+
+    pub(crate) fn may_run_command_of(&self, run_id: &str) -> bool {
+        self.allow_commands || self.only.as_deref() == Some(run_id)
+    }
+
+    pub(crate) fn beat(&self) -> Duration {
+        (self.lease / 3).min(LONGEST_BEAT)
+    }
+
+    /// A run is stopped this long before its lease can have run out.
+    pub(crate) fn margin(&self) -> Duration {
+        self.lease / 5
+    }
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            name: incarnation(),
+            queues: vec!["default".to_owned()],
+            lifecycles: Vec::new(),
+            slots: 1,
+            lease: Duration::from_secs(60),
+            poll_at_least: Duration::from_millis(250),
+            poll_at_most: Duration::from_secs(1),
+            allow_commands: false,
+            only: None,
+            grace: Duration::from_secs(10),
+            handlers: Handlers::default(),
+            guardian: Some(guardian::this_program()),
+            backoff: Backoff::deploy(),
+        }
+    }
+}
+
+/// Host and process for people; the random part because both come back after a restart.
+fn incarnation() -> String {
+    let system = rustix::system::uname();
+    let host = system.nodename().to_string_lossy();
+    let short = host.split('.').next().filter(|name| !name.is_empty()).unwrap_or("worker");
+    let short: String = short.chars().take(64).collect();
+    format!("{short}-{}-{:08x}", std::process::id(), pace::random() >> 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_never_come_back() {
+        let (first, second) = (incarnation(), incarnation());
+        assert_ne!(first, second);
+        assert!(first.contains(&format!("-{}-", std::process::id())), "{first}");
+    }
+
+    // proves X8
+    #[test]
+    fn intents_are_asked_for_within_a_second_whatever_the_lease() {
+        for (lease_s, beat_ms) in [(60, 750), (3_600, 750), (3, 750), (1, 333)] {
+            let options = Options { lease: Duration::from_secs(lease_s), ..Options::default() };
+            assert_eq!(options.beat().as_millis(), beat_ms, "{lease_s} s");
+        }
+    }
+}

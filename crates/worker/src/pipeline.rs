@@ -1,0 +1,96 @@
+//! One run from its claim to its report.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+use waypost_kernel::request::Level;
+use waypost_kernel::run::Want;
+use waypost_store::{Claimed, Store};
+
+use crate::execute::Try;
+use crate::heartbeat::Leases;
+use crate::interpret::{Ending, Goal, Tries, Verdict, interpret};
+use crate::journal::Journal;
+use crate::lease::Lease;
+use crate::options::Options;
+use crate::pace;
+use crate::report;
+use crate::resolve::{Plan, resolve};
+use crate::summary::End;
+
+/// What all runs of a worker share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub store: Arc<dyn Store>,
+    pub options: Arc<Options>,
+    pub leases: Arc<Leases>,
+}
+
+/// `asked_at`: when the claim was sent, since the lease may count from then.
+pub(crate) async fn work(shared: Shared, claimed: Claimed, asked_at: Instant) -> End {
+    let holding = shared.leases.hold(&claimed, asked_at);
+    let lease = holding.lease.clone();
+    let Some(plan) = resolve(&claimed.run, &shared.options) else {
+        drop(holding);
+        tracing::warn!(run_id = claimed.run.id(), "nothing here may execute this run: giving it back");
+        report::release(&shared.store, &lease.held).await;
+        return End::LeftAlone;
+    };
+    let ending = tries(&shared, &claimed, &lease, &plan).await;
+    // Its finish is sent until the store has it; a heartbeat could only overtake it.
+    drop(holding);
+    if lease.is_lost() {
+        return End::Lost;
+    }
+    match ending {
+        Some(ending) => {
+            report::finish(&shared.store, &claimed.run, &lease.held, &shared.options.name, ending).await
+        }
+        None => report::release(&shared.store, &lease.held).await,
+    }
+}
+
+/// Executes a run until it has an end, all within the one claim. `None`: it was stopped before it had one.
+async fn tries(shared: &Shared, claimed: &Claimed, lease: &Arc<Lease>, plan: &Plan) -> Option<Ending> {
+    let options = &shared.options;
+    let journal = Journal::new(shared.store.clone(), lease.clone(), &options.name);
+    let (row, grace) = (&claimed.run, options.grace);
+    for number in 1.. {
+        let starting = format!("Starting: {}", plan.in_words(row));
+        let about = json!({ "attempt": row.run.attempt, "try": number });
+        if !journal.note(Level::Info, &starting, about).await {
+            return None;
+        }
+        let it = Try { row, lease, journal: &journal, grace, number };
+        let Some(answer) = it.execute(plan, options.guardian.as_deref()).await else {
+            return wanted(lease);
+        };
+        let tries = Tries { made: number, retries: plan.retries() };
+        match interpret(&answer, tries, &options.backoff, pace::random()) {
+            Verdict::Settle(ending) => return Some(ending),
+            Verdict::Again { wait, notice, error } => {
+                if lease.want().is_some() {
+                    return wanted(lease);
+                }
+                let why = json!({ "code": &*error.code, "message": &*error.message });
+                journal.note(Level::Warn, &notice, why).await;
+                tokio::select! {
+                    () = sleep(wait) => {}
+                    () = lease.asked_to_end() => return wanted(lease),
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Where somebody wants the run to go, now that it was stopped for them.
+fn wanted(lease: &Lease) -> Option<Ending> {
+    let goal = match lease.want()? {
+        Want::Cancel => Goal::Cancel,
+        Want::Pause => Goal::Park,
+        Want::Fail => Goal::Fail,
+    };
+    Some(Ending::new(goal))
+}

@@ -1,0 +1,114 @@
+//! What executes a run here, if anything may.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::Value;
+use waypost_store::RunRow;
+
+use crate::handler::Handler;
+use crate::options::Options;
+
+/// Tries beyond this are a loop, not a retry.
+const MAX_RETRIES: u64 = 100;
+
+pub(crate) enum Plan {
+    Command(Carried),
+    Handler(Arc<dyn Handler>),
+    /// It is ours to execute, but nobody could.
+    Unfit(String),
+}
+
+/// A command that the run brings along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Carried {
+    pub command: Vec<String>,
+    pub directory: Option<PathBuf>,
+    /// After the first try.
+    pub retries: u32,
+}
+
+impl Plan {
+    pub fn retries(&self) -> u32 {
+        match self {
+            Plan::Command(carried) => carried.retries,
+            Plan::Handler(_) | Plan::Unfit(_) => 0,
+        }
+    }
+
+    /// For the event that begins a try.
+    pub fn in_words(&self, row: &RunRow) -> String {
+        match self {
+            Plan::Command(carried) => {
+                carried.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+            }
+            Plan::Handler(_) | Plan::Unfit(_) => row.playbook.clone().unwrap_or_else(|| row.id().to_owned()),
+        }
+    }
+}
+
+/// Nothing: another worker's.
+pub(crate) fn resolve(row: &RunRow, options: &Options) -> Option<Plan> {
+    if let Some(command) = row.carried.as_ref().and_then(|carried| carried.get("command")) {
+        if !options.may_run_command_of(row.id()) {
+            return None;
+        }
+        let carried = row.carried.as_ref().unwrap_or(&Value::Null);
+        return Some(carried_of(command, carried).map_or_else(Plan::Unfit, Plan::Command));
+    }
+    let playbook = row.playbook.as_deref()?;
+    options.handlers.get(playbook).cloned().map(Plan::Handler)
+}
+
+fn carried_of(command: &Value, carried: &Value) -> Result<Carried, String> {
+    let words = command.as_array().into_iter().flatten().map(|word| word.as_str().map(str::to_owned));
+    match words.collect::<Option<Vec<String>>>() {
+        Some(words) if words.first().is_some_and(|program| !program.is_empty()) => Ok(Carried {
+            command: words,
+            directory: carried["directory"].as_str().filter(|path| !path.is_empty()).map(PathBuf::from),
+            retries: carried["retries"].as_u64().unwrap_or(0).min(MAX_RETRIES) as u32,
+        }),
+        _ => Err("its command is not a list of words that begins with a program".to_owned()),
+    }
+}
+
+/// As one would type it into a shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "_-+=./,:@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn commands_are_read_with_their_folder_and_retries() {
+        let read = |carried: Value| carried_of(&carried["command"].clone(), &carried);
+        let carried = read(json!({"command": ["sh", "-c", ""], "directory": "/tmp", "retries": 2}));
+        let expected = Carried {
+            command: vec!["sh".into(), "-c".into(), String::new()],
+            directory: Some("/tmp".into()),
+            retries: 2,
+        };
+        assert_eq!(carried, Ok(expected));
+        assert_eq!(read(json!({"command": ["a"], "retries": u64::MAX})).map(|it| it.retries), Ok(100));
+        assert_eq!(read(json!({"command": ["a"], "retries": -1})).map(|it| it.retries), Ok(0));
+        for unfit in [json!([]), json!([""]), json!(["a", 1]), json!("rm"), json!(null)] {
+            assert!(read(json!({ "command": unfit })).is_err(), "{unfit}");
+        }
+    }
+
+    #[test]
+    fn commands_are_shown_as_they_are_typed() {
+        for (word, shown) in
+            [("echo", "echo"), ("a b", "'a b'"), ("", "''"), ("it's", r"'it'\''s'"), ("$x", "'$x'")]
+        {
+            assert_eq!(quoted(word), shown);
+        }
+    }
+}

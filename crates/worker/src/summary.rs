@@ -1,0 +1,43 @@
+//! What a worker did.
+
+/// How this worker's part in a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Succeeded,
+    Failed,
+    Cancelled,
+    Parked,
+    /// Given back unharmed at shutdown.
+    Released,
+    /// The lease went to somebody else, or could not be confirmed in time; nothing more was written.
+    Lost,
+    /// Nothing here may execute it; given back at once.
+    LeftAlone,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub claimed: u64,
+    pub succeeded: u64,
+    pub failed: u64,
+    pub cancelled: u64,
+    pub parked: u64,
+    pub released: u64,
+    pub lost: u64,
+    pub left_alone: u64,
+}
+
+impl Summary {
+    pub(crate) fn count(&mut self, end: End) {
+        let counter = match end {
+            End::Succeeded => &mut self.succeeded,
+            End::Failed => &mut self.failed,
+            End::Cancelled => &mut self.cancelled,
+            End::Parked => &mut self.parked,
+            End::Released => &mut self.released,
+            End::Lost => &mut self.lost,
+            End::LeftAlone => &mut self.left_alone,
+        };
+        *counter += 1;
+    }
+}

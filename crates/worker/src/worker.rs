@@ -1,0 +1,57 @@
+//! A worker, for whoever starts one.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use waypost_store::{Result, Store};
+
+use crate::claim::claim;
+use crate::floor::Floor;
+use crate::heartbeat::Leases;
+use crate::options::Options;
+use crate::pipeline::Shared;
+use crate::shutdown::Stage;
+use crate::summary::Summary;
+
+#[derive(Clone)]
+pub struct Worker {
+    shared: Shared,
+}
+
+impl Worker {
+    pub fn new(store: Arc<dyn Store>, options: Options) -> Worker {
+        let options = Arc::new(options);
+        let leases = Leases::new(store.clone(), options.clone());
+        Worker { shared: Shared { store, options, leases } }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.shared.options.name
+    }
+
+    /// Works until it is told to stop, or until the one run that it is for is done with.
+    pub async fn run(self, mut shutdown: watch::Receiver<Stage>) -> Result<Summary> {
+        let mut floor = Floor::new(self.shared.clone());
+        if !self.shared.options.may_execute_anything() {
+            tracing::warn!("this worker has no handlers and may not run commands: it claims nothing");
+        }
+        let ended = floor.work(&mut shutdown).await;
+        floor.close(&mut shutdown).await;
+        ended.map(|()| floor.summary)
+    }
+
+    /// Claims once, at most one run per slot, and works those to their ends.
+    pub async fn run_once(&self) -> Result<Summary> {
+        let mut floor = Floor::new(self.shared.clone());
+        let taken = claim(self.shared.clone(), self.shared.options.slots).await?;
+        floor.begin(taken);
+        floor.empty().await;
+        Ok(floor.summary)
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("options", &self.shared.options).finish_non_exhaustive()
+    }
+}

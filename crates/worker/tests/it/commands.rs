@@ -1,0 +1,195 @@
+//! What a command is given, and what its end means.
+
+use serde_json::json;
+use waypost_kernel::Phase;
+use waypost_store::{NewItem, NewRun};
+
+use crate::support::{Shop, code, message, text};
+
+// proves D4
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_event_of_a_worker_begins_the_run() {
+    let shop = Shop::new();
+    let id = shop.enqueue(shop.carrying(&["echo", "hi there"], 0)).await;
+    assert_eq!(shop.work().await.succeeded, 1);
+    let row = shop.run(&id).await;
+    assert_eq!((row.status(), row.run.attempt), ("success", 1));
+    assert_eq!(row.metadata["exit_code"], 0);
+    let events = shop.events(&id).await;
+    let moves: Vec<(&str, &str, &str)> =
+        events.iter().map(|it| (it.command.as_str(), it.to.as_str(), it.message.as_str())).collect();
+    assert_eq!(moves[1].1, "claimed");
+    assert_eq!(moves[2], ("start", "running", "Starting: echo 'hi there'"));
+    assert_eq!(moves[3].2, "output");
+    assert_eq!(moves[4].1, "success");
+    assert_eq!(shop.lines(&id).await, [("out".to_owned(), "hi there".to_owned())]);
+    shop.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exit_codes_and_signals_are_told_apart() {
+    for shop in Shop::both() {
+        for (script, status, expected, words) in [
+            ("exit 0", "success", None, None),
+            ("exit 3", "failed", Some("EXIT_3"), Some("exit code 3")),
+            ("echo one >&2; echo why >&2; echo out; exit 1", "failed", Some("EXIT_1"), Some("why")),
+            ("exit 75", "failed", Some("EXIT_75"), Some("exit code 75")),
+            ("kill -9 $$", "failed", Some("SIGNAL"), Some("killed by signal 9")),
+            ("kill -TERM $$", "failed", Some("SIGNAL"), Some("killed by signal 15")),
+        ] {
+            let id = shop.script(script).await;
+            shop.work().await;
+            let row = shop.run(&id).await;
+            assert_eq!((row.status(), code(&row), message(&row)), (status, expected, words), "{script}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_cannot_start_says_why() {
+    for (shop, expected) in Shop::both().into_iter().zip(["EXIT_127", "NOT_STARTED"]) {
+        let id = shop.enqueue(shop.carrying(&["no-such-program"], 0)).await;
+        shop.work().await;
+        let row = shop.run(&id).await;
+        assert_eq!((row.status(), code(&row)), ("failed", Some(expected)));
+        let words = message(&row).unwrap();
+        assert!(words.contains("cannot start no-such-program: No such file"), "{words}");
+    }
+    let shop = Shop::new();
+    for (carried, words) in [
+        (json!({"command": ["true"], "directory": "/no/such/folder"}), "no folder /no/such/folder"),
+        (json!({"command": []}), "its command is not a list"),
+    ] {
+        let new = NewRun { lifecycle: "deploy".into(), carried: Some(carried), ..NewRun::default() };
+        let id = shop.enqueue(new).await;
+        shop.work().await;
+        let row = shop.run(&id).await;
+        assert_eq!((row.status(), code(&row)), ("failed", Some("NOT_STARTED")));
+        assert!(message(&row).unwrap().contains(words), "{:?}", message(&row));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_gets_its_run_on_its_input_and_in_its_environment() {
+    for shop in Shop::both() {
+        let script = "cat; echo; echo $WAYPOST_RUN_ID; echo $WAYPOST_STEP; echo $WAYPOST_ATTEMPT; \
+                      echo $WAYPOST_IDEMPOTENCY_KEY; echo $TRACEPARENT; pwd";
+        let mut new = shop.carrying(&["sh", "-c", script], 0);
+        new.input = json!({"host": "ü".repeat(50_000)});
+        new.metadata.insert("traceparent".into(), json!("00-abc-def-01"));
+        let id = shop.enqueue(new).await;
+        assert_eq!(shop.work().await.succeeded, 1);
+        let lines: Vec<String> = shop.lines(&id).await.into_iter().map(|(_, line)| line).collect();
+        assert!(lines[0].contains("\"input\":{\"host\":\"üü") && lines[0].ends_with("… [cut]"));
+        let here = shop.path("").canonicalize().unwrap();
+        let expected =
+            [id.as_str(), "run", "1", &format!("{id}:1:1"), "00-abc-def-01", here.to_str().unwrap()];
+        assert_eq!(lines[1..], expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn input_that_nobody_reads_is_no_error() {
+    for shop in Shop::both() {
+        let mut new = shop.carrying(&["true"], 0);
+        new.input = json!("x".repeat(900_000));
+        let id = shop.enqueue(new).await;
+        assert_eq!(shop.work().await.succeeded, 1, "{id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outcome_that_was_written_wins_over_the_exit_code() {
+    let shop = Shop::new();
+    for (written, exit, status, expected) in [
+        (r#"{"outcome":"done","output":{"n":7}}"#, 1, "success", None),
+        (r#"{"outcome":"fail","code":"NO_SPACE","message":"full"}"#, 0, "failed", Some("NO_SPACE")),
+        (r#"{"outcome":"skip","reason":"nothing to do"}"#, 0, "success", None),
+        (r#"{"outcome":"pause","reason":"look"}"#, 0, "failed", Some("CANNOT_PAUSE")),
+        (r#"{"outcome":"dunno"}"#, 0, "failed", Some("BAD_OUTCOME")),
+        ("half a docum", 0, "failed", Some("BAD_OUTCOME")),
+        ("", 0, "success", None),
+    ] {
+        let script = format!("printf '%s' '{written}' > \"$WAYPOST_OUTPUT\"; exit {exit}");
+        let id = shop.script(&script).await;
+        shop.work().await;
+        let row = shop.run(&id).await;
+        assert_eq!((row.status(), code(&row)), (status, expected), "{written}");
+        if written.contains("output") {
+            assert_eq!(row.details["output"]["n"], 7);
+        }
+    }
+    for script in [
+        "mkdir \"$WAYPOST_OUTPUT\"",
+        "mkfifo \"$WAYPOST_OUTPUT\"",
+        "head -c 1100000 /dev/zero > $WAYPOST_OUTPUT",
+    ] {
+        let id = shop.script(script).await;
+        shop.work().await;
+        assert_eq!(code(&shop.run(&id).await), Some("BAD_OUTCOME"), "{script}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn states_are_named_by_the_lifecycle() {
+    let shop = Shop::new();
+    let step = NewItem {
+        kind: "step".into(),
+        key: "1".into(),
+        name: "scan".into(),
+        status: None,
+        max_retries: 0,
+        reruns: false,
+        details: serde_json::Map::new(),
+    };
+    let pause = r#"echo '{"outcome":"pause","reason":"two hosts are blocked"}' > "$WAYPOST_OUTPUT""#;
+    for (lifecycle, script, status) in
+        [("job", "exit 0", "completed"), ("job", pause, "paused"), ("operation", "exit 1", "failed")]
+    {
+        let items = if lifecycle == "job" { vec![step.clone()] } else { Vec::new() };
+        let id = shop
+            .enqueue(NewRun { lifecycle: lifecycle.into(), items, ..shop.carrying(&["sh", "-c", script], 0) })
+            .await;
+        shop.work().await;
+        let row = shop.run(&id).await;
+        assert_eq!(row.status(), status, "{lifecycle}: {script}");
+        assert!(row.phase() != Phase::Parked || row.run.reason.as_deref() == Some("two hosts are blocked"));
+    }
+    shop.verify().await;
+}
+
+// proves D9
+#[tokio::test(flavor = "multi_thread")]
+async fn tries_follow_each_other_within_one_claim() {
+    let shop = Shop::new();
+    let script = "echo try >> tries; test $(wc -l < tries) -eq 3 || exit 75";
+    let id = shop.enqueue(shop.carrying(&["sh", "-c", script], 2)).await;
+    assert_eq!(shop.work().await.succeeded, 1);
+    let row = shop.run(&id).await;
+    assert_eq!((row.run.attempt, row.run.fence), (1, 1), "claimed once");
+    let warnings: Vec<String> = warnings(&shop, &id).await;
+    assert_eq!(warnings, ["Retry 1/2 in 5 ms", "Retry 2/2 in 10 ms"]);
+}
+
+// proves D9
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_last_try_the_run_has_failed_for_good() {
+    let shop = Shop::new();
+    let id = shop.enqueue(shop.carrying(&["sh", "-c", "echo $WAYPOST_IDEMPOTENCY_KEY; exit 4"], 2)).await;
+    assert_eq!(shop.work().await.failed, 1);
+    let row = shop.run(&id).await;
+    assert_eq!((row.status(), message(&row)), ("failed", Some("Max retries exceeded")));
+    assert_eq!(text(&row.metadata["error"]), "Max retries exceeded");
+    assert_eq!(
+        (row.metadata["retry_count"].clone(), row.metadata["exit_code"].clone()),
+        (json!(3), json!(4))
+    );
+    let keys: Vec<String> = shop.lines(&id).await.into_iter().map(|(_, line)| line).collect();
+    assert_eq!(keys, [1, 2, 3].map(|number| format!("{id}:1:{number}")), "each known result has its own key");
+    assert_eq!(warnings(&shop, &id).await.len(), 2);
+    shop.verify().await;
+}
+
+async fn warnings(shop: &Shop, id: &str) -> Vec<String> {
+    shop.events(id).await.into_iter().filter(|it| it.level == "warn").map(|it| it.message).collect()
+}

@@ -1,0 +1,109 @@
+//! A store that can be made to fail, or to answer never.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use waypost_kernel::{Catalog, Lifecycle, Span, Time};
+use waypost_store::*;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mode {
+    Here,
+    Away,
+    Hanging,
+}
+
+pub struct Faulty {
+    pub inner: Arc<dyn Store>,
+    mode: AtomicU8,
+    /// Verbs that were not answered.
+    pub missed: AtomicU64,
+}
+
+impl Faulty {
+    pub fn new(inner: Arc<dyn Store>) -> Arc<Faulty> {
+        Arc::new(Faulty { inner, mode: AtomicU8::new(Mode::Here as u8), missed: AtomicU64::new(0) })
+    }
+
+    pub fn set(&self, mode: Mode) {
+        self.mode.store(mode as u8, Ordering::SeqCst);
+    }
+
+    fn pass<'a, T: Send + 'a>(&'a self, reply: impl FnOnce() -> Reply<'a, T>) -> Reply<'a, T> {
+        let mode = self.mode.load(Ordering::SeqCst);
+        if mode == Mode::Here as u8 {
+            return reply();
+        }
+        self.missed.fetch_add(1, Ordering::SeqCst);
+        if mode == Mode::Hanging as u8 {
+            return Box::pin(std::future::pending());
+        }
+        Box::pin(async { Err(StoreError::Unavailable("the test took it away".to_owned())) })
+    }
+}
+
+macro_rules! pass {
+    ($($verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
+        $(fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {
+            self.pass(move || self.inner.$verb($($name),*))
+        })*
+    };
+}
+
+impl Queue for Faulty {
+    pass! {
+        enqueue(runs: Vec<NewRun>) -> Each<Enqueued>;
+        claim(claim: Claim) -> Vec<Claimed>;
+        claim_plan(run: NewRun, lease: Option<Span>) -> Option<Claimed>;
+        claim_run(run_id: String, worker: String, lease: Option<Span>) -> Claimed;
+    }
+
+    fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.inner.changed(at_most)
+    }
+}
+
+impl Leases for Faulty {
+    pass! {
+        renew(leases: Vec<Held>) -> Each<Renewed>;
+        note(notes: Vec<NoteWrite>) -> Each<Noted>;
+        finish(finishes: Vec<FinishWrite>) -> Each<RunRow>;
+        release(leases: Vec<Held>) -> Each<RunRow>;
+        owe(owe: OweWrite) -> RunRow;
+        sweep(by: String, limit: usize) -> Swept;
+    }
+}
+
+impl Items for Faulty {
+    pass! {
+        put_items(write: ItemsWrite) -> Vec<ItemRow>;
+        items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
+    }
+}
+
+impl Log for Faulty {
+    pass! {
+        events(run_id: String, after_seq: u64, limit: usize) -> Vec<EventRow>;
+        feed(after_position: u64, limit: usize) -> Vec<EventRow>;
+    }
+}
+
+impl Admin for Faulty {
+    pass! {
+        command(command: CommandWrite) -> RunRow;
+        run(tenant: String, id: String) -> RunRow;
+        runs(filter: Filter) -> Page;
+        queues() -> Vec<QueueRow>;
+        pause_queue(queue: String, pause: Option<Pause>) -> QueueRow;
+        limit(what: LimitOf, name: String, at_most: Option<u32>) -> ();
+        prune(limit: usize) -> Pruned;
+        verify(progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Verified;
+        lifecycles() -> Catalog;
+        add_lifecycle(text: String) -> Arc<Lifecycle>;
+        now() -> Time;
+        advance_clock(by: Span) -> ();
+    }
+}

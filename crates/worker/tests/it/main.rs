@@ -1,0 +1,14 @@
+//! One binary for all of the worker's proofs: it links once. Processes and databases are real.
+#![allow(clippy::unwrap_used)]
+
+mod claiming;
+mod commands;
+mod faulty;
+mod guardian;
+mod handlers;
+mod leases;
+mod loops;
+mod output;
+mod shutdown;
+mod stopping;
+mod support;
