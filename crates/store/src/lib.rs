@@ -5,6 +5,7 @@
 //! events. Verbs that take lists answer each entry by itself: a refusal never fails its neighbours.
 
 mod birth;
+mod chosen;
 pub mod codec;
 mod error;
 mod fingerprint;

@@ -9,15 +9,17 @@ use waypost_kernel::lifecycle::Kind;
 use waypost_kernel::render::{json::json, markdown::markdown, mermaid::mermaid};
 use waypost_kernel::{Catalog, Lifecycle};
 
-use crate::output::{BAD_INPUT, ERROR, Failed, NOT_FOUND, Result, print, table};
+use crate::output::{
+    BAD_INPUT, ERROR, Failed, Format, NOT_FOUND, Result, cells, pretty, print, print_list, table,
+};
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// All lifecycles that this binary carries.
     #[command(after_help = "Examples:\n  waypost lifecycle list\n  waypost lifecycle list -o json")]
     List {
-        #[arg(short, long, value_enum, default_value_t = ListFormat::Table)]
-        output: ListFormat,
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
     },
     /// One lifecycle: its states and who may move a run from where to where.
     #[command(
@@ -36,16 +38,9 @@ pub enum Verb {
     Check {
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        #[arg(short, long, value_enum, default_value_t = ListFormat::Table)]
-        output: ListFormat,
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
     },
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum ListFormat {
-    Table,
-    Json,
-    Jsonl,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -65,24 +60,23 @@ pub fn run(verb: Verb) -> Result {
     }
 }
 
-fn list(catalog: &Catalog, output: ListFormat) -> Result {
-    let text = match output {
-        ListFormat::Json => pretty(&catalog.iter().map(|lifecycle| json(lifecycle)).collect()),
-        ListFormat::Jsonl => lines(catalog.iter().map(|lifecycle| json(lifecycle))),
-        ListFormat::Table => {
-            let rows = catalog.iter().map(|lifecycle| {
-                let states: Vec<&str> = lifecycle.states.iter().map(|state| &*state.name).collect();
-                vec![
-                    lifecycle.name.to_string(),
-                    lifecycle.version.to_string(),
-                    kind(lifecycle).to_owned(),
-                    states.join(" "),
-                ]
-            });
-            table(&["name", "version", "kind", "states"], rows)
-        }
-    };
-    print(&text)
+fn list(catalog: &Catalog, output: Format) -> Result {
+    // Runs first: items are parts of them.
+    let mut found: Vec<&Arc<Lifecycle>> = catalog.iter().collect();
+    found.sort_by_key(|lifecycle| lifecycle.kind == Kind::Item);
+    let objects = found.iter().map(|lifecycle| json(lifecycle)).collect();
+    print_list(objects, output, || {
+        let rows = found.iter().map(|lifecycle| {
+            let states: Vec<&str> = lifecycle.states.iter().map(|state| &*state.name).collect();
+            cells([
+                lifecycle.name.to_string(),
+                lifecycle.version.to_string(),
+                kind(lifecycle).to_owned(),
+                states.join(" "),
+            ])
+        });
+        table(&["name", "version", "kind", "states"], rows)
+    })
 }
 
 fn show(mut catalog: Catalog, name: &str, output: ShowFormat) -> Result {
@@ -135,7 +129,7 @@ fn read(file: &Path) -> Result<String> {
 }
 
 /// Checks every file before it fails, so that one run shows all that is to be mended.
-fn check(catalog: &Catalog, files: &[PathBuf], output: ListFormat) -> Result {
+fn check(catalog: &Catalog, files: &[PathBuf], output: Format) -> Result {
     let mut found = Vec::new();
     let mut bad = Vec::new();
     for file in files {
@@ -144,22 +138,19 @@ fn check(catalog: &Catalog, files: &[PathBuf], output: ListFormat) -> Result {
             Err(failed) => bad.push(failed),
         }
     }
-    print(&match output {
-        ListFormat::Json => pretty(&found.iter().map(|(_, lifecycle)| json(lifecycle)).collect()),
-        ListFormat::Jsonl => lines(found.iter().map(|(_, lifecycle)| json(lifecycle))),
-        ListFormat::Table => {
-            let sound = found.iter().map(|(file, lifecycle)| {
-                format!(
-                    "{}: {} {} is sound: {} states, {} transitions",
-                    file.display(),
-                    lifecycle.name,
-                    lifecycle.version,
-                    lifecycle.states.len(),
-                    lifecycle.transitions.len()
-                )
-            });
-            sound.collect::<Vec<_>>().join("\n")
-        }
+    let objects = found.iter().map(|(_, lifecycle)| json(lifecycle)).collect();
+    print_list(objects, output, || {
+        let sound = found.iter().map(|(file, lifecycle)| {
+            format!(
+                "{}: {} {} is sound: {} states, {} transitions",
+                file.display(),
+                lifecycle.name,
+                lifecycle.version,
+                lifecycle.states.len(),
+                lifecycle.transitions.len()
+            )
+        });
+        sound.collect::<Vec<_>>().join("\n")
     })?;
     let Some(code) = bad.iter().map(|failed| failed.code).max() else { return Ok(()) };
     let messages: Vec<String> = bad.into_iter().map(|failed| failed.message).collect();
@@ -173,17 +164,17 @@ fn as_tables(lifecycle: &Lifecycle) -> String {
             .into_iter()
             .map(|(key, value)| format!("{key}={}", value.to_string().trim_matches('"')))
             .collect();
-        vec![state.name.to_string(), state.phase.name().to_owned(), declares.join(" ")]
+        cells([state.name.to_string(), state.phase.name().to_owned(), declares.join(" ")])
     });
     let rows = lifecycle.transitions.iter().map(|row| {
         let guards: Vec<&str> = row.guards.iter().map(|guard| guard.name()).collect();
-        vec![
+        cells([
             lifecycle.state(row.from).name.to_string(),
             row.command.to_string(),
             lifecycle.state(row.to).name.to_string(),
             row.by.to_string(),
             guards.join(", "),
-        ]
+        ])
     });
     format!(
         "{} {} ({})\n\n{}\n\n{}",
@@ -200,12 +191,4 @@ fn kind(lifecycle: &Lifecycle) -> &'static str {
         Kind::Run => "run",
         Kind::Item => "item",
     }
-}
-
-fn pretty(value: &serde_json::Value) -> String {
-    format!("{value:#}")
-}
-
-fn lines(values: impl Iterator<Item = serde_json::Value>) -> String {
-    values.map(|value| value.to_string()).collect::<Vec<_>>().join("\n")
 }

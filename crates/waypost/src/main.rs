@@ -1,11 +1,23 @@
 //! The `waypost` command: one file per noun.
 
+mod bench;
+mod completions;
+mod demo;
 mod lifecycle;
 mod output;
+mod place;
+mod queue;
+mod run;
+mod verify;
+mod worker;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use output::{ERROR, Failed, Result};
+use place::Place;
 
 /// One engine that takes long-running work through a declared lifecycle, and never loses, doubles or fakes a
 /// step of it.
@@ -15,30 +27,75 @@ use clap::{Parser, Subcommand};
     version,
     max_term_width = 100,
     subcommand_required = true,
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    after_help = "Try:\n  waypost demo\n  waypost run start --wait -- echo hi\n  waypost run list"
 )]
 struct Cli {
+    #[command(flatten)]
+    place: Place,
     #[command(subcommand)]
     noun: Noun,
 }
 
 #[derive(Debug, Subcommand)]
 enum Noun {
+    /// Start runs, look at them, and ask things of them.
+    #[command(subcommand)]
+    Run(run::Verb),
+    /// Work runs of queues until told to stop.
+    Worker(worker::Flags),
+    /// Look at queues, pause and resume them.
+    #[command(subcommand)]
+    Queue(queue::Verb),
     /// Look at lifecycles, and check your own.
     #[command(subcommand)]
     Lifecycle(lifecycle::Verb),
+    /// Replay the whole log and report every difference from what is stored.
+    Verify(verify::Flags),
+    /// See what Waypost does: twelve runs that succeed, fail, are cancelled, lost and taken up again.
+    Demo(demo::Flags),
+    /// Measure this machine, next to the fewest writes that could do the same work.
+    Bench(bench::Flags),
+    /// Print a completion script for your shell.
+    Completions(completions::Flags),
+    /// Between a worker and a command: ends the command when the worker dies.
+    #[command(hide = true)]
+    Guardian {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let result = match cli.noun {
-        Noun::Lifecycle(verb) => lifecycle::run(verb),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    if let Noun::Guardian { command } = cli.noun {
+        return waypost_worker::guardian::main(command);
+    }
+    match dispatch(cli) {
+        Ok(code) => ExitCode::from(code),
         Err(error) => {
             anstream::eprintln!("{}", error.message);
             ExitCode::from(error.code)
         }
     }
+}
+
+fn dispatch(cli: Cli) -> Result<u8> {
+    let place = cli.place;
+    match cli.noun {
+        Noun::Lifecycle(verb) => lifecycle::run(verb).map(|()| 0),
+        Noun::Completions(flags) => completions::run(&flags).map(|()| 0),
+        Noun::Run(verb) => block_on(run::run(&place, verb)),
+        Noun::Worker(flags) => block_on(worker::run(&place, flags)),
+        Noun::Queue(verb) => block_on(queue::run(&place, verb)).map(|()| 0),
+        Noun::Verify(flags) => block_on(verify::run(&place, flags)),
+        Noun::Demo(flags) => block_on(demo::run(flags)),
+        Noun::Bench(flags) => block_on(bench::run(flags)).map(|()| 0),
+        Noun::Guardian { .. } => Ok(0),
+    }
+}
+
+fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(|error| Failed::new(ERROR, format!("cannot start: {error}")))?.block_on(work)
 }

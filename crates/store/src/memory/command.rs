@@ -1,11 +1,11 @@
 //! Commands of a lifecycle by their name.
 
-use waypost_kernel::lifecycle::{Actor, Phase};
+use waypost_kernel::lifecycle::Actor;
 use waypost_kernel::request::{Ask, With};
-use waypost_kernel::run::Text;
 use waypost_kernel::text::{MAX_NAME_BYTES, refuse_text};
 
-use super::state::{Entry, State, asked_by};
+use super::state::{State, asked_by};
+use crate::chosen::chosen;
 use crate::error::{Result, StoreError};
 use crate::intake::check_reason;
 use crate::run::RunRow;
@@ -21,7 +21,13 @@ impl State {
             return Err(StoreError::no_run(&write.run_id));
         }
         let chosen = match &write.items {
-            Some(keys) => Some(self.entry(number)?.chosen(&write.name, keys)?),
+            Some(keys) => {
+                let entry = self.entry(number)?;
+                let find = |_: &str, key: &str| {
+                    Ok(entry.items.iter().find(|item| item.kind == 0 && *item.key == *key).cloned())
+                };
+                Some(chosen(&entry.row.lifecycle, &entry.row.run, &write.name, keys, find)?)
+            }
             None => None,
         };
         let with = With {
@@ -38,35 +44,5 @@ impl State {
             self.commit(number, change)?;
         }
         Ok(self.row(number)?.clone())
-    }
-}
-
-impl Entry {
-    /// The kernel counts on chosen items to be there, and to be such as follow the command.
-    fn chosen(&self, command: &str, keys: &[String]) -> Result<Vec<Text>> {
-        let invalid = |message: String| StoreError::invalid("items", message);
-        let lifecycle = &self.row.lifecycle;
-        let kind = lifecycle.items.first().ok_or_else(|| invalid(format!("{} has none", lifecycle.name)))?;
-        let follows = kind.states.iter().filter(|state| state.follow(command).is_some()).count();
-        if follows > 1 {
-            return Err(invalid(format!("they cannot be chosen for {command}")));
-        }
-        let run = &self.row.run;
-        let moves = follows == 1
-            && lifecycle.phase(run.state) != Phase::Held
-            && lifecycle.transitions_from(run.state).any(|row| &*row.command == command);
-        let mut chosen: Vec<Text> = Vec::with_capacity(keys.len());
-        for key in keys {
-            let item = self.items.iter().find(|item| item.kind == 0 && *item.key == **key);
-            let item = item.ok_or_else(|| invalid(format!("there is no {} {key:?}", kind.name)))?;
-            let state = kind.state(item.state);
-            if moves && (state.follow(command).is_none() || item.stays(kind)) {
-                return Err(invalid(format!("{key:?} is {} and no {command} is for it", state.name)));
-            }
-            if !chosen.contains(&item.key) {
-                chosen.push(item.key.clone());
-            }
-        }
-        Ok(chosen)
     }
 }

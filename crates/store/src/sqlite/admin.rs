@@ -10,6 +10,7 @@ use super::open::database;
 use super::row;
 use super::save::{self, Extra, prepare, who};
 use super::session::Tx;
+use crate::chosen::chosen;
 use crate::error::{Result, StoreError};
 use crate::intake;
 use crate::run::{RunRow, iso, parse_time};
@@ -22,7 +23,9 @@ pub fn command(tx: &Tx<'_>, write: &CommandWrite) -> Result<RunRow> {
     }
     intake::check_name("by", &write.by)?;
     intake::check_reason(write.reason.as_deref())?;
-    let chosen = write.items.as_ref().map(|keys| items::chosen(tx, &stored, keys)).transpose()?;
+    let find = |kind: &str, key: &str| items::item(tx, &stored, kind, key);
+    let choose = |keys: &Vec<String>| chosen(&stored.row.lifecycle, &stored.row.run, &write.name, keys, find);
+    let chosen = write.items.as_ref().map(choose).transpose()?;
     let with = With {
         reason: write.reason.as_deref(),
         force: write.force,

@@ -10,7 +10,7 @@ use super::open::database;
 use super::row::{self, Stored, StoredItem};
 use super::save::{self, Extra, prepare, who};
 use super::session::Tx;
-use crate::error::{Result, StoreError};
+use crate::error::Result;
 use crate::run::ItemRow;
 use crate::verbs::{ItemWrite, ItemsWrite, NewItem};
 use crate::{birth, intake};
@@ -58,22 +58,11 @@ pub fn list(tx: &Tx<'_>, run_id: &str, kind: Option<&str>) -> Result<Vec<ItemRow
     Ok(found.into_iter().map(|found| found.row).collect())
 }
 
-/// The named items of the kind that commands are about.
-pub fn chosen(tx: &Tx<'_>, stored: &Stored, keys: &[String]) -> Result<Vec<Item>> {
-    let lifecycle = &stored.row.lifecycle;
-    let kind = lifecycle.items.first().map(|kind| kind.name.to_string()).unwrap_or_default();
-    let mut found = Vec::new();
-    for key in keys {
-        let item = row::items(
-            tx,
-            lifecycle,
-            "WHERE run_id = ?1 AND kind = ?2 AND key = ?3",
-            params![stored.row.id(), kind, key],
-        )?;
-        let item = item.into_iter().next();
-        found.push(item.ok_or_else(|| StoreError::NotFound { what: "item", id: key.clone() })?.item);
-    }
-    Ok(found)
+/// One item of a run, as the kernel decides on it.
+pub fn item(tx: &Tx<'_>, stored: &Stored, kind: &str, key: &str) -> Result<Option<Item>> {
+    let condition = "WHERE run_id = ?1 AND kind = ?2 AND key = ?3";
+    let found = row::items(tx, &stored.row.lifecycle, condition, params![stored.row.id(), kind, key])?;
+    Ok(found.into_iter().next().map(|found| found.item))
 }
 
 pub fn put(tx: &Tx<'_>, write: &ItemsWrite) -> Result<Vec<ItemRow>> {

@@ -65,10 +65,10 @@ proptest! {
         agree(&ops, open_memory)?;
     }
 
-    // #[test]
-    // fn sqlite_agrees_with_memory(ops in op::ops()) {
-    //     agree(&ops, crate::conformance::open_sqlite)?;
-    // }
+    #[test]
+    fn sqlite_agrees_with_memory(ops in op::ops()) {
+        agree(&ops, crate::conformance::open_sqlite)?;
+    }
 }
 
 #[tokio::test]

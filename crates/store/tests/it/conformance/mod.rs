@@ -18,11 +18,11 @@ pub async fn open_memory() -> Opened {
     (Arc::new(MemoryStore::new(Catalog::shipped().unwrap())), None)
 }
 
-// pub async fn open_sqlite() -> Opened {
-//     let folder = tempfile::tempdir().unwrap();
-//     let store = waypost_store::sqlite::SqliteStore::open(&folder.path().join("waypost.db")).unwrap();
-//     (Arc::new(store), Some(folder))
-// }
+pub async fn open_sqlite() -> Opened {
+    let folder = tempfile::tempdir().unwrap();
+    let store = waypost_store::sqlite::SqliteStore::open(&folder.path().join("waypost.db")).unwrap();
+    (Arc::new(store), Some(folder))
+}
 
 macro_rules! topics {
     ($($topic:ident: $($test:ident)+;)+) => {
@@ -243,7 +243,8 @@ topics! {
         successes_stay_a_month_and_failures_three
         what_is_not_settled_stays
         small_batches_oldest_first
-        events_leave_with_their_run_and_no_position_comes_again
+        events_leave_with_their_run
+        no_position_comes_again
         a_key_is_free_when_its_run_has_left
         a_run_under_operation_stays;
     verify:
@@ -267,5 +268,5 @@ topics! {
 
 conformance! {
     memory => crate::conformance::open_memory,
-    // sqlite => crate::conformance::open_sqlite,
+    sqlite => crate::conformance::open_sqlite,
 }

@@ -1,0 +1,187 @@
+//! `waypost bench`: what this machine does, next to the fewest writes that could do the same (`bench/raw.sql`), in
+//! the same run. Figures are ratios: absolute ones say more about the machine than about the program.
+
+mod backlog;
+mod enqueue;
+mod lifecycle;
+mod pickup;
+mod raw;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use waypost_store::sqlite::SqliteStore;
+use waypost_store::{NewRun, Store};
+
+use crate::output::{ERROR, Failed, Format, Result, cells, print_list, table};
+use crate::verify::progress_bar;
+
+/// Ratios are medians of this many interleaved pairs: one side of a pair alone would measure the neighbours.
+const PAIRS: usize = 5;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The default set takes under three minutes. `ratio` is the median of 5 interleaved pairs with raw.\n\nExamples:\n  waypost bench\n  waypost bench --scenario full-lifecycle --batch 500 -o json\n  waypost bench --scenario backlog --backlog 1000000"
+)]
+pub struct Flags {
+    #[arg(long, value_enum, default_value_t = Database::Sqlite)]
+    store: Database,
+    /// Only this one.
+    #[arg(long, value_enum)]
+    scenario: Option<Scenario>,
+    /// Runs per commit, where a scenario has batches.
+    #[arg(long)]
+    batch: Option<usize>,
+    /// Tasks that ask at once, where a scenario has several.
+    #[arg(long)]
+    connections: Option<usize>,
+    /// Runs of each kind (queued, scheduled at a better priority, settled) that a claim must not feel.
+    #[arg(long, default_value_t = 20_000)]
+    backlog: usize,
+    /// The folder to measure; a temporary one by default.
+    #[arg(long)]
+    folder: Option<std::path::PathBuf>,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Database {
+    Sqlite,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Scenario {
+    FullLifecycle,
+    EnqueueSingle,
+    EnqueueBatch,
+    Pickup,
+    Backlog,
+}
+
+const DEFAULT_SET: [Scenario; 5] = [
+    Scenario::FullLifecycle,
+    Scenario::EnqueueSingle,
+    Scenario::EnqueueBatch,
+    Scenario::Pickup,
+    Scenario::Backlog,
+];
+
+/// One line of the report.
+type Row = Map<String, Value>;
+
+pub async fn run(flags: Flags) -> Result {
+    let Database::Sqlite = flags.store;
+    let wanted: Vec<Scenario> = flags.scenario.map_or(DEFAULT_SET.to_vec(), |scenario| vec![scenario]);
+    let mut rows = Vec::new();
+    for scenario in wanted {
+        let bar = progress_bar();
+        let place = Bench { folder: folder(flags.folder.as_deref())?, bar };
+        rows.push(match scenario {
+            Scenario::FullLifecycle => lifecycle::measure(&place, flags.batch.unwrap_or(100)).await?,
+            Scenario::EnqueueSingle => enqueue::single(&place, flags.connections.unwrap_or(32)).await?,
+            Scenario::EnqueueBatch => enqueue::batch(&place, flags.batch.unwrap_or(1_000)).await?,
+            Scenario::Pickup => pickup::measure(&place).await?,
+            Scenario::Backlog => backlog::measure(&place, flags.backlog).await?,
+        });
+        place.bar.finish_and_clear();
+    }
+    let objects: Vec<Value> = rows.iter().cloned().map(Value::Object).collect();
+    print_list(objects, flags.output, || as_table(&rows))
+}
+
+/// A folder of its own, and how far the scenario is.
+struct Bench {
+    folder: TempDir,
+    bar: ProgressBar,
+}
+
+impl Bench {
+    fn store(&self, name: &str) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(SqliteStore::open(&self.folder.path().join(name))?))
+    }
+
+    fn begin(&self, what: &'static str, steps: usize) {
+        self.bar.set_message(what);
+        self.bar.set_length(steps as u64);
+        self.bar.set_position(0);
+    }
+}
+
+fn folder(given: Option<&Path>) -> Result<TempDir> {
+    let made = match given {
+        Some(folder) => tempfile::Builder::new().prefix("waypost-bench").tempdir_in(folder),
+        None => tempfile::Builder::new().prefix("waypost-bench").tempdir(),
+    };
+    made.map_err(|error| Failed::new(ERROR, format!("no folder to measure in: {error}")))
+}
+
+/// What raw writes too: the same input and metadata.
+fn new_runs(count: usize) -> Vec<NewRun> {
+    let Value::Object(metadata) = json!({ "k": "v", "trace": "abcdef0123456789" }) else { return Vec::new() };
+    let run = NewRun {
+        lifecycle: "deploy".into(),
+        input: json!({ "x": 1 }),
+        metadata,
+        by: "bench".into(),
+        ..NewRun::default()
+    };
+    vec![run; count]
+}
+
+fn row(scenario: &str, fields: Value) -> Row {
+    let mut row = Map::new();
+    row.insert("scenario".into(), scenario.into());
+    if let Value::Object(fields) = fields {
+        row.extend(fields);
+    }
+    row
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Medians of pairs that were measured one right after the other.
+struct Pairs {
+    ours: Vec<f64>,
+    raw: Vec<f64>,
+}
+
+impl Pairs {
+    fn new() -> Pairs {
+        Pairs { ours: Vec::new(), raw: Vec::new() }
+    }
+
+    fn add(&mut self, raw: f64, ours: f64) {
+        self.raw.push(raw);
+        self.ours.push(ours);
+    }
+
+    fn fields(&self) -> Value {
+        let ratios = self.ours.iter().zip(&self.raw).map(|(ours, raw)| ours / raw).collect();
+        json!({
+            "runs_per_s": median(self.ours.clone()).round(),
+            "raw_runs_per_s": median(self.raw.clone()).round(),
+            "ratio": (median(ratios) * 100.0).round() / 100.0,
+        })
+    }
+}
+
+fn as_table(rows: &[Row]) -> String {
+    let lines = rows.iter().map(|row| {
+        let text = |key: &str| row.get(key).map(Value::to_string).unwrap_or_default();
+        let rest = row.iter().filter(|(key, _)| {
+            !["scenario", "runs_per_s", "raw_runs_per_s", "ratio"].contains(&key.as_str())
+        });
+        let rest: Vec<String> = rest.map(|(key, value)| format!("{key} {value}")).collect();
+        let scenario = row.get("scenario").and_then(Value::as_str).unwrap_or_default().to_owned();
+        cells([scenario, text("runs_per_s"), text("raw_runs_per_s"), text("ratio"), rest.join(", ")])
+    });
+    table(&["scenario", "runs/s", "raw runs/s", "ratio", "also"], lines)
+}

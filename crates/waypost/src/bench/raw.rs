@@ -1,0 +1,131 @@
+//! The raw limit: `bench/raw.sql` run as it stands, one transaction per group.
+
+use std::path::Path;
+use std::time::Instant;
+
+use rusqlite::{Connection, params};
+
+use crate::output::{ERROR, Failed, Result};
+
+impl From<rusqlite::Error> for Failed {
+    fn from(error: rusqlite::Error) -> Failed {
+        Failed::new(ERROR, format!("raw: {error}"))
+    }
+}
+
+const SQL: &str = include_str!("../../../../bench/raw.sql");
+
+pub struct Raw {
+    conn: Connection,
+    enqueue: String,
+    claim: [String; 2],
+    finish: [String; 2],
+    next: u64,
+}
+
+/// A claimed run: its id and its token.
+type Held = (Vec<u8>, Vec<u8>);
+
+impl Raw {
+    pub fn open(path: &Path) -> Result<Raw> {
+        let conn = Connection::open(path)?;
+        conn.execute_batch(
+            "PRAGMA journal_mode = wal; PRAGMA synchronous = full; PRAGMA cache_size = -65536",
+        )?;
+        conn.execute_batch(&section("schema"))?;
+        Ok(Raw { conn, enqueue: section("enqueue"), claim: two("claim")?, finish: two("finish")?, next: 0 })
+    }
+
+    pub fn enqueue(&mut self, count: usize) -> Result<()> {
+        let first = self.next;
+        self.next += count as u64;
+        self.transaction(|raw| {
+            let mut insert = raw.conn.prepare_cached(&raw.enqueue)?;
+            for number in first..first + count as u64 {
+                insert.execute(params![id(number), number])?;
+            }
+            Ok(())
+        })
+    }
+
+    fn claim(&mut self, count: usize) -> Result<Vec<Held>> {
+        self.transaction(|raw| {
+            let mut update = raw.conn.prepare_cached(&raw.claim[0])?;
+            let rows = update.query_map(params![1, count], |row| {
+                // Whoever claims reads what to do.
+                let _metadata: String = row.get(2)?;
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+            let held: Vec<Held> = rows.collect::<rusqlite::Result<_>>()?;
+            let mut event = raw.conn.prepare_cached(&raw.claim[1])?;
+            for (id, _) in &held {
+                event.execute(params![id, 1])?;
+            }
+            Ok(held)
+        })
+    }
+
+    fn finish(&mut self, held: &[Held]) -> Result<()> {
+        self.transaction(|raw| {
+            let mut event = raw.conn.prepare_cached(&raw.finish[0])?;
+            let mut update = raw.conn.prepare_cached(&raw.finish[1])?;
+            for (id, token) in held {
+                event.execute(params![id, 2])?;
+                update.execute(params![1, id, token])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Runs per second through all three groups.
+    pub fn full(&mut self, runs: usize, batch: usize) -> Result<f64> {
+        let start = Instant::now();
+        for _ in 0..runs / batch {
+            self.enqueue(batch)?;
+            let held = self.claim(batch)?;
+            self.finish(&held)?;
+        }
+        Ok(runs as f64 / start.elapsed().as_secs_f64())
+    }
+
+    pub fn enqueued(&mut self, runs: usize, batch: usize) -> Result<f64> {
+        let start = Instant::now();
+        for _ in 0..runs / batch {
+            self.enqueue(batch)?;
+        }
+        Ok(runs as f64 / start.elapsed().as_secs_f64())
+    }
+
+    fn transaction<T>(&mut self, work: impl FnOnce(&Raw) -> rusqlite::Result<T>) -> Result<T> {
+        self.conn.execute_batch("BEGIN IMMEDIATE")?;
+        let done = work(self)?;
+        self.conn.execute_batch("COMMIT")?;
+        Ok(done)
+    }
+}
+
+/// Ascending, as the client of raw.sql makes its UUIDv7.
+fn id(number: u64) -> [u8; 16] {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&number.to_be_bytes());
+    id[8..].copy_from_slice(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
+    id
+}
+
+/// The statements of `--@ sqlite NAME`.
+fn section(name: &str) -> String {
+    let begin = format!("--@ sqlite {name}");
+    let lines = SQL.lines().skip_while(|line| !line.starts_with(&begin)).skip(1);
+    lines.take_while(|line| !line.starts_with("--@")).collect::<Vec<_>>().join("\n")
+}
+
+fn two(name: &str) -> Result<[String; 2]> {
+    let text = section(name);
+    let mut parts = text.splitn(2, ";\n");
+    match (parts.next(), parts.next()) {
+        (Some(first), Some(second)) => {
+            Ok([first.to_owned(), second.trim_end_matches([';', '\n']).to_owned()])
+        }
+        _ => Err(Failed::new(ERROR, format!("bench/raw.sql has no two statements for {name}"))),
+    }
+}

@@ -1,0 +1,20 @@
+//! `waypost completions SHELL`.
+
+use clap::{Args, CommandFactory};
+use clap_complete::{Shell, generate};
+
+use crate::output::{Result, print};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  waypost completions bash > ~/.local/share/bash-completion/completions/waypost"
+)]
+pub struct Flags {
+    shell: Shell,
+}
+
+pub fn run(flags: &Flags) -> Result {
+    let mut script = Vec::new();
+    generate(flags.shell, &mut crate::Cli::command(), "waypost", &mut script);
+    print(&String::from_utf8_lossy(&script))
+}

@@ -1,0 +1,107 @@
+//! `waypost queue stats|pause|resume`.
+
+use clap::Subcommand;
+use comfy_table::Cell;
+use serde_json::{Value, json};
+use waypost_kernel::Time;
+use waypost_store::{LimitOf, Pause, QueueRow, iso};
+
+use crate::output::{Format, Result, print, print_list, table};
+use crate::place::Place;
+use crate::run::{age, user};
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// What waits, what is for later, what is being worked.
+    #[command(after_help = "Examples:\n  waypost queue stats\n  waypost queue stats -o json")]
+    Stats {
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
+    /// Let no worker take from a queue. What is being worked goes on.
+    #[command(after_help = "Examples:\n  waypost queue pause default --reason 'database upgrade'")]
+    Pause {
+        queue: String,
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// Let workers take from it again.
+    Resume { queue: String },
+    /// How many runs of a queue may be held at once; `none` removes the limit.
+    #[command(after_help = "Examples:\n  waypost queue limit default 4\n  waypost queue limit default none")]
+    Limit { queue: String, at_most: String },
+}
+
+pub async fn run(place: &Place, verb: Verb) -> Result {
+    let store = place.open()?;
+    match verb {
+        Verb::Stats { output } => {
+            let queues = store.queues().await?;
+            let now = store.now().await?;
+            let objects = queues.iter().map(object).collect();
+            print_list(objects, output, || as_table(&queues, now))
+        }
+        Verb::Pause { queue, reason } => {
+            let pause = Pause { by: user(), reason, at: None };
+            store.pause_queue(queue.clone(), Some(pause)).await?;
+            print(&format!(
+                "{queue} is paused: workers take nothing from it until `waypost queue resume {queue}`"
+            ))
+        }
+        Verb::Resume { queue } => {
+            store.pause_queue(queue.clone(), None).await?;
+            print(&format!("{queue} is open"))
+        }
+        Verb::Limit { queue, at_most } => {
+            let at_most = match at_most.as_str() {
+                "none" => None,
+                number => Some(number.parse().map_err(|_| {
+                    let message =
+                        format!("at_most: {number:?} is not a number; allowed: 0 to 4294967295, or none");
+                    crate::output::Failed::new(crate::output::BAD_INPUT, message)
+                })?),
+            };
+            store.limit(LimitOf::Queue, queue.clone(), at_most).await?;
+            let words = at_most.map_or("any number".to_owned(), |number| number.to_string());
+            print(&format!("{words} of {queue} may be held at once"))
+        }
+    }
+}
+
+fn object(queue: &QueueRow) -> Value {
+    json!({
+        "queue": queue.name,
+        "ready": queue.ready,
+        "scheduled": queue.scheduled,
+        "held": queue.held,
+        "oldest_ready_at": queue.oldest_ready_at.map(iso),
+        "at_most": queue.at_most,
+        "paused": queue.paused.as_ref().map(|pause| json!({
+            "by": pause.by,
+            "reason": pause.reason,
+            "at": pause.at.map(iso),
+        })),
+    })
+}
+
+fn as_table(queues: &[QueueRow], now: Time) -> String {
+    if queues.is_empty() {
+        return "no queues yet: waypost run start -- COMMAND makes the first".into();
+    }
+    let rows = queues.iter().map(|queue| {
+        let paused = queue.paused.as_ref().map(|pause| format!("by {} {}", pause.by, pause.reason));
+        [
+            queue.name.clone(),
+            queue.ready.to_string(),
+            queue.scheduled.to_string(),
+            queue.held.to_string(),
+            queue.oldest_ready_at.map(|at| age(now - at)).unwrap_or_default(),
+            queue.at_most.map(|limit| limit.to_string()).unwrap_or_default(),
+            paused.unwrap_or_default(),
+        ]
+        .into_iter()
+        .map(Cell::new)
+        .collect()
+    });
+    table(&["queue", "ready", "scheduled", "held", "oldest", "limit", "paused"], rows)
+}

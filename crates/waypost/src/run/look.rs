@@ -1,0 +1,157 @@
+//! `waypost run list|show|events`: looking only.
+
+use clap::Args;
+use comfy_table::Cell;
+use serde_json::Value;
+use waypost_kernel::Time;
+use waypost_store::{EventRow, Filter, RunRow, Store, iso};
+
+use super::{TENANT, age, find};
+use crate::output::{Format, Result, cells, pretty, print, print_list, status, table};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  waypost run list\n  waypost run list --status failed -o json\n  waypost run list --text staging --limit 5"
+)]
+pub struct List {
+    #[arg(long)]
+    lifecycle: Option<String>,
+    #[arg(long)]
+    status: Option<String>,
+    #[arg(long)]
+    queue: Option<String>,
+    /// A part of the id, the correlation id or the metadata.
+    #[arg(long)]
+    text: Option<String>,
+    #[arg(long, default_value_t = 20)]
+    limit: usize,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  waypost run show run-0192\n  waypost run show run-0192 -o json")]
+pub struct Show {
+    /// The id, or as much of its beginning as is unique.
+    run: String,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  waypost run events run-0192\n  waypost run events run-0192 --after 3 -o jsonl"
+)]
+pub struct Events {
+    run: String,
+    /// Only those after this number.
+    #[arg(long, default_value_t = 0)]
+    after: u64,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+pub async fn list(store: &dyn Store, flags: List) -> Result {
+    let filter = Filter {
+        tenant: TENANT.into(),
+        lifecycle: flags.lifecycle,
+        status: flags.status,
+        queue: flags.queue,
+        text: flags.text,
+        limit: flags.limit,
+        cursor: None,
+    };
+    let page = store.runs(filter).await?;
+    let now = store.now().await?;
+    if page.next.is_some() && flags.output == Format::Table {
+        anstream::eprintln!("the newest {}; more with --limit", page.runs.len());
+    }
+    let objects = page.runs.iter().map(RunRow::object).collect();
+    print_list(objects, flags.output, || as_table(&page.runs, now))
+}
+
+fn as_table(runs: &[RunRow], now: Time) -> String {
+    if runs.is_empty() {
+        return "no runs; start one: waypost run start --wait -- echo hi".into();
+    }
+    let rows = runs.iter().map(|run| {
+        let end = run.run.finished_at.unwrap_or(now);
+        vec![
+            Cell::new(run.id()),
+            Cell::new(&run.lifecycle.name),
+            status(run),
+            Cell::new(&run.queue),
+            Cell::new(age(now - run.run.created_at)),
+            Cell::new(run.run.started_at.map(|start| age(end - start)).unwrap_or_default()),
+            Cell::new(why(run)),
+        ]
+    });
+    table(&["run", "lifecycle", "status", "queue", "age", "took", "why"], rows)
+}
+
+fn why(run: &RunRow) -> String {
+    let run = &run.run;
+    let intent =
+        run.intent.as_ref().map(|intent| format!("{} asked by {}", intent.want.command(), intent.by));
+    let failure = run.failure.as_ref().map(|failure| failure.code.to_string());
+    intent.or(failure).or_else(|| run.reason.as_ref().map(ToString::to_string)).unwrap_or_default()
+}
+
+pub async fn show(store: &dyn Store, flags: Show) -> Result {
+    let run = find(store, &flags.run).await?;
+    if flags.output != Format::Table {
+        return print(&pretty(&run.object()));
+    }
+    let events = store.events(run.id().to_owned(), 0, 500).await?;
+    print(&format!("{}\n\n{}", fields(&run), events_table(&events)))
+}
+
+/// What there is to say about a run; what is empty is left out.
+fn fields(run: &RunRow) -> String {
+    let Value::Object(object) = run.object() else { return String::new() };
+    let rows = object.into_iter().filter_map(|(key, value)| {
+        let text = match value {
+            Value::Null => return None,
+            Value::Object(map) if map.is_empty() => return None,
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        let cell = if key == "status" { status(run) } else { Cell::new(text) };
+        Some(vec![Cell::new(key), cell])
+    });
+    table(&["field", "value"], rows)
+}
+
+pub async fn events(store: &dyn Store, flags: Events) -> Result {
+    let run = find(store, &flags.run).await?;
+    let mut found = Vec::new();
+    let mut after = flags.after;
+    loop {
+        let page = store.events(run.id().to_owned(), after, 500).await?;
+        let Some(last) = page.last() else { break };
+        after = last.seq;
+        found.extend(page);
+    }
+    let objects = found.iter().map(EventRow::object).collect();
+    print_list(objects, flags.output, || events_table(&found))
+}
+
+fn events_table(events: &[EventRow]) -> String {
+    let rows = events.iter().map(|event| {
+        let lines = event.payload["lines"].as_array().map(|lines| format!(" ({} lines)", lines.len()));
+        let moved = match &event.from {
+            Some(from) if *from != event.to => format!("{from} → {}", event.to),
+            Some(_) => event.to.clone(),
+            None => format!("→ {}", event.to),
+        };
+        cells([
+            event.seq.to_string(),
+            iso(event.at),
+            event.command.clone(),
+            moved,
+            format!("{} {}", event.actor, event.by),
+            format!("{}{}", event.message, lines.unwrap_or_default()),
+        ])
+    });
+    table(&["seq", "at", "command", "state", "by", "message"], rows)
+}

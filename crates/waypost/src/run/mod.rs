@@ -1,0 +1,78 @@
+//! `waypost run …`: one file per kind of verb.
+
+mod ask;
+mod follow;
+mod look;
+mod start;
+
+use clap::Subcommand;
+use serde_json::Value;
+use waypost_kernel::Span;
+use waypost_store::{RunRow, Store};
+
+use crate::output::Result;
+use crate::place::Place;
+
+pub const TENANT: &str = "default";
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Start a run of a command: everything after `--`.
+    Start(start::Flags),
+    /// Runs, newest first.
+    List(look::List),
+    /// One run, whole.
+    Show(look::Show),
+    /// Follow a run until it is settled or waits for a person, and exit with its result.
+    Watch(follow::Watch),
+    /// What a run's commands printed.
+    Logs(follow::Logs),
+    /// Everything that happened to a run.
+    Events(look::Events),
+    /// Ask that a run be cancelled. Waiting runs end at once; running ones are told within a second.
+    Cancel(ask::Cancel),
+}
+
+pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
+    let store = place.open()?;
+    match verb {
+        Verb::Start(flags) => start::start(store, flags).await,
+        Verb::List(flags) => look::list(&*store, flags).await.map(|()| 0),
+        Verb::Show(flags) => look::show(&*store, flags).await.map(|()| 0),
+        Verb::Watch(flags) => follow::watch(&*store, flags).await,
+        Verb::Logs(flags) => follow::logs(&*store, flags).await.map(|()| 0),
+        Verb::Events(flags) => look::events(&*store, flags).await.map(|()| 0),
+        Verb::Cancel(flags) => ask::cancel(&*store, flags).await.map(|()| 0),
+    }
+}
+
+/// By id or unique beginning of one.
+async fn find(store: &dyn Store, id: &str) -> Result<RunRow> {
+    Ok(store.run(TENANT.into(), id.to_owned()).await?)
+}
+
+/// Who the log names for what this process asks for.
+pub fn user() -> String {
+    let named =
+        ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok().filter(|it| !it.is_empty()));
+    named.unwrap_or_else(|| "cli".into())
+}
+
+/// A length of time as people say it: the two largest units.
+pub fn age(span: Span) -> String {
+    let ms = span.ms().max(0);
+    let seconds = ms / 1_000;
+    match seconds {
+        0..10 => format!("{seconds}.{}s", ms % 1_000 / 100),
+        10..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+/// The lines of an `output` event, each with the stream that it came from.
+pub fn output_lines(payload: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let lines = payload["lines"].as_array().map(Vec::as_slice).unwrap_or_default();
+    lines.iter().filter_map(|line| Some((line.get(0)?.as_str()?, line.get(1)?.as_str()?)))
+}

@@ -1,0 +1,169 @@
+//! `waypost run start`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
+use waypost_kernel::Span;
+use waypost_store::{CommandWrite, NewRun, RunRow, Store, parse_time};
+use waypost_worker::loops::Sweeper;
+use waypost_worker::{Options, Stage, Worker};
+
+use super::follow::{Follower, Stopped};
+use super::{TENANT, find, user};
+use crate::output::{BAD_INPUT, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, pretty, print};
+use crate::worker::duration;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "With --wait this process also works the run: nothing to start first. Its exit code is then the run's:\n0 succeeded, 3 failed or cancelled, 6 waits for a person, 124 not done in time.\n\nExamples:\n  waypost run start --wait -- echo hi\n  waypost run start --wait --retries 2 -- ./deploy.sh staging\n  waypost run start --queue builds --idempotency-key \"build-$GIT_SHA\" -- make release"
+)]
+pub struct Flags {
+    #[arg(long, default_value = "deploy")]
+    lifecycle: String,
+    #[arg(long, default_value = "default")]
+    queue: String,
+    /// Higher comes first.
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    priority: i16,
+    /// An input by name; numbers, true, false and JSON keep their type. The command reads it on its stdin.
+    #[arg(long = "input", value_name = "KEY=VALUE")]
+    inputs: Vec<String>,
+    /// Shown with the run.
+    #[arg(long = "metadata", value_name = "KEY=VALUE")]
+    metadata: Vec<String>,
+    /// The same key and the same request start one run, however often they are sent.
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Runs with the same key are worked one at a time.
+    #[arg(long, value_name = "KEY")]
+    concurrency_key: Option<String>,
+    /// Found again by `run list --text`.
+    #[arg(long, value_name = "ID")]
+    correlation_id: Option<String>,
+    /// Tries after the first one, 5 s and 10 s later.
+    #[arg(long, default_value_t = 0)]
+    retries: u32,
+    /// Not before: 2026-02-14T08:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    schedule_at: Option<String>,
+    /// Cancelled if nobody has taken it after this time.
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    ttl: Option<Duration>,
+    /// Work the run here and follow it to its end.
+    #[arg(long)]
+    wait: bool,
+    /// With --wait: give up waiting after this time. The run is cancelled, since this process works it.
+    #[arg(long, value_parser = duration, value_name = "TIME", requires = "wait")]
+    timeout: Option<Duration>,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+pub async fn start(store: Arc<dyn Store>, flags: Flags) -> Result<u8> {
+    let new = new_run(&flags)?;
+    let started = store.enqueue(vec![new]).await?.remove(0)?;
+    let run_id = started.run.id().to_owned();
+    if started.replayed {
+        anstream::eprintln!("{run_id} was started before with this key");
+    }
+    if !flags.wait {
+        let text = match flags.output {
+            Format::Table => run_id,
+            Format::Json | Format::Jsonl => pretty(&started.run.object()),
+        };
+        return print(&text).map(|()| 0);
+    }
+    let (run, code) = work(store, run_id, flags.timeout, flags.output == Format::Table).await?;
+    if flags.output != Format::Table {
+        print(&pretty(&run.object()))?;
+    }
+    Ok(code)
+}
+
+fn new_run(flags: &Flags) -> Result<NewRun> {
+    let schedule_at = flags.schedule_at.as_deref().map(|text| {
+        let message = format!("schedule-at: {text:?} is no time; write 2026-02-14T08:00:00Z");
+        parse_time(text).ok_or_else(|| Failed::new(BAD_INPUT, message))
+    });
+    let directory = std::env::current_dir().map_err(|error| {
+        Failed::new(crate::output::ERROR, format!("cannot tell the current folder: {error}"))
+    })?;
+    let mut carried = json!({ "command": flags.command, "directory": directory.to_string_lossy() });
+    if flags.retries > 0 {
+        carried["retries"] = flags.retries.into();
+    }
+    Ok(NewRun {
+        lifecycle: flags.lifecycle.clone(),
+        queue: flags.queue.clone(),
+        priority: flags.priority,
+        input: Value::Object(pairs("input", &flags.inputs)?),
+        metadata: pairs("metadata", &flags.metadata)?,
+        schedule_at: schedule_at.transpose()?,
+        ttl: flags.ttl.map(|ttl| Span::from_ms(ttl.as_millis() as i64)),
+        idempotency_key: flags.idempotency_key.clone(),
+        concurrency_key: flags.concurrency_key.clone(),
+        correlation_id: flags.correlation_id.clone(),
+        carried: Some(carried),
+        by: user(),
+        ..NewRun::default()
+    })
+}
+
+fn pairs(field: &str, given: &[String]) -> Result<Map<String, Value>> {
+    let mut map = Map::new();
+    for pair in given {
+        let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.is_empty()) else {
+            return Err(Failed::new(BAD_INPUT, format!("{field}: {pair:?} is not KEY=VALUE")));
+        };
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+        map.insert(key.to_owned(), value);
+    }
+    Ok(map)
+}
+
+/// Works the run in this process and follows it. Another worker may be faster: then it is only followed.
+async fn work(
+    store: Arc<dyn Store>,
+    run_id: String,
+    timeout: Option<Duration>,
+    to_stdout: bool,
+) -> Result<(RunRow, u8)> {
+    let (stage, shutdown) = watch::channel(Stage::Working);
+    let options = Options { only: Some(run_id.clone()), ..Options::default() };
+    let worker = Worker::new(store.clone(), options);
+    let sweeper = Sweeper::new(store.clone(), worker.name());
+    let sweeping = tokio::spawn(sweeper.run(shutdown.clone()));
+    let working = tokio::spawn(worker.run(shutdown));
+    let mut follower = Follower::new(run_id.clone(), to_stdout);
+    let gave_up = match follower.follow_until(&*store, timeout).await? {
+        Stopped::AtRest => None,
+        Stopped::TimedOut => Some((TIMED_OUT, "not done in time")),
+        Stopped::Interrupted => Some((INTERRUPTED, "interrupted")),
+    };
+    if let Some((_, why)) = gave_up {
+        // This process is the run's worker: leaving without a word would leave it to nobody.
+        let cancel = CommandWrite {
+            tenant: TENANT.into(),
+            run_id: run_id.clone(),
+            name: "cancel".into(),
+            by: user(),
+            reason: Some(why.into()),
+            ..CommandWrite::default()
+        };
+        if store.command(cancel).await.is_ok() {
+            follower.follow(&*store).await?;
+        }
+    }
+    stage.send_replace(Stage::Draining);
+    let _ = working.await;
+    let _ = sweeping.await;
+    let run = find(&*store, &run_id).await?;
+    follower.print_path(&run);
+    let code = gave_up.map_or_else(|| exit_code(&run), |(code, _)| code);
+    Ok((run, code))
+}

@@ -1,0 +1,62 @@
+//! `waypost verify`.
+
+use std::sync::Arc;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::output::{ERROR, Format, Result, pretty, print};
+use crate::place::Place;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exits 0 if the log and the rows agree, 1 if not.\n\nExamples:\n  waypost verify\n  waypost verify -o json"
+)]
+pub struct Flags {
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
+    let store = place.open()?;
+    let bar = progress_bar();
+    let shown = bar.clone();
+    let verified = store
+        .verify(Arc::new(move |done, total| {
+            shown.set_length(total);
+            shown.set_position(done);
+        }))
+        .await?;
+    bar.finish_and_clear();
+    let sound = verified.differences.is_empty();
+    print(&match flags.output {
+        Format::Table if sound => {
+            format!("{} runs and {} events: the log and the rows agree", verified.runs, verified.events)
+        }
+        Format::Table => {
+            let differences = verified.differences.join("\n");
+            format!(
+                "{differences}\n{} runs, {} events, {} differences",
+                verified.runs,
+                verified.events,
+                verified.differences.len()
+            )
+        }
+        Format::Json | Format::Jsonl => pretty(&json!({
+            "runs": verified.runs,
+            "events": verified.events,
+            "differences": verified.differences,
+        })),
+    })?;
+    Ok(if sound { 0 } else { ERROR })
+}
+
+/// On a terminal's stderr only; elsewhere it draws nothing.
+pub fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta}") {
+        bar.set_style(style);
+    }
+    bar
+}
