@@ -92,6 +92,10 @@ impl State {
         check_new(run)?;
         check_name("by", &run.by)?;
         let lifecycle = self.lifecycle_of(run)?;
+        if !lifecycle.initial.iter().any(|state| lifecycle.phase(*state) == Phase::Held) {
+            let message = format!("a {} run is not born held", lifecycle.name);
+            return Err(StoreError::invalid("lifecycle", message));
+        }
         if run.idempotency_key.is_none() {
             return Err(StoreError::invalid("idempotency_key", "a plan is known by its key: give one"));
         }

@@ -8,16 +8,13 @@ use waypost_kernel::lifecycle::{Actor, Kind, Lifecycle};
 use waypost_kernel::request::Who;
 use waypost_kernel::{Span, Token, decide};
 
-use super::state::{Beside, Entry, State, random_token};
+use super::state::{Beside, Entry, Patch, State, random_token};
+use crate::birth::{first_items, unknown_lifecycle};
 use crate::error::{Result, StoreError};
 use crate::fingerprint::fingerprint;
-use crate::follow::needs_an_item;
 use crate::intake::check_new;
 use crate::run::RunRow;
 use crate::verbs::{Enqueued, NewItem, NewRun};
-
-/// What a run is called whose only item stands for all of it.
-const WHOLE: &str = "run";
 
 impl State {
     pub fn enqueue(&mut self, new: &NewRun) -> Result<Enqueued> {
@@ -39,21 +36,12 @@ impl State {
     }
 
     pub fn lifecycle_of(&self, new: &NewRun) -> Result<Arc<Lifecycle>> {
-        let runs = || self.catalog.iter().filter(|lifecycle| lifecycle.kind == Kind::Run);
-        let mut named = runs().filter(|lifecycle| *lifecycle.name == *new.lifecycle).peekable();
-        if named.peek().is_none() {
-            let mut names: Vec<&str> = runs().map(|lifecycle| &*lifecycle.name).collect();
-            names.sort_unstable();
-            names.dedup();
-            let message = format!("there is no {:?}; known are {}", new.lifecycle, names.join(", "));
-            return Err(StoreError::invalid("lifecycle", message));
-        }
         let found = match new.version {
-            None => named.max_by_key(|lifecycle| lifecycle.version),
-            Some(version) => named.find(|lifecycle| lifecycle.version == version),
+            None => self.catalog.latest(&new.lifecycle),
+            Some(version) => self.catalog.get(&new.lifecycle, version),
         };
-        let unknown = || StoreError::invalid("version", format!("{} has no such version", new.lifecycle));
-        found.cloned().ok_or_else(unknown)
+        let run = found.filter(|lifecycle| lifecycle.kind == Kind::Run);
+        run.cloned().ok_or_else(|| unknown_lifecycle(new, &self.catalog))
     }
 
     pub fn with_key(&self, new: &NewRun) -> Option<u64> {
@@ -71,7 +59,8 @@ impl State {
         fingerprint: String,
         birth: Birth,
     ) -> Result<u64> {
-        let items = new_items(&lifecycle, &new.items)?;
+        let first = first_items(new, &lifecycle)?;
+        let items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
         let id = self.free_id(&lifecycle);
         let kernel_new = decide::NewRun {
             id: &id,
@@ -86,19 +75,19 @@ impl State {
         };
         let who = Who { actor: birth.actor, by: &new.by, fresh: birth.token };
         let change = decide::create(&lifecycle, &kernel_new, &who, self.now)?;
-        let beside = new.items.iter().map(|item| beside(&lifecycle, item)).collect::<Option<_>>();
-        let row = row_of(new, change.after.clone(), lifecycle);
+        let beside = first.into_iter().map(|(new, item)| ((item.kind, new.key.clone()), Beside::of(new)));
         let entry = Entry {
-            row,
+            row: row_of(new, change.after.clone(), lifecycle),
             fingerprint,
             items: Vec::new(),
-            beside: beside.unwrap_or_default(),
+            beside: beside.collect(),
             events: Vec::new(),
         };
         self.last_number += 1;
         let number = self.last_number;
         self.runs.insert(number, entry);
-        self.commit(number, change)?;
+        let patch = Patch { metadata: new.metadata.clone(), details: new.details.clone() };
+        self.commit_with(number, change, patch)?;
         Ok(number)
     }
 
@@ -122,6 +111,13 @@ pub(super) struct Birth {
     pub lease: Option<Span>,
 }
 
+impl Beside {
+    fn of(new: NewItem) -> Beside {
+        let name = if new.name.is_empty() { new.key } else { new.name };
+        Beside { name, details: new.details, ..Beside::default() }
+    }
+}
+
 impl Birth {
     fn asked(new: &NewRun) -> Birth {
         Birth { actor: new.actor, token: random_token(), lease: None }
@@ -130,45 +126,6 @@ impl Birth {
     pub fn claimed(lease: Option<Span>) -> Birth {
         Birth { actor: Actor::Worker, token: random_token(), lease }
     }
-}
-
-fn new_items(lifecycle: &Lifecycle, asked: &[NewItem]) -> Result<Vec<Item>> {
-    let mut items: Vec<Item> = Vec::with_capacity(asked.len());
-    for new in asked {
-        let (at, kind) = kind_named(lifecycle, &new.kind)?;
-        if items.iter().any(|item| item.kind == at && *item.key == *new.key) {
-            let message = format!("there are two {:?} of kind {}", new.key, new.kind);
-            return Err(StoreError::invalid("items", message));
-        }
-        let state = match &new.status {
-            None => kind.initial[0],
-            Some(name) => kind.state_named(name).ok_or_else(|| {
-                StoreError::invalid("items", format!("{} has no state {name:?}", kind.name))
-            })?,
-        };
-        let item = Item::new(at, &new.key, state);
-        items.push(Item { max_retries: new.max_retries, reruns: new.reruns, ..item });
-    }
-    if needs_an_item(lifecycle, &items) {
-        items.push(Item::new(0, WHOLE, lifecycle.items[0].initial[0]));
-    }
-    Ok(items)
-}
-
-pub(super) fn kind_named<'l>(lifecycle: &'l Lifecycle, name: &str) -> Result<(u8, &'l Lifecycle)> {
-    let at = lifecycle.items.iter().position(|kind| &*kind.name == name);
-    at.map(|at| (at as u8, &*lifecycle.items[at])).ok_or_else(|| {
-        let kinds: Vec<&str> = lifecycle.items.iter().map(|kind| &*kind.name).collect();
-        let known = if kinds.is_empty() { "none".to_owned() } else { kinds.join(", ") };
-        StoreError::invalid("kind", format!("{} has no items {name:?}; it has {known}", lifecycle.name))
-    })
-}
-
-fn beside(lifecycle: &Lifecycle, item: &NewItem) -> Option<((u8, String), Beside)> {
-    let (kind, _) = kind_named(lifecycle, &item.kind).ok()?;
-    let name = if item.name.is_empty() { &item.key } else { &item.name };
-    let beside = Beside { name: name.clone(), details: item.details.clone(), ..Beside::default() };
-    Some(((kind, item.key.clone()), beside))
 }
 
 fn row_of(new: &NewRun, run: waypost_kernel::Run, lifecycle: Arc<Lifecycle>) -> RunRow {

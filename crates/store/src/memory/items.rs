@@ -7,8 +7,8 @@ use waypost_kernel::text::MAX_NAME_BYTES;
 use waypost_kernel::{Failure, Time};
 
 use super::MemoryStore;
-use super::enqueue::kind_named;
 use super::state::{Entry, State, asked_by};
+use crate::birth::item_kind;
 use crate::error::{Result, StoreError};
 use crate::intake::{check_name, cleaned_failure, cleaned_name, cleaned_output, merge};
 use crate::run::ItemRow;
@@ -73,7 +73,7 @@ impl Entry {
         let mut wanted: Vec<Wanted<'a>> = Vec::with_capacity(writes.len());
         for write in writes {
             check_name("key", &write.key)?;
-            let (at, kind) = kind_named(&self.row.lifecycle, &write.kind)?;
+            let (at, kind) = item_kind(&write.kind, &self.row.lifecycle)?;
             if wanted.iter().any(|it| it.kind == at && it.write.key == write.key) {
                 return Err(StoreError::invalid("items", format!("{:?} is there twice", write.key)));
             }
@@ -115,9 +115,11 @@ impl Entry {
         merge(&mut beside.details, write.details.clone());
     }
 
-    /// In the order in which they were added.
+    /// Kind by kind, in the order in which they were added.
     pub fn item_rows(&self) -> Vec<ItemRow> {
-        self.items.iter().map(|item| self.item_row(item)).collect()
+        let mut items: Vec<&Item> = self.items.iter().collect();
+        items.sort_by_key(|item| item.kind);
+        items.into_iter().map(|item| self.item_row(item)).collect()
     }
 
     fn item_row(&self, item: &Item) -> ItemRow {

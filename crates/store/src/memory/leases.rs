@@ -5,10 +5,10 @@ use waypost_kernel::request::{Ask, Finish, Note};
 use waypost_kernel::{Code, Refusal, Span, Time};
 
 use super::MemoryStore;
-use super::state::{Entry, State, asked_by};
+use super::state::{Entry, Patch, State, asked_by};
 use crate::error::{Result, StoreError};
 use crate::intake::{
-    check_key, cleaned_failure, cleaned_message, cleaned_name, cleaned_payload, cleaned_reason, merge,
+    check_key, cleaned_failure, cleaned_message, cleaned_name, cleaned_payload, cleaned_reason,
 };
 use crate::run::RunRow;
 use crate::verbs::{
@@ -79,12 +79,10 @@ impl State {
         if let Some(first) = self.entry(number)?.repeated(&write.repeat, &note, now) {
             return Ok(first);
         }
-        self.commit(number, change)?;
-        let position = self.last_position;
-        let entry = self.entry(number)?;
-        merge(&mut entry.row.metadata, write.metadata);
-        merge(&mut entry.row.details, write.details);
-        Ok(Noted { event_id: format!("evt-{position}"), seq: entry.row.run.seq, repeated: false })
+        let patch = Patch { metadata: write.metadata, details: write.details };
+        self.commit_with(number, change, patch)?;
+        let event_id = format!("evt-{}", self.last_position);
+        Ok(Noted { event_id, seq: self.row(number)?.run.seq, repeated: false })
     }
 
     fn finish(&mut self, write: FinishWrite) -> Result<RunRow> {
@@ -101,10 +99,8 @@ impl State {
         let by = cleaned_name(&write.by);
         let change = self.decide(number, asked_by(Actor::Worker, &by), Ask::Finish { token, finish })?;
         if !change.events.is_empty() {
-            self.commit(number, change)?;
-            let row = &mut self.entry(number)?.row;
-            merge(&mut row.metadata, write.metadata);
-            merge(&mut row.details, write.details);
+            let patch = Patch { metadata: write.metadata, details: write.details };
+            self.commit_with(number, change, patch)?;
         }
         Ok(self.row(number)?.clone())
     }

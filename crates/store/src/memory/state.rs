@@ -10,9 +10,10 @@ use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::request::{Ask, Request, Who};
 use waypost_kernel::{Catalog, Time, Token};
 
-use crate::codec::effect_json;
+use crate::codec::{add_patch, effect_json};
 use crate::error::{Result, StoreError};
 use crate::follow::follow;
+use crate::intake::merge;
 use crate::messages::standard_message;
 use crate::run::{EventRow, RunRow};
 use crate::verbs::Pause;
@@ -61,6 +62,13 @@ pub(super) struct Logged {
     /// A worker's own words.
     pub is_note: bool,
     pub key: Option<String>,
+}
+
+/// Merged into the row by a change.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Patch {
+    pub metadata: Map<String, Value>,
+    pub details: Map<String, Value>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -113,6 +121,11 @@ impl State {
 
     /// Writes a decision: the row, its events and the items that they move, all at once.
     pub fn commit(&mut self, number: u64, change: Change) -> Result<()> {
+        self.commit_with(number, change, Patch::default())
+    }
+
+    /// The same, with what is merged into the row; the last event keeps it, so that the log has it too.
+    pub fn commit_with(&mut self, number: u64, change: Change, patch: Patch) -> Result<()> {
         self.writes += 1;
         let mut position = self.last_position;
         let entry = self.entry(number)?;
@@ -124,6 +137,12 @@ impl State {
             follow(&lifecycle, &mut entry.items, event);
         }
         entry.row.run = change.after;
+        if let Some(last) = entry.events.last_mut() {
+            add_patch(&mut last.effect, "metadata", &patch.metadata);
+            add_patch(&mut last.effect, "details", &patch.details);
+        }
+        merge(&mut entry.row.metadata, patch.metadata);
+        merge(&mut entry.row.details, patch.details);
         let settles = was != Phase::Settled && entry.row.phase() == Phase::Settled;
         let parent = entry.row.parent_run_id.clone().filter(|_| settles && &*lifecycle.name == OPERATION);
         self.last_position = position;

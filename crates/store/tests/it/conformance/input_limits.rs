@@ -108,7 +108,6 @@ pub async fn people_are_told_what_is_too_long(store: &dyn Store) {
     assert_eq!(invalid(store.command(by).await).0, "by");
     assert_eq!(code(&store.pause_queue(String::new(), None).await), "INVALID_INPUT");
     assert_eq!(code(&store.limit(LimitOf::Key, "a\0".into(), Some(1)).await), "INVALID_INPUT");
-    assert_eq!(code(&store.sweep(String::new(), 1).await), "INVALID_INPUT");
     let fits = CommandWrite { reason: Some("ї".repeat(1_024)), ..asking(run.id(), "cancel") };
     assert_eq!(store.command(fits).await.unwrap().status(), "cancelled");
 }

@@ -48,7 +48,7 @@ pub async fn new_steps_are_added_to_a_run_under_way(store: &dyn Store) {
     assert_eq!((rows[1].name.as_str(), rows[2].name.as_str()), ("Update h1", "t1"));
     assert_eq!(
         items(store, claimed.run.id()).await,
-        ["scan=completed", "update-h1=pending", "t1=running", "update-h2=skipped"]
+        ["scan=completed", "update-h1=pending", "update-h2=skipped", "t1=running"]
     );
     let tasks = store.items(claimed.run.id().into(), Some("task".into())).await.unwrap();
     assert_eq!(tasks.len(), 1);
@@ -81,7 +81,7 @@ pub async fn items_move_all_or_none(store: &dyn Store) {
 pub async fn what_is_wrong_in_a_list_of_items_is_named(store: &dyn Store) {
     let claimed = held_run(store, job(&["a"])).await;
     let (field, message) = invalid(move_items(store, &claimed, "target", &[("a", "running")]).await);
-    assert_eq!(field, "kind");
+    assert_eq!(field, "items.kind");
     assert!(message.contains("step") && message.contains("task"), "{message}");
     for write in [moving("step", "", "running"), moving("step", "a\0", "running"), moving("step", "a", "nope")] {
         assert_eq!(code(&write_items(store, &claimed, vec![write]).await), "INVALID_INPUT");
@@ -121,12 +121,12 @@ pub async fn the_same_items_again_write_nothing(store: &dyn Store) {
 // proves J7
 pub async fn details_of_items_are_merged(store: &dyn Store) {
     let claimed = held_run(store, job(&["a"])).await;
-    for details in [json!({"x": 1, "y": 1}), json!({"y": 2})] {
+    for details in [json!({"x": 1, "y": {"a": 1}}), json!({"y": {"b": 2}, "z": null})] {
         let write = ItemWrite { details: map(details), ..moving("step", "a", "running") };
         write_items(store, &claimed, vec![write]).await.unwrap();
     }
     let row = row(store, claimed.run.id(), "a").await;
-    assert_eq!(Value::Object(row.details), json!({"x": 1, "y": 2}));
+    assert_eq!(Value::Object(row.details), json!({"x": 1, "y": {"b": 2}, "z": null}), "member by member");
     assert_eq!(row.output, Value::Null);
 }
 

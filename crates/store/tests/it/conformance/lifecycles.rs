@@ -90,6 +90,7 @@ pub async fn its_rules_for_time_count(store: &dyn Store) {
     let claimed = claim(store, "w1").await.unwrap();
     finish(store, &claimed, "live").await.unwrap();
     advance(store, 25 * HOUR).await;
+    put(store, deploy()).await;
     assert_eq!(store.prune(10).await.unwrap().runs, 1, "kept for a day, it says");
 }
 

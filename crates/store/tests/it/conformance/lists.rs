@@ -79,7 +79,7 @@ pub async fn a_run_is_found_by_a_unique_prefix(store: &dyn Store) {
         assert_eq!(code(&found(unknown).await), "NOT_FOUND", "{unknown}");
     }
     let two = put(store, deploy()).await;
-    for prefix in ["run-", "r", ""] {
+    for prefix in ["run-", "r"] {
         let (field, message) = invalid(found(prefix).await);
         assert_eq!(field, "run_id");
         assert!([one.id(), two.id(), change.id()].iter().any(|id| message.contains(id)), "{message}");
@@ -119,8 +119,6 @@ pub async fn queues_are_counted(store: &dyn Store) {
     assert_eq!(rows[0], QueueRow { name: "a".into(), at_most: Some(4), ..QueueRow::default() });
     assert_eq!((rows[1].ready, rows[1].scheduled, rows[1].held), (2, 1, 1));
     assert_eq!(rows[1].oldest_ready_at, first.run.available_at);
-    store.limit(LimitOf::Queue, "a".into(), None).await.unwrap();
-    assert_eq!(store.queues().await.unwrap().len(), 2);
 }
 
 // proves X6

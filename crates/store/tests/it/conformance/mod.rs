@@ -243,7 +243,8 @@ topics! {
         successes_stay_a_month_and_failures_three
         what_is_not_settled_stays
         small_batches_oldest_first
-        events_leave_with_their_run_and_no_position_comes_again
+        events_leave_with_their_run
+        no_position_comes_again
         a_key_is_free_when_its_run_has_left
         a_run_under_operation_stays;
     verify:

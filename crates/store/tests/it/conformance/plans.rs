@@ -1,7 +1,7 @@
 //! Scheduled executions: the row is the claim.
 
 use serde_json::json;
-use waypost_kernel::{Failure, Span};
+use waypost_kernel::{Actor, Failure, Span};
 use waypost_store::{Claimed, FinishWrite, NewRun, Store};
 
 use super::kit::*;
@@ -10,6 +10,7 @@ fn plan(worker: &str) -> NewRun {
     NewRun {
         idempotency_key: Some("backup/global/2026-02-14T02:00".into()),
         by: worker.into(),
+        actor: Actor::Worker,
         max_attempts: 3,
         ..new("cron")
     }
@@ -190,5 +191,5 @@ pub async fn a_plan_without_a_key_or_of_another_kind_is_refused(store: &dyn Stor
     let nameless = plan("");
     assert_eq!(code(&store.claim_plan(nameless, None).await), "INVALID_INPUT");
     let ready = NewRun { lifecycle: "deploy".into(), ..plan("s1") };
-    assert_eq!(code(&store.claim_plan(ready, None).await), "ACTOR_NOT_ALLOWED");
+    assert_eq!(code(&store.claim_plan(ready, None).await), "INVALID_INPUT");
 }

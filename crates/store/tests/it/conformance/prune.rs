@@ -10,6 +10,13 @@ async fn finished(store: &dyn Store, status: &str) -> Claimed {
     claimed
 }
 
+/// A store may keep the run of the newest event a little longer, lest its position be given out again: here
+/// another one has it.
+async fn prune(store: &dyn Store, limit: usize) -> Pruned {
+    put(store, deploy()).await;
+    store.prune(limit).await.unwrap()
+}
+
 async fn is_gone(store: &dyn Store, claimed: &Claimed) -> bool {
     code(&store.run(TENANT.into(), claimed.run.id().into()).await) == "NOT_FOUND"
 }
@@ -20,14 +27,14 @@ pub async fn successes_stay_a_month_and_failures_three(store: &dyn Store) {
     let bad = finished(store, "failed").await;
     let cancelled = finished(store, "cancelled").await;
     advance(store, 29 * DAY).await;
-    assert_eq!(store.prune(100).await.unwrap(), Pruned::default());
+    assert_eq!(prune(store, 100).await, Pruned::default());
     advance(store, 2 * DAY).await;
-    assert_eq!(store.prune(100).await.unwrap(), Pruned { runs: 1, events: 4, more: false });
+    assert_eq!(prune(store, 100).await, Pruned { runs: 1, events: 4, more: false });
     assert!(is_gone(store, &good).await);
     advance(store, 58 * DAY).await;
-    assert_eq!(store.prune(100).await.unwrap().runs, 0);
+    assert_eq!(prune(store, 100).await.runs, 0);
     advance(store, 2 * DAY).await;
-    assert_eq!(store.prune(100).await.unwrap().runs, 2);
+    assert_eq!(prune(store, 100).await.runs, 2);
     assert!(is_gone(store, &bad).await && is_gone(store, &cancelled).await);
 }
 
@@ -40,7 +47,7 @@ pub async fn what_is_not_settled_stays(store: &dyn Store) {
     let end = waypost_store::FinishWrite { reason: Some("why".into()), ..ending(&parked, "paused") };
     write_finish(store, end).await.unwrap();
     advance(store, 1_000 * DAY).await;
-    assert_eq!(store.prune(100).await.unwrap(), Pruned::default());
+    assert_eq!(prune(store, 100).await, Pruned::default());
 }
 
 // proves X11
@@ -51,25 +58,32 @@ pub async fn small_batches_oldest_first(store: &dyn Store) {
         advance(store, 1).await;
     }
     advance(store, 31 * DAY).await;
-    assert_eq!(store.prune(0).await.unwrap(), Pruned { more: true, ..Pruned::default() });
-    let first = store.prune(2).await.unwrap();
+    assert_eq!(prune(store, 0).await, Pruned { more: true, ..Pruned::default() });
+    let first = prune(store, 2).await;
     assert_eq!((first.runs, first.more), (2, true));
     assert!(is_gone(store, &runs[0]).await && is_gone(store, &runs[1]).await);
     assert!(!is_gone(store, &runs[2]).await);
-    let rest = store.prune(3).await.unwrap();
-    assert_eq!((rest.runs, rest.more), (3, false));
+    assert_eq!(prune(store, 3).await.runs, 3);
+    assert_eq!(prune(store, 3).await, Pruned::default());
 }
 
 // proves X11 and X4
-pub async fn events_leave_with_their_run_and_no_position_comes_again(store: &dyn Store) {
+pub async fn events_leave_with_their_run(store: &dyn Store) {
     let kept = finished(store, "failed").await;
     let gone = finished(store, "success").await;
+    advance(store, 31 * DAY).await;
+    prune(store, 100).await;
+    assert_eq!(code(&store.events(gone.run.id().into(), 0, 10).await), "NOT_FOUND");
+    let left = store.feed(0, 500).await.unwrap();
+    assert_eq!(left.len(), events(store, kept.run.id()).await.len() + 1);
+}
+
+// proves X4
+pub async fn no_position_comes_again(store: &dyn Store) {
+    finished(store, "success").await;
     let last = store.feed(0, 500).await.unwrap().last().unwrap().position;
     advance(store, 31 * DAY).await;
     store.prune(100).await.unwrap();
-    assert_eq!(code(&store.events(gone.run.id().into(), 0, 10).await), "NOT_FOUND");
-    let left = store.feed(0, 500).await.unwrap();
-    assert_eq!(left.len(), events(store, kept.run.id()).await.len());
     let next = put(store, deploy()).await;
     assert!(last_event(store, next.id()).await.position > last);
 }
@@ -81,7 +95,7 @@ pub async fn a_key_is_free_when_its_run_has_left(store: &dyn Store) {
     finish(store, &first, "success").await.unwrap();
     assert!(try_put(store, keyed()).await.unwrap().replayed);
     advance(store, 31 * DAY).await;
-    store.prune(100).await.unwrap();
+    prune(store, 100).await;
     assert!(!try_put(store, keyed()).await.unwrap().replayed);
 }
 
@@ -92,5 +106,5 @@ pub async fn a_run_under_operation_stays(store: &dyn Store) {
     finish(store, &claimed, "APPLIED").await.unwrap();
     command(store, claimed.run.id(), "rollback").await.unwrap();
     advance(store, 31 * DAY).await;
-    assert_eq!(store.prune(100).await.unwrap().runs, 0);
+    assert_eq!(prune(store, 100).await.runs, 0);
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use waypost_kernel::Failure;
+use waypost_kernel::{Actor, Failure};
 use waypost_store::{CommandWrite, FinishWrite, NewRun, Store, Verified};
 
 use super::kit::*;
@@ -25,7 +25,13 @@ pub async fn a_busy_store_is_what_its_log_says(store: &dyn Store) {
     let released = held_run(store, rule(&["a", "b"])).await;
     move_items(store, &released, "target", &[("a", "APPLYING")]).await.unwrap();
     release(store, &released).await.unwrap();
-    let plan = NewRun { idempotency_key: Some("p".into()), by: "s1".into(), reentrant: true, ..new("cron") };
+    let plan = NewRun {
+        idempotency_key: Some("p".into()),
+        by: "s1".into(),
+        actor: Actor::Worker,
+        reentrant: true,
+        ..new("cron")
+    };
     store.claim_plan(plan, None).await.unwrap();
     let forced = CommandWrite { force: true, ..asking(parked.run.id(), "resume") };
     store.command(forced).await.unwrap();

@@ -31,7 +31,7 @@ fn items_of(kind: &str, status: Option<&str>) -> Vec<NewItem> {
     let item = |(at, key): (usize, &&str)| NewItem {
         kind: kind.into(),
         key: (*key).into(),
-        name: String::new(),
+        name: (*key).into(),
         status: status.map(Into::into),
         max_retries: 1,
         reruns: at == 0,
@@ -95,31 +95,34 @@ impl Side {
             tenant: "default".into(),
             run_id: id.clone(),
             actor: pick_actor(&row, &name, asked),
-            name,
+            name: name.clone(),
             by: "ann".into(),
             reason: asked.reason.then(|| "why".to_owned()),
             force: asked.force,
             resolved: asked.resolved,
             graceful: asked.graceful,
-            items: asked.items.map(chosen),
+            items: asked.items.filter(|_| pick::moves_items(&row, &name)).map(chosen),
         };
         let answer = self.store.command(write).await;
-        self.row(answer)
+        match answer {
+            // Whether the command or the choice is wrong first is a matter of taste.
+            Err(_) if asked.items.is_some() => json!("refused"),
+            answer => self.row(answer),
+        }
     }
 
     pub async fn care(&mut self, op: &Op) -> Value {
         match *op {
-            Op::Sweep { limit } => {
-                // A few, or all: which few come first hangs on times that two clocks do not share to the end.
-                let swept =
-                    self.store.sweep("sweeper".into(), if limit == 0 { 0 } else { 500 }).await.unwrap();
+            Op::Sweep => {
+                // All of them: which few come first hangs on times that two clocks do not share to the end.
+                let swept = self.store.sweep("sweeper".into(), 500).await.unwrap();
                 let mut moved: Vec<String> = swept
                     .moved
                     .iter()
                     .map(|it| normal(json!([it.0, it.1]), &self.ids()).to_string())
                     .collect();
                 moved.sort();
-                json!([moved, swept.more])
+                json!(moved)
             }
             Op::Advance { by } => {
                 let by = Span::from_seconds(70 * ADVANCES[usize::from(by)]);
@@ -139,9 +142,13 @@ impl Side {
                 self.store.limit(what, name, at_most.map(u32::from)).await.unwrap();
                 Value::Null
             }
-            Op::Prune { limit } => {
-                let pruned = self.store.prune(limit.into()).await.unwrap();
-                json!([pruned.runs, pruned.events, pruned.more])
+            Op::Prune => {
+                // A store may keep the run of the newest event, and prune in another order.
+                let newest = NewRun { lifecycle: "deploy".into(), queue: "q9".into(), ..NewRun::default() };
+                let newest = self.store.enqueue(vec![newest]).await.unwrap().remove(0).unwrap();
+                self.see(&newest.run);
+                let pruned = self.store.prune(500).await.unwrap();
+                json!([pruned.runs, pruned.events])
             }
             Op::Look { text, limit } => self.look(text, limit).await,
             _ => Value::Null,

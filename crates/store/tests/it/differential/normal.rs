@@ -20,9 +20,10 @@ pub fn normal(value: Value, ids: &[String]) -> Value {
     }
 }
 
-/// Words may differ between stores; what callers branch on may not.
+/// Words may differ between stores, and which of several wrong fields is named; what callers branch on may not.
 pub fn error(error: &StoreError, ids: &[String]) -> Value {
     let told = match error {
+        _ if error.code() == "INVALID_INPUT" => Value::Null,
         StoreError::Refused(refusal) => json!({
             "current": &*refusal.current,
             "requested": refusal.requested,

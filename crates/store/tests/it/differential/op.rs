@@ -54,9 +54,7 @@ pub enum Op {
         failing: u8,
     },
     Command(Command),
-    Sweep {
-        limit: u8,
-    },
+    Sweep,
     Advance {
         by: u8,
     },
@@ -69,9 +67,7 @@ pub enum Op {
         name: u8,
         at_most: Option<u8>,
     },
-    Prune {
-        limit: u8,
-    },
+    Prune,
     Look {
         text: u8,
         limit: u8,
@@ -174,13 +170,13 @@ fn op() -> impl Strategy<Value = Op> {
         16 => (lease(), vec(item_move(), 0..4)).prop_map(|(lease, items)| Op::PutItems { lease, items }),
         8 => (lease(), 0..4_u8).prop_map(|(lease, failing)| Op::Work { lease, failing }),
         16 => command().prop_map(Op::Command),
-        5 => (0..6_u8).prop_map(|limit| Op::Sweep { limit }),
+        5 => Just(Op::Sweep),
         6 => prop_oneof![8 => 0..3_u8, 1 => 3..5_u8].prop_map(|by| Op::Advance { by }),
         1 => (0..2_u8, prop::bool::weighted(0.3)).prop_map(|(queue, paused)| Op::Pause { queue, paused }),
         1 => (any::<bool>(), 0..2_u8, option::of(0..3_u8))
             .prop_map(|(of_queue, name, at_most)| Op::Limit { of_queue, name, at_most }),
-        1 => (0..5_u8).prop_map(|limit| Op::Prune { limit }),
-        2 => (0..4_u8, 0..6_u8).prop_map(|(text, limit)| Op::Look { text, limit }),
+        1 => Just(Op::Prune),
+        2 => (0..4_u8, 1..6_u8).prop_map(|(text, limit)| Op::Look { text, limit }),
     ]
 }
 

@@ -57,6 +57,12 @@ pub fn pick_actor(row: &RunRow, name: &str, asked: &Command) -> Option<Actor> {
     }
 }
 
+/// Whether a command of the run moves its items, so that some of them can be chosen.
+pub fn moves_items(row: &RunRow, name: &str) -> bool {
+    let kind = row.lifecycle.items.first();
+    kind.is_some_and(|kind| kind.states.iter().filter(|state| state.follow(name).is_some()).count() == 1)
+}
+
 /// An item that is open comes to its end; one that is done stays.
 pub fn done_item(row: &RunRow, item: &ItemRow, failing: bool) -> ItemWrite {
     let kind = row.lifecycle.items.iter().find(|kind| *kind.name == *item.kind);

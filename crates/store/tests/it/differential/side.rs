@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use waypost_kernel::Token;
-use waypost_store::{Filter, Held, ItemRow, Result, RunRow, Store};
+use waypost_store::{Filter, Held, ItemRow, QueueRow, Result, RunRow, Store};
 
 use super::normal::{error, normal, queue};
 use super::op::{Lease, Op};
@@ -71,7 +71,11 @@ impl Side {
         all.push(
             feed.iter().map(|it| normal(json!([it.position, it.run_id, it.seq]), &self.ids())).collect(),
         );
-        all.extend(self.store.queues().await.unwrap().iter().map(queue));
+        // One for which nothing is set and nothing waits may be told of or not.
+        let queues = self.store.queues().await.unwrap();
+        let told =
+            queues.iter().filter(|it| **it != QueueRow { name: it.name.clone(), ..QueueRow::default() });
+        all.extend(told.map(queue));
         let verified = self.store.verify(Arc::new(|_, _| {})).await.unwrap();
         all.push(json!([verified.runs, verified.events, verified.differences]));
         all

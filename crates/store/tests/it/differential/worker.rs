@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use waypost_kernel::request::Level;
-use waypost_kernel::{Failure, Span};
+use waypost_kernel::{Actor, Failure, Span};
 use waypost_store::{
     Claim, Claimed, FinishWrite, Held, ItemsWrite, NewRun, NoteWrite, OweWrite, Repeat, Result,
 };
@@ -38,6 +38,7 @@ impl Side {
                     queue: "q0".into(),
                     idempotency_key: Some(format!("plan{plan}")),
                     by: format!("w{worker}"),
+                    actor: Actor::Worker,
                     max_attempts: attempts.into(),
                     reentrant,
                     ..NewRun::default()
