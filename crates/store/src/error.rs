@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use waypost_kernel::Refusal;
+use waypost_kernel::{Code, Refusal};
+
+use crate::run::RunRow;
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
@@ -37,6 +39,20 @@ impl StoreError {
 
     pub fn no_run(id: &str) -> StoreError {
         StoreError::NotFound { what: "run", id: id.to_owned() }
+    }
+
+    /// The lifecycle would let a worker take it, but a pause or a limit makes it wait.
+    pub(crate) fn not_yet(row: &RunRow, reason: &str) -> StoreError {
+        let refusal = Refusal {
+            code: Code::NotDue,
+            message: reason.to_owned(),
+            current: row.lifecycle.state(row.run.state).name.clone(),
+            requested: "claim".to_owned(),
+            allowed: waypost_kernel::allowed(&row.lifecycle, &row.run),
+            guard: None,
+            field: None,
+        };
+        refusal.into()
     }
 
     /// The stable code that callers branch on.

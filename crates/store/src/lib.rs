@@ -11,10 +11,12 @@ mod error;
 mod fingerprint;
 mod follow;
 mod intake;
+mod item_writes;
 pub mod memory;
 mod messages;
 mod replay;
 mod run;
+mod seed_words;
 pub mod sqlite;
 mod verbs;
 

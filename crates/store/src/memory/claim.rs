@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::pin::Pin;
 use std::time::Duration;
 
+use waypost_kernel::Span;
 use waypost_kernel::lifecycle::{Actor, OnStale, Phase};
 use waypost_kernel::request::Ask;
-use waypost_kernel::{Code, Refusal, Span};
 
 use super::MemoryStore;
 use super::enqueue::Birth;
@@ -114,7 +114,7 @@ impl State {
         check_name("worker", worker)?;
         let number = self.number_of(run_id)?;
         match self.wait_reason(number)? {
-            Some(reason) => Err(not_yet(self.row(number)?, reason)),
+            Some(reason) => Err(StoreError::not_yet(self.row(number)?, reason)),
             None => self.take(number, worker, lease),
         }
     }
@@ -166,17 +166,4 @@ fn is_wanted(entry: &Entry, claim: &Claim) -> bool {
     let lifecycles = &claim.lifecycles;
     claim.queues.contains(&row.queue)
         && (lifecycles.is_empty() || lifecycles.iter().any(|name| **name == *row.lifecycle.name))
-}
-
-fn not_yet(row: &RunRow, reason: &str) -> StoreError {
-    let refusal = Refusal {
-        code: Code::NotDue,
-        message: reason.to_owned(),
-        current: row.lifecycle.state(row.run.state).name.clone(),
-        requested: "claim".to_owned(),
-        allowed: waypost_kernel::allowed(&row.lifecycle, &row.run),
-        guard: None,
-        field: None,
-    };
-    refusal.into()
 }

@@ -1,16 +1,15 @@
 //! What time does to runs that nobody looks after.
 
-use serde_json::{Map, Value, json};
+use waypost_kernel::Time;
 use waypost_kernel::decide::VACANT_FOR_LOST;
-use waypost_kernel::event::Change;
-use waypost_kernel::lifecycle::{Actor, Outcome, Phase};
+use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::request::Ask;
-use waypost_kernel::{Run, Time};
 
 use super::state::{Patch, State, asked_by};
 use crate::error::Result;
 use crate::intake::check_name;
-use crate::run::{RunRow, iso};
+use crate::run::RunRow;
+use crate::seed_words::cancelled_by_system;
 use crate::verbs::Swept;
 
 impl State {
@@ -40,33 +39,15 @@ impl State {
     }
 }
 
-/// Since when a run's time is up.
-fn due_at(row: &RunRow, now: Time) -> Option<Time> {
+/// Whether a run's time is up, and its place in the sweep: leases before times to live, each from the longest past.
+fn due_at(row: &RunRow, now: Time) -> Option<(u8, Time)> {
     match row.phase() {
-        Phase::Draft | Phase::Ready => row.run.expires_at.filter(|at| *at <= now),
+        Phase::Draft | Phase::Ready => row.run.expires_at.filter(|at| *at <= now).map(|at| (1, at)),
         Phase::Held => {
             let lease = row.run.lease.as_ref()?;
             let until = if lease.is_vacant() { lease.until + VACANT_FOR_LOST } else { lease.until };
-            Some(until).filter(|until| *until < now)
+            (until < now).then_some((0, lease.until))
         }
         Phase::Parked | Phase::Settled => None,
     }
-}
-
-/// What the seed writes into the metadata of a run whose worker never began.
-fn cancelled_by_system(before: &RunRow, change: &Change) -> Map<String, Value> {
-    let after: &Run = &change.after;
-    let cancelled = before.lifecycle.state(after.state).outcome == Some(Outcome::Cancelled);
-    let lost = change.events.iter().all(|event| matches!(&*event.command, "expire" | "lose"));
-    if before.phase() != Phase::Held || !cancelled || !lost {
-        return Map::new();
-    }
-    let worker = before.run.lease.as_ref().and_then(|lease| lease.worker.as_deref());
-    let patch = json!({
-        "cancelled_by": "system",
-        "reason": after.failure.as_ref().map(|failure| &*failure.message),
-        "original_worker": worker,
-        "claimed_at": before.run.started_at.map(iso),
-    });
-    patch.as_object().cloned().unwrap_or_default()
 }

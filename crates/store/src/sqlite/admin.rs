@@ -78,15 +78,19 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
             cursor.parse().map_err(|_| StoreError::invalid("cursor", "not a cursor of this list"))?
         }
     };
-    let like = filter
-        .text
-        .as_ref()
-        .map(|text| format!("%{}%", text.replace(['%', '_'], "\\$0").replace("\\$0", "_")));
     let found = row::select(
         tx,
         "WHERE rid < ?1 AND tenant = ?2 AND (?3 IS NULL OR lifecycle = ?3) AND (?4 IS NULL OR status = ?4) AND (?5 IS NULL OR queue = ?5) \
-         AND (?6 IS NULL OR run_id LIKE ?6 OR correlation_id LIKE ?6 OR metadata LIKE ?6) ORDER BY rid DESC LIMIT ?7",
-        params![before, filter.tenant, filter.lifecycle, filter.status, filter.queue, like, limit as i64 + 1],
+         AND (?6 IS NULL OR instr(run_id, ?6) OR instr(coalesce(correlation_id, ''), ?6) OR instr(metadata, ?6)) ORDER BY rid DESC LIMIT ?7",
+        params![
+            before,
+            filter.tenant,
+            filter.lifecycle,
+            filter.status,
+            filter.queue,
+            filter.text,
+            limit as i64 + 1
+        ],
     )?;
     let next = found.get(limit).map(|_| found[limit - 1].rid.to_string());
     Ok(Page { runs: found.into_iter().take(limit).map(|stored| stored.row).collect(), next })
@@ -183,6 +187,9 @@ pub fn limit(tx: &Tx<'_>, what: LimitOf, name: &str, at_most: Option<u32>) -> Re
 }
 
 pub fn advance_clock(tx: &Tx<'_>, by: waypost_kernel::Span) -> Result<()> {
+    if by < waypost_kernel::Span::ZERO {
+        return Err(StoreError::invalid("by", "the clock goes ahead only"));
+    }
     prepare(
         tx,
         "INSERT INTO meta VALUES ('clock_ahead_ms', ?1) ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + excluded.value",

@@ -4,7 +4,8 @@
 use std::cmp::Reverse;
 
 use rusqlite::params;
-use waypost_kernel::{Ask, Request, Span, Token, Who};
+use waypost_kernel::lifecycle::OnStale;
+use waypost_kernel::{Ask, Lease, Phase, Request, Span, Token, Who};
 
 use super::limits;
 use super::open::database;
@@ -12,6 +13,7 @@ use super::row::{self, Stored};
 use super::save::{self, Extra, fresh, prepare};
 use super::session::Tx;
 use crate::error::{Result, StoreError};
+use crate::intake;
 use crate::run::{RunRow, iso};
 use crate::verbs::{Claim, Claimed};
 
@@ -20,6 +22,7 @@ const MAX_SET_ASIDE: usize = 1_000;
 const PAGE: usize = 64;
 
 pub fn claim(tx: &Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
+    intake::check_name("worker", &claim.worker)?;
     let mut taken = Vec::new();
     let mut open = Vec::new();
     for queue in &claim.queues {
@@ -33,9 +36,27 @@ pub fn claim(tx: &Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
 }
 
 pub fn claim_run(tx: &Tx<'_>, run_id: &str, worker: &str, lease: Option<Span>) -> Result<Claimed> {
+    intake::check_name("worker", worker)?;
     let mut stored = row::by_id(tx, run_id)?;
+    if let Some(reason) = wait_reason(tx, &stored.row)? {
+        return Err(StoreError::not_yet(&stored.row, reason));
+    }
     take(tx, &mut stored, worker, lease, fresh())?;
     claimed(tx, stored.row)
+}
+
+/// Why a run may not be taken now, though its lifecycle may let it. One that is held already keeps its slot.
+fn wait_reason(tx: &Tx<'_>, row: &RunRow) -> Result<Option<&'static str>> {
+    let ready = row.phase() == Phase::Ready;
+    let full = |key: &String| Ok::<bool, StoreError>(limits::free_slots(tx, key)? <= 0);
+    Ok(match room(tx, &row.queue)? {
+        None => Some("its queue is paused"),
+        Some(room) if ready && room <= 0 => Some("its queue is at its limit"),
+        Some(_) if ready && row.concurrency_key.as_ref().map(full).transpose()? == Some(true) => {
+            Some("its concurrency key is at its limit")
+        }
+        Some(_) => None,
+    })
 }
 
 /// How many more of a queue may be held; nothing if it is paused.
@@ -70,7 +91,11 @@ fn left_behind(tx: &Tx<'_>, claim: &Claim, open: &[(&str, i64)], taken: &mut Vec
         after = (last.row.run.lease.as_ref().map(|lease| iso(lease.until)).unwrap_or_default(), last.rid);
         for mut stored in found {
             let queue = open.iter().any(|(queue, _)| *queue == stored.row.queue);
-            if taken.len() < claim.limit && queue && wanted(claim, &stored.row) {
+            // What is stolen and not taken over (cron) is its plan's.
+            let state = stored.row.lifecycle.state(stored.row.run.state);
+            let vacant = stored.row.run.lease.as_ref().is_some_and(Lease::is_vacant);
+            let left = vacant || state.on_stale != Some(OnStale::Steal);
+            if taken.len() < claim.limit && queue && left && wanted(claim, &stored.row) {
                 match take(tx, &mut stored, &claim.worker, claim.lease, fresh()) {
                     Ok(()) => taken.push(claimed(tx, stored.row)?),
                     Err(StoreError::Refused(_)) => {}

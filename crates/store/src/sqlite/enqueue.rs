@@ -122,6 +122,7 @@ fn insert(
 /// Born held: the unique key lets one claimer win; later ones may retry or steal what is there.
 pub fn claim_plan(tx: &Tx<'_>, new: &NewRun, lease: Option<Span>) -> Result<Option<Claimed>> {
     intake::check_new(new)?;
+    intake::check_name("by", &new.by)?;
     if new.idempotency_key.is_none() {
         return Err(StoreError::invalid("idempotency_key", "a plan needs its unique key"));
     }

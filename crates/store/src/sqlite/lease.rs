@@ -30,7 +30,8 @@ fn each<T, W>(entries: Vec<W>, mut one: impl FnMut(W) -> Result<T>) -> Result<Ea
 
 /// Decides and writes; a repeat writes nothing.
 fn decided(tx: &Tx<'_>, stored: &mut Stored, by: &str, ask: Ask<'_>, extra: &Extra) -> Result<Option<i64>> {
-    let request = Request { who: who(Actor::Worker, by), ask };
+    let by = intake::cleaned_name(by);
+    let request = Request { who: who(Actor::Worker, &by), ask };
     let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
     if save::is_repeat(&change, &stored.row.run) {
         return Ok(None);
@@ -75,7 +76,8 @@ fn one_note(tx: &Tx<'_>, write: &NoteWrite) -> Result<Noted> {
         Note { level: write.level, message: message.into(), payload, key: key.as_deref().map(Into::into) };
     let ask = Ask::Note { token: write.held.token, note: &note };
     // The lease comes first: a repeat is only answered to the run's holder.
-    let request = Request { who: who(Actor::Worker, &write.by), ask };
+    let by = intake::cleaned_name(&write.by);
+    let request = Request { who: who(Actor::Worker, &by), ask };
     let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
     if let Some((position, seq)) = repeated(tx, &stored, &note, &write.repeat)? {
         return Ok(Noted { event_id: format!("evt-{position}"), seq, repeated: true });

@@ -1,12 +1,12 @@
 //! Reading events: a run's own, or all of them in the order of their commits.
 
 use rusqlite::{Row, params};
-use serde_json::Value;
+use serde_json::{Value, json};
 use waypost_kernel::Time;
 use waypost_kernel::request::Level;
 
 use super::open::database;
-use super::row::{self, json};
+use super::row::{self, json as parse};
 use super::save::prepare;
 use super::session::Tx;
 use crate::error::Result;
@@ -14,7 +14,7 @@ use crate::messages::standard_message;
 use crate::run::EventRow;
 
 const COLUMNS: &str = "SELECT e.position, r.run_id, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.level, e.message, \
-  e.payload, r.lifecycle, r.version FROM event_log e JOIN runs r ON r.rid = e.rid";
+  e.payload, r.lifecycle, r.version, iif(e.src IS NULL, e.effect, NULL) FROM event_log e JOIN runs r ON r.rid = e.rid";
 
 pub fn events(tx: &Tx<'_>, run_id: &str, after_seq: u64, limit: usize) -> Result<Vec<EventRow>> {
     let rid = row::by_id(tx, run_id)?.rid;
@@ -58,6 +58,13 @@ fn event(tx: &Tx<'_>, row: &Row<'_>) -> rusqlite::Result<EventRow> {
         by,
         level: level.unwrap_or_else(|| standard_level.name().to_owned()),
         message: message.unwrap_or(standard_message),
-        payload: payload.map_or_else(|| Value::Object(serde_json::Map::new()), |text| json(&text)),
+        payload: payload.map_or_else(|| birth_payload(row), |text| Ok(parse(&text)))?,
     })
+}
+
+/// What a run was born with, kept once, in the event's effect.
+fn birth_payload(row: &Row<'_>) -> rusqlite::Result<Value> {
+    let effect: Option<String> = row.get(14)?;
+    let metadata = effect.map(|text| parse(&text)["metadata"].take()).filter(|metadata| !metadata.is_null());
+    Ok(metadata.map_or_else(|| json!({}), |metadata| json!({ "metadata": metadata })))
 }

@@ -8,6 +8,7 @@ mod lease;
 mod limits;
 mod log;
 mod open;
+mod operations;
 mod prune;
 mod row;
 mod save;

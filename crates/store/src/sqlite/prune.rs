@@ -44,6 +44,7 @@ pub fn prune(tx: &Tx<'_>, limit: usize) -> Result<Pruned> {
         let row = &stored.row;
         let keep = row.lifecycle.state(row.run.state).keep;
         let over = row.phase() == Phase::Settled
+            && !row.run.operating
             && keep.zip(row.run.finished_at).is_some_and(|(keep, finished_at)| finished_at + keep < tx.now);
         // The newest event stays: its position must not be given out again.
         if over && stored.rid != newest {

@@ -9,6 +9,7 @@ use waypost_kernel::{Lifecycle, Run};
 
 use super::limits;
 use super::open::database;
+use super::operations;
 use super::row::Stored;
 use super::session::Tx;
 use crate::codec;
@@ -60,6 +61,7 @@ pub fn save(tx: &Tx<'_>, stored: &mut Stored, change: Change, extra: &Extra) -> 
     }
     if moved {
         limits::after_move(tx, stored, was.0)?;
+        operations::after_move(tx, stored, was.0)?;
     }
     Ok(position)
 }

@@ -9,12 +9,15 @@ use super::row::{self, Stored};
 use super::save::{self, Extra, who};
 use super::session::Tx;
 use crate::error::Result;
+use crate::intake;
 use crate::run::iso;
+use crate::seed_words::cancelled_by_system;
 use crate::verbs::Swept;
 
 const PAGE: usize = 256;
 
 pub fn sweep(tx: &Tx<'_>, by: &str, limit: usize) -> Result<Swept> {
+    intake::check_name("by", by)?;
     let mut swept = Swept::default();
     let held = "INDEXED BY runs_held WHERE phase = 'held' AND stale_after <= ?1 AND (stale_after, rid) > (?2, ?3) \
                 ORDER BY stale_after, rid LIMIT ?4";
@@ -54,7 +57,8 @@ fn pages(
                 continue;
             };
             let Some(command) = change.events.last().map(|event| event.command.to_string()) else { continue };
-            save::save(tx, &mut stored, change, &Extra::default())?;
+            let metadata = cancelled_by_system(&stored.row, &change);
+            save::save(tx, &mut stored, change, &Extra { metadata, ..Extra::default() })?;
             swept.moved.push((stored.row.run.id.to_string(), command));
         }
     }

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use waypost_kernel::Catalog;
 use waypost_store::Store;
 use waypost_store::memory::MemoryStore;
+use waypost_store::sqlite::SqliteStore;
 
 /// A store, and the folder that lives as long as it.
 pub type Opened = (Arc<dyn Store>, Option<TempDir>);
@@ -20,7 +21,7 @@ pub async fn open_memory() -> Opened {
 
 pub async fn open_sqlite() -> Opened {
     let folder = tempfile::tempdir().unwrap();
-    let store = waypost_store::sqlite::SqliteStore::open(&folder.path().join("waypost.db")).unwrap();
+    let store = SqliteStore::open(&folder.path().join("waypost.db")).unwrap();
     (Arc::new(store), Some(folder))
 }
 

@@ -1,0 +1,89 @@
+//! What a write of items asks for, the same for all stores: each entry looked up, checked and cleaned, and the whole
+//! decided at once.
+
+use waypost_kernel::event::Change;
+use waypost_kernel::item::{Item, ItemAsk, add_items, decide_items};
+use waypost_kernel::lifecycle::{Actor, Lifecycle, Phase};
+use waypost_kernel::{Failure, Time, Token, Who};
+
+use crate::birth::item_kind;
+use crate::error::{Result, StoreError};
+use crate::intake::{check_name, cleaned_failure, cleaned_name};
+use crate::run::RunRow;
+use crate::verbs::{ItemWrite, ItemsWrite};
+
+/// One entry of a write, looked up.
+pub(crate) struct Wanted<'a> {
+    pub write: &'a ItemWrite,
+    pub kind: u8,
+    /// As it is, or as it will be added.
+    pub item: Item,
+    pub is_new: bool,
+    failure: Option<Failure>,
+}
+
+pub(crate) fn wanted<'a>(
+    lifecycle: &Lifecycle,
+    writes: &'a [ItemWrite],
+    now: Time,
+    mut find: impl FnMut(u8, &str) -> Result<Option<Item>>,
+) -> Result<Vec<Wanted<'a>>> {
+    let mut wanted: Vec<Wanted<'a>> = Vec::with_capacity(writes.len());
+    for write in writes {
+        check_name("key", &write.key)?;
+        let (at, kind) = item_kind(&write.kind, lifecycle)?;
+        if wanted.iter().any(|it| it.kind == at && it.write.key == write.key) {
+            return Err(StoreError::invalid("items", format!("{:?} is there twice", write.key)));
+        }
+        if write.progress.is_some_and(|progress| progress > 100) {
+            return Err(StoreError::invalid("progress", "allowed is 0 to 100"));
+        }
+        let known = find(at, &write.key)?;
+        let is_new = known.is_none();
+        let item = known.unwrap_or_else(|| born(at, kind, write, now));
+        let failure = write.failure.as_ref().map(cleaned_failure);
+        wanted.push(Wanted { write, kind: at, item, is_new, failure });
+    }
+    Ok(wanted)
+}
+
+/// New ones are added first and moved on from there, so that the log has both.
+pub(crate) fn decide(row: &RunRow, write: &ItemsWrite, wanted: &[Wanted<'_>], now: Time) -> Result<Change> {
+    let lifecycle = &row.lifecycle;
+    let by = cleaned_name(&write.by);
+    let who = Who { actor: Actor::Worker, by: &by, fresh: Token(0) };
+    let token = Some(write.held.token);
+    let new: Vec<Item> = wanted.iter().filter(|it| it.is_new).map(|it| it.item.clone()).collect();
+    let asks: Vec<(Item, ItemAsk<'_>)> = wanted.iter().map(|it| (it.item.clone(), it.ask())).collect();
+    let mut change = add_items(lifecycle, &row.run, &who, token, &new, now)?;
+    let moves = decide_items(lifecycle, &change.after, &who, token, &asks, now)?;
+    change.events.extend(moves.events);
+    change.after = moves.after;
+    Ok(change)
+}
+
+impl Wanted<'_> {
+    fn ask(&self) -> ItemAsk<'_> {
+        ItemAsk {
+            to: &self.write.status,
+            command: self.write.command.as_deref(),
+            progress: self.write.progress,
+            failure: self.failure.as_ref(),
+            retry_in: self.write.retry_in,
+            answered: self.write.answered,
+            try_no: self.write.try_no,
+            discard: false,
+        }
+    }
+}
+
+/// A new item starts where it is wanted if it may start there, and else where its kind does.
+fn born(at: u8, kind: &Lifecycle, write: &ItemWrite, now: Time) -> Item {
+    let asked = kind.state_named(&write.status).filter(|state| kind.initial.contains(state));
+    let mut item = Item::new(at, &write.key, asked.unwrap_or(kind.initial[0]));
+    if let Some(state) = asked {
+        item.progress = write.progress.unwrap_or(0);
+        item.not_before = write.retry_in.filter(|_| kind.phase(state) == Phase::Ready).map(|wait| now + wait);
+    }
+    item
+}
