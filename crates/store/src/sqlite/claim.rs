@@ -18,7 +18,7 @@ use crate::run::{RunRow, iso};
 use crate::verbs::{Claim, Claimed};
 
 /// Runs that a claim sets aside at most because their key is full, before it leaves the rest to the next one.
-const MAX_SET_ASIDE: usize = 1_000;
+const MAX_SET_ASIDE: usize = 20_000;
 const PAGE: usize = 64;
 
 pub fn claim(tx: &Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
@@ -133,8 +133,10 @@ fn ready(tx: &Tx<'_>, claim: &Claim, open: &mut [(&str, i64)], taken: &mut Vec<C
         if let Some(key) = &stored.row.concurrency_key
             && limits::free_slots(tx, key)? <= 0
         {
-            limits::set_aside(tx, stored.rid)?;
-            set_aside += 1;
+            set_aside += limits::set_aside(tx, key)?;
+            for head in &mut heads {
+                head.page.retain(|other| other.row.concurrency_key.as_ref() != Some(key));
+            }
             continue;
         }
         match take(tx, &mut stored, &claim.worker, claim.lease, fresh()) {

@@ -1,6 +1,5 @@
-//! Concurrency keys. A ready run whose key is at its limit is set aside (`blocked`), at birth if others of its key come
-//! first, else when a claim meets it: so a hundred thousand of them cost a claim nothing. When one of the key leaves,
-//! the next best is let in again.
+//! Concurrency keys. A ready run whose key is at its limit is set aside (`blocked`), at birth or when a claim meets it:
+//! so a hundred thousand of them cost a claim nothing. When one of the key leaves, the next best is let in again.
 
 use rusqlite::{OptionalExtension, params};
 use waypost_kernel::Phase;
@@ -11,6 +10,9 @@ use super::save::prepare;
 use super::session::Tx;
 use crate::error::Result;
 use crate::run::{RunRow, iso};
+
+/// One claim's share of setting aside; a hundred thousand at once would keep heartbeats waiting.
+const MAX_SET_ASIDE: usize = 5_000;
 
 /// How many more runs with this key may be held.
 pub fn free_slots(tx: &Tx<'_>, key: &str) -> Result<i64> {
@@ -24,26 +26,23 @@ pub fn free_slots(tx: &Tx<'_>, key: &str) -> Result<i64> {
     Ok(limit.unwrap_or(1) - held)
 }
 
-/// Whether a new run would only stand behind enough others of its key.
+/// Whether a new run would only be set aside by the next claim.
 pub fn starts_aside(tx: &Tx<'_>, row: &RunRow) -> Result<bool> {
     let due = row.run.available_at.is_some_and(|at| at <= tx.now);
-    let Some(key) = row.concurrency_key.as_deref().filter(|_| due && row.phase() == Phase::Ready) else {
-        return Ok(false);
-    };
-    let free = free_slots(tx, key)?;
-    let ahead: i64 = prepare(
-        tx,
-        "SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY runs_ready_key WHERE phase = 'ready' AND blocked = 0 \
-         AND concurrency_key = ?1 AND priority >= ?2 AND available_at <= ?3 LIMIT ?4)",
-    )?
-    .query_row(params![key, row.priority, iso(tx.now), free.max(0)], |row| row.get(0))
-    .map_err(|error| database(&error))?;
-    Ok(ahead >= free)
+    match row.concurrency_key.as_deref().filter(|_| due && row.phase() == Phase::Ready) {
+        Some(key) => Ok(free_slots(tx, key)? <= 0),
+        None => Ok(false),
+    }
 }
 
-pub fn set_aside(tx: &Tx<'_>, rid: i64) -> Result<()> {
-    let mut statement = prepare(tx, "UPDATE runs SET blocked = 1 WHERE rid = ?1")?;
-    statement.execute(params![rid]).map(drop).map_err(|error| database(&error))
+/// Sets aside what waits for a key that is at its limit, at most a batch of it. Gives how many.
+pub fn set_aside(tx: &Tx<'_>, key: &str) -> Result<usize> {
+    let mut statement = prepare(
+        tx,
+        "UPDATE runs SET blocked = 1 WHERE rid IN (SELECT rid FROM runs INDEXED BY runs_ready_key WHERE phase = 'ready' AND blocked = 0 \
+         AND concurrency_key = ?1 AND available_at <= ?2 LIMIT ?3)",
+    )?;
+    statement.execute(params![key, iso(tx.now), MAX_SET_ASIDE as i64]).map_err(|error| database(&error))
 }
 
 /// A run with a key has moved: if it held a slot, or was next in line, another one may come in.
@@ -56,18 +55,34 @@ pub fn after_move(tx: &Tx<'_>, stored: &Stored, was: Phase) -> Result<()> {
     Ok(())
 }
 
-/// Lets in as many as there are slots. Too many would do no harm: a claim sets them aside again.
-pub fn let_in(tx: &Tx<'_>, key: &str) -> Result<usize> {
+/// Lets in as many as there are slots, of each queue and lifecycle: whichever of them workers ask for finds its best.
+/// Those that come too late are set aside again.
+pub fn let_in(tx: &Tx<'_>, key: &str) -> Result<()> {
     let free = free_slots(tx, key)?;
     if free <= 0 {
-        return Ok(0);
+        return Ok(());
     }
-    let mut statement = prepare(
-        tx,
-        "UPDATE runs SET blocked = 0 WHERE rid IN (SELECT rid FROM runs WHERE concurrency_key = ?1 AND blocked = 1 \
-         ORDER BY priority DESC, available_at, rid LIMIT ?2)",
-    )?;
-    statement.execute(params![key, free]).map_err(|error| database(&error))
+    let mut last = (String::new(), String::new());
+    loop {
+        let group: Option<(String, String)> = prepare(
+            tx,
+            "SELECT queue, lifecycle FROM runs INDEXED BY runs_blocked WHERE blocked = 1 AND concurrency_key = ?1 \
+             AND (queue, lifecycle) > (?2, ?3) ORDER BY queue, lifecycle LIMIT 1",
+        )?
+        .query_row(params![key, last.0, last.1], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()
+        .map_err(|error| database(&error))?;
+        let Some((queue, lifecycle)) = group else { return Ok(()) };
+        prepare(
+            tx,
+            "UPDATE runs SET blocked = 0 WHERE rid IN (SELECT rid FROM runs INDEXED BY runs_blocked WHERE blocked = 1 \
+             AND concurrency_key = ?1 AND queue = ?2 AND lifecycle = ?3 ORDER BY priority DESC, available_at, rid LIMIT ?4)",
+        )?
+        .execute(params![key, queue, lifecycle, free])
+        .map_err(|error| database(&error))?;
+        last = (queue, lifecycle);
+    }
+    Ok(())
 }
 
 /// The sweeper's look: no key waits while it has a free slot, whatever happened.

@@ -67,8 +67,8 @@ CREATE UNIQUE INDEX runs_key ON runs(tenant, idempotency_key) WHERE idempotency_
 CREATE INDEX runs_ready ON runs(queue, priority, available_at, rid) WHERE phase = 'ready' AND blocked = 0;
 CREATE INDEX runs_held ON runs(stale_after) WHERE phase = 'held';
 CREATE INDEX runs_expiring ON runs(expires_at) WHERE expires_at IS NOT NULL;
-CREATE INDEX runs_blocked ON runs(concurrency_key, priority, available_at, rid) WHERE blocked = 1;
-CREATE INDEX runs_ready_key ON runs(concurrency_key, priority) WHERE phase = 'ready' AND blocked = 0 AND concurrency_key IS NOT NULL;
+CREATE INDEX runs_blocked ON runs(concurrency_key, queue, lifecycle, priority, available_at, rid) WHERE blocked = 1;
+CREATE INDEX runs_ready_key ON runs(concurrency_key) WHERE phase = 'ready' AND blocked = 0 AND concurrency_key IS NOT NULL;
 CREATE INDEX runs_holding_key ON runs(concurrency_key) WHERE phase = 'held' AND concurrency_key IS NOT NULL;
 CREATE INDEX runs_children ON runs(parent_run_id) WHERE parent_run_id IS NOT NULL;
 
