@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use crate::guard::Guard;
-use crate::lifecycle::{Actor, Kind, Lifecycle, Phase, StateId, Transition};
+use crate::lifecycle::{Actor, Kind, Lifecycle, Outcome, Phase, StateId, Transition};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
@@ -124,18 +124,20 @@ pub fn condition(guard: Guard, kind: Kind, dialect: Dialect) -> String {
         Guard::AllItemsOk => format!(
             "(NOT {} AND NOT {} AND {})",
             items(OPEN, dialect),
-            items(FAILED, dialect),
-            items(OK, dialect)
+            items(&outcome(Outcome::Failed), dialect),
+            items(&outcome(Outcome::Succeeded), dialect)
         ),
         Guard::SomeItemFailed => {
             format!(
                 "(NOT {} AND {} AND {})",
                 items(OPEN, dialect),
-                items(FAILED, dialect),
-                items(OK, dialect)
+                items(&outcome(Outcome::Failed), dialect),
+                items(&outcome(Outcome::Succeeded), dialect)
             )
         }
-        Guard::NoItemOk => format!("(NOT {} AND NOT {})", items(OPEN, dialect), items(OK, dialect)),
+        Guard::NoItemOk => {
+            format!("(NOT {} AND NOT {})", items(OPEN, dialect), items(&outcome(Outcome::Succeeded), dialect))
+        }
         Guard::AttemptsLeft if kind == Kind::Item => "NEW.attempts <= NEW.max_retries".into(),
         Guard::AttemptsLeft => "NEW.attempt <= NEW.max_attempts".into(),
         Guard::Reentrant => truth("reentrant"),
@@ -147,8 +149,10 @@ pub fn condition(guard: Guard, kind: Kind, dialect: Dialect) -> String {
 
 const ANY: &str = "true";
 const OPEN: &str = "i.phase IN ('ready', 'held', 'parked')";
-const OK: &str = "i.outcome = 'succeeded'";
-const FAILED: &str = "i.outcome = 'failed'";
+
+fn outcome(outcome: Outcome) -> String {
+    format!("i.outcome = {}", quoted(outcome.name()))
+}
 
 fn items(which: &str, dialect: Dialect) -> String {
     let view = table("counted_items", dialect);

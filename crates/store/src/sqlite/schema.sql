@@ -212,10 +212,11 @@ BEGIN
       finished_at = CASE WHEN s.phase <> 'settled' THEN NULL WHEN NEW.was = 'settled' THEN NEW.finished ELSE e.iso END,
       available_at = CASE WHEN s.phase = 'ready' THEN e.iso WHEN NEW.was = 'settled' AND s.phase = 'settled' THEN NEW.available END,
       expires_at = NULL,
-      reason = iif(s.phase = 'parked', reason, NULL),
+      reason = iif(s.phase = 'parked' OR EXISTS (SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = runs.lifecycle
+        AND m.version = runs.version AND m.src = NEW.src AND m.dst = runs.status AND m.guards & 1), reason, NULL),
       error_code = iif(s.phase = 'settled', error_code, NULL),
       error_msg = iif(s.phase = 'settled', iif(error_code IS NULL, NULL, coalesce(error_msg, '')), NULL),
-      intent = iif(s.phase IN ('settled', 'parked'), NULL, intent),
+      intent = iif(s.phase = 'held', intent, NULL),
       owes_cleanup = iif(s.phase = 'settled', 0, owes_cleanup),
       resolved = iif(s.phase = 'parked', 0, resolved),
       forced = iif(s.phase = 'parked', 0, forced),
