@@ -72,7 +72,7 @@ fn places_that_are_none_are_named() {
 fn a_read_only_database_is_named_as_one() {
     let shop = Shop::new();
     shop.queue(&[], "true");
-    // Permissions do not bind root: the command is copied to where nobody can reach it, and run as nobody.
+    // Permissions do not bind root: the command is copied to where `nobody` can reach it, and run as `nobody`.
     let binary = shop.path("waypost");
     fs::copy(WAYPOST, &binary).unwrap();
     let mode =
@@ -89,7 +89,7 @@ fn a_read_only_database_is_named_as_one() {
     mode(shop.folder(), 0o755);
     mode(&shop.path(".waypost"), 0o755);
     mode(&shop.database(), 0o644);
-    ran.expect(1, &["waypost.db", "read-only"]);
+    ran.expect(1, &["the database is not available", "read-only", "permissions"]);
     assert_eq!(shop.runs().len(), 1);
     shop.verifies();
 }

@@ -104,13 +104,17 @@ impl Site {
         under_way.len()
     }
 
-    /// Ends the runs that sleep for ever, until none is left.
+    /// Ends the runs that sleep for ever in the hands of living workers. The others are left to the sweeper.
     fn drain(&self) {
+        let living: Vec<String> = self.workers.iter().map(|worker| format!("-{}-", worker.0.id())).collect();
         eventually("every run ends", DRAINED, || {
             let running = self.shop.json(&["run", "list", "--status", "running", "--limit", "1000"]);
             for run in running.as_array().unwrap().iter().filter(|run| run["cancel_requested"] == false) {
-                // It may have ended meanwhile: then this is refused.
-                self.shop.run(&["run", "cancel", run["run_id"].as_str().unwrap()]);
+                let worker = run["claimed_by"].as_str().unwrap_or_default();
+                if living.iter().any(|name| worker.contains(name)) {
+                    // It may have ended meanwhile: then this is refused.
+                    self.shop.run(&["run", "cancel", run["run_id"].as_str().unwrap()]);
+                }
             }
             let stats = self.shop.json(&["queue", "stats"]);
             stats.as_array().unwrap().iter().all(|queue| queue["ready"] == 0 && queue["held"] == 0)
