@@ -61,7 +61,7 @@ impl Site {
         let stats = self.shop.json(&["queue", "stats"]);
         let waiting = stats.get(0).and_then(|queue| queue["ready"].as_u64()).unwrap_or(0);
         for _ in waiting..WAITING {
-            let seconds = if self.queued.is_multiple_of(3) { "600" } else { "0.3" };
+            let seconds = if self.queued.is_multiple_of(5) { "600" } else { "0.3" };
             self.shop.queue(&["--lifecycle", "demo"], &format!("{SCRIPT}{seconds}"));
             self.queued += 1;
         }
