@@ -86,7 +86,7 @@ fn object(queue: &QueueRow) -> Value {
 
 fn as_table(queues: &[QueueRow], now: Time) -> String {
     if queues.is_empty() {
-        return "no queues yet: waypost run start -- COMMAND makes the first".into();
+        return "no queue has runs that wait or are worked".into();
     }
     let rows = queues.iter().map(|queue| {
         let paused = queue.paused.as_ref().map(|pause| format!("by {} {}", pause.by, pause.reason));

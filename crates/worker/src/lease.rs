@@ -16,6 +16,8 @@ use crate::shutdown::Stage;
 struct Status {
     /// By our own monotonic clock: the last confirmation counts from before it was asked for, less the margin.
     safe_until: Instant,
+    /// What was taken off.
+    margin: Duration,
     lost: bool,
     want: Option<Want>,
     /// What is under way may end by itself.
@@ -32,16 +34,27 @@ pub(crate) struct Lease {
     status: watch::Sender<Status>,
 }
 
+impl Status {
+    fn from(asked_at: Instant) -> Status {
+        Status {
+            safe_until: asked_at,
+            margin: Duration::ZERO,
+            lost: false,
+            want: None,
+            graceful: false,
+            stage: Stage::Working,
+        }
+    }
+}
+
 impl Lease {
     pub fn new(claimed: &Claimed, asked_at: Instant, options: &Options) -> Arc<Lease> {
-        let status =
-            Status { safe_until: asked_at, lost: false, want: None, graceful: false, stage: Stage::Working };
         let lease = Lease {
             held: Held { run_id: claimed.run.id().to_owned(), token: claimed.token },
             fence: claimed.fence,
             length: options.lease,
             margin: options.margin(),
-            status: watch::Sender::new(status),
+            status: watch::Sender::new(Status::from(asked_at)),
         };
         lease.confirm(asked_at, pace::duration(claimed.expires_at - claimed.now));
         if let Some(intent) = &claimed.run.run.intent {
@@ -60,12 +73,17 @@ impl Lease {
 
     /// `left` may be longer than the lease: a state with a deadline (deploy's first) has that until the run
     /// begins, and then the lease's length at once.
+    ///
+    /// Or shorter: the margin of a long lease must not eat up a short deadline, or every claim would be given
+    /// up as it is made.
     fn confirm(&self, asked_at: Instant, left: Duration) {
-        let safe_until = asked_at + left.min(self.length).saturating_sub(self.margin);
+        let left = left.min(self.length);
+        let margin = self.margin.min(left / 5);
+        let safe_until = asked_at + left - margin;
         self.status.send_if_modified(|status| {
             let later = safe_until > status.safe_until && !status.lost;
             if later {
-                status.safe_until = safe_until;
+                (status.safe_until, status.margin) = (safe_until, margin);
             }
             later
         });
@@ -134,7 +152,7 @@ impl Lease {
         let mut changes = self.status.subscribe();
         loop {
             let status = *changes.borrow_and_update();
-            let due = (asked_at + grace).min(status.safe_until + self.margin / 2);
+            let due = (asked_at + grace).min(status.safe_until + status.margin / 2);
             if status.stage == Stage::Now || due <= Instant::now() {
                 return;
             }
@@ -183,10 +201,9 @@ mod tests {
 
     fn lease(length: Duration) -> Lease {
         let now = Instant::now();
-        let status =
-            Status { safe_until: now, lost: false, want: None, graceful: false, stage: Stage::Working };
         let held = Held { run_id: "r".into(), token: Token(1) };
-        let lease = Lease { held, fence: 1, length, margin: length / 5, status: watch::Sender::new(status) };
+        let status = watch::Sender::new(Status::from(now));
+        let lease = Lease { held, fence: 1, length, margin: length / 5, status };
         lease.confirm(now, length);
         lease
     }
@@ -221,6 +238,18 @@ mod tests {
         lease.renewed(asked_at, &renewed(300_000, None, false));
         lease.lost().await;
         assert_eq!(began.elapsed().as_secs(), 53);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_shorter_than_the_leases_margin_leaves_time_to_begin() {
+        let began = Instant::now();
+        let lease =
+            Lease { status: watch::Sender::new(Status::from(began)), ..lease(Duration::from_secs(60)) };
+        lease.confirm(began, Duration::from_secs(2));
+        lease.lost().await;
+        assert_eq!(began.elapsed().as_millis(), 1_600);
+        lease.kill_due(Duration::from_secs(600)).await;
+        assert_eq!(began.elapsed().as_millis(), 1_800);
     }
 
     // proves X8

@@ -138,7 +138,10 @@ pub async fn events(store: &dyn Store, flags: Events) -> Result {
 
 fn events_table(events: &[EventRow]) -> String {
     let rows = events.iter().map(|event| {
-        let lines = event.payload["lines"].as_array().map(|lines| format!(" ({} lines)", lines.len()));
+        let lines = event.payload["lines"].as_array().map(|lines| match lines.len() {
+            1 => " (1 line)".to_owned(),
+            count => format!(" ({count} lines)"),
+        });
         let moved = match &event.from {
             Some(from) if *from != event.to => format!("{from} → {}", event.to),
             Some(_) => event.to.clone(),

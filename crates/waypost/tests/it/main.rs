@@ -1,4 +1,13 @@
 //! One binary for all of the command's tests: it links once.
 #![allow(clippy::unwrap_used)]
 
+mod cli_bad_database;
+mod cli_bad_input;
+mod cli_golden;
+mod cli_run;
+mod cli_stopping;
+mod cli_workers;
+mod demo;
+mod kill_workers;
+mod support;
 mod tidy;

@@ -1,0 +1,61 @@
+//! Tells what happens while it happens, from the event log alone: as a console or a script would.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use waypost_store::{EventRow, Store};
+use waypost_worker::Stage as Shutdown;
+
+use crate::run::{TENANT, age, output_lines};
+
+const PAGE: usize = 200;
+const LOOK: Duration = Duration::from_millis(100);
+
+pub async fn narrate(store: Arc<dyn Store>, shutdown: watch::Receiver<Shutdown>) {
+    let mut position = 0;
+    let mut began_at = None;
+    let mut names: HashMap<String, String> = HashMap::new();
+    loop {
+        // Asked before reading: what was written until then is still told.
+        let is_over = *shutdown.borrow() != Shutdown::Working;
+        let Ok(events) = store.feed(position, PAGE).await else { return };
+        for event in &events {
+            position = event.position;
+            let began_at = *began_at.get_or_insert(event.at);
+            if !names.contains_key(&event.run_id) {
+                names.insert(event.run_id.clone(), name_of(&*store, &event.run_id).await);
+            }
+            let name = &names[&event.run_id];
+            for words in words(event) {
+                anstream::eprintln!("{:>6}  {name:<20}  {words}", age(event.at - began_at));
+            }
+        }
+        if is_over && events.is_empty() {
+            return;
+        }
+        if events.is_empty() {
+            store.changed(LOOK).await;
+        }
+    }
+}
+
+async fn name_of(store: &dyn Store, run_id: &str) -> String {
+    let run = store.run(TENANT.into(), run_id.to_owned()).await.ok();
+    run.and_then(|run| run.correlation_id).unwrap_or_else(|| run_id.to_owned())
+}
+
+fn words(event: &EventRow) -> Vec<String> {
+    let lines: Vec<String> =
+        output_lines(&event.payload).map(|(stream, line)| format!("{stream}: {line}")).collect();
+    if !lines.is_empty() {
+        return lines;
+    }
+    // A command's text is told once by whoever reads the demo's source, not with each of its tries.
+    let message = event.message.split(": sh -c").next().unwrap_or_default();
+    vec![match &event.from {
+        Some(from) if *from != event.to => format!("{from} → {}: {message}", event.to),
+        _ => message.to_owned(),
+    }]
+}

@@ -1,0 +1,181 @@
+//! A folder to run the command in, and ways to see what became of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub const WAYPOST: &str = env!("CARGO_BIN_EXE_waypost");
+
+pub struct Shop {
+    folder: TempDir,
+}
+
+/// A command that ended.
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+/// A process that is killed if the test ends before it does.
+pub struct Running(pub Child);
+
+impl Shop {
+    pub fn new() -> Shop {
+        Shop { folder: tempfile::Builder::new().prefix("waypost-cli-").tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.path(".waypost/waypost.db")
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(WAYPOST);
+        surround(&mut command, self.folder());
+        command.args(args);
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Ran {
+        Ran::from(self.command(args).output().unwrap())
+    }
+
+    /// Runs it and expects that it goes well; gives what it printed.
+    #[track_caller]
+    pub fn ok(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!(ran.code, Some(0), "{args:?}: {}{}", ran.out, ran.err);
+        ran.out
+    }
+
+    /// As [`Shop::ok`], with `-o json` added.
+    #[track_caller]
+    pub fn json(&self, args: &[&str]) -> Value {
+        let text = self.ok(&[args, &["-o", "json"]].concat());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error}: {text}"))
+    }
+
+    /// Starts a run of a shell script that nobody works yet; gives its id.
+    #[track_caller]
+    pub fn queue(&self, flags: &[&str], script: &str) -> String {
+        let args = [&["run", "start"], flags, &["--", "sh", "-c", script]].concat();
+        self.ok(&args).trim().to_owned()
+    }
+
+    #[track_caller]
+    pub fn show(&self, run_id: &str) -> Value {
+        self.json(&["run", "show", run_id])
+    }
+
+    pub fn runs(&self) -> Vec<Value> {
+        self.json(&["run", "list", "--limit", "1000000"]).as_array().unwrap().clone()
+    }
+
+    pub fn spawn(&self, args: &[&str]) -> Running {
+        let mut command = self.command(args);
+        Running(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    #[track_caller]
+    pub fn verifies(&self) {
+        let verified = self.json(&["verify"]);
+        assert_eq!(verified["differences"], serde_json::json!([]));
+    }
+}
+
+pub fn surround(command: &mut Command, folder: &Path) {
+    for name in ["WAYPOST_DATABASE_URL", "WAYPOST_URL", "WAYPOST_TOKEN", "WAYPOST_LOG", "LOGNAME"] {
+        command.env_remove(name);
+    }
+    command.env("USER", "tester").current_dir(folder).stdin(Stdio::null());
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+impl Ran {
+    #[track_caller]
+    pub fn expect(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, Some(code), "stdout: {}stderr: {}", self.out, self.err);
+        for word in words {
+            assert!(self.err.contains(word), "no {word:?} in {}", self.err);
+        }
+    }
+}
+
+impl Running {
+    pub fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.0.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// SIGKILL, and gone.
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    pub fn end(&mut self) -> Option<i32> {
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Asks until it is so. The pause only keeps the question cheap: nothing is taken for done because time passed.
+#[track_caller]
+pub fn eventually(what: &str, at_most: Duration, mut is_so: impl FnMut() -> bool) {
+    let ends_at = Instant::now() + at_most;
+    while !is_so() {
+        assert!(Instant::now() < ends_at, "not within {at_most:?}: {what}");
+        thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+/// Number and start of a process: the number alone comes back for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    pub pid: u32,
+    pub started: u64,
+}
+
+impl Process {
+    pub fn is_alive(self) -> bool {
+        stat(self.pid).is_some_and(|(_, started)| started == self.started)
+    }
+}
+
+pub fn parent(pid: u32) -> Option<u32> {
+    stat(pid).map(|(parent, _)| parent)
+}
+
+/// Parent and start, from /proc. A zombie is dead: only its parent's look is missing.
+fn stat(pid: u32) -> Option<(u32, u64)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    (*fields.first()? != "Z").then_some(())?;
+    Some((fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?))
+}
