@@ -52,7 +52,7 @@ pub struct Events {
 }
 
 pub async fn list(store: &dyn Store, flags: List) -> Result {
-    let filter = Filter {
+    let mut filter = Filter {
         tenant: TENANT.into(),
         lifecycle: flags.lifecycle,
         status: flags.status,
@@ -61,13 +61,23 @@ pub async fn list(store: &dyn Store, flags: List) -> Result {
         limit: flags.limit,
         cursor: None,
     };
-    let page = store.runs(filter).await?;
-    let now = store.now().await?;
-    if page.next.is_some() && flags.output == Format::Table {
-        anstream::eprintln!("the newest {}; more with --limit", page.runs.len());
+    // A page of the store's is smaller than what may be asked for here.
+    let mut runs = Vec::new();
+    while runs.len() < flags.limit {
+        filter.limit = flags.limit - runs.len();
+        let page = store.runs(filter.clone()).await?;
+        runs.extend(page.runs);
+        filter.cursor = page.next;
+        if filter.cursor.is_none() {
+            break;
+        }
     }
-    let objects = page.runs.iter().map(RunRow::object).collect();
-    print_list(objects, flags.output, || as_table(&page.runs, now))
+    let now = store.now().await?;
+    if filter.cursor.is_some() && flags.output == Format::Table {
+        anstream::eprintln!("the newest {}; more with --limit", runs.len());
+    }
+    let objects = runs.iter().map(RunRow::object).collect();
+    print_list(objects, flags.output, || as_table(&runs, now))
 }
 
 fn as_table(runs: &[RunRow], now: Time) -> String {

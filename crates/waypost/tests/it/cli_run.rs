@@ -198,3 +198,16 @@ fn completions_are_printed_for_every_shell() {
     }
     assert!(!shop.database().exists(), "looking for words makes no database");
 }
+
+/// More than a page of the store's: all that were asked for, not as many as come at once.
+#[tokio::test]
+async fn a_long_list_is_whole() {
+    let shop = Shop::new();
+    shop.ok(&["run", "list"]);
+    let store = waypost_store::sqlite::SqliteStore::open(&shop.database()).unwrap();
+    let run = waypost_store::NewRun { lifecycle: "deploy".into(), ..waypost_store::NewRun::default() };
+    waypost_store::Queue::enqueue(&store, vec![run; 1_100]).await.unwrap();
+    for (limit, listed) in [("1050", 1_050), ("5000", 1_100)] {
+        assert_eq!(shop.json(&["run", "list", "--limit", limit]).as_array().unwrap().len(), listed);
+    }
+}
