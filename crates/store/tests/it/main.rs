@@ -4,3 +4,4 @@
 mod by_hand;
 mod conformance;
 mod differential;
+mod guards;

@@ -1,0 +1,6 @@
+//! What tests need around them. No test is skipped for want of it: what is missing is an error that says how to
+//! install it.
+
+mod postgres;
+
+pub use postgres::Postgres;
