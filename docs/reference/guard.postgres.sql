@@ -14,7 +14,7 @@ BEGIN
     SELECT 1 FROM waypost.lifecycle_moves m WHERE m.lifecycle = OLD.lifecycle AND m.version = OLD.version
       AND m.src = OLD.status AND m.dst = NEW.status
       AND (NEW.seq >= OLD.seq + m.events OR NEW.seq = OLD.seq AND m.events = 1)
-      AND (m.guards = 0 OR ((m.guards & 1 = 0 OR trim(coalesce(NEW.reason, '')) <> '')
+      AND (m.guards = 0 OR ((m.guards & 1 = 0 OR btrim(coalesce(NEW.reason, ''), E'\t\n\x0B\f\r ') <> '')
         AND (m.guards & 2 = 0 OR (NEW.resolved OR NEW.forced))
         AND (m.guards & 4 = 0 OR EXISTS (SELECT 1 FROM waypost.counted_items i WHERE i.run_id = NEW.run_id AND true))
         AND (m.guards & 8 = 0 OR EXISTS (SELECT 1 FROM waypost.counted_items i WHERE i.run_id = NEW.run_id AND i.phase IN ('ready', 'held', 'parked')))

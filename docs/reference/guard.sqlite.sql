@@ -9,7 +9,7 @@ CREATE TRIGGER runs_judge INSTEAD OF INSERT ON runs_judged WHEN NOT EXISTS (
     SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = NEW.lifecycle AND m.version = NEW.version
       AND m.src = NEW.src AND m.dst = NEW.dst
       AND (NEW.rise >= m.events OR NEW.rise = 0 AND m.events = 1)
-      AND (m.guards = 0 OR ((m.guards & 1 = 0 OR trim(coalesce(NEW.reason, '')) <> '')
+      AND (m.guards = 0 OR ((m.guards & 1 = 0 OR trim(coalesce(NEW.reason, ''), char(9, 10, 11, 12, 13, 32)) <> '')
         AND (m.guards & 2 = 0 OR (NEW.resolved = 1 OR NEW.forced = 1))
         AND (m.guards & 4 = 0 OR EXISTS (SELECT 1 FROM counted_items i WHERE i.run_id = NEW.run_id AND true))
         AND (m.guards & 8 = 0 OR EXISTS (SELECT 1 FROM counted_items i WHERE i.run_id = NEW.run_id AND i.phase IN ('ready', 'held', 'parked')))

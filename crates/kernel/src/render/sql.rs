@@ -117,7 +117,11 @@ pub fn condition(guard: Guard, kind: Kind, dialect: Dialect) -> String {
         Dialect::Postgres => format!("NEW.{column}"),
     };
     match guard {
-        Guard::HasReason => "trim(coalesce(NEW.reason, '')) <> ''".into(),
+        // What Rust's trim takes away, as far as every encoding has it; by itself SQL takes spaces only.
+        Guard::HasReason => match dialect {
+            Dialect::Sqlite => "trim(coalesce(NEW.reason, ''), char(9, 10, 11, 12, 13, 32)) <> ''".into(),
+            Dialect::Postgres => r"btrim(coalesce(NEW.reason, ''), E'\t\n\x0B\f\r ') <> ''".into(),
+        },
         Guard::ResolvedOrForced => format!("({} OR {})", truth("resolved"), truth("forced")),
         Guard::HasItems => items(ANY, dialect),
         Guard::SomeItemOpen => items(OPEN, dialect),
