@@ -52,7 +52,7 @@ pub struct Events {
 }
 
 pub async fn list(store: &dyn Store, flags: List) -> Result {
-    let filter = Filter {
+    let mut filter = Filter {
         tenant: TENANT.into(),
         lifecycle: flags.lifecycle,
         status: flags.status,
@@ -61,13 +61,23 @@ pub async fn list(store: &dyn Store, flags: List) -> Result {
         limit: flags.limit,
         cursor: None,
     };
-    let page = store.runs(filter).await?;
+    let mut runs = Vec::new();
+    let is_cut = loop {
+        // A store gives a page at a time, however many are asked for.
+        let page = store.runs(filter.clone()).await?;
+        runs.extend(page.runs);
+        filter.limit = flags.limit.saturating_sub(runs.len());
+        filter.cursor = page.next;
+        if filter.cursor.is_none() || filter.limit == 0 {
+            break filter.cursor.is_some();
+        }
+    };
     let now = store.now().await?;
-    if page.next.is_some() && flags.output == Format::Table {
-        anstream::eprintln!("the newest {}; more with --limit", page.runs.len());
+    if is_cut && flags.output == Format::Table {
+        anstream::eprintln!("the newest {}; more with --limit", runs.len());
     }
-    let objects = page.runs.iter().map(RunRow::object).collect();
-    print_list(objects, flags.output, || as_table(&page.runs, now))
+    let objects = runs.iter().map(RunRow::object).collect();
+    print_list(objects, flags.output, || as_table(&runs, now))
 }
 
 fn as_table(runs: &[RunRow], now: Time) -> String {
