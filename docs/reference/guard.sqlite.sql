@@ -4,10 +4,11 @@ CREATE VIEW counted_items AS SELECT r.run_id, s.phase, s.outcome FROM runs r
   CROSS JOIN lifecycles l CROSS JOIN lifecycle_states s CROSS JOIN items i
   WHERE l.name = r.lifecycle AND l.version = r.version AND s.lifecycle = l.items AND s.version = l.items_version
     AND i.run_id = r.run_id AND i.kind = s.lifecycle AND i.status = s.state;
-CREATE TRIGGER runs_move BEFORE UPDATE OF status ON runs WHEN NEW.status <> OLD.status AND NOT EXISTS (
-    SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.lifecycle AND m.version = OLD.version
-      AND m.src = OLD.status AND m.dst = NEW.status
-      AND (NEW.seq >= OLD.seq + m.events OR NEW.seq = OLD.seq AND m.events = 1)
+CREATE VIEW runs_judged AS SELECT NULL AS src, NULL AS dst, NULL AS rise, NULL AS run_id, NULL AS lifecycle, NULL AS version, NULL AS reason, NULL AS resolved, NULL AS forced, NULL AS attempt, NULL AS max_attempts, NULL AS reentrant, NULL AS operating WHERE false;
+CREATE TRIGGER runs_judge INSTEAD OF INSERT ON runs_judged WHEN NOT EXISTS (
+    SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = NEW.lifecycle AND m.version = NEW.version
+      AND m.src = NEW.src AND m.dst = NEW.dst
+      AND (NEW.rise >= m.events OR NEW.rise = 0 AND m.events = 1)
       AND (m.guards = 0 OR ((m.guards & 1 = 0 OR trim(coalesce(NEW.reason, '')) <> '')
         AND (m.guards & 2 = 0 OR (NEW.resolved = 1 OR NEW.forced = 1))
         AND (m.guards & 4 = 0 OR EXISTS (SELECT 1 FROM counted_items i WHERE i.run_id = NEW.run_id AND true))
@@ -19,26 +20,40 @@ CREATE TRIGGER runs_move BEFORE UPDATE OF status ON runs WHEN NEW.status <> OLD.
         AND (m.guards & 256 = 0 OR NEW.reentrant = 1)
         AND (m.guards & 512 = 0 OR NOT (NEW.operating = 1)))))
 BEGIN
-  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
+  SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
+END;
+CREATE TRIGGER runs_move BEFORE UPDATE OF status ON runs WHEN NEW.status <> OLD.status AND NOT EXISTS (
+    SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.lifecycle AND m.version = OLD.version
+      AND m.src = OLD.status AND m.dst = NEW.status AND m.guards = 0
+      AND (NEW.seq >= OLD.seq + m.events OR NEW.seq = OLD.seq AND m.events = 1))
+BEGIN
+  INSERT INTO runs_judged(src, dst, rise, run_id, lifecycle, version, reason, resolved, forced, attempt, max_attempts, reentrant, operating) VALUES (OLD.status, NEW.status, NEW.seq - OLD.seq, NEW.run_id, NEW.lifecycle, NEW.version, NEW.reason, NEW.resolved, NEW.forced, NEW.attempt, NEW.max_attempts, NEW.reentrant, NEW.operating);
 END;
 CREATE TRIGGER runs_birth BEFORE INSERT ON runs WHEN NOT EXISTS (
     SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status AND s.initial = 1)
 BEGIN
-  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle does not start there');
+  SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there');
 END;
-CREATE TRIGGER items_move BEFORE UPDATE OF status ON items WHEN NEW.status <> OLD.status AND NOT EXISTS (
-    SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.kind AND m.version = OLD.version
-      AND m.src = OLD.status AND m.dst = NEW.status
+CREATE VIEW items_judged AS SELECT NULL AS src, NULL AS dst, NULL AS rise, NULL AS kind, NULL AS version, NULL AS attempts, NULL AS max_retries, NULL AS discarded, NULL AS reruns WHERE false;
+CREATE TRIGGER items_judge INSTEAD OF INSERT ON items_judged WHEN NOT EXISTS (
+    SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = NEW.kind AND m.version = NEW.version
+      AND m.src = NEW.src AND m.dst = NEW.dst
       AND (m.guards = 0 OR ((m.guards & 128 = 0 OR NEW.attempts <= NEW.max_retries)
         AND (m.guards & 1024 = 0 OR NOT (NEW.discarded = 1))
         AND (m.guards & 2048 = 0 OR NEW.reruns = 1))))
 BEGIN
-  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
+  SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
+END;
+CREATE TRIGGER items_move BEFORE UPDATE OF status ON items WHEN NEW.status <> OLD.status AND NOT EXISTS (
+    SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.kind AND m.version = OLD.version
+      AND m.src = OLD.status AND m.dst = NEW.status AND m.guards = 0)
+BEGIN
+  INSERT INTO items_judged(src, dst, rise, kind, version, attempts, max_retries, discarded, reruns) VALUES (OLD.status, NEW.status, 1, NEW.kind, NEW.version, NEW.attempts, NEW.max_retries, NEW.discarded, NEW.reruns);
 END;
 CREATE TRIGGER items_birth BEFORE INSERT ON items WHEN NOT EXISTS (
     SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.initial = 1)
 BEGIN
-  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle does not start there');
+  SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there');
 END;
 
 INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('step', 1, 'item', NULL, NULL, '{"codes":{},"ids":null,"initial":["pending"],"items":[],"kind":"item","name":"step","operations":{},"states":[{"name":"pending","on_end":"skipped","phase":"ready"},{"name":"running","on_end":"failed","on_lost":"pending","on_pause":"paused","phase":"held"},{"name":"paused","on_end":"failed","on_resume":"pending","phase":"parked"},{"name":"completed","on_resume":"pending","outcome":"succeeded","phase":"settled"},{"name":"failed","outcome":"failed","phase":"settled"},{"name":"skipped","outcome":"skipped","phase":"settled"}],"transitions":[{"by":["worker"],"command":"start","from":"pending","guards":[],"to":"running"},{"by":["worker","engine"],"command":"skip","from":"pending","guards":[],"to":"skipped"},{"by":["worker"],"command":"fail","from":"pending","guards":[],"to":"failed"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker","engine"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["worker"],"command":"skip","from":"running","guards":[],"to":"skipped"},{"by":["worker","engine"],"command":"pause","from":"running","guards":[],"to":"paused"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"pending"},{"by":["worker","engine"],"command":"resume","from":"paused","guards":[],"to":"pending"},{"by":["worker"],"command":"skip","from":"paused","guards":[],"to":"skipped"},{"by":["worker","engine"],"command":"fail","from":"paused","guards":[],"to":"failed"},{"by":["engine"],"command":"resume","from":"completed","guards":["reruns"],"to":"pending"}],"version":1}')

@@ -2,6 +2,7 @@
 //! the log gives what was stored: all of it but the lease's token and end, which are not in the log.
 
 use crate::event::{Born, Effect, Event, Hold};
+use crate::guard::Guard;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::run::{Lease, Run, Token};
 use crate::tally::Tally;
@@ -109,13 +110,19 @@ fn enter(lifecycle: &Lifecycle, run: &mut Run, event: &Event) {
     let to = lifecycle.phase(event.to);
     if to != Phase::Held {
         run.lease = None;
+        run.intent = None;
     }
+    run.reason =
+        effect.reason.clone().filter(|_| to == Phase::Parked || asked_for_a_reason(lifecycle, event));
     match to {
-        Phase::Draft => run.expires_at = effect.expires_at,
+        Phase::Draft => {
+            reopen(run);
+            run.expires_at = effect.expires_at;
+        }
         Phase::Ready => {
+            reopen(run);
             run.available_at = Some(effect.available_at.unwrap_or(event.at));
             run.expires_at = effect.expires_at;
-            run.reason = None;
             run.resolved |= effect.resolved;
             run.forced |= effect.forced;
         }
@@ -127,17 +134,14 @@ fn enter(lifecycle: &Lifecycle, run: &mut Run, event: &Event) {
             if run.started_at.is_none() || from != Some(Phase::Ready) {
                 run.started_at = Some(event.at);
             }
-            run.finished_at = None;
-            run.failure = None;
-            run.reason = None;
+            reopen(run);
             run.available_at = None;
             run.expires_at = None;
         }
         Phase::Parked => {
-            run.reason.clone_from(&effect.reason);
+            reopen(run);
             run.available_at = None;
             run.expires_at = None;
-            run.intent = None;
             run.resolved = false;
             run.forced = false;
         }
@@ -147,12 +151,26 @@ fn enter(lifecycle: &Lifecycle, run: &mut Run, event: &Event) {
             run.failure.clone_from(&effect.failure);
             run.available_at = effect.available_at;
             run.expires_at = None;
-            run.reason = None;
-            run.intent = None;
             run.owes_cleanup = false;
             run.cleanup_failed |= effect.cleanup_failed;
         }
     }
+}
+
+/// A guard looks at the row as it will be, so what it asks for has to be there.
+fn asked_for_a_reason(lifecycle: &Lifecycle, event: &Event) -> bool {
+    lifecycle.transitions.iter().any(|row| {
+        Some(row.from) == event.from
+            && row.to == event.to
+            && row.command == event.command
+            && row.guards.contains(&Guard::HasReason)
+    })
+}
+
+/// What was settled is not any more, if it was.
+fn reopen(run: &mut Run) {
+    run.finished_at = None;
+    run.failure = None;
 }
 
 fn count_items(run: &mut Run, effect: &Effect) {

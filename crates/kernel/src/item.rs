@@ -138,17 +138,7 @@ fn decide_one(draft: &Draft<'_>, kind: &Lifecycle, item: &Item, ask: &ItemAsk<'_
         after.progress = progress;
     }
     if ask.discard {
-        let failed = kind.state(item.state).outcome == Some(Outcome::Failed);
-        if !failed || !draft.who.actor.is_person() {
-            return Err(refuse(
-                draft,
-                item,
-                Code::InvalidTransition,
-                "only a failed item can be discarded, by a person",
-            ));
-        }
-        after.discarded = true;
-        return Ok(after);
+        return discard(draft, kind, after);
     }
     if draft.who.actor.is_person() {
         return Err(refuse(draft, item, Code::ActorNotAllowed, "items move with their run: ask that of it"));
@@ -202,6 +192,17 @@ fn decide_one(draft: &Draft<'_>, kind: &Lifecycle, item: &Item, ask: &ItemAsk<'_
     };
     enter(kind, &mut after, row, ask, draft.now);
     Ok(after)
+}
+
+/// Stays failed, but is not retried with the others.
+fn discard(draft: &Draft<'_>, kind: &Lifecycle, mut item: Item) -> Result<Item, Refusal> {
+    let failed = kind.state(item.state).outcome == Some(Outcome::Failed);
+    if !failed || !draft.who.actor.is_person() {
+        let message = "only a failed item can be discarded, by a person";
+        return Err(refuse(draft, &item, Code::InvalidTransition, message));
+    }
+    item.discarded = true;
+    Ok(item)
 }
 
 /// The first command that leads there (or the named one); its guards must hold, others do not stand in for it.

@@ -10,7 +10,8 @@ use waypost_kernel::{Failure, Time};
 
 /// A token as people and databases see it: 32 hexadecimal digits.
 pub fn token_text(token: waypost_kernel::Token) -> String {
-    format!("{:032x}", token.0)
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    (0..32).rev().map(|place| char::from(DIGITS[(token.0 >> (place * 4)) as usize & 15])).collect()
 }
 
 pub fn token_from(text: &str) -> Option<waypost_kernel::Token> {

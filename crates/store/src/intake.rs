@@ -66,6 +66,9 @@ pub(crate) fn check_reason(reason: Option<&str>) -> Result<()> {
 }
 
 fn check_map(field: &str, map: &Map<String, Value>) -> Result<()> {
+    if map.is_empty() {
+        return Ok(());
+    }
     refuse_json(field, &Value::Object(map.clone()), MAX_PAYLOAD_BYTES).map_err(wrong)
 }
 

@@ -129,7 +129,9 @@ impl<'a> Draft<'a> {
                     effect.available_at = None;
                 }
             }
-            Phase::Parked if effect.reason.is_none() => effect.reason = Some(row.command.clone()),
+            Phase::Parked if effect.reason.as_ref().is_none_or(|reason| reason.trim().is_empty()) => {
+                effect.reason = Some(row.command.clone());
+            }
             _ => {}
         }
         self.push(row.command.clone(), row.to, actor, effect, note);
@@ -200,7 +202,8 @@ impl<'a> Draft<'a> {
                 // Some of those that are done may be taken up again; what is under way goes along as a whole.
                 let choosable = named.is_some() && kind == 0 && state.phase == Phase::Settled;
                 let chosen = self.chosen.filter(|_| choosable).map(|items| {
-                    let follow = items.iter().filter(|item| item.state == from && !item.stays(lifecycle));
+                    let meant = |item: &&Item| item.kind == 0 && item.state == from && !item.stays(lifecycle);
+                    let follow = items.iter().filter(meant);
                     follow.map(|item| item.key.clone()).collect::<BTreeSet<Text>>()
                 });
                 let all = self.after.tallies[kind].following(from);

@@ -7,7 +7,7 @@ use super::command::carry_out;
 use crate::event::{Change, Effect, Hold};
 use crate::lifecycle::{Actor, Lifecycle, OnStale, Outcome, Phase, StateId};
 use crate::refusal::Refusal;
-use crate::run::{Intent, Want};
+use crate::run::{Intent, Run, Want};
 
 pub(super) fn sweep(mut draft: Draft<'_>) -> Result<Change, Refusal> {
     match draft.phase() {
@@ -36,7 +36,9 @@ fn lease_ran_out(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     {
         return Ok(());
     }
-    if !lease.is_vacant() && (may_take_over(draft) || may_steal(draft)) {
+    // A cancel does not wait for ever for a worker to come and clean up.
+    let forgotten = is_abandoned(lease, draft.now) && final_intent(run).is_some();
+    if !lease.is_vacant() && !forgotten && (may_take_over(draft) || may_steal(draft)) {
         return Ok(());
     }
     give_up(draft)
@@ -45,7 +47,7 @@ fn lease_ran_out(draft: &mut Draft<'_>) -> Result<(), Refusal> {
 /// Nobody may or will take the run on. What it owes comes first: once, with a budget of its own.
 fn give_up(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     let run = draft.run;
-    let final_intent = run.intent.as_ref().filter(|intent| intent.want != Want::Pause);
+    let final_intent = final_intent(run);
     if let Some(intent) = final_intent
         && carry_out(draft, intent, Actor::Engine)
     {
@@ -72,6 +74,10 @@ fn give_up(draft: &mut Draft<'_>) -> Result<(), Refusal> {
         None => "the worker's lease ran out".to_owned(),
     };
     end(draft, command, &message)
+}
+
+fn final_intent(run: &Run) -> Option<&Intent> {
+    run.intent.as_ref().filter(|intent| intent.want != Want::Pause)
 }
 
 /// Where the engine's own command leads: its cleanup done, a lost run ends there.

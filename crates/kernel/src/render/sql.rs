@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use crate::guard::Guard;
-use crate::lifecycle::{Actor, Kind, Lifecycle, Phase, StateId, Transition};
+use crate::lifecycle::{Actor, Kind, Lifecycle, Outcome, Phase, StateId, Transition};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
@@ -124,18 +124,20 @@ pub fn condition(guard: Guard, kind: Kind, dialect: Dialect) -> String {
         Guard::AllItemsOk => format!(
             "(NOT {} AND NOT {} AND {})",
             items(OPEN, dialect),
-            items(FAILED, dialect),
-            items(OK, dialect)
+            items(&outcome(Outcome::Failed), dialect),
+            items(&outcome(Outcome::Succeeded), dialect)
         ),
         Guard::SomeItemFailed => {
             format!(
                 "(NOT {} AND {} AND {})",
                 items(OPEN, dialect),
-                items(FAILED, dialect),
-                items(OK, dialect)
+                items(&outcome(Outcome::Failed), dialect),
+                items(&outcome(Outcome::Succeeded), dialect)
             )
         }
-        Guard::NoItemOk => format!("(NOT {} AND NOT {})", items(OPEN, dialect), items(OK, dialect)),
+        Guard::NoItemOk => {
+            format!("(NOT {} AND NOT {})", items(OPEN, dialect), items(&outcome(Outcome::Succeeded), dialect))
+        }
         Guard::AttemptsLeft if kind == Kind::Item => "NEW.attempts <= NEW.max_retries".into(),
         Guard::AttemptsLeft => "NEW.attempt <= NEW.max_attempts".into(),
         Guard::Reentrant => truth("reentrant"),
@@ -147,8 +149,10 @@ pub fn condition(guard: Guard, kind: Kind, dialect: Dialect) -> String {
 
 const ANY: &str = "true";
 const OPEN: &str = "i.phase IN ('ready', 'held', 'parked')";
-const OK: &str = "i.outcome = 'succeeded'";
-const FAILED: &str = "i.outcome = 'failed'";
+
+fn outcome(outcome: Outcome) -> String {
+    format!("i.outcome = {}", quoted(outcome.name()))
+}
 
 fn items(which: &str, dialect: Dialect) -> String {
     let view = table("counted_items", dialect);
@@ -193,24 +197,65 @@ pub fn guard(dialect: Dialect) -> String {
     format!("{}{}{}", counted_items(dialect), trigger("runs", Kind::Run), trigger("items", Kind::Item))
 }
 
+/// A trigger's program takes room for all that it might do, each time it is looked at. So the one that sees every
+/// move only looks for an unguarded row; what has none is handed to a view, whose own trigger knows all guards.
 fn sqlite(table: &str, kind: Kind) -> String {
     let (name, events) = lookup(kind);
+    let columns = judged_columns(kind);
+    let values: Vec<String> = columns.iter().map(|column| format!("NEW.{column}")).collect();
+    let rise = match kind {
+        Kind::Run => "NEW.seq - OLD.seq",
+        Kind::Item => "1",
+    };
     format!(
-        "CREATE TRIGGER {table}_move BEFORE UPDATE OF status ON {table} WHEN NEW.status <> OLD.status AND NOT EXISTS (
-    SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.{name} AND m.version = OLD.version
-      AND m.src = OLD.status AND m.dst = NEW.status{events}
-      AND {})
+        "CREATE VIEW {table}_judged AS SELECT NULL AS src, NULL AS dst, NULL AS rise, {empty} WHERE false;
+CREATE TRIGGER {table}_judge INSTEAD OF INSERT ON {table}_judged WHEN NOT EXISTS (
+    SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = NEW.{name} AND m.version = NEW.version
+      AND m.src = NEW.src AND m.dst = NEW.dst{judged}
+      AND {guards})
 BEGIN
-  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
+  SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
+END;
+CREATE TRIGGER {table}_move BEFORE UPDATE OF status ON {table} WHEN NEW.status <> OLD.status AND NOT EXISTS (
+    SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.{name} AND m.version = OLD.version
+      AND m.src = OLD.status AND m.dst = NEW.status AND m.guards = 0{events})
+BEGIN
+  INSERT INTO {table}_judged(src, dst, rise, {into}) VALUES (OLD.status, NEW.status, {rise}, {values});
 END;
 CREATE TRIGGER {table}_birth BEFORE INSERT ON {table} WHEN NOT EXISTS (
     SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = NEW.{name} AND s.version = NEW.version AND s.state = NEW.status AND s.initial = 1)
 BEGIN
-  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle does not start there');
+  SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there');
 END;
 ",
-        all_hold(kind, Dialect::Sqlite)
+        empty = columns.iter().map(|column| format!("NULL AS {column}")).collect::<Vec<_>>().join(", "),
+        judged = match kind {
+            Kind::Run => "\n      AND (NEW.rise >= m.events OR NEW.rise = 0 AND m.events = 1)",
+            Kind::Item => "",
+        },
+        guards = all_hold(kind, Dialect::Sqlite),
+        into = columns.join(", "),
+        values = values.join(", "),
     )
+}
+
+/// What the guards look at.
+fn judged_columns(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Run => &[
+            "run_id",
+            "lifecycle",
+            "version",
+            "reason",
+            "resolved",
+            "forced",
+            "attempt",
+            "max_attempts",
+            "reentrant",
+            "operating",
+        ],
+        Kind::Item => &["kind", "version", "attempts", "max_retries", "discarded", "reruns"],
+    }
 }
 
 fn postgres(table: &str, kind: Kind) -> String {

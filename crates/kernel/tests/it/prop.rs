@@ -3,6 +3,7 @@
 
 mod ask;
 mod intent;
+mod items;
 mod leases;
 mod liveness;
 mod log;

@@ -76,7 +76,7 @@ fn insert(
 ) -> Result<Stored> {
     let first = birth::first_items(new, lifecycle)?;
     let kernel_items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
-    let random = uuid::Uuid::new_v4().as_u128();
+    let random = save::random();
     let id = lifecycle.ids.as_ref().map(|ids| ids.make(tx.now, random)).unwrap_or_default();
     let birth = Birth {
         id: &id,

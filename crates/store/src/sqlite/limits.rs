@@ -20,9 +20,12 @@ pub fn free_slots(tx: &Tx<'_>, key: &str) -> Result<i64> {
         .query_row(params![key], |row| row.get(0))
         .optional()
         .map_err(|error| database(&error))?;
-    let held: i64 = prepare(tx, "SELECT count(*) FROM runs WHERE concurrency_key = ?1 AND phase = 'held'")?
-        .query_row(params![key], |row| row.get(0))
-        .map_err(|error| database(&error))?;
+    let held: i64 = prepare(
+        tx,
+        "SELECT count(*) FROM runs INDEXED BY runs_by_key WHERE concurrency_key = ?1 AND phase = 'held' AND finished_at IS NULL",
+    )?
+    .query_row(params![key], |row| row.get(0))
+    .map_err(|error| database(&error))?;
     Ok(limit.unwrap_or(1) - held)
 }
 
@@ -39,7 +42,7 @@ pub fn starts_aside(tx: &Tx<'_>, row: &RunRow) -> Result<bool> {
 pub fn set_aside(tx: &Tx<'_>, key: &str) -> Result<usize> {
     let mut statement = prepare(
         tx,
-        "UPDATE runs SET blocked = 1 WHERE rid IN (SELECT rid FROM runs INDEXED BY runs_ready_key WHERE phase = 'ready' AND blocked = 0 \
+        "UPDATE runs SET blocked = 1 WHERE rid IN (SELECT rid FROM runs INDEXED BY runs_by_key WHERE finished_at IS NULL AND phase = 'ready' AND blocked = 0 \
          AND concurrency_key = ?1 AND available_at <= ?2 LIMIT ?3)",
     )?;
     statement.execute(params![key, iso(tx.now), MAX_SET_ASIDE as i64]).map_err(|error| database(&error))
@@ -66,7 +69,7 @@ pub fn let_in(tx: &Tx<'_>, key: &str) -> Result<()> {
     loop {
         let group: Option<(String, String)> = prepare(
             tx,
-            "SELECT queue, lifecycle FROM runs INDEXED BY runs_blocked WHERE blocked = 1 AND concurrency_key = ?1 \
+            "SELECT queue, lifecycle FROM runs INDEXED BY runs_by_key WHERE finished_at IS NULL AND phase = 'ready' AND blocked = 1 AND concurrency_key = ?1 \
              AND (queue, lifecycle) > (?2, ?3) ORDER BY queue, lifecycle LIMIT 1",
         )?
         .query_row(params![key, last.0, last.1], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -75,14 +78,13 @@ pub fn let_in(tx: &Tx<'_>, key: &str) -> Result<()> {
         let Some((queue, lifecycle)) = group else { return Ok(()) };
         prepare(
             tx,
-            "UPDATE runs SET blocked = 0 WHERE rid IN (SELECT rid FROM runs INDEXED BY runs_blocked WHERE blocked = 1 \
+            "UPDATE runs SET blocked = 0 WHERE rid IN (SELECT rid FROM runs INDEXED BY runs_by_key WHERE finished_at IS NULL AND phase = 'ready' AND blocked = 1 \
              AND concurrency_key = ?1 AND queue = ?2 AND lifecycle = ?3 ORDER BY priority DESC, available_at, rid LIMIT ?4)",
         )?
         .execute(params![key, queue, lifecycle, free])
         .map_err(|error| database(&error))?;
         last = (queue, lifecycle);
     }
-    Ok(())
 }
 
 /// The sweeper's look: no key waits while it has a free slot, whatever happened.

@@ -169,6 +169,9 @@ pub fn json(text: &str) -> Value {
 }
 
 pub fn object(text: &str) -> Map<String, Value> {
+    if text == "{}" {
+        return Map::new();
+    }
     match json(text) {
         Value::Object(map) => map,
         _ => Map::new(),

@@ -1,6 +1,8 @@
 //! Writing what the kernel decided: the items first (the guards of the run count them), then the run by
 //! compare-and-set, then its events.
 
+use std::cell::RefCell;
+
 use rusqlite::params;
 use serde_json::{Map, Value};
 use waypost_kernel::event::{Change, Event, Moved, Shift};
@@ -72,7 +74,7 @@ fn update_all(tx: &Tx<'_>, stored: &Stored, before: u64) -> Result<usize> {
     let lease = run.lease.as_ref();
     let mut statement = prepare(
         tx,
-        "UPDATE runs SET status = ?2, phase = ?3, seq = ?4, attempt = ?5, take_overs = ?6, fence = ?7, lease_token = ?8, \
+        "UPDATE OR FAIL runs SET status = ?2, phase = ?3, seq = ?4, attempt = ?5, take_overs = ?6, fence = ?7, lease_token = ?8, \
          claimed_by = ?9, lease_ms = ?10, stale_after = ?11, ended_by = ?12, last_command = ?13, intent = ?14, \
          owes_cleanup = ?15, cleanup_failed = ?16, operating = ?17, resolved = ?18, forced = ?19, reason = ?20, \
          error_code = ?21, error_msg = ?22, started_at = ?23, finished_at = ?24, available_at = ?25, expires_at = ?26, \
@@ -119,7 +121,7 @@ fn update_held(tx: &Tx<'_>, stored: &Stored, before: u64) -> Result<usize> {
     let Some(lease) = &run.lease else { return Ok(0) };
     let mut statement = prepare(
         tx,
-        "UPDATE runs SET seq = ?2, take_overs = ?3, fence = ?4, lease_token = ?5, claimed_by = ?6, lease_ms = ?7, \
+        "UPDATE OR FAIL runs SET seq = ?2, take_overs = ?3, fence = ?4, lease_token = ?5, claimed_by = ?6, lease_ms = ?7, \
          stale_after = ?8, intent = ?9, owes_cleanup = ?10, operating = ?11 WHERE rid = ?1 AND seq = ?12",
     )?;
     let written = statement.execute(params![
@@ -145,7 +147,7 @@ pub fn insert_run(tx: &Tx<'_>, row: &RunRow, fingerprint: Option<&str>) -> Resul
     let lease = run.lease.as_ref();
     let mut statement = prepare(
         tx,
-        "INSERT INTO runs(run_id, tenant, lifecycle, version, status, phase, queue, priority, seq, attempt, max_attempts, \
+        "INSERT OR FAIL INTO runs(run_id, tenant, lifecycle, version, status, phase, queue, priority, seq, attempt, max_attempts, \
          fence, lease_token, claimed_by, lease_ms, stale_after, last_command, reentrant, queued_at, started_at, \
          schedule_at, available_at, expires_at, concurrency_key, correlation_id, idempotency_key, fingerprint, \
          parent_run_id, retry_of, playbook, carried, item_count, input, metadata, details, blocked) \
@@ -209,7 +211,7 @@ pub fn insert_event(
     let payload = note.map(|note| &note.payload).filter(|payload| !codec::is_blank(payload));
     let mut statement = prepare(
         tx,
-        "INSERT INTO event_log(rid, seq, at, command, src, dst, actor, who, level, message, payload, effect, key) \
+        "INSERT OR FAIL INTO event_log(rid, seq, at, command, src, dst, actor, who, level, message, payload, effect, key) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     )?;
     let inserted = statement.insert(params![
@@ -320,13 +322,36 @@ fn refused(error: &rusqlite::Error) -> StoreError {
     }
 }
 
-/// Who asks, with a token of its own making.
-pub fn who<'a>(actor: Actor, by: &'a str) -> waypost_kernel::Who<'a> {
+/// Who asks. The holder of a run needs no new token; anybody else may leave a lease vacant.
+pub fn who(actor: Actor, by: &str) -> waypost_kernel::Who<'_> {
     waypost_kernel::Who { actor, by, fresh: fresh() }
 }
 
 pub fn fresh() -> waypost_kernel::Token {
-    waypost_kernel::Token(uuid::Uuid::new_v4().as_u128())
+    waypost_kernel::Token(random())
+}
+
+/// 128 random bits of the operating system's, drawn many at a time: a system call for each would be one of the
+/// larger costs of a claim.
+pub fn random() -> u128 {
+    thread_local! {
+        static POOL: RefCell<Vec<u128>> = const { RefCell::new(Vec::new()) };
+    }
+    const DRAWN: usize = 64;
+    POOL.with_borrow_mut(|pool| {
+        if pool.is_empty() {
+            let mut bytes = [0u8; 16 * DRAWN];
+            if getrandom::fill(&mut bytes).is_err() {
+                return uuid::Uuid::new_v4().as_u128();
+            }
+            pool.extend(
+                bytes
+                    .chunks_exact(16)
+                    .map(|chunk| chunk.iter().fold(0u128, |value, byte| value << 8 | u128::from(*byte))),
+            );
+        }
+        pool.pop().unwrap_or_default()
+    })
 }
 
 /// Whether a decision changed nothing.

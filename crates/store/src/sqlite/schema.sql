@@ -67,9 +67,10 @@ CREATE UNIQUE INDEX runs_key ON runs(tenant, idempotency_key) WHERE idempotency_
 CREATE INDEX runs_ready ON runs(queue, priority, available_at, rid) WHERE phase = 'ready' AND blocked = 0;
 CREATE INDEX runs_held ON runs(stale_after) WHERE phase = 'held';
 CREATE INDEX runs_expiring ON runs(expires_at) WHERE expires_at IS NOT NULL;
-CREATE INDEX runs_blocked ON runs(concurrency_key, queue, lifecycle, priority, available_at, rid) WHERE blocked = 1;
-CREATE INDEX runs_ready_key ON runs(concurrency_key) WHERE phase = 'ready' AND blocked = 0 AND concurrency_key IS NOT NULL;
-CREATE INDEX runs_holding_key ON runs(concurrency_key) WHERE phase = 'held' AND concurrency_key IS NOT NULL;
+-- Those that hold a key, those that wait for it set aside, those that may be claimed: one index, only for runs with a key.
+CREATE INDEX runs_by_key ON runs(concurrency_key, phase, blocked, queue, lifecycle, priority, available_at, rid)
+  WHERE concurrency_key IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX runs_blocked ON runs(concurrency_key) WHERE blocked = 1;
 CREATE INDEX runs_children ON runs(parent_run_id) WHERE parent_run_id IS NOT NULL;
 
 CREATE TABLE items(
@@ -128,94 +129,102 @@ CREATE TABLE pruned(day TEXT, lifecycle TEXT, runs INTEGER NOT NULL, events INTE
 CREATE TABLE pruning(run_id TEXT);
 
 -- The log is append-only, and rows leave by pruning alone.
-CREATE TRIGGER event_log_update BEFORE UPDATE ON event_log BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: events cannot be changed'); END;
+CREATE TRIGGER event_log_update BEFORE UPDATE ON event_log BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be changed'); END;
 CREATE TRIGGER event_log_delete BEFORE DELETE ON event_log WHEN NOT EXISTS (SELECT 1 FROM pruning)
-  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: events cannot be deleted; settled runs leave by pruning'); END;
-CREATE TRIGGER events_update INSTEAD OF UPDATE ON events BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: events cannot be changed'); END;
-CREATE TRIGGER events_delete INSTEAD OF DELETE ON events BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: events cannot be deleted'); END;
-CREATE TRIGGER events_insert INSTEAD OF INSERT ON events BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: events are written by moves of their run'); END;
+  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be deleted; settled runs leave by pruning'); END;
+CREATE TRIGGER events_update INSTEAD OF UPDATE ON events BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be changed'); END;
+CREATE TRIGGER events_delete INSTEAD OF DELETE ON events BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be deleted'); END;
+CREATE TRIGGER events_insert INSTEAD OF INSERT ON events BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events are written by moves of their run'); END;
 CREATE TRIGGER runs_delete BEFORE DELETE ON runs WHEN NOT EXISTS (SELECT 1 FROM pruning)
-  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
+  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
 CREATE TRIGGER items_delete BEFORE DELETE ON items WHEN NOT EXISTS (SELECT 1 FROM pruning)
-  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: items cannot be deleted; they leave with their run'); END;
+  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: items cannot be deleted; they leave with their run'); END;
 
--- What a run is born with stays; the fence and the log's length only rise.
-CREATE TRIGGER runs_fixed BEFORE UPDATE ON runs
-  WHEN NEW.run_id <> OLD.run_id OR NEW.rid <> OLD.rid OR NEW.tenant <> OLD.tenant OR NEW.lifecycle <> OLD.lifecycle
-    OR NEW.version <> OLD.version OR NEW.queued_at <> OLD.queued_at OR NEW.input <> OLD.input
-    OR NEW.fence < OLD.fence OR NEW.seq < OLD.seq
-  BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: id, tenant, lifecycle, input and time of birth stay; fence and seq only rise'); END;
--- A settled run changes by a declared exit only. What the engine keeps beside it raises seq.
-CREATE TRIGGER runs_settled BEFORE UPDATE ON runs
-  WHEN OLD.finished_at IS NOT NULL AND NEW.status = OLD.status
-    AND EXISTS (SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = OLD.lifecycle AND s.version = OLD.version
-      AND s.state = OLD.status AND s.phase = 'settled')
-    AND (NEW.seq = OLD.seq OR NEW.finished_at IS NOT OLD.finished_at OR NEW.started_at IS NOT OLD.started_at
-      OR NEW.error_code IS NOT OLD.error_code OR NEW.error_msg IS NOT OLD.error_msg
-      OR NEW.metadata IS NOT OLD.metadata OR NEW.details IS NOT OLD.details OR NEW.attempt <> OLD.attempt)
-    -- but for what follows a legal move by hand, whose event is already there
-    AND NOT EXISTS (SELECT 1 FROM event_log e WHERE e.rid = OLD.rid AND e.seq = OLD.seq + 1 AND e.seq = NEW.seq AND e.who = 'by hand')
-  BEGIN SELECT RAISE(ABORT, 'SETTLED: a finished run cannot be rewritten'); END;
--- Held needs a lease, settled a time, parked a reason, whoever writes.
+-- What a run is born with stays, the fence and the log's length only rise. A settled run changes by a declared exit only
+-- (what the engine keeps beside it raises seq). Held needs a lease, settled a time, parked a reason. Whoever writes.
+-- One trigger, because each one costs every write.
 CREATE TRIGGER runs_shape BEFORE UPDATE ON runs
-  WHEN EXISTS (SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status
-    AND (s.phase = 'held' AND (NEW.lease_token IS NULL OR NEW.stale_after IS NULL)
-      OR s.phase = 'settled' AND NEW.finished_at IS NULL
-      OR s.phase = 'parked' AND trim(coalesce(NEW.reason, '')) = ''
-      OR s.phase <> 'settled' AND NEW.finished_at IS NOT NULL AND NEW.phase <> 'settled'))
-  BEGIN SELECT RAISE(ABORT, 'SHAPE: held needs lease_token and stale_after, settled finished_at, parked a reason'); END;
+BEGIN
+  SELECT CASE
+    WHEN NEW.run_id <> OLD.run_id OR NEW.rid <> OLD.rid OR NEW.tenant <> OLD.tenant OR NEW.lifecycle <> OLD.lifecycle
+        OR NEW.version <> OLD.version OR NEW.queued_at <> OLD.queued_at OR NEW.input <> OLD.input
+        OR NEW.fence < OLD.fence OR NEW.seq < OLD.seq
+      THEN RAISE(FAIL, 'IMMUTABLE: id, tenant, lifecycle, input and time of birth stay; fence and seq only rise')
+    WHEN s.phase = 'held' AND (NEW.lease_token IS NULL OR NEW.stale_after IS NULL)
+        OR s.phase = 'settled' AND NEW.finished_at IS NULL
+        OR s.phase = 'parked' AND trim(coalesce(NEW.reason, '')) = ''
+        OR s.phase <> 'settled' AND NEW.finished_at IS NOT NULL AND NEW.phase <> 'settled'
+      THEN RAISE(FAIL, 'SHAPE: held needs lease_token and stale_after, settled finished_at, parked a reason')
+    WHEN s.phase = 'settled' AND OLD.finished_at IS NOT NULL AND NEW.status = OLD.status
+        AND (NEW.seq = OLD.seq OR NEW.finished_at IS NOT OLD.finished_at OR NEW.started_at IS NOT OLD.started_at
+          OR NEW.error_code IS NOT OLD.error_code OR NEW.error_msg IS NOT OLD.error_msg
+          OR NEW.metadata IS NOT OLD.metadata OR NEW.details IS NOT OLD.details OR NEW.attempt <> OLD.attempt)
+        -- but for what follows a legal move by hand, whose event is already there
+        AND NOT EXISTS (SELECT 1 FROM event_log e WHERE e.rid = OLD.rid AND e.seq = OLD.seq + 1 AND e.seq = NEW.seq AND e.who = 'by hand')
+      THEN RAISE(FAIL, 'SETTLED: a finished run cannot be rewritten')
+    END
+  FROM lifecycle_states s WHERE s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status;
+END;
 CREATE TRIGGER runs_shape_birth BEFORE INSERT ON runs
   WHEN EXISTS (SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status
     AND (s.phase <> NEW.phase OR s.phase = 'held' AND (NEW.lease_token IS NULL OR NEW.stale_after IS NULL)))
-  BEGIN SELECT RAISE(ABORT, 'SHAPE: a new run has the phase of its status, and a lease if it is held'); END;
+  BEGIN SELECT RAISE(FAIL, 'SHAPE: a new run has the phase of its status, and a lease if it is held'); END;
 CREATE TRIGGER items_settled BEFORE UPDATE ON items
   WHEN OLD.finished_at IS NOT NULL AND NEW.status = OLD.status AND NEW.seq = OLD.seq
     AND (NEW.finished_at IS NOT OLD.finished_at OR NEW.error_code IS NOT OLD.error_code OR NEW.attempts <> OLD.attempts)
-  BEGIN SELECT RAISE(ABORT, 'SETTLED: a finished item cannot be rewritten'); END;
+  BEGIN SELECT RAISE(FAIL, 'SETTLED: a finished item cannot be rewritten'); END;
 
 -- A legal move by hand does not raise seq: it gets its event here, and what follows from the phases.
+-- The trigger that every move looks at is small; the work is done by the view's.
+CREATE VIEW moved_by_hand AS SELECT NULL AS rid, NULL AS src, NULL AS was, NULL AS started, NULL AS finished, NULL AS available WHERE false;
 CREATE TRIGGER runs_by_hand AFTER UPDATE OF status ON runs WHEN NEW.seq = OLD.seq AND NEW.status <> OLD.status
 BEGIN
+  INSERT INTO moved_by_hand(rid, src, was, started, finished, available)
+    VALUES (OLD.rid, OLD.status, OLD.phase, OLD.started_at, OLD.finished_at, OLD.available_at);
+END;
+CREATE TRIGGER moved_by_hand_follow INSTEAD OF INSERT ON moved_by_hand
+BEGIN
   INSERT INTO event_log(rid, seq, at, command, src, dst, actor, who, effect)
-    SELECT NEW.rid, NEW.seq + 1, c.ms, m.command, OLD.status, NEW.status,
-      CASE WHEN s.phase = 'held' AND NEW.claimed_by IS NOT NULL AND OLD.phase <> 'held' THEN 'worker' ELSE 'operator' END,
-      CASE WHEN s.phase = 'held' AND NEW.claimed_by IS NOT NULL AND OLD.phase <> 'held' THEN NEW.claimed_by ELSE 'by hand' END,
-      json_object('by_hand', 1, 'metadata_is', json(NEW.metadata), 'details_is', json(NEW.details),
-        'reason', NEW.reason, 'resolved', json(iif(NEW.resolved, 'true', 'false')), 'forced', json(iif(NEW.forced, 'true', 'false')),
-        'failure', CASE WHEN NEW.error_code IS NOT NULL THEN json_object('code', NEW.error_code, 'message', coalesce(NEW.error_msg, '')) END)
-    FROM lifecycle_moves m
+    SELECT r.rid, r.seq + 1, c.ms, m.command, NEW.src, r.status,
+      iif(s.phase = 'held' AND r.claimed_by IS NOT NULL AND NEW.was <> 'held', 'worker', 'operator'),
+      iif(s.phase = 'held' AND r.claimed_by IS NOT NULL AND NEW.was <> 'held', r.claimed_by, 'by hand'),
+      json_object('by_hand', 1, 'metadata_is', json(r.metadata), 'details_is', json(r.details),
+        'reason', r.reason, 'resolved', json(iif(r.resolved, 'true', 'false')), 'forced', json(iif(r.forced, 'true', 'false')),
+        'failure', CASE WHEN r.error_code IS NOT NULL THEN json_object('code', r.error_code, 'message', coalesce(r.error_msg, '')) END)
+    FROM runs r
+    JOIN lifecycle_moves m ON m.lifecycle = r.lifecycle AND m.version = r.version AND m.src = NEW.src AND m.dst = r.status AND m.events = 1
     JOIN lifecycle_states s ON s.lifecycle = m.lifecycle AND s.version = m.version AND s.state = m.dst
     CROSS JOIN (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)
         + coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'clock_ahead_ms'), 0) AS ms) c
-    WHERE m.lifecycle = NEW.lifecycle AND m.version = NEW.version AND m.src = OLD.status AND m.dst = NEW.status AND m.events = 1
-    ORDER BY m.guards LIMIT 1;
+    WHERE r.rid = NEW.rid ORDER BY m.guards LIMIT 1;
   UPDATE runs SET
-      seq = NEW.seq + 1,
+      seq = runs.seq + 1,
       last_command = e.command,
       phase = s.phase,
-      attempt = NEW.attempt + (s.phase = 'held' AND OLD.phase <> 'held'),
-      fence = NEW.fence + (e.actor = 'worker'),
-      take_overs = iif(s.phase = 'held' AND OLD.phase <> 'held', 0, NEW.take_overs),
-      lease_token = iif(s.phase = 'held', NEW.lease_token, NULL),
-      claimed_by = iif(s.phase = 'held', NEW.claimed_by, NULL),
-      lease_ms = iif(s.phase = 'held', coalesce(NEW.lease_ms, 60000), NULL),
-      stale_after = iif(s.phase = 'held', NEW.stale_after, NULL),
-      started_at = iif(s.phase = 'held' AND OLD.phase <> 'held' AND (OLD.started_at IS NULL OR OLD.phase <> 'ready'), e.iso, OLD.started_at),
-      finished_at = CASE WHEN s.phase <> 'settled' THEN NULL WHEN OLD.phase = 'settled' THEN OLD.finished_at ELSE e.iso END,
-      available_at = CASE WHEN s.phase = 'ready' THEN e.iso WHEN OLD.phase = 'settled' THEN OLD.available_at END,
+      attempt = attempt + (s.phase = 'held' AND NEW.was <> 'held'),
+      fence = fence + (e.actor = 'worker'),
+      take_overs = iif(s.phase = 'held' AND NEW.was <> 'held', 0, take_overs),
+      lease_token = iif(s.phase = 'held', lease_token, NULL),
+      claimed_by = iif(s.phase = 'held', claimed_by, NULL),
+      lease_ms = iif(s.phase = 'held', coalesce(lease_ms, 60000), NULL),
+      stale_after = iif(s.phase = 'held', stale_after, NULL),
+      started_at = iif(s.phase = 'held' AND NEW.was <> 'held' AND (NEW.started IS NULL OR NEW.was <> 'ready'), e.iso, NEW.started),
+      finished_at = CASE WHEN s.phase <> 'settled' THEN NULL WHEN NEW.was = 'settled' THEN NEW.finished ELSE e.iso END,
+      available_at = CASE WHEN s.phase = 'ready' THEN e.iso WHEN NEW.was = 'settled' AND s.phase = 'settled' THEN NEW.available END,
       expires_at = NULL,
-      reason = iif(s.phase = 'parked', NEW.reason, NULL),
-      error_code = iif(s.phase = 'settled', NEW.error_code, NULL),
-      error_msg = iif(s.phase = 'settled', iif(NEW.error_code IS NULL, NULL, coalesce(NEW.error_msg, '')), NULL),
-      intent = iif(s.phase IN ('settled', 'parked'), NULL, NEW.intent),
-      owes_cleanup = iif(s.phase = 'settled', 0, NEW.owes_cleanup),
-      resolved = iif(s.phase = 'parked', 0, NEW.resolved),
-      forced = iif(s.phase = 'parked', 0, NEW.forced),
+      reason = iif(s.phase = 'parked' OR EXISTS (SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = runs.lifecycle
+        AND m.version = runs.version AND m.src = NEW.src AND m.dst = runs.status AND m.guards & 1), reason, NULL),
+      error_code = iif(s.phase = 'settled', error_code, NULL),
+      error_msg = iif(s.phase = 'settled', iif(error_code IS NULL, NULL, coalesce(error_msg, '')), NULL),
+      intent = iif(s.phase = 'held', intent, NULL),
+      owes_cleanup = iif(s.phase = 'settled', 0, owes_cleanup),
+      resolved = iif(s.phase = 'parked', 0, resolved),
+      forced = iif(s.phase = 'parked', 0, forced),
       blocked = 0
-    FROM (SELECT command, actor, strftime('%Y-%m-%dT%H:%M:%fZ', at / 1000.0, 'unixepoch') AS iso FROM event_log
-        WHERE rid = NEW.rid AND seq = NEW.seq + 1) e,
+    FROM (SELECT l.rid AS of, l.command, l.actor, strftime('%Y-%m-%dT%H:%M:%fZ', l.at / 1000.0, 'unixepoch') AS iso
+        FROM event_log l WHERE l.rid = NEW.rid ORDER BY l.seq DESC LIMIT 1) e,
       lifecycle_states s
-    WHERE runs.rid = NEW.rid AND s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status;
+    WHERE runs.rid = e.of AND s.lifecycle = runs.lifecycle AND s.version = runs.version AND s.state = runs.status;
 END;
 
 -- The same for an item: one event of its run.

@@ -82,7 +82,9 @@ pub async fn run(flags: Flags) -> Result {
         let bar = progress_bar();
         let place = Bench { folder: folder(flags.folder.as_deref())?, bar };
         rows.push(match scenario {
-            Scenario::FullLifecycle => lifecycle::measure(&place, flags.batch.unwrap_or(100)).await?,
+            Scenario::FullLifecycle => {
+                lifecycle::measure(&place, flags.batch.unwrap_or(100), flags.connections.unwrap_or(4)).await?
+            }
             Scenario::EnqueueSingle => enqueue::single(&place, flags.connections.unwrap_or(32)).await?,
             Scenario::EnqueueBatch => enqueue::batch(&place, flags.batch.unwrap_or(1_000)).await?,
             Scenario::Pickup => pickup::measure(&place).await?,

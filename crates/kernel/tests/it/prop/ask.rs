@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use waypost_kernel::item::{Item, ItemAsk};
 use waypost_kernel::lifecycle::{Outcome, Phase, Transition};
 use waypost_kernel::request::{Finish, Level, Note, With};
-use waypost_kernel::run::{Text, Want};
+use waypost_kernel::run::Text;
 use waypost_kernel::*;
 
 use super::script::{Extras, ItemMove, Pick, Step, Verb};
@@ -114,6 +114,8 @@ impl World {
                 let ask = Ask::Command { name, with: self.with(extras) };
                 Asked::Run(Request { who: self.who(actor, *pick), ask })
             }
+            // A run that is operated on is settled: there is nothing to sweep.
+            Step::Sweep if self.run.operating => self.engine(Ask::OperationEnded),
             Step::Sweep => self.engine(Ask::Sweep),
             Step::OperationEnded => self.engine(Ask::OperationEnded),
             Step::Items { actor, worker, token, moves } => {
@@ -125,7 +127,7 @@ impl World {
             Step::AddItem { actor, worker, token, kind, state } => {
                 let who = self.who(*actor, *worker);
                 let token = self.token(*token, *worker);
-                let item = self.new_item(self.items.len(), self.phase(), (*kind, *state, false));
+                let item = self.new_item(self.items.len(), (*kind, *state, false));
                 let item = item.filter(|_| self.items.len() < MAX_ITEMS);
                 item.map_or(Asked::Nothing, |item| Asked::Add(who, Some(token), vec![item]))
             }
@@ -161,7 +163,7 @@ impl World {
                     to: self.finish_state(token, *pick),
                     failure: fails.then(failure),
                     reason: words(*reason),
-                    retry_in: retry_seconds.filter(|_| !self.is_cancelling()).map(Span::from_seconds),
+                    retry_in: retry_seconds.map(Span::from_seconds),
                 };
                 Ask::Finish { token, finish }
             }
@@ -221,11 +223,11 @@ impl World {
         }
     }
 
-    /// Any of the run's items, as a store looks them up: those that can follow do.
+    /// Some of the first kind's items, whether they can follow or not. Leaked, since a request borrows them.
     fn chosen(&self, bits: u8) -> &'static [Item] {
-        let picked = self.items.iter().enumerate().take(MAX_ITEMS).filter(|(at, _)| bits & 1 << at != 0);
-        // Requests are kept for as long as their story; a test's few thousand of these may stay.
-        picked.map(|(_, item)| item.clone()).collect::<Vec<_>>().leak()
+        let items = self.items.iter().enumerate();
+        let items = items.filter(|(at, item)| item.kind == 0 && bits & 1 << at != 0);
+        Vec::leak(items.map(|(_, item)| item.clone()).collect())
     }
 
     fn item_moves(&self, who: Who<'static>, token: Token, moves: &[ItemMove]) -> Asked {
@@ -233,10 +235,6 @@ impl World {
         for it in moves.iter().filter(|_| !self.items.is_empty()) {
             let item = &self.items[usize::from(it.item) % self.items.len()];
             let kind = &self.lifecycle.items[usize::from(item.kind)];
-            if self.phase() == Phase::Settled && kind.phase(item.state) != Phase::Settled {
-                // Nobody works on what a settled run left behind.
-                continue;
-            }
             // Mostly somewhere that the table leads whoever asks.
             let rows = kind.transitions_from(item.state).filter(|row| row.by.permits(who.actor));
             let rows: Vec<_> = rows.collect();
@@ -258,8 +256,8 @@ impl World {
                 progress: it.progress,
                 failure: it.failure.then(failure),
                 retry_in: it.retry_seconds.map(Span::from_seconds),
+                try_no: it.try_no.map(|late| (item.try_no + 1).saturating_sub(u32::from(late))),
                 answered: it.answered,
-                try_no: None,
                 discard: it.discard || discards && it.answered,
             };
             if asks.iter().all(|(other, _)| other.key != item.key) {
@@ -269,22 +267,12 @@ impl World {
         if asks.is_empty() { Asked::Nothing } else { Asked::Items(who, Some(token), asks) }
     }
 
-    /// An item for a run of that phase: what is not asked for yet belongs to a draft.
-    pub fn new_item(&self, at: usize, run: Phase, (kind, state, reruns): (u8, u8, bool)) -> Option<Item> {
+    pub fn new_item(&self, at: usize, (kind, state, reruns): (u8, u8, bool)) -> Option<Item> {
         let kinds = &self.lifecycle.items;
-        let at_kind = usize::from(kind).checked_rem(kinds.len())?;
-        let kind = &kinds[at_kind];
-        let is_draft = |state: &&StateId| kind.phase(**state) == Phase::Draft;
-        let fitting = kind.initial.iter().filter(|state| is_draft(state) == (run == Phase::Draft));
-        let fitting: Vec<StateId> = fitting.copied().collect();
-        let initial = if fitting.is_empty() { &kind.initial } else { &fitting };
+        let kind = usize::from(kind).checked_rem(kinds.len())?;
+        let initial = &kinds[kind].initial;
         let state = initial[usize::from(state) % initial.len()];
-        Some(Item { reruns, ..Item::new(at_kind as u8, &item_key(at), state) })
-    }
-
-    /// A worker that is told to cancel asks for no retry.
-    fn is_cancelling(&self) -> bool {
-        self.run.intent.as_ref().is_some_and(|intent| intent.want == Want::Cancel)
+        Some(Item { reruns, ..Item::new(kind as u8, &item_key(at), state) })
     }
 
     pub fn phase(&self) -> Phase {

@@ -109,6 +109,37 @@ fn settles_by(end: fn(&mut World)) {
     }
 }
 
+/// The holder gives the run back, and a day later nobody has come.
+fn nobody_comes(world: &mut World) -> Result<(), TestCaseError> {
+    let lease = world.run.lease.clone().filter(|_| !world.run.owes_cleanup);
+    let Some(lease) = lease else { return Ok(()) };
+    let who = world.who(Actor::Worker, 0);
+    world.ask(Asked::Run(Request { who, ask: Ask::Release { token: lease.token } }));
+    let Some(vacant) = world.run.lease.clone().filter(Lease::is_vacant) else { return Ok(()) };
+    let a_day = vacant.until + decide::VACANT_FOR_LOST;
+    world.now = world.now.max(a_day);
+    let in_time = world.now == a_day;
+    world.ask(world.engine(Ask::Sweep));
+    prop_assert!(!in_time || world.phase() == Phase::Held, "too soon: {:?}", world.run);
+    world.now = world.now + Span::from_micros(1);
+    world.ask(world.engine(Ask::Sweep));
+    prop_assert!(world.phase() != Phase::Held, "held by nobody: {:?}", world.run);
+    Ok(())
+}
+
+// proves X5: after 24 h without a taker a vacant lease counts as lost
+#[test]
+fn a_vacant_run_is_lost_after_a_day() {
+    for lifecycle in subjects::all() {
+        let mut runner = TestRunner::new(config(48));
+        let result = runner.run(&script::any_script(1..60), |script| {
+            let mut world = play(lifecycle, &script, |_, _| Ok(())).map_err(TestCaseError::fail)?;
+            nobody_comes(&mut world)
+        });
+        assert!(result.is_ok(), "{}: {}", lifecycle.name, result.unwrap_err());
+    }
+}
+
 #[test]
 fn an_operator_can_always_cancel() {
     settles_by(an_operator_cancels);

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{Config, RngSeed, TestRunner};
 use waypost_kernel::*;
 
 use super::world::World;
@@ -23,7 +23,9 @@ struct Reached {
 
 fn reached(lifecycle: &'static Lifecycle) -> Reached {
     let reached = RefCell::new(Reached::default());
-    let played = TestRunner::new(config(CASES)).run(&script::any_script(50..300), |script| {
+    // Fewer or other scripts than these might miss a rare move: here alone the environment has no say.
+    let config = Config { cases: CASES, rng_seed: RngSeed::Fixed(20_260_214), ..config(CASES) };
+    let played = TestRunner::new(config).run(&script::any_script(50..300), |script| {
         let mut world = World::new(lifecycle, &script, false);
         let mut reached = reached.borrow_mut();
         for step in &script.steps {

@@ -105,6 +105,8 @@ pub struct ItemMove {
     pub answered: bool,
     pub discard: bool,
     pub retry_seconds: Option<i64>,
+    /// For which try: the next (0), this one, or one before.
+    pub try_no: Option<u8>,
 }
 
 /// What a script is mostly about. Scripts of one mood alone would leave parts of every table unvisited.
@@ -115,17 +117,29 @@ struct Mood {
     workers: u32,
     people: u32,
     items: u32,
+    /// How often a move of an item is a good one.
+    good: f64,
 }
 
-const EVEN: Mood = Mood { waits: 6, deaths: 3, workers: 20, people: 12, items: 10 };
-const DEADLY: Mood = Mood { waits: 0, deaths: 20, workers: 2, people: 2, items: 24 };
-const DILIGENT: Mood = Mood { waits: 1, deaths: 1, workers: 12, people: 6, items: 30 };
+const EVEN: Mood = Mood { waits: 6, deaths: 3, workers: 20, people: 12, items: 10, good: 0.5 };
+const DEADLY: Mood = Mood { waits: 0, deaths: 20, workers: 2, people: 2, items: 24, good: 0.5 };
+const DILIGENT: Mood = Mood { waits: 1, deaths: 1, workers: 12, people: 6, items: 30, good: 0.5 };
 
 pub fn any_script(steps: Range<usize>) -> impl Strategy<Value = Script> {
     let births = prop::collection::vec(birth(), 3);
     let steps_of = move |mood| prop::collection::vec(step(mood), steps.clone());
     let steps = prop_oneof![3 => steps_of(EVEN), 1 => steps_of(DEADLY), 2 => steps_of(DILIGENT)];
     (births, steps).prop_map(|(births, steps)| Script { births, steps })
+}
+
+/// Little else than moves of four items, by their worker and by people.
+pub fn item_script(steps: Range<usize>) -> impl Strategy<Value = Script> {
+    let steps = prop::collection::vec(step(Mood { items: 200, good: 0.1, ..DILIGENT }), steps);
+    let items = prop::collection::vec(any::<(u8, u8, bool)>(), 4);
+    (birth(), items, steps).prop_map(|(birth, items, mut steps)| {
+        steps.retain(|step| matches!(step, Step::Items { actor, .. } if *actor != Actor::Engine));
+        Script { births: vec![Birth { items, ..birth }], steps }
+    })
 }
 
 fn birth() -> impl Strategy<Value = Birth> {
@@ -155,8 +169,8 @@ fn step(mood: Mood) -> impl Strategy<Value = Step> {
         extras,
     });
     let moves = prop_oneof![
-        3 => item_move().prop_map(|one| vec![one]),
-        1 => prop::collection::vec(item_move(), 2..4),
+        3 => item_move(mood.good).prop_map(|one| vec![one]),
+        1 => prop::collection::vec(item_move(mood.good), 2..4),
     ];
     let items = (asker(), worker(), moves).prop_map(|(actor, (worker, token), moves)| Step::Items {
         actor,
@@ -236,13 +250,14 @@ fn extras() -> impl Strategy<Value = Extras> {
     })
 }
 
-fn item_move() -> impl Strategy<Value = ItemMove> {
+fn item_move(good: f64) -> impl Strategy<Value = ItemMove> {
     let what = (any::<u8>(), any::<u8>(), prop::option::weighted(0.2, any::<u8>()));
     let progress = prop::option::weighted(0.2, 0..=101_u8);
-    let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.04));
+    let flags = (any::<bool>(), prop::bool::weighted(good), prop::bool::weighted(0.04));
     let retry = prop::option::weighted(0.3, 0..100_i64);
-    (what, progress, flags, retry).prop_map(
-        |((item, state, command), progress, (failure, answered, discard), retry_seconds)| ItemMove {
+    let try_no = prop_oneof![6 => Just(None), 3 => Just(Some(1)), 1 => (0..3_u8).prop_map(Some)];
+    (what, progress, flags, retry, try_no).prop_map(
+        |((item, state, command), progress, (failure, answered, discard), retry_seconds, try_no)| ItemMove {
             item,
             state,
             command,
@@ -251,6 +266,7 @@ fn item_move() -> impl Strategy<Value = ItemMove> {
             answered,
             discard,
             retry_seconds,
+            try_no,
         },
     )
 }

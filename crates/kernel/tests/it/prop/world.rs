@@ -170,16 +170,17 @@ impl World {
         let initial = &self.lifecycle.initial;
         let picked = initial[usize::from(birth.state) % initial.len()];
         let born = [picked, initial[0]].into_iter().find_map(|state| {
-            let phase = self.lifecycle.phase(state);
             let items = birth.items.iter().enumerate();
-            let items: Vec<Item> = items.filter_map(|(at, item)| self.new_item(at, phase, *item)).collect();
-            self.birth(&birth, state, &items).map(|born| (born, items))
+            let items: Vec<Item> = items.filter_map(|(at, item)| self.new_item(at, *item)).collect();
+            self.birth(&birth, state, &items)
         });
-        let (born, items) = born.expect("a run can begin in the first initial state");
+        let born = born.expect("a run can begin in the first initial state");
         if let Some(story) = &mut self.story {
             *story = vec![format!("{} {birth:?}", self.now.ms())];
         }
-        (self.items, self.run, self.events) = (items, born.after, born.events);
+        self.items.clear();
+        let items = store::apply(self.lifecycle, &mut self.items, &born.events[0]);
+        (self.wrong_items, self.run, self.events) = (items.err(), born.after, born.events);
         if let Some(lease) = &self.run.lease {
             self.tokens[0].push(lease.token);
         }
