@@ -52,7 +52,7 @@ enum Noun {
     Lifecycle(lifecycle::Verb),
     /// Replay the whole log and report every difference from what is stored.
     Verify(verify::Flags),
-    /// See what Waypost does: twelve runs that succeed, fail, are cancelled, lost and taken up again.
+    /// See what Waypost does: twelve runs that succeed, fail, are retried, cancelled, lost and killed.
     Demo(demo::Flags),
     /// Measure this machine, next to the fewest writes that could do the same work.
     Bench(bench::Flags),

@@ -61,19 +61,19 @@ pub async fn list(store: &dyn Store, flags: List) -> Result {
         limit: flags.limit,
         cursor: None,
     };
-    // A page of the store's is smaller than what may be asked for here.
     let mut runs = Vec::new();
-    while runs.len() < flags.limit {
-        filter.limit = flags.limit - runs.len();
+    let is_cut = loop {
+        // A store gives a page at a time, however many are asked for.
         let page = store.runs(filter.clone()).await?;
         runs.extend(page.runs);
+        filter.limit = flags.limit.saturating_sub(runs.len());
         filter.cursor = page.next;
-        if filter.cursor.is_none() {
-            break;
+        if filter.cursor.is_none() || filter.limit == 0 {
+            break filter.cursor.is_some();
         }
-    }
+    };
     let now = store.now().await?;
-    if filter.cursor.is_some() && flags.output == Format::Table {
+    if is_cut && flags.output == Format::Table {
         anstream::eprintln!("the newest {}; more with --limit", runs.len());
     }
     let objects = runs.iter().map(RunRow::object).collect();

@@ -74,7 +74,8 @@ fn a_read_only_database_is_named_as_one() {
     shop.queue(&[], "true");
     // Permissions do not bind root: the command is copied to where `nobody` can reach it, and run as `nobody`.
     let binary = shop.path("waypost");
-    fs::copy(WAYPOST, &binary).unwrap();
+    // By another process: a file that a fork of this one has open for writing cannot be executed.
+    assert!(Command::new("cp").arg(WAYPOST).arg(&binary).status().unwrap().success());
     let mode =
         |path: &std::path::Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     mode(shop.folder(), 0o555);
