@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Actor;
-use waypost_kernel::request::Level;
+use waypost_kernel::request::{Level, With};
 use waypost_kernel::{Catalog, Failure, Lifecycle, Span, Time, Token};
 
 use crate::error::Result;
@@ -331,6 +332,20 @@ pub struct Verified {
     pub events: u64,
     /// One line per difference, naming the run.
     pub differences: Vec<String>,
+}
+
+impl CommandWrite {
+    /// What comes along with the command, as the kernel takes it.
+    pub(crate) fn with<'a>(&'a self, chosen: Option<&'a [Item]>) -> With<'a> {
+        With {
+            reason: self.reason.as_deref(),
+            force: self.force,
+            resolved: self.resolved,
+            graceful: self.graceful,
+            chosen,
+            ..With::default()
+        }
+    }
 }
 
 impl Default for NewRun {

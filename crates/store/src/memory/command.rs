@@ -1,7 +1,7 @@
 //! Commands of a lifecycle by their name.
 
 use waypost_kernel::lifecycle::Actor;
-use waypost_kernel::request::{Ask, With};
+use waypost_kernel::request::Ask;
 use waypost_kernel::text::{MAX_NAME_BYTES, refuse_text};
 
 use super::state::{State, asked_by};
@@ -30,14 +30,7 @@ impl State {
             }
             None => None,
         };
-        let with = With {
-            reason: write.reason.as_deref(),
-            force: write.force,
-            resolved: write.resolved,
-            graceful: write.graceful,
-            chosen: chosen.as_deref(),
-            ..With::default()
-        };
+        let with = write.with(chosen.as_deref());
         let who = asked_by(write.actor.unwrap_or(Actor::Operator), &write.by);
         let change = self.decide(number, who, Ask::Command { name: &write.name, with })?;
         if !change.events.is_empty() {

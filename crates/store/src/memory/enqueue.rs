@@ -9,11 +9,10 @@ use waypost_kernel::request::Who;
 use waypost_kernel::{Span, Token, decide};
 
 use super::state::{Beside, Entry, Patch, State, random_token};
-use crate::birth::{first_items, unknown_lifecycle};
+use crate::birth::{first_items, row_of, unknown_lifecycle};
 use crate::error::{Result, StoreError};
 use crate::fingerprint::fingerprint;
 use crate::intake::check_new;
-use crate::run::RunRow;
 use crate::verbs::{Enqueued, NewItem, NewRun};
 
 impl State {
@@ -125,26 +124,5 @@ impl Birth {
 
     pub fn claimed(lease: Option<Span>) -> Birth {
         Birth { actor: Actor::Worker, token: random_token(), lease }
-    }
-}
-
-fn row_of(new: &NewRun, run: waypost_kernel::Run, lifecycle: Arc<Lifecycle>) -> RunRow {
-    RunRow {
-        run,
-        lifecycle,
-        tenant: new.tenant.clone(),
-        queue: new.queue.clone(),
-        priority: new.priority,
-        schedule_at: new.schedule_at,
-        concurrency_key: new.concurrency_key.clone(),
-        correlation_id: new.correlation_id.clone(),
-        idempotency_key: new.idempotency_key.clone(),
-        parent_run_id: new.parent_run_id.clone(),
-        retry_of: new.retry_of.clone(),
-        playbook: new.playbook.clone(),
-        carried: new.carried.clone(),
-        input: new.input.clone(),
-        metadata: new.metadata.clone(),
-        details: new.details.clone(),
     }
 }

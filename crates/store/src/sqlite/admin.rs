@@ -1,7 +1,6 @@
 //! Commands by name, looking things up, queues and limits.
 
 use rusqlite::{OptionalExtension, params};
-use waypost_kernel::request::With;
 use waypost_kernel::{Actor, Ask, Request, text};
 
 use super::items;
@@ -26,14 +25,7 @@ pub fn command(tx: &Tx<'_>, write: &CommandWrite) -> Result<RunRow> {
     let find = |kind: &str, key: &str| items::item(tx, &stored, kind, key);
     let choose = |keys: &Vec<String>| chosen(&stored.row.lifecycle, &stored.row.run, &write.name, keys, find);
     let chosen = write.items.as_ref().map(choose).transpose()?;
-    let with = With {
-        reason: write.reason.as_deref(),
-        force: write.force,
-        resolved: write.resolved,
-        graceful: write.graceful,
-        chosen: chosen.as_deref(),
-        ..With::default()
-    };
+    let with = write.with(chosen.as_deref());
     let actor = write.actor.unwrap_or(Actor::Operator);
     let request = Request { who: who(actor, &write.by), ask: Ask::Command { name: &write.name, with } };
     let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;

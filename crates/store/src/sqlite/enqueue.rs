@@ -13,7 +13,6 @@ use super::save::{self, Extra, fresh, prepare};
 use super::session::Tx;
 use super::{claim, items};
 use crate::error::{Result, StoreError};
-use crate::run::RunRow;
 use crate::verbs::{Claimed, Each, Enqueued, NewRun};
 use crate::{birth, intake};
 
@@ -93,24 +92,7 @@ fn insert(
     for (place, (new, item)) in first.iter().enumerate() {
         items::insert(tx, &id, lifecycle, place, (new, item), 1)?;
     }
-    let row = RunRow {
-        run: change.after,
-        lifecycle: lifecycle.clone(),
-        tenant: new.tenant.clone(),
-        queue: new.queue.clone(),
-        priority: new.priority,
-        schedule_at: new.schedule_at,
-        concurrency_key: new.concurrency_key.clone(),
-        correlation_id: new.correlation_id.clone(),
-        idempotency_key: new.idempotency_key.clone(),
-        parent_run_id: new.parent_run_id.clone(),
-        retry_of: new.retry_of.clone(),
-        playbook: new.playbook.clone(),
-        carried: new.carried.clone(),
-        input: new.input.clone(),
-        metadata: new.metadata.clone(),
-        details: new.details.clone(),
-    };
+    let row = birth::row_of(new, change.after, lifecycle.clone());
     let rid = save::insert_run(tx, &row, fingerprint)?;
     let extra = Extra { metadata: new.metadata.clone(), details: new.details.clone(), key: None };
     for event in &change.events {
