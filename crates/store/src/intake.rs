@@ -103,16 +103,25 @@ pub(crate) fn cleaned_output(output: Value) -> Value {
     clean_json(output, MAX_PAYLOAD_BYTES).0
 }
 
+/// A handler's patch, as it is kept in the event: bounded like everything that handlers put out.
+pub(crate) fn cleaned_patch(patch: &Map<String, Value>) -> Map<String, Value> {
+    if patch.is_empty() {
+        return Map::new();
+    }
+    match cleaned_output(Value::Object(patch.clone())) {
+        Value::Object(patch) => patch,
+        _ => Map::new(),
+    }
+}
+
 /// A patch laid over what is there, member by member. One that would make it too large is left out and its
 /// absence marked.
-pub(crate) fn merge(into: &mut Map<String, Value>, patch: Map<String, Value>) {
+pub(crate) fn merge(into: &mut Map<String, Value>, patch: &Map<String, Value>) {
     if patch.is_empty() {
         return;
     }
     let mut merged = into.clone();
-    if let Value::Object(patch) = cleaned_output(Value::Object(patch)) {
-        merged.extend(patch);
-    }
+    merged.extend(cleaned_patch(patch));
     if refuse_json("", &Value::Object(merged.clone()), MAX_PAYLOAD_BYTES).is_ok() {
         *into = merged;
     } else {

@@ -122,7 +122,7 @@ fn replay_patch(into: &mut Map<String, Value>, effect: &Value, key: &str) {
         into.clone_from(whole);
     }
     if let Value::Object(patch) = &effect[key] {
-        intake::merge(into, patch.clone());
+        intake::merge(into, patch);
     }
 }
 

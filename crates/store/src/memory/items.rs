@@ -69,7 +69,7 @@ impl Entry {
         if let Some(output) = &write.output {
             beside.output = cleaned_output(output.clone());
         }
-        merge(&mut beside.details, write.details.clone());
+        merge(&mut beside.details, &write.details);
     }
 
     /// Kind by kind, in the order in which they were added.

@@ -141,8 +141,8 @@ impl State {
             add_patch(&mut last.effect, "metadata", &patch.metadata);
             add_patch(&mut last.effect, "details", &patch.details);
         }
-        merge(&mut entry.row.metadata, patch.metadata);
-        merge(&mut entry.row.details, patch.details);
+        merge(&mut entry.row.metadata, &patch.metadata);
+        merge(&mut entry.row.details, &patch.details);
         let settles = was != Phase::Settled && entry.row.phase() == Phase::Settled;
         let parent = entry.row.parent_run_id.clone().filter(|_| settles && &*lifecycle.name == OPERATION);
         self.last_position = position;

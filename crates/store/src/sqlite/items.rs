@@ -141,7 +141,7 @@ fn keep_results(tx: &Tx<'_>, stored: &Stored, it: &Wanted<'_>) -> Result<()> {
     }
     let Some(found) = find_row(tx, stored, it)? else { return Ok(()) };
     let mut details = found.row.details;
-    intake::merge(&mut details, it.write.details.clone());
+    intake::merge(&mut details, &it.write.details);
     let output = it.write.output.clone().map(|output| intake::cleaned_output(output).to_string());
     let sql = "UPDATE items SET output = coalesce(?4, output), details = ?5 WHERE run_id = ?1 AND kind = ?2 AND key = ?3";
     prepare(tx, sql)?

@@ -82,7 +82,8 @@ fn one_note(tx: &Tx<'_>, write: &NoteWrite) -> Result<Noted> {
     if let Some((position, seq)) = repeated(tx, &stored, &note, &write.repeat)? {
         return Ok(Noted { event_id: format!("evt-{position}"), seq, repeated: true });
     }
-    let extra = Extra { metadata: write.metadata.clone(), details: write.details.clone(), key };
+    let metadata = intake::cleaned_patch(&write.metadata);
+    let extra = Extra { metadata, details: intake::cleaned_patch(&write.details), key };
     let position = save::save(tx, &mut stored, change, &extra)?;
     Ok(Noted { event_id: format!("evt-{position}"), seq: stored.row.run.seq, repeated: false })
 }
@@ -124,7 +125,8 @@ pub fn finish(tx: &Tx<'_>, finishes: Vec<FinishWrite>) -> Result<Each<RunRow>> {
             retry_in: write.retry_in,
         };
         let token = write.token.unwrap_or(waypost_kernel::fold::UNKNOWN);
-        let extra = Extra { metadata: write.metadata, details: write.details, key: None };
+        let metadata = intake::cleaned_patch(&write.metadata);
+        let extra = Extra { metadata, details: intake::cleaned_patch(&write.details), key: None };
         decided(tx, &mut stored, &write.by, Ask::Finish { token, finish }, &extra)?;
         Ok(stored.row)
     })

@@ -42,8 +42,8 @@ pub fn save(tx: &Tx<'_>, stored: &mut Stored, change: Change, extra: &Extra) -> 
         }
     }
     stored.row.run = change.after;
-    intake::merge(&mut stored.row.metadata, extra.metadata.clone());
-    intake::merge(&mut stored.row.details, extra.details.clone());
+    intake::merge(&mut stored.row.metadata, &extra.metadata);
+    intake::merge(&mut stored.row.details, &extra.details);
     let moved = stored.row.run.state != was.1
         || change.events.iter().any(|event| event.from == Some(event.to) && &*event.command == "steal");
     let merged = !extra.metadata.is_empty() || !extra.details.is_empty();
