@@ -86,7 +86,7 @@ impl State {
         let number = self.last_number;
         self.runs.insert(number, entry);
         let patch = Patch { metadata: new.metadata.clone(), details: new.details.clone() };
-        self.commit_with(number, change, patch)?;
+        self.commit_with(number, change, &patch)?;
         Ok(number)
     }
 

@@ -80,7 +80,7 @@ impl State {
             return Ok(first);
         }
         let patch = Patch { metadata: write.metadata, details: write.details };
-        self.commit_with(number, change, patch)?;
+        self.commit_with(number, change, &patch)?;
         let event_id = format!("evt-{}", self.last_position);
         Ok(Noted { event_id, seq: self.row(number)?.run.seq, repeated: false })
     }
@@ -100,7 +100,7 @@ impl State {
         let change = self.decide(number, asked_by(Actor::Worker, &by), Ask::Finish { token, finish })?;
         if !change.events.is_empty() {
             let patch = Patch { metadata: write.metadata, details: write.details };
-            self.commit_with(number, change, patch)?;
+            self.commit_with(number, change, &patch)?;
         }
         Ok(self.row(number)?.clone())
     }

@@ -121,11 +121,11 @@ impl State {
 
     /// Writes a decision: the row, its events and the items that they move, all at once.
     pub fn commit(&mut self, number: u64, change: Change) -> Result<()> {
-        self.commit_with(number, change, Patch::default())
+        self.commit_with(number, change, &Patch::default())
     }
 
     /// The same, with what is merged into the row; the last event keeps it, so that the log has it too.
-    pub fn commit_with(&mut self, number: u64, change: Change, patch: Patch) -> Result<()> {
+    pub fn commit_with(&mut self, number: u64, change: Change, patch: &Patch) -> Result<()> {
         self.writes += 1;
         let mut position = self.last_position;
         let entry = self.entry(number)?;

@@ -32,7 +32,7 @@ impl State {
             }
             let command = event.command.to_string();
             let patch = cancelled_by_system(self.row(number)?, &change);
-            self.commit_with(number, change, Patch { metadata: patch, ..Patch::default() })?;
+            self.commit_with(number, change, &Patch { metadata: patch, ..Patch::default() })?;
             swept.moved.push((self.row(number)?.id().to_owned(), command));
         }
         Ok(swept)
