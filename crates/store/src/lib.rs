@@ -18,6 +18,7 @@ mod replay;
 mod run;
 mod seed_words;
 pub mod sqlite;
+mod tokens;
 mod verbs;
 
 pub use error::{Result, StoreError};

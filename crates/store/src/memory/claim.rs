@@ -10,11 +10,12 @@ use waypost_kernel::request::Ask;
 
 use super::MemoryStore;
 use super::enqueue::Birth;
-use super::state::{Entry, State, asked_by};
+use super::state::{Entry, State};
 use crate::error::{Result, StoreError};
 use crate::fingerprint::fingerprint;
 use crate::intake::{check_name, check_new};
 use crate::run::RunRow;
+use crate::tokens::who;
 use crate::verbs::{Claim, Claimed, Each, Enqueued, NewRun, Queue, Reply};
 
 /// Of a concurrency key that nobody gave another one.
@@ -149,7 +150,7 @@ impl State {
     }
 
     fn take(&mut self, number: u64, worker: &str, lease: Option<Span>) -> Result<Claimed> {
-        let change = self.decide(number, asked_by(Actor::Worker, worker), Ask::Claim { lease })?;
+        let change = self.decide(number, who(Actor::Worker, worker), Ask::Claim { lease })?;
         self.commit(number, change)?;
         self.claimed(number)
     }

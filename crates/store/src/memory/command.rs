@@ -4,11 +4,12 @@ use waypost_kernel::lifecycle::Actor;
 use waypost_kernel::request::Ask;
 use waypost_kernel::text::{MAX_NAME_BYTES, refuse_text};
 
-use super::state::{State, asked_by};
+use super::state::State;
 use crate::chosen::chosen;
 use crate::error::{Result, StoreError};
 use crate::intake::check_reason;
 use crate::run::RunRow;
+use crate::tokens::who;
 use crate::verbs::CommandWrite;
 
 impl State {
@@ -31,7 +32,7 @@ impl State {
             None => None,
         };
         let with = write.with(chosen.as_deref());
-        let who = asked_by(write.actor.unwrap_or(Actor::Operator), &write.by);
+        let who = who(write.actor.unwrap_or(Actor::Operator), &write.by);
         let change = self.decide(number, who, Ask::Command { name: &write.name, with })?;
         if !change.events.is_empty() {
             self.commit(number, change)?;

@@ -8,11 +8,12 @@ use waypost_kernel::lifecycle::{Actor, Kind, Lifecycle};
 use waypost_kernel::request::Who;
 use waypost_kernel::{Span, Token, decide};
 
-use super::state::{Beside, Entry, Patch, State, random_token};
+use super::state::{Beside, Entry, Patch, State};
 use crate::birth::{first_items, row_of, unknown_lifecycle};
 use crate::error::{Result, StoreError};
 use crate::fingerprint::fingerprint;
 use crate::intake::check_new;
+use crate::tokens::fresh;
 use crate::verbs::{Enqueued, NewItem, NewRun};
 
 impl State {
@@ -119,10 +120,10 @@ impl Beside {
 
 impl Birth {
     fn asked(new: &NewRun) -> Birth {
-        Birth { actor: new.actor, token: random_token(), lease: None }
+        Birth { actor: new.actor, token: fresh(), lease: None }
     }
 
     pub fn claimed(lease: Option<Span>) -> Birth {
-        Birth { actor: Actor::Worker, token: random_token(), lease }
+        Birth { actor: Actor::Worker, token: fresh(), lease }
     }
 }

@@ -5,12 +5,13 @@ use waypost_kernel::request::{Ask, Finish, Note};
 use waypost_kernel::{Code, Refusal, Span, Time};
 
 use super::MemoryStore;
-use super::state::{Entry, Patch, State, asked_by};
+use super::state::{Entry, Patch, State};
 use crate::error::{Result, StoreError};
 use crate::intake::{
     check_key, cleaned_failure, cleaned_message, cleaned_name, cleaned_payload, cleaned_reason,
 };
 use crate::run::RunRow;
+use crate::tokens::who;
 use crate::verbs::{
     Each, FinishWrite, Held, Leases, NoteWrite, Noted, OweWrite, Renewed, Repeat, Reply, Swept,
 };
@@ -48,7 +49,7 @@ impl State {
     fn renew(&mut self, held: &Held) -> Result<Renewed> {
         let number = self.number_of(&held.run_id)?;
         // A heartbeat writes no event, so nobody reads its name.
-        let change = self.decide(number, asked_by(Actor::Worker, ""), Ask::Renew { token: held.token })?;
+        let change = self.decide(number, who(Actor::Worker, ""), Ask::Renew { token: held.token })?;
         self.entry(number)?.row.run = change.after;
         let run = &self.row(number)?.run;
         Ok(Renewed {
@@ -74,7 +75,7 @@ impl State {
         let by = cleaned_name(&write.by);
         let number = self.number_of(&write.held.run_id)?;
         let ask = Ask::Note { token: write.held.token, note: &note };
-        let change = self.decide(number, asked_by(Actor::Worker, &by), ask)?;
+        let change = self.decide(number, who(Actor::Worker, &by), ask)?;
         let now = self.now;
         if let Some(first) = self.entry(number)?.repeated(&write.repeat, &note, now) {
             return Ok(first);
@@ -97,7 +98,7 @@ impl State {
             retry_in: write.retry_in,
         };
         let by = cleaned_name(&write.by);
-        let change = self.decide(number, asked_by(Actor::Worker, &by), Ask::Finish { token, finish })?;
+        let change = self.decide(number, who(Actor::Worker, &by), Ask::Finish { token, finish })?;
         if !change.events.is_empty() {
             let patch = Patch { metadata: write.metadata, details: write.details };
             self.commit_with(number, change, &patch)?;
@@ -109,7 +110,7 @@ impl State {
         let number = self.number_of(&held.run_id)?;
         let lease = self.row(number)?.run.lease.as_ref();
         let worker = lease.and_then(|lease| lease.worker.clone()).unwrap_or_default();
-        let who = asked_by(Actor::Worker, &worker);
+        let who = who(Actor::Worker, &worker);
         let change = self.decide(number, who, Ask::Release { token: held.token })?;
         self.commit(number, change)?;
         Ok(self.row(number)?.clone())
@@ -124,7 +125,7 @@ impl State {
             owes: write.owes,
             failing: failing.as_ref().map(|(state, failure)| (state.as_str(), failure)),
         };
-        let change = self.decide(number, asked_by(Actor::Worker, &by), ask)?;
+        let change = self.decide(number, who(Actor::Worker, &by), ask)?;
         self.commit(number, change)?;
         Ok(self.row(number)?.clone())
     }

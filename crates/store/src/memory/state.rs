@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use uuid::Uuid;
 use waypost_kernel::event::{Change, Event};
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::request::{Ask, Request, Who};
-use waypost_kernel::{Catalog, Time, Token};
+use waypost_kernel::{Catalog, Time};
 
 use crate::codec::{add_patch, effect_json};
 use crate::error::{Result, StoreError};
@@ -16,6 +15,7 @@ use crate::follow::follow;
 use crate::intake::merge;
 use crate::messages::standard_message;
 use crate::run::{EventRow, RunRow};
+use crate::tokens::who;
 use crate::verbs::Pause;
 
 /// The lifecycle of rollbacks and reconciliations.
@@ -75,14 +75,6 @@ pub(super) struct Patch {
 pub(super) struct Settings {
     pub at_most: Option<u32>,
     pub paused: Option<Pause>,
-}
-
-pub(super) fn random_token() -> Token {
-    Token(Uuid::new_v4().as_u128())
-}
-
-pub(super) fn asked_by(actor: Actor, by: &str) -> Who<'_> {
-    Who { actor, by, fresh: random_token() }
 }
 
 impl State {
@@ -157,7 +149,7 @@ impl State {
                 && entry.row.phase() != Phase::Settled
         });
         let Some(number) = self.number_of(parent).ok().filter(|_| !goes_on) else { return Ok(()) };
-        let change = self.decide(number, asked_by(Actor::Engine, "engine"), Ask::OperationEnded)?;
+        let change = self.decide(number, who(Actor::Engine, "engine"), Ask::OperationEnded)?;
         self.commit(number, change)
     }
 }

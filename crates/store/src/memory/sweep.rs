@@ -5,11 +5,12 @@ use waypost_kernel::decide::VACANT_FOR_LOST;
 use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::request::Ask;
 
-use super::state::{Patch, State, asked_by};
+use super::state::{Patch, State};
 use crate::error::Result;
 use crate::intake::check_name;
 use crate::run::RunRow;
 use crate::seed_words::cancelled_by_system;
+use crate::tokens::who;
 use crate::verbs::Swept;
 
 impl State {
@@ -24,7 +25,7 @@ impl State {
         let mut swept = Swept::default();
         for (_, number) in due {
             // What the next worker may take over, and what no move of the table leads out of, is left alone.
-            let Ok(change) = self.decide(number, asked_by(Actor::Engine, by), Ask::Sweep) else { continue };
+            let Ok(change) = self.decide(number, who(Actor::Engine, by), Ask::Sweep) else { continue };
             let Some(event) = change.events.first() else { continue };
             if swept.moved.len() >= limit {
                 swept.more = true;

@@ -7,12 +7,13 @@ use super::items;
 use super::limits;
 use super::open::database;
 use super::row;
-use super::save::{self, Extra, prepare, who};
+use super::save::{self, Extra, prepare};
 use super::session::Tx;
 use crate::chosen::chosen;
 use crate::error::{Result, StoreError};
 use crate::intake;
 use crate::run::{RunRow, iso, parse_time};
+use crate::tokens::who;
 use crate::verbs::{CommandWrite, Filter, LimitOf, Page, Pause, QueueRow};
 
 pub fn command(tx: &Tx<'_>, write: &CommandWrite) -> Result<RunRow> {
@@ -29,7 +30,7 @@ pub fn command(tx: &Tx<'_>, write: &CommandWrite) -> Result<RunRow> {
     let actor = write.actor.unwrap_or(Actor::Operator);
     let request = Request { who: who(actor, &write.by), ask: Ask::Command { name: &write.name, with } };
     let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
-    if !save::is_repeat(&change, &stored.row.run) {
+    if !change.is_repeat(&stored.row.run) {
         save::save(tx, &mut stored, change, &Extra::default())?;
     }
     Ok(stored.row)

@@ -10,11 +10,12 @@ use waypost_kernel::{Ask, Lease, Phase, Request, Span, Token, Who};
 use super::limits;
 use super::open::database;
 use super::row::{self, Stored};
-use super::save::{self, Extra, fresh, prepare};
+use super::save::{self, Extra, prepare};
 use super::session::Tx;
 use crate::error::{Result, StoreError};
 use crate::intake;
 use crate::run::{RunRow, iso};
+use crate::tokens::fresh;
 use crate::verbs::{Claim, Claimed};
 
 /// Runs that a claim sets aside at most because their key is full, before it leaves the rest to the next one.

@@ -9,10 +9,11 @@ use waypost_kernel::{Lifecycle, Phase, Span};
 
 use super::open::database;
 use super::row::{self, Stored};
-use super::save::{self, Extra, fresh, prepare};
+use super::save::{self, Extra, prepare};
 use super::session::Tx;
 use super::{claim, items};
 use crate::error::{Result, StoreError};
+use crate::tokens::{fresh, random, who};
 use crate::verbs::{Claimed, Each, Enqueued, NewRun};
 use crate::{birth, intake};
 
@@ -75,7 +76,7 @@ fn insert(
 ) -> Result<Stored> {
     let first = birth::first_items(new, lifecycle)?;
     let kernel_items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
-    let random = save::random();
+    let random = random();
     let id = lifecycle.ids.as_ref().map(|ids| ids.make(tx.now, random)).unwrap_or_default();
     let birth = Birth {
         id: &id,
@@ -88,7 +89,7 @@ fn insert(
         note: None,
         items: &kernel_items,
     };
-    let change = decide::create(lifecycle, &birth, &save::who(new.actor, &new.by), tx.now)?;
+    let change = decide::create(lifecycle, &birth, &who(new.actor, &new.by), tx.now)?;
     for (place, (new, item)) in first.iter().enumerate() {
         items::insert(tx, &id, lifecycle, place, (new, item), 1)?;
     }

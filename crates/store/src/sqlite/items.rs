@@ -82,7 +82,7 @@ pub fn put(tx: &Tx<'_>, write: &ItemsWrite) -> Result<Vec<ItemRow>> {
         .flat_map(|event| &event.effect.moved)
         .map(|moved| (moved.item.kind, moved.item.key.clone()))
         .collect();
-    if !save::is_repeat(&change, &stored.row.run) {
+    if !change.is_repeat(&stored.row.run) {
         save::save(tx, &mut stored, change, &Extra::default())?;
     }
     let mut rows = Vec::new();

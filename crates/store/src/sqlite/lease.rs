@@ -7,11 +7,12 @@ use waypost_kernel::{Actor, Ask, Request};
 
 use super::open::database;
 use super::row::{self, Stored};
-use super::save::{self, Extra, prepare, who};
+use super::save::{self, Extra, prepare};
 use super::session::Tx;
 use crate::error::{Result, StoreError};
 use crate::intake;
 use crate::run::RunRow;
+use crate::tokens::who;
 use crate::verbs::{Each, FinishWrite, Held, NoteWrite, Noted, OweWrite, Renewed, Repeat};
 
 const WINDOW_MS: i64 = 10_000;
@@ -33,7 +34,7 @@ fn decided(tx: &Tx<'_>, stored: &mut Stored, by: &str, ask: Ask<'_>, extra: &Ext
     let by = intake::cleaned_name(by);
     let request = Request { who: who(Actor::Worker, &by), ask };
     let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
-    if save::is_repeat(&change, &stored.row.run) {
+    if change.is_repeat(&stored.row.run) {
         return Ok(None);
     }
     save::save(tx, stored, change, extra).map(Some)

@@ -6,9 +6,10 @@ use waypost_kernel::{Actor, Ask, Phase, Request};
 
 use super::open::database;
 use super::row::{self, Stored};
-use super::save::{self, Extra, prepare, who};
+use super::save::{self, Extra, prepare};
 use super::session::Tx;
 use crate::error::{Result, StoreError};
+use crate::tokens::who;
 
 const OPERATION: &str = "operation";
 
@@ -35,7 +36,7 @@ pub fn after_move(tx: &Tx<'_>, stored: &Stored, was: Phase) -> Result<()> {
     };
     let request = Request { who: who(Actor::Engine, "engine"), ask: Ask::OperationEnded };
     let change = waypost_kernel::decide(&parent.row.lifecycle, &parent.row.run, &request, tx.now)?;
-    if save::is_repeat(&change, &parent.row.run) {
+    if change.is_repeat(&parent.row.run) {
         return Ok(());
     }
     save::save(tx, &mut parent, change, &Extra::default()).map(drop)

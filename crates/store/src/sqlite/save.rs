@@ -1,13 +1,11 @@
 //! Writing what the kernel decided: the items first (the guards of the run count them), then the run by
 //! compare-and-set, then its events.
 
-use std::cell::RefCell;
-
 use rusqlite::params;
 use serde_json::{Map, Value};
+use waypost_kernel::Lifecycle;
 use waypost_kernel::event::{Change, Event, Moved, Shift};
-use waypost_kernel::lifecycle::{Actor, Phase};
-use waypost_kernel::{Lifecycle, Run};
+use waypost_kernel::lifecycle::Phase;
 
 use super::limits;
 use super::open::database;
@@ -320,41 +318,4 @@ fn refused(error: &rusqlite::Error) -> StoreError {
         }
         _ => database(error),
     }
-}
-
-/// Who asks. The holder of a run needs no new token; anybody else may leave a lease vacant.
-pub fn who(actor: Actor, by: &str) -> waypost_kernel::Who<'_> {
-    waypost_kernel::Who { actor, by, fresh: fresh() }
-}
-
-pub fn fresh() -> waypost_kernel::Token {
-    waypost_kernel::Token(random())
-}
-
-/// 128 random bits of the operating system's, drawn many at a time: a system call for each would be one of the
-/// larger costs of a claim.
-pub fn random() -> u128 {
-    thread_local! {
-        static POOL: RefCell<Vec<u128>> = const { RefCell::new(Vec::new()) };
-    }
-    const DRAWN: usize = 64;
-    POOL.with_borrow_mut(|pool| {
-        if pool.is_empty() {
-            let mut bytes = [0u8; 16 * DRAWN];
-            if getrandom::fill(&mut bytes).is_err() {
-                return uuid::Uuid::new_v4().as_u128();
-            }
-            pool.extend(
-                bytes
-                    .chunks_exact(16)
-                    .map(|chunk| chunk.iter().fold(0u128, |value, byte| value << 8 | u128::from(*byte))),
-            );
-        }
-        pool.pop().unwrap_or_default()
-    })
-}
-
-/// Whether a decision changed nothing.
-pub fn is_repeat(change: &Change, before: &Run) -> bool {
-    change.is_repeat(before)
 }

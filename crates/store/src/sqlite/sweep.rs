@@ -6,12 +6,13 @@ use waypost_kernel::{Actor, Ask, Request};
 
 use super::limits;
 use super::row::{self, Stored};
-use super::save::{self, Extra, who};
+use super::save::{self, Extra};
 use super::session::Tx;
 use crate::error::Result;
 use crate::intake;
 use crate::run::iso;
 use crate::seed_words::cancelled_by_system;
+use crate::tokens::who;
 use crate::verbs::Swept;
 
 const PAGE: usize = 256;

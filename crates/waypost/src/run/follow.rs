@@ -152,6 +152,10 @@ impl Follower {
         let times = run.run.finished_at.zip(run.run.started_at);
         let took = times.map(|(end, start)| format!(" in {}", age(end - start))).unwrap_or_default();
         anstream::eprintln!("{} {}{took}", run.id(), self.path.join(" → "));
+        if run.phase() == Phase::Draft {
+            let next = waypost_kernel::allowed(&run.lifecycle, &run.run).join(", ");
+            anstream::eprintln!("nothing was executed yet: it is a draft; allowed now: {next}");
+        }
         if let Some(failure) = &run.run.failure {
             anstream::eprintln!("{}: {}", failure.code, failure.message);
         }
