@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Actor;
 use waypost_kernel::request::{Level, With};
-use waypost_kernel::{Catalog, Failure, Lifecycle, Span, Time, Token};
+use waypost_kernel::run::Want;
+use waypost_kernel::{Catalog, Failure, Lifecycle, Run, Span, Time, Token};
 
 use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
@@ -172,6 +173,18 @@ pub struct Renewed {
     pub intent: Option<&'static str>,
     /// The cancel is a graceful one.
     pub graceful: bool,
+}
+
+impl Renewed {
+    pub fn of(run: &Run, now: Time) -> Self {
+        let intent = run.intent.as_ref();
+        Self {
+            expires_at: run.lease.as_ref().map_or(now, |lease| lease.until),
+            now,
+            intent: intent.map(|intent| intent.want.command()),
+            graceful: intent.is_some_and(|intent| intent.want == Want::Cancel && intent.graceful),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -51,13 +51,7 @@ impl State {
         // A heartbeat writes no event, so nobody reads its name.
         let change = self.decide(number, who(Actor::Worker, ""), Ask::Renew { token: held.token })?;
         self.entry(number)?.row.run = change.after;
-        let run = &self.row(number)?.run;
-        Ok(Renewed {
-            expires_at: run.lease.as_ref().map_or(self.now, |lease| lease.until),
-            now: self.now,
-            intent: run.intent.as_ref().map(|intent| intent.want.command()),
-            graceful: run.intent.as_ref().is_some_and(|intent| intent.graceful),
-        })
+        Ok(Renewed::of(&self.row(number)?.run, self.now))
     }
 
     fn note(&mut self, write: NoteWrite) -> Result<Noted> {

@@ -2,7 +2,6 @@
 
 use rusqlite::{OptionalExtension, params};
 use waypost_kernel::request::{Finish, Note};
-use waypost_kernel::run::Want;
 use waypost_kernel::{Actor, Ask, Request};
 
 use super::open::database;
@@ -44,16 +43,7 @@ pub fn renew(tx: &Tx<'_>, leases: Vec<Held>) -> Result<Each<Renewed>> {
     each(leases, |held| {
         let mut stored = row::by_id(tx, &held.run_id)?;
         decided(tx, &mut stored, "", Ask::Renew { token: held.token }, &Extra::default())?;
-        let run = &stored.row.run;
-        Ok(Renewed {
-            expires_at: run.lease.as_ref().map_or(tx.now, |lease| lease.until),
-            now: tx.now,
-            intent: run.intent.as_ref().map(|intent| intent.want.command()),
-            graceful: run
-                .intent
-                .as_ref()
-                .is_some_and(|intent| intent.want == Want::Cancel && intent.graceful),
-        })
+        Ok(Renewed::of(&stored.row.run, tx.now))
     })
 }
 
