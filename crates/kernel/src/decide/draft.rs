@@ -15,7 +15,7 @@ use crate::tally::{Counts, Tally};
 use crate::time::{Span, Time};
 
 /// A lease for a claimer that asks for none in a state that declares none.
-const DEFAULT_LEASE: Span = Span::from_seconds(60);
+pub(crate) const DEFAULT_LEASE: Span = Span::from_seconds(60);
 
 pub(crate) struct Draft<'a> {
     pub lifecycle: &'a Lifecycle,
@@ -226,14 +226,7 @@ impl<'a> Draft<'a> {
 
     /// The error code that a command of the engine's or a person's leaves behind.
     pub fn failure_of(&self, command: &str, message: &str) -> Option<Failure> {
-        let declared = self.lifecycle.codes.iter().find(|(of, _)| &**of == command).map(|(_, code)| &**code);
-        let code = declared.or(match command {
-            "cancel" => Some("CANCELLED"),
-            "expire" => Some("EXPIRED"),
-            "lose" => Some("WORKER_LOST"),
-            _ => None,
-        });
-        code.map(|code| Failure::new(code, message))
+        self.lifecycle.code_of(command).map(|code| Failure::new(code, message))
     }
 
     pub fn no_such_move(&self, requested: &str) -> Refusal {

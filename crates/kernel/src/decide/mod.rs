@@ -19,7 +19,7 @@ use crate::run::{Run, Text, Want};
 use crate::time::{Span, Time};
 
 pub use create::{NewRun, create};
-pub(crate) use draft::Draft;
+pub(crate) use draft::{DEFAULT_LEASE, Draft};
 
 /// A vacant lease that nobody took on for this long counts as lost.
 pub const VACANT_FOR_LOST: Span = Span::from_seconds(24 * 3_600);

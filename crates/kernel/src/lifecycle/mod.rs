@@ -174,6 +174,17 @@ impl Lifecycle {
         commands
     }
 
+    /// The error code that a command of the engine's or a person's leaves behind.
+    pub fn code_of(&self, command: &str) -> Option<&str> {
+        let declared = self.codes.iter().find(|(of, _)| &**of == command).map(|(_, code)| &**code);
+        declared.or(match command {
+            "cancel" => Some("CANCELLED"),
+            "expire" => Some("EXPIRED"),
+            "lose" => Some("WORKER_LOST"),
+            _ => None,
+        })
+    }
+
     /// The edge by which a worker's first own event begins the work (deploy's `start`).
     pub fn start_edge(&self, from: StateId) -> Option<&Transition> {
         self.transitions_from(from).find(|transition| {

@@ -3,5 +3,6 @@
 pub mod json;
 pub mod markdown;
 pub mod mermaid;
+pub mod postgres;
 pub mod reference;
 pub mod sql;

@@ -178,7 +178,7 @@ fn counted_items(dialect: Dialect) -> String {
 }
 
 /// All guards of a move `m` hold.
-fn all_hold(kind: Kind, dialect: Dialect) -> String {
+pub(super) fn all_hold(kind: Kind, dialect: Dialect) -> String {
     let mut out = String::from("(m.guards = 0 OR (");
     let known: Vec<Guard> = Guard::ALL.into_iter().filter(|guard| guard.is_about(kind)).collect();
     for (at, guard) in known.iter().enumerate() {
@@ -262,7 +262,7 @@ fn judged_columns(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-fn postgres(table: &str, kind: Kind) -> String {
+pub(super) fn postgres(table: &str, kind: Kind) -> String {
     let (name, events) = lookup(kind);
     format!(
         "CREATE OR REPLACE FUNCTION waypost.{table}_move() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
@@ -305,11 +305,11 @@ fn table(name: &str, dialect: Dialect) -> String {
     }
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-fn boolean(value: bool, dialect: Dialect) -> &'static str {
+pub(super) fn boolean(value: bool, dialect: Dialect) -> &'static str {
     match (dialect, value) {
         (Dialect::Sqlite, true) => "1",
         (Dialect::Sqlite, false) => "0",
