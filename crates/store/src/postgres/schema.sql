@@ -96,8 +96,9 @@ CREATE INDEX runs_expiring ON waypost.runs(expires_at) WHERE expires_at IS NOT N
 CREATE INDEX runs_children ON waypost.runs(parent_run_id) WHERE parent_run_id IS NOT NULL;
 
 -- Due work lies before now, deferred work behind it. A row counts while its run is ready and has this seq.
+-- A plain one may be claimed without a decision: no concurrency key, no items that follow, none that are missing.
 CREATE TABLE waypost.ready(available_at timestamptz NOT NULL, rid bigint NOT NULL, seq int NOT NULL, priority smallint NOT NULL,
-  state smallint NOT NULL, queue text NOT NULL)
+  state smallint NOT NULL, plain boolean NOT NULL DEFAULT false, queue text NOT NULL)
   WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500000);
 CREATE INDEX ready_order ON waypost.ready(queue, priority DESC, available_at, rid);
 -- The queues and priorities that ever had a run, once or more. A new `revision` makes claimers look from the beginning.
