@@ -1,5 +1,8 @@
 -- The moves that need no decision, as sets. What is not plain is left as it is for the store to decide on.
 --
+-- A call takes one number for all its events and one for all its runs, and counts from there. The events' is drawn
+-- when the first of them is written, which is after the transaction's first write.
+--
 -- Plans: arrays of unknown length make the planner guess, so scans and joins that read whole tables are off.
 
 CREATE FUNCTION waypost.uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
@@ -12,16 +15,18 @@ CREATE FUNCTION waypost.enqueue_alike(p_state smallint, p_tenant text, p_queue t
     p_run_ids text[], p_inputs json[], p_metadata jsonb[], p_plain boolean)
   RETURNS SETOF bigint LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_rid bigint := nextval('waypost.rids') << 16;
 BEGIN
   RETURN QUERY
   WITH born AS (
-      INSERT INTO waypost.runs(run_id, state, tenant, queue, priority, queued_at, available_at, expires_at, max_attempts, seq, last_command, input, metadata)
-      SELECT n.run_id, p_state, p_tenant, p_queue, p_priority, p_now, p_available_at, p_expires_at, p_max_attempts, 1, 'create', n.input, n.metadata
-        FROM unnest(p_run_ids, p_inputs, p_metadata) n(run_id, input, metadata)
+      INSERT INTO waypost.runs(rid, run_id, state, tenant, queue, priority, queued_at, available_at, expires_at, max_attempts, seq, last_command, input, metadata)
+      SELECT v_rid + n.place, n.run_id, p_state, p_tenant, p_queue, p_priority, p_now, p_available_at, p_expires_at, p_max_attempts, 1, 'create', n.input, n.metadata
+        FROM unnest(p_run_ids, p_inputs, p_metadata) WITH ORDINALITY n(run_id, input, metadata, place)
       RETURNING rid),
     told AS (
-      INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, effect)
-      SELECT b.rid, 1, p_now, NULL, p_state, 'create', p_actor, p_who, p_effect FROM born b),
+      INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, effect)
+      SELECT (SELECT nextval('waypost.positions') << 16) + (b.rid & 65535), b.rid, 1, p_now, NULL, p_state, 'create', p_actor, p_who, p_effect FROM born b),
     queued AS (
       INSERT INTO waypost.ready(available_at, rid, seq, priority, state, plain, queue)
       SELECT p_available_at, b.rid, 1, p_priority, p_state, p_plain, p_queue FROM born b)
@@ -62,8 +67,8 @@ BEGIN
           AND NOT (s.expires AND r.expires_at IS NOT NULL AND r.expires_at <= v_now)
         RETURNING r.*, p.state AS was, p.available_at AS stood_at),
     told AS (
-      INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who)
-      SELECT h.rid, h.seq, v_now, h.was, h.state, 'claim', 'worker', p_worker FROM held h),
+      INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who)
+      SELECT (SELECT nextval('waypost.positions') << 16) + row_number() OVER (), h.rid, h.seq, v_now, h.was, h.state, 'claim', 'worker', p_worker FROM held h),
     watched AS (
       INSERT INTO waypost.watch(due_at, rids) SELECT min(h.stale_after), array_agg(h.rid) FROM held h HAVING count(*) > 0)
   SELECT h.rid, true, v_now, h.stood_at, h.lease_token, h.stale_after, h.state, h.seq, h.fence, h.attempt, h.max_attempts, h.priority, h.item_count,
@@ -94,8 +99,8 @@ BEGIN
         WHERE r.rid = u.rid AND r.seq = u.seq AND r.state = p_src
         RETURNING r.rid, r.seq),
     told AS (
-      INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, effect)
-      SELECT d.rid, d.seq - k.back, p_now, k.src, k.dst, k.command, 'worker', p_who, k.effect
+      INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, effect)
+      SELECT (SELECT nextval('waypost.positions') << 16) + row_number() OVER (), d.rid, d.seq - k.back, p_now, k.src, k.dst, k.command, 'worker', p_who, k.effect
         FROM done d CROSS JOIN (VALUES (1, p_src, p_via, p_start_command, NULL::json), (0, coalesce(p_via, p_src), p_dst, p_command, p_effect)) k(back, src, dst, command, effect)
         WHERE k.back < v_events)
   SELECT d.rid FROM done d;
