@@ -9,28 +9,30 @@ CREATE FUNCTION waypost.uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
   RETURN encode(overlay(overlay(uuid_send(gen_random_uuid()) PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
     FROM 1 FOR 6) PLACING set_byte('\x00'::bytea, 0, 112 + (get_byte(uuid_send(gen_random_uuid()), 0) & 15)) FROM 7 FOR 1), 'hex')::uuid;
 
--- New runs that are alike but for their ids and what they carry. Whoever calls has decided that they may be born.
-CREATE FUNCTION waypost.enqueue_alike(p_state smallint, p_tenant text, p_queue text, p_priority smallint, p_now timestamptz,
-    p_available_at timestamptz, p_expires_at timestamptz, p_max_attempts int, p_actor text, p_who text, p_effect json,
-    p_run_ids text[], p_inputs json[], p_metadata jsonb[], p_plain boolean)
-  RETURNS SETOF bigint LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
+-- New runs that are alike but for their ids and what they carry, to be had at once. Whoever calls has decided that they
+-- may be born. The rid of the n-th (from 1) is `before` + n.
+CREATE FUNCTION waypost.enqueue_alike(p_state smallint, p_plain boolean, p_tenant text, p_queue text, p_priority smallint, p_max_attempts int,
+    p_actor text, p_who text, p_effect json, p_run_ids text[], p_inputs json[], p_metadata jsonb[])
+  RETURNS TABLE(at timestamptz, before bigint) LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
-  v_rid bigint := nextval('waypost.rids') << 16;
+  v_now timestamptz := waypost.now();
+  v_before bigint := nextval('waypost.rids') << 16;
 BEGIN
   RETURN QUERY
   WITH born AS (
-      INSERT INTO waypost.runs(rid, run_id, state, tenant, queue, priority, queued_at, available_at, expires_at, max_attempts, seq, last_command, input, metadata)
-      SELECT v_rid + n.place, n.run_id, p_state, p_tenant, p_queue, p_priority, p_now, p_available_at, p_expires_at, p_max_attempts, 1, 'create', n.input, n.metadata
+      INSERT INTO waypost.runs(rid, run_id, state, tenant, queue, priority, queued_at, available_at, max_attempts, seq, last_command, input, metadata)
+      SELECT v_before + n.place, n.run_id, p_state, p_tenant, p_queue, p_priority, v_now, v_now, p_max_attempts, 1, 'create', n.input, n.metadata
         FROM unnest(p_run_ids, p_inputs, p_metadata) WITH ORDINALITY n(run_id, input, metadata, place)
       RETURNING rid),
     told AS (
       INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, effect)
-      SELECT (SELECT nextval('waypost.positions') << 16) + (b.rid & 65535), b.rid, 1, p_now, NULL, p_state, 'create', p_actor, p_who, p_effect FROM born b),
+      SELECT (SELECT nextval('waypost.positions') << 16) + (b.rid & 65535), b.rid, 1, v_now, NULL, p_state, 'create', p_actor, p_who, p_effect
+        FROM born b),
     queued AS (
       INSERT INTO waypost.ready(available_at, rid, seq, priority, state, plain, queue)
-      SELECT p_available_at, b.rid, 1, p_priority, p_state, p_plain, p_queue FROM born b)
-  SELECT b.rid FROM born b;
+      SELECT v_now, b.rid, 1, p_priority, p_state, p_plain, p_queue FROM born b)
+  SELECT v_now, v_before;
 END $$;
 
 -- The best due runs of the given lanes, from the claimer's marks on. Plain ones are taken; of the others the rid is
@@ -82,26 +84,29 @@ BEGIN
     FROM pick p WHERE NOT p.plain;
 END $$;
 
--- Held runs that end alike: by their tokens, if each still has the seq that was decided on. Gives those that had.
+-- Held runs that end alike, if each still has the seq that was decided on. Gives those that had.
 CREATE FUNCTION waypost.settle_alike(p_rids bigint[], p_seqs int[], p_src smallint, p_via smallint, p_dst smallint, p_start_command text, p_command text,
-    p_now timestamptz, p_who text, p_error_code text, p_error_msg text, p_effect json)
-  RETURNS SETOF bigint LANGUAGE plpgsql
+    p_who text, p_error_code text, p_error_msg text, p_effect json)
+  RETURNS TABLE(at timestamptz, rids bigint[]) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
   SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
+  v_now timestamptz := waypost.now();
   v_events int := CASE WHEN p_via IS NULL THEN 1 ELSE 2 END;
 BEGIN
   RETURN QUERY
   WITH done AS (
-      UPDATE waypost.runs r SET state = p_dst, seq = r.seq + v_events, finished_at = p_now, ended_by = r.lease_token, lease_token = NULL,
+      UPDATE waypost.runs r SET state = p_dst, seq = r.seq + v_events, finished_at = v_now, ended_by = r.lease_token, lease_token = NULL,
           stale_after = NULL, lease_ms = NULL, claimed_by = NULL, last_command = p_command, error_code = p_error_code, error_msg = p_error_msg
         FROM unnest(p_rids, p_seqs) u(rid, seq)
         WHERE r.rid = u.rid AND r.seq = u.seq AND r.state = p_src
         RETURNING r.rid, r.seq),
     told AS (
       INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, effect)
-      SELECT (SELECT nextval('waypost.positions') << 16) + row_number() OVER (), d.rid, d.seq - k.back, p_now, k.src, k.dst, k.command, 'worker', p_who, k.effect
-        FROM done d CROSS JOIN (VALUES (1, p_src, p_via, p_start_command, NULL::json), (0, coalesce(p_via, p_src), p_dst, p_command, p_effect)) k(back, src, dst, command, effect)
+      SELECT (SELECT nextval('waypost.positions') << 16) + row_number() OVER (), d.rid, d.seq - k.back, v_now, k.src, k.dst, k.command, 'worker',
+          p_who, k.effect
+        FROM done d CROSS JOIN (VALUES (1, p_src, p_via, p_start_command, NULL::json),
+          (0, coalesce(p_via, p_src), p_dst, p_command, p_effect)) k(back, src, dst, command, effect)
         WHERE k.back < v_events)
-  SELECT d.rid FROM done d;
+  SELECT v_now, coalesce(array_agg(d.rid), '{}') FROM done d;
 END $$;
