@@ -7,6 +7,7 @@
 mod birth;
 mod chosen;
 pub mod codec;
+pub mod doctor;
 mod error;
 mod fingerprint;
 mod follow;
@@ -14,6 +15,7 @@ mod intake;
 mod item_writes;
 pub mod memory;
 mod messages;
+pub mod postgres;
 mod replay;
 mod run;
 mod seed_words;
