@@ -14,6 +14,7 @@ mod intake;
 mod item_writes;
 pub mod memory;
 mod messages;
+pub mod postgres;
 mod replay;
 mod run;
 mod seed_words;

@@ -1,0 +1,1 @@
+-- The verbs that need no decision, as set-based functions.
