@@ -2,5 +2,6 @@
 //! install it.
 
 mod postgres;
+mod server;
 
 pub use postgres::Postgres;

@@ -109,7 +109,8 @@ CREATE TABLE waypost.lanes(queue text NOT NULL, priority smallint NOT NULL, revi
 CREATE TABLE waypost.watch(due_at timestamptz NOT NULL, adrift boolean NOT NULL DEFAULT false, rids bigint[] NOT NULL)
   WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 ALTER TABLE waypost.watch ALTER rids SET STORAGE EXTERNAL;
-CREATE INDEX watch_due ON waypost.watch(due_at);
+CREATE INDEX watch_due ON waypost.watch(due_at) WHERE NOT adrift;
+CREATE INDEX watch_adrift ON waypost.watch(due_at) WHERE adrift;
 
 -- Who holds a slot of a concurrency key or of a queue with a limit; nothing for runs without either.
 CREATE TABLE waypost.holders(of_queue boolean NOT NULL, name text NOT NULL, rid bigint NOT NULL, PRIMARY KEY(of_queue, name, rid));
@@ -178,6 +179,48 @@ CREATE TABLE waypost.pruned(day date, lifecycle text, runs bigint NOT NULL, even
 
 CREATE FUNCTION waypost.now() RETURNS timestamptz LANGUAGE sql STABLE
   RETURN statement_timestamp() + coalesce((SELECT c.ahead FROM waypost.clock c), '0');
+
+-- The advisory lock under which the holders of a key, or of a queue with a limit, are counted.
+CREATE FUNCTION waypost.slot(of_queue boolean, name text) RETURNS bigint LANGUAGE sql IMMUTABLE
+  RETURN hashtextextended(name, CASE WHEN of_queue THEN 7001 ELSE 7002 END);
+
+-- A key's slots are free: as many as there are of each queue and state come back from `aside`, so that whichever of them
+-- workers ask for, its best is there. Gives the lanes in which claimers have to look from the beginning. Needs the slot.
+CREATE FUNCTION waypost.let_in(which text) RETURNS TABLE(queue text, priority smallint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  free bigint := coalesce((SELECT k.at_most FROM waypost.key_limits k WHERE k.name = which), 1)
+    - (SELECT count(*) FROM waypost.holders h WHERE NOT h.of_queue AND h.name = which);
+  g record;
+  came bigint;
+  met bigint;
+BEGIN
+  IF free <= 0 THEN
+    RETURN;
+  END IF;
+  FOR g IN
+    WITH RECURSIVE groups AS (
+      (SELECT a.queue AS of, a.state FROM waypost.aside a WHERE a.key = which ORDER BY a.queue, a.state LIMIT 1)
+      UNION ALL SELECT n.queue, n.state FROM groups CROSS JOIN LATERAL (SELECT a.queue, a.state FROM waypost.aside a
+        WHERE a.key = which AND (a.queue, a.state) > (groups.of, groups.state) ORDER BY a.queue, a.state LIMIT 1) n)
+    SELECT * FROM groups
+  LOOP
+    came := 0;
+    LOOP
+      -- Those whose run has moved on leave without being let in.
+      RETURN QUERY WITH best AS (SELECT a.ctid AS place, a.available_at, a.rid, a.seq, a.priority, a.state, a.queue,
+            EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = a.rid AND r.seq = a.seq) AS counts FROM waypost.aside a
+          WHERE a.key = which AND a.queue = g.of AND a.state = g.state
+          ORDER BY a.priority DESC, a.available_at, a.rid LIMIT free - came),
+        gone AS (DELETE FROM waypost.aside WHERE ctid = ANY (ARRAY(SELECT b.place FROM best b))),
+        back AS (INSERT INTO waypost.ready(available_at, rid, seq, priority, state, queue)
+          SELECT b.available_at, b.rid, b.seq, b.priority, b.state, b.queue FROM best b WHERE b.counts)
+        SELECT b.queue, b.priority FROM best b WHERE b.counts;
+      GET DIAGNOSTICS met = ROW_COUNT;
+      came := came + met;
+      EXIT WHEN came >= free OR NOT EXISTS (SELECT 1 FROM waypost.aside a WHERE a.key = which AND a.queue = g.of AND a.state = g.state);
+    END LOOP;
+  END LOOP;
+END $$;
 
 -- The log is append-only, and rows leave by pruning alone: that verb says so for its own transaction.
 CREATE FUNCTION waypost.keep() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

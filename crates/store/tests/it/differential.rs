@@ -44,7 +44,7 @@ async fn compare(ops: &[Op], one: &mut Side, other: &mut Side) -> Result<(), Str
 }
 
 fn agree(ops: &[Op], open: impl AsyncFn() -> Opened) -> Result<(), TestCaseError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (memory, _) = open_memory().await;
         let (store, _folder) = open().await;

@@ -4,25 +4,33 @@
 
 mod kit;
 
+use std::any::Any;
 use std::sync::Arc;
 
-use tempfile::TempDir;
 use waypost_kernel::Catalog;
 use waypost_store::Store;
 use waypost_store::memory::MemoryStore;
+use waypost_store::postgres::{PostgresStore, migration_sql};
 use waypost_store::sqlite::SqliteStore;
+use waypost_testkit::Postgres;
 
-/// A store, and the folder that lives as long as it.
-pub type Opened = (Arc<dyn Store>, Option<TempDir>);
+/// A store, and what lives as long as it: a folder, a database.
+pub type Opened = (Arc<dyn Store>, Box<dyn Any + Send>);
 
 pub async fn open_memory() -> Opened {
-    (Arc::new(MemoryStore::new(Catalog::shipped().unwrap())), None)
+    (Arc::new(MemoryStore::new(Catalog::shipped().unwrap())), Box::new(()))
 }
 
 pub async fn open_sqlite() -> Opened {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&folder.path().join("waypost.db")).unwrap();
-    (Arc::new(store), Some(folder))
+    (Arc::new(store), Box::new(folder))
+}
+
+pub async fn open_postgres() -> Opened {
+    let database = Postgres::with_schema(&migration_sql()).unwrap();
+    let store = PostgresStore::open(&database.url()).await.unwrap();
+    (Arc::new(store), Box::new(database))
 }
 
 macro_rules! topics {
@@ -270,4 +278,5 @@ topics! {
 conformance! {
     memory => crate::conformance::open_memory,
     sqlite => crate::conformance::open_sqlite,
+    postgres => crate::conformance::open_postgres,
 }

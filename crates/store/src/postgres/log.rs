@@ -1,0 +1,178 @@
+//! Reading events: a run's own, or all of them in the order of their positions.
+//!
+//! Positions are drawn before their commits, so a later one may be seen before an earlier one. A reader that sees a gap
+//! stops before it, and takes the newest transaction number of that moment: whoever drew what is missing had one by then.
+//! When all transactions up to it have ended and the gap is still there, nobody will fill it.
+
+use std::sync::PoisonError;
+
+use serde_json::{Value, json};
+use tokio_postgres::Row;
+use waypost_kernel::request::Level;
+use waypost_kernel::text::MAX_PAGE;
+
+use super::fault::{Result, damaged};
+use super::known::Known;
+use super::row::json as parse;
+use super::session::{Session, Tx};
+use super::sql::{Args, Columns, args, time};
+use crate::error::StoreError;
+use crate::messages::standard_message;
+use crate::run::EventRow;
+
+const COLUMNS: &str = "e.position, r.run_id, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.level, e.message, \
+  e.payload::text, CASE WHEN e.src IS NULL THEN e.effect::text END";
+
+/// What this store knows of missing positions.
+#[derive(Debug, Default)]
+pub struct Gaps {
+    /// What is missing up to here stays so.
+    settled: u64,
+    /// Up to a position, and the transaction number that all who could fill a gap before it are older than.
+    watched: Option<(u64, u64)>,
+}
+
+pub async fn events(session: &Session, run_id: &str, after_seq: u64, limit: usize) -> Result<Vec<EventRow>> {
+    let tx = session.look().await?;
+    let found = async {
+        let rid = super::row::by_id(&tx, run_id).await?.rid;
+        let condition = "FROM waypost.events e JOIN waypost.runs r ON r.rid = e.rid WHERE e.rid = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3";
+        let limit = limit.min(MAX_PAGE) as i64;
+        read(&tx, condition, args![rid, after_seq.min(i32::MAX as u64) as i32, limit]).await
+    };
+    let found = found.await;
+    tx.end(found).await
+}
+
+pub async fn feed(session: &Session, after: u64, limit: usize) -> Result<Vec<EventRow>> {
+    let limit = limit.min(MAX_PAGE);
+    if limit == 0 {
+        return Ok(Vec::new());
+    }
+    let oldest = oldest_open(session).await?;
+    with_gaps(session, |gaps| {
+        if let Some((position, number)) = gaps.watched.filter(|(_, number)| oldest > *number) {
+            gaps.settled = gaps.settled.max(position);
+            gaps.watched = gaps.watched.filter(|watched| *watched != (position, number));
+        }
+    });
+    let page = page(session, after, limit).await?;
+    let sure = sure(session, after, &page);
+    if sure == page.len() {
+        return Ok(page);
+    }
+    // A gap. Mostly nobody is about to fill it: looked at once more, everything that could have has ended.
+    let seen = page.last().map_or(after, |last| last.position);
+    let newest = newest_number(session).await?;
+    if oldest_open(session).await? > newest {
+        with_gaps(session, |gaps| gaps.settled = gaps.settled.max(seen));
+        return self::page(session, after, limit).await.map(|page| cut(session, after, page));
+    }
+    with_gaps(session, |gaps| gaps.watched = gaps.watched.or(Some((seen, newest))));
+    Ok(cut(session, after, page))
+}
+
+fn with_gaps<T>(session: &Session, work: impl FnOnce(&mut Gaps) -> T) -> T {
+    work(&mut session.0.gaps.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// How many of a page follow without a gap that could still be filled.
+fn sure(session: &Session, after: u64, page: &[EventRow]) -> usize {
+    let settled = with_gaps(session, |gaps| gaps.settled);
+    let mut last = after;
+    for (at, event) in page.iter().enumerate() {
+        if event.position != last + 1 && event.position - 1 > settled {
+            return at;
+        }
+        last = event.position;
+    }
+    page.len()
+}
+
+fn cut(session: &Session, after: u64, mut page: Vec<EventRow>) -> Vec<EventRow> {
+    page.truncate(sure(session, after, &page));
+    page
+}
+
+/// All transactions with lower numbers have ended.
+async fn oldest_open(session: &Session) -> Result<u64> {
+    number(session, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text").await
+}
+
+/// Draws one: a snapshot's own upper end leaves out those that began last and are still open.
+async fn newest_number(session: &Session) -> Result<u64> {
+    number(session, "SELECT pg_current_xact_id()::text").await
+}
+
+async fn number(session: &Session, sql: &str) -> Result<u64> {
+    let tx = session.begin().await?;
+    let row = tx.one(sql, &[]).await;
+    let row = tx.end(row).await?;
+    Columns(&row).get::<&str>(0)?.parse().map_err(|_| damaged("a transaction number"))
+}
+
+/// The index knows which blocks hold which positions, not their order: only a stretch is asked for, which grows until
+/// something is found or there is no more.
+async fn page(session: &Session, after: u64, limit: usize) -> Result<Vec<EventRow>> {
+    let tx = session.begin().await?;
+    let found = async {
+        let last: i64 = Columns(&tx.one("SELECT last_value FROM waypost.positions", &[]).await?).get(0)?;
+        let after = i64::try_from(after).unwrap_or(i64::MAX);
+        let condition = "FROM waypost.events e JOIN waypost.runs r ON r.rid = e.rid WHERE e.position > $1 AND e.position <= $2 \
+                         ORDER BY e.position LIMIT $3";
+        let mut stretch = (limit as i64) * 4;
+        let mut from = after;
+        while from < last {
+            let to = from.saturating_add(stretch);
+            let found = read(&tx, condition, args![from, to, limit as i64]).await?;
+            if !found.is_empty() {
+                return Ok(found);
+            }
+            (from, stretch) = (to, stretch.saturating_mul(4));
+        }
+        Ok(Vec::new())
+    };
+    let found = found.await;
+    tx.end(found).await
+}
+
+async fn read(tx: &Tx, condition: &str, values: &Args<'_>) -> Result<Vec<EventRow>> {
+    let rows = tx.query(&format!("SELECT {COLUMNS} {condition}"), values).await?;
+    let codes = rows.iter().map(|row| Columns(row).get::<i16>(6)).collect::<Result<Vec<_>>>()?;
+    let known = tx.known_with(codes).await?;
+    rows.iter().map(|row| event(&known, row)).collect()
+}
+
+fn event(known: &Known, row: &Row) -> Result<EventRow> {
+    let columns = Columns(row);
+    let dst: i16 = columns.get(6)?;
+    let src: Option<i16> = columns.get(5)?;
+    let (level, message): (Option<String>, Option<String>) = (columns.get(9)?, columns.get(10)?);
+    let (command, by): (String, String) = (columns.get(4)?, columns.get(8)?);
+    let state = |code: i16| known.state(code).map(|(lifecycle, id)| lifecycle.state(*id));
+    let to = state(dst).ok_or_else(|| StoreError::Unusable(format!("this binary does not know state {dst}")))?;
+    let from = src.and_then(state);
+    let (standard_level, standard): (Level, String) = standard_message(&command, from, to, &by);
+    let payload: Option<&str> = columns.get(11)?;
+    Ok(EventRow {
+        position: columns.get::<i64>(0)?.unsigned_abs(),
+        run_id: columns.get(1)?,
+        seq: u64::from(columns.get::<i32>(2)?.unsigned_abs()),
+        at: time(columns.get(3)?),
+        from: from.map(|from| from.name.to_string()),
+        to: to.name.to_string(),
+        actor: columns.get(7)?,
+        level: level.unwrap_or_else(|| standard_level.name().to_owned()),
+        message: message.unwrap_or(standard),
+        payload: payload.map_or_else(|| birth_payload(&columns), |text| Ok(parse(text)))?,
+        command,
+        by,
+    })
+}
+
+/// What a run was born with, kept once, in the event's effect.
+fn birth_payload(columns: &Columns<'_>) -> Result<Value> {
+    let effect: Option<&str> = columns.get(12)?;
+    let metadata = effect.map(|text| parse(text)["metadata"].take()).filter(|metadata| !metadata.is_null());
+    Ok(metadata.map_or_else(|| json!({}), |metadata| json!({ "metadata": metadata })))
+}

@@ -1,0 +1,144 @@
+//! The schema and its versions.
+
+use std::fmt::Write;
+
+use tokio_postgres::Client;
+use waypost_kernel::Lifecycle;
+use waypost_kernel::lifecycle::{Catalog, SHIPPED};
+use waypost_kernel::render::postgres as render;
+
+use super::fault::{Fault, Result};
+use super::open::{config, connect};
+use super::sql::args;
+use crate::error::StoreError;
+
+/// What each version adds, by name; the number is the place in the list, from one on.
+const VERSIONS: &[(&str, fn() -> String)] = &[("tables, guards, verbs", first)];
+
+/// "waypost": whoever changes the schema or adds a lifecycle has this advisory lock.
+pub const LOCK: i64 = 0x77_61_79_70_6f_73_74;
+const PATIENCE: &str = "SET lock_timeout = '10s'";
+
+const TABLE: &str = "CREATE SCHEMA IF NOT EXISTS waypost;
+CREATE TABLE IF NOT EXISTS waypost.migrations(version int PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());";
+
+/// A database's version and the one that this binary brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    pub found: u32,
+    pub known: u32,
+}
+
+impl Versions {
+    /// Nothing of Waypost's is there yet.
+    pub fn is_empty(self) -> bool {
+        self.found == 0
+    }
+
+    /// Whether a store can work with it.
+    pub fn check(self) -> Result<(), StoreError> {
+        let Versions { found, known } = self;
+        match found {
+            _ if found < known => Err(StoreError::Unusable(format!(
+                "its schema is of version {found}, this binary needs {known}: run `waypost migrate`"
+            ))),
+            _ if found > known => Err(StoreError::Unusable(format!(
+                "it was written by a newer waypost (schema {found}, this one knows {known}): upgrade this binary"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+pub async fn status(url: &str) -> Result<Versions, StoreError> {
+    let (client, _hears) = connect(&config(url)?).await.map_err(Fault::told)?;
+    versions(&client).await.map_err(Fault::told)
+}
+
+/// Brings a database up to date; says which versions were added.
+pub async fn migrate(url: &str) -> Result<Vec<u32>, StoreError> {
+    let (client, _hears) = connect(&config(url)?).await.map_err(Fault::told)?;
+    up(&client).await.map_err(Fault::told)
+}
+
+/// All versions as one script, for those who run such things by hand.
+pub fn migration_sql() -> String {
+    let mut out = format!("{TABLE}\n");
+    for (at, (name, text)) in VERSIONS.iter().enumerate() {
+        let version = at + 1;
+        let _ = writeln!(
+            out,
+            "-- Version {version}: {name}\nBEGIN;\n{}\nINSERT INTO waypost.migrations(version, name) VALUES ({version}, '{name}');\nCOMMIT;",
+            text()
+        );
+    }
+    out
+}
+
+pub(super) async fn versions(client: &Client) -> Result<Versions> {
+    let known = VERSIONS.len() as u32;
+    let row = client.query_typed_one("SELECT to_regclass('waypost.migrations') IS NOT NULL", &[]).await?;
+    if !row.try_get::<_, bool>(0)? {
+        return Ok(Versions { found: 0, known });
+    }
+    let row = client.query_typed_one("SELECT coalesce(max(version), 0) FROM waypost.migrations", &[]).await?;
+    Ok(Versions { found: row.try_get::<_, i32>(0)?.unsigned_abs(), known })
+}
+
+/// The lock is the session's, and so is this connection's end its release: a pooler in between would lose it, and then
+/// the versions' own key stops the second of two.
+pub(super) async fn up(client: &Client) -> Result<Vec<u32>> {
+    client.batch_execute(PATIENCE).await?;
+    client.execute_typed("SELECT pg_advisory_lock($1)", args![LOCK]).await?;
+    let added = up_locked(client).await;
+    let unlocked = client.execute_typed("SELECT pg_advisory_unlock($1)", args![LOCK]).await;
+    let added = added?;
+    unlocked?;
+    Ok(added)
+}
+
+async fn up_locked(client: &Client) -> Result<Vec<u32>> {
+    let found = versions(client).await?.found as usize;
+    let mut added = Vec::new();
+    for (at, (name, text)) in VERSIONS.iter().enumerate().skip(found) {
+        let version = at as u32 + 1;
+        let script = format!(
+            "BEGIN;\n{TABLE}\n{}\nINSERT INTO waypost.migrations(version, name) VALUES ({version}, '{name}');\nCOMMIT;",
+            text()
+        );
+        if let Err(error) = client.batch_execute(&script).await {
+            let _ = client.batch_execute("ROLLBACK").await;
+            return Err(error.into());
+        }
+        added.push(version);
+    }
+    Ok(added)
+}
+
+fn first() -> String {
+    let mut out = String::from(include_str!("schema.sql"));
+    out.push_str(include_str!("by_hand.sql"));
+    out.push_str(&render::guard());
+    out.push_str(include_str!("verbs.sql"));
+    out.push_str(include_str!("ops.sql"));
+    let catalog = Catalog::shipped().unwrap_or_default();
+    for (name, source) in SHIPPED {
+        if let Some(lifecycle) = catalog.latest(name) {
+            out.push_str(&definition(lifecycle, source));
+        }
+    }
+    out.push_str("SELECT waypost.list_moves();\n");
+    out
+}
+
+/// A lifecycle as rows, with the text that it comes from.
+pub(super) fn definition(lifecycle: &Lifecycle, source: &str) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    format!(
+        "{}UPDATE waypost.lifecycles SET source = {} WHERE name = {} AND version = {};\n",
+        render::definition(lifecycle),
+        quoted(source),
+        quoted(&lifecycle.name),
+        lifecycle.version
+    )
+}

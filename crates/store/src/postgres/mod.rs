@@ -1,0 +1,258 @@
+//! Runs on a PostgreSQL server, for any number of processes on any number of machines.
+
+mod admin;
+mod batch;
+mod bell;
+mod claim;
+mod enqueue;
+mod fault;
+mod items;
+mod known;
+mod lease;
+mod limits;
+mod log;
+mod marks;
+mod migrate;
+mod open;
+mod operations;
+mod prune;
+mod row;
+mod save;
+mod session;
+mod sql;
+mod sweep;
+mod trail;
+mod verify;
+mod watch;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use waypost_kernel::{Catalog, Lifecycle, Span, Time};
+
+use crate::error::Result;
+use crate::run::{EventRow, ItemRow, RunRow};
+use crate::verbs::*;
+pub use bell::Hearing;
+pub use migrate::{Versions, migrate, migration_sql, status};
+use session::Session;
+
+#[derive(Clone, Debug)]
+pub struct PostgresStore {
+    session: Session,
+}
+
+impl PostgresStore {
+    /// Connects, and makes the tables if there are none. A database of another version is refused.
+    pub async fn open(url: &str) -> Result<PostgresStore> {
+        Ok(PostgresStore { session: Session::open(open::config(url)?).await? })
+    }
+
+    /// Whether changes of other processes are heard of at once, or looked for.
+    pub fn hearing(&self) -> Hearing {
+        self.session.0.bell.hearing()
+    }
+}
+
+impl Queue for PostgresStore {
+    fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
+        let runs = Arc::new(runs);
+        self.session.verb(move |session| {
+            let runs = runs.clone();
+            async move { enqueue::enqueue(&session, &runs).await }
+        })
+    }
+
+    fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
+        let claim = Arc::new(claim);
+        self.session.verb(move |session| {
+            let claim = claim.clone();
+            async move { claim::claim(&session, &claim).await }
+        })
+    }
+
+    fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
+        let run = Arc::new(run);
+        self.session.verb(move |session| {
+            let run = run.clone();
+            async move { enqueue::claim_plan(&session, &run, lease).await }
+        })
+    }
+
+    fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed> {
+        let names = Arc::new((run_id, worker));
+        self.session.verb(move |session| {
+            let names = names.clone();
+            async move { claim::claim_run(&session, &names.0, &names.1, lease).await }
+        })
+    }
+
+    fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.session.0.bell.wait(at_most))
+    }
+}
+
+impl Leases for PostgresStore {
+    fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
+        let leases = Arc::new(leases);
+        self.session.verb(move |session| {
+            let leases = leases.clone();
+            async move { lease::renew(&session, &leases).await }
+        })
+    }
+
+    fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>> {
+        let notes = Arc::new(notes);
+        self.session.verb(move |session| {
+            let notes = notes.clone();
+            async move { lease::note(&session, &notes).await }
+        })
+    }
+
+    fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
+        let finishes = Arc::new(finishes);
+        self.session.verb(move |session| {
+            let finishes = finishes.clone();
+            async move { lease::finish(&session, &finishes).await }
+        })
+    }
+
+    fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
+        let leases = Arc::new(leases);
+        self.session.verb(move |session| {
+            let leases = leases.clone();
+            async move { lease::release(&session, &leases).await }
+        })
+    }
+
+    fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow> {
+        let owe = Arc::new(owe);
+        self.session.verb(move |session| {
+            let owe = owe.clone();
+            async move { lease::owe(&session, &owe).await }
+        })
+    }
+
+    fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
+        let by = Arc::new(by);
+        self.session.verb(move |session| {
+            let by = by.clone();
+            async move { sweep::sweep(&session, &by, limit).await }
+        })
+    }
+}
+
+impl Items for PostgresStore {
+    fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
+        let write = Arc::new(write);
+        self.session.verb(move |session| {
+            let write = write.clone();
+            async move { items::put(&session, &write).await }
+        })
+    }
+
+    fn items(&self, run_id: String, kind: Option<String>) -> Reply<'_, Vec<ItemRow>> {
+        let asked = Arc::new((run_id, kind));
+        self.session.verb(move |session| {
+            let asked = asked.clone();
+            async move { items::list(&session, &asked.0, asked.1.as_deref()).await }
+        })
+    }
+}
+
+impl Log for PostgresStore {
+    fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
+        let run_id = Arc::new(run_id);
+        self.session.verb(move |session| {
+            let run_id = run_id.clone();
+            async move { log::events(&session, &run_id, after_seq, limit).await }
+        })
+    }
+
+    fn feed(&self, after_position: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
+        self.session.verb(move |session| async move { log::feed(&session, after_position, limit).await })
+    }
+}
+
+impl Admin for PostgresStore {
+    fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
+        let command = Arc::new(command);
+        self.session.verb(move |session| {
+            let command = command.clone();
+            async move { admin::command(&session, &command).await }
+        })
+    }
+
+    fn run(&self, tenant: String, id: String) -> Reply<'_, RunRow> {
+        let asked = Arc::new((tenant, id));
+        self.session.verb(move |session| {
+            let asked = asked.clone();
+            async move { admin::run(&session, &asked.0, &asked.1).await }
+        })
+    }
+
+    fn runs(&self, filter: Filter) -> Reply<'_, Page> {
+        let filter = Arc::new(filter);
+        self.session.verb(move |session| {
+            let filter = filter.clone();
+            async move { admin::runs(&session, &filter).await }
+        })
+    }
+
+    fn queues(&self) -> Reply<'_, Vec<QueueRow>> {
+        self.session.verb(|session| async move { admin::queues(&session).await })
+    }
+
+    fn pause_queue(&self, queue: String, pause: Option<Pause>) -> Reply<'_, QueueRow> {
+        let asked = Arc::new((queue, pause));
+        self.session.verb(move |session| {
+            let asked = asked.clone();
+            async move { admin::pause_queue(&session, &asked.0, asked.1.as_ref()).await }
+        })
+    }
+
+    fn limit(&self, what: LimitOf, name: String, at_most: Option<u32>) -> Reply<'_, ()> {
+        let name = Arc::new(name);
+        self.session.verb(move |session| {
+            let name = name.clone();
+            async move { admin::limit(&session, what, &name, at_most).await }
+        })
+    }
+
+    fn prune(&self, limit: usize) -> Reply<'_, Pruned> {
+        self.session.verb(move |session| async move { prune::prune(&session, limit).await })
+    }
+
+    fn verify(&self, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Reply<'_, Verified> {
+        self.session.verb(move |session| {
+            let progress = progress.clone();
+            async move { verify::verify(&session, &*progress).await }
+        })
+    }
+
+    fn lifecycles(&self) -> Reply<'_, Catalog> {
+        self.session.verb(|session| async move { Ok(session.learned().await?.catalog.clone()) })
+    }
+
+    fn add_lifecycle(&self, text: String) -> Reply<'_, Arc<Lifecycle>> {
+        let text = Arc::new(text);
+        self.session.verb(move |session| {
+            let text = text.clone();
+            async move { session.add_lifecycle(&text).await }
+        })
+    }
+
+    fn now(&self) -> Reply<'_, Time> {
+        self.session.verb(|session| async move {
+            let tx = session.look().await?;
+            let now = tx.now;
+            tx.end(Ok(now)).await
+        })
+    }
+
+    fn advance_clock(&self, by: Span) -> Reply<'_, ()> {
+        self.session.verb(move |session| async move { admin::advance_clock(&session, by).await })
+    }
+}

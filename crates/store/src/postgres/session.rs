@@ -1,0 +1,294 @@
+//! Transactions on pooled connections, in tasks of their own.
+//!
+//! Whoever asks for a verb may go away at any time: a future that is dropped halfway must not leave a connection inside
+//! a transaction in the pool. So each verb runs in a task that comes to its end, and a [`Tx`] that is dropped without
+//! having ended takes its connection with it.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use deadpool_postgres::{Object, Pool};
+use futures_util::future::try_join;
+use tokio_postgres::{Client, Config, Row};
+use waypost_kernel::{Catalog, Lifecycle, Time};
+
+use super::bell::Bell;
+use super::fault::{Fault, Patience, Result, damaged};
+use super::known::Known;
+use super::log::Gaps;
+use super::marks::Marks;
+use super::migrate;
+use super::open;
+use super::sql::{self, Args, Columns, args};
+use crate::error::StoreError;
+use crate::verbs::Reply;
+
+const CONNECTIONS: usize = 10;
+/// Heartbeats have their own: a claim that waits for its turn must not cost anybody a lease.
+const BEAT_CONNECTIONS: usize = 2;
+
+/// Set for the transaction alone, because a pooler may give the session to another afterwards.
+const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '60s'";
+const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = '30s'; \
+  SET LOCAL idle_in_transaction_session_timeout = '60s'";
+
+#[derive(Debug)]
+pub struct Shared {
+    pool: Pool,
+    beats: Pool,
+    known: RwLock<Arc<Known>>,
+    pub marks: Mutex<Marks>,
+    pub gaps: Mutex<Gaps>,
+    pub bell: Bell,
+}
+
+#[derive(Clone, Debug)]
+pub struct Session(pub Arc<Shared>);
+
+/// Which of the pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    Work,
+    Beat,
+}
+
+impl Session {
+    pub async fn open(config: Config) -> Result<Session, StoreError> {
+        let (pool, beats) = (open::pool(&config, CONNECTIONS)?, open::pool(&config, BEAT_CONNECTIONS)?);
+        let known = Session::prepare(&pool).await.map_err(Fault::told)?;
+        Ok(Session(Arc::new(Shared {
+            pool,
+            beats,
+            known: RwLock::new(Arc::new(known)),
+            marks: Mutex::default(),
+            gaps: Mutex::default(),
+            bell: Bell::new(config),
+        })))
+    }
+
+    /// A database without a schema gets it; one of another version is refused.
+    async fn prepare(pool: &Pool) -> Result<Known> {
+        let client = pool.get().await?;
+        let versions = migrate::versions(&client).await?;
+        if versions.is_empty() {
+            // Not in the pool any more: its session holds a lock and a setting.
+            let client = Object::take(client);
+            migrate::up(&client).await?;
+            migrate::versions(&client).await?.check()?;
+            return Known::read(&client).await;
+        }
+        versions.check()?;
+        Known::read(&client).await
+    }
+
+    /// Runs a verb to its end, whatever becomes of who asked; again, if it failed without having written.
+    pub fn verb<T, F, W>(&self, work: F) -> Reply<'_, T>
+    where
+        T: Send + 'static,
+        F: Fn(Session) -> W + Send + Sync + 'static,
+        W: Future<Output = Result<T>> + Send,
+    {
+        let session = self.clone();
+        let task = async move {
+            let mut patience = Patience::default();
+            loop {
+                match work(session.clone()).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(fault) => patience.with(fault).await?,
+                }
+            }
+        };
+        Box::pin(async move {
+            let ended = tokio::spawn(task).await;
+            ended.unwrap_or_else(|error| Err(StoreError::Unavailable(format!("the verb was stopped: {error}"))))
+        })
+    }
+
+    pub async fn begin(&self) -> Result<Tx> {
+        self.begin_as(Line::Work, BEGIN).await
+    }
+
+    pub async fn begin_on(&self, line: Line) -> Result<Tx> {
+        self.begin_as(line, BEGIN).await
+    }
+
+    /// All of it sees the same instant, and nothing is written.
+    pub async fn look(&self) -> Result<Tx> {
+        self.begin_as(Line::Work, BEGIN_LOOK).await
+    }
+
+    async fn begin_as(&self, line: Line, begin: &str) -> Result<Tx> {
+        let pool = match line {
+            Line::Work => &self.0.pool,
+            Line::Beat => &self.0.beats,
+        };
+        let client = pool.get().await?;
+        let mut tx = Tx {
+            client: Some(client),
+            now: Time::default(),
+            session: self.clone(),
+            wrote: AtomicBool::new(false),
+            made_ready: AtomicBool::new(false),
+        };
+        let begun = async { Ok(tx.client()?.batch_execute(begin).await?) };
+        let clock = async { Ok(tx.client()?.query_typed_one("SELECT waypost.now()", &[]).await?) };
+        let read = try_join(begun, clock).await;
+        match read.and_then(|((), row)| Ok(sql::time(Columns(&row).get(0)?))) {
+            Ok(now) => {
+                tx.now = now;
+                Ok(tx)
+            }
+            Err(fault) => tx.end(Err(fault)).await,
+        }
+    }
+
+    pub fn known(&self) -> Arc<Known> {
+        self.0.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn learn(&self, client: &Client) -> Result<Arc<Known>> {
+        let known = Arc::new(Known::read(client).await?);
+        *self.0.known.write().unwrap_or_else(PoisonError::into_inner) = known.clone();
+        Ok(known)
+    }
+
+    /// The lifecycles as they are in the database now.
+    pub async fn learned(&self) -> Result<Arc<Known>> {
+        let tx = self.look().await?;
+        let learned = match tx.client() {
+            Ok(client) => self.learn(client).await,
+            Err(fault) => Err(fault),
+        };
+        tx.end(learned).await
+    }
+
+    pub async fn add_lifecycle(&self, source: &str) -> Result<Arc<Lifecycle>> {
+        let tx = self.begin().await?;
+        let added = tx.add_lifecycle(source).await;
+        let added = tx.end(added).await?;
+        self.learned().await?;
+        Ok(added)
+    }
+
+    /// After the server went away or changed its role: no connection to what it was is used again.
+    fn drop_idle(&self) {
+        self.0.pool.retain(|_, _| false);
+        self.0.beats.retain(|_, _| false);
+    }
+}
+
+/// What a verb works with: a connection, inside a transaction, and the instant of that transaction.
+#[derive(Debug)]
+pub struct Tx {
+    client: Option<Object>,
+    pub now: Time,
+    pub session: Session,
+    wrote: AtomicBool,
+    made_ready: AtomicBool,
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take() {
+            drop(Object::take(client));
+        }
+    }
+}
+
+impl Tx {
+    pub fn client(&self) -> Result<&Client> {
+        self.client.as_deref().map(|client| &**client).ok_or_else(|| damaged("the transaction is over"))
+    }
+
+    pub async fn query(&self, sql: &str, values: &Args<'_>) -> Result<Vec<Row>> {
+        Ok(self.client()?.query_typed(sql, values).await?)
+    }
+
+    pub async fn one(&self, sql: &str, values: &Args<'_>) -> Result<Row> {
+        Ok(self.client()?.query_typed_one(sql, values).await?)
+    }
+
+    pub async fn run(&self, sql: &str, values: &Args<'_>) -> Result<u64> {
+        Ok(self.client()?.execute_typed(sql, values).await?)
+    }
+
+    /// Who waits for a change is told after the commit; other processes too, if there is work for them.
+    pub fn has_written(&self, made_ready: bool) {
+        self.wrote.store(true, Ordering::Relaxed);
+        self.made_ready.fetch_or(made_ready, Ordering::Relaxed);
+    }
+
+    /// Ends the transaction as its outcome says. Only what is committed is answered.
+    pub async fn end<T>(mut self, outcome: Result<T>) -> Result<T> {
+        let Some(client) = self.client.take() else { return outcome };
+        match outcome {
+            Ok(answer) => match client.batch_execute("COMMIT").await {
+                Ok(()) => {
+                    if *self.wrote.get_mut() {
+                        self.session.0.bell.ring(*self.made_ready.get_mut(), &client).await;
+                    }
+                    Ok(answer)
+                }
+                Err(error) => {
+                    drop(Object::take(client));
+                    Err(self.unsure(error.into()))
+                }
+            },
+            Err(Fault::Broken(error)) => {
+                drop(Object::take(client));
+                self.session.drop_idle();
+                Err(Fault::Broken(error))
+            }
+            Err(fault) => {
+                if client.batch_execute("ROLLBACK").await.is_err() {
+                    drop(Object::take(client));
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    /// A commit without an answer may have happened: it is not tried again.
+    fn unsure(&self, fault: Fault) -> Fault {
+        match fault {
+            Fault::Broken(error) => {
+                self.session.drop_idle();
+                let words = format!("{error}: the connection broke during the commit; look whether it was written");
+                Fault::Told(StoreError::Unavailable(words))
+            }
+            other => other,
+        }
+    }
+
+    /// The lifecycles, read again from the database if a number is met that another process added.
+    pub async fn known_with(&self, codes: impl IntoIterator<Item = i16>) -> Result<Arc<Known>> {
+        let known = self.session.known();
+        if codes.into_iter().all(|code| known.state(code).is_some()) {
+            return Ok(known);
+        }
+        self.session.learn(self.client()?).await
+    }
+
+    /// The lifecycle by name and version, or the latest; looked up again before it is called unknown.
+    pub async fn lifecycle(&self, name: &str, version: Option<u32>) -> Result<Option<Arc<Lifecycle>>> {
+        let find = |catalog: &Catalog| match version {
+            Some(version) => catalog.get(name, version).cloned(),
+            None => catalog.latest(name).cloned(),
+        };
+        if let Some(found) = find(&self.session.known().catalog) {
+            return Ok(Some(found));
+        }
+        Ok(find(&self.session.learn(self.client()?).await?.catalog))
+    }
+
+    async fn add_lifecycle(&self, source: &str) -> Result<Arc<Lifecycle>> {
+        let client = self.client()?;
+        self.run("SELECT pg_advisory_xact_lock($1)", args![migrate::LOCK]).await?;
+        let mut catalog = Known::read(client).await?.catalog;
+        let added = catalog.add(source);
+        let lifecycle = added.map_err(|problems| StoreError::invalid("lifecycle", problems.to_string()))?;
+        client.batch_execute(&migrate::definition(&lifecycle, source)).await?;
+        Ok(lifecycle)
+    }
+}
