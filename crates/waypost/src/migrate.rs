@@ -1,8 +1,10 @@
 //! `waypost migrate`: brings a database's schema up to date. Forward only.
 
+use std::cmp::Ordering;
+
 use clap::Args;
 use serde_json::json;
-use waypost_store::postgres::{self, Schema};
+use waypost_store::postgres::{self, Versions};
 use waypost_store::sqlite::SqliteStore;
 
 use crate::output::{Format, Result, cells, print_list, table};
@@ -28,24 +30,34 @@ pub async fn run(place: &Place, flags: Flags) -> Result {
         anstream::print!("{}", postgres::migration_sql());
         return Ok(());
     }
-    let (schema, did) = match place.database()? {
-        // The embedded one is brought up to date whenever it is opened.
+    // The embedded one is brought up to date whenever it is opened.
+    let (versions, added) = match place.database()? {
         Database::Sqlite(file) => {
             SqliteStore::open(&file)?;
-            (Schema::Current(1), "up to date")
+            return say("current", None, Vec::new(), flags.output);
         }
-        Database::Postgres(url) if flags.status => (postgres::status(&url).await?, "looked at"),
-        Database::Postgres(url) => (postgres::migrate(&url).await?, "up to date"),
+        Database::Postgres(url) if flags.status => (postgres::status(&url).await?, Vec::new()),
+        Database::Postgres(url) => {
+            let added = postgres::migrate(&url).await?;
+            (postgres::status(&url).await?, added)
+        }
     };
-    let (state, version) = match schema {
-        Schema::Missing => ("missing", None),
-        Schema::Older(version) => ("older than this binary's", Some(version)),
-        Schema::Current(version) => ("current", Some(version)),
-        Schema::Newer(version) => ("newer than this binary's", Some(version)),
+    let state = match versions.found.cmp(&versions.known) {
+        _ if versions.is_empty() => "missing",
+        Ordering::Less => "older than this binary's",
+        Ordering::Equal => "current",
+        Ordering::Greater => "newer than this binary's",
     };
-    let row = json!({ "schema": state, "version": version, "knows": postgres::VERSION, "did": did });
-    print_list(vec![row], flags.output, || {
-        let version = version.map(|version| version.to_string()).unwrap_or_default();
-        table(&["schema", "version", "this binary knows"], [cells([state.to_owned(), version, postgres::VERSION.to_string()])].into_iter())
+    say(state, Some(versions), added, flags.output)
+}
+
+fn say(state: &str, versions: Option<Versions>, added: Vec<u32>, output: Format) -> Result {
+    let (found, known) = (versions.map(|it| it.found), versions.map(|it| it.known));
+    let row = json!({ "schema": state, "version": found, "known": known, "added": added });
+    print_list(vec![row], output, || {
+        let text = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
+        let added: Vec<String> = added.iter().map(u32::to_string).collect();
+        let line = cells([state.to_owned(), text(found), text(known), added.join(", ")]);
+        table(&["schema", "version", "this binary's", "added now"], [line].into_iter())
     })
 }

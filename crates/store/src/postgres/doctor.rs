@@ -2,11 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio_postgres::{Client, Row};
+use tokio::time::timeout;
+use tokio_postgres::{Client, Config, Row};
 
-use super::open::{self, Schema};
+use super::fault::{Fault, Result};
+use super::{migrate, open};
 use crate::doctor::Finding;
-use crate::error::Result;
+use crate::error::StoreError;
 
 const OLDEST_SERVER: i32 = 150_000;
 const ROLES: [&str; 3] = ["waypost_client", "waypost_worker", "waypost_admin"];
@@ -16,31 +18,30 @@ const DEAD_ROWS: i64 = 1_000_000;
 /// A snapshot that is open for longer keeps dead rows from being cleaned up.
 const OLD_SNAPSHOT_S: f64 = 300.0;
 const SKEW_MS: i64 = 2_000;
+const PATIENCE: Duration = Duration::from_secs(2);
 
-pub async fn doctor(url: &str) -> Result<Vec<Finding>> {
-    let client = open::connect(url).await?;
+pub async fn doctor(url: &str) -> Result<Vec<Finding>, StoreError> {
+    let config = open::config(url)?;
+    look(&config).await.map_err(Fault::told)
+}
+
+async fn look(config: &Config) -> Result<Vec<Finding>> {
+    let (client, _hears) = open::connect(config).await?;
     let mut found = vec![version(&client).await?];
-    let schema = open::schema_of(&client).await?;
-    found.push(match schema {
-        Schema::Current(version) => Finding::ok("schema", format!("version {version}")),
-        Schema::Missing => {
+    let versions = migrate::versions(&client).await?;
+    found.push(match versions.check() {
+        Ok(()) => Finding::ok("schema", format!("version {}", versions.found)),
+        Err(_) if versions.is_empty() => {
             Finding::error("schema", "there is none in this database", "run: waypost migrate")
         }
-        Schema::Older(version) => {
-            Finding::error("schema", format!("version {version}, older than this binary's"), "run: waypost migrate")
-        }
-        Schema::Newer(version) => Finding::error(
-            "schema",
-            format!("version {version}, newer than this binary's"),
-            "upgrade this binary; it will not touch the database",
-        ),
+        Err(error) => Finding::error("schema", format!("version {}", versions.found), error.to_string()),
     });
     settings(&client, &mut found).await?;
     roles(&client, &mut found).await?;
     found.push(clock(&client).await?);
-    found.push(listen(url, &client).await?);
+    found.push(listen(config).await?);
     connections(&client, &mut found).await?;
-    if let Schema::Current(_) = schema {
+    if versions.check().is_ok() {
         indexes(&client, &mut found).await?;
         triggers(&client, &mut found).await?;
         tables(&client, &mut found).await?;
@@ -116,8 +117,12 @@ async fn clock(client: &Client) -> Result<Finding> {
 }
 
 /// Through a transaction pooler a LISTEN is heard by nobody. Tried for real: another connection notifies.
-async fn listen(url: &str, client: &Client) -> Result<Finding> {
-    let heard = open::hears_notifications(url, client, Duration::from_secs(2)).await?;
+async fn listen(config: &Config) -> Result<Finding> {
+    let (listener, mut hears) = open::connect(config).await?;
+    listener.batch_execute("LISTEN waypost").await?;
+    let (other, _) = open::connect(config).await?;
+    other.batch_execute("NOTIFY waypost").await?;
+    let heard = timeout(PATIENCE, hears.recv()).await.is_ok_and(|sound| sound.is_some());
     Ok(if heard {
         Finding::ok("listen", "wake-ups arrive")
     } else {
@@ -152,7 +157,7 @@ async fn indexes(client: &Client, found: &mut Vec<Finding>) -> Result<()> {
             valid.push(get::<String>(&row, 0)?);
         }
     }
-    let expected = open::declared("INDEX");
+    let expected = declared_indexes();
     let missing: Vec<&str> = expected.iter().map(String::as_str).filter(|name| !valid.iter().any(|it| it == name)).collect();
     found.push(if missing.is_empty() {
         Finding::ok("indexes", format!("{} of {}", expected.len(), expected.len()))
@@ -164,6 +169,17 @@ async fn indexes(client: &Client, found: &mut Vec<Finding>) -> Result<()> {
         )
     });
     Ok(())
+}
+
+/// By the names in the schema's own text.
+fn declared_indexes() -> Vec<String> {
+    let sql = migrate::migration_sql();
+    let after = |line: &str| {
+        let rest = line.strip_prefix("CREATE UNIQUE INDEX ").or_else(|| line.strip_prefix("CREATE INDEX "))?;
+        let (name, table) = rest.split_once(" ON ")?;
+        table.starts_with("waypost.").then(|| name.to_owned())
+    };
+    sql.lines().filter_map(after).collect()
 }
 
 async fn triggers(client: &Client, found: &mut Vec<Finding>) -> Result<()> {
@@ -230,13 +246,13 @@ async fn snapshots(client: &Client, found: &mut Vec<Finding>) -> Result<()> {
 }
 
 async fn one(client: &Client, sql: &str) -> Result<Row> {
-    client.query_one(sql, &[]).await.map_err(|error| open::database(&error))
+    Ok(client.query_typed_one(sql, &[]).await?)
 }
 
 async fn all(client: &Client, sql: &str) -> Result<Vec<Row>> {
-    client.query(sql, &[]).await.map_err(|error| open::database(&error))
+    Ok(client.query_typed(sql, &[]).await?)
 }
 
 fn get<'r, T: tokio_postgres::types::FromSql<'r>>(row: &'r Row, at: usize) -> Result<T> {
-    row.try_get(at).map_err(|error| open::database(&error))
+    Ok(row.try_get(at)?)
 }

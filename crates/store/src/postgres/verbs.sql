@@ -12,7 +12,7 @@ CREATE FUNCTION waypost.uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
 -- New runs that are alike but for their ids and what they carry, to be had at once. Whoever calls has decided that they
 -- may be born. The rid of the n-th (from 1) is `before` + n.
 CREATE FUNCTION waypost.enqueue_alike(p_state smallint, p_plain boolean, p_tenant text, p_queue text, p_priority smallint, p_max_attempts int,
-    p_actor text, p_who text, p_effect json, p_run_ids text[], p_inputs json[], p_metadata jsonb[])
+    p_actor text, p_who text, p_run_ids text[], p_inputs json[], p_metadata jsonb[], p_effects json[])
   RETURNS TABLE(at timestamptz, before bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -27,7 +27,8 @@ BEGIN
       RETURNING rid),
     told AS (
       INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, effect)
-      SELECT (SELECT nextval('waypost.positions') << 16) + (b.rid & 65535), b.rid, 1, v_now, NULL, p_state, 'create', p_actor, p_who, p_effect
+      SELECT (SELECT nextval('waypost.positions') << 16) + (b.rid & 65535), b.rid, 1, v_now, NULL, p_state, 'create', p_actor, p_who,
+          p_effects[b.rid & 65535]
         FROM born b),
     queued AS (
       INSERT INTO waypost.ready(available_at, rid, seq, priority, state, plain, queue)
@@ -35,26 +36,36 @@ BEGIN
   SELECT v_now, v_before;
 END $$;
 
--- The best due runs of the given lanes, from the claimer's marks on. Plain ones are taken; of the others the rid is
--- told (token null), and their rows stay in `ready`.
-CREATE FUNCTION waypost.claim(p_worker text, p_queues text[], p_priorities smallint[], p_marks timestamptz[], p_mark_rids bigint[],
-    p_states smallint[], p_lease_ms bigint, p_limit int)
-  RETURNS TABLE(rid bigint, plain boolean, at timestamptz, mark_at timestamptz, token uuid, expires_at timestamptz, state smallint, seq int, fence int,
+-- The best due runs of one queue, lane by lane from the claimer's marks on. Plain ones are taken; of the others the rid is
+-- told (token null), and their rows stay in `ready`. One row with a null rid says that the claim needs a decision: a
+-- lease ran out or is vacant, the queue is paused or has a limit, or its lanes are not those that the marks are of.
+-- Else the last row (rid 0) tells in `seq` how many were met.
+CREATE FUNCTION waypost.claim(p_worker text, p_queue text, p_lanes bigint, p_revisions bigint, p_priorities smallint[], p_marks timestamptz[],
+    p_mark_rids bigint[], p_states smallint[], p_lease_ms bigint, p_limit int)
+  RETURNS TABLE(rid bigint, at timestamptz, stood_at timestamptz, token uuid, expires_at timestamptz, state smallint, seq int, fence int,
     attempt int, max_attempts int, priority smallint, item_count int, flags int, lease_ms bigint, queued_at timestamptz, started_at timestamptz,
-    schedule_at timestamptz, run_id text, tenant text, queue text, correlation_id text, idempotency_key text, parent_run_id text, retry_of text,
-    playbook text, reason text, carried json, input json, metadata jsonb, details jsonb)
+    schedule_at timestamptz, run_id text, tenant text, correlation_id text, idempotency_key text, parent_run_id text, retry_of text,
+    playbook text, carried text, input text, metadata text, details text)
   LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
   SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
   v_now timestamptz := waypost.now();
 BEGIN
+  IF EXISTS (SELECT 1 FROM waypost.watch w WHERE NOT w.adrift AND w.due_at < v_now) OR EXISTS (SELECT 1 FROM waypost.watch w WHERE w.adrift AND w.due_at <= v_now)
+      OR EXISTS (SELECT 1 FROM waypost.queues q WHERE q.name = p_queue AND (q.paused_at IS NOT NULL OR q.at_most IS NOT NULL))
+      OR (SELECT (count(*), coalesce(sum(l.revision), 0)::bigint) FROM waypost.lanes l WHERE l.queue = p_queue) <> (p_lanes, p_revisions) THEN
+    rid := NULL;
+    at := v_now;
+    RETURN NEXT;
+    RETURN;
+  END IF;
   RETURN QUERY
   WITH pick AS MATERIALIZED (
-      SELECT l.* FROM unnest(p_queues, p_priorities, p_marks, p_mark_rids) m(queue, priority, at, rid)
+      SELECT l.* FROM unnest(p_priorities, p_marks, p_mark_rids) m(priority, at, rid)
         CROSS JOIN LATERAL (
           SELECT w.ctid AS tid, w.rid, w.seq, w.state, w.plain, w.available_at FROM waypost.ready w
-            WHERE w.queue = m.queue AND w.priority = m.priority AND (w.available_at, w.rid) > (m.at, m.rid) AND w.available_at <= v_now
+            WHERE w.queue = p_queue AND w.priority = m.priority AND (w.available_at, w.rid) > (m.at, m.rid) AND w.available_at <= v_now
               AND (p_states IS NULL OR w.state = ANY (p_states))
             ORDER BY w.available_at, w.rid LIMIT p_limit FOR UPDATE SKIP LOCKED) l
         LIMIT p_limit),
@@ -63,7 +74,7 @@ BEGIN
       UPDATE waypost.runs r SET state = s.claim_to, seq = r.seq + 1, fence = r.fence + 1, attempt = r.attempt + 1, take_overs = 0,
           lease_token = gen_random_uuid(), claimed_by = p_worker, lease_ms = coalesce(p_lease_ms, h.lease_ms),
           stale_after = v_now + coalesce(h.deadline_ms, p_lease_ms, h.lease_ms) * interval '1 millisecond',
-          started_at = coalesce(r.started_at, v_now), available_at = NULL, expires_at = NULL, last_command = 'claim'
+          started_at = coalesce(r.started_at, v_now), available_at = NULL, expires_at = NULL, last_command = 'claim', reason = NULL, ended_by = NULL
         FROM pick p JOIN waypost.lifecycle_states s ON s.code = p.state JOIN waypost.lifecycle_states h ON h.code = s.claim_to
         WHERE p.plain AND r.rid = p.rid AND r.seq = p.seq AND r.state = p.state
           AND NOT (s.expires AND r.expires_at IS NOT NULL AND r.expires_at <= v_now)
@@ -73,15 +84,18 @@ BEGIN
       SELECT (SELECT nextval('waypost.positions') << 16) + row_number() OVER (), h.rid, h.seq, v_now, h.was, h.state, 'claim', 'worker', p_worker FROM held h),
     watched AS (
       INSERT INTO waypost.watch(due_at, rids) SELECT min(h.stale_after), array_agg(h.rid) FROM held h HAVING count(*) > 0)
-  SELECT h.rid, true, v_now, h.stood_at, h.lease_token, h.stale_after, h.state, h.seq, h.fence, h.attempt, h.max_attempts, h.priority, h.item_count,
+  SELECT h.rid, v_now, h.stood_at, h.lease_token, h.stale_after, h.state, h.seq, h.fence, h.attempt, h.max_attempts, h.priority, h.item_count,
       h.reentrant::int + h.resolved::int * 2 + h.forced::int * 4 + h.owes_cleanup::int * 8 + h.cleanup_failed::int * 16 + h.operating::int * 32,
-      h.lease_ms, h.queued_at, h.started_at, h.schedule_at, h.run_id, h.tenant, h.queue, h.correlation_id, h.idempotency_key, h.parent_run_id,
-      h.retry_of, h.playbook, h.reason, h.carried, h.input, h.metadata, h.details
+      h.lease_ms, h.queued_at, h.started_at, h.schedule_at, h.run_id, h.tenant, h.correlation_id, h.idempotency_key, h.parent_run_id,
+      h.retry_of, h.playbook, h.carried::text, h.input::text, h.metadata::text, h.details::text
     FROM held h
   UNION ALL
-  SELECT p.rid, false, v_now, p.available_at, NULL, NULL, p.state, p.seq, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+  SELECT p.rid, v_now, p.available_at, NULL, NULL, p.state, p.seq, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-    FROM pick p WHERE NOT p.plain;
+    FROM pick p WHERE NOT p.plain
+  UNION ALL
+  SELECT 0, v_now, NULL, NULL, NULL, NULL, (SELECT count(*) FROM pick)::int, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+      NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL;
 END $$;
 
 -- Held runs that end alike, if each still has the seq that was decided on. Gives those that had.

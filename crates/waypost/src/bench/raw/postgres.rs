@@ -46,7 +46,7 @@ impl Raw {
     }
 
     pub async fn full(&self, runs: usize, batch: usize) -> Result<f64> {
-        self.on_all(runs, batch, |raw| async move {
+        self.on_all(runs, batch, move |raw| async move {
             raw.enqueue(batch).await?;
             let held = raw.claim(batch).await?;
             raw.finish(held).await
@@ -56,7 +56,7 @@ impl Raw {
 
     pub async fn drained(&self, runs: usize, batch: usize) -> Result<f64> {
         self.enqueued(runs, batch).await?;
-        self.on_all(runs, batch, |raw| async move {
+        self.on_all(runs, batch, move |raw| async move {
             let held = raw.claim(batch).await?;
             raw.finish(held).await
         })
@@ -64,7 +64,7 @@ impl Raw {
     }
 
     pub async fn enqueued(&self, runs: usize, batch: usize) -> Result<f64> {
-        self.on_all(runs, batch, |raw| async move { raw.enqueue(batch).await }).await
+        self.on_all(runs, batch, move |raw| async move { raw.enqueue(batch).await }).await
     }
 
     /// A share of the batches on each connection; gives runs per second.
