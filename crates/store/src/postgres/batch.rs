@@ -48,12 +48,12 @@ pub async fn each<E: Entry>(session: &Session, line: Line, entries: &[E]) -> Res
     let mut answers: Vec<Option<Result<E::Answer, StoreError>>> =
         entries.iter().map(|entry| entry.check().err().map(Err)).collect();
     let mut patience = Patience::default();
-    for _ in 0..ROUNDS {
+    for turn in 0..ROUNDS {
         let open: Vec<usize> = (0..entries.len()).filter(|at| answers[*at].is_none()).collect();
         if open.is_empty() {
             break;
         }
-        match round(session, line, entries, &open).await {
+        match round(session, line, entries, &open, turn > 0).await {
             Ok(found) => found.into_iter().for_each(|(at, answer)| answers[at] = Some(answer)),
             Err(fault) => {
                 if let Err(error) = patience.with(fault).await {
@@ -71,17 +71,23 @@ pub async fn each<E: Entry>(session: &Session, line: Line, entries: &[E]) -> Res
 
 type Answers<T> = Vec<(usize, Result<T, StoreError>)>;
 
-async fn round<E: Entry>(session: &Session, line: Line, entries: &[E], open: &[usize]) -> Result<Answers<E::Answer>> {
+async fn round<E: Entry>(
+    session: &Session,
+    line: Line,
+    entries: &[E],
+    open: &[usize],
+    alone: bool,
+) -> Result<Answers<E::Answer>> {
     let tx = session.begin_on(line).await?;
-    let answers = in_round(&tx, entries, open).await;
+    let answers = in_round(&tx, entries, open, alone).await;
     tx.end(answers).await
 }
 
-async fn in_round<E: Entry>(tx: &Tx, entries: &[E], open: &[usize]) -> Result<Answers<E::Answer>> {
+async fn in_round<E: Entry>(tx: &Tx, entries: &[E], open: &[usize], alone: bool) -> Result<Answers<E::Answer>> {
     let mut ids: Vec<&str> = open.iter().map(|at| entries[*at].run_id()).collect();
     ids.sort_unstable();
     ids.dedup();
-    let found = row::by_ids(tx, &ids).await?;
+    let found = if alone { row::by_ids_alone(tx, &ids).await? } else { row::by_ids(tx, &ids).await? };
     let by_id: HashMap<&str, &Stored> = found.iter().map(|stored| (stored.row.id(), stored)).collect();
     let known = open.iter().filter_map(|at| Some((*at, &entries[*at], *by_id.get(entries[*at].run_id())?)));
     let seen = E::see(tx, &known.collect::<Vec<_>>()).await?;

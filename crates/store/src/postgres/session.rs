@@ -288,7 +288,10 @@ impl Tx {
         let mut catalog = Known::read(client).await?.catalog;
         let added = catalog.add(source);
         let lifecycle = added.map_err(|problems| StoreError::invalid("lifecycle", problems.to_string()))?;
-        client.batch_execute(&migrate::definition(&lifecycle, source)).await?;
+        let sql = "SELECT 1 FROM waypost.lifecycles WHERE name = $1 AND version = $2";
+        if self.query(sql, args![&*lifecycle.name, lifecycle.version as i32]).await?.is_empty() {
+            client.batch_execute(&migrate::definition(&lifecycle, source)).await?;
+        }
         Ok(lifecycle)
     }
 }
