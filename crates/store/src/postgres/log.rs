@@ -149,7 +149,8 @@ fn event(known: &Known, row: &Row) -> Result<EventRow> {
     let (level, message): (Option<String>, Option<String>) = (columns.get(9)?, columns.get(10)?);
     let (command, by): (String, String) = (columns.get(4)?, columns.get(8)?);
     let state = |code: i16| known.state(code).map(|(lifecycle, id)| lifecycle.state(*id));
-    let to = state(dst).ok_or_else(|| StoreError::Unusable(format!("this binary does not know state {dst}")))?;
+    let to =
+        state(dst).ok_or_else(|| StoreError::Unusable(format!("this binary does not know state {dst}")))?;
     let from = src.and_then(state);
     let (standard_level, standard): (Level, String) = standard_message(&command, from, to, &by);
     let payload: Option<&str> = columns.get(11)?;

@@ -55,7 +55,8 @@ pub async fn by_ids(tx: &Tx, run_ids: &[&str]) -> Result<Vec<Stored>> {
 /// own, so that what is read afterwards (a run's items too) is what the one before left behind.
 pub async fn by_ids_alone(tx: &Tx, run_ids: &[&str]) -> Result<Vec<Stored>> {
     let askable: Vec<&str> = run_ids.iter().copied().filter(|id| is_askable(id)).collect();
-    tx.run("SELECT 1 FROM waypost.runs WHERE run_id = ANY ($1) ORDER BY rid FOR UPDATE", args![askable]).await?;
+    tx.run("SELECT 1 FROM waypost.runs WHERE run_id = ANY ($1) ORDER BY rid FOR UPDATE", args![askable])
+        .await?;
     by_ids(tx, run_ids).await
 }
 

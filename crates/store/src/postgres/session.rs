@@ -29,7 +29,8 @@ const CONNECTIONS: usize = 10;
 const BEAT_CONNECTIONS: usize = 2;
 
 /// Set for the transaction alone, because a pooler may give the session to another afterwards.
-const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '60s'";
+const BEGIN: &str =
+    "BEGIN; SET LOCAL statement_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '60s'";
 const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = '30s'; \
   SET LOCAL idle_in_transaction_session_timeout = '60s'";
 
@@ -101,7 +102,9 @@ impl Session {
         };
         Box::pin(async move {
             let ended = tokio::spawn(task).await;
-            ended.unwrap_or_else(|error| Err(StoreError::Unavailable(format!("the verb was stopped: {error}"))))
+            ended.unwrap_or_else(|error| {
+                Err(StoreError::Unavailable(format!("the verb was stopped: {error}")))
+            })
         })
     }
 
@@ -254,7 +257,8 @@ impl Tx {
         match fault {
             Fault::Broken(error) => {
                 self.session.drop_idle();
-                let words = format!("{error}: the connection broke during the commit; look whether it was written");
+                let words =
+                    format!("{error}: the connection broke during the commit; look whether it was written");
                 Fault::Told(StoreError::Unavailable(words))
             }
             other => other,
