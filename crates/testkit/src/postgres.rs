@@ -1,12 +1,13 @@
 //! A database on a throwaway server, one per [`Postgres`].
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::server::Server;
 
-/// A database of its own, dropped with this value. Its session is a superuser's, unless a server is given.
+/// A database of its own, gone after this value. Its session is a superuser's, unless a server is given.
 #[derive(Debug)]
 pub struct Postgres {
     server: &'static Server,
@@ -26,16 +27,15 @@ impl Postgres {
         schema.hash(&mut hasher);
         let template = format!("waypost_template_{:016x}", hasher.finish());
         let alone = server.lock(&template)?;
-        // It is marked as a template when it is complete: what a process left half done is made again.
-        let complete =
-            format!("SELECT count(*) FROM pg_database WHERE datname = '{template}' AND datistemplate");
-        if server.psql(&server.url, &complete)? == "0" {
-            server.psql(
-                &server.url,
-                &format!("DROP DATABASE IF EXISTS {template}; CREATE DATABASE {template};"),
-            )?;
+        // The file is written when all is done: what a process left half done is made again.
+        if alone.metadata().map_err(|error| error.to_string())?.len() == 0 {
+            let again =
+                format!("ALTER DATABASE {template} WITH IS_TEMPLATE false; DROP DATABASE {template};");
+            let _ = server.psql(&server.url, &again);
+            server.psql(&server.url, &format!("CREATE DATABASE {template};"))?;
             server.psql(&with_database(&server.url, &template), schema)?;
             server.psql(&server.url, &format!("ALTER DATABASE {template} WITH IS_TEMPLATE true;"))?;
+            (&alone).write_all(b"made").map_err(|error| error.to_string())?;
         }
         drop(alone);
         Postgres::made_of(&template)
@@ -44,11 +44,11 @@ impl Postgres {
     fn made_of(template: &str) -> Result<Postgres, String> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let server = server()?;
-        let name = format!("waypost_test_{}_{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
-        server.psql(
-            &server.url,
-            &format!("DROP DATABASE IF EXISTS {name}; CREATE DATABASE {name} TEMPLATE {template};"),
-        )?;
+        // A process of another run may have had the same id, on a server that is given.
+        let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis();
+        let name =
+            format!("waypost_test_{}_{since}_{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        server.psql(&server.url, &format!("CREATE DATABASE {name} TEMPLATE {template};"))?;
         Ok(Postgres { server, name })
     }
 
@@ -64,8 +64,12 @@ impl Postgres {
     }
 }
 
+/// A throwaway server is removed as a whole, which costs nothing; dropping a database of it takes a tenth of a second.
 impl Drop for Postgres {
     fn drop(&mut self) {
+        if !self.server.is_given() {
+            return;
+        }
         let dropped =
             self.server.psql(&self.server.url, &format!("DROP DATABASE {} WITH (FORCE);", self.name));
         if let Err(error) = dropped {

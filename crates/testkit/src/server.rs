@@ -28,7 +28,7 @@ pub struct Server {
     pub url: String,
     folder: PathBuf,
     /// Locked for as long as this process lives.
-    _used: Option<File>,
+    used: Option<File>,
 }
 
 impl Server {
@@ -36,7 +36,7 @@ impl Server {
         match std::env::var(GIVEN) {
             Ok(url) if !url.is_empty() => {
                 let (psql, folder) = (program("psql")?, std::env::temp_dir());
-                Ok(Server { psql, url, folder, _used: None })
+                Ok(Server { psql, url, folder, used: None })
             }
             _ => Server::of_this_run(),
         }
@@ -57,7 +57,11 @@ impl Server {
         used.lock_shared().map_err(|error| format!("{}: {error}", used_path.display()))?;
         drop(alone);
         let url = format!("host='{}' user={USER} dbname=postgres", folder.display());
-        Ok(Server { psql, url, folder, _used: Some(used) })
+        Ok(Server { psql, url, folder, used: Some(used) })
+    }
+
+    pub fn is_given(&self) -> bool {
+        self.used.is_none()
     }
 
     /// Nobody else of this server has the name while the file lives.

@@ -32,7 +32,13 @@ pub trait Entry: Sync {
         Self: Sized;
 
     /// Decides on the run as it is after earlier entries of the same list.
-    fn decide(&self, tx: &Tx, place: usize, seen: &Self::Seen, pending: &mut Pending) -> Result<Decided<Self::Answer>, StoreError>
+    fn decide(
+        &self,
+        tx: &Tx,
+        place: usize,
+        seen: &Self::Seen,
+        pending: &mut Pending,
+    ) -> Result<Decided<Self::Answer>, StoreError>
     where
         Self: Sized;
 }
@@ -48,12 +54,12 @@ pub async fn each<E: Entry>(session: &Session, line: Line, entries: &[E]) -> Res
     let mut answers: Vec<Option<Result<E::Answer, StoreError>>> =
         entries.iter().map(|entry| entry.check().err().map(Err)).collect();
     let mut patience = Patience::default();
-    for _ in 0..ROUNDS {
+    for turn in 0..ROUNDS {
         let open: Vec<usize> = (0..entries.len()).filter(|at| answers[*at].is_none()).collect();
         if open.is_empty() {
             break;
         }
-        match round(session, line, entries, &open).await {
+        match round(session, line, entries, &open, turn > 0).await {
             Ok(found) => found.into_iter().for_each(|(at, answer)| answers[at] = Some(answer)),
             Err(fault) => {
                 if let Err(error) = patience.with(fault).await {
@@ -71,27 +77,39 @@ pub async fn each<E: Entry>(session: &Session, line: Line, entries: &[E]) -> Res
 
 type Answers<T> = Vec<(usize, Result<T, StoreError>)>;
 
-async fn round<E: Entry>(session: &Session, line: Line, entries: &[E], open: &[usize]) -> Result<Answers<E::Answer>> {
+async fn round<E: Entry>(
+    session: &Session,
+    line: Line,
+    entries: &[E],
+    open: &[usize],
+    alone: bool,
+) -> Result<Answers<E::Answer>> {
     let tx = session.begin_on(line).await?;
-    let answers = in_round(&tx, entries, open).await;
+    let answers = in_round(&tx, entries, open, alone).await;
     tx.end(answers).await
 }
 
-async fn in_round<E: Entry>(tx: &Tx, entries: &[E], open: &[usize]) -> Result<Answers<E::Answer>> {
+async fn in_round<E: Entry>(
+    tx: &Tx,
+    entries: &[E],
+    open: &[usize],
+    alone: bool,
+) -> Result<Answers<E::Answer>> {
     let mut ids: Vec<&str> = open.iter().map(|at| entries[*at].run_id()).collect();
     ids.sort_unstable();
     ids.dedup();
-    let found = row::by_ids(tx, &ids).await?;
+    let found = if alone { row::by_ids_alone(tx, &ids).await? } else { row::by_ids(tx, &ids).await? };
     let by_id: HashMap<&str, &Stored> = found.iter().map(|stored| (stored.row.id(), stored)).collect();
     let known = open.iter().filter_map(|at| Some((*at, &entries[*at], *by_id.get(entries[*at].run_id())?)));
     let seen = E::see(tx, &known.collect::<Vec<_>>()).await?;
-    let mut pending: HashMap<String, Pending> =
-        found.into_iter().map(|stored| (stored.row.id().to_owned(), Pending::new(stored))).collect();
+    let mut pending: Vec<Pending> = found.into_iter().map(Pending::new).collect();
+    let places: HashMap<String, usize> =
+        pending.iter().enumerate().map(|(at, it)| (it.row.id().to_owned(), at)).collect();
     let mut answers = Answers::new();
     let mut decided: Vec<(usize, i64, Decided<E::Answer>)> = Vec::new();
     for at in open {
         let entry = &entries[*at];
-        let Some(pending) = pending.get_mut(entry.run_id()) else {
+        let Some(pending) = places.get(entry.run_id()).map(|at| &mut pending[*at]) else {
             answers.push((*at, Err(StoreError::no_run(entry.run_id()))));
             continue;
         };
@@ -100,8 +118,9 @@ async fn in_round<E: Entry>(tx: &Tx, entries: &[E], open: &[usize]) -> Result<An
             Err(error) => answers.push((*at, Err(error))),
         }
     }
-    let mut pending: Vec<Pending> = pending.into_values().collect();
-    let saved = save::save(tx, &mut pending).await?;
+    // In the order of the list, so that the log has it.
+    pending.sort_by_key(|it| decided.iter().position(|(_, rid, _)| *rid == it.before.rid));
+    let saved = save::save(tx, &pending).await?;
     let changed: HashMap<i64, bool> = pending.iter().map(|it| (it.before.rid, it.is_changed())).collect();
     for (at, rid, answer) in decided {
         if saved.has(rid) || changed.get(&rid) == Some(&false) {

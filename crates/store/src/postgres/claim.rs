@@ -82,8 +82,7 @@ async fn left_behind(tx: &Tx, claim: &Claim, open: &BTreeMap<&str, Room>) -> Res
                 pending.extend(decided(tx, stored, &claim.worker, claim.lease)?);
             }
         }
-        let order: Vec<i64> = pending.iter().map(|it: &Pending| it.before.rid).collect();
-        taken.extend(write(tx, pending, &order).await?);
+        taken.extend(write(tx, pending).await?);
     }
     Ok(taken)
 }
@@ -93,15 +92,13 @@ fn is_wanted(claim: &Claim, row: &RunRow) -> bool {
 }
 
 /// Writes what was decided, and gives it in the order in which it was found; others may have been faster with some.
-async fn write(tx: &Tx, mut pending: Vec<Pending>, order: &[i64]) -> Result<Vec<RunRow>> {
-    let saved = save::save(tx, &mut pending).await?;
+async fn write(tx: &Tx, pending: Vec<Pending>) -> Result<Vec<RunRow>> {
+    let saved = save::save(tx, &pending).await?;
     let won: Vec<&Pending> = pending.iter().filter(|it| saved.has(it.before.rid)).collect();
     let adrift: Vec<&Stored> =
         won.iter().map(|it| &it.before).filter(|it| it.row.phase() == Phase::Held).collect();
     watch::ashore(tx, &adrift).await?;
-    let mut rows: HashMap<i64, RunRow> =
-        pending.into_iter().filter(|it| saved.has(it.before.rid)).map(|it| (it.before.rid, it.row)).collect();
-    Ok(order.iter().filter_map(|rid| rows.remove(rid)).collect())
+    Ok(pending.into_iter().filter(|it| saved.has(it.before.rid)).map(|it| it.row).collect())
 }
 
 /// One lane, read in its own order.
@@ -159,7 +156,10 @@ async fn ready(
         let mut at = 0;
         while at < lanes.len() && met.pending.len() < wish {
             let level = lanes[at].lane.priority;
-            let end = lanes[at..].iter().position(|look| look.lane.priority != level).map_or(lanes.len(), |more| at + more);
+            let end = lanes[at..]
+                .iter()
+                .position(|look| look.lane.priority != level)
+                .map_or(lanes.len(), |more| at + more);
             level_of(tx, claim, wish, open, &mut lanes[at..end], &mut met).await?;
             at = end;
         }
@@ -168,8 +168,7 @@ async fn ready(
         }
     }
     looks.append(&mut lanes);
-    let order: Vec<i64> = met.pending.iter().map(|it| it.before.rid).collect();
-    let taken = write(tx, met.pending, &order).await?;
+    let taken = write(tx, met.pending).await?;
     if !met.gone.is_empty() {
         tx.run("DELETE FROM waypost.ready WHERE ctid = ANY ($1::tid[])", args![met.gone]).await?;
     }
@@ -212,7 +211,18 @@ fn look_again(tx: &Tx, lanes: &mut [Look]) -> bool {
 impl Look {
     fn new(lane: Lane, revision: i64, start: Start, began: Instant) -> Look {
         let (read_to, page) = (start.place, VecDeque::new());
-        Look { lane, revision, start, began, read_to, place: None, stopped: false, done: false, was_read: false, page }
+        Look {
+            lane,
+            revision,
+            start,
+            began,
+            read_to,
+            place: None,
+            stopped: false,
+            done: false,
+            was_read: false,
+            page,
+        }
     }
 
     /// The head is gone from the queue, or stays where it is.
@@ -235,7 +245,8 @@ async fn level_of(
 ) -> Result<()> {
     let mut size = (wish - met.pending.len()).clamp(1, LARGEST_PAGE);
     while met.pending.len() < wish && met.aside.len() < MAX_SET_ASIDE {
-        for look in lanes.iter_mut().filter(|look| open.get(look.lane.queue.as_str()) == Some(&Room::Left(0))) {
+        for look in lanes.iter_mut().filter(|look| open.get(look.lane.queue.as_str()) == Some(&Room::Left(0)))
+        {
             look.stopped = true;
             look.done = true;
             look.page.clear();
@@ -259,7 +270,13 @@ async fn level_of(
 
 impl Met {
     /// Takes a run if it may be taken. Says whether its row of `ready` is done with.
-    fn meet(&mut self, tx: &Tx, claim: &Claim, candidate: Candidate, room: Option<&mut Room>) -> Result<bool> {
+    fn meet(
+        &mut self,
+        tx: &Tx,
+        claim: &Claim,
+        candidate: Candidate,
+        room: Option<&mut Room>,
+    ) -> Result<bool> {
         let Candidate { at, run, .. } = candidate;
         if !self.seen.insert(at.clone()) {
             return Ok(true);
@@ -295,10 +312,15 @@ impl Met {
 
 /// Reads on in the lanes that have nothing left of what was read.
 async fn fill(tx: &Tx, claim: &Claim, lanes: &mut [Look], size: usize, met: &mut Met) -> Result<()> {
-    let hungry: Vec<usize> =
-        lanes.iter().enumerate().filter(|(_, look)| look.page.is_empty() && !look.done).map(|(at, _)| at).collect();
-    let wanted = (!claim.lifecycles.is_empty())
-        .then(|| tx.session.known().codes(|lifecycle, _| claim.lifecycles.iter().any(|name| **name == *lifecycle.name)));
+    let hungry: Vec<usize> = lanes
+        .iter()
+        .enumerate()
+        .filter(|(_, look)| look.page.is_empty() && !look.done)
+        .map(|(at, _)| at)
+        .collect();
+    let wanted = (!claim.lifecycles.is_empty()).then(|| {
+        tx.session.known().codes(|lifecycle, _| claim.lifecycles.iter().any(|name| **name == *lifecycle.name))
+    });
     let rows = tx
         .query(
             "SELECT m.place, q.available_at, q.rid, q.seq, q.state, q.ctid::text FROM unnest($1, $2, $3, $4, $5) AS m(place, queue, priority, at, rid) \
@@ -350,7 +372,12 @@ async fn count_keys(tx: &Tx, lanes: &[Look], met: &mut Met) -> Result<()> {
     Ok(())
 }
 
-pub async fn claim_run(session: &Session, run_id: &str, worker: &str, lease: Option<Span>) -> Result<Claimed> {
+pub async fn claim_run(
+    session: &Session,
+    run_id: &str,
+    worker: &str,
+    lease: Option<Span>,
+) -> Result<Claimed> {
     intake::check_name("worker", worker)?;
     let tx = session.begin().await?;
     let taken = take_one(&tx, run_id, worker, lease).await;
@@ -399,7 +426,13 @@ fn decide(tx: &Tx, stored: Stored, worker: &str, lease: Option<Span>, token: Tok
     Ok(pending)
 }
 
-pub async fn take(tx: &Tx, stored: Stored, worker: &str, lease: Option<Span>, token: Token) -> Result<RunRow> {
+pub async fn take(
+    tx: &Tx,
+    stored: Stored,
+    worker: &str,
+    lease: Option<Span>,
+    token: Token,
+) -> Result<RunRow> {
     let pending = decide(tx, stored, worker, lease, token)?;
     Ok(save::save_one(tx, pending).await?.0.row)
 }

@@ -50,7 +50,8 @@ pub async fn enqueue(session: &Session, runs: &[NewRun]) -> Result<Each<Enqueued
             }
         }
     }
-    let late = || Err(StoreError::Unavailable("its key was taken and given back each time; try again".into()));
+    let late =
+        || Err(StoreError::Unavailable("its key was taken and given back each time; try again".into()));
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(late)).collect())
 }
 
@@ -89,7 +90,8 @@ async fn in_round(tx: &Tx, runs: &[NewRun], open: &[usize]) -> Result<Answers> {
         }
     }
     let made = insert(tx, births).await?;
-    answers.extend(made.into_iter().map(|(at, stored)| (at, Ok(Enqueued { run: stored.row, replayed: false }))));
+    answers
+        .extend(made.into_iter().map(|(at, stored)| (at, Ok(Enqueued { run: stored.row, replayed: false }))));
     Ok(answers)
 }
 
@@ -145,7 +147,12 @@ struct Birthday {
     fingerprint: Option<String>,
 }
 
-fn born(tx: &Tx, new: &NewRun, lifecycle: &Arc<Lifecycle>, lease: Option<Span>) -> Result<Birthday, StoreError> {
+fn born(
+    tx: &Tx,
+    new: &NewRun,
+    lifecycle: &Arc<Lifecycle>,
+    lease: Option<Span>,
+) -> Result<Birthday, StoreError> {
     let first = birth::first_items(new, lifecycle)?;
     let kernel_items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
     let random = random();
@@ -166,7 +173,13 @@ fn born(tx: &Tx, new: &NewRun, lifecycle: &Arc<Lifecycle>, lease: Option<Span>) 
     let events = change.events.into_iter().map(|event| (event, extra.clone())).collect();
     let item = |(place, (new, item))| BornItem { place, new, item, seq: 1 };
     let items = first.into_iter().enumerate().map(item).collect();
-    Ok(Birthday { place: 0, row: birth::row_of(new, change.after, lifecycle.clone()), events, items, fingerprint: None })
+    Ok(Birthday {
+        place: 0,
+        row: birth::row_of(new, change.after, lifecycle.clone()),
+        events,
+        items,
+        fingerprint: None,
+    })
 }
 
 /// Those that are not among the answer met a key that somebody else has.
@@ -195,14 +208,21 @@ async fn insert(tx: &Tx, births: Vec<Birthday>) -> Result<Vec<(usize, Stored)>> 
 /// In the order of their keys: two lists with the same keys would wait for each other.
 async fn insert_runs(tx: &Tx, births: &mut [(i64, Birthday)]) -> Result<HashMap<i64, bool>> {
     births.sort_by(|one, other| {
-        (&one.1.row.tenant, &one.1.row.idempotency_key).cmp(&(&other.1.row.tenant, &other.1.row.idempotency_key))
+        (&one.1.row.tenant, &one.1.row.idempotency_key)
+            .cmp(&(&other.1.row.tenant, &other.1.row.idempotency_key))
     });
     let known = tx.session.known();
     let codes = births.iter().map(|(_, it)| known.code(&it.row.lifecycle, it.row.run.state));
     let codes = codes.collect::<Result<Vec<_>>>()?;
     macro_rules! column {
         ($row:ident: $value:expr) => {
-            births.iter().map(|(_, it)| { let $row = &it.row; $value }).collect::<Vec<_>>()
+            births
+                .iter()
+                .map(|(_, it)| {
+                    let $row = &it.row;
+                    $value
+                })
+                .collect::<Vec<_>>()
         };
     }
     let rows = tx
@@ -283,7 +303,9 @@ async fn plan(tx: &Tx, new: &NewRun, lease: Option<Span>) -> Result<Option<crate
         return Err(birth::unknown_lifecycle(new, &tx.session.known().catalog).into());
     };
     if !lifecycle.initial.iter().any(|state| lifecycle.phase(*state) == Phase::Held) {
-        return Err(StoreError::invalid("lifecycle", format!("a {} run is not born held", lifecycle.name)).into());
+        return Err(
+            StoreError::invalid("lifecycle", format!("a {} run is not born held", lifecycle.name)).into()
+        );
     }
     if let Some((stored, _)) = known(tx, [new].into_iter()).await?.into_values().next() {
         return claim::take(tx, stored, &new.by, lease, fresh()).await.map(Some);

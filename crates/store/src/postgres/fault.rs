@@ -103,7 +103,9 @@ fn in_words(error: &tokio_postgres::Error) -> String {
     };
     let words = match said.code() {
         code if is_in_the_way(code) => "others were in the way each time; try again",
-        &SqlState::TOO_MANY_CONNECTIONS => "the server has no connection left; raise max_connections or use fewer processes",
+        &SqlState::TOO_MANY_CONNECTIONS => {
+            "the server has no connection left; raise max_connections or use fewer processes"
+        }
         &SqlState::INSUFFICIENT_PRIVILEGE => "permission denied; grant this role the use of schema waypost",
         &SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
             "the server refused this user; check user name and password"
@@ -111,9 +113,13 @@ fn in_words(error: &tokio_postgres::Error) -> String {
         &SqlState::INVALID_CATALOG_NAME => "there is no such database; create it or name another one",
         &SqlState::DISK_FULL => "the server's disk is full; free some space and try again",
         &SqlState::OUT_OF_MEMORY => "the server is out of memory; try again",
-        &SqlState::QUERY_CANCELED => "it took longer than 30 s and was stopped; look for what holds the server up",
+        &SqlState::QUERY_CANCELED => {
+            "it took longer than 30 s and was stopped; look for what holds the server up"
+        }
         &SqlState::LOCK_NOT_AVAILABLE => "something else has held it for too long; try again",
-        &SqlState::READ_ONLY_SQL_TRANSACTION => "the server only reads (a standby?); name the one that writes",
+        &SqlState::READ_ONLY_SQL_TRANSACTION => {
+            "the server only reads (a standby?); name the one that writes"
+        }
         code if is_broken(code) => "the server goes down or has just come up; try again",
         code if code.code().starts_with("WP") || *code == SqlState::CHECK_VIOLATION => {
             return format!("the database's guard refused the write: {}", said.message());

@@ -170,12 +170,18 @@ pub async fn list(session: &Session, run_id: &str, kind: Option<&str>) -> Result
 }
 
 /// Items of a run by kind and key, as the kernel decides on them.
-pub async fn named(tx: &Tx, stored: &Stored, keys: &[(&str, &str)]) -> Result<HashMap<(String, String), StoredItem>> {
+pub async fn named(
+    tx: &Tx,
+    stored: &Stored,
+    keys: &[(&str, &str)],
+) -> Result<HashMap<(String, String), StoredItem>> {
     // What the database cannot hold is not there.
     let askable = keys.iter().filter(|(kind, key)| !kind.contains('\0') && !key.contains('\0')).copied();
     let (kinds, keys): (Vec<&str>, Vec<&str>) = askable.unzip();
-    let condition = "JOIN unnest($2, $3) AS u(kind, key) ON u.kind = i.kind AND u.key = i.key WHERE i.rid = $1";
-    let found = row::items(tx, condition, args![stored.rid, kinds, keys], |_| Some(&*stored.row.lifecycle)).await?;
+    let condition =
+        "JOIN unnest($2, $3) AS u(kind, key) ON u.kind = i.kind AND u.key = i.key WHERE i.rid = $1";
+    let found =
+        row::items(tx, condition, args![stored.rid, kinds, keys], |_| Some(&*stored.row.lifecycle)).await?;
     Ok(found.into_iter().map(|it| ((it.row.kind.clone(), it.row.key.clone()), it)).collect())
 }
 
@@ -217,7 +223,11 @@ async fn put_in(tx: &Tx, write: &ItemsWrite) -> Result<Vec<ItemRow>> {
         }
     }
     let mut now = named(tx, &stored, &keys).await?;
-    Ok(wanted.iter().filter_map(|it| now.remove(&(it.write.kind.clone(), it.write.key.clone()))).map(|it| it.row).collect())
+    Ok(wanted
+        .iter()
+        .filter_map(|it| now.remove(&(it.write.kind.clone(), it.write.key.clone())))
+        .map(|it| it.row)
+        .collect())
 }
 
 fn born(stored: &Stored, wanted: &[Wanted<'_>], seq: u64) -> Vec<BornItem> {

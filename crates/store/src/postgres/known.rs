@@ -33,7 +33,10 @@ impl Known {
             let _ = known.catalog.add(Columns(row).get(0)?);
         }
         let rows = client
-            .query_typed("SELECT lifecycle, version, state, code FROM waypost.lifecycle_states WHERE code IS NOT NULL", &[])
+            .query_typed(
+                "SELECT lifecycle, version, state, code FROM waypost.lifecycle_states WHERE code IS NOT NULL",
+                &[],
+            )
             .await?;
         let mut codes: HashMap<(String, u32, String), i16> = HashMap::new();
         for row in &rows {

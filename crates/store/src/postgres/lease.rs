@@ -45,7 +45,13 @@ impl Entry for Renew<'_> {
         Ok(())
     }
 
-    fn decide(&self, tx: &Tx, _: usize, (): &(), pending: &mut Pending) -> Result<Decided<Renewed>, StoreError> {
+    fn decide(
+        &self,
+        tx: &Tx,
+        _: usize,
+        (): &(),
+        pending: &mut Pending,
+    ) -> Result<Decided<Renewed>, StoreError> {
         decided(tx, pending, "", Ask::Renew { token: self.0.token }, Extra::default())?;
         Ok(Decided::Now(Renewed::of(&pending.row.run, tx.now)))
     }
@@ -82,7 +88,13 @@ impl Entry for Speak<'_> {
         repeated(tx, entries).await
     }
 
-    fn decide(&self, tx: &Tx, place: usize, seen: &Self::Seen, pending: &mut Pending) -> Result<Decided<Noted>, StoreError> {
+    fn decide(
+        &self,
+        tx: &Tx,
+        place: usize,
+        seen: &Self::Seen,
+        pending: &mut Pending,
+    ) -> Result<Decided<Noted>, StoreError> {
         let ask = Ask::Note { token: self.write.held.token, note: &self.note };
         // The lease comes first: a repeat is only answered to the run's holder.
         let by = intake::cleaned_name(&self.write.by);
@@ -123,7 +135,8 @@ impl<'a> Speak<'a> {
             Repeat::Never => false,
             Repeat::Key(_) => said.key == self.note.key,
             Repeat::Window => {
-                (said.level, &said.message, &said.payload) == (self.note.level, &self.note.message, &self.note.payload)
+                (said.level, &said.message, &said.payload)
+                    == (self.note.level, &self.note.message, &self.note.payload)
             }
         };
         let said = |(event, _): &&(waypost_kernel::Event, Extra)| event.note.as_ref().is_some_and(same);
@@ -156,7 +169,10 @@ async fn repeated(tx: &Tx, entries: &[(usize, &Speak<'_>, &Stored)]) -> Result<H
         .await?;
     let place = |row| {
         let columns = Columns(row);
-        Ok((columns.get::<i32>(0)? as usize, (columns.get(1)?, u64::from(columns.get::<i32>(2)?.unsigned_abs()))))
+        Ok((
+            columns.get::<i32>(0)? as usize,
+            (columns.get(1)?, u64::from(columns.get::<i32>(2)?.unsigned_abs())),
+        ))
     };
     rows.iter().map(place).collect()
 }
@@ -179,7 +195,13 @@ impl Entry for End<'_> {
         Ok(())
     }
 
-    fn decide(&self, tx: &Tx, _: usize, (): &(), pending: &mut Pending) -> Result<Decided<RunRow>, StoreError> {
+    fn decide(
+        &self,
+        tx: &Tx,
+        _: usize,
+        (): &(),
+        pending: &mut Pending,
+    ) -> Result<Decided<RunRow>, StoreError> {
         let write = self.0;
         let failure = write.failure.as_ref().map(intake::cleaned_failure);
         let reason = write.reason.as_deref().map(intake::cleaned_reason);
@@ -215,7 +237,13 @@ impl Entry for Release<'_> {
         Ok(())
     }
 
-    fn decide(&self, tx: &Tx, _: usize, (): &(), pending: &mut Pending) -> Result<Decided<RunRow>, StoreError> {
+    fn decide(
+        &self,
+        tx: &Tx,
+        _: usize,
+        (): &(),
+        pending: &mut Pending,
+    ) -> Result<Decided<RunRow>, StoreError> {
         let by = pending.row.run.lease.as_ref().and_then(|lease| lease.worker.clone()).unwrap_or_default();
         decided(tx, pending, &by, Ask::Release { token: self.0.token }, Extra::default())?;
         Ok(Decided::Now(pending.row.clone()))

@@ -38,7 +38,8 @@ pub async fn try_lock_keys(tx: &Tx, keys: &BTreeSet<String>) -> Result<BTreeSet<
         return Ok(BTreeSet::new());
     }
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let sql = "SELECT name FROM unnest($1) AS u(name) WHERE pg_try_advisory_xact_lock(waypost.slot(false, name))";
+    let sql =
+        "SELECT name FROM unnest($1) AS u(name) WHERE pg_try_advisory_xact_lock(waypost.slot(false, name))";
     tx.query(sql, args![keys]).await?.iter().map(|row| Columns(row).get(0)).collect()
 }
 
@@ -65,7 +66,11 @@ pub async fn rooms(tx: &Tx, queues: &[&str]) -> Result<Vec<Room>> {
     for row in &tx.query(sql, args![names]).await? {
         let columns = Columns(row);
         let (at_most, paused): (Option<i32>, bool) = (columns.get(1)?, columns.get(2)?);
-        let room = if paused { Room::Paused } else { at_most.map_or(Room::Any, |at_most| Room::Left(i64::from(at_most))) };
+        let room = if paused {
+            Room::Paused
+        } else {
+            at_most.map_or(Room::Any, |at_most| Room::Left(i64::from(at_most)))
+        };
         set.insert(columns.get(0)?, room);
     }
     for (name, room) in &mut set {

@@ -1,9 +1,10 @@
 //! Reading events: a run's own, or all of them in the order of their positions.
 //!
 //! Positions are drawn before their commits, so a later one may be seen before an earlier one. A reader that sees a gap
-//! stops before it, and takes the newest transaction number of that moment: whoever drew what is missing had one by then.
-//! When all transactions up to it have ended and the gap is still there, nobody will fill it.
+//! stops before it and looks who is writing to the log at that moment: whoever drew what is missing is among them. When
+//! all of those have ended and the gap is still there, nobody will fill it.
 
+use std::collections::HashSet;
 use std::sync::PoisonError;
 
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use tokio_postgres::Row;
 use waypost_kernel::request::Level;
 use waypost_kernel::text::MAX_PAGE;
 
-use super::fault::{Result, damaged};
+use super::fault::Result;
 use super::known::Known;
 use super::row::json as parse;
 use super::session::{Session, Tx};
@@ -28,8 +29,8 @@ const COLUMNS: &str = "e.position, r.run_id, e.seq, e.at, e.command, e.src, e.ds
 pub struct Gaps {
     /// What is missing up to here stays so.
     settled: u64,
-    /// Up to a position, and the transaction number that all who could fill a gap before it are older than.
-    watched: Option<(u64, u64)>,
+    /// Up to a position, and those who could fill a gap before it.
+    watched: Option<(u64, HashSet<String>)>,
 }
 
 pub async fn events(session: &Session, run_id: &str, after_seq: u64, limit: usize) -> Result<Vec<EventRow>> {
@@ -49,27 +50,31 @@ pub async fn feed(session: &Session, after: u64, limit: usize) -> Result<Vec<Eve
     if limit == 0 {
         return Ok(Vec::new());
     }
-    let oldest = oldest_open(session).await?;
-    with_gaps(session, |gaps| {
-        if let Some((position, number)) = gaps.watched.filter(|(_, number)| oldest > *number) {
-            gaps.settled = gaps.settled.max(position);
-            gaps.watched = gaps.watched.filter(|watched| *watched != (position, number));
-        }
-    });
+    if with_gaps(session, |gaps| gaps.watched.is_some()) {
+        let writing = writing(session).await?;
+        with_gaps(session, |gaps| gaps.settle(&writing));
+    }
     let page = page(session, after, limit).await?;
-    let sure = sure(session, after, &page);
-    if sure == page.len() {
+    if sure(session, after, &page) == page.len() {
         return Ok(page);
     }
-    // A gap. Mostly nobody is about to fill it: looked at once more, everything that could have has ended.
+    // A gap. Mostly nobody is about to fill it any more.
     let seen = page.last().map_or(after, |last| last.position);
-    let newest = newest_number(session).await?;
-    if oldest_open(session).await? > newest {
-        with_gaps(session, |gaps| gaps.settled = gaps.settled.max(seen));
-        return self::page(session, after, limit).await.map(|page| cut(session, after, page));
+    let writing = writing(session).await?;
+    if !writing.is_empty() {
+        with_gaps(session, |gaps| gaps.watched.get_or_insert((seen, writing)).0);
+        return Ok(cut(session, after, page));
     }
-    with_gaps(session, |gaps| gaps.watched = gaps.watched.or(Some((seen, newest))));
-    Ok(cut(session, after, page))
+    with_gaps(session, |gaps| gaps.settled = gaps.settled.max(seen));
+    self::page(session, after, limit).await.map(|page| cut(session, after, page))
+}
+
+impl Gaps {
+    fn settle(&mut self, writing: &HashSet<String>) {
+        if let Some((position, _)) = self.watched.take_if(|(_, who)| who.is_disjoint(writing)) {
+            self.settled = self.settled.max(position);
+        }
+    }
 }
 
 fn with_gaps<T>(session: &Session, work: impl FnOnce(&mut Gaps) -> T) -> T {
@@ -94,21 +99,15 @@ fn cut(session: &Session, after: u64, mut page: Vec<EventRow>) -> Vec<EventRow> 
     page
 }
 
-/// All transactions with lower numbers have ended.
-async fn oldest_open(session: &Session) -> Result<u64> {
-    number(session, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text").await
-}
-
-/// Draws one: a snapshot's own upper end leaves out those that began last and are still open.
-async fn newest_number(session: &Session) -> Result<u64> {
-    number(session, "SELECT pg_current_xact_id()::text").await
-}
-
-async fn number(session: &Session, sql: &str) -> Result<u64> {
+/// The transactions that have written to the log and not ended. A position is drawn by the insert, which has locked the
+/// table before; the lock goes after the commit can be seen. Transaction numbers would do too, but they are the whole
+/// server's: anybody's long transaction in another database would hold up the feed at what was pruned.
+async fn writing(session: &Session) -> Result<HashSet<String>> {
     let tx = session.begin().await?;
-    let row = tx.one(sql, &[]).await;
-    let row = tx.end(row).await?;
-    Columns(&row).get::<&str>(0)?.parse().map_err(|_| damaged("a transaction number"))
+    let sql = "SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND relation = 'waypost.events'::regclass \
+               AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND mode = 'RowExclusiveLock'";
+    let rows = tx.query(sql, &[]).await;
+    tx.end(rows).await?.iter().map(|row| Columns(row).get(0)).collect()
 }
 
 /// The index knows which blocks hold which positions, not their order: only a stretch is asked for, which grows until
@@ -150,7 +149,8 @@ fn event(known: &Known, row: &Row) -> Result<EventRow> {
     let (level, message): (Option<String>, Option<String>) = (columns.get(9)?, columns.get(10)?);
     let (command, by): (String, String) = (columns.get(4)?, columns.get(8)?);
     let state = |code: i16| known.state(code).map(|(lifecycle, id)| lifecycle.state(*id));
-    let to = state(dst).ok_or_else(|| StoreError::Unusable(format!("this binary does not know state {dst}")))?;
+    let to =
+        state(dst).ok_or_else(|| StoreError::Unusable(format!("this binary does not know state {dst}")))?;
     let from = src.and_then(state);
     let (standard_level, standard): (Level, String) = standard_message(&command, from, to, &by);
     let payload: Option<&str> = columns.get(11)?;

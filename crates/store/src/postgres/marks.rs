@@ -89,7 +89,8 @@ impl Marks {
     /// A mark goes ahead. It goes back only to what a look left behind it.
     pub fn set(&mut self, lane: Lane, revision: i64, end: End) {
         let (now, start) = (Instant::now(), end.start);
-        let first = Mark { place: BEGINNING, revision, near_at: now, full_at: end.began, full_took: Duration::ZERO };
+        let first =
+            Mark { place: BEGINNING, revision, near_at: now, full_at: end.began, full_took: Duration::ZERO };
         let mark = self.0.entry(lane).or_insert(first);
         let place = end.place.unwrap_or(start.place);
         let is_left = end.stopped || start.is_rescan && !end.exhausted;

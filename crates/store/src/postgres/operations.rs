@@ -33,7 +33,9 @@ fn free<'a>(tx: &'a Tx, parent: &'a str) -> Pin<Box<dyn Future<Output = Result<(
         let operations = tx.session.known().codes(|lifecycle, _| &*lifecycle.name == OPERATION);
         let sql = "SELECT count(*) FROM waypost.runs WHERE parent_run_id = $1 AND state < 5000 AND state = ANY ($2)";
         let others: i64 = Columns(&tx.one(sql, args![parent, operations]).await?).get(0)?;
-        let Some(stored) = row::by_ids(tx, &[parent]).await?.pop().filter(|_| others == 0) else { return Ok(()) };
+        let Some(stored) = row::by_ids(tx, &[parent]).await?.pop().filter(|_| others == 0) else {
+            return Ok(());
+        };
         let request = Request { who: who(Actor::Engine, "engine"), ask: Ask::OperationEnded };
         let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
         if !change.is_repeat(&stored.row.run) {

@@ -31,7 +31,8 @@ async fn prune_in(tx: &Tx, limit: usize) -> Result<Pruned> {
     let codes = found.iter().map(|row| Columns(row).get::<i16>(2)).collect::<Result<Vec<_>>>()?;
     let known = tx.known_with(codes).await?;
     let mut pruned = Pruned { more: found.len() == LOOK, ..Pruned::default() };
-    let mut next = if found.len() < LOOK { 0 } else { found.last().map_or(Ok(0), |row| Columns(row).get(0))? };
+    let mut next =
+        if found.len() < LOOK { 0 } else { found.last().map_or(Ok(0), |row| Columns(row).get(0))? };
     let mut over = Vec::new();
     for row in &found {
         let columns = Columns(row);

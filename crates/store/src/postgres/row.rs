@@ -51,6 +51,15 @@ pub async fn by_ids(tx: &Tx, run_ids: &[&str]) -> Result<Vec<Stored>> {
     select(tx, "FROM waypost.runs r WHERE r.run_id = ANY ($1)", args![askable]).await
 }
 
+/// For those that have lost a race: nobody else writes them until the end of the transaction. Locked by a statement of its
+/// own, so that what is read afterwards (a run's items too) is what the one before left behind.
+pub async fn by_ids_alone(tx: &Tx, run_ids: &[&str]) -> Result<Vec<Stored>> {
+    let askable: Vec<&str> = run_ids.iter().copied().filter(|id| is_askable(id)).collect();
+    tx.run("SELECT 1 FROM waypost.runs WHERE run_id = ANY ($1) ORDER BY rid FOR UPDATE", args![askable])
+        .await?;
+    by_ids(tx, run_ids).await
+}
+
 pub async fn by_rids(tx: &Tx, rids: &[i64]) -> Result<Vec<Stored>> {
     if rids.is_empty() {
         return Ok(Vec::new());

@@ -81,24 +81,24 @@ impl Pending {
     }
 
     fn moves_items(&self) -> bool {
-        let moves = |(event, _): &(Event, Extra)| {
-            !event.effect.shifts.is_empty() || !event.effect.moved.is_empty()
-        };
+        let moves =
+            |(event, _): &(Event, Extra)| !event.effect.shifts.is_empty() || !event.effect.moved.is_empty();
         !self.born.is_empty() || self.events.iter().any(moves)
     }
 
     /// A key's slot may be taken or come free.
     fn key_that_counts(&self) -> Option<&str> {
         let (was, is) = (self.before.row.phase(), self.row.phase());
-        self.row.concurrency_key.as_deref().filter(|_| was != is && [was, is].contains(&Phase::Held) || was == Phase::Ready)
+        self.row
+            .concurrency_key
+            .as_deref()
+            .filter(|_| was != is && [was, is].contains(&Phase::Held) || was == Phase::Ready)
     }
 }
 
 /// Writes one run; whoever was faster makes the whole be tried again.
-pub async fn save_one(tx: &Tx, pending: Pending) -> Result<(Stored, Saved)> {
-    let mut pending = vec![pending];
-    let saved = save(tx, &mut pending).await?;
-    let Some(only) = pending.pop() else { return Err(lost("")) };
+pub async fn save_one(tx: &Tx, only: Pending) -> Result<(Stored, Saved)> {
+    let saved = save(tx, std::slice::from_ref(&only)).await?;
     if only.is_changed() && !saved.has(only.before.rid) {
         return Err(lost(only.row.id()));
     }
@@ -111,9 +111,7 @@ fn lost(run_id: &str) -> super::fault::Fault {
 }
 
 /// Writes what has changed; those that lost the race are not among what was saved.
-pub async fn save(tx: &Tx, pending: &mut Vec<Pending>) -> Result<Saved> {
-    // All writers lock in this order.
-    pending.sort_by_key(|it| it.before.rid);
+pub async fn save(tx: &Tx, pending: &[Pending]) -> Result<Saved> {
     let changed: Vec<&Pending> = pending.iter().filter(|it| it.is_changed()).collect();
     if changed.is_empty() {
         return Ok(Saved::default());
@@ -126,7 +124,10 @@ pub async fn save(tx: &Tx, pending: &mut Vec<Pending>) -> Result<Saved> {
     for it in with_items.iter().filter(|it| !missed.contains(&it.before.rid)) {
         items::write(tx, it.before.rid, &it.row.lifecycle, &it.born, &it.events).await?;
     }
-    let won = update(tx, &changed).await?;
+    // All writers lock in this order; the log has the order in which it was decided.
+    let mut in_order = changed.clone();
+    in_order.sort_by_key(|it| it.before.rid);
+    let won = update(tx, &in_order).await?;
     let mut trail = Trail::new(tx);
     for it in &changed {
         if let Some(counted) = won.get(&it.before.rid) {
@@ -190,13 +191,22 @@ const UPDATE: &str = "UPDATE waypost.runs r SET state = u.state, seq = u.seq, at
 
 async fn update(tx: &Tx, changed: &[&Pending]) -> Result<HashMap<i64, bool>> {
     let known = tx.session.known();
-    let codes = changed.iter().map(|it| known.code(&it.row.lifecycle, it.row.run.state)).collect::<Result<Vec<_>>>()?;
+    let codes = changed
+        .iter()
+        .map(|it| known.code(&it.row.lifecycle, it.row.run.state))
+        .collect::<Result<Vec<_>>>()?;
     macro_rules! column {
         (|$it:ident| $value:expr) => {
             changed.iter().map(|$it| $value).collect::<Vec<_>>()
         };
         ($run:ident: $value:expr) => {
-            changed.iter().map(|it| { let $run = &it.row.run; $value }).collect::<Vec<_>>()
+            changed
+                .iter()
+                .map(|it| {
+                    let $run = &it.row.run;
+                    $value
+                })
+                .collect::<Vec<_>>()
         };
     }
     let rows = tx
@@ -218,7 +228,11 @@ async fn update(tx: &Tx, changed: &[&Pending]) -> Result<HashMap<i64, bool>> {
                 column!(run: stale_after(run).map(stamp)),
                 column!(run: run.ended_by.map(uuid)),
                 column!(run: &*run.last_command),
-                column!(|it| it.row.run.intent.as_ref().map(|it2| codec::intent_json(it2, &it.row.lifecycle).to_string())),
+                column!(|it| it.row.run.intent.as_ref().map(|it2| codec::intent_json(
+                    it2,
+                    &it.row.lifecycle
+                )
+                .to_string())),
                 column!(run: run.owes_cleanup),
                 column!(run: run.cleanup_failed),
                 column!(run: run.operating),

@@ -29,7 +29,8 @@ const CONNECTIONS: usize = 10;
 const BEAT_CONNECTIONS: usize = 2;
 
 /// Set for the transaction alone, because a pooler may give the session to another afterwards.
-const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '60s'";
+const BEGIN: &str =
+    "BEGIN; SET LOCAL statement_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '60s'";
 const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = '30s'; \
   SET LOCAL idle_in_transaction_session_timeout = '60s'";
 
@@ -71,7 +72,7 @@ impl Session {
     async fn prepare(pool: &Pool) -> Result<Known> {
         let client = pool.get().await?;
         let versions = migrate::versions(&client).await?;
-        if versions.is_empty() {
+        if versions.found.is_none() {
             // Not in the pool any more: its session holds a lock and a setting.
             let client = Object::take(client);
             migrate::up(&client).await?;
@@ -101,7 +102,9 @@ impl Session {
         };
         Box::pin(async move {
             let ended = tokio::spawn(task).await;
-            ended.unwrap_or_else(|error| Err(StoreError::Unavailable(format!("the verb was stopped: {error}"))))
+            ended.unwrap_or_else(|error| {
+                Err(StoreError::Unavailable(format!("the verb was stopped: {error}")))
+            })
         })
     }
 
@@ -254,7 +257,8 @@ impl Tx {
         match fault {
             Fault::Broken(error) => {
                 self.session.drop_idle();
-                let words = format!("{error}: the connection broke during the commit; look whether it was written");
+                let words =
+                    format!("{error}: the connection broke during the commit; look whether it was written");
                 Fault::Told(StoreError::Unavailable(words))
             }
             other => other,
@@ -288,7 +292,10 @@ impl Tx {
         let mut catalog = Known::read(client).await?.catalog;
         let added = catalog.add(source);
         let lifecycle = added.map_err(|problems| StoreError::invalid("lifecycle", problems.to_string()))?;
-        client.batch_execute(&migrate::definition(&lifecycle, source)).await?;
+        let sql = "SELECT 1 FROM waypost.lifecycles WHERE name = $1 AND version = $2";
+        if self.query(sql, args![&*lifecycle.name, lifecycle.version as i32]).await?.is_empty() {
+            client.batch_execute(&migrate::definition(&lifecycle, source)).await?;
+        }
         Ok(lifecycle)
     }
 }

@@ -94,7 +94,8 @@ async fn page(
     let mut more = false;
     for stored in found {
         let request = Request { who: who(Actor::Engine, by), ask: Ask::Sweep };
-        let Ok(change) = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now) else {
+        let Ok(change) = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)
+        else {
             continue;
         };
         let Some(command) = change.events.last().map(|event| event.command.to_string()) else { continue };
@@ -108,10 +109,12 @@ async fn page(
         one.add(change, Extra { metadata, ..Extra::default() });
         pending.push(one);
     }
-    let saved = save::save(tx, &mut pending).await?;
+    let saved = save::save(tx, &pending).await?;
     let ended: Vec<&Stored> = pending.iter().map(|it| &it.before).filter(|it| saved.has(it.rid)).collect();
     watch::ashore(tx, &ended).await?;
     swept.more = more;
-    swept.moved.extend(commands.into_iter().filter(|(rid, _, _)| saved.has(*rid)).map(|(_, id, command)| (id, command)));
+    swept.moved.extend(
+        commands.into_iter().filter(|(rid, _, _)| saved.has(*rid)).map(|(_, id, command)| (id, command)),
+    );
     Ok(next.filter(|_| !more))
 }

@@ -108,7 +108,8 @@ impl Trail {
         let mut effect = codec::effect_json(event, &row.lifecycle);
         codec::add_patch(&mut effect, "metadata", &extra.metadata);
         codec::add_patch(&mut effect, "details", &extra.details);
-        let payload = event.note.as_ref().map(|note| &note.payload).filter(|payload| !codec::is_blank(payload));
+        let payload =
+            event.note.as_ref().map(|note| &note.payload).filter(|payload| !codec::is_blank(payload));
         Ok(Logged {
             rid,
             src: event.from.map(|from| self.known.code(&row.lifecycle, from)).transpose()?,

@@ -107,7 +107,13 @@ async fn page(tx: &Tx, after: i64, verified: &mut Verified) -> Result<Option<(i6
     Ok(Some((last, (rids.len() - runs.len()) as u64)))
 }
 
-fn one(known: &Known, stored: &Stored, events: &[&Row], items: &[StoredItem], verified: &mut Verified) -> Result<()> {
+fn one(
+    known: &Known,
+    stored: &Stored,
+    events: &[&Row],
+    items: &[StoredItem],
+    verified: &mut Verified,
+) -> Result<()> {
     let row = &stored.row;
     let mut replay = Replay::new(&row.lifecycle, row.id());
     for event in events {

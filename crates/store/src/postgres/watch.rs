@@ -32,7 +32,12 @@ pub async fn look(tx: &Tx) -> Result<()> {
 
 /// Runs of these queues that nobody works any more, the longest waiting first. The kernel says which of them a worker may
 /// take; the rest is the sweeper's.
-pub async fn adrift(tx: &Tx, queues: &[&str], after: (waypost_kernel::Time, i64), limit: i64) -> Result<Vec<Stored>> {
+pub async fn adrift(
+    tx: &Tx,
+    queues: &[&str],
+    after: (waypost_kernel::Time, i64),
+    limit: i64,
+) -> Result<Vec<Stored>> {
     row::select(
         tx,
         "FROM (SELECT DISTINCT w.rids[1] AS rid FROM waypost.watch w WHERE w.adrift AND w.due_at <= $1) w JOIN waypost.runs r ON r.rid = w.rid \

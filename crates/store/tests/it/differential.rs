@@ -13,9 +13,13 @@ mod pick;
 mod side;
 mod worker;
 
+use std::sync::{Arc, OnceLock};
+
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError};
 use waypost_kernel::Span;
+use waypost_store::postgres::{PostgresStore, migration_sql};
+use waypost_testkit::Postgres;
 
 use crate::conformance::{Opened, open_memory};
 use op::Op;
@@ -54,16 +58,16 @@ fn agree(ops: &[Op], open: impl AsyncFn() -> Opened) -> Result<(), TestCaseError
 
 /// The same sequences each time, so that a red run is a bug and not bad luck; `PROPTEST_CASES` asks for more, and
 /// for others each time.
-fn config() -> ProptestConfig {
+fn config(cases: u32) -> ProptestConfig {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     if std::env::var_os("PROPTEST_CASES").is_some() {
         return config;
     }
-    ProptestConfig { cases: 200, rng_seed: RngSeed::Fixed(20_261_115), ..config }
+    ProptestConfig { cases, rng_seed: RngSeed::Fixed(20_261_115), ..config }
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(config(200))]
 
     // proves X3 and X6
     #[test]
@@ -74,6 +78,29 @@ proptest! {
     #[test]
     fn sqlite_agrees_with_memory(ops in op::ops()) {
         agree(&ops, crate::conformance::open_sqlite)?;
+    }
+}
+
+/// One database for all cases; each begins with empty tables.
+const RESET: &str = "SET session_replication_role = replica; \
+  TRUNCATE waypost.runs, waypost.ready, waypost.lanes, waypost.watch, waypost.holders, waypost.aside, waypost.queues, waypost.key_limits, \
+    waypost.items, waypost.events, waypost.pruned, waypost.meta, waypost.clock; \
+  ALTER SEQUENCE waypost.rids RESTART; ALTER SEQUENCE waypost.positions RESTART;";
+
+async fn reopen_postgres() -> Opened {
+    static DATABASE: OnceLock<Postgres> = OnceLock::new();
+    let database = DATABASE.get_or_init(|| Postgres::with_schema(&migration_sql()).unwrap());
+    database.psql(RESET).unwrap();
+    (Arc::new(PostgresStore::open(&database.url()).await.unwrap()), Box::new(()))
+}
+
+proptest! {
+    // Fewer: each request is a transaction or two of a server's.
+    #![proptest_config(config(30))]
+
+    #[test]
+    fn postgres_agrees_with_memory(ops in op::ops()) {
+        agree(&ops, reopen_postgres)?;
     }
 }
 

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod by_hand;
+mod by_psql;
 mod conformance;
 mod differential;
 mod guards;
+mod postgres;
