@@ -184,9 +184,11 @@ BEGIN
     RAISE EXCEPTION 'IMMUTABLE: fence and seq only rise' USING ERRCODE = 'WP409', HINT = 'Leave both alone: they are the engine''s.';
   END IF;
   IF NEW.state = OLD.state THEN
-    IF NEW.seq = OLD.seq OR NEW.finished_at <> OLD.finished_at OR NEW.started_at IS DISTINCT FROM OLD.started_at
+    -- What the engine keeps beside a settled run raises seq. What follows a legal move by hand has its event already.
+    IF (NEW.seq = OLD.seq OR NEW.finished_at <> OLD.finished_at OR NEW.started_at IS DISTINCT FROM OLD.started_at
         OR NEW.error_code IS DISTINCT FROM OLD.error_code OR NEW.error_msg IS DISTINCT FROM OLD.error_msg
-        OR NEW.metadata <> OLD.metadata OR NEW.details <> OLD.details OR NEW.attempt <> OLD.attempt THEN
+        OR NEW.metadata <> OLD.metadata OR NEW.details <> OLD.details OR NEW.attempt <> OLD.attempt)
+      AND NOT EXISTS (SELECT 1 FROM waypost.events e WHERE e.rid = OLD.rid AND e.seq = OLD.seq + 1 AND e.seq = NEW.seq AND e.who = 'by hand') THEN
       RAISE EXCEPTION 'SETTLED: %, a finished run, cannot be rewritten', OLD.run_id USING ERRCODE = 'WP409';
     END IF;
     RETURN NULL;

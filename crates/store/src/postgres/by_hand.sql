@@ -1,2 +1,176 @@
--- A stand-in.
-CREATE FUNCTION waypost.moved_by_hand(was waypost.runs, is_now waypost.runs) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not yet'; END $$;
+
+-- What a legal move by hand (one that does not raise seq) leaves behind: its event, what follows from the phases, and the
+-- run's place in the other tables. Called by the guard, after it has judged the move.
+CREATE FUNCTION waypost.moved_by_hand(was waypost.runs, became waypost.runs) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  at timestamptz := waypost.now();
+  src text := (SELECT s.phase FROM waypost.lifecycle_states s WHERE s.code = was.state);
+  dst text := (SELECT s.phase FROM waypost.lifecycle_states s WHERE s.code = became.state);
+  enters boolean := dst = 'held' AND src <> 'held';
+  -- Who writes a name into the lease takes it; else it is left to any worker.
+  takes boolean := enters AND became.claimed_by IS NOT NULL;
+  way waypost.lifecycle_moves;
+  keeps_reason boolean;
+  again waypost.runs;
+BEGIN
+  SELECT * INTO way FROM waypost.lifecycle_moves m WHERE m.src_code = was.state AND m.dst_code = became.state AND m.events = 1
+    ORDER BY m.guards LIMIT 1;
+  keeps_reason := dst = 'parked' OR EXISTS (SELECT 1 FROM waypost.lifecycle_moves m
+    WHERE m.src_code = was.state AND m.dst_code = became.state AND m.guards & 1 = 1);
+  INSERT INTO waypost.events(rid, seq, at, command, src, dst, actor, who, effect) VALUES (became.rid, became.seq + 1, at, way.command,
+    was.state, became.state, CASE WHEN takes THEN 'worker' ELSE 'operator' END, CASE WHEN takes THEN became.claimed_by ELSE 'by hand' END,
+    json_build_object('by_hand', 1, 'metadata_is', became.metadata, 'details_is', became.details, 'reason', became.reason,
+      'resolved', became.resolved, 'forced', became.forced, 'failure', CASE WHEN became.error_code IS NOT NULL
+        THEN json_build_object('code', became.error_code, 'message', coalesce(became.error_msg, '')) END));
+  UPDATE waypost.runs r SET
+      seq = became.seq + 1,
+      last_command = way.command,
+      attempt = was.attempt + enters::int,
+      fence = was.fence + takes::int,
+      take_overs = CASE WHEN enters THEN 0 ELSE was.take_overs END,
+      claimed_by = CASE WHEN dst = 'held' THEN became.claimed_by END,
+      lease_ms = CASE WHEN dst = 'held' THEN coalesce(became.lease_ms, 60000) END,
+      started_at = CASE WHEN enters AND (was.started_at IS NULL OR src <> 'ready') THEN at ELSE was.started_at END,
+      finished_at = CASE WHEN dst <> 'settled' THEN NULL WHEN src = 'settled' THEN was.finished_at ELSE at END,
+      available_at = CASE WHEN dst = 'ready' THEN at WHEN dst = 'settled' AND src = 'settled' THEN was.available_at END,
+      expires_at = NULL,
+      reason = CASE WHEN keeps_reason THEN became.reason END,
+      error_code = CASE WHEN dst <> 'settled' THEN NULL WHEN src = 'settled' THEN was.error_code ELSE became.error_code END,
+      error_msg = CASE WHEN dst <> 'settled' THEN NULL WHEN src = 'settled' THEN was.error_msg
+        WHEN became.error_code IS NOT NULL THEN coalesce(became.error_msg, '') END,
+      intent = CASE WHEN dst = 'held' THEN became.intent END,
+      owes_cleanup = dst <> 'settled' AND became.owes_cleanup,
+      resolved = CASE WHEN dst = 'parked' THEN false WHEN dst = 'ready' THEN was.resolved OR became.resolved ELSE was.resolved END,
+      forced = CASE WHEN dst = 'parked' THEN false WHEN dst = 'ready' THEN was.forced OR became.forced ELSE was.forced END,
+      counted = CASE WHEN dst <> 'held' THEN false WHEN NOT enters THEN was.counted ELSE became.concurrency_key IS NOT NULL
+        OR EXISTS (SELECT 1 FROM waypost.queues q WHERE q.name = became.queue AND q.at_most IS NOT NULL) END
+    WHERE r.rid = became.rid RETURNING * INTO again;
+  PERFORM waypost.placed_by_hand(was, again, src, dst);
+END $$;
+
+-- Slots, queue and reminders of a run that was moved by hand.
+CREATE FUNCTION waypost.placed_by_hand(was waypost.runs, became waypost.runs, src text, dst text) RETURNS void LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF became.concurrency_key IS NOT NULL AND src <> dst THEN
+    PERFORM pg_advisory_xact_lock(waypost.slot(false, became.concurrency_key));
+  END IF;
+  IF dst = 'held' THEN
+    INSERT INTO waypost.watch(due_at, adrift, rids) VALUES (became.stale_after, became.claimed_by IS NULL, ARRAY[became.rid]);
+    INSERT INTO waypost.holders(of_queue, name, rid) SELECT false, became.concurrency_key, became.rid WHERE became.concurrency_key IS NOT NULL
+      UNION ALL SELECT true, q.name, became.rid FROM waypost.queues q WHERE q.name = became.queue AND q.at_most IS NOT NULL
+      ON CONFLICT DO NOTHING;
+    RETURN;
+  END IF;
+  IF was.counted THEN
+    DELETE FROM waypost.holders h WHERE h.rid = became.rid;
+  END IF;
+  IF dst = 'ready' THEN
+    PERFORM waypost.queued_by_hand(became);
+  END IF;
+  IF became.concurrency_key IS NOT NULL AND src IN ('held', 'ready') THEN
+    UPDATE waypost.lanes l SET revision = l.revision + 1 FROM (SELECT DISTINCT queue, priority FROM waypost.let_in(became.concurrency_key)) c
+      WHERE l.queue = c.queue AND l.priority = c.priority;
+  END IF;
+END $$;
+
+CREATE FUNCTION waypost.queued_by_hand(run waypost.runs) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  INSERT INTO waypost.ready(available_at, rid, seq, priority, state, queue)
+    VALUES (run.available_at, run.rid, run.seq, run.priority, run.state, run.queue);
+  UPDATE waypost.lanes l SET revision = l.revision + 1 WHERE l.queue = run.queue AND l.priority = run.priority;
+  IF NOT FOUND THEN
+    INSERT INTO waypost.lanes(queue, priority) VALUES (run.queue, run.priority);
+  END IF;
+END $$;
+
+-- The same for an item: one event of its run.
+CREATE FUNCTION waypost.item_by_hand() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  at timestamptz := waypost.now();
+  dst waypost.lifecycle_states;
+  run waypost.runs;
+  it waypost.items;
+  micros CONSTANT bigint := 1000000;
+BEGIN
+  SELECT * INTO dst FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status;
+  UPDATE waypost.runs r SET seq = r.seq + 1 WHERE r.rid = NEW.rid RETURNING * INTO run;
+  UPDATE waypost.items i SET
+      seq = run.seq,
+      started_at = CASE WHEN dst.phase = 'held' AND NEW.started_at IS NULL THEN at ELSE NEW.started_at END,
+      finished_at = CASE WHEN dst.phase = 'settled' THEN at END,
+      error_msg = CASE WHEN NEW.error_code IS NOT NULL THEN coalesce(NEW.error_msg, '') END
+    WHERE i.rid = NEW.rid AND i.kind = NEW.kind AND i.key = NEW.key RETURNING * INTO it;
+  INSERT INTO waypost.events(rid, seq, at, command, src, dst, actor, who, effect) VALUES (run.rid, run.seq, at, 'items', run.state, run.state,
+    'operator', 'by hand', json_build_object('by_hand', 1, 'moved', json_build_array(json_build_object('kind', it.kind, 'key', it.key,
+      'from', OLD.status, 'to', it.status, 'attempts', it.attempts, 'max_retries', it.max_retries, 'try_no', it.try_no, 'progress', it.progress,
+      'discarded', it.discarded, 'reruns', it.reruns, 'was_staying', OLD.stays, 'stays', it.stays,
+      'not_before', (extract(epoch FROM it.not_before) * micros)::bigint, 'started_at', (extract(epoch FROM it.started_at) * micros)::bigint,
+      'finished_at', (extract(epoch FROM it.finished_at) * micros)::bigint,
+      'failure', CASE WHEN it.error_code IS NOT NULL THEN json_build_object('code', it.error_code, 'message', it.error_msg) END))));
+  -- Its place in the queue counts only with its seq.
+  IF run.state / 1000 = 2 THEN
+    PERFORM waypost.queued_by_hand(run);
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER items_by_hand AFTER UPDATE OF status ON waypost.items FOR EACH ROW
+  WHEN (NEW.seq = OLD.seq AND NEW.status <> OLD.status) EXECUTE FUNCTION waypost.item_by_hand();
+
+CREATE FUNCTION waypost.item_stays() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RAISE EXCEPTION 'SETTLED: item %, which is finished, cannot be rewritten', OLD.key USING ERRCODE = 'WP409';
+END $$;
+CREATE TRIGGER items_settled BEFORE UPDATE ON waypost.items FOR EACH ROW WHEN (OLD.finished_at IS NOT NULL AND NEW.status = OLD.status
+    AND NEW.seq = OLD.seq AND (NEW.finished_at IS DISTINCT FROM OLD.finished_at OR NEW.error_code IS DISTINCT FROM OLD.error_code
+      OR NEW.attempts <> OLD.attempts))
+  EXECUTE FUNCTION waypost.item_stays();
+
+-- All runs as people see them, and the way to mend one from psql: UPDATE waypost.board SET status = '…' WHERE run_id = '…'.
+-- What a state asks for (a lease, an end, none of either) comes by itself.
+CREATE VIEW waypost.board AS SELECT r.run_id, r.tenant, s.lifecycle, s.version, s.state AS status, s.phase, s.outcome, r.queue, r.priority,
+    r.attempt, r.max_attempts, r.take_overs, r.seq, r.claimed_by, r.fence, r.stale_after, r.queued_at, r.started_at, r.finished_at, r.schedule_at,
+    r.available_at, r.expires_at, r.concurrency_key, r.correlation_id, r.idempotency_key, r.parent_run_id, r.retry_of, r.playbook, r.carried,
+    r.error_code, r.error_msg, r.reason, r.resolved, r.forced, r.intent ->> 'want' AS intent, r.input, r.metadata, r.details
+  FROM waypost.runs r JOIN waypost.lifecycle_states s ON s.code = r.state;
+
+CREATE FUNCTION waypost.board_moves() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  mendable CONSTANT text[] := '{status,claimed_by,stale_after,started_at,finished_at,error_code,error_msg,reason,resolved,forced,metadata,details}';
+  dst waypost.lifecycle_states;
+  at timestamptz := waypost.now();
+BEGIN
+  IF to_jsonb(NEW) - mendable <> to_jsonb(OLD) - mendable THEN
+    RAISE EXCEPTION 'IMMUTABLE: of a run, these can be set by hand, together with its status: %', array_to_string(mendable[2:], ', ')
+      USING ERRCODE = 'WP409';
+  END IF;
+  IF NEW.status = OLD.status THEN
+    RAISE EXCEPTION 'INVALID_TRANSITION: % is % already: a move by hand leads to another status', OLD.run_id, OLD.status USING ERRCODE = 'WP409';
+  END IF;
+  SELECT * INTO dst FROM waypost.lifecycle_states s WHERE s.lifecycle = OLD.lifecycle AND s.version = OLD.version AND s.state = NEW.status;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'INVALID_TRANSITION: % has no status %', OLD.lifecycle, NEW.status USING ERRCODE = 'WP409', HINT = 'It has: '
+      || (SELECT string_agg(s.state, ', ') FROM waypost.lifecycle_states s WHERE s.lifecycle = OLD.lifecycle AND s.version = OLD.version);
+  END IF;
+  UPDATE waypost.runs r SET
+      state = dst.code,
+      lease_token = CASE WHEN dst.phase = 'held' THEN coalesce(r.lease_token, gen_random_uuid()) END,
+      lease_ms = CASE WHEN dst.phase = 'held' THEN coalesce(r.lease_ms, dst.lease_ms) END,
+      claimed_by = CASE WHEN dst.phase <> 'held' THEN NULL WHEN OLD.phase = 'held' THEN r.claimed_by ELSE NEW.claimed_by END,
+      stale_after = CASE WHEN dst.phase <> 'held' THEN NULL WHEN OLD.phase = 'held' THEN r.stale_after WHEN NEW.claimed_by IS NULL THEN at
+        ELSE coalesce(NEW.stale_after, at + coalesce(dst.deadline_ms, dst.lease_ms) * interval '1 millisecond') END,
+      finished_at = CASE WHEN dst.phase = 'settled' THEN coalesce(r.finished_at, at) END,
+      error_code = NEW.error_code,
+      error_msg = NEW.error_msg,
+      reason = NEW.reason,
+      resolved = NEW.resolved,
+      forced = NEW.forced,
+      metadata = NEW.metadata,
+      details = NEW.details
+    WHERE r.run_id = OLD.run_id AND r.seq = OLD.seq;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION '% changed meanwhile: look again', OLD.run_id USING ERRCODE = '40001';
+  END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER board_update INSTEAD OF UPDATE ON waypost.board FOR EACH ROW EXECUTE FUNCTION waypost.board_moves();

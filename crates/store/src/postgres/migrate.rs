@@ -25,19 +25,15 @@ CREATE TABLE IF NOT EXISTS waypost.migrations(version int PRIMARY KEY, name text
 /// A database's version and the one that this binary brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
-    pub found: u32,
+    /// Nothing: there is nothing of Waypost's.
+    pub found: Option<u32>,
     pub known: u32,
 }
 
 impl Versions {
-    /// Nothing of Waypost's is there yet.
-    pub fn is_empty(self) -> bool {
-        self.found == 0
-    }
-
     /// Whether a store can work with it.
     pub fn check(self) -> Result<(), StoreError> {
-        let Versions { found, known } = self;
+        let (found, known) = (self.found.unwrap_or_default(), self.known);
         match found {
             _ if found < known => Err(StoreError::Unusable(format!(
                 "its schema is of version {found}, this binary needs {known}: run `waypost migrate`"
@@ -79,10 +75,10 @@ pub(super) async fn versions(client: &Client) -> Result<Versions> {
     let known = VERSIONS.len() as u32;
     let row = client.query_typed_one("SELECT to_regclass('waypost.migrations') IS NOT NULL", &[]).await?;
     if !row.try_get::<_, bool>(0)? {
-        return Ok(Versions { found: 0, known });
+        return Ok(Versions { found: None, known });
     }
     let row = client.query_typed_one("SELECT coalesce(max(version), 0) FROM waypost.migrations", &[]).await?;
-    Ok(Versions { found: row.try_get::<_, i32>(0)?.unsigned_abs(), known })
+    Ok(Versions { found: Some(row.try_get::<_, i32>(0)?.unsigned_abs()), known })
 }
 
 /// The lock is the session's, and so is this connection's end its release: a pooler in between would lose it, and then
@@ -98,7 +94,7 @@ pub(super) async fn up(client: &Client) -> Result<Vec<u32>> {
 }
 
 async fn up_locked(client: &Client) -> Result<Vec<u32>> {
-    let found = versions(client).await?.found as usize;
+    let found = versions(client).await?.found.unwrap_or_default() as usize;
     let mut added = Vec::new();
     for (at, (name, text)) in VERSIONS.iter().enumerate().skip(found) {
         let version = at as u32 + 1;
@@ -120,6 +116,7 @@ fn first() -> String {
     out.push_str(include_str!("by_hand.sql"));
     out.push_str(&render::guard());
     out.push_str(include_str!("verbs.sql"));
+    out.push_str(include_str!("verbs_ops.sql"));
     out.push_str(include_str!("ops.sql"));
     let catalog = Catalog::shipped().unwrap_or_default();
     for (name, source) in SHIPPED {
@@ -128,6 +125,7 @@ fn first() -> String {
         }
     }
     out.push_str("SELECT waypost.list_moves();\n");
+    out.push_str(include_str!("roles.sql"));
     out
 }
 

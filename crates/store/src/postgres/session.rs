@@ -75,7 +75,7 @@ impl Session {
     async fn prepare(pool: &Pool) -> Result<Known> {
         let client = pool.get().await?;
         let versions = migrate::versions(&client).await?;
-        if versions.is_empty() {
+        if versions.found.is_none() {
             // Not in the pool any more: its session holds a lock and a setting.
             let client = Object::take(client);
             migrate::up(&client).await?;

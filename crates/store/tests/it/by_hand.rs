@@ -114,7 +114,7 @@ impl File {
 }
 
 /// The states on a shortest way, by single moves.
-fn path(lifecycle: &Lifecycle, from: StateId, to: StateId) -> Option<Vec<StateId>> {
+pub fn path(lifecycle: &Lifecycle, from: StateId, to: StateId) -> Option<Vec<StateId>> {
     let mut ways = vec![vec![from]];
     for at in 0.. {
         let Some(way) = ways.get(at).cloned() else { break };
@@ -131,7 +131,7 @@ fn path(lifecycle: &Lifecycle, from: StateId, to: StateId) -> Option<Vec<StateId
     None
 }
 
-fn guards_between(lifecycle: &Lifecycle, from: StateId, to: StateId) -> Vec<Guard> {
+pub fn guards_between(lifecycle: &Lifecycle, from: StateId, to: StateId) -> Vec<Guard> {
     let row = lifecycle.transitions.iter().find(|row| row.from == from && row.to == to);
     row.map(|row| row.guards.clone()).unwrap_or_default()
 }

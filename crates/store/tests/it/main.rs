@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod by_hand;
+mod by_psql;
 mod conformance;
 mod differential;
 mod guards;
+mod ops;
+mod postgres;

@@ -1,0 +1,201 @@
+//! What is PostgreSQL's own: connections that break, callers that go away, keys that meet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::NoTls;
+use waypost_store::postgres::{Hearing, PostgresStore, Versions, migrate, migration_sql, status};
+use waypost_store::{Admin, Claim, FinishWrite, Held, Leases, Log, NewRun, Queue, StoreError};
+use waypost_testkit::Postgres;
+
+async fn open() -> (PostgresStore, Postgres) {
+    let database = Postgres::with_schema(&migration_sql()).unwrap();
+    (PostgresStore::open(&database.url()).await.unwrap(), database)
+}
+
+fn deploy() -> NewRun {
+    NewRun { lifecycle: "deploy".into(), ..NewRun::default() }
+}
+
+fn wants(worker: &str, limit: usize) -> Claim {
+    Claim { worker: worker.into(), queues: vec!["default".into()], limit, ..Claim::default() }
+}
+
+async fn assert_clean(store: &PostgresStore) {
+    let verified = store.verify(Arc::new(|_, _| {})).await.unwrap();
+    assert_eq!(verified.differences, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_database_is_installed_once_and_other_versions_are_refused() {
+    let database = Postgres::start().unwrap();
+    assert_eq!(status(&database.url()).await, Ok(Versions { found: None, known: 1 }));
+    // Several processes come to a new database at once.
+    let opened = futures_util::future::join_all(
+        (0..4).map(|_| async { PostgresStore::open(&database.url()).await.map(drop) }),
+    );
+    assert!(opened.await.iter().all(Result::is_ok));
+    assert_eq!(migrate(&database.url()).await, Ok(Vec::new()));
+    for (sql, words) in [
+        ("INSERT INTO waypost.migrations VALUES (2, 'later')", "upgrade this binary"),
+        ("DELETE FROM waypost.migrations", "waypost migrate"),
+    ] {
+        database.psql(sql).unwrap();
+        let refused = PostgresStore::open(&database.url()).await;
+        assert!(matches!(&refused, Err(StoreError::Unusable(said)) if said.contains(words)), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_reached_is_told() {
+    let database = Postgres::start().unwrap();
+    for (url, words) in [
+        ("host=/nowhere user=nobody", "check its address"),
+        (&*format!("{} dbname=nowhere", database.url()), "there is no such database"),
+    ] {
+        let refused = PostgresStore::open(url).await;
+        assert!(
+            matches!(&refused, Err(StoreError::Unavailable(said)) if said.contains(words)),
+            "{refused:?}"
+        );
+    }
+    let refused = PostgresStore::open("postgres://u@h/d?nonsense=1").await;
+    assert!(matches!(&refused, Err(StoreError::Unusable(_))), "{refused:?}");
+}
+
+/// Whoever asks goes away at every point of a verb; nobody finds a connection in the middle of a transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_goes_away_leaves_nothing_behind() {
+    let (store, database) = open().await;
+    store.enqueue(vec![deploy(); 200]).await.unwrap();
+    for at in 0..200_u64 {
+        let patience = Duration::from_micros(at * 40);
+        let _ = tokio::time::timeout(patience, store.claim(wants("w1", 1))).await;
+        let _ = tokio::time::timeout(patience, store.enqueue(vec![deploy()])).await;
+    }
+    let mut rest = store.claim(wants("w2", 1_000)).await.unwrap();
+    while let Some(claimed) = rest.pop() {
+        let held = Held { run_id: claimed.run.id().into(), token: claimed.token };
+        store.release(vec![held]).await.unwrap().remove(0).unwrap();
+    }
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
+    assert_eq!(database.psql(open).unwrap(), "0");
+    assert_clean(&store).await;
+}
+
+/// Every connection is ended again and again under load: a verb fails with words, or succeeds; none hangs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_ended_are_replaced() {
+    let (store, database) = open().await;
+    let (killer, connection) = tokio_postgres::connect(&database.url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let work = |at: usize| {
+        let store = store.clone();
+        async move {
+            let (mut done, mut failed) = (0, 0);
+            for _ in 0..60 {
+                let step = async {
+                    store.enqueue(vec![deploy()]).await?.remove(0)?;
+                    for claimed in store.claim(wants(&format!("w{at}"), 2)).await? {
+                        let held = Held { run_id: claimed.run.id().into(), token: claimed.token };
+                        store.renew(vec![held]).await?.remove(0)?;
+                        let finish = FinishWrite {
+                            run_id: claimed.run.id().into(),
+                            token: Some(claimed.token),
+                            by: "w".into(),
+                            status: "success".into(),
+                            ..FinishWrite::default()
+                        };
+                        store.finish(vec![finish]).await?.remove(0)?;
+                    }
+                    store.feed(0, 10).await?;
+                    Ok::<(), StoreError>(())
+                };
+                match tokio::time::timeout(Duration::from_secs(30), step).await.expect("none hangs") {
+                    Ok(()) => done += 1,
+                    Err(StoreError::Unavailable(_)) => failed += 1,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            (done, failed)
+        }
+    };
+    let workers: Vec<_> = (0..6).map(|at| tokio::spawn(work(at))).collect();
+    while !workers.iter().all(tokio::task::JoinHandle::is_finished) {
+        let all = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() \
+                   AND pid <> pg_backend_pid() AND application_name = 'waypost'";
+        killer.simple_query(all).await.unwrap();
+        tokio::task::yield_now().await;
+        store.changed(Duration::from_millis(40)).await;
+    }
+    let mut sum = (0, 0);
+    for worker in workers {
+        let (done, failed) = worker.await.unwrap();
+        sum = (sum.0 + done, sum.1 + failed);
+    }
+    assert!(sum.0 > 0, "{sum:?}");
+    store.enqueue(vec![deploy()]).await.unwrap().remove(0).unwrap();
+    assert_clean(&store).await;
+}
+
+/// Sixty-four at once for each of many keys, in lists of different order: one run each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_run_per_key_whoever_asks() {
+    const KEYS: usize = 20;
+    let (store, _database) = open().await;
+    let ask = |at: usize| {
+        let store = store.clone();
+        async move {
+            let keyed = |key: usize| NewRun {
+                idempotency_key: Some(format!("key {}", (key * 7 + at) % KEYS)),
+                ..deploy()
+            };
+            let answers = store.enqueue((0..KEYS).map(keyed).collect()).await.unwrap();
+            let mut made: Vec<(String, String, bool)> = Vec::new();
+            for answer in answers {
+                let it = answer.unwrap();
+                made.push((it.run.idempotency_key.clone().unwrap(), it.run.id().to_owned(), it.replayed));
+            }
+            made.sort();
+            made
+        }
+    };
+    let asked: Vec<_> = (0..64).map(|at| tokio::spawn(ask(at))).collect();
+    let mut answers = Vec::new();
+    for task in asked {
+        answers.push(task.await.unwrap());
+    }
+    let ids = |made: &[(String, String, bool)]| made.iter().map(|it| it.1.clone()).collect::<Vec<_>>();
+    assert!(answers.iter().all(|made| ids(made) == ids(&answers[0])), "all have the same runs");
+    assert_eq!(answers.iter().flatten().filter(|it| !it.2).count(), KEYS, "each was made once");
+    assert_clean(&store).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_process_is_heard() {
+    let (store, database) = open().await;
+    let other = PostgresStore::open(&database.url()).await.unwrap();
+    assert_eq!(store.hearing(), Hearing::Untried);
+    while store.hearing() != Hearing::Hears {
+        store.changed(Duration::from_secs(1)).await;
+    }
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move {
+            // Woken, and not by the clock: a look comes after 0.8 s at the earliest.
+            for _ in 0..100 {
+                let began = std::time::Instant::now();
+                store.changed(Duration::from_secs(60)).await;
+                if began.elapsed() < Duration::from_millis(700) {
+                    return true;
+                }
+            }
+            false
+        }
+    });
+    while !waiting.is_finished() {
+        other.enqueue(vec![deploy()]).await.unwrap();
+        other.changed(Duration::from_millis(30)).await;
+    }
+    assert!(waiting.await.unwrap());
+}
