@@ -7,6 +7,7 @@
 mod birth;
 mod chosen;
 pub mod codec;
+pub mod doctor;
 mod error;
 mod fingerprint;
 mod follow;

@@ -14,7 +14,7 @@ use std::process::{Command, Output, Stdio};
 const GIVEN: &str = "WAYPOST_TEST_DATABASE_URL";
 /// Set by cargo-nextest, the same for all processes of a run.
 const RUN: &str = "NEXTEST_RUN_ID";
-const USER: &str = "postgres";
+pub const USER: &str = "postgres";
 
 /// Other tests of the run may keep both processors for a while before the next one wants the server.
 const IDLE_SECONDS: &str = "15";
@@ -43,7 +43,7 @@ impl Server {
     }
 
     fn of_this_run() -> Result<Server, String> {
-        let (initdb, pg_ctl, psql) = (program("initdb")?, program("pg_ctl")?, program("psql")?);
+        let (pg_ctl, psql) = (program("pg_ctl")?, program("psql")?);
         let run = std::env::var(RUN).unwrap_or_else(|_| std::process::id().to_string());
         // A socket's path has room for about a hundred characters.
         let short: String = run.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
@@ -51,7 +51,7 @@ impl Server {
         let alone = lock(&folder.with_extension("lock"))?;
         let used_path = folder.join("used");
         if !used_path.exists() {
-            start(&initdb, &pg_ctl, &folder)?;
+            start(&pg_ctl, &folder)?;
         }
         let used = open(&used_path)?;
         used.lock_shared().map_err(|error| format!("{}: {error}", used_path.display()))?;
@@ -87,18 +87,11 @@ impl Server {
 }
 
 /// Makes the folder, the cluster and the guardian. The file `used` comes last: it says that all is there.
-fn start(initdb: &Path, pg_ctl: &Path, folder: &Path) -> Result<(), String> {
+fn start(pg_ctl: &Path, folder: &Path) -> Result<(), String> {
     let _ = std::fs::remove_dir_all(folder);
     std::fs::create_dir(folder).map_err(|error| format!("no folder for PostgreSQL: {error}"))?;
-    // The server refuses to be root's.
-    let is_root = folder.metadata().is_ok_and(|metadata| metadata.uid() == 0);
-    if is_root {
-        done(Command::new("chown").arg(format!("{USER}:")).arg(folder))?;
-    }
-    done(Command::new("chmod").arg("700").arg(folder))?;
+    let is_root = init(folder)?;
     let data = folder.join("data");
-    let mut init = command(initdb, folder, is_root);
-    done(init.args(["-A", "trust", "-U", USER, "-E", "UTF8", "--no-locale", "-N", "-D"]).arg(&data))?;
     // A socket in the folder, which is its owner's alone, and no port: there is nothing to collide with.
     let options = format!("-k '{}' {OPTIONS}", folder.display());
     let mut start = command(pg_ctl, folder, is_root);
@@ -109,6 +102,19 @@ fn start(initdb: &Path, pg_ctl: &Path, folder: &Path) -> Result<(), String> {
     let used = folder.join("used");
     open(&used)?;
     guardian(pg_ctl, &data, folder, is_root)
+}
+
+/// Makes a cluster in `data` of a folder. Says whether it is another user's, because the server refuses to be root's.
+pub fn init(folder: &Path) -> Result<bool, String> {
+    let is_root = folder.metadata().is_ok_and(|metadata| metadata.uid() == 0);
+    if is_root {
+        done(Command::new("chown").arg(format!("{USER}:")).arg(folder))?;
+    }
+    done(Command::new("chmod").arg("700").arg(folder))?;
+    let mut init = command(&program("initdb")?, folder, is_root);
+    let data = folder.join("data");
+    done(init.args(["-A", "trust", "-U", USER, "-E", "UTF8", "--no-locale", "-N", "-D"]).arg(data))?;
+    Ok(is_root)
 }
 
 /// A shell in a group of its own, so that what ends the test's group does not end it. Looks a last time under the lock
@@ -163,7 +169,7 @@ fn open(path: &Path) -> Result<File, String> {
     opened.map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn command(program: &Path, folder: &Path, as_postgres: bool) -> Command {
+pub fn command(program: &Path, folder: &Path, as_postgres: bool) -> Command {
     let mut command = if as_postgres { Command::new("runuser") } else { Command::new(program) };
     if as_postgres {
         command.args(["-u", USER, "--"]).arg(program);
@@ -172,7 +178,7 @@ fn command(program: &Path, folder: &Path, as_postgres: bool) -> Command {
     command
 }
 
-fn done(command: &mut Command) -> Result<Output, String> {
+pub fn done(command: &mut Command) -> Result<Output, String> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     if output.status.success() {
         return Ok(output);
@@ -182,7 +188,7 @@ fn done(command: &mut Command) -> Result<Output, String> {
 }
 
 /// Of the newest version that Debian keeps aside, else from the PATH.
-fn program(name: &str) -> Result<PathBuf, String> {
+pub fn program(name: &str) -> Result<PathBuf, String> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let kept = versions.filter_map(|entry| {
         let version: u32 = entry.file_name().to_str()?.parse().ok()?;

@@ -3,7 +3,9 @@
 mod bench;
 mod completions;
 mod demo;
+mod doctor;
 mod lifecycle;
+mod migrate;
 mod output;
 mod place;
 mod queue;
@@ -50,6 +52,10 @@ enum Noun {
     /// Look at lifecycles, and check your own.
     #[command(subcommand)]
     Lifecycle(lifecycle::Verb),
+    /// Bring the database's schema up to date.
+    Migrate(migrate::Flags),
+    /// Look the database over, and say what to do about what is found.
+    Doctor(doctor::Flags),
     /// Replay the whole log and report every difference from what is stored.
     Verify(verify::Flags),
     /// See what Waypost does: twelve runs that succeed, fail, are retried, cancelled, lost and killed.
@@ -88,9 +94,11 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Noun::Run(verb) => block_on(run::run(&place, verb)),
         Noun::Worker(flags) => block_on(worker::run(&place, flags)),
         Noun::Queue(verb) => block_on(queue::run(&place, verb)).map(|()| 0),
+        Noun::Migrate(flags) => block_on(migrate::run(&place, flags)).map(|()| 0),
+        Noun::Doctor(flags) => block_on(doctor::run(&place, flags)),
         Noun::Verify(flags) => block_on(verify::run(&place, flags)),
         Noun::Demo(flags) => block_on(demo::run(flags)),
-        Noun::Bench(flags) => block_on(bench::run(flags)).map(|()| 0),
+        Noun::Bench(flags) => block_on(bench::run(&place, flags)).map(|()| 0),
         Noun::Guardian { .. } => Ok(0),
     }
 }

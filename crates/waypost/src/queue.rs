@@ -33,7 +33,7 @@ pub enum Verb {
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result {
-    let store = place.open()?;
+    let store = place.open().await?;
     match verb {
         Verb::Stats { output } => {
             let queues = store.queues().await?;

@@ -52,7 +52,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         return Err(Failed::new(BAD_INPUT, message));
     }
     log_to_stderr();
-    let store = place.open()?;
+    let store = place.open().await?;
     let options = Options {
         queues: flags.queues,
         slots: flags.slots.max(1),

@@ -10,6 +10,7 @@ use waypost_kernel::{Ask, Lease, Phase, Request, Span, Time, Token, Who};
 
 use super::fault::{Fault, Result};
 use super::limits::{self, Room};
+use super::plain;
 use super::marks::{BEGINNING, End, Lane, Place, Start};
 use super::row::{self, Stored};
 use super::save::{self, Extra, Pending};
@@ -32,6 +33,16 @@ pub async fn claim(session: &Session, claim: &Claim) -> Result<Vec<Claimed>> {
     if claim.limit == 0 || claim.queues.is_empty() {
         return Ok(Vec::new());
     }
+    let mut first = match plain::claim(session, claim).await? {
+        plain::Taken::All(taken) => return Ok(taken),
+        plain::Taken::Some(taken) => taken,
+    };
+    let rest = Claim { limit: claim.limit - first.len(), ..claim.clone() };
+    first.extend(decide_on(session, &rest).await?);
+    Ok(first)
+}
+
+async fn decide_on(session: &Session, claim: &Claim) -> Result<Vec<Claimed>> {
     let tx = session.begin().await?;
     let taken = take_best(&tx, claim).await;
     let now = tx.now;
@@ -179,9 +190,10 @@ async fn ready(
 /// The lanes of the open queues, with the places where this store's claims stopped.
 async fn lanes(tx: &Tx, claim: &Claim, open: &BTreeMap<&str, Room>) -> Result<Vec<Look>> {
     let names: Vec<&str> = open.keys().copied().collect();
-    let sql = "SELECT queue, priority, sum(revision)::bigint FROM waypost.lanes WHERE queue = ANY ($1) GROUP BY queue, priority \
+    let sql = "SELECT queue, priority, sum(revision)::bigint, count(*) FROM waypost.lanes WHERE queue = ANY ($1) GROUP BY queue, priority \
                ORDER BY priority DESC, queue";
     let rows = tx.query(sql, args![names]).await?;
+    tx.session.0.plain.set_lanes(&names, &rows)?;
     let mut wanted = claim.lifecycles.clone();
     wanted.sort_unstable();
     let began = Instant::now();

@@ -13,6 +13,7 @@ use waypost_kernel::{Lifecycle, Phase, Span};
 use super::claim;
 use super::fault::{Fault, Patience, Result};
 use super::items::{self, BornItem};
+use super::plain;
 use super::row::{self, Stored, stale_after};
 use super::save::{Extra, item_count, text};
 use super::session::{Session, Tx};
@@ -32,6 +33,7 @@ pub async fn enqueue(session: &Session, runs: &[NewRun]) -> Result<Each<Enqueued
     for (run, answer) in runs.iter().zip(&mut answers) {
         *answer = intake::check_new(run).err().map(Err);
     }
+    plain::enqueue(session, runs, &mut answers).await?;
     let mut patience = Patience::default();
     for _ in 0..ROUNDS {
         let open: Vec<usize> = (0..runs.len()).filter(|at| answers[*at].is_none()).collect();
@@ -187,7 +189,7 @@ async fn insert(tx: &Tx, births: Vec<Birthday>) -> Result<Vec<(usize, Stored)>> 
     if births.is_empty() {
         return Ok(Vec::new());
     }
-    let sql = "SELECT nextval('waypost.rids') FROM generate_series(1, $1)";
+    let sql = "SELECT nextval('waypost.rids') << 16 FROM generate_series(1, $1)";
     let rids = tx.query(sql, args![births.len() as i64]).await?;
     let rids = rids.iter().map(|row| Columns(row).get(0)).collect::<Result<Vec<i64>>>()?;
     let mut births: Vec<(i64, Birthday)> = rids.into_iter().zip(births).collect();

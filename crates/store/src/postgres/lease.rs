@@ -7,6 +7,7 @@ use waypost_kernel::{Actor, Ask, Request};
 
 use super::batch::{Decided, Entry, each};
 use super::fault::Result;
+use super::plain;
 use super::row::{self, Stored};
 use super::save::{self, Extra, Pending};
 use super::session::{Line, Session, Tx};
@@ -220,7 +221,14 @@ impl Entry for End<'_> {
 }
 
 pub async fn finish(session: &Session, finishes: &[FinishWrite]) -> Result<Each<RunRow>> {
-    each(session, Line::Work, &finishes.iter().map(End).collect::<Vec<_>>()).await
+    let mut answers: Vec<Option<Result<RunRow, StoreError>>> = finishes.iter().map(|_| None).collect();
+    plain::finish(session, finishes, &mut answers).await?;
+    let left: Vec<End<'_>> = finishes.iter().zip(&answers).filter(|(_, it)| it.is_none()).map(|(it, _)| End(it)).collect();
+    if left.is_empty() {
+        return Ok(answers.into_iter().flatten().collect());
+    }
+    let mut others = each(session, Line::Work, &left).await?.into_iter();
+    Ok(answers.into_iter().filter_map(|answer| answer.or_else(|| others.next())).collect())
 }
 
 struct Release<'a>(&'a Held);

@@ -3,6 +3,9 @@
 //! Positions are drawn before their commits, so a later one may be seen before an earlier one. A reader that sees a gap
 //! stops before it and looks who is writing to the log at that moment: whoever drew what is missing is among them. When
 //! all of those have ended and the gap is still there, nobody will fill it.
+//!
+//! A statement draws one number for all its events and counts them in the lower 16 bits: what has one number is
+//! committed together, so a gap is one between numbers.
 
 use std::collections::HashSet;
 use std::sync::PoisonError;
@@ -23,6 +26,11 @@ use crate::run::EventRow;
 
 const COLUMNS: &str = "e.position, r.run_id, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.level, e.message, \
   e.payload::text, CASE WHEN e.src IS NULL THEN e.effect::text END";
+
+/// Bits of a position that count a statement's events.
+const COUNTED: u32 = 16;
+/// Numbers that are looked at first.
+const STRETCH: i64 = 64;
 
 /// What this store knows of missing positions.
 #[derive(Debug, Default)]
@@ -86,12 +94,16 @@ fn sure(session: &Session, after: u64, page: &[EventRow]) -> usize {
     let settled = with_gaps(session, |gaps| gaps.settled);
     let mut last = after;
     for (at, event) in page.iter().enumerate() {
-        if event.position != last + 1 && event.position - 1 > settled {
+        if number_of(event.position) > number_of(last) + 1 && event.position - 1 > settled {
             return at;
         }
         last = event.position;
     }
     page.len()
+}
+
+fn number_of(position: u64) -> u64 {
+    position >> COUNTED
 }
 
 fn cut(session: &Session, after: u64, mut page: Vec<EventRow>) -> Vec<EventRow> {
@@ -110,26 +122,24 @@ async fn writing(session: &Session) -> Result<HashSet<String>> {
     tx.end(rows).await?.iter().map(|row| Columns(row).get(0)).collect()
 }
 
-/// The index knows which blocks hold which positions, not their order: only a stretch is asked for, which grows until
-/// something is found or there is no more.
+/// The index knows which blocks hold which positions, not their order: only a stretch is asked for at a time, a longer
+/// one each time that too little was found.
 async fn page(session: &Session, after: u64, limit: usize) -> Result<Vec<EventRow>> {
     let tx = session.begin().await?;
     let found = async {
         let last: i64 = Columns(&tx.one("SELECT last_value FROM waypost.positions", &[]).await?).get(0)?;
-        let after = i64::try_from(after).unwrap_or(i64::MAX);
+        let end = (last + 1) << COUNTED;
         let condition = "FROM waypost.events e JOIN waypost.runs r ON r.rid = e.rid WHERE e.position > $1 AND e.position <= $2 \
                          ORDER BY e.position LIMIT $3";
-        let mut stretch = (limit as i64) * 4;
-        let mut from = after;
-        while from < last {
+        let mut from = i64::try_from(after).unwrap_or(i64::MAX);
+        let mut stretch = STRETCH << COUNTED;
+        let mut page: Vec<EventRow> = Vec::new();
+        while from < end && page.len() < limit {
             let to = from.saturating_add(stretch);
-            let found = read(&tx, condition, args![from, to, limit as i64]).await?;
-            if !found.is_empty() {
-                return Ok(found);
-            }
+            page.extend(read(&tx, condition, args![from, to, (limit - page.len()) as i64]).await?);
             (from, stretch) = (to, stretch.saturating_mul(4));
         }
-        Ok(Vec::new())
+        Ok(page)
     };
     let found = found.await;
     tx.end(found).await

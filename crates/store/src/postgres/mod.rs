@@ -4,6 +4,7 @@ mod admin;
 mod batch;
 mod bell;
 mod claim;
+mod doctor;
 mod enqueue;
 mod fault;
 mod items;
@@ -15,6 +16,7 @@ mod marks;
 mod migrate;
 mod open;
 mod operations;
+mod plain;
 mod prune;
 mod row;
 mod save;
@@ -36,7 +38,9 @@ use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
 use crate::verbs::*;
 pub use bell::Hearing;
+pub use doctor::doctor;
 pub use migrate::{Versions, migrate, migration_sql, status};
+pub use open::with_database;
 use session::Session;
 
 #[derive(Clone, Debug)]

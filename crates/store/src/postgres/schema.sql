@@ -40,7 +40,7 @@ CREATE TABLE waypost.plain_ends(src smallint, dst smallint, via smallint, start_
 
 CREATE SEQUENCE waypost.rids;
 CREATE TABLE waypost.runs(
-  rid bigint NOT NULL DEFAULT nextval('waypost.rids') PRIMARY KEY,
+  rid bigint NOT NULL DEFAULT nextval('waypost.rids') << 16 PRIMARY KEY,
   queued_at timestamptz NOT NULL,
   available_at timestamptz,
   started_at timestamptz,
@@ -89,15 +89,16 @@ CREATE TABLE waypost.runs(
   CONSTRAINT held_has_a_lease CHECK ((state / 1000 = 3) = (lease_token IS NOT NULL) AND (lease_token IS NULL) = (stale_after IS NULL)),
   CONSTRAINT settled_has_a_time CHECK ((state >= 5000) = (finished_at IS NOT NULL)),
   CONSTRAINT parked_has_a_reason CHECK (state / 1000 <> 4 OR reason IS NOT NULL)
-) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 10000);
+) WITH (fillfactor = 28, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 10000);
 CREATE UNIQUE INDEX runs_id ON waypost.runs(run_id);
 CREATE UNIQUE INDEX runs_key ON waypost.runs(tenant, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX runs_expiring ON waypost.runs(expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX runs_children ON waypost.runs(parent_run_id) WHERE parent_run_id IS NOT NULL;
 
 -- Due work lies before now, deferred work behind it. A row counts while its run is ready and has this seq.
+-- A plain one may be claimed without a decision: no concurrency key, no items that follow, none that are missing.
 CREATE TABLE waypost.ready(available_at timestamptz NOT NULL, rid bigint NOT NULL, seq int NOT NULL, priority smallint NOT NULL,
-  state smallint NOT NULL, queue text NOT NULL)
+  state smallint NOT NULL, plain boolean NOT NULL DEFAULT false, queue text NOT NULL)
   WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500000);
 CREATE INDEX ready_order ON waypost.ready(queue, priority DESC, available_at, rid);
 -- The queues and priorities that ever had a run, once or more. A new `revision` makes claimers look from the beginning.
@@ -107,6 +108,7 @@ CREATE TABLE waypost.lanes(queue text NOT NULL, priority smallint NOT NULL, revi
 -- over is adrift, and then the row has one run.
 CREATE TABLE waypost.watch(due_at timestamptz NOT NULL, adrift boolean NOT NULL DEFAULT false, rids bigint[] NOT NULL)
   WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+ALTER TABLE waypost.watch ALTER rids SET STORAGE EXTERNAL;
 CREATE INDEX watch_due ON waypost.watch(due_at) WHERE NOT adrift;
 CREATE INDEX watch_adrift ON waypost.watch(due_at) WHERE adrift;
 
@@ -149,10 +151,11 @@ CREATE INDEX items_status ON waypost.items(rid, kind, status);
 
 -- A position is drawn in the transaction that writes the event and after its first write, so that whoever waits for
 -- the transactions that were open when a gap was seen knows the gap to be final. One at a time for the same reason.
+-- The lower 16 bits count the events of one statement.
 CREATE SEQUENCE waypost.positions CACHE 1;
 CREATE TABLE waypost.events(
   rid bigint NOT NULL,
-  position bigint NOT NULL DEFAULT nextval('waypost.positions'),
+  position bigint NOT NULL DEFAULT nextval('waypost.positions') << 16,
   at timestamptz NOT NULL,
   seq int NOT NULL,
   src smallint,

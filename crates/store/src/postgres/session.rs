@@ -20,6 +20,7 @@ use super::log::Gaps;
 use super::marks::Marks;
 use super::migrate;
 use super::open;
+use super::plain::Plain;
 use super::sql::{self, Args, Columns, args};
 use crate::error::StoreError;
 use crate::verbs::Reply;
@@ -42,6 +43,7 @@ pub struct Shared {
     pub marks: Mutex<Marks>,
     pub gaps: Mutex<Gaps>,
     pub bell: Bell,
+    pub plain: Plain,
 }
 
 #[derive(Clone, Debug)]
@@ -65,6 +67,7 @@ impl Session {
             marks: Mutex::default(),
             gaps: Mutex::default(),
             bell: Bell::new(config),
+            plain: Plain::default(),
         })))
     }
 
@@ -140,9 +143,37 @@ impl Session {
         match read.and_then(|((), row)| Ok(sql::time(Columns(&row).get(0)?))) {
             Ok(now) => {
                 tx.now = now;
+                self.0.plain.set_clock(now);
                 Ok(tx)
             }
             Err(fault) => tx.end(Err(fault)).await,
+        }
+    }
+
+    /// One statement that is a transaction by itself.
+    pub async fn statement(&self, sql: &str, values: &Args<'_>) -> Result<(Vec<Row>, Object)> {
+        let client = self.0.pool.get().await?;
+        match client.query_typed(sql, values).await {
+            Ok(rows) => Ok((rows, client)),
+            Err(error) => {
+                let fault = Fault::from(error);
+                if matches!(fault, Fault::Broken(_)) {
+                    drop(Object::take(client));
+                }
+                Err(self.unsure(fault))
+            }
+        }
+    }
+
+    /// A commit without an answer may have happened: it is not tried again.
+    fn unsure(&self, fault: Fault) -> Fault {
+        match fault {
+            Fault::Broken(error) => {
+                self.drop_idle();
+                let words = format!("{error}: the connection broke during the commit; look whether it was written");
+                Fault::Told(StoreError::Unavailable(words))
+            }
+            other => other,
         }
     }
 
@@ -235,7 +266,7 @@ impl Tx {
                 }
                 Err(error) => {
                     drop(Object::take(client));
-                    Err(self.unsure(error.into()))
+                    Err(self.session.unsure(error.into()))
                 }
             },
             Err(Fault::Broken(error)) => {
@@ -249,19 +280,6 @@ impl Tx {
                 }
                 Err(fault)
             }
-        }
-    }
-
-    /// A commit without an answer may have happened: it is not tried again.
-    fn unsure(&self, fault: Fault) -> Fault {
-        match fault {
-            Fault::Broken(error) => {
-                self.session.drop_idle();
-                let words =
-                    format!("{error}: the connection broke during the commit; look whether it was written");
-                Fault::Told(StoreError::Unavailable(words))
-            }
-            other => other,
         }
     }
 

@@ -12,6 +12,7 @@ use waypost_kernel::{Phase, Run, Time};
 use super::fault::Result;
 use super::known::Known;
 use super::limits;
+use super::plain;
 use super::row::Stored;
 use super::save::Extra;
 use super::session::Tx;
@@ -49,6 +50,7 @@ struct Ready {
     seq: i32,
     priority: i16,
     state: i16,
+    plain: bool,
     queue: String,
 }
 
@@ -89,7 +91,8 @@ impl Trail {
         if let Some(available_at) = run.available_at.filter(|_| is == Phase::Ready && !events.is_empty()) {
             let state = self.known.code(&row.lifecycle, run.state)?;
             let (seq, priority, queue) = (run.seq as i32, row.priority, row.queue.clone());
-            self.ready.push(Ready { available_at, rid, seq, priority, state, queue });
+            let plain = plain::is_claimed_plainly(row);
+            self.ready.push(Ready { available_at, rid, seq, priority, state, plain, queue });
         }
         self.watch.extend(reminder(rid, before.map(|before| &before.row.run), run));
         let was = before.map(|before| before.row.phase());
@@ -213,11 +216,11 @@ impl Trail {
             return Ok(());
         }
         tx.run(
-            "WITH u AS (SELECT * FROM unnest($1, $2, $3, $4, $5, $6) AS u(available_at, rid, seq, priority, state, queue)), \
+            "WITH u AS (SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7) AS u(available_at, rid, seq, priority, state, queue, plain)), \
              opened AS (INSERT INTO waypost.lanes(queue, priority) SELECT DISTINCT u.queue, u.priority FROM u WHERE NOT EXISTS \
                (SELECT 1 FROM waypost.lanes l WHERE l.queue = u.queue AND l.priority = u.priority)) \
-             INSERT INTO waypost.ready(available_at, rid, seq, priority, state, queue) \
-             SELECT available_at, rid, seq, priority, state, queue FROM u",
+             INSERT INTO waypost.ready(available_at, rid, seq, priority, state, queue, plain) \
+             SELECT available_at, rid, seq, priority, state, queue, plain FROM u",
             args![
                 self.ready.iter().map(|it| stamp(it.available_at)).collect::<Vec<_>>(),
                 self.ready.iter().map(|it| it.rid).collect::<Vec<_>>(),
@@ -225,6 +228,7 @@ impl Trail {
                 self.ready.iter().map(|it| it.priority).collect::<Vec<_>>(),
                 self.ready.iter().map(|it| it.state).collect::<Vec<_>>(),
                 self.ready.iter().map(|it| it.queue.as_str()).collect::<Vec<_>>(),
+                self.ready.iter().map(|it| it.plain).collect::<Vec<_>>(),
             ],
         )
         .await

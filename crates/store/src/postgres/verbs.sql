@@ -1,1 +1,126 @@
--- The verbs that need no decision, as set-based functions.
+-- The moves that need no decision, as sets. What is not plain is left as it is for the store to decide on.
+--
+-- A call takes one number for all its events and one for all its runs, and counts from there. The events' is drawn
+-- when the first of them is written, which is after the transaction's first write.
+--
+-- Plans: arrays of unknown length make the planner guess, so scans and joins that read whole tables are off.
+
+CREATE FUNCTION waypost.uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
+  RETURN encode(overlay(overlay(uuid_send(gen_random_uuid()) PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
+    FROM 1 FOR 6) PLACING set_byte('\x00'::bytea, 0, 112 + (get_byte(uuid_send(gen_random_uuid()), 0) & 15)) FROM 7 FOR 1), 'hex')::uuid;
+
+-- New runs that are alike but for their ids and what they carry, to be had at once. Whoever calls has decided that they
+-- may be born. The rid of the n-th (from 1) is `before` + n.
+CREATE FUNCTION waypost.enqueue_alike(p_state smallint, p_plain boolean, p_tenant text, p_queue text, p_priority smallint, p_max_attempts int,
+    p_actor text, p_who text, p_run_ids text[], p_inputs json[], p_metadata jsonb[], p_effects json[])
+  RETURNS TABLE(at timestamptz, before bigint) LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+  v_now timestamptz := waypost.now();
+  v_before bigint := nextval('waypost.rids') << 16;
+BEGIN
+  RETURN QUERY
+  WITH born AS (
+      INSERT INTO waypost.runs(rid, run_id, state, tenant, queue, priority, queued_at, available_at, max_attempts, seq, last_command, input, metadata)
+      SELECT v_before + n.place, n.run_id, p_state, p_tenant, p_queue, p_priority, v_now, v_now, p_max_attempts, 1, 'create', n.input, n.metadata
+        FROM unnest(p_run_ids, p_inputs, p_metadata) WITH ORDINALITY n(run_id, input, metadata, place)
+      RETURNING rid),
+    told AS (
+      INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, effect)
+      SELECT (SELECT nextval('waypost.positions') << 16) + (b.rid & 65535), b.rid, 1, v_now, NULL, p_state, 'create', p_actor, p_who,
+          p_effects[b.rid & 65535]
+        FROM born b),
+    queued AS (
+      INSERT INTO waypost.ready(available_at, rid, seq, priority, state, plain, queue)
+      SELECT v_now, b.rid, 1, p_priority, p_state, p_plain, p_queue FROM born b)
+  SELECT v_now, v_before;
+END $$;
+
+-- The best due runs of one queue, lane by lane from the claimer's marks on. Plain ones are taken; of the others the rid is
+-- told (token null), and their rows stay in `ready`. One row with a null rid says that the claim needs a decision: a
+-- lease ran out or is vacant, the queue is paused or has a limit, or its lanes are not those that the marks are of.
+-- Else the last row (rid 0) tells in `seq` how many were met.
+CREATE FUNCTION waypost.claim(p_worker text, p_queue text, p_lanes bigint, p_revisions bigint, p_priorities smallint[], p_marks timestamptz[],
+    p_mark_rids bigint[], p_states smallint[], p_lease_ms bigint, p_limit int)
+  RETURNS TABLE(rid bigint, at timestamptz, stood_at timestamptz, token uuid, expires_at timestamptz, state smallint, seq int, fence int,
+    attempt int, max_attempts int, priority smallint, item_count int, flags int, lease_ms bigint, queued_at timestamptz, started_at timestamptz,
+    schedule_at timestamptz, run_id text, tenant text, correlation_id text, idempotency_key text, parent_run_id text, retry_of text,
+    playbook text, carried text, input text, metadata text, details text)
+  LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+  SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+  v_now timestamptz := waypost.now();
+BEGIN
+  IF EXISTS (SELECT 1 FROM waypost.watch w WHERE NOT w.adrift AND w.due_at < v_now) OR EXISTS (SELECT 1 FROM waypost.watch w WHERE w.adrift AND w.due_at <= v_now)
+      OR EXISTS (SELECT 1 FROM waypost.queues q WHERE q.name = p_queue AND (q.paused_at IS NOT NULL OR q.at_most IS NOT NULL))
+      OR (SELECT (count(*), coalesce(sum(l.revision), 0)::bigint) FROM waypost.lanes l WHERE l.queue = p_queue) <> (p_lanes, p_revisions) THEN
+    rid := NULL;
+    at := v_now;
+    RETURN NEXT;
+    RETURN;
+  END IF;
+  RETURN QUERY
+  WITH pick AS MATERIALIZED (
+      SELECT l.* FROM unnest(p_priorities, p_marks, p_mark_rids) m(priority, at, rid)
+        CROSS JOIN LATERAL (
+          SELECT w.ctid AS tid, w.rid, w.seq, w.state, w.plain, w.available_at FROM waypost.ready w
+            WHERE w.queue = p_queue AND w.priority = m.priority AND (w.available_at, w.rid) > (m.at, m.rid) AND w.available_at <= v_now
+              AND (p_states IS NULL OR w.state = ANY (p_states))
+            ORDER BY w.available_at, w.rid LIMIT p_limit FOR UPDATE SKIP LOCKED) l
+        LIMIT p_limit),
+    taken AS (DELETE FROM waypost.ready w WHERE w.ctid = ANY (ARRAY(SELECT p.tid FROM pick p WHERE p.plain))),
+    held AS (
+      UPDATE waypost.runs r SET state = s.claim_to, seq = r.seq + 1, fence = r.fence + 1, attempt = r.attempt + 1, take_overs = 0,
+          lease_token = gen_random_uuid(), claimed_by = p_worker, lease_ms = coalesce(p_lease_ms, h.lease_ms),
+          stale_after = v_now + coalesce(h.deadline_ms, p_lease_ms, h.lease_ms) * interval '1 millisecond',
+          started_at = coalesce(r.started_at, v_now), available_at = NULL, expires_at = NULL, last_command = 'claim', reason = NULL, ended_by = NULL
+        FROM pick p JOIN waypost.lifecycle_states s ON s.code = p.state JOIN waypost.lifecycle_states h ON h.code = s.claim_to
+        WHERE p.plain AND r.rid = p.rid AND r.seq = p.seq AND r.state = p.state
+          AND NOT (s.expires AND r.expires_at IS NOT NULL AND r.expires_at <= v_now)
+        RETURNING r.*, p.state AS was, p.available_at AS stood_at),
+    told AS (
+      INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who)
+      SELECT (SELECT nextval('waypost.positions') << 16) + row_number() OVER (), h.rid, h.seq, v_now, h.was, h.state, 'claim', 'worker', p_worker FROM held h),
+    watched AS (
+      INSERT INTO waypost.watch(due_at, rids) SELECT min(h.stale_after), array_agg(h.rid) FROM held h HAVING count(*) > 0)
+  SELECT h.rid, v_now, h.stood_at, h.lease_token, h.stale_after, h.state, h.seq, h.fence, h.attempt, h.max_attempts, h.priority, h.item_count,
+      h.reentrant::int + h.resolved::int * 2 + h.forced::int * 4 + h.owes_cleanup::int * 8 + h.cleanup_failed::int * 16 + h.operating::int * 32,
+      h.lease_ms, h.queued_at, h.started_at, h.schedule_at, h.run_id, h.tenant, h.correlation_id, h.idempotency_key, h.parent_run_id,
+      h.retry_of, h.playbook, h.carried::text, h.input::text, h.metadata::text, h.details::text
+    FROM held h
+  UNION ALL
+  SELECT p.rid, v_now, p.available_at, NULL, NULL, p.state, p.seq, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+      NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM pick p WHERE NOT p.plain
+  UNION ALL
+  SELECT 0, v_now, NULL, NULL, NULL, NULL, (SELECT count(*) FROM pick)::int, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+      NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL;
+END $$;
+
+-- Held runs that end alike, if each still has the seq that was decided on. Gives those that had.
+CREATE FUNCTION waypost.settle_alike(p_rids bigint[], p_seqs int[], p_src smallint, p_via smallint, p_dst smallint, p_start_command text, p_command text,
+    p_who text, p_error_code text, p_error_msg text, p_effect json)
+  RETURNS TABLE(at timestamptz, rids bigint[]) LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+  SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+  v_now timestamptz := waypost.now();
+  v_events int := CASE WHEN p_via IS NULL THEN 1 ELSE 2 END;
+BEGIN
+  RETURN QUERY
+  WITH done AS (
+      UPDATE waypost.runs r SET state = p_dst, seq = r.seq + v_events, finished_at = v_now, ended_by = r.lease_token, lease_token = NULL,
+          stale_after = NULL, lease_ms = NULL, claimed_by = NULL, last_command = p_command, error_code = p_error_code, error_msg = p_error_msg
+        FROM unnest(p_rids, p_seqs) u(rid, seq)
+        WHERE r.rid = u.rid AND r.seq = u.seq AND r.state = p_src
+        RETURNING r.rid, r.seq),
+    told AS (
+      INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, effect)
+      SELECT (SELECT nextval('waypost.positions') << 16) + row_number() OVER (), d.rid, d.seq - k.back, v_now, k.src, k.dst, k.command, 'worker',
+          p_who, k.effect
+        FROM done d CROSS JOIN (VALUES (1, p_src, p_via, p_start_command, NULL::json),
+          (0, coalesce(p_via, p_src), p_dst, p_command, p_effect)) k(back, src, dst, command, effect)
+        WHERE k.back < v_events)
+  SELECT v_now, coalesce(array_agg(d.rid), '{}') FROM done d;
+END $$;

@@ -2,6 +2,7 @@
 
 mod admin;
 mod claim;
+mod doctor;
 mod enqueue;
 mod items;
 mod lease;
@@ -23,6 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
+
+pub use doctor::doctor;
 
 use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};

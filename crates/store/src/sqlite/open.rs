@@ -10,8 +10,8 @@ use waypost_kernel::render::sql::{self, Dialect};
 use crate::error::{Result, StoreError};
 
 /// "WAYP": tells a Waypost database from any other SQLite file.
-const APPLICATION_ID: i32 = 0x5741_5950;
-const VERSION: i32 = 1;
+pub const APPLICATION_ID: i32 = 0x5741_5950;
+pub const VERSION: i32 = 1;
 /// Before 3.51.3 a checkpoint racing a reset of the log could lose commits.
 const OLDEST_SQLITE: i32 = 3_051_003;
 const BUSY: Duration = Duration::from_secs(10);

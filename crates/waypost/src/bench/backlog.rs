@@ -18,9 +18,9 @@ const CLAIMED: usize = 1_000;
 const AT_ONCE: usize = 10;
 
 pub async fn measure(bench: &Bench, size: usize) -> Result<Row> {
-    let small = bench.store("small.db")?;
-    let large = bench.store("large.db")?;
-    let keyed = bench.store("keyed.db")?;
+    let small = bench.store("small").await?;
+    let large = bench.store("large").await?;
+    let keyed = bench.store("keyed").await?;
     let key_waits = size.min(100_000);
     bench.begin("filling", SMALL + 3 * size + SMALL + key_waits);
     fill(bench, &*small, SMALL, |run| run).await?;

@@ -2,10 +2,13 @@
 //! the same run. Figures are ratios: absolute ones say more about the machine than about the program.
 
 mod backlog;
+mod drain;
 mod enqueue;
+mod hold;
 mod lifecycle;
 mod pickup;
 mod raw;
+mod server;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,18 +17,21 @@ use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
+use waypost_store::postgres::PostgresStore;
 use waypost_store::sqlite::SqliteStore;
 use waypost_store::{NewRun, Store};
 
 use crate::output::{ERROR, Failed, Format, Result, cells, print_list, table};
 use crate::verify::progress_bar;
+use raw::Raw;
+use server::Server;
 
 /// Ratios are medians of this many interleaved pairs: one side of a pair alone would measure the neighbours.
 const PAIRS: usize = 5;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The default set takes under three minutes. `ratio` is the median of 5 interleaved pairs with raw.\n\nExamples:\n  waypost bench\n  waypost bench --scenario full-lifecycle --batch 500 -o json\n  waypost bench --scenario backlog --backlog 1000000"
+    after_help = "The default set takes under three minutes. `ratio` is the median of 5 interleaved pairs with raw.\n\nExamples:\n  waypost bench\n  waypost bench --scenario full-lifecycle --batch 500 -o json\n  waypost bench --scenario backlog --backlog 1000000\n  waypost bench --store postgres --database-url postgres://me@localhost/postgres\n  waypost bench --store postgres --hold-xmin 300"
 )]
 pub struct Flags {
     #[arg(long, value_enum, default_value_t = Database::Sqlite)]
@@ -42,6 +48,9 @@ pub struct Flags {
     /// Runs of each kind (queued, scheduled at a better priority, settled) that a claim must not feel.
     #[arg(long, default_value_t = 20_000)]
     backlog: usize,
+    /// PostgreSQL: work beside an open snapshot for so many seconds, next to the same work without one.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "300", conflicts_with = "scenario")]
+    hold_xmin: Option<u64>,
     /// The folder to measure; a temporary one by default.
     #[arg(long)]
     folder: Option<std::path::PathBuf>,
@@ -52,19 +61,23 @@ pub struct Flags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Database {
     Sqlite,
+    Postgres,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Scenario {
     FullLifecycle,
+    Drain,
     EnqueueSingle,
     EnqueueBatch,
     Pickup,
     Backlog,
+    HoldXmin,
 }
 
-const DEFAULT_SET: [Scenario; 5] = [
+const DEFAULT_SET: [Scenario; 6] = [
     Scenario::FullLifecycle,
+    Scenario::Drain,
     Scenario::EnqueueSingle,
     Scenario::EnqueueBatch,
     Scenario::Pickup,
@@ -74,37 +87,66 @@ const DEFAULT_SET: [Scenario; 5] = [
 /// One line of the report.
 type Row = Map<String, Value>;
 
-pub async fn run(flags: Flags) -> Result {
-    let Database::Sqlite = flags.store;
-    let wanted: Vec<Scenario> = flags.scenario.map_or(DEFAULT_SET.to_vec(), |scenario| vec![scenario]);
+pub async fn run(place: &crate::place::Place, flags: Flags) -> Result {
+    let chosen = flags.scenario.or(flags.hold_xmin.map(|_| Scenario::HoldXmin));
+    let wanted: Vec<Scenario> = chosen.map_or(DEFAULT_SET.to_vec(), |scenario| vec![scenario]);
     let mut rows = Vec::new();
     for scenario in wanted {
-        let bar = progress_bar();
-        let place = Bench { folder: folder(flags.folder.as_deref())?, bar };
-        rows.push(match scenario {
-            Scenario::FullLifecycle => {
-                lifecycle::measure(&place, flags.batch.unwrap_or(100), flags.connections.unwrap_or(4)).await?
-            }
-            Scenario::EnqueueSingle => enqueue::single(&place, flags.connections.unwrap_or(32)).await?,
-            Scenario::EnqueueBatch => enqueue::batch(&place, flags.batch.unwrap_or(1_000)).await?,
-            Scenario::Pickup => pickup::measure(&place).await?,
-            Scenario::Backlog => backlog::measure(&place, flags.backlog).await?,
-        });
-        place.bar.finish_and_clear();
+        let place = match flags.store {
+            Database::Sqlite => Place::Folder(folder(flags.folder.as_deref())?),
+            Database::Postgres => Place::Server(Server::open(place.database_url.as_deref()).await?),
+        };
+        let bench = Bench { place, bar: progress_bar() };
+        let row = measure(&bench, scenario, &flags).await;
+        bench.bar.finish_and_clear();
+        if let Place::Server(server) = &bench.place {
+            server.drop_all().await?;
+        }
+        rows.push(row?);
     }
     let objects: Vec<Value> = rows.iter().cloned().map(Value::Object).collect();
     print_list(objects, flags.output, || as_table(&rows))
 }
 
-/// A folder of its own, and how far the scenario is.
+async fn measure(bench: &Bench, scenario: Scenario, flags: &Flags) -> Result<Row> {
+    let (batch, tasks) = match bench.place {
+        Place::Folder(_) => (100, 4),
+        Place::Server(_) => (500, 4),
+    };
+    let (batch, tasks) = (flags.batch.unwrap_or(batch), flags.connections.unwrap_or(tasks));
+    match scenario {
+        Scenario::FullLifecycle => lifecycle::measure(bench, batch, tasks).await,
+        Scenario::Drain => drain::measure(bench, batch, tasks).await,
+        Scenario::EnqueueSingle => enqueue::single(bench, flags.connections.unwrap_or(32)).await,
+        Scenario::EnqueueBatch => enqueue::batch(bench, flags.batch.unwrap_or(1_000)).await,
+        Scenario::Pickup => pickup::measure(bench).await,
+        Scenario::Backlog => backlog::measure(bench, flags.backlog).await,
+        Scenario::HoldXmin => hold::measure(bench, flags.hold_xmin.unwrap_or(300)).await,
+    }
+}
+
+/// Where the scenario's databases are.
+pub enum Place {
+    Folder(TempDir),
+    Server(Server),
+}
+
+/// A place of its own, and how far the scenario is.
 struct Bench {
-    folder: TempDir,
+    place: Place,
     bar: ProgressBar,
 }
 
 impl Bench {
-    fn store(&self, name: &str) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(SqliteStore::open(&self.folder.path().join(name))?))
+    async fn store(&self, name: &str) -> Result<Arc<dyn Store>> {
+        Ok(match &self.place {
+            Place::Folder(folder) => Arc::new(SqliteStore::open(&folder.path().join(format!("{name}.db")))?),
+            Place::Server(server) => Arc::new(PostgresStore::open(&server.database(name).await?).await?),
+        })
+    }
+
+    async fn raw(&self, name: &str, connections: usize) -> Result<Raw> {
+        Raw::open(&self.place, name, connections).await
     }
 
     fn begin(&self, what: &'static str, steps: usize) {

@@ -15,8 +15,8 @@ const RUNS: usize = 200;
 const EVERY: Duration = Duration::from_millis(20);
 
 pub async fn measure(bench: &Bench) -> Result<Row> {
-    let store = bench.store("pickup.db")?;
-    let worker = bench.store("pickup.db")?;
+    let store = bench.store("pickup").await?;
+    let worker = bench.store("pickup").await?;
     bench.begin("pickup", RUNS);
     let bar = bench.bar.clone();
     let claiming = tokio::spawn(async move {

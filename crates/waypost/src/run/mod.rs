@@ -34,7 +34,7 @@ pub enum Verb {
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
-    let store = place.open()?;
+    let store = place.open().await?;
     match verb {
         Verb::Start(flags) => start::start(store, flags).await,
         Verb::List(flags) => look::list(&*store, flags).await.map(|()| 0),

@@ -1,25 +1,23 @@
-//! Several worker processes on one file: every run is worked once.
+//! Several worker processes on one database: every run is worked once.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use serde_json::{Value, json};
-use waypost_store::sqlite::SqliteStore;
-use waypost_store::{NewRun, Queue};
+use waypost_store::NewRun;
 
 use crate::support::Shop;
 
-const PROCESSES: usize = 4;
 const BATCH: usize = 500;
 
-/// `./scripts/soak claim-10000` asks for more.
+/// `./scripts/soak claim-10000` and `claim-20000` ask for more.
 fn size() -> usize {
     std::env::var("WAYPOST_CLAIMS").map_or(600, |text| text.parse().unwrap())
 }
 
 async fn enqueue(shop: &Shop, count: usize) -> Vec<String> {
     shop.ok(&["run", "list"]);
-    let store = SqliteStore::open(&shop.database()).unwrap();
+    let store = shop.store().await;
     let script = "echo $WAYPOST_RUN_ID >> \"$0\"";
     let ledger = shop.path("ledger");
     let new = NewRun {
@@ -39,10 +37,19 @@ async fn enqueue(shop: &Shop, count: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn four_processes_with_four_slots_work_every_run_once() {
-    let shop = Shop::new();
-    let ids = enqueue(&shop, size()).await;
+    every_run_once(&Shop::new(), 4).await;
+}
+
+// proves D3
+#[tokio::test]
+async fn eight_processes_on_postgres_work_every_run_once() {
+    every_run_once(&Shop::on_postgres(), 8).await;
+}
+
+async fn every_run_once(shop: &Shop, processes: usize) {
+    let ids = enqueue(shop, size()).await;
     let args = ["worker", "--until-idle", "--allow-commands", "--slots", "4"];
-    let mut workers: Vec<_> = (0..PROCESSES).map(|_| shop.spawn(&args)).collect();
+    let mut workers: Vec<_> = (0..processes).map(|_| shop.spawn(&args)).collect();
     for worker in &mut workers {
         assert_eq!(worker.end(), Some(0));
     }
@@ -59,7 +66,7 @@ async fn four_processes_with_four_slots_work_every_run_once() {
     assert_eq!(shop.runs().len(), ids.len(), "a list is as long as it was asked to be");
     shop.verifies();
     println!(
-        "{} runs, {PROCESSES} processes with 4 slots each: none twice, none lost; verify is clean",
+        "{} runs, {processes} processes with 4 slots each: none twice, none lost; verify is clean",
         ids.len()
     );
 }

@@ -4,9 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use waypost_store::Admin;
-use waypost_store::sqlite::SqliteStore;
-
 use crate::support::{Process, Running, Shop, eventually, parent};
 
 const WORKERS: usize = 3;
@@ -42,11 +39,10 @@ struct Site {
 
 impl Site {
     /// With the demo's lifecycle: who is killed between claim and start leaves a claim of 2 s, not of 5 min.
-    async fn open() -> Site {
-        let shop = Shop::new();
+    async fn open(shop: Shop) -> Site {
         fs::create_dir(shop.path("pids")).unwrap();
         shop.ok(&["run", "list"]);
-        let store = SqliteStore::open(&shop.database()).unwrap();
+        let store = shop.store().await;
         store.add_lifecycle(include_str!("../../src/demo/demo.toml").to_owned()).await.unwrap();
         let mut site = Site { shop, workers: Vec::new(), queued: 0 };
         site.workers = (0..WORKERS).map(|_| site.worker()).collect();
@@ -126,7 +122,16 @@ impl Site {
 // proves X5
 #[tokio::test]
 async fn killed_workers_leave_no_run_stuck_and_no_process_behind() {
-    let mut site = Site::open().await;
+    kill_and_look(Shop::new()).await;
+}
+
+#[tokio::test]
+async fn killed_workers_on_postgres_leave_no_run_stuck_and_no_process_behind() {
+    kill_and_look(Shop::on_postgres()).await;
+}
+
+async fn kill_and_look(shop: Shop) {
+    let mut site = Site::open(shop).await;
     let mut dice = Dice(7);
     let mut cut_off = 0;
     for _ in 0..kills() {

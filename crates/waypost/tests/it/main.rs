@@ -9,5 +9,6 @@ mod cli_stopping;
 mod cli_workers;
 mod demo;
 mod kill_workers;
+mod postgres_faults;
 mod support;
 mod tidy;

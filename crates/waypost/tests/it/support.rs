@@ -3,16 +3,23 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use waypost_store::Store;
+use waypost_store::postgres::PostgresStore;
+use waypost_store::sqlite::SqliteStore;
+use waypost_testkit::Postgres;
 
 pub const WAYPOST: &str = env!("CARGO_BIN_EXE_waypost");
 
 pub struct Shop {
     folder: TempDir,
+    /// Of a shop on PostgreSQL: where its runs are, and what lives as long as it.
+    server: Option<(String, Option<Postgres>)>,
 }
 
 /// A command that ended.
@@ -27,7 +34,31 @@ pub struct Running(pub Child);
 
 impl Shop {
     pub fn new() -> Shop {
-        Shop { folder: tempfile::Builder::new().prefix("waypost-cli-").tempdir().unwrap() }
+        Shop { folder: tempfile::Builder::new().prefix("waypost-cli-").tempdir().unwrap(), server: None }
+    }
+
+    /// On a database of its own, with the schema in it.
+    pub fn on_postgres() -> Shop {
+        let database = Postgres::with_schema(&waypost_store::postgres::migration_sql()).unwrap();
+        Shop { server: Some((database.url(), Some(database))), ..Shop::new() }
+    }
+
+    /// On a server that the test stops and starts itself.
+    pub fn at(url: &str) -> Shop {
+        Shop { server: Some((url.to_owned(), None)), ..Shop::new() }
+    }
+
+    pub fn psql(&self, sql: &str) -> String {
+        let database = self.server.as_ref().and_then(|(_, database)| database.as_ref());
+        database.expect("a shop on PostgreSQL").psql(sql).unwrap()
+    }
+
+    /// The same database as the commands', from within the test.
+    pub async fn store(&self) -> Arc<dyn Store> {
+        match &self.server {
+            Some((url, _)) => Arc::new(PostgresStore::open(url).await.unwrap()),
+            None => Arc::new(SqliteStore::open(&self.database()).unwrap()),
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -45,6 +76,9 @@ impl Shop {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(WAYPOST);
         surround(&mut command, self.folder());
+        if let Some((url, _)) = &self.server {
+            command.env("WAYPOST_DATABASE_URL", url);
+        }
         command.args(args);
         command
     }

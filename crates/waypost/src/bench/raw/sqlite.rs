@@ -1,10 +1,11 @@
-//! The raw limit: `bench/raw.sql` run as it stands, one transaction per group.
+//! The raw limit of SQLite.
 
 use std::path::Path;
 use std::time::Instant;
 
 use rusqlite::{Connection, params};
 
+use super::{section, two};
 use crate::output::{ERROR, Failed, Result};
 
 impl From<rusqlite::Error> for Failed {
@@ -13,8 +14,7 @@ impl From<rusqlite::Error> for Failed {
     }
 }
 
-const SQL: &str = include_str!("../../../../bench/raw.sql");
-
+#[derive(Debug)]
 pub struct Raw {
     conn: Connection,
     enqueue: String,
@@ -32,8 +32,8 @@ impl Raw {
         conn.execute_batch(
             "PRAGMA journal_mode = wal; PRAGMA synchronous = full; PRAGMA cache_size = -65536",
         )?;
-        conn.execute_batch(&section("schema"))?;
-        Ok(Raw { conn, enqueue: section("enqueue"), claim: two("claim")?, finish: two("finish")?, next: 0 })
+        conn.execute_batch(&section("sqlite schema"))?;
+        Ok(Raw { conn, enqueue: section("sqlite enqueue"), claim: two("sqlite claim")?, finish: two("sqlite finish")?, next: 0 })
     }
 
     pub fn enqueue(&mut self, count: usize) -> Result<()> {
@@ -88,6 +88,19 @@ impl Raw {
         Ok(runs as f64 / start.elapsed().as_secs_f64())
     }
 
+    /// Runs per second from waiting to finished.
+    pub fn drained(&mut self, runs: usize, batch: usize) -> Result<f64> {
+        for _ in 0..runs / batch {
+            self.enqueue(batch)?;
+        }
+        let start = Instant::now();
+        for _ in 0..runs / batch {
+            let held = self.claim(batch)?;
+            self.finish(&held)?;
+        }
+        Ok(runs as f64 / start.elapsed().as_secs_f64())
+    }
+
     pub fn enqueued(&mut self, runs: usize, batch: usize) -> Result<f64> {
         let start = Instant::now();
         for _ in 0..runs / batch {
@@ -110,22 +123,4 @@ fn id(number: u64) -> [u8; 16] {
     id[..8].copy_from_slice(&number.to_be_bytes());
     id[8..].copy_from_slice(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
     id
-}
-
-/// The statements of `--@ sqlite NAME`.
-fn section(name: &str) -> String {
-    let begin = format!("--@ sqlite {name}");
-    let lines = SQL.lines().skip_while(|line| !line.starts_with(&begin)).skip(1);
-    lines.take_while(|line| !line.starts_with("--@")).collect::<Vec<_>>().join("\n")
-}
-
-fn two(name: &str) -> Result<[String; 2]> {
-    let text = section(name);
-    let mut parts = text.splitn(2, ";\n");
-    match (parts.next(), parts.next()) {
-        (Some(first), Some(second)) => {
-            Ok([first.to_owned(), second.trim_end_matches([';', '\n']).to_owned()])
-        }
-        _ => Err(Failed::new(ERROR, format!("bench/raw.sql has no two statements for {name}"))),
-    }
 }

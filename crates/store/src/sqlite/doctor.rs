@@ -1,0 +1,51 @@
+//! A look at a database file: nothing is changed.
+
+use std::path::Path;
+
+use super::open::{self, database};
+use crate::doctor::Finding;
+use crate::error::Result;
+
+/// More means that something keeps the log from being written back.
+const LARGE_LOG: u64 = 1 << 30;
+
+pub fn doctor(path: &Path) -> Result<Vec<Finding>> {
+    let mut found = vec![Finding::ok("version", format!("SQLite {}", rusqlite::version()))];
+    if !path.exists() {
+        let text = format!("{} is not there yet", path.display());
+        found.push(Finding::warning("file", text, "it is made by the first command that needs it"));
+        return Ok(found);
+    }
+    let conn = open::reader(path)?;
+    let size = std::fs::metadata(path).map(|metadata| metadata.len()).unwrap_or_default();
+    found.push(Finding::ok("file", format!("{}, {} MiB", path.display(), size >> 20)));
+    let pragma = |name: &str| -> Result<i32> {
+        conn.pragma_query_value(None, name, |row| row.get(0)).map_err(|error| database(&error))
+    };
+    found.push(match (pragma("application_id")?, pragma("user_version")?) {
+        (open::APPLICATION_ID, version) if version <= open::VERSION => {
+            Finding::ok("schema", format!("version {version}"))
+        }
+        (open::APPLICATION_ID, version) => {
+            Finding::error("schema", format!("version {version}, newer than this binary's"), "upgrade this binary")
+        }
+        _ => Finding::error("schema", "a database of another program", "name another file"),
+    });
+    let mode: String = conn.pragma_query_value(None, "journal_mode", |row| row.get(0)).map_err(|error| database(&error))?;
+    found.push(if mode == "wal" {
+        Finding::ok("journal", mode)
+    } else {
+        Finding::warning("journal", mode, "the next command that writes turns write-ahead logging on; is it on a network disk?")
+    });
+    let log = std::fs::metadata(format!("{}-wal", path.display())).map(|metadata| metadata.len()).unwrap_or_default();
+    if log > LARGE_LOG {
+        found.push(Finding::warning("log", format!("{} MiB", log >> 20), "a reader has been open for long: end it"));
+    }
+    let check: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(|error| database(&error))?;
+    found.push(if check == "ok" {
+        Finding::ok("integrity", "no damage found")
+    } else {
+        Finding::error("integrity", check, "restore a copy, or try sqlite3's .recover")
+    });
+    Ok(found)
+}

@@ -1,0 +1,155 @@
+//! The raw limit of PostgreSQL: as many connections as the store's tasks, statements sent without waiting where
+//! none needs another's answer.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::{try_join, try_join4};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, NoTls, Statement};
+use uuid::Uuid;
+
+use super::{section, two};
+use crate::output::{ERROR, Failed, Result};
+
+impl From<tokio_postgres::Error> for Failed {
+    fn from(error: tokio_postgres::Error) -> Failed {
+        let why = error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string);
+        Failed::new(ERROR, format!("raw: {why}"))
+    }
+}
+
+#[derive(Debug)]
+pub struct Raw {
+    connections: Vec<Arc<Connection>>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    client: Client,
+    copy: String,
+    claim: [Statement; 2],
+    finish: [Statement; 2],
+}
+
+type Held = (Vec<Uuid>, Vec<Uuid>);
+
+impl Raw {
+    pub async fn open(url: &str, connections: usize) -> Result<Raw> {
+        connect(url).await?.batch_execute(&section("postgres schema")).await?;
+        let mut open = Vec::new();
+        for _ in 0..connections {
+            open.push(Arc::new(Connection::open(url).await?));
+        }
+        Ok(Raw { connections: open })
+    }
+
+    pub async fn full(&self, runs: usize, batch: usize) -> Result<f64> {
+        self.on_all(runs, batch, move |raw| async move {
+            raw.enqueue(batch).await?;
+            let held = raw.claim(batch).await?;
+            raw.finish(held).await
+        })
+        .await
+    }
+
+    pub async fn drained(&self, runs: usize, batch: usize) -> Result<f64> {
+        self.enqueued(runs, batch).await?;
+        self.on_all(runs, batch, move |raw| async move {
+            let held = raw.claim(batch).await?;
+            raw.finish(held).await
+        })
+        .await
+    }
+
+    pub async fn enqueued(&self, runs: usize, batch: usize) -> Result<f64> {
+        self.on_all(runs, batch, move |raw| async move { raw.enqueue(batch).await }).await
+    }
+
+    /// A share of the batches on each connection; gives runs per second.
+    async fn on_all<F>(&self, runs: usize, batch: usize, work: impl Fn(Arc<Connection>) -> F + Copy + Send + 'static) -> Result<f64>
+    where
+        F: Future<Output = Result<()>> + Send,
+    {
+        let each = (runs / batch / self.connections.len()).max(1);
+        let start = Instant::now();
+        let tasks = self.connections.iter().map(|connection| {
+            let connection = connection.clone();
+            tokio::spawn(async move {
+                for _ in 0..each {
+                    work(connection.clone()).await?;
+                }
+                Ok::<(), Failed>(())
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.map_err(|error| Failed::new(ERROR, error.to_string()))??;
+        }
+        Ok((each * batch * self.connections.len()) as f64 / start.elapsed().as_secs_f64())
+    }
+}
+
+impl Connection {
+    async fn open(url: &str) -> Result<Connection> {
+        let client = connect(url).await?;
+        let both = async |name: &str| -> Result<[Statement; 2]> {
+            let [first, second] = two(name)?;
+            Ok([client.prepare(&first).await?, client.prepare(&second).await?])
+        };
+        let (claim, finish) = (both("postgres claim").await?, both("postgres finish").await?);
+        let copy = section("postgres enqueue").trim_end_matches([';', '\n']).to_owned();
+        Ok(Connection { client, copy, claim, finish })
+    }
+
+    async fn enqueue(&self, count: usize) -> Result<()> {
+        let mut lines = String::with_capacity(count * 120);
+        for _ in 0..count {
+            let id = Uuid::now_v7();
+            let _ = writeln!(
+                lines,
+                "{id}\tt1\tnoop\tqueued\t0\t{{\"x\":1}}\t{{\"k\":\"v\",\"trace\":\"abcdef0123456789\"}}"
+            );
+        }
+        let sink = self.client.copy_in(&self.copy).await?;
+        let mut sink = std::pin::pin!(sink);
+        futures_util::SinkExt::send(&mut sink, bytes::Bytes::from(lines)).await?;
+        sink.finish().await?;
+        Ok(())
+    }
+
+    async fn claim(&self, count: usize) -> Result<Held> {
+        let count = count as i64;
+        let values: [&(dyn ToSql + Sync); 2] = [&count, &"w1"];
+        let begin = self.client.batch_execute("begin");
+        let ((), rows) = try_join(begin, self.client.query(&self.claim[0], &values)).await?;
+        let mut held = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+        for row in &rows {
+            // Whoever claims reads what to do.
+            let _metadata: String = row.try_get(2)?;
+            held.0.push(row.try_get(0)?);
+            held.1.push(row.try_get(1)?);
+        }
+        let values: [&(dyn ToSql + Sync); 1] = [&held.0];
+        let commit = self.client.batch_execute("commit");
+        try_join(self.client.execute(&self.claim[1], &values), commit).await?;
+        Ok(held)
+    }
+
+    async fn finish(&self, held: Held) -> Result<()> {
+        let (events, rows): ([&(dyn ToSql + Sync); 1], [&(dyn ToSql + Sync); 2]) = ([&held.0], [&held.0, &held.1]);
+        let begin = self.client.batch_execute("begin");
+        let insert = self.client.execute(&self.finish[0], &events);
+        let update = self.client.execute(&self.finish[1], &rows);
+        try_join4(begin, insert, update, self.client.batch_execute("commit")).await?;
+        Ok(())
+    }
+}
+
+pub async fn connect(url: &str) -> Result<Client> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(client)
+}
