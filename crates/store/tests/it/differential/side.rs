@@ -69,7 +69,7 @@ impl Side {
         }
         let feed = self.store.feed(0, 500).await.unwrap();
         all.push(
-            feed.iter().map(|it| normal(json!([it.position, it.run_id, it.seq]), &self.ids())).collect(),
+            feed.iter().map(|it| normal(json!([it.run_id, it.seq]), &self.ids())).collect(),
         );
         // One for which nothing is set and nothing waits may be told of or not.
         let queues = self.store.queues().await.unwrap();

@@ -87,10 +87,15 @@ impl Side {
                 };
                 let message = format!("{name} {message}");
                 let (metadata, details, payload) = (patch(patched), patch(!patched), json!({}));
+                let run_id = held.run_id.clone();
                 let note =
                     NoteWrite { held, by, level: Level::Info, message, payload, repeat, metadata, details };
                 match self.store.note(vec![note]).await.unwrap().remove(0) {
-                    Ok(noted) => json!([noted.event_id, noted.seq, noted.repeated]),
+                    Ok(noted) => {
+                        // Its number is the store's own; that it is this event's is not.
+                        let event = self.store.events(run_id, noted.seq - 1, 1).await.unwrap().remove(0);
+                        json!([event.object()["event_id"] == noted.event_id, noted.seq, noted.repeated])
+                    }
                     Err(refused) => error(&refused, &self.ids()),
                 }
             }
