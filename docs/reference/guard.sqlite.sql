@@ -1,4 +1,4 @@
--- Generated: the databases' own guard. UPDATE=1 cargo nextest run generated
+-- Generated: the database's own guard. UPDATE=1 cargo nextest run generated
 
 CREATE VIEW counted_items AS SELECT r.run_id, s.phase, s.outcome FROM runs r
   CROSS JOIN lifecycles l CROSS JOIN lifecycle_states s CROSS JOIN items i

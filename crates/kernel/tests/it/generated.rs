@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use waypost_kernel::Lifecycle;
+use waypost_kernel::render::postgres;
 use waypost_kernel::render::sql::{self, Dialect};
 use waypost_kernel::render::{markdown::markdown, reference};
 
@@ -24,16 +26,15 @@ fn pages() -> BTreeMap<PathBuf, String> {
     pages.insert(docs().join("refusals.md"), format!("{notice}{}", reference::refusals()));
     pages.insert(docs().join("guards.md"), format!("{notice}{}", reference::guards()));
     pages.insert(docs().join("lifecycle-rules.md"), format!("{notice}{}", reference::rules()));
-    for (dialect, name) in [(Dialect::Sqlite, "sqlite"), (Dialect::Postgres, "postgres")] {
-        let mut text =
-            "-- Generated: the databases' own guard. UPDATE=1 cargo nextest run generated\n\n".to_owned();
-        text.push_str(&sql::guard(dialect));
-        for lifecycle in catalog().iter() {
-            text.push('\n');
-            text.push_str(&sql::definition(lifecycle, dialect));
-        }
-        pages.insert(docs().join(format!("guard.{name}.sql")), text);
-    }
+    let notice = "-- Generated: the database's own guard. UPDATE=1 cargo nextest run generated\n\n";
+    let of = |guard: String, definition: &dyn Fn(&Lifecycle) -> String| {
+        let definitions: String =
+            catalog().iter().map(|lifecycle| format!("\n{}", definition(lifecycle))).collect();
+        format!("{notice}{guard}{definitions}")
+    };
+    let sqlite = of(sql::guard(Dialect::Sqlite), &|lifecycle| sql::definition(lifecycle, Dialect::Sqlite));
+    pages.insert(docs().join("guard.sqlite.sql"), sqlite);
+    pages.insert(docs().join("guard.postgres.sql"), of(postgres::guard(), &postgres::definition));
     pages
 }
 

@@ -10,8 +10,8 @@ use waypost_kernel::{Ask, Lease, Phase, Request, Span, Time, Token, Who};
 
 use super::fault::{Fault, Result};
 use super::limits::{self, Room};
-use super::plain;
 use super::marks::{BEGINNING, End, Lane, Place, Start};
+use super::plain;
 use super::row::{self, Stored};
 use super::save::{self, Extra, Pending};
 use super::session::{Session, Tx};
@@ -273,22 +273,21 @@ async fn level_of(
         let Some(best) = heads.min_by_key(|look| look.page.front().map(|it| it.place)) else { return Ok(()) };
         let Some(candidate) = best.page.pop_front() else { return Ok(()) };
         let place = candidate.place;
-        let room = open.get_mut(best.lane.queue.as_str());
-        let gone = met.meet(tx, claim, candidate, room)?;
+        let before = met.pending.len();
+        let gone = met.meet(tx, claim, candidate)?;
         best.pass(place, gone);
+        if let Some(Room::Left(left)) =
+            open.get_mut(best.lane.queue.as_str()).filter(|_| met.pending.len() > before)
+        {
+            *left = (*left - 1).max(0);
+        }
     }
     Ok(())
 }
 
 impl Met {
     /// Takes a run if it may be taken. Says whether its row of `ready` is done with.
-    fn meet(
-        &mut self,
-        tx: &Tx,
-        claim: &Claim,
-        candidate: Candidate,
-        room: Option<&mut Room>,
-    ) -> Result<bool> {
+    fn meet(&mut self, tx: &Tx, claim: &Claim, candidate: Candidate) -> Result<bool> {
         let Candidate { at, run, .. } = candidate;
         if !self.seen.insert(at.clone()) {
             return Ok(true);
@@ -314,9 +313,6 @@ impl Met {
         self.gone.push(at);
         if let Some(free) = key.and_then(|key| self.free.get_mut(&key)) {
             *free -= 1;
-        }
-        if let Some(Room::Left(left)) = room {
-            *left = (*left - 1).max(0);
         }
         Ok(true)
     }

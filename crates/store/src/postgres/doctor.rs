@@ -52,7 +52,9 @@ async fn look(config: &Config) -> Result<Vec<Finding>> {
 }
 
 async fn version(client: &Client) -> Result<Finding> {
-    let row = one(client, "SELECT current_setting('server_version_num')::int4, current_setting('server_version')").await?;
+    let row =
+        one(client, "SELECT current_setting('server_version_num')::int4, current_setting('server_version')")
+            .await?;
     let (number, text): (i32, String) = (get(&row, 0)?, get(&row, 1)?);
     Ok(if number >= OLDEST_SERVER {
         Finding::ok("version", format!("PostgreSQL {text}"))
@@ -93,7 +95,8 @@ async fn roles(client: &Client, found: &mut Vec<Finding>) -> Result<()> {
     found.push(if missing.is_empty() {
         Finding::ok("roles", ROLES.join(", "))
     } else {
-        let advice = "run waypost migrate as a user with CREATEROLE; until then only the owner may use the schema";
+        let advice =
+            "run waypost migrate as a user with CREATEROLE; until then only the owner may use the schema";
         Finding::warning("roles", format!("missing: {}", missing.join(", ")), advice)
     });
     Ok(())
@@ -158,7 +161,8 @@ async fn indexes(client: &Client, found: &mut Vec<Finding>) -> Result<()> {
         }
     }
     let expected = declared_indexes();
-    let missing: Vec<&str> = expected.iter().map(String::as_str).filter(|name| !valid.iter().any(|it| it == name)).collect();
+    let missing: Vec<&str> =
+        expected.iter().map(String::as_str).filter(|name| !valid.iter().any(|it| it == name)).collect();
     found.push(if missing.is_empty() {
         Finding::ok("indexes", format!("{} of {}", expected.len(), expected.len()))
     } else {
@@ -175,7 +179,8 @@ async fn indexes(client: &Client, found: &mut Vec<Finding>) -> Result<()> {
 fn declared_indexes() -> Vec<String> {
     let sql = migrate::migration_sql();
     let after = |line: &str| {
-        let rest = line.strip_prefix("CREATE UNIQUE INDEX ").or_else(|| line.strip_prefix("CREATE INDEX "))?;
+        let rest =
+            line.strip_prefix("CREATE UNIQUE INDEX ").or_else(|| line.strip_prefix("CREATE INDEX "))?;
         let (name, table) = rest.split_once(" ON ")?;
         table.starts_with("waypost.").then(|| name.to_owned())
     };
@@ -191,7 +196,11 @@ async fn triggers(client: &Client, found: &mut Vec<Finding>) -> Result<()> {
     found.push(if missing.is_empty() {
         Finding::ok("guards", "in force")
     } else {
-        Finding::error("guards", format!("off or missing: {}", missing.join(", ")), "ALTER TABLE … ENABLE TRIGGER, then run waypost verify")
+        Finding::error(
+            "guards",
+            format!("off or missing: {}", missing.join(", ")),
+            "ALTER TABLE … ENABLE TRIGGER, then run waypost verify",
+        )
     });
     Ok(())
 }
@@ -200,7 +209,8 @@ async fn tables(client: &Client, found: &mut Vec<Finding>) -> Result<()> {
     let sql = "SELECT relname::text, n_live_tup, n_dead_tup, pg_total_relation_size(relid) FROM pg_stat_user_tables \
                WHERE schemaname = 'waypost' AND relname IN ('runs', 'ready', 'watch', 'events', 'items') ORDER BY relname";
     for row in all(client, sql).await? {
-        let (name, live, dead, size): (String, i64, i64, i64) = (get(&row, 0)?, get(&row, 1)?, get(&row, 2)?, get(&row, 3)?);
+        let (name, live, dead, size): (String, i64, i64, i64) =
+            (get(&row, 0)?, get(&row, 1)?, get(&row, 2)?, get(&row, 3)?);
         let text = format!("{name}: {live} rows, {dead} dead, {} MiB", size >> 20);
         let bloated = dead > DEAD_ROWS && dead as f64 > live as f64 * DEAD_SHARE;
         found.push(if bloated {

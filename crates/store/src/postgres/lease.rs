@@ -223,7 +223,8 @@ impl Entry for End<'_> {
 pub async fn finish(session: &Session, finishes: &[FinishWrite]) -> Result<Each<RunRow>> {
     let mut answers: Vec<Option<Result<RunRow, StoreError>>> = finishes.iter().map(|_| None).collect();
     plain::finish(session, finishes, &mut answers).await?;
-    let left: Vec<End<'_>> = finishes.iter().zip(&answers).filter(|(_, it)| it.is_none()).map(|(it, _)| End(it)).collect();
+    let left: Vec<End<'_>> =
+        finishes.iter().zip(&answers).filter(|(_, it)| it.is_none()).map(|(it, _)| End(it)).collect();
     if left.is_empty() {
         return Ok(answers.into_iter().flatten().collect());
     }

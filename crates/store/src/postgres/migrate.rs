@@ -13,7 +13,12 @@ use super::sql::args;
 use crate::error::StoreError;
 
 /// What each version adds, by name; the number is the place in the list, from one on.
-const VERSIONS: &[(&str, fn() -> String)] = &[("tables, guards, verbs", first)];
+const VERSIONS: &[Version] = &[Version { name: "tables, guards, verbs", script: first }];
+
+struct Version {
+    name: &'static str,
+    script: fn() -> String,
+}
 
 /// "waypost": whoever changes the schema or adds a lifecycle has this advisory lock.
 pub const LOCK: i64 = 0x77_61_79_70_6f_73_74;
@@ -25,15 +30,20 @@ CREATE TABLE IF NOT EXISTS waypost.migrations(version int PRIMARY KEY, name text
 /// A database's version and the one that this binary brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// Nothing: there is nothing of Waypost's.
-    pub found: Option<u32>,
+    pub found: u32,
     pub known: u32,
+    /// There is nothing of Waypost's yet.
+    pub is_missing: bool,
 }
 
 impl Versions {
+    pub fn is_empty(self) -> bool {
+        self.is_missing
+    }
+
     /// Whether a store can work with it.
     pub fn check(self) -> Result<(), StoreError> {
-        let (found, known) = (self.found.unwrap_or_default(), self.known);
+        let Versions { found, known, .. } = self;
         match found {
             _ if found < known => Err(StoreError::Unusable(format!(
                 "its schema is of version {found}, this binary needs {known}: run `waypost migrate`"
@@ -60,12 +70,12 @@ pub async fn migrate(url: &str) -> Result<Vec<u32>, StoreError> {
 /// All versions as one script, for those who run such things by hand.
 pub fn migration_sql() -> String {
     let mut out = format!("{TABLE}\n");
-    for (at, (name, text)) in VERSIONS.iter().enumerate() {
+    for (at, Version { name, script }) in VERSIONS.iter().enumerate() {
         let version = at + 1;
         let _ = writeln!(
             out,
             "-- Version {version}: {name}\nBEGIN;\n{}\nINSERT INTO waypost.migrations(version, name) VALUES ({version}, '{name}');\nCOMMIT;",
-            text()
+            script()
         );
     }
     out
@@ -75,10 +85,10 @@ pub(super) async fn versions(client: &Client) -> Result<Versions> {
     let known = VERSIONS.len() as u32;
     let row = client.query_typed_one("SELECT to_regclass('waypost.migrations') IS NOT NULL", &[]).await?;
     if !row.try_get::<_, bool>(0)? {
-        return Ok(Versions { found: None, known });
+        return Ok(Versions { found: 0, known, is_missing: true });
     }
     let row = client.query_typed_one("SELECT coalesce(max(version), 0) FROM waypost.migrations", &[]).await?;
-    Ok(Versions { found: Some(row.try_get::<_, i32>(0)?.unsigned_abs()), known })
+    Ok(Versions { found: row.try_get::<_, i32>(0)?.unsigned_abs(), known, is_missing: false })
 }
 
 /// The lock is the session's, and so is this connection's end its release: a pooler in between would lose it, and then
@@ -94,15 +104,15 @@ pub(super) async fn up(client: &Client) -> Result<Vec<u32>> {
 }
 
 async fn up_locked(client: &Client) -> Result<Vec<u32>> {
-    let found = versions(client).await?.found.unwrap_or_default() as usize;
+    let found = versions(client).await?.found as usize;
     let mut added = Vec::new();
-    for (at, (name, text)) in VERSIONS.iter().enumerate().skip(found) {
+    for (at, Version { name, script }) in VERSIONS.iter().enumerate().skip(found) {
         let version = at as u32 + 1;
-        let script = format!(
+        let text = format!(
             "BEGIN;\n{TABLE}\n{}\nINSERT INTO waypost.migrations(version, name) VALUES ({version}, '{name}');\nCOMMIT;",
-            text()
+            script()
         );
-        if let Err(error) = client.batch_execute(&script).await {
+        if let Err(error) = client.batch_execute(&text).await {
             let _ = client.batch_execute("ROLLBACK").await;
             return Err(error.into());
         }

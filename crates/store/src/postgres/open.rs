@@ -65,7 +65,8 @@ pub async fn connect(config: &Config) -> Result<(Client, mpsc::Receiver<()>)> {
 /// word counts.
 pub fn with_database(url: &str, name: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return format!("{url} dbname={name}") };
-    let (place, options) = rest.split_once('?').map_or((rest, None), |(place, options)| (place, Some(options)));
+    let (place, options) =
+        rest.split_once('?').map_or((rest, None), |(place, options)| (place, Some(options)));
     let authority = place.split('/').next().unwrap_or_default();
     let options = options.map(|options| format!("?{options}")).unwrap_or_default();
     format!("{scheme}://{authority}/{name}{options}")

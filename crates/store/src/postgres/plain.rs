@@ -104,8 +104,7 @@ impl Plain {
 
     fn recall(&self, writes: &[FinishWrite]) -> Vec<Option<(i64, RunRow)>> {
         let mut memory = self.memory();
-        let mut take =
-            |id: &str| memory.claimed.remove(id).or_else(|| memory.claimed_before.remove(id));
+        let mut take = |id: &str| memory.claimed.remove(id).or_else(|| memory.claimed_before.remove(id));
         writes.iter().map(|write| take(&write.run_id)).collect()
     }
 }
@@ -200,12 +199,8 @@ fn born<'a>(new: &'a NewRun, known: &Known, now: Time) -> Option<(Alike<'a>, Bor
         None => known.catalog.latest(&new.lifecycle).cloned()?,
     };
     let id = lifecycle.ids.as_ref().filter(|_| lifecycle.kind == Kind::Run)?.make(now, random());
-    let birth = Birth {
-        id: &id,
-        state: new.status.as_deref(),
-        max_attempts: new.max_attempts,
-        ..Birth::default()
-    };
+    let birth =
+        Birth { id: &id, state: new.status.as_deref(), max_attempts: new.max_attempts, ..Birth::default() };
     let change = decide::create(&lifecycle, &birth, &who(new.actor, &new.by), now).ok()?;
     let [event] = &change.events[..] else { return None };
     let mut effect = codec::effect_json(event, &lifecycle);
@@ -235,7 +230,9 @@ async fn write_born(
     answers: &mut [Option<Result<Enqueued, StoreError>>],
 ) -> Result<()> {
     macro_rules! column {
-        ($it:ident: $value:expr) => { group.iter().map(|(_, $it)| $value).collect::<Vec<_>>() };
+        ($it:ident: $value:expr) => {
+            group.iter().map(|(_, $it)| $value).collect::<Vec<_>>()
+        };
     }
     let written = session
         .statement(
@@ -285,7 +282,9 @@ pub async fn claim(session: &Session, claim: &Claim) -> Result<Taken> {
     let nothing = Taken::Some(Vec::new());
     let [queue] = &claim.queues[..] else { return Ok(nothing) };
     let limit = claim.limit.min(MOST);
-    let Some(lanes) = session.0.plain.lanes(queue).filter(|lanes| !lanes.lanes.is_empty()) else { return Ok(nothing) };
+    let Some(lanes) = session.0.plain.lanes(queue).filter(|lanes| !lanes.lanes.is_empty()) else {
+        return Ok(nothing);
+    };
     let known = session.known();
     let wanted = (!claim.lifecycles.is_empty())
         .then(|| known.codes(|lifecycle, _| claim.lifecycles.iter().any(|name| **name == *lifecycle.name)));
@@ -335,7 +334,14 @@ struct Met {
 }
 
 impl Met {
-    fn add(&mut self, rid: i64, columns: &Columns<'_>, known: &Known, claim: &Claim, queue: &str) -> Result<()> {
+    fn add(
+        &mut self,
+        rid: i64,
+        columns: &Columns<'_>,
+        known: &Known,
+        claim: &Claim,
+        queue: &str,
+    ) -> Result<()> {
         let place = (columns.time(2)?.unwrap_or_default(), rid);
         if columns.token(3)?.is_none() {
             self.left += 1;
@@ -391,7 +397,8 @@ fn claimed(columns: &Columns<'_>, known: &Known, claim: &Claim, queue: &str) -> 
     let Some((lifecycle, state)) = known.state(columns.get(5)?) else { return Ok(None) };
     let number = |at: usize| Ok::<u32, super::fault::Fault>(columns.get::<i32>(at)?.unsigned_abs());
     let (flags, fence) = (columns.get::<i32>(12)?, u64::from(number(7)?));
-    let (token, until) = (columns.token(3)?.unwrap_or(waypost_kernel::fold::UNKNOWN), columns.time(4)?.unwrap_or_default());
+    let (token, until) =
+        (columns.token(3)?.unwrap_or(waypost_kernel::fold::UNKNOWN), columns.time(4)?.unwrap_or_default());
     let run = Run {
         id: columns.get::<&str>(17)?.into(),
         state: *state,

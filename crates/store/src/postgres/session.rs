@@ -75,7 +75,7 @@ impl Session {
     async fn prepare(pool: &Pool) -> Result<Known> {
         let client = pool.get().await?;
         let versions = migrate::versions(&client).await?;
-        if versions.found.is_none() {
+        if versions.is_empty() {
             // Not in the pool any more: its session holds a lock and a setting.
             let client = Object::take(client);
             migrate::up(&client).await?;
@@ -170,7 +170,8 @@ impl Session {
         match fault {
             Fault::Broken(error) => {
                 self.drop_idle();
-                let words = format!("{error}: the connection broke during the commit; look whether it was written");
+                let words =
+                    format!("{error}: the connection broke during the commit; look whether it was written");
                 Fault::Told(StoreError::Unavailable(words))
             }
             other => other,

@@ -26,22 +26,36 @@ pub fn doctor(path: &Path) -> Result<Vec<Finding>> {
         (open::APPLICATION_ID, version) if version <= open::VERSION => {
             Finding::ok("schema", format!("version {version}"))
         }
-        (open::APPLICATION_ID, version) => {
-            Finding::error("schema", format!("version {version}, newer than this binary's"), "upgrade this binary")
-        }
+        (open::APPLICATION_ID, version) => Finding::error(
+            "schema",
+            format!("version {version}, newer than this binary's"),
+            "upgrade this binary",
+        ),
         _ => Finding::error("schema", "a database of another program", "name another file"),
     });
-    let mode: String = conn.pragma_query_value(None, "journal_mode", |row| row.get(0)).map_err(|error| database(&error))?;
+    let mode: String =
+        conn.pragma_query_value(None, "journal_mode", |row| row.get(0)).map_err(|error| database(&error))?;
     found.push(if mode == "wal" {
         Finding::ok("journal", mode)
     } else {
-        Finding::warning("journal", mode, "the next command that writes turns write-ahead logging on; is it on a network disk?")
+        Finding::warning(
+            "journal",
+            mode,
+            "the next command that writes turns write-ahead logging on; is it on a network disk?",
+        )
     });
-    let log = std::fs::metadata(format!("{}-wal", path.display())).map(|metadata| metadata.len()).unwrap_or_default();
+    let log = std::fs::metadata(format!("{}-wal", path.display()))
+        .map(|metadata| metadata.len())
+        .unwrap_or_default();
     if log > LARGE_LOG {
-        found.push(Finding::warning("log", format!("{} MiB", log >> 20), "a reader has been open for long: end it"));
+        found.push(Finding::warning(
+            "log",
+            format!("{} MiB", log >> 20),
+            "a reader has been open for long: end it",
+        ));
     }
-    let check: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(|error| database(&error))?;
+    let check: String =
+        conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(|error| database(&error))?;
     found.push(if check == "ok" {
         Finding::ok("integrity", "no damage found")
     } else {

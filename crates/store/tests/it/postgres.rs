@@ -29,7 +29,7 @@ async fn assert_clean(store: &PostgresStore) {
 #[tokio::test]
 async fn a_database_is_installed_once_and_other_versions_are_refused() {
     let database = Postgres::start().unwrap();
-    assert_eq!(status(&database.url()).await, Ok(Versions { found: None, known: 1 }));
+    assert_eq!(status(&database.url()).await, Ok(Versions { found: 0, known: 1, is_missing: true }));
     // Several processes come to a new database at once.
     let opened = futures_util::future::join_all(
         (0..4).map(|_| async { PostgresStore::open(&database.url()).await.map(drop) }),
@@ -83,6 +83,8 @@ async fn a_caller_that_goes_away_leaves_nothing_behind() {
     assert_clean(&store).await;
 }
 
+const KILLS: usize = 40;
+
 /// Every connection is ended again and again under load: a verb fails with words, or succeeds; none hangs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_are_ended_are_replaced() {
@@ -93,7 +95,7 @@ async fn connections_that_are_ended_are_replaced() {
         let store = store.clone();
         async move {
             let (mut done, mut failed) = (0, 0);
-            for _ in 0..60 {
+            while done < 20 {
                 let step = async {
                     store.enqueue(vec![deploy()]).await?.remove(0)?;
                     for claimed in store.claim(wants(&format!("w{at}"), 2)).await? {
@@ -121,11 +123,10 @@ async fn connections_that_are_ended_are_replaced() {
         }
     };
     let workers: Vec<_> = (0..6).map(|at| tokio::spawn(work(at))).collect();
-    while !workers.iter().all(tokio::task::JoinHandle::is_finished) {
+    for _ in 0..KILLS {
         let all = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() \
                    AND pid <> pg_backend_pid() AND application_name = 'waypost'";
         killer.simple_query(all).await.unwrap();
-        tokio::task::yield_now().await;
         store.changed(Duration::from_millis(40)).await;
     }
     let mut sum = (0, 0);
@@ -133,7 +134,7 @@ async fn connections_that_are_ended_are_replaced() {
         let (done, failed) = worker.await.unwrap();
         sum = (sum.0 + done, sum.1 + failed);
     }
-    assert!(sum.0 > 0, "{sum:?}");
+    assert!(sum.1 > 0, "nobody noticed: {sum:?}");
     store.enqueue(vec![deploy()]).await.unwrap().remove(0).unwrap();
     assert_clean(&store).await;
 }

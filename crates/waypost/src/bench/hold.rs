@@ -27,7 +27,10 @@ struct Side {
 
 pub async fn measure(bench: &Bench, seconds: u64) -> Result<Row> {
     let Place::Server(server) = &bench.place else {
-        return Err(Failed::new(BAD_INPUT, "--hold-xmin is about PostgreSQL: add --store postgres".to_owned()));
+        return Err(Failed::new(
+            BAD_INPUT,
+            "--hold-xmin is about PostgreSQL: add --store postgres".to_owned(),
+        ));
     };
     let names = ["held", "free"];
     let mut sides = Vec::new();

@@ -68,7 +68,11 @@ async fn full(store: &Arc<dyn Store>, runs: usize, batch: usize, tasks: usize) -
 }
 
 /// The same work on several tasks; gives what they did in all.
-pub async fn on_tasks<F>(store: &Arc<dyn Store>, tasks: usize, work: impl Fn(Arc<dyn Store>) -> F) -> Result<usize>
+pub async fn on_tasks<F>(
+    store: &Arc<dyn Store>,
+    tasks: usize,
+    work: impl Fn(Arc<dyn Store>) -> F,
+) -> Result<usize>
 where
     F: Future<Output = Result<usize>> + Send + 'static,
 {

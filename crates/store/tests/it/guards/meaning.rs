@@ -5,9 +5,10 @@ use waypost_kernel::Guard;
 use waypost_kernel::guard::Facts;
 use waypost_kernel::lifecycle::Kind;
 use waypost_kernel::render::sql::{self, Dialect};
+use waypost_store::postgres::migration_sql;
 use waypost_testkit::Postgres;
 
-use super::{ITEM_COLUMNS, arrangements, counts, insert, item_rows, quoted, shipped, tables};
+use super::{arrangements, counts, insert, item_rows, past_the_guards, quoted, shipped};
 
 const BOTH: [bool; 2] = [false, true];
 const REASONS: [Option<&str>; 6] =
@@ -83,20 +84,49 @@ fn items() -> Table {
     table
 }
 
-/// Everything that one database has to be told.
-fn set_up(dialect: Dialect, runs: &Table, items: &Table) -> String {
-    let view = sql::guard(dialect);
+/// What the guards look at, on SQLite.
+const TABLES: &str = "CREATE TABLE lifecycles(name text, version integer, kind text NOT NULL, items text,
+  items_version integer, definition text NOT NULL, PRIMARY KEY(name, version));
+CREATE TABLE lifecycle_states(lifecycle text, version integer, state text, phase text NOT NULL, outcome text,
+  initial INTEGER NOT NULL, PRIMARY KEY(lifecycle, version, state));
+CREATE TABLE lifecycle_moves(lifecycle text, version integer, src text, dst text, guards integer,
+  events integer NOT NULL, command text NOT NULL, PRIMARY KEY(lifecycle, version, src, dst, guards));
+CREATE TABLE runs(run_id text PRIMARY KEY, lifecycle text NOT NULL, version integer NOT NULL, status text NOT NULL,
+  reason text, attempt integer NOT NULL DEFAULT 0, max_attempts integer NOT NULL DEFAULT 1,
+  resolved INTEGER NOT NULL DEFAULT false, forced INTEGER NOT NULL DEFAULT false, reentrant INTEGER NOT NULL DEFAULT false,
+  operating INTEGER NOT NULL DEFAULT false);
+CREATE TABLE items(run_id text, kind text, key text, version integer NOT NULL, status text NOT NULL,
+  attempts integer NOT NULL DEFAULT 0, max_retries integer NOT NULL DEFAULT 3,
+  discarded INTEGER NOT NULL DEFAULT false, reruns INTEGER NOT NULL DEFAULT false, PRIMARY KEY(run_id, kind, key));
+CREATE INDEX items_status ON items(run_id, kind, status);
+";
+
+fn set_up_sqlite(runs: &Table, items: &Table) -> String {
+    let view = sql::guard(Dialect::Sqlite);
     let (view, _) = view.split_once(";\n").unwrap();
     assert!(view.starts_with("CREATE VIEW"), "{view}");
-    let mut script = format!("{}{view};\n", tables(dialect));
-    shipped().iter().for_each(|lifecycle| script += &sql::definition(lifecycle, dialect));
+    let mut script = format!("{TABLES}{view};\n");
+    shipped().iter().for_each(|lifecycle| script += &sql::definition(lifecycle, Dialect::Sqlite));
     let columns = "runs(run_id, lifecycle, version, status, reason, attempt, max_attempts, resolved, forced, \
                    reentrant, operating)";
     script += &insert(columns, &runs.rows);
-    script += &insert(ITEM_COLUMNS, &runs.items);
+    script += &insert("items(run_id, kind, key, version, status)", &runs.items);
     let columns = "items(run_id, kind, key, version, status, attempts, max_retries, discarded, reruns)";
     script += &insert(columns, &items.rows);
     script
+}
+
+/// The store's own schema. Items have their names as keys: they belong to no run.
+fn set_up_postgres(runs: &Table, items: &Table) -> String {
+    let columns = "v(name, kind, key, version, status, attempts, max_retries, discarded, reruns)";
+    format!(
+        "BEGIN;\n{}SET session_replication_role = replica;
+INSERT INTO waypost.items(rid, kind, key, version, place, seq, name, status, attempts, max_retries, discarded, reruns)
+  SELECT 0, kind, name, version, 0, 9, name, status, attempts, max_retries, discarded, reruns FROM (VALUES {}) {columns};
+COMMIT;\n",
+        past_the_guards(&runs.rows, &runs.items),
+        items.rows.join(",\n")
+    )
 }
 
 fn guards_of(kind: Kind) -> Vec<Guard> {
@@ -110,10 +140,11 @@ fn query(kind: Kind, dialect: Dialect) -> String {
         Kind::Item => ("items", "item %"),
     };
     let schema = if dialect == Dialect::Postgres { "waypost." } else { "" };
+    let name = if dialect == Dialect::Postgres && kind == Kind::Item { "key" } else { "run_id" };
     let conditions = guards_of(kind).into_iter().map(|guard| sql::condition(guard, kind, dialect));
     let columns = conditions.collect::<Vec<_>>().join(",\n  ");
     format!(
-        "SELECT run_id,\n  {columns}\nFROM {schema}{table} AS NEW WHERE run_id LIKE '{only}' ORDER BY run_id;\n"
+        "SELECT {name},\n  {columns}\nFROM {schema}{table} AS NEW WHERE {name} LIKE '{only}' ORDER BY {name};\n"
     )
 }
 
@@ -161,11 +192,10 @@ fn ask_postgres(database: &Postgres, kind: Kind) -> Vec<Vec<String>> {
 #[test]
 fn every_guard_means_the_same_in_rust_and_sql() {
     let tables = [(Kind::Run, runs()), (Kind::Item, items())];
-    let set_up = |dialect| set_up(dialect, &tables[0].1, &tables[1].1);
     let sqlite = rusqlite::Connection::open_in_memory().unwrap();
-    sqlite.execute_batch(&set_up(Dialect::Sqlite)).unwrap();
-    let postgres = Postgres::start().unwrap();
-    postgres.psql(&format!("BEGIN;\n{}COMMIT;\nANALYZE;\n", set_up(Dialect::Postgres))).unwrap();
+    sqlite.execute_batch(&set_up_sqlite(&tables[0].1, &tables[1].1)).unwrap();
+    let postgres = Postgres::with_schema(&migration_sql()).unwrap();
+    postgres.psql(&set_up_postgres(&tables[0].1, &tables[1].1)).unwrap();
     let mut compared = 0;
     for (kind, table) in &tables {
         compared += compare("SQLite", *kind, &table.cases, &ask_sqlite(&sqlite, *kind));

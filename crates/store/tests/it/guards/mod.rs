@@ -7,33 +7,32 @@ mod pairs;
 use std::sync::Arc;
 
 use waypost_kernel::lifecycle::{Lifecycle, Phase, StateId};
-use waypost_kernel::render::sql::Dialect;
 use waypost_kernel::tally::{Counts, Tally};
 use waypost_kernel::{Catalog, Outcome};
 
-/// What the guard and its look-ups need of the tables; the words are good for both dialects.
-fn tables(dialect: Dialect) -> String {
-    let (begin, truth) = match dialect {
-        Dialect::Sqlite => ("", "INTEGER"),
-        Dialect::Postgres => ("CREATE SCHEMA waypost; SET search_path = waypost;\n", "boolean"),
-    };
+/// Rows of runs as (run_id, lifecycle, version, status, reason, attempt, max_attempts, resolved, forced, reentrant,
+/// operating) and of items as (run_id, kind, key, version, status), written past PostgreSQL's guards. What a state asks
+/// for is there; an item of a run that is none belongs to nobody.
+fn past_the_guards(runs: &[String], items: &[String]) -> String {
     format!(
-        "{begin}CREATE TABLE lifecycles(name text, version integer, kind text NOT NULL, items text,
-  items_version integer, definition text NOT NULL, PRIMARY KEY(name, version));
-CREATE TABLE lifecycle_states(lifecycle text, version integer, state text, phase text NOT NULL, outcome text,
-  initial {truth} NOT NULL, PRIMARY KEY(lifecycle, version, state));
-CREATE TABLE lifecycle_moves(lifecycle text, version integer, src text, dst text, guards integer,
-  events integer NOT NULL, command text NOT NULL, PRIMARY KEY(lifecycle, version, src, dst, guards));
-CREATE TABLE runs(run_id text PRIMARY KEY, lifecycle text NOT NULL, version integer NOT NULL, status text NOT NULL,
-  seq bigint NOT NULL DEFAULT 9, reason text, attempt integer NOT NULL DEFAULT 0,
-  max_attempts integer NOT NULL DEFAULT 1, resolved {truth} NOT NULL DEFAULT false,
-  forced {truth} NOT NULL DEFAULT false, reentrant {truth} NOT NULL DEFAULT false,
-  operating {truth} NOT NULL DEFAULT false);
-CREATE TABLE items(run_id text, kind text, key text, version integer NOT NULL, status text NOT NULL,
-  attempts integer NOT NULL DEFAULT 0, max_retries integer NOT NULL DEFAULT 3,
-  discarded {truth} NOT NULL DEFAULT false, reruns {truth} NOT NULL DEFAULT false, PRIMARY KEY(run_id, kind, key));
-CREATE INDEX items_status ON items(run_id, kind, status);
-"
+        "SET session_replication_role = replica;
+INSERT INTO waypost.runs(run_id, state, seq, queued_at, tenant, queue, last_command, lease_token, stale_after, finished_at, available_at, reason,
+    attempt, max_attempts, resolved, forced, reentrant, operating)
+  SELECT v.run_id, s.code, 9, now(), 'default', 'default', 'create', CASE WHEN s.phase = 'held' THEN gen_random_uuid() END,
+    CASE WHEN s.phase = 'held' THEN now() END, CASE WHEN s.phase = 'settled' THEN now() END, now(),
+    CASE WHEN s.phase = 'parked' THEN coalesce(v.reason, 'a look') ELSE v.reason END, v.attempt, v.max_attempts, v.resolved, v.forced,
+    v.reentrant, v.operating
+  FROM (VALUES {}) v(run_id, lifecycle, version, status, reason, attempt, max_attempts, resolved, forced, reentrant, operating)
+  JOIN waypost.lifecycle_states s ON s.lifecycle = v.lifecycle AND s.version = v.version AND s.state = v.status;
+ANALYZE waypost.runs;
+INSERT INTO waypost.items(rid, kind, key, version, place, seq, name, status)
+  SELECT coalesce(r.rid, -row_number() OVER ()), v.kind, v.key, v.version, 0, 9, v.key, v.status
+  FROM (VALUES {}) v(run_id, kind, key, version, status) LEFT JOIN waypost.runs r ON r.run_id = v.run_id;
+ANALYZE waypost.items;
+RESET session_replication_role;
+",
+        runs.join(",\n"),
+        items.join(",\n")
     )
 }
 
@@ -108,8 +107,6 @@ fn item_rows(lifecycle: &Lifecycle, run_id: &str, items: &[StateId]) -> Vec<Stri
 fn insert(into: &str, rows: &[String]) -> String {
     format!("INSERT INTO {into} VALUES\n{};\n", rows.join(",\n"))
 }
-
-const ITEM_COLUMNS: &str = "items(run_id, kind, key, version, status)";
 
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))

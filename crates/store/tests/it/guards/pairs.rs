@@ -3,29 +3,31 @@
 
 use waypost_kernel::Guard;
 use waypost_kernel::guard::Facts;
-use waypost_kernel::lifecycle::{Kind, Lifecycle, StateId};
-use waypost_kernel::render::sql::{self, Dialect, moves};
+use waypost_kernel::lifecycle::{Kind, Lifecycle, Phase, StateId};
+use waypost_kernel::render::sql::moves;
+use waypost_store::postgres::migration_sql;
 use waypost_testkit::Postgres;
 
-use super::{ITEM_COLUMNS, arrangements, counts, insert, item_rows, quoted, shipped, tables};
+use super::{arrangements, counts, insert, item_rows, past_the_guards, quoted, shipped};
 
 const ACCEPTED: &str = "WP200";
-const REFUSED: &str = "WP409";
+/// By the guard, or, where a reason is missing, by the table itself.
+const REFUSED: [&str; 2] = ["WP409", "23514"];
 
 /// Does one thing after another, undoes each, and notes what became of it.
 const JUDGE: &str = "DO $judge$
 DECLARE it record;
 BEGIN
-  FOR it IN SELECT place, sql FROM waypost.cases ORDER BY place LOOP
+  FOR it IN SELECT place, sql FROM cases ORDER BY place LOOP
     BEGIN
       EXECUTE it.sql;
       RAISE EXCEPTION 'undo' USING ERRCODE = 'WP200';
     EXCEPTION WHEN OTHERS THEN
-      UPDATE waypost.cases SET verdict = SQLSTATE WHERE place = it.place;
+      UPDATE cases SET verdict = SQLSTATE WHERE place = it.place;
     END;
   END LOOP;
 END $judge$;
-SELECT verdict FROM waypost.cases ORDER BY place;
+SELECT verdict FROM cases ORDER BY place;
 ";
 
 struct Case {
@@ -64,7 +66,7 @@ impl Plan {
         for (at, items) in arrangements(lifecycle).iter().enumerate() {
             for from in lifecycle.state_ids() {
                 let (id, status) = (run_id(lifecycle, from, at), &lifecycle.state(from).name);
-                self.runs.push(format!("('{id}', '{}', {}, '{status}')", lifecycle.name, lifecycle.version));
+                self.runs.push(run_row(&id, lifecycle, status));
                 self.items.extend(item_rows(lifecycle, &id, items));
             }
             let items = counts(lifecycle, items);
@@ -81,15 +83,26 @@ impl Plan {
                         items,
                         ..Facts::default()
                     };
+                    let id = run_id(lifecycle, from, at);
+                    let reason = if given { "'a look'" } else { "NULL" };
                     let sql = format!(
-                        "UPDATE waypost.runs SET status = '{}', seq = seq + {rise}, reason = {}, resolved = {given}, \
-                         attempt = {}, max_attempts = 1, reentrant = {given}, operating = {} WHERE run_id = '{}'",
-                        lifecycle.state(to).name,
-                        if given { "'a look'" } else { "NULL" },
+                        "UPDATE waypost.runs SET {}, seq = seq + {rise}, reason = {reason}, resolved = {given}, \
+                         attempt = {}, max_attempts = 1, reentrant = {given}, operating = {} WHERE run_id = '{id}'",
+                        shape(lifecycle, to),
                         facts.attempt,
                         facts.operating,
-                        run_id(lifecycle, from, at)
                     );
+                    // Of the board, what a person may give: the rest is as the run has it.
+                    if rise == 0 {
+                        let name = &lifecycle.state(to).name;
+                        let by_board =
+                            Facts { attempt: 0, reentrant: false, operating: false, ..facts.clone() };
+                        let sql = format!(
+                            "UPDATE waypost.board SET status = '{name}', reason = {reason}, resolved = {given} WHERE run_id = '{id}'"
+                        );
+                        let legal = is_legal(lifecycle, from, to, Some(0), &by_board);
+                        self.cases.push(Case { sql, legal });
+                    }
                     let legal = is_legal(lifecycle, from, to, Some(rise), &facts);
                     self.cases.push(Case { sql, legal });
                 }
@@ -101,6 +114,8 @@ impl Plan {
         for from in kind.state_ids() {
             let status = &kind.state(from).name;
             let (id, name, version) = (run_id(kind, from, 0), &kind.name, kind.version);
+            let deploy = shipped().into_iter().find(|lifecycle| lifecycle.kind == Kind::Run).unwrap();
+            self.runs.push(run_row(&id, &deploy, &deploy.state(deploy.initial[0]).name));
             self.items.push(format!("('{id}', '{name}', 'a', {version}, '{status}')"));
         }
         for (from, to) in pairs(kind) {
@@ -109,7 +124,7 @@ impl Plan {
                 let facts = Facts { attempt, max_attempts: 3, discarded, reruns, ..Facts::default() };
                 let sql = format!(
                     "UPDATE waypost.items SET status = '{}', attempts = {attempt}, max_retries = 3, \
-                     discarded = {discarded}, reruns = {reruns} WHERE run_id = '{}'",
+                     discarded = {discarded}, reruns = {reruns} WHERE rid = (SELECT rid FROM waypost.runs WHERE run_id = '{}')",
                     kind.state(to).name,
                     run_id(kind, from, 0)
                 );
@@ -124,35 +139,54 @@ impl Plan {
             lifecycle.state_ids().map(|id| (&*lifecycle.state(id).name, lifecycle.initial.contains(&id)));
         for (status, initial) in known.chain([("nonsense", false), ("", false)]) {
             for version in [lifecycle.version, lifecycle.version + 1] {
-                let row = match lifecycle.kind {
-                    Kind::Run => "runs(run_id, lifecycle, version, status) VALUES ('born'",
-                    Kind::Item => "items(run_id, key, kind, version, status) VALUES ('born', 'a'",
+                let sql = match lifecycle.kind {
+                    Kind::Run => format!(
+                        "INSERT INTO waypost.runs(run_id, state, seq, queued_at, tenant, queue, last_command, lease_token, stale_after, finished_at, reason) \
+                         SELECT 'born', s.code, 1, now(), 'default', 'default', 'create', CASE WHEN s.phase = 'held' THEN gen_random_uuid() END, \
+                         CASE WHEN s.phase = 'held' THEN now() END, CASE WHEN s.phase = 'settled' THEN now() END, 'a look' \
+                         FROM (SELECT code, phase FROM waypost.lifecycle_states WHERE lifecycle = '{name}' AND version = {version} AND state = '{status}' \
+                         UNION ALL SELECT 2999, 'ready' LIMIT 1) s",
+                        name = lifecycle.name
+                    ),
+                    Kind::Item => format!(
+                        "INSERT INTO waypost.items(rid, key, kind, version, status, place, seq, name) \
+                         VALUES (1, 'a', '{}', {version}, '{status}', 0, 1, 'a')",
+                        lifecycle.name
+                    ),
                 };
-                let sql = format!("INSERT INTO waypost.{row}, '{}', {version}, '{status}')", lifecycle.name);
                 self.cases.push(Case { sql, legal: initial && version == lifecycle.version });
             }
         }
     }
 
     fn script(&self) -> String {
-        let dialect = Dialect::Postgres;
-        let mut script = format!("BEGIN;\n{}{}", tables(dialect), sql::guard(dialect));
-        shipped().iter().for_each(|lifecycle| script += &sql::definition(lifecycle, dialect));
-        for switch in ["DISABLE", "ENABLE"] {
-            for table in ["runs", "items"] {
-                script += &format!("ALTER TABLE {table} {switch} TRIGGER USER;\n");
-            }
-            if switch == "DISABLE" {
-                script += &insert("runs(run_id, lifecycle, version, status)", &self.runs);
-                script += &insert(ITEM_COLUMNS, &self.items);
-            }
-        }
+        let mut script = format!("BEGIN;\n{}", past_the_guards(&self.runs, &self.items));
         script += "CREATE TABLE cases(place integer PRIMARY KEY, sql text NOT NULL, verdict text);\n";
         let cases = self.cases.iter().enumerate();
         let rows: Vec<String> = cases.map(|(at, case)| format!("({at}, {})", quoted(&case.sql))).collect();
         script += &insert("cases(place, sql)", &rows);
         script + "COMMIT;\nANALYZE;\n" + JUDGE
     }
+}
+
+fn run_row(id: &str, lifecycle: &Lifecycle, status: &str) -> String {
+    let of = (&lifecycle.name, lifecycle.version);
+    format!("('{id}', '{}', {}, '{status}', NULL::text, 0, 1, false, false, false, false)", of.0, of.1)
+}
+
+/// A state by its number, with what it asks for.
+fn shape(lifecycle: &Lifecycle, to: StateId) -> String {
+    let state = lifecycle.state(to);
+    let lease = match state.phase {
+        Phase::Held => "coalesce(lease_token, gen_random_uuid()), stale_after = coalesce(stale_after, now())",
+        _ => "NULL, stale_after = NULL",
+    };
+    let end = if state.phase == Phase::Settled { "coalesce(finished_at, now())" } else { "NULL" };
+    format!(
+        "state = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = '{}' AND version = {} AND state = '{}'), \
+         lease_token = {lease}, finished_at = {end}",
+        lifecycle.name, lifecycle.version, state.name
+    )
 }
 
 fn run_id(lifecycle: &Lifecycle, from: StateId, arrangement: usize) -> String {
@@ -169,13 +203,13 @@ fn postgres_refuses_all_pairs_that_no_lifecycle_declares() {
         }
         plan.add_births(&lifecycle);
     }
-    let postgres = Postgres::start().unwrap();
+    let postgres = Postgres::with_schema(&migration_sql()).unwrap();
     let said = postgres.psql(&plan.script()).unwrap();
     let verdicts: Vec<&str> = said.lines().collect();
     assert_eq!(verdicts.len(), plan.cases.len());
     for (case, verdict) in plan.cases.iter().zip(verdicts) {
-        let expected = if case.legal { ACCEPTED } else { REFUSED };
-        assert_eq!(verdict, expected, "{}", case.sql);
+        let fits = if case.legal { verdict == ACCEPTED } else { REFUSED.contains(&verdict) };
+        assert!(fits, "{verdict}: {}", case.sql);
     }
     let legal = plan.cases.iter().filter(|case| case.legal).count();
     assert!(legal > 1_000 && plan.cases.len() - legal > 5_000, "{legal} of {}", plan.cases.len());

@@ -19,10 +19,12 @@ impl Raw {
     /// A database of its own, next to the store's.
     pub async fn open(place: &Place, name: &str, connections: usize) -> Result<Raw> {
         Ok(match place {
-            Place::Folder(folder) => Raw::Sqlite(sqlite::Raw::open(&folder.path().join(format!("{name}-raw.db")))?),
-            Place::Server(server) => {
-                Raw::Postgres(postgres::Raw::open(&server.database(&format!("{name}_raw")).await?, connections).await?)
+            Place::Folder(folder) => {
+                Raw::Sqlite(sqlite::Raw::open(&folder.path().join(format!("{name}-raw.db")))?)
             }
+            Place::Server(server) => Raw::Postgres(
+                postgres::Raw::open(&server.database(&format!("{name}_raw")).await?, connections).await?,
+            ),
         })
     }
 

@@ -68,7 +68,12 @@ impl Raw {
     }
 
     /// A share of the batches on each connection; gives runs per second.
-    async fn on_all<F>(&self, runs: usize, batch: usize, work: impl Fn(Arc<Connection>) -> F + Copy + Send + 'static) -> Result<f64>
+    async fn on_all<F>(
+        &self,
+        runs: usize,
+        batch: usize,
+        work: impl Fn(Arc<Connection>) -> F + Copy + Send + 'static,
+    ) -> Result<f64>
     where
         F: Future<Output = Result<()>> + Send,
     {
@@ -137,7 +142,8 @@ impl Connection {
     }
 
     async fn finish(&self, held: Held) -> Result<()> {
-        let (events, rows): ([&(dyn ToSql + Sync); 1], [&(dyn ToSql + Sync); 2]) = ([&held.0], [&held.0, &held.1]);
+        let (events, rows): ([&(dyn ToSql + Sync); 1], [&(dyn ToSql + Sync); 2]) =
+            ([&held.0], [&held.0, &held.1]);
         let begin = self.client.batch_execute("begin");
         let insert = self.client.execute(&self.finish[0], &events);
         let update = self.client.execute(&self.finish[1], &rows);

@@ -33,7 +33,13 @@ impl Raw {
             "PRAGMA journal_mode = wal; PRAGMA synchronous = full; PRAGMA cache_size = -65536",
         )?;
         conn.execute_batch(&section("sqlite schema"))?;
-        Ok(Raw { conn, enqueue: section("sqlite enqueue"), claim: two("sqlite claim")?, finish: two("sqlite finish")?, next: 0 })
+        Ok(Raw {
+            conn,
+            enqueue: section("sqlite enqueue"),
+            claim: two("sqlite claim")?,
+            finish: two("sqlite finish")?,
+            next: 0,
+        })
     }
 
     pub fn enqueue(&mut self, count: usize) -> Result<()> {
