@@ -96,7 +96,7 @@ impl Plan {
                     if rise == 0 {
                         let name = &lifecycle.state(to).name;
                         let by_board =
-                            Facts { attempt: 0, reentrant: false, operating: false, ..facts.clone() };
+                            Facts { attempt: 0, reentrant: false, operating: false, ..facts };
                         let sql = format!(
                             "UPDATE waypost.board SET status = '{name}', reason = {reason}, resolved = {given} WHERE run_id = '{id}'"
                         );

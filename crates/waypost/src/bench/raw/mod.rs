@@ -3,8 +3,6 @@
 mod postgres;
 mod sqlite;
 
-pub use postgres::connect;
-
 use super::Place;
 use crate::output::{ERROR, Failed, Result};
 
