@@ -68,9 +68,7 @@ impl Side {
             all.push(events.collect());
         }
         let feed = self.store.feed(0, 500).await.unwrap();
-        all.push(
-            feed.iter().map(|it| normal(json!([it.run_id, it.seq]), &self.ids())).collect(),
-        );
+        all.push(feed.iter().map(|it| normal(json!([it.run_id, it.seq]), &self.ids())).collect());
         // One for which nothing is set and nothing waits may be told of or not.
         let queues = self.store.queues().await.unwrap();
         let told =
