@@ -84,13 +84,13 @@ async fn round<E: Entry>(
     open: &[usize],
     alone: bool,
 ) -> Result<Answers<E::Answer>> {
-    let tx = session.begin_on(line).await?;
-    let answers = in_round(&tx, entries, open, alone).await;
+    let mut tx = session.begin_on(line).await?;
+    let answers = in_round(&mut tx, entries, open, alone).await;
     tx.end(answers).await
 }
 
 async fn in_round<E: Entry>(
-    tx: &Tx,
+    tx: &mut Tx,
     entries: &[E],
     open: &[usize],
     alone: bool,
@@ -119,7 +119,11 @@ async fn in_round<E: Entry>(
         }
     }
     // In the order of the list, so that the log has it.
-    pending.sort_by_key(|it| decided.iter().position(|(_, rid, _)| *rid == it.before.rid));
+    let mut first: HashMap<i64, usize> = HashMap::new();
+    for (at, rid, _) in &decided {
+        first.entry(*rid).or_insert(*at);
+    }
+    pending.sort_by_key(|it| first.get(&it.before.rid).copied());
     let saved = save::save(tx, &pending).await?;
     let changed: HashMap<i64, bool> = pending.iter().map(|it| (it.before.rid, it.is_changed())).collect();
     for (at, rid, answer) in decided {

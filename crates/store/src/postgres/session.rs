@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use deadpool_postgres::{Object, Pool};
 use futures_util::future::try_join;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Row};
 use waypost_kernel::{Catalog, Lifecycle, Time};
 
@@ -156,11 +157,14 @@ impl Session {
         match client.query_typed(sql, values).await {
             Ok(rows) => Ok((rows, client)),
             Err(error) => {
+                let refused = error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
                 let fault = Fault::from(error);
                 if matches!(fault, Fault::Broken(_)) {
                     drop(Object::take(client));
+                    self.drop_idle();
                 }
-                Err(self.unsure(fault))
+                // A server that only reads has surely not written.
+                Err(if refused { fault } else { self.unsure(fault) })
             }
         }
     }

@@ -139,6 +139,43 @@ async fn connections_that_are_ended_are_replaced() {
     assert_clean(&store).await;
 }
 
+/// After a failover the old address may lead to a server that only reads.
+#[tokio::test]
+async fn a_server_that_only_reads_is_left() {
+    let (store, database) = open().await;
+    let turn = |state: &str| {
+        let switch = format!(
+            "ALTER DATABASE {} SET default_transaction_read_only = {state}; SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE datname = current_database() AND application_name = 'waypost'",
+            database.psql("SELECT current_database()").unwrap()
+        );
+        database.psql(&format!("SET default_transaction_read_only = off; {switch}")).unwrap();
+    };
+    let keyed = || NewRun { concurrency_key: Some("k".into()), ..deploy() };
+    turn("on");
+    for run in [deploy(), keyed(), deploy(), keyed()] {
+        let refused = store.enqueue(vec![run]).await;
+        assert!(matches!(&refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+    }
+    let refused = store.enqueue(vec![keyed()]).await;
+    assert!(
+        matches!(&refused, Err(StoreError::Unavailable(said)) if said.contains("only reads")),
+        "{refused:?}"
+    );
+    // The connections stay open: it is the server's role that changed back.
+    let back = "SET default_transaction_read_only = off; ALTER DATABASE";
+    database
+        .psql(&format!(
+            "{back} {} RESET default_transaction_read_only",
+            database.psql("SELECT current_database()").unwrap()
+        ))
+        .unwrap();
+    for run in [keyed(), deploy()] {
+        store.enqueue(vec![run]).await.unwrap().remove(0).unwrap();
+    }
+    assert_clean(&store).await;
+}
+
 /// Sixty-four at once for each of many keys, in lists of different order: one run each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_run_per_key_whoever_asks() {

@@ -95,8 +95,7 @@ impl Plan {
                     // Of the board, what a person may give: the rest is as the run has it.
                     if rise == 0 {
                         let name = &lifecycle.state(to).name;
-                        let by_board =
-                            Facts { attempt: 0, reentrant: false, operating: false, ..facts };
+                        let by_board = Facts { attempt: 0, reentrant: false, operating: false, ..facts };
                         let sql = format!(
                             "UPDATE waypost.board SET status = '{name}', reason = {reason}, resolved = {given} WHERE run_id = '{id}'"
                         );
