@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde_json::Map;
 use waypost_store::RunRow;
 
+use crate::actions::http::Reply;
 use crate::actions::{Call, Mask};
 use crate::journal::Journal;
 use crate::lease::Lease;
@@ -48,6 +49,13 @@ pub(crate) enum Exit {
     Code(i32),
     Signal(i32),
     NotStarted(String),
+}
+
+/// A request has no process, and all that it came to is its outcome.
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Answer {
+        Answer { outcome: Some(reply.outcome), ..Answer::default() }
+    }
 }
 
 impl Try<'_> {

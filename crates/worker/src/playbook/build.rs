@@ -24,6 +24,8 @@ use super::window::{self, Outside, Window};
 use super::{Playbook, Step, Tasks, Unattended};
 use place::Place;
 
+pub use place::RUN_KEYS;
+
 pub fn build(root: &Node, reader: Reader<'_>, file: &Path, catalog: &Catalog) -> Result<Playbook, Problems> {
     let mut builder = Builder {
         reader,

@@ -7,6 +7,8 @@ pub enum Kind {
     /// A name: letters, digits, `_` and `-`.
     Name,
     Text,
+    /// Of a file, relative to the playbook's.
+    Path,
     /// Text with `{{ expressions }}`.
     Template,
     /// One expression without braces.
@@ -269,8 +271,8 @@ static WINDOW: Shape = Shape {
 static TARGETS: Shape = Shape {
     whose: "[targets]",
     keys: &[
-        key("csv", Kind::Text, "A file with a header line: id,before,after,…"),
-        key("jsonl", Kind::Text, "A file with one JSON object per line."),
+        key("csv", Kind::Path, "A file with a header line: id,before,after,…"),
+        key("jsonl", Kind::Path, "A file with one JSON object per line."),
         key("http", HTTP, "A request that answers with a list of objects."),
         key("exec", EXEC, "A command that prints one JSON object per line."),
         key("env", ENV, ENV_ABOUT),

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use minijinja::value::Value;
 use serde_json::{Map, Value as Json, json};
 use waypost_kernel::text::{MAX_KEY_BYTES, MAX_NAME_BYTES, clean_line};
 
 use super::action::{ActionTemplate, BodyTemplate, ExecTemplate, HttpTemplate, JsonTemplate, Way};
+use super::build::RUN_KEYS;
 use super::secret::{Needs, Reference, Sealed, Secrets};
 use super::template::{Expression, Template, from_json, to_text};
 use super::{Playbook, Step, Tasks};
@@ -155,7 +156,7 @@ impl Playbook {
         let mut context = BTreeMap::from([
             ("inputs", Json::Object(inputs)),
             ("steps", Json::Object(steps)),
-            ("run", Json::Object(scope.run.clone())),
+            ("run", Json::Object(run_of(scope))),
         ]);
         context.extend(scope.item.clone().map(|item| ("item", item)));
         context.extend(scope.target.clone().map(|target| ("target", target)));
@@ -165,6 +166,18 @@ impl Playbook {
         }
         Value::from_pairs(context.iter().map(|(name, value)| (*name, from_json(value))))
     }
+}
+
+/// With everything that the checker lets templates name.
+fn run_of(scope: &Scope) -> Map<String, Json> {
+    let empty = |key: &str| match key {
+        "resolutions" | "metadata" | "details" => json!({}),
+        "unattended" => json!(false),
+        _ => Json::Null,
+    };
+    let mut run: Map<String, Json> = RUN_KEYS.into_iter().map(|key| (key.to_owned(), empty(key))).collect();
+    run.extend(scope.run.clone());
+    run
 }
 
 fn list(field: &'static str, expression: &Expression, context: &Value) -> Result<Vec<Json>> {
@@ -267,11 +280,11 @@ impl Renderer {
     }
 }
 
-/// Found by PATH, or relative to the file.
+/// Found by PATH, or relative to the file. Where the folder itself is relative, so is what runs in it.
 fn program(name: &str, folder: &Path) -> String {
-    let path = PathBuf::from(name);
-    if name.contains('/') && path.is_relative() {
-        let below = path.strip_prefix(".").unwrap_or(&path);
+    let path = Path::new(name);
+    if name.contains('/') && path.is_relative() && folder.is_absolute() {
+        let below = path.strip_prefix(".").unwrap_or(path);
         return folder.join(below).display().to_string();
     }
     name.to_owned()

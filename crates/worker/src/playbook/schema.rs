@@ -45,7 +45,9 @@ fn of_kind(kind: &Kind) -> Value {
     let pattern = |pattern: &str| json!({ "type": "string", "pattern": pattern });
     match kind {
         Kind::Name => json!({ "type": "string", "pattern": NAME, "maxLength": 100 }),
-        Kind::Text | Kind::Expression | Kind::Timezone => json!({ "type": "string", "minLength": 1 }),
+        Kind::Text | Kind::Path | Kind::Expression | Kind::Timezone => {
+            json!({ "type": "string", "minLength": 1 })
+        }
         Kind::Template => json!({ "type": "string" }),
         Kind::Duration => pattern(DURATION),
         Kind::Whole { at_least, at_most } => {
@@ -138,6 +140,7 @@ fn in_words(kind: &Kind) -> String {
     match kind {
         Kind::Name => "a name".to_owned(),
         Kind::Text => "a text".to_owned(),
+        Kind::Path => "a file".to_owned(),
         Kind::Template => "a template".to_owned(),
         Kind::Expression => "an expression".to_owned(),
         Kind::Duration => "a duration".to_owned(),

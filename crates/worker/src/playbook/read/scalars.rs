@@ -52,6 +52,9 @@ impl Reader<'_> {
         if text.trim().is_empty() && !may_be_empty {
             return problem("empty", "the text is empty", "write what belongs there, or remove the key");
         }
+        if matches!(kind, Kind::Reference | Kind::Pointer | Kind::Path) && text.contains("{{") {
+            return problem("template-syntax", "there are no templates here", "write it without {{ and }}");
+        }
         match kind {
             Kind::Name if !is_name(text) => {
                 let message = format!("{} is no name", quoted(text));

@@ -18,7 +18,7 @@ fn scope(playbook: &Playbook) -> Scope {
     Scope {
         inputs: playbook.accept(&json!({"cluster": "c 1"})).unwrap(),
         steps: object(&json!({"pre-flight": preflight})),
-        run: object(&json!({"id": "run/7", "attempt": 1, "resolutions": {}})),
+        run: object(&json!({"id": "run/7", "attempt": 1})),
         ..Scope::default()
     }
 }
@@ -51,13 +51,32 @@ fn a_command_is_rendered_with_its_secrets_in_the_environment_alone() {
     let step = playbook.step("pre-flight").unwrap();
     let rendered = playbook.render(&step.action, &scope, &secrets(&playbook, "pre-flight", &scope)).unwrap();
     let exec = exec(rendered.action.clone());
-    assert_eq!(exec.command, ["playbooks/preflight.sh", "--cluster", "c 1"]);
+    assert_eq!(exec.command, ["./preflight.sh", "--cluster", "c 1"]);
     assert_eq!(exec.folder, Path::new("playbooks"));
     let env: Vec<(&str, &str)> = exec.env.iter().map(|(name, value)| (name.as_str(), value.open())).collect();
     assert_eq!(env, [("LOGIN", "s3cret of env:CLUSTER_LOGIN"), ("TOKEN", "s3cret of env:CLUSTER_TOKEN")]);
     assert!(!format!("{rendered:?}").contains("s3cret"), "{rendered:?}");
     assert_eq!(rendered.mask.hide("is s3cret of env:CLUSTER_LOGIN!"), "is ***!");
-    assert_eq!(rendered.action.in_words(), "playbooks/preflight.sh --cluster 'c 1'");
+    assert_eq!(rendered.action.in_words(), "./preflight.sh --cluster 'c 1'");
+}
+
+/// Found beside the file from wherever the worker was started; a bare name is found by PATH.
+#[test]
+fn a_relative_program_is_relative_to_the_file() {
+    for (folder, program, found) in [
+        ("/srv/playbooks", "./preflight.sh", "/srv/playbooks/preflight.sh"),
+        ("/srv/playbooks", "bin/check", "/srv/playbooks/bin/check"),
+        ("/srv/playbooks", "../check", "/srv/playbooks/../check"),
+        ("/srv/playbooks", "/bin/sh", "/bin/sh"),
+        ("/srv/playbooks", "govc", "govc"),
+        ("", "./preflight.sh", "./preflight.sh"),
+    ] {
+        let mut playbook = parse(&CLUSTER.replace("\"./ha.sh\", \"off\"", &format!("\"{program}\"")));
+        playbook.folder = folder.into();
+        let step = playbook.step("disable-ha").unwrap();
+        let rendered = playbook.render(&step.action, &scope(&playbook), &Secrets::default()).unwrap();
+        assert_eq!(exec(rendered.action).command, [found], "{program} in {folder}");
+    }
 }
 
 #[test]
