@@ -181,6 +181,10 @@ async fn silence_and_broken_connections_are_tried_again_with_the_same_key() {
         assert_eq!((reply.status, reply.is_known), (None, is_known), "{said:?}");
         assert!(!found.message.as_ref().unwrap().contains("secret"), "{found:?}");
     }
+    // No TLS came about, so nothing was sent.
+    let server = Server::start(vec![Said::hang_up_at_once()]).await;
+    let reply = send(&get(&server.url("/").replace("http:", "https:"))).await;
+    assert_eq!((outcome(&reply).code.as_deref(), reply.is_known), (Some("NETWORK"), true), "{reply:?}");
     // Nobody listens there any more: it was surely not carried out.
     let gone = Server::start(vec![]).await.close().await;
     let reply = send(&get(&gone)).await;

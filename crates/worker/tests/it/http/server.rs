@@ -22,6 +22,8 @@ enum Manner {
     /// Announces more than it sends.
     Cut,
     HangUp,
+    /// Without listening first.
+    HangUpAtOnce,
     Silence,
     Endless,
 }
@@ -64,6 +66,10 @@ impl Said {
 
     pub fn hang_up() -> Said {
         Said::in_manner(Manner::HangUp)
+    }
+
+    pub fn hang_up_at_once() -> Said {
+        Said::in_manner(Manner::HangUpAtOnce)
     }
 
     pub fn cut() -> Said {
@@ -129,6 +135,9 @@ impl Server {
 }
 
 async fn converse(mut stream: TcpStream, said: Said, tell: mpsc::UnboundedSender<Heard>) {
+    if said.manner == Manner::HangUpAtOnce {
+        return;
+    }
     let Some(heard) = listen(&mut stream).await else { return };
     let _ = tell.send(heard);
     match said.manner {
