@@ -46,6 +46,9 @@ pub struct Flags {
     /// Runs of each kind (queued, scheduled at a better priority, settled) that a claim must not feel.
     #[arg(long, default_value_t = 20_000)]
     backlog: usize,
+    /// Settled ones, if there should be more of them.
+    #[arg(long)]
+    settled: Option<usize>,
     /// PostgreSQL: work beside an open snapshot for so many seconds, next to the same work without one.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "300", conflicts_with = "scenario")]
     hold_xmin: Option<u64>,
@@ -118,7 +121,7 @@ async fn measure(bench: &Bench, scenario: Scenario, flags: &Flags) -> Result<Row
         Scenario::EnqueueSingle => enqueue::single(bench, flags.connections.unwrap_or(32)).await,
         Scenario::EnqueueBatch => enqueue::batch(bench, flags.batch.unwrap_or(1_000)).await,
         Scenario::Pickup => pickup::measure(bench).await,
-        Scenario::Backlog => backlog::measure(bench, flags.backlog).await,
+        Scenario::Backlog => backlog::measure(bench, flags.backlog, flags.settled.unwrap_or(flags.backlog)).await,
         Scenario::HoldXmin => hold::measure(bench, flags.hold_xmin.unwrap_or(300)).await,
     }
 }
