@@ -8,6 +8,7 @@ mod lifecycle;
 mod migrate;
 mod output;
 mod place;
+mod playbook;
 mod queue;
 mod run;
 mod verify;
@@ -56,6 +57,9 @@ enum Noun {
     Migrate(migrate::Flags),
     /// Look the database over, and say what to do about what is found.
     Doctor(doctor::Flags),
+    /// Check playbooks before they run.
+    #[command(subcommand)]
+    Playbook(playbook::Verb),
     /// Replay the whole log and report every difference from what is stored.
     Verify(verify::Flags),
     /// See what Waypost does: twelve runs that succeed, fail, are retried, cancelled, lost and killed.
@@ -90,6 +94,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
     let place = cli.place;
     match cli.noun {
         Noun::Lifecycle(verb) => lifecycle::run(verb).map(|()| 0),
+        Noun::Playbook(verb) => playbook::run(&verb).map(|()| 0),
         Noun::Completions(flags) => completions::run(&flags).map(|()| 0),
         Noun::Run(verb) => block_on(run::run(&place, verb)),
         Noun::Worker(flags) => block_on(worker::run(&place, flags)),

@@ -34,7 +34,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result {
     let (versions, added) = match place.database()? {
         Database::Sqlite(file) => {
             SqliteStore::open(&file)?;
-            return say("current", None, Vec::new(), flags.output);
+            return say("current", None, &[], flags.output);
         }
         Database::Postgres(url) if flags.status => (postgres::status(&url).await?, Vec::new()),
         Database::Postgres(url) => {
@@ -48,16 +48,16 @@ pub async fn run(place: &Place, flags: Flags) -> Result {
         Ordering::Equal => "current",
         Ordering::Greater => "newer than this binary's",
     };
-    say(state, Some(versions), added, flags.output)
+    say(state, Some(versions), &added, flags.output)
 }
 
-fn say(state: &str, versions: Option<Versions>, added: Vec<u32>, output: Format) -> Result {
+fn say(state: &str, versions: Option<Versions>, added: &[u32], output: Format) -> Result {
     let (found, known) = (versions.map(|it| it.found), versions.map(|it| it.known));
     let row = json!({ "schema": state, "version": found, "known": known, "added": added });
     print_list(vec![row], output, || {
         let text = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
         let added: Vec<String> = added.iter().map(u32::to_string).collect();
         let line = cells([state.to_owned(), text(found), text(known), added.join(", ")]);
-        table(&["schema", "version", "this binary's", "added now"], [line].into_iter())
+        table(&["schema", "version", "this binary's", "added now"], [line])
     })
 }

@@ -6,6 +6,7 @@
 //!
 //! A worker knows `dyn Store` and no database, and takes the names of states from the run's lifecycle.
 
+pub mod actions;
 mod claim;
 mod execute;
 mod floor;
@@ -20,6 +21,7 @@ mod options;
 mod outcome;
 mod pace;
 mod pipeline;
+pub mod playbook;
 mod report;
 mod resolve;
 mod shutdown;

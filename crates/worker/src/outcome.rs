@@ -2,10 +2,18 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use waypost_kernel::text::{
     MAX_ERROR_CHARS, MAX_KEY_BYTES, MAX_REASON_CHARS, MAX_RESULT_BYTES, clean_chars, clean_json, clean_line,
 };
+
+use crate::actions::Mask;
+
+const MAX_BLOCKED: usize = 1_000;
+const MAX_BLOCKER_BYTES: usize = 4 * 1024;
+const MAX_BLOCKERS_BYTES: usize = 32 * 1024;
+/// Proposals, and artifacts.
+const MAX_LISTED: usize = 100;
 
 /// A longer wait is a schedule's, not a handler's.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3_600);
@@ -34,6 +42,10 @@ pub struct Outcome {
     pub message: Option<String>,
     /// Another try would fail as well.
     pub permanent: bool,
+    /// Of a pause: what is in the way, by host or whatever else people decide about.
+    pub blockers: Map<String, Value>,
+    pub proposals: Vec<Value>,
+    pub artifacts: Vec<Value>,
     pub details: Map<String, Value>,
 }
 
@@ -78,32 +90,35 @@ impl Outcome {
         }
     }
 
-    /// Reads what a handler wrote. Fields of a wrong type are passed over: whoever did the work should not
-    /// lose it over a number in quotes. Only what leaves the outcome itself in doubt is an error.
+    /// Reads what a handler wrote: a number in quotes is a number, and null is nothing. What leaves in doubt what
+    /// the handler meant is an error: blockers that cannot be read must not let a run go on.
     pub fn parse(bytes: &[u8]) -> Result<Outcome, String> {
         let value: Value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
-        let Value::Object(fields) = value else {
+        Outcome::from_json(value)
+    }
+
+    pub fn from_json(value: Value) -> Result<Outcome, String> {
+        let Value::Object(mut fields) = value else {
             return Err("not a JSON object".to_owned());
         };
+        fields.retain(|_, value| !value.is_null());
         let word = match fields.get("outcome") {
-            None | Some(Value::Null) => None,
+            None => None,
             Some(Value::String(text)) if text.trim().is_empty() => None,
             Some(value) => Some(word_of(value)?),
         };
-        let text = |name: &str| match fields.get(name) {
-            Some(Value::String(text)) if !text.trim().is_empty() => Some(text.clone()),
-            Some(Value::Number(number)) => Some(number.to_string()),
-            _ => None,
-        };
         Ok(Outcome {
             word,
-            reason: text("reason"),
-            retry_after: fields.get("retry_after_ms").and_then(wait_of),
-            code: text("code"),
-            message: text("message"),
-            permanent: fields.get("permanent").is_some_and(|value| *value == true || *value == "true"),
-            details: fields.get("details").and_then(Value::as_object).cloned().unwrap_or_default(),
-            output: fields.get("output").cloned().unwrap_or_default(),
+            reason: text_of(&fields, "reason")?,
+            retry_after: wait_of(&fields)?,
+            code: text_of(&fields, "code")?,
+            message: text_of(&fields, "message")?,
+            permanent: truth_of(&fields, "permanent")?,
+            blockers: object_of(&mut fields, "blockers")?,
+            proposals: list_of(&mut fields, "proposals")?,
+            artifacts: list_of(&mut fields, "artifacts")?,
+            details: object_of(&mut fields, "details")?,
+            output: fields.remove("output").unwrap_or_default(),
         }
         .cleaned())
     }
@@ -112,14 +127,96 @@ impl Outcome {
     pub(crate) fn cleaned(self) -> Outcome {
         let short = |text: String, max_chars: usize| clean_chars(&text, max_chars).text;
         let (details, _) = clean_json(Value::Object(self.details), MAX_RESULT_BYTES);
+        let cleaned = |list: Vec<Value>| {
+            list.into_iter().take(MAX_LISTED).map(|item| clean_json(item, MAX_RESULT_BYTES).0).collect()
+        };
         Outcome {
             output: clean_json(self.output, MAX_RESULT_BYTES).0,
             reason: self.reason.map(|text| short(text, MAX_REASON_CHARS)),
             code: self.code.map(|text| clean_line(text.as_bytes(), MAX_KEY_BYTES).text),
             message: self.message.map(|text| short(text, MAX_ERROR_CHARS)),
+            blockers: clean_blockers(self.blockers),
+            proposals: cleaned(self.proposals),
+            artifacts: cleaned(self.artifacts),
             details: details.as_object().cloned().unwrap_or_default(),
             ..self
         }
+    }
+
+    /// Without the secrets that its handler was given.
+    pub(crate) fn masked(self, mask: &Mask) -> Outcome {
+        if mask.is_empty() {
+            return self;
+        }
+        let text = |text: Option<String>| text.map(|text| mask.hide(&text).into_owned());
+        let object = |fields: Map<String, Value>| {
+            mask.hide_json(Value::Object(fields)).as_object().cloned().unwrap_or_default()
+        };
+        let list = |items: Vec<Value>| items.into_iter().map(|item| mask.hide_json(item)).collect();
+        Outcome {
+            output: mask.hide_json(self.output),
+            reason: text(self.reason),
+            code: text(self.code),
+            message: text(self.message),
+            blockers: object(self.blockers),
+            proposals: list(self.proposals),
+            artifacts: list(self.artifacts),
+            details: object(self.details),
+            ..self
+        }
+    }
+}
+
+/// However much there is to say about each, people must see whom they decide about.
+fn clean_blockers(blockers: Map<String, Value>) -> Map<String, Value> {
+    let mut left = MAX_BLOCKERS_BYTES;
+    let mut kept = Map::new();
+    for (host, about) in blockers.into_iter().take(MAX_BLOCKED) {
+        let (about, _) = clean_json(about, MAX_BLOCKER_BYTES);
+        let bytes = about.to_string().len();
+        let about = if bytes <= left { about } else { json!({ "cut": true }) };
+        left = left.saturating_sub(bytes);
+        kept.insert(clean_line(host.as_bytes(), MAX_KEY_BYTES).text, about);
+    }
+    kept
+}
+
+fn doubt<T>(name: &str, wanted: &str, found: &Value) -> Result<T, String> {
+    Err(format!("{name} is not {wanted} but {}", clean_chars(&found.to_string(), 80).text))
+}
+
+fn text_of(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, String> {
+    match fields.get(name) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.trim().is_empty())),
+        Some(Value::Number(number)) => Ok(Some(number.to_string())),
+        Some(other) => doubt(name, "a text", other),
+    }
+}
+
+fn truth_of(fields: &Map<String, Value>, name: &str) -> Result<bool, String> {
+    match fields.get(name) {
+        None => Ok(false),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(Value::String(text)) if text == "true" => Ok(true),
+        Some(Value::String(text)) if text == "false" => Ok(false),
+        Some(other) => doubt(name, "true or false", other),
+    }
+}
+
+fn object_of(fields: &mut Map<String, Value>, name: &str) -> Result<Map<String, Value>, String> {
+    match fields.remove(name) {
+        None => Ok(Map::new()),
+        Some(Value::Object(object)) => Ok(object),
+        Some(other) => doubt(name, "an object", &other),
+    }
+}
+
+fn list_of(fields: &mut Map<String, Value>, name: &str) -> Result<Vec<Value>, String> {
+    match fields.remove(name) {
+        None => Ok(Vec::new()),
+        Some(Value::Array(items)) => Ok(items),
+        Some(other) => doubt(name, "a list", &other),
     }
 }
 
@@ -131,15 +228,18 @@ fn word_of(value: &Value) -> Result<Word, String> {
     })
 }
 
-fn wait_of(value: &Value) -> Option<Duration> {
-    let ms = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
-    (ms >= 0.0).then(|| Duration::from_millis(ms as u64).min(LONGEST_WAIT))
+/// A negative wait is none: the backoff says how long.
+fn wait_of(fields: &Map<String, Value>) -> Result<Option<Duration>, String> {
+    let Some(value) = fields.get("retry_after_ms") else { return Ok(None) };
+    match value.as_f64().or_else(|| value.as_str()?.trim().parse().ok()) {
+        Some(ms) => Ok((ms >= 0.0).then(|| Duration::from_millis(ms as u64).min(LONGEST_WAIT))),
+        None => doubt("retry_after_ms", "a number", value),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn what_a_handler_meant_is_read() {
@@ -152,7 +252,7 @@ mod tests {
             (r#"{"outcome":"fail","code":"E","message":"m"}"#, Outcome::fail("E", "m")),
             (r#"{"outcome":"fail","code":7,"message":"m"}"#, Outcome::fail("7", "m")),
             (
-                r#"{"outcome":"fail","permanent":"true","details":[]}"#,
+                r#"{"outcome":"fail","permanent":"true","details":null,"blockers":null}"#,
                 Outcome { word: Some(Word::Fail), permanent: true, ..Outcome::default() },
             ),
             (
@@ -185,6 +285,14 @@ mod tests {
             ("[]", "not a JSON object"),
             (r#"{"outcome":"maybe"}"#, r#"outcome is "maybe"; known: done, skip"#),
             (r#"{"outcome":1}"#, "outcome is 1"),
+            (r#"{"outcome":["done"]}"#, "outcome is [\"done\"]"),
+            (r#"{"outcome":"done","details":[]}"#, "details is not an object but []"),
+            (r#"{"outcome":"pause","blockers":["h1"]}"#, "blockers is not an object"),
+            (r#"{"outcome":"done","proposals":{}}"#, "proposals is not a list"),
+            (r#"{"outcome":"done","artifacts":"a.zip"}"#, "artifacts is not a list"),
+            (r#"{"outcome":"fail","permanent":"yes"}"#, "permanent is not true or false"),
+            (r#"{"outcome":"fail","code":{}}"#, "code is not a text"),
+            (r#"{"outcome":"retry","retry_after_ms":"soon"}"#, "retry_after_ms is not a number"),
         ] {
             let error = Outcome::parse(text.as_bytes()).expect_err(text);
             assert!(error.contains(named), "{text}: {error}");

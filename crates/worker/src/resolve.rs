@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use waypost_store::RunRow;
 
+use crate::actions::{Exec, quoted};
 use crate::handler::Handler;
 use crate::options::Options;
 
@@ -26,6 +27,13 @@ pub(crate) struct Carried {
     pub directory: Option<PathBuf>,
     /// After the first try.
     pub retries: u32,
+}
+
+impl Carried {
+    pub fn exec(&self) -> Exec {
+        let folder = self.directory.clone().unwrap_or_default();
+        Exec { command: self.command.clone(), folder, env: Vec::new() }
+    }
 }
 
 impl Plan {
@@ -72,15 +80,6 @@ fn carried_of(command: &Value, carried: &Value) -> Result<Carried, String> {
     }
 }
 
-/// As one would type it into a shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "_-+=./,:@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,15 +99,6 @@ mod tests {
         assert_eq!(read(json!({"command": ["a"], "retries": -1})).map(|it| it.retries), Ok(0));
         for unfit in [json!([]), json!([""]), json!(["a", 1]), json!("rm"), json!(null)] {
             assert!(read(json!({ "command": unfit })).is_err(), "{unfit}");
-        }
-    }
-
-    #[test]
-    fn commands_are_shown_as_they_are_typed() {
-        for (word, shown) in
-            [("echo", "echo"), ("a b", "'a b'"), ("", "''"), ("it's", r"'it'\''s'"), ("$x", "'$x'")]
-        {
-            assert_eq!(quoted(word), shown);
         }
     }
 }

@@ -8,7 +8,7 @@ mod problem;
 mod rules;
 
 pub use catalog::{Catalog, SHIPPED};
-pub use problem::{Problem, Problems};
+pub use problem::{Problem, Problems, instead_of, quoted};
 
 use std::fmt;
 use std::sync::Arc;

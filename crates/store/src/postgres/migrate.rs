@@ -126,6 +126,7 @@ fn first() -> String {
     out.push_str(include_str!("by_hand.sql"));
     out.push_str(&render::guard());
     out.push_str(include_str!("verbs.sql"));
+    out.push_str(include_str!("verbs_ops.sql"));
     out.push_str(include_str!("ops.sql"));
     let catalog = Catalog::shipped().unwrap_or_default();
     for (name, source) in SHIPPED {
@@ -134,6 +135,7 @@ fn first() -> String {
         }
     }
     out.push_str("SELECT waypost.list_moves();\n");
+    out.push_str(include_str!("roles.sql"));
     out
 }
 

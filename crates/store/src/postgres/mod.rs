@@ -20,6 +20,7 @@ mod plain;
 mod prune;
 mod row;
 mod save;
+mod scratch;
 mod session;
 mod sql;
 mod sweep;
@@ -41,6 +42,7 @@ pub use bell::Hearing;
 pub use doctor::doctor;
 pub use migrate::{Versions, migrate, migration_sql, status};
 pub use open::with_database;
+pub use scratch::{OpenSnapshot, Scratch};
 use session::Session;
 
 #[derive(Clone, Debug)]

@@ -6,4 +6,5 @@ mod by_psql;
 mod conformance;
 mod differential;
 mod guards;
+mod ops;
 mod postgres;

@@ -10,7 +10,6 @@ use tokio::time::{Instant, sleep_until};
 use waypost_store::Store;
 
 use super::lifecycle::finish;
-use super::raw::connect;
 use super::{Bench, Place, Row, new_runs, row};
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 
@@ -37,8 +36,7 @@ pub async fn measure(bench: &Bench, seconds: u64) -> Result<Row> {
     for name in names {
         sides.push((bench.store(name).await?, Arc::new(Side::default())));
     }
-    let holder = connect(&server.database("held").await?).await?;
-    holder.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM waypost.runs").await?;
+    let snapshot = server.hold_snapshot("held").await?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut tasks = Vec::new();
     for (store, side) in &sides {
@@ -64,7 +62,7 @@ pub async fn measure(bench: &Bench, seconds: u64) -> Result<Row> {
         task.await.map_err(|error| Failed::new(ERROR, error.to_string()))??;
     }
     let dead = server.dead_rows("held").await?;
-    holder.batch_execute("ROLLBACK").await?;
+    drop(snapshot);
     let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len() as f64;
     let last = |rates: &[f64]| mean(&rates[rates.len().saturating_sub(6)..]);
     let round = |value: f64| (value * 100.0).round() / 100.0;

@@ -36,7 +36,7 @@ pub async fn measure(bench: &Bench, batch: usize, tasks: usize) -> Result<Row> {
     found.insert("events_per_run".into(), 4.into());
     if let Place::Server(server) = &bench.place {
         found.insert("wal_bytes_per_run".into(), (wal / done as f64).round().into());
-        let dead = server.dead_rows("full").await? as f64 / done as f64;
+        let dead = server.dead_rows("full").await? / done as f64;
         found.insert("dead_rows_per_run".into(), ((dead * 100.0).round() / 100.0).into());
     }
     Ok(found)
@@ -45,7 +45,7 @@ pub async fn measure(bench: &Bench, batch: usize, tasks: usize) -> Result<Row> {
 async fn wal_bytes(bench: &Bench) -> Result<f64> {
     match &bench.place {
         Place::Folder(_) => Ok(0.0),
-        Place::Server(server) => server.wal_bytes().await,
+        Place::Server(server) => Ok(server.wal_bytes().await?),
     }
 }
 

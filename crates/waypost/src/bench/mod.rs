@@ -8,7 +8,6 @@ mod hold;
 mod lifecycle;
 mod pickup;
 mod raw;
-mod server;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,14 +16,13 @@ use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
-use waypost_store::postgres::PostgresStore;
+use waypost_store::postgres::{PostgresStore, Scratch};
 use waypost_store::sqlite::SqliteStore;
 use waypost_store::{NewRun, Store};
 
-use crate::output::{ERROR, Failed, Format, Result, cells, print_list, table};
+use crate::output::{BAD_INPUT, ERROR, Failed, Format, Result, cells, print_list, table};
 use crate::verify::progress_bar;
 use raw::Raw;
-use server::Server;
 
 /// Ratios are medians of this many interleaved pairs: one side of a pair alone would measure the neighbours.
 const PAIRS: usize = 5;
@@ -94,7 +92,7 @@ pub async fn run(place: &crate::place::Place, flags: Flags) -> Result {
     for scenario in wanted {
         let place = match flags.store {
             Database::Sqlite => Place::Folder(folder(flags.folder.as_deref())?),
-            Database::Postgres => Place::Server(Server::open(place.database_url.as_deref()).await?),
+            Database::Postgres => Place::Server(server(place).await?),
         };
         let bench = Bench { place, bar: progress_bar() };
         let row = measure(&bench, scenario, &flags).await;
@@ -128,7 +126,7 @@ async fn measure(bench: &Bench, scenario: Scenario, flags: &Flags) -> Result<Row
 /// Where the scenario's databases are.
 pub enum Place {
     Folder(TempDir),
-    Server(Server),
+    Server(Scratch),
 }
 
 /// A place of its own, and how far the scenario is.
@@ -153,6 +151,16 @@ impl Bench {
         self.bar.set_message(what);
         self.bar.set_length(steps as u64);
         self.bar.set_position(0);
+    }
+}
+
+async fn server(place: &crate::place::Place) -> Result<Scratch> {
+    match place.database()? {
+        crate::place::Database::Postgres(url) => Ok(Scratch::open(&url).await?),
+        crate::place::Database::Sqlite(_) => {
+            let message = "bench --store postgres needs a server where it may make databases: --database-url postgres://user@host/postgres";
+            Err(Failed::new(BAD_INPUT, message))
+        }
     }
 }
 

@@ -58,7 +58,9 @@ fn places_that_are_none_are_named() {
     for (url, code, words) in [
         (inside_a_file.as_str(), 1, ["not available", "file"]),
         (a_folder.as_str(), 1, ["cannot be opened", "waypost-cli-"]),
-        ("postgres://me:secret@db/waypost", 2, ["database-url", "postgres"]),
+        ("postgres://me:secret@nowhere.invalid/waypost", 1, ["not available", "address"]),
+        ("postgres://me:secret@db:port/waypost", 1, ["cannot be used", "address"]),
+        ("mysql://me:secret@db/waypost", 2, ["database-url", "mysql"]),
         ("waypost.db", 2, ["database-url", "sqlite:///"]),
         ("sqlite://", 2, ["database-url", "sqlite:///"]),
     ] {

@@ -50,6 +50,8 @@ fn help() {
         &["queue"],
         &["queue", "pause"],
         &["lifecycle"],
+        &["playbook"],
+        &["playbook", "check"],
         &["verify"],
         &["demo"],
         &["completions"],

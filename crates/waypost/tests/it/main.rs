@@ -4,6 +4,7 @@
 mod cli_bad_database;
 mod cli_bad_input;
 mod cli_golden;
+mod cli_playbook;
 mod cli_run;
 mod cli_stopping;
 mod cli_workers;

@@ -1,34 +1,29 @@
-//! A command that a run brings along: its surroundings, its end, and the outcome it may have written.
+//! A command, whoever names it: its surroundings, its end, and the outcome it may have written.
 
 use std::ffi::OsString;
-use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use serde_json::json;
-use tokio::process::Command;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::process::{Process, Started};
 use super::{Answer, Exit, Try, output};
+use crate::actions::{Call, Exec, Mask, read_outcome};
 use crate::outcome::Outcome;
-use crate::resolve::Carried;
-
-const MAX_OUTCOME_BYTES: u64 = 1024 * 1024;
 
 /// Processes that a command left behind may write to its output this much longer: `tee` in a shell's pipe.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// A run's command has one step.
-const STEP: &str = "run";
-
-pub(super) async fn execute(
+/// `None`: it was stopped, and what it left behind means nothing.
+pub(crate) async fn execute(
     it: &Try<'_>,
-    carried: &Carried,
+    exec: &Exec,
+    call: &Call,
+    mask: &Mask,
     guardian: Option<&[OsString]>,
 ) -> Option<Answer> {
     let failed =
@@ -38,15 +33,21 @@ pub(super) async fn execute(
         Err(error) => return failed(format!("no folder for temporary files: {error}")),
     };
     let outcome_path = folder.path().join("outcome.json");
-    let started = Process::start(&carried.command, guardian, input(it), |command| {
-        surround(command, it, carried, &outcome_path);
+    let input = call.envelope().to_string().into_bytes();
+    let started = Process::start(&exec.command, guardian, input, |command| {
+        if !exec.folder.as_os_str().is_empty() {
+            command.current_dir(&exec.folder);
+        }
+        // The contract's own come last: nobody may stand in for them.
+        command.envs(exec.env.iter().map(|(name, value)| (name, value.open())));
+        command.envs(call.environment(&outcome_path));
     });
     let Started { mut process, out, err } = match started {
         Ok(started) => started,
-        Err(error) => return failed(cannot_start(carried, &error)),
+        Err(error) => return failed(cannot_start(exec, &error)),
     };
     let (enough, told_enough) = oneshot::channel();
-    let output = tokio::spawn(output::record(out, err, it.journal.clone(), told_enough));
+    let output = tokio::spawn(output::record(out, err, it.journal.clone(), mask.clone(), told_enough));
     let ended = tokio::select! {
         biased;
         () = process.ended() => true,
@@ -60,7 +61,15 @@ pub(super) async fn execute(
         Ok(status) => exit_of(status),
         Err(error) => Exit::NotStarted(format!("its end could not be learnt: {error}")),
     };
-    ended.then(|| Answer { exit: Some(exit), outcome: written(&outcome_path), last_line })
+    let outcome = || read_outcome(&outcome_path).map(|read| masked(read, mask));
+    ended.then(|| Answer { exit: Some(exit), outcome: outcome(), last_line })
+}
+
+fn masked(read: Result<Outcome, String>, mask: &Mask) -> Result<Outcome, String> {
+    match read {
+        Ok(outcome) => Ok(outcome.masked(mask)),
+        Err(problem) => Err(mask.hide(&problem).into_owned()),
+    }
 }
 
 /// The output is read to its end before the status counts, but nobody who keeps it open keeps the run open.
@@ -88,41 +97,13 @@ async fn wind_up(
     (status, recorded)
 }
 
-/// What the command reads on its standard input.
-fn input(it: &Try<'_>) -> Vec<u8> {
-    let row = it.row;
-    json!({
-        "run_id": row.id(),
-        "input": row.input,
-        "metadata": row.metadata,
-        "attempt": row.run.attempt,
-        "try": it.number,
-    })
-    .to_string()
-    .into_bytes()
-}
-
-fn surround(command: &mut Command, it: &Try<'_>, carried: &Carried, outcome_path: &Path) {
-    if let Some(folder) = &carried.directory {
-        command.current_dir(folder);
+fn cannot_start(exec: &Exec, error: &std::io::Error) -> String {
+    let program = exec.command.first().map_or("", String::as_str);
+    let folder = Path::new(&exec.folder);
+    if !folder.as_os_str().is_empty() && !folder.is_dir() {
+        return format!("cannot start {program}: no folder {}", folder.display());
     }
-    command
-        .env("WAYPOST_RUN_ID", it.row.id())
-        .env("WAYPOST_STEP", STEP)
-        .env("WAYPOST_ATTEMPT", it.row.run.attempt.to_string())
-        .env("WAYPOST_IDEMPOTENCY_KEY", it.idempotency_key())
-        .env("WAYPOST_OUTPUT", outcome_path);
-    if let Some(parent) = it.row.metadata.get("traceparent").and_then(|value| value.as_str()) {
-        command.env("TRACEPARENT", parent);
-    }
-}
-
-fn cannot_start(carried: &Carried, error: &std::io::Error) -> String {
-    let program = carried.command.first().map_or("", String::as_str);
-    match &carried.directory {
-        Some(folder) if !folder.is_dir() => format!("cannot start {program}: no folder {}", folder.display()),
-        _ => format!("cannot start {program}: {error}"),
-    }
+    format!("cannot start {program}: {error}")
 }
 
 /// Shells and guardians tell a signal as 128 + its number.
@@ -135,21 +116,5 @@ fn exit_of(status: ExitStatus) -> Exit {
     }
 }
 
-/// The outcome that the command wrote, if it did.
-fn written(path: &Path) -> Option<Result<Outcome, String>> {
-    // A pipe put there would be waited for.
-    let meta = std::fs::symlink_metadata(path).ok()?;
-    if !meta.is_file() {
-        return Some(Err("WAYPOST_OUTPUT is not a plain file any more".to_owned()));
-    }
-    let mut bytes = Vec::new();
-    let read =
-        std::fs::File::open(path).and_then(|file| file.take(MAX_OUTCOME_BYTES + 1).read_to_end(&mut bytes));
-    if let Err(error) = read {
-        return Some(Err(format!("WAYPOST_OUTPUT cannot be read: {error}")));
-    }
-    if bytes.len() as u64 > MAX_OUTCOME_BYTES {
-        return Some(Err(format!("WAYPOST_OUTPUT is larger than {MAX_OUTCOME_BYTES} bytes")));
-    }
-    (!bytes.trim_ascii().is_empty()).then(|| Outcome::parse(&bytes))
-}
+#[cfg(test)]
+mod tests;

@@ -10,12 +10,18 @@ mod rust;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Map;
 use waypost_store::RunRow;
 
+use crate::actions::http::Reply;
+use crate::actions::{Call, Mask};
 use crate::journal::Journal;
 use crate::lease::Lease;
 use crate::outcome::Outcome;
 use crate::resolve::Plan;
+
+/// A run's own command has one step.
+const STEP: &str = "run";
 
 /// One try of a held run.
 pub(crate) struct Try<'a> {
@@ -45,16 +51,42 @@ pub(crate) enum Exit {
     NotStarted(String),
 }
 
+/// A request has no process, and all that it came to is its outcome.
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Answer {
+        Answer { outcome: Some(reply.outcome), ..Answer::default() }
+    }
+}
+
 impl Try<'_> {
     /// `None`: it was stopped, and what it left behind means nothing.
     pub async fn execute(&self, plan: &Plan, guardian: Option<&[std::ffi::OsString]>) -> Option<Answer> {
         match plan {
-            Plan::Command(carried) => command::execute(self, carried, guardian).await,
+            Plan::Command(carried) => {
+                let call = self.call(STEP, self.idempotency_key());
+                command::execute(self, &carried.exec(), &call, &Mask::default(), guardian).await
+            }
             Plan::Handler(handler) => rust::execute(self, handler.as_ref()).await,
             Plan::Unfit(problem) => {
                 let exit = Some(Exit::NotStarted(problem.clone()));
                 Some(Answer { exit, ..Answer::default() })
             }
+        }
+    }
+
+    /// What a handler of this try is told.
+    pub fn call(&self, step: &str, idempotency_key: String) -> Call {
+        let row = self.row;
+        Call {
+            run_id: row.id().to_owned(),
+            step: step.to_owned(),
+            attempt: row.run.attempt,
+            try_no: self.number,
+            idempotency_key,
+            traceparent: row.metadata.get("traceparent").and_then(|value| value.as_str()).map(str::to_owned),
+            input: row.input.clone(),
+            metadata: row.metadata.clone(),
+            more: Map::new(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a process prints becomes events. Nothing is read while a chunk is being written, so that a process
 //! that prints faster than the store takes it waits, and memory stays small.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -11,6 +12,7 @@ use waypost_kernel::request::Level;
 
 use super::chunk::{Chunk, Line};
 use super::lines::Lines;
+use crate::actions::Mask;
 use crate::journal::Journal;
 
 /// How an event's lines name the streams.
@@ -49,11 +51,12 @@ pub(super) async fn record(
     out: impl AsyncRead + Unpin,
     err: impl AsyncRead + Unpin,
     journal: Arc<Journal>,
+    mask: Mask,
     mut enough: oneshot::Receiver<()>,
 ) -> Option<String> {
     let mut out = Stream::new(OUT, out);
     let mut err = Stream::new(ERR, err);
-    let mut recorder = Recorder { journal, chunk: Chunk::default() };
+    let mut recorder = Recorder { journal, mask, chunk: Chunk::default() };
     while out.source.is_some() || err.source.is_some() {
         let due = recorder.chunk.due();
         if due.is_some_and(|due| due <= Instant::now()) {
@@ -76,6 +79,7 @@ pub(super) async fn record(
 
 struct Recorder {
     journal: Arc<Journal>,
+    mask: Mask,
     chunk: Chunk,
 }
 
@@ -98,6 +102,10 @@ impl Recorder {
     }
 
     async fn line(&mut self, stream: &'static str, last_line: &mut Option<String>, text: String) {
+        let text = match self.mask.hide(&text) {
+            Cow::Borrowed(_) => text,
+            Cow::Owned(hidden) => hidden,
+        };
         if !text.trim().is_empty() {
             last_line.get_or_insert_default().clone_from(&text);
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::actions::http::Reply;
 
 fn exit(exit: Exit) -> Answer {
     Answer { exit: Some(exit), ..Answer::default() }
@@ -62,6 +63,40 @@ fn an_outcome_wins_over_the_exit_code() {
     assert_eq!(once(&handler).failure.map(|failure| failure.code.to_string()), Some("HANDLER_FAILED".into()));
     let bad = Answer { outcome: Some(Err("not JSON".into())), ..exit(Exit::Code(0)) };
     assert_eq!(once(&bad).failure, Some(Failure::new("BAD_OUTCOME", "not JSON")));
+}
+
+/// Commands, requests and Rust code: what each says in its own way means the same.
+#[test]
+fn every_kind_of_handler_is_interpreted_alike() {
+    let reply =
+        |outcome: Result<Outcome, String>| Answer::from(Reply { status: Some(200), outcome, is_known: true });
+    let tries = Tries { made: 1, retries: 2 };
+    let wait = Some(Duration::from_secs(7));
+    let limited = Outcome { code: Some("RATE_LIMIT".into()), retry_after: wait, ..Outcome::retry("429") };
+    for answer in [reply(Ok(limited.clone())), said(limited.clone(), 0), said(limited.clone(), 1)] {
+        match interpret(&answer, tries, &Backoff::deploy(), 0) {
+            Verdict::Again { wait, error, .. } => {
+                assert_eq!((wait.as_secs(), &*error.code), (7, "RATE_LIMIT"), "{answer:?}");
+            }
+            Verdict::Settle(ending) => panic!("{ending:?}"),
+        }
+    }
+    let gone = Outcome { permanent: true, ..Outcome::fail("NOT_FOUND", "404") };
+    for (answer, failure) in [
+        (reply(Ok(gone.clone())), Failure::new("NOT_FOUND", "404")),
+        (said(gone, 0), Failure::new("NOT_FOUND", "404")),
+        // Nobody knows what the handler meant: no other try is made, although some are left.
+        (reply(Err("not JSON".into())), Failure::new("BAD_OUTCOME", "not JSON")),
+        (
+            Answer { outcome: Some(Err("not JSON".into())), ..exit(Exit::Code(0)) },
+            Failure::new("BAD_OUTCOME", "not JSON"),
+        ),
+    ] {
+        match interpret(&answer, tries, &Backoff::deploy(), 0) {
+            Verdict::Settle(ending) => assert_eq!((ending.goal, ending.failure), (Goal::Fail, Some(failure))),
+            Verdict::Again { .. } => panic!("{answer:?}"),
+        }
+    }
 }
 
 #[test]

@@ -123,6 +123,13 @@ async fn an_outcome_that_was_written_wins_over_the_exit_code() {
         "mkdir \"$WAYPOST_OUTPUT\"",
         "mkfifo \"$WAYPOST_OUTPUT\"",
         "head -c 1100000 /dev/zero > $WAYPOST_OUTPUT",
+        "truncate -s 100M $WAYPOST_OUTPUT",
+        "(printf '{\"outcome\":\"done\",\"output\":\"'; head -c 100000000 /dev/zero | tr '\\0' x; printf '\"}') > $WAYPOST_OUTPUT",
+        "printf '{\"outcome\":\"done\",\"message\":\"\\377\"}' > $WAYPOST_OUTPUT",
+        "printf '{\"outcome\":[\"done\"]}' > $WAYPOST_OUTPUT",
+        "printf '{\"outcome\":\"pause\",\"blockers\":[]}' > $WAYPOST_OUTPUT",
+        "printf '[\"done\"]' > $WAYPOST_OUTPUT",
+        "head -c 500000 /dev/zero | tr '\\0' '[' > $WAYPOST_OUTPUT",
     ] {
         let id = shop.script(script).await;
         shop.work().await;

@@ -5,7 +5,7 @@ use waypost_kernel::request::Level;
 use waypost_store::NewRun;
 use waypost_worker::{Context, Handler, Handlers, Outcome};
 
-use crate::support::{Shop, code};
+use crate::support::{Shop, code, message};
 
 fn shop(handler: impl Handler + 'static) -> Shop {
     let mut shop = Shop::new();
@@ -35,6 +35,21 @@ async fn a_handler_sees_its_run_and_leaves_its_result() {
     assert_eq!(row.details["output"], json!({"hello": "Ann"}));
     let messages = shop.messages(&id).await;
     assert!(messages.iter().any(|it| it == "Starting: greet") && messages.iter().any(|it| it == "greeting"));
+}
+
+// proves X10
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outcome_of_a_hundred_megabytes_is_cut_and_marked() {
+    let shop = shop(|_: Context| async move {
+        let long = "é\0".repeat(33_000_000);
+        Outcome { output: json!([&long]), ..Outcome::fail("LONG", &long) }
+    });
+    let id = shop.enqueue(greeting()).await;
+    assert_eq!(shop.work().await.failed, 1);
+    let row = shop.run(&id).await;
+    assert_eq!(row.details["output"]["cut"], true);
+    let message = message(&row).unwrap();
+    assert!(message.starts_with("é\u{fffd}") && message.len() < 16_384, "{} bytes", message.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]

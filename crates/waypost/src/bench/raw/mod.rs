@@ -3,15 +3,13 @@
 mod postgres;
 mod sqlite;
 
-pub use postgres::connect;
-
 use super::Place;
 use crate::output::{ERROR, Failed, Result};
 
 const SQL: &str = include_str!("../../../../../bench/raw.sql");
 
 pub enum Raw {
-    Sqlite(sqlite::Raw),
+    Sqlite(Box<sqlite::Raw>),
     Postgres(postgres::Raw),
 }
 
@@ -20,7 +18,7 @@ impl Raw {
     pub async fn open(place: &Place, name: &str, connections: usize) -> Result<Raw> {
         Ok(match place {
             Place::Folder(folder) => {
-                Raw::Sqlite(sqlite::Raw::open(&folder.path().join(format!("{name}-raw.db")))?)
+                Raw::Sqlite(Box::new(sqlite::Raw::open(&folder.path().join(format!("{name}-raw.db")))?))
             }
             Place::Server(server) => Raw::Postgres(
                 postgres::Raw::open(&server.database(&format!("{name}_raw")).await?, connections).await?,

@@ -152,7 +152,7 @@ impl Connection {
     }
 }
 
-pub async fn connect(url: &str) -> Result<Client> {
+async fn connect(url: &str) -> Result<Client> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
     tokio::spawn(async move {
         let _ = connection.await;

@@ -1,0 +1,563 @@
+-- The same moves one run at a time, for callers in SQL: `ops` is made of these. General over lifecycles: they look up
+-- what the kernel rendered, and write what it would have written, so that the log folds to the row.
+--
+-- A refusal is an exception: SQLSTATE `WP…`, `CODE: words` as its message, what to do next as its hint. A move that
+-- needs a decision (items that follow, slots to give back, owed cleanup, guards) is `WP501`, raised before any write.
+
+-- What a verb leaves: the run as it is now, and the event that says so (of a repeat, the first one's).
+CREATE TYPE waypost.written AS (run waypost.runs, status text, "position" bigint, seq int, repeated boolean);
+
+CREATE FUNCTION waypost.refuse(p_errcode text, p_message text, p_hint text, p_field text DEFAULT '') RETURNS void LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RAISE EXCEPTION USING ERRCODE = p_errcode, MESSAGE = p_message, HINT = p_hint, COLUMN = p_field;
+END $$;
+
+-- Listeners are woken at most once in 20 ms, whoever writes: a commit that notifies waits for all others that do. The
+-- sequence is a clock that no transaction holds back. A wake-up that its transaction takes along into a rollback is
+-- made good by the next write, or by the listener's own look.
+CREATE SEQUENCE waypost.woken_ms MINVALUE 0 START 0;
+CREATE FUNCTION waypost.wake() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_ms bigint := extract(epoch FROM clock_timestamp()) * 1000;
+BEGIN
+  IF abs(v_ms - (SELECT w.last_value FROM waypost.woken_ms w)) < 20 OR NOT pg_try_advisory_lock(hashtextextended('waypost.wake', 0)) THEN
+    RETURN;
+  END IF;
+  IF abs(v_ms - (SELECT w.last_value FROM waypost.woken_ms w)) >= 20 THEN
+    PERFORM setval('waypost.woken_ms', v_ms);
+    PERFORM pg_notify('waypost', '');
+  END IF;
+  PERFORM pg_advisory_unlock(hashtextextended('waypost.wake', 0));
+END $$;
+
+-- An open lease has a token that can be worked out again, so that whoever comes without one can write under it, and
+-- the same finish sent again is known. Nobody can guess it: it takes the database's secret.
+INSERT INTO waypost.meta(key, value) VALUES ('open_lease_secret', gen_random_uuid()::text || gen_random_uuid()::text);
+CREATE FUNCTION waypost.open_token(p_rid bigint, p_fence int) RETURNS uuid LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+  RETURN (SELECT encode(substring(sha256(convert_to(m.value || ':' || p_rid || ':' || p_fence, 'UTF8')) FOR 16), 'hex')::uuid
+    FROM waypost.meta m WHERE m.key = 'open_lease_secret');
+
+CREATE FUNCTION waypost.locked_run(p_run_id text) RETURNS waypost.runs LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_run waypost.runs;
+BEGIN
+  SELECT r.* INTO v_run FROM waypost.runs r WHERE r.run_id = p_run_id FOR UPDATE;
+  IF NOT FOUND THEN
+    PERFORM waypost.refuse('WP404', format('NOT_FOUND: there is no run %s', quote_literal(left(p_run_id, 80))), 'Look it up: SELECT run_id, status FROM ops.runs.');
+  END IF;
+  RETURN v_run;
+END $$;
+
+CREATE FUNCTION waypost.status_of(p_state smallint) RETURNS text LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+  RETURN (SELECT s.state FROM waypost.lifecycle_states s WHERE s.code = p_state);
+
+CREATE FUNCTION waypost.no_such_move(p_run waypost.runs, p_status text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: no %s from %s, where %s is', p_status, waypost.status_of(p_run.state), p_run.run_id),
+    'Allowed from there: ' || coalesce((SELECT string_agg(DISTINCT m.dst, ', ') FROM waypost.lifecycle_moves m WHERE m.src_code = p_run.state), 'nothing'));
+END $$;
+
+-- Every write of a holder: its token, or none for an open lease. The lease counts until somebody else has it.
+CREATE FUNCTION waypost.check_lease(p_run waypost.runs, p_token uuid, p_by text) RETURNS uuid LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_open uuid := waypost.open_token(p_run.rid, p_run.fence);
+  v_status text;
+BEGIN
+  IF p_run.state / 1000 = 3 AND p_run.claimed_by IS NOT NULL AND p_run.lease_token = coalesce(p_token, v_open)
+      AND (p_token IS NOT NULL OR p_by IS NULL OR p_by = p_run.claimed_by) THEN
+    RETURN p_run.lease_token;
+  END IF;
+  v_status := waypost.status_of(p_run.state);
+  IF p_run.state < 3000 AND p_token IS NULL THEN
+    PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: %s is %s: nobody holds it', p_run.run_id, v_status),
+      'A worker has to claim it first: SELECT * FROM ops.claim_next_run(p_worker_id := …).');
+  ELSIF p_run.state / 1000 = 3 AND p_token IS NULL AND p_run.lease_token <> v_open THEN
+    PERFORM waypost.refuse('WP410', format('LEASE_LOST: %s was not claimed through ops.claim_next_run', p_run.run_id),
+      'Give the token of its lease as p_lease_token.');
+  ELSIF p_run.state / 1000 = 3 AND p_token IS NULL THEN
+    PERFORM waypost.refuse('WP410', format('LEASE_LOST: %s is held by %s', p_run.run_id, coalesce(p_run.claimed_by, 'nobody')),
+      'Stop working on it; claim another one.');
+  END IF;
+  PERFORM waypost.refuse('WP410', format('LEASE_LOST: the lease of %s is not yours (any more); it is %s', p_run.run_id, v_status),
+    'Stop working on it; claim another one.');
+END $$;
+
+-- Items that would move along with this move of their run.
+CREATE FUNCTION waypost.items_follow(p_run waypost.runs, p_command text, p_general text) RETURNS boolean LANGUAGE sql STABLE
+  SET search_path = pg_catalog, pg_temp
+  RETURN p_run.item_count > 0 AND EXISTS (SELECT 1 FROM waypost.items i JOIN waypost.lifecycles l ON l.name = i.kind AND l.version = i.version
+    CROSS JOIN LATERAL jsonb_array_elements(l.definition::jsonb -> 'states') s
+    WHERE i.rid = p_run.rid AND NOT i.stays AND s ->> 'name' = i.status
+      AND coalesce(s ->> ('on_' || p_command), s ->> ('on_' || p_general), i.status) <> i.status);
+
+-- What only the engine can write together with a move. `p_general` is what items follow where they do not name the command.
+CREATE FUNCTION waypost.check_plain(p_run waypost.runs, p_command text, p_general text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_why text := CASE
+    -- The next one of the key has to be let in, under a lock that comes before the run's.
+    WHEN p_general IS NOT NULL AND p_run.concurrency_key IS NOT NULL THEN 'a slot has to be given back'
+    WHEN p_general IS NOT NULL AND p_run.parent_run_id IS NOT NULL AND EXISTS (SELECT 1 FROM waypost.lifecycle_states s
+      WHERE s.code = p_run.state AND s.lifecycle = 'operation') THEN 'its parent has to be told'
+    WHEN waypost.items_follow(p_run, p_command, p_general) THEN 'its items have to follow' END;
+BEGIN
+  IF v_why IS NOT NULL THEN
+    PERFORM waypost.refuse('WP501', format('NOT_PLAIN: %s of %s takes the engine: %s', p_command, p_run.run_id, v_why),
+      'Ask waypost for it: its command line, its HTTP interface or a worker of its own.');
+  END IF;
+END $$;
+
+-- A patch laid over what is there, member by member. The bound is on the text as PostgreSQL writes it, which is never
+-- shorter than what the engine counts: what passes here passes there.
+CREATE FUNCTION waypost.merged(p_field text, p_into jsonb, p_patch jsonb) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_bytes int;
+BEGIN
+  IF coalesce(p_patch, '{}') = '{}' THEN
+    RETURN p_into;
+  END IF;
+  v_bytes := octet_length((p_into || p_patch)::text);
+  IF v_bytes > 1048576 THEN
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: %s: would be %s bytes long; at most 1048576 are allowed', p_field, v_bytes),
+      'Keep large results elsewhere and put their address here.', p_field);
+  END IF;
+  RETURN p_into || p_patch;
+END $$;
+
+-- What an event did, and what was merged with it; nothing for the common ones.
+CREATE FUNCTION waypost.effect(p_effect jsonb, p_metadata jsonb, p_details jsonb) RETURNS json LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+  RETURN nullif(p_effect
+    || CASE WHEN coalesce(p_metadata, '{}') = '{}' THEN '{}' ELSE jsonb_build_object('metadata', p_metadata) END
+    || CASE WHEN coalesce(p_details, '{}') = '{}' THEN '{}' ELSE jsonb_build_object('details', p_details) END, '{}')::json;
+
+-- By the lifecycle's template, as the engine makes them.
+CREATE FUNCTION waypost.new_id(p_template text, p_now timestamptz) RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_id text := p_template;
+  v_part text;
+BEGIN
+  LOOP
+    v_part := substring(v_id FROM '\{([a-z0-9]+)\}');
+    EXIT WHEN v_part IS NULL;
+    v_id := regexp_replace(v_id, '\{[a-z0-9]+\}', CASE v_part
+      WHEN 'uuid7' THEN waypost.uuid7()::text
+      WHEN 'uuid4' THEN gen_random_uuid()::text
+      WHEN 'date' THEN to_char(p_now AT TIME ZONE 'UTC', 'YYYY-MM-DD')
+      WHEN 'time' THEN to_char(p_now AT TIME ZONE 'UTC', 'HH24MISS')
+      ELSE (SELECT string_agg(substr('0123456789abcdefghijklmnopqrstuvwxyz', 1 + get_byte(uuid_send(gen_random_uuid()), 0) % 36, 1), '')
+        FROM generate_series(1, CASE v_part WHEN 'rand6' THEN 6 ELSE 12 END)) END);
+  END LOOP;
+  RETURN v_id;
+END $$;
+
+-- Members by name, as the engine's fingerprint writes them.
+CREATE FUNCTION waypost.canonical(p_value jsonb) RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN CASE jsonb_typeof(p_value)
+    WHEN 'object' THEN '{' || coalesce((SELECT string_agg(to_json(m.key)::text || ':' || waypost.canonical(m.value) || ',', '' ORDER BY m.key COLLATE "C")
+      FROM jsonb_each(p_value) m), '') || '}'
+    WHEN 'array' THEN '[' || coalesce((SELECT string_agg(waypost.canonical(e.value) || ',', '' ORDER BY e.place)
+      FROM jsonb_array_elements(p_value) WITH ORDINALITY e(value, place)), '') || ']'
+    ELSE p_value::text END;
+END $$;
+
+-- Whether two requests under one idempotency key ask for the same. The engine's own digest, of a run without items.
+CREATE FUNCTION waypost.fingerprint(p_lifecycle text, p_queue text, p_input jsonb, p_metadata jsonb, p_priority smallint DEFAULT 0) RETURNS text
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+  RETURN encode(sha256(convert_to(waypost.canonical(jsonb_build_object('lifecycle', p_lifecycle, 'version', NULL, 'status', NULL, 'queue', p_queue,
+    'priority', p_priority, 'input', p_input, 'metadata', p_metadata, 'schedule_at', NULL, 'concurrency_key', NULL, 'correlation_id', NULL,
+    'playbook', NULL, 'carried', NULL, 'parent_run_id', NULL, 'items', '[]'::jsonb)), 'UTF8')), 'hex');
+
+-- A new run without items and without a concurrency key. Its idempotency key, if it was used, gives the run that it
+-- made; two that race for it make one run, because the second waits for the first to commit.
+CREATE FUNCTION waypost.enqueue_one(p_lifecycle text, p_queue text, p_input json DEFAULT '{}', p_metadata jsonb DEFAULT '{}', p_by text DEFAULT 'client',
+    p_idempotency_key text DEFAULT NULL, p_fingerprint text DEFAULT NULL, p_tenant text DEFAULT 'default', p_actor text DEFAULT 'client',
+    p_run_id text DEFAULT NULL, p_version int DEFAULT NULL, p_priority smallint DEFAULT 0, p_schedule_at timestamptz DEFAULT NULL,
+    p_ttl_ms bigint DEFAULT NULL, p_max_attempts int DEFAULT 1, p_reentrant boolean DEFAULT false, p_details jsonb DEFAULT '{}',
+    p_correlation_id text DEFAULT NULL, p_parent_run_id text DEFAULT NULL, p_retry_of text DEFAULT NULL, p_playbook text DEFAULT NULL,
+    p_carried json DEFAULT NULL)
+  RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_now timestamptz := waypost.now();
+  v_lifecycle waypost.lifecycles;
+  v_first waypost.lifecycle_states;
+  v_run waypost.runs;
+  v_expires_at timestamptz;
+  v_effect jsonb := '{}';
+  v_position bigint;
+BEGIN
+  SELECT l.* INTO v_lifecycle FROM waypost.lifecycles l WHERE l.name = p_lifecycle AND l.version = coalesce(p_version, l.version) AND l.kind = 'run'
+    ORDER BY l.version DESC LIMIT 1;
+  IF NOT FOUND THEN
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: lifecycle: there is no %s', quote_literal(p_lifecycle)),
+      'There are: ' || (SELECT string_agg(DISTINCT l.name, ', ') FROM waypost.lifecycles l WHERE l.kind = 'run'), 'lifecycle');
+  END IF;
+  SELECT s.* INTO v_first FROM waypost.lifecycle_states s WHERE s.lifecycle = v_lifecycle.name AND s.version = v_lifecycle.version
+    AND s.state = v_lifecycle.definition::jsonb -> 'initial' ->> 0;
+  IF v_first.phase NOT IN ('ready', 'draft') OR v_first.claim_needs_items THEN
+    PERFORM waypost.refuse('WP501', format('NOT_PLAIN: a new %s run takes the engine', p_lifecycle), 'Ask waypost for it: its command line or its HTTP interface.');
+  END IF;
+  IF p_ttl_ms IS NOT NULL AND NOT v_first.expires THEN
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: ttl: a %s run does not expire as %s', p_lifecycle, v_first.state), 'Leave it out.', 'ttl');
+  END IF;
+  v_expires_at := v_now + coalesce(p_ttl_ms, v_first.ttl_ms) * interval '1 millisecond';
+  LOOP
+    SELECT r.* INTO v_run FROM waypost.runs r WHERE p_idempotency_key IS NOT NULL AND r.tenant = p_tenant AND r.idempotency_key = p_idempotency_key;
+    IF FOUND THEN
+      IF p_fingerprint IS DISTINCT FROM v_run.fingerprint THEN
+        PERFORM waypost.refuse('WP422', format('IDEMPOTENCY_KEY_REUSED: idempotency_key %s was used for %s with another body',
+          quote_literal(p_idempotency_key), v_run.run_id), 'Use a new key, or send the same body.', 'idempotency_key');
+      END IF;
+      RETURN (v_run, waypost.status_of(v_run.state), (SELECT e.position FROM waypost.events e WHERE e.rid = v_run.rid AND e.seq = 1), 1, true);
+    END IF;
+    INSERT INTO waypost.runs(run_id, state, tenant, queue, priority, queued_at, available_at, expires_at, max_attempts, reentrant, seq, last_command,
+        schedule_at, correlation_id, idempotency_key, fingerprint, parent_run_id, retry_of, playbook, carried, input, metadata, details)
+      VALUES (coalesce(p_run_id, waypost.new_id(v_lifecycle.definition::jsonb ->> 'ids', v_now)), v_first.code, p_tenant, p_queue, p_priority, v_now,
+        CASE v_first.phase WHEN 'ready' THEN coalesce(p_schedule_at, v_now) END, v_expires_at, greatest(p_max_attempts, 1), p_reentrant, 1, 'create',
+        p_schedule_at, p_correlation_id, p_idempotency_key, p_fingerprint, p_parent_run_id, p_retry_of, p_playbook, p_carried, p_input, p_metadata, p_details)
+      ON CONFLICT (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING RETURNING * INTO v_run;
+    EXIT WHEN FOUND;
+  END LOOP;
+  IF v_first.phase = 'ready' THEN
+    INSERT INTO waypost.ready(available_at, rid, seq, priority, state, plain, queue)
+      VALUES (v_run.available_at, v_run.rid, 1, p_priority, v_run.state, v_first.claim_to IS NOT NULL, p_queue);
+    INSERT INTO waypost.lanes(queue, priority) SELECT p_queue, p_priority
+      WHERE NOT EXISTS (SELECT 1 FROM waypost.lanes l WHERE l.queue = p_queue AND l.priority = p_priority);
+  END IF;
+  IF p_schedule_at IS NOT NULL AND v_first.phase = 'ready' THEN
+    v_effect := v_effect || jsonb_build_object('available_at', (extract(epoch FROM p_schedule_at) * 1000000)::bigint);
+  END IF;
+  IF v_expires_at IS NOT NULL THEN
+    v_effect := v_effect || jsonb_build_object('expires_at', (extract(epoch FROM v_expires_at) * 1000000)::bigint);
+  END IF;
+  IF v_run.max_attempts <> 1 THEN
+    v_effect := v_effect || jsonb_build_object('max_attempts', v_run.max_attempts);
+  END IF;
+  IF p_reentrant THEN
+    v_effect := v_effect || '{"reentrant": true}';
+  END IF;
+  INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, effect)
+    VALUES (v_run.rid, 1, v_now, NULL, v_run.state, 'create', p_actor, p_by, waypost.effect(v_effect, p_metadata, p_details))
+    RETURNING "position" INTO v_position;
+  PERFORM waypost.wake();
+  RETURN (v_run, v_first.state, v_position, 1, false);
+END $$;
+
+-- No key to count, no items that are missing or would follow. Whoever holds an open lease cannot move items, and so
+-- could not end a run that has some.
+CREATE FUNCTION waypost.is_plain_claim(p_run waypost.runs, p_open boolean) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+  RETURN p_run.concurrency_key IS NULL AND NOT (p_open AND p_run.item_count > 0) AND NOT EXISTS (SELECT 1 FROM waypost.lifecycle_states s
+    WHERE s.code = p_run.state AND (s.claim_needs_items AND p_run.item_count = 0 OR s.claim_shifts AND waypost.items_follow(p_run, 'claim', NULL)));
+
+-- The best due run of a queue: higher priority first, then the oldest. One row is locked at a time, so that claimers
+-- beside each other find one each. Nothing if there is none, or the queue is paused or at its limit. `p_open` makes the lease an open one.
+-- Without the compiler: the price of a scan that is off would call it in, for 100 ms.
+CREATE FUNCTION waypost.claim_one(p_queue text, p_lifecycle text, p_worker text, p_lease_ms bigint DEFAULT NULL, p_open boolean DEFAULT false)
+  RETURNS SETOF waypost.written LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+  v_now timestamptz := waypost.now();
+  v_states smallint[] := ARRAY(SELECT s.code FROM waypost.lifecycle_states s WHERE s.claim_to IS NOT NULL AND (p_lifecycle IS NULL OR s.lifecycle = p_lifecycle));
+  v_queue waypost.queues;
+  v_priority smallint;
+  v_after timestamptz;
+  v_after_rid bigint;
+  v_found record;
+  v_run waypost.runs;
+  v_written waypost.written;
+BEGIN
+  -- Who sets a limit waits for claims that did not see it, and a limited queue is counted by one claimer at a time.
+  LOCK TABLE waypost.runs IN ROW EXCLUSIVE MODE;
+  SELECT q.* INTO v_queue FROM waypost.queues q WHERE q.name = p_queue;
+  IF v_queue.at_most IS NOT NULL THEN
+    PERFORM pg_advisory_xact_lock(waypost.slot(true, p_queue));
+  END IF;
+  IF v_queue.paused_at IS NOT NULL OR v_queue.at_most <= (SELECT count(*) FROM waypost.holders h WHERE h.of_queue AND h.name = p_queue) THEN
+    RETURN;
+  END IF;
+  FOR v_priority IN SELECT DISTINCT l.priority FROM waypost.lanes l WHERE l.queue = p_queue ORDER BY l.priority DESC LOOP
+    v_after := '-infinity';
+    v_after_rid := 0;
+    LOOP
+      SELECT w.ctid AS tid, w.rid, w.seq, w.state, w.available_at INTO v_found FROM waypost.ready w
+        WHERE w.queue = p_queue AND w.priority = v_priority AND (w.available_at, w.rid) > (v_after, v_after_rid) AND w.available_at <= v_now
+          AND w.state = ANY (v_states)
+        ORDER BY w.available_at, w.rid LIMIT 1 FOR UPDATE SKIP LOCKED;
+      EXIT WHEN NOT FOUND;
+      v_after := v_found.available_at;
+      v_after_rid := v_found.rid;
+      SELECT r.* INTO v_run FROM waypost.runs r WHERE r.rid = v_found.rid FOR UPDATE SKIP LOCKED;
+      CONTINUE WHEN FOUND AND NOT waypost.is_plain_claim(v_run, p_open);
+      IF FOUND AND v_run.seq = v_found.seq AND v_run.state = v_found.state THEN
+        v_written := waypost.take(v_run, p_worker, p_lease_ms, p_open, v_queue.at_most IS NOT NULL, v_now);
+        -- What has outlived its time is the sweeper's.
+        IF NOT v_written.repeated THEN
+          DELETE FROM waypost.ready w WHERE w.ctid = v_found.tid;
+          PERFORM waypost.wake();
+          RETURN NEXT v_written;
+          RETURN;
+        END IF;
+      ELSIF FOUND OR NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = v_found.rid) THEN
+        DELETE FROM waypost.ready w WHERE w.ctid = v_found.tid;
+      END IF;
+    END LOOP;
+  END LOOP;
+END $$;
+
+-- Gives a ready run that is locked to a worker; `repeated` if its time to live has run out and nothing was written.
+CREATE FUNCTION waypost.take(p_run waypost.runs, p_worker text, p_lease_ms bigint, p_open boolean, p_counted boolean, p_now timestamptz)
+  RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_from waypost.lifecycle_states;
+  v_to waypost.lifecycle_states;
+  v_run waypost.runs;
+  v_position bigint;
+BEGIN
+  SELECT s.* INTO v_from FROM waypost.lifecycle_states s WHERE s.code = p_run.state;
+  SELECT s.* INTO v_to FROM waypost.lifecycle_states s WHERE s.code = v_from.claim_to;
+  IF v_from.expires AND p_run.expires_at <= p_now THEN
+    RETURN (p_run, v_from.state, NULL::bigint, p_run.seq, true);
+  END IF;
+  UPDATE waypost.runs r SET state = v_to.code, seq = r.seq + 1, fence = r.fence + 1, attempt = r.attempt + 1, take_overs = 0,
+      lease_token = CASE WHEN p_open THEN waypost.open_token(r.rid, r.fence + 1) ELSE gen_random_uuid() END, claimed_by = p_worker,
+      lease_ms = coalesce(p_lease_ms, v_to.lease_ms), ended_by = NULL, reason = NULL, counted = p_counted,
+      stale_after = p_now + coalesce(v_to.deadline_ms, p_lease_ms, v_to.lease_ms) * interval '1 millisecond',
+      started_at = coalesce(r.started_at, p_now), available_at = NULL, expires_at = NULL, last_command = 'claim'
+    WHERE r.rid = p_run.rid RETURNING r.* INTO v_run;
+  IF p_counted THEN
+    INSERT INTO waypost.holders(of_queue, name, rid) VALUES (true, v_run.queue, v_run.rid);
+  END IF;
+  INSERT INTO waypost.watch(due_at, rids) VALUES (v_run.stale_after, ARRAY[v_run.rid]);
+  INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who)
+    VALUES (v_run.rid, v_run.seq, p_now, p_run.state, v_run.state, 'claim', 'worker', p_worker) RETURNING "position" INTO v_position;
+  RETURN (v_run, v_to.state, v_position, v_run.seq, false);
+END $$;
+
+-- A heartbeat: never shortens, and leaves a deadline alone.
+CREATE FUNCTION waypost.renew_one(p_run_id text, p_token uuid DEFAULT NULL, p_by text DEFAULT NULL) RETURNS waypost.written
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_run waypost.runs := waypost.locked_run(p_run_id);
+  v_state waypost.lifecycle_states;
+BEGIN
+  PERFORM waypost.check_lease(v_run, p_token, p_by);
+  SELECT s.* INTO v_state FROM waypost.lifecycle_states s WHERE s.code = v_run.state;
+  IF v_state.deadline_ms IS NULL THEN
+    UPDATE waypost.runs r SET stale_after = greatest(r.stale_after, waypost.now() + r.lease_ms * interval '1 millisecond')
+      WHERE r.rid = v_run.rid RETURNING r.* INTO v_run;
+  END IF;
+  RETURN (v_run, v_state.state, NULL::bigint, v_run.seq, false);
+END $$;
+
+-- A holder's own event; the first one begins the work where the state waits for that. A repeat (the same key, or the
+-- same words within the window) writes nothing and gives the first one.
+CREATE FUNCTION waypost.note_one(p_run_id text, p_token uuid, p_by text, p_level text, p_message text, p_payload jsonb DEFAULT '{}',
+    p_key text DEFAULT NULL, p_window_ms int DEFAULT NULL, p_metadata jsonb DEFAULT '{}', p_details jsonb DEFAULT '{}')
+  RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_now timestamptz := waypost.now();
+  v_run waypost.runs := waypost.locked_run(p_run_id);
+  v_payload jsonb := nullif(nullif(p_payload, '{}'), 'null');
+  v_state waypost.lifecycle_states;
+  v_was smallint;
+  v_due timestamptz;
+  v_position bigint;
+  v_seq int;
+BEGIN
+  PERFORM waypost.check_lease(v_run, p_token, p_by);
+  SELECT s.* INTO v_state FROM waypost.lifecycle_states s WHERE s.code = v_run.state;
+  SELECT f.seq, f.position INTO v_seq, v_position FROM waypost.first_of(v_run.rid, p_key, p_window_ms, v_now, p_level, p_message, v_payload) f;
+  IF v_seq IS NOT NULL THEN
+    RETURN (v_run, v_state.state, v_position, v_seq, true);
+  END IF;
+  v_was := v_run.state;
+  v_due := v_run.stale_after;
+  IF v_state.start_to IS NOT NULL THEN
+    PERFORM waypost.check_plain(v_run, v_state.start_command, NULL);
+    UPDATE waypost.runs r SET state = v_state.start_to, seq = r.seq + 1, last_command = v_state.start_command, ended_by = NULL, reason = NULL,
+        stale_after = v_now + r.lease_ms * interval '1 millisecond',
+        metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged('details', r.details, p_details)
+      WHERE r.rid = v_run.rid RETURNING r.* INTO v_run;
+    IF v_run.stale_after < v_due THEN
+      INSERT INTO waypost.watch(due_at, rids) VALUES (v_run.stale_after, ARRAY[v_run.rid]);
+    END IF;
+  ELSE
+    UPDATE waypost.runs r SET seq = r.seq + 1,
+        stale_after = CASE WHEN v_state.deadline_ms IS NULL THEN greatest(r.stale_after, v_now + r.lease_ms * interval '1 millisecond') ELSE r.stale_after END,
+        metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged('details', r.details, p_details)
+      WHERE r.rid = v_run.rid RETURNING r.* INTO v_run;
+  END IF;
+  INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, level, message, payload, effect, key)
+    VALUES (v_run.rid, v_run.seq, v_now, v_was, v_run.state, coalesce(v_state.start_command, 'note'), 'worker', coalesce(p_by, v_run.claimed_by),
+      p_level, p_message, v_payload, waypost.effect('{}', p_metadata, p_details), p_key)
+    RETURNING "position" INTO v_position;
+  PERFORM waypost.wake();
+  RETURN (v_run, waypost.status_of(v_run.state), v_position, v_run.seq, false);
+END $$;
+
+-- The event that this one would repeat. Looks back no further than the window: a run may have many events.
+CREATE FUNCTION waypost.first_of(p_rid bigint, p_key text, p_window_ms int, p_now timestamptz, p_level text, p_message text, p_payload jsonb,
+    OUT seq int, OUT "position" bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_event waypost.events;
+  v_since timestamptz := p_now - p_window_ms * interval '1 millisecond';
+BEGIN
+  IF p_key IS NOT NULL THEN
+    SELECT e.seq, e.position INTO seq, "position" FROM waypost.events e WHERE e.rid = p_rid AND e.key = p_key;
+  ELSIF p_window_ms IS NOT NULL THEN
+    FOR v_event IN SELECT e.* FROM waypost.events e WHERE e.rid = p_rid ORDER BY e.seq DESC LOOP
+      -- Times within a run rise but for statements that waited for each other, hence the minute.
+      EXIT WHEN v_event.at <= v_since - interval '1 minute';
+      IF v_event.at > v_since AND v_event.level = p_level AND v_event.message = p_message AND v_event.payload IS NOT DISTINCT FROM p_payload THEN
+        seq := v_event.seq;
+        "position" := v_event.position;
+      END IF;
+    END LOOP;
+  END IF;
+END $$;
+
+-- Leaves a run's last event and its row settled; with `p_via` it is begun and ended at once, by two events.
+CREATE FUNCTION waypost.settle_one(p_run waypost.runs, p_via smallint, p_start_command text, p_dst smallint, p_command text, p_actor text, p_by text,
+    p_ended_by uuid, p_failure jsonb, p_reason text, p_metadata jsonb, p_details jsonb, p_now timestamptz)
+  RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_run waypost.runs;
+  v_failure jsonb := CASE WHEN p_dst < 6000 THEN NULL ELSE p_failure END;
+  v_effect jsonb := CASE WHEN v_failure IS NULL THEN '{}'::jsonb ELSE jsonb_build_object('failure', v_failure) END
+    || CASE WHEN p_reason IS NULL THEN '{}' ELSE jsonb_build_object('reason', p_reason) END;
+  v_position bigint;
+BEGIN
+  IF p_via IS NOT NULL THEN
+    PERFORM waypost.check_plain(p_run, p_start_command, NULL);
+  END IF;
+  PERFORM waypost.check_plain(p_run, p_command, 'end');
+  UPDATE waypost.runs r SET state = p_dst, seq = r.seq + CASE WHEN p_via IS NULL THEN 1 ELSE 2 END, finished_at = p_now, ended_by = p_ended_by,
+      lease_token = NULL, stale_after = NULL, lease_ms = NULL, claimed_by = NULL, available_at = NULL, expires_at = NULL, intent = NULL, reason = NULL, counted = false,
+      last_command = p_command, error_code = v_failure ->> 'code', error_msg = v_failure ->> 'message',
+      metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged('details', r.details, p_details)
+    WHERE r.rid = p_run.rid RETURNING r.* INTO v_run;
+  IF p_run.counted THEN
+    DELETE FROM waypost.holders h WHERE h.rid = p_run.rid;
+  END IF;
+  IF p_via IS NOT NULL THEN
+    INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who)
+      VALUES (v_run.rid, v_run.seq - 1, p_now, p_run.state, p_via, p_start_command, p_actor, p_by);
+  END IF;
+  INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, effect)
+    VALUES (v_run.rid, v_run.seq, p_now, coalesce(p_via, p_run.state), p_dst, p_command, p_actor, p_by, waypost.effect(v_effect, p_metadata, p_details))
+    RETURNING "position" INTO v_position;
+  PERFORM waypost.wake();
+  RETURN (v_run, waypost.status_of(p_dst), v_position, v_run.seq, false);
+END $$;
+
+-- Where `cancel` leads from a state for this actor, in the order of the lifecycle's table, and the code that it leaves.
+CREATE FUNCTION waypost.cancel_ways(p_state smallint, p_actor text) RETURNS TABLE(dst smallint, code text, guarded boolean) LANGUAGE sql STABLE
+  SET search_path = pg_catalog, pg_temp AS $$
+  SELECT t.code, coalesce(l.definition::jsonb -> 'codes' ->> 'cancel', 'CANCELLED'), jsonb_array_length(x.row -> 'guards') > 0
+    FROM waypost.lifecycle_states s JOIN waypost.lifecycles l ON l.name = s.lifecycle AND l.version = s.version
+      CROSS JOIN LATERAL jsonb_array_elements(l.definition::jsonb -> 'transitions') WITH ORDINALITY x("row", place)
+      JOIN waypost.lifecycle_states t ON t.lifecycle = s.lifecycle AND t.version = s.version AND t.state = x.row ->> 'to'
+    WHERE s.code = p_state AND x.row ->> 'from' = s.state AND x.row ->> 'command' = 'cancel'
+      AND (x.row -> 'by' ? p_actor OR p_actor = 'operator' AND x.row -> 'by' ? 'client')
+    ORDER BY x.place $$;
+
+-- Moves a held run to its end. The same finish sent again is answered as the first time; a cancel that came first is final.
+CREATE FUNCTION waypost.finish_one(p_run_id text, p_token uuid, p_by text, p_status text, p_error_code text DEFAULT NULL, p_error_msg text DEFAULT NULL,
+    p_reason text DEFAULT NULL, p_metadata jsonb DEFAULT '{}', p_details jsonb DEFAULT '{}')
+  RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_now timestamptz := waypost.now();
+  v_run waypost.runs := waypost.locked_run(p_run_id);
+  v_token uuid := coalesce(p_token, waypost.open_token(v_run.rid, v_run.fence));
+  v_by text := coalesce(p_by, v_run.claimed_by);
+  v_from waypost.lifecycle_states;
+  v_to waypost.lifecycle_states;
+  v_end waypost.plain_ends;
+  v_way record;
+  v_failure jsonb := CASE WHEN p_error_code IS NOT NULL THEN jsonb_build_object('code', p_error_code, 'message', coalesce(p_error_msg, '')) END;
+  v_reason text := coalesce(p_reason, v_run.intent ->> 'reason');
+  v_cancelling boolean := coalesce(v_run.intent ->> 'want' = 'cancel', false);
+BEGIN
+  SELECT s.* INTO v_from FROM waypost.lifecycle_states s WHERE s.code = v_run.state;
+  SELECT s.* INTO v_to FROM waypost.lifecycle_states s WHERE s.lifecycle = v_from.lifecycle AND s.version = v_from.version AND s.state = p_status;
+  IF NOT FOUND THEN
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: status: there is no %s', quote_literal(left(p_status, 80))),
+      'Allowed: ' || (SELECT string_agg(s.state, ', ') FROM waypost.lifecycle_states s WHERE s.lifecycle = v_from.lifecycle AND s.version = v_from.version AND s.phase = 'settled'), 'status');
+  END IF;
+  IF v_from.phase <> 'held' AND v_run.ended_by = v_token THEN
+    IF v_to.code <> v_run.state THEN
+      PERFORM waypost.no_such_move(v_run, p_status);
+    END IF;
+    RETURN (v_run, p_status, (SELECT e.position FROM waypost.events e WHERE e.rid = v_run.rid AND e.seq = v_run.seq), v_run.seq, true);
+  END IF;
+  PERFORM waypost.check_lease(v_run, p_token, p_by);
+  IF v_run.owes_cleanup THEN
+    PERFORM waypost.refuse('WP409', format('CLEANUP_OWED: %s ends only after its cleanup', v_run.run_id), 'Run the cleanup first.');
+  ELSIF v_run.intent ->> 'want' = 'fail' THEN
+    PERFORM waypost.refuse('WP501', format('NOT_PLAIN: a failure of %s was recorded first', v_run.run_id), 'Finish it through waypost.');
+  END IF;
+  SELECT e.* INTO v_end FROM waypost.plain_ends e WHERE e.src = v_run.state AND e.dst = v_to.code AND NOT v_cancelling;
+  IF FOUND THEN
+    RETURN waypost.settle_one(v_run, v_end.via, v_end.start_command, v_end.dst, v_end.command, 'worker', v_by, v_token, v_failure, v_reason,
+      p_metadata, p_details, v_now);
+  END IF;
+  SELECT w.* INTO v_way FROM waypost.cancel_ways(v_run.state, 'worker') w WHERE w.dst = v_to.code AND NOT w.guarded LIMIT 1;
+  IF FOUND THEN
+    IF v_cancelling THEN
+      v_failure := jsonb_build_object('code', v_way.code, 'message', coalesce(v_run.intent ->> 'reason', 'cancel by ' || (v_run.intent ->> 'by')));
+    END IF;
+    v_failure := coalesce(v_failure, jsonb_build_object('code', v_way.code, 'message', coalesce(v_reason, 'cancel by ' || v_by)));
+    RETURN waypost.settle_one(v_run, NULL, NULL, v_way.dst, 'cancel', 'worker', v_by, v_token, v_failure, v_reason, p_metadata, p_details, v_now);
+  ELSIF v_cancelling THEN
+    PERFORM waypost.refuse('WP412', format('CANCEL_REQUESTED: a cancel of %s came first', v_run.run_id), 'Finish it as '
+      || coalesce((SELECT string_agg(waypost.status_of(w.dst), ' or ') FROM waypost.cancel_ways(v_run.state, 'worker') w), 'that')
+      || ', with p_worker_id or p_lease_token.');
+  ELSIF EXISTS (SELECT 1 FROM waypost.lifecycle_moves m WHERE m.src_code = v_run.state AND m.dst_code = v_to.code) THEN
+    PERFORM waypost.refuse('WP501', format('NOT_PLAIN: %s of %s takes the engine: it is guarded', p_status, v_run.run_id), 'Finish it through waypost.');
+  END IF;
+  PERFORM waypost.no_such_move(v_run, p_status);
+END $$;
+
+-- What a person wants of a run. At once if nobody holds it or nothing was begun; else it is stored, delivered with the
+-- holder's next heartbeat, and final even if the holder dies first.
+CREATE FUNCTION waypost.cancel_one(p_run_id text, p_by text, p_reason text DEFAULT NULL, p_metadata jsonb DEFAULT '{}', p_details jsonb DEFAULT '{}',
+    p_actor text DEFAULT 'client', p_graceful boolean DEFAULT false)
+  RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_now timestamptz := waypost.now();
+  v_run waypost.runs := waypost.locked_run(p_run_id);
+  v_from waypost.lifecycle_states;
+  v_way record;
+  v_intent jsonb := jsonb_build_object('want', 'cancel', 'by', p_by) || CASE WHEN p_reason IS NULL THEN '{}' ELSE jsonb_build_object('reason', p_reason) END
+    || CASE WHEN p_graceful THEN '{"graceful": true}'::jsonb ELSE '{}' END;
+  v_position bigint;
+BEGIN
+  SELECT s.* INTO v_from FROM waypost.lifecycle_states s WHERE s.code = v_run.state;
+  SELECT w.* INTO v_way FROM waypost.cancel_ways(v_run.state, p_actor) w LIMIT 1;
+  IF NOT FOUND THEN
+    IF v_run.last_command = 'cancel' AND EXISTS (SELECT 1 FROM waypost.lifecycle_states s CROSS JOIN LATERAL waypost.cancel_ways(s.code, p_actor) w
+        WHERE s.lifecycle = v_from.lifecycle AND s.version = v_from.version AND w.dst = v_run.state) THEN
+      RETURN (v_run, v_from.state, (SELECT e.position FROM waypost.events e WHERE e.rid = v_run.rid AND e.seq = v_run.seq), v_run.seq, true);
+    END IF;
+    PERFORM waypost.no_such_move(v_run, 'cancel');
+  END IF;
+  IF v_run.intent ->> 'want' = 'cancel' AND (p_graceful OR v_run.intent -> 'graceful' IS NULL) THEN
+    RETURN (v_run, v_from.state, NULL::bigint, v_run.seq, true);
+  END IF;
+  IF v_from.phase <> 'held' OR NOT v_run.owes_cleanup AND (v_from.deadline_ms IS NOT NULL OR v_run.claimed_by IS NULL OR v_run.stale_after < v_now) THEN
+    IF v_way.guarded THEN
+      PERFORM waypost.refuse('WP501', format('NOT_PLAIN: cancel of %s takes the engine: it is guarded', v_run.run_id), 'Ask waypost for it: waypost run cancel.');
+    END IF;
+    RETURN waypost.settle_one(v_run, NULL, NULL, v_way.dst, 'cancel', p_actor, p_by, NULL,
+      jsonb_build_object('code', v_way.code, 'message', coalesce(p_reason, 'cancel by ' || p_by)), p_reason, p_metadata, p_details, v_now);
+  END IF;
+  UPDATE waypost.runs r SET seq = r.seq + 1, intent = v_intent,
+      metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged('details', r.details, p_details)
+    WHERE r.rid = v_run.rid RETURNING r.* INTO v_run;
+  INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, effect)
+    VALUES (v_run.rid, v_run.seq, v_now, v_run.state, v_run.state, 'cancel', p_actor, p_by,
+      waypost.effect(jsonb_build_object('intent', v_intent), p_metadata, p_details))
+    RETURNING "position" INTO v_position;
+  PERFORM waypost.wake();
+  RETURN (v_run, v_from.state, v_position, v_run.seq, false);
+END $$;

@@ -1,0 +1,19 @@
+//! Seed 000's SQL interface on PostgreSQL, called as its users call it: through psql, by the seed's own statements.
+
+mod bad_input;
+mod by_hand;
+mod catalogue;
+mod claims;
+mod documented;
+mod events;
+mod finish;
+mod interplay;
+mod keys;
+mod kit;
+mod monitoring;
+mod parity;
+mod roles;
+mod seed;
+mod transactions;
+mod verify;
+mod worker_script;

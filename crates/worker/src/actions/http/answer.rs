@@ -1,0 +1,190 @@
+//! What an answer means, in the words of every handler. Pure but for the clock that a Retry-After date needs.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+use waypost_kernel::Time;
+use waypost_kernel::retry_after::{Bounds, retry_after};
+use waypost_kernel::text::{MAX_RESULT_BYTES, clean_chars, clean_line};
+
+use super::Reply;
+use crate::actions::Mask;
+use crate::outcome::Outcome;
+
+/// What a message quotes of a refusal.
+const MAX_QUOTED_CHARS: usize = 300;
+
+pub(super) struct Told {
+    pub status: u16,
+    pub content_type: Option<String>,
+    pub retry_after: Option<String>,
+    pub body: Heard,
+}
+
+pub(super) struct Heard {
+    pub bytes: Vec<u8>,
+    /// False: there was more than an answer may have.
+    pub is_whole: bool,
+}
+
+impl Told {
+    pub fn reply(&self, whereto: &str, mask: &Mask) -> Reply {
+        let outcome = match self.status {
+            200..=299 => self.outcome().map(|outcome| outcome.masked(mask).cleaned()),
+            _ => Ok(self.refusal(whereto, mask).cleaned()),
+        };
+        Reply { status: Some(self.status), outcome, is_known: true }
+    }
+
+    /// An object with an `outcome` is an Outcome; any other JSON or text is what the step was to fetch.
+    fn outcome(&self) -> Result<Outcome, String> {
+        let Heard { bytes, is_whole } = &self.body;
+        if !is_whole {
+            return Err(format!("the answer is larger than {} bytes", bytes.len()));
+        }
+        if bytes.trim_ascii().is_empty() {
+            return Ok(Outcome::done());
+        }
+        if !self.is_json() {
+            let text = clean_line(bytes, MAX_RESULT_BYTES / 2).text;
+            return Ok(Outcome { output: Value::String(text), ..Outcome::done() });
+        }
+        let value: Value =
+            serde_json::from_slice(bytes).map_err(|error| format!("the answer is not JSON: {error}"))?;
+        if value.get("outcome").is_some() {
+            return Outcome::from_json(value).map(|outcome| match outcome.word {
+                Some(_) => outcome,
+                None => Outcome { word: Outcome::done().word, ..outcome },
+            });
+        }
+        Ok(Outcome { output: value, ..Outcome::done() })
+    }
+
+    /// Whoever says nothing means JSON: that is what was asked for.
+    fn is_json(&self) -> bool {
+        let Some(kind) = self.content_type.as_deref() else { return true };
+        let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        essence.is_empty() || essence == "application/json" || essence.ends_with("+json")
+    }
+
+    fn refusal(&self, whereto: &str, mask: &Mask) -> Outcome {
+        let status = self.status;
+        let (code, may_be_repeated) = class(status);
+        let said = String::from_utf8_lossy(&self.body.bytes);
+        let said = clean_chars(mask.hide(said.trim()).as_ref(), MAX_QUOTED_CHARS).text;
+        let why = if said.is_empty() { String::new() } else { format!(": {}", said.replace('\n', " ")) };
+        let message = format!("{} answered {status}{why}", mask.hide(whereto));
+        if !may_be_repeated {
+            return Outcome { permanent: true, ..Outcome::fail(code, &message) };
+        }
+        let wait = self.retry_after.as_deref().filter(|_| matches!(status, 429 | 503));
+        let wait = wait.and_then(|header| retry_after(header, now(), Bounds::default()));
+        let wait = wait.and_then(|wait| u64::try_from(wait.ms()).ok()).map(Duration::from_millis);
+        Outcome { code: Some(code.to_owned()), retry_after: wait, ..Outcome::retry(&message) }
+    }
+}
+
+/// The class of an error, and whether another try may fare better.
+fn class(status: u16) -> (&'static str, bool) {
+    match status {
+        429 => ("RATE_LIMIT", true),
+        408 => ("TIMEOUT", true),
+        500..=599 => ("SERVER_ERROR", true),
+        401 | 403 => ("AUTHORIZATION", false),
+        404 | 410 => ("NOT_FOUND", false),
+        400..=499 => ("VALIDATION", false),
+        300..=399 => ("REDIRECT", false),
+        _ => ("UNKNOWN", false),
+    }
+}
+
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Word;
+    use serde_json::json;
+
+    fn told(status: u16, content_type: Option<&str>, body: &[u8]) -> Reply {
+        let told = Told {
+            status,
+            content_type: content_type.map(str::to_owned),
+            retry_after: Some("7".to_owned()),
+            body: Heard { bytes: body.to_vec(), is_whole: true },
+        };
+        told.reply("GET https://shop.example/x", &Mask::new(["s3cret"]))
+    }
+
+    #[test]
+    fn a_good_answer_is_an_outcome_or_what_was_asked_for() {
+        let json = Some("application/json; charset=utf-8");
+        for (content_type, body, expected) in [
+            (json, &b""[..], Outcome::done()),
+            (json, b"  \n", Outcome::done()),
+            (json, br#"{"outcome":"skip","reason":"no"}"#, Outcome::skip("no")),
+            (json, br#"{"outcome":"done","output":[1]}"#, Outcome { output: json!([1]), ..Outcome::done() }),
+            (json, br#"{"outcome":null,"output":1}"#, Outcome { output: json!(1), ..Outcome::done() }),
+            (json, br#"{"Members":[1]}"#, Outcome { output: json!({"Members": [1]}), ..Outcome::done() }),
+            (None, b"[1]", Outcome { output: json!([1]), ..Outcome::done() }),
+            (Some("application/hal+json"), b"null", Outcome::done()),
+            (
+                Some("text/plain"),
+                b"OK s3cret\xff",
+                Outcome { output: json!("OK ***\u{fffd}"), ..Outcome::done() },
+            ),
+        ] {
+            assert_eq!(
+                told(200, content_type, body).outcome,
+                Ok(expected),
+                "{}",
+                String::from_utf8_lossy(body)
+            );
+        }
+    }
+
+    #[test]
+    fn an_answer_in_doubt_is_an_error() {
+        for body in [
+            &b"{"[..],
+            b"OK",
+            b"\"\xff\"",
+            br#"{"outcome":"won"}"#,
+            br#"{"outcome":7}"#,
+            br#"{"outcome":"pause","blockers":[1]}"#,
+        ] {
+            let reply = told(200, Some("application/json"), body);
+            assert!(reply.outcome.is_err(), "{}: {reply:?}", String::from_utf8_lossy(body));
+        }
+        let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+        assert!(told(200, None, deep.as_bytes()).outcome.is_err());
+    }
+
+    #[test]
+    fn refusals_have_a_class_and_say_whether_to_come_back() {
+        for (status, code, word, wait_s) in [
+            (429, "RATE_LIMIT", Word::Retry, Some(7)),
+            (503, "SERVER_ERROR", Word::Retry, Some(7)),
+            (500, "SERVER_ERROR", Word::Retry, None),
+            (502, "SERVER_ERROR", Word::Retry, None),
+            (408, "TIMEOUT", Word::Retry, None),
+            (400, "VALIDATION", Word::Fail, None),
+            (422, "VALIDATION", Word::Fail, None),
+            (401, "AUTHORIZATION", Word::Fail, None),
+            (403, "AUTHORIZATION", Word::Fail, None),
+            (404, "NOT_FOUND", Word::Fail, None),
+            (302, "REDIRECT", Word::Fail, None),
+            (999, "UNKNOWN", Word::Fail, None),
+        ] {
+            let outcome = told(status, None, b"why: s3cret").outcome.expect("an outcome");
+            assert_eq!((outcome.code.as_deref(), outcome.word), (Some(code), Some(word)), "{status}");
+            assert_eq!(outcome.retry_after.map(|wait| wait.as_secs()), wait_s, "{status}");
+            assert_eq!(outcome.permanent, word == Word::Fail, "{status}");
+            let message = format!("GET https://shop.example/x answered {status}: why: ***");
+            assert_eq!(outcome.message.as_deref(), Some(message.as_str()));
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Requests to the outside. Where one goes is decided once: the name is resolved, every address is judged, and
+//! the connection is made to what was judged. Redirects are not followed, proxies of the environment not used.
+
+mod address;
+mod answer;
+
+use std::error::Error as _;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, Response, Url, redirect};
+
+use super::{Body, Call, Http, Mask};
+use crate::outcome::Outcome;
+use answer::{Heard, Told};
+
+pub use address::refusal;
+
+/// Of a request whose step has no timeout.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// An Outcome's.
+const MAX_ANSWER_BYTES: usize = super::MAX_OUTCOME_BYTES as usize;
+/// Enough of a refusal to say why.
+const MAX_REFUSAL_BYTES: usize = 4 * 1024;
+
+/// Finds the addresses of a host. Tests have one of their own.
+pub trait Lookup: Send + Sync + 'static {
+    fn lookup(&self, host: &str) -> Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+}
+
+/// As the machine does it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemLookup;
+
+impl Lookup for SystemLookup {
+    fn lookup(&self, host: &str) -> Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>> {
+        let host = host.to_owned();
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((host.as_str(), 0)).await?;
+            Ok(found.map(|address| address.ip()).collect())
+        })
+    }
+}
+
+/// Sends requests for all steps of a worker. Connections are kept for the next one.
+#[derive(Clone)]
+pub struct Client {
+    /// Calls only public addresses over TLS.
+    guarded: reqwest::Client,
+    /// Calls anything.
+    unguarded: reqwest::Client,
+    allow_private: bool,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// Nothing: there was no answer.
+    pub status: Option<u16>,
+    /// What it means, as for every handler; the error is what is wrong with an Outcome.
+    pub outcome: Result<Outcome, String>,
+    /// False: the request may have been carried out although no answer came, and is sent again with the same key.
+    pub is_known: bool,
+}
+
+impl Client {
+    /// `allow_private`: for all requests, whatever their playbooks say.
+    pub fn new(allow_private: bool) -> Result<Client, String> {
+        Client::with_lookup(allow_private, &(Arc::new(SystemLookup) as Arc<dyn Lookup>))
+    }
+
+    pub fn with_lookup(allow_private: bool, lookup: &Arc<dyn Lookup>) -> Result<Client, String> {
+        // Somebody's program may have chosen its own already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let make = |is_guarded: bool| {
+            reqwest::Client::builder()
+                .dns_resolver(Arc::new(Judge { lookup: lookup.clone(), is_guarded }))
+                .redirect(redirect::Policy::none())
+                .retry(reqwest::retry::never())
+                .no_proxy()
+                .referer(false)
+                .https_only(is_guarded)
+                .connect_timeout(CONNECT_TIMEOUT)
+                .user_agent(concat!("waypost/", env!("CARGO_PKG_VERSION")))
+                .build()
+                .map_err(|error| format!("no HTTP client: {}", deepest(&error)))
+        };
+        Ok(Client { guarded: make(true)?, unguarded: make(false)?, allow_private })
+    }
+
+    /// Whether the worker's environment says so: `WAYPOST_ALLOW_PRIVATE_ADDRESSES=1`.
+    pub fn allowed_by_environment() -> bool {
+        std::env::var_os("WAYPOST_ALLOW_PRIVATE_ADDRESSES").is_some_and(|value| value == "1")
+    }
+
+    /// Never fails: whatever happens is an outcome. `timeout` is of all of it.
+    pub async fn send(&self, request: &Http, call: &Call, timeout: Option<Duration>, mask: &Mask) -> Reply {
+        let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT);
+        let whereto = format!("{} {}", request.method, without_query(&request.url));
+        let prepared = match self.prepare(request, call, timeout) {
+            Ok(prepared) => prepared,
+            Err((code, problem)) => {
+                return Reply::refused(code, &mask.hide(&format!("{whereto}: {problem}")));
+            }
+        };
+        let told = match prepared.send().await {
+            Ok(response) => hear(response).await,
+            Err(error) => Err(error),
+        };
+        match told {
+            Ok(told) => told.reply(&whereto, mask),
+            Err(error) => self.failed(&error, &whereto, timeout, mask),
+        }
+    }
+
+    fn prepare(
+        &self,
+        request: &Http,
+        call: &Call,
+        timeout: Duration,
+    ) -> Result<reqwest::RequestBuilder, (&'static str, String)> {
+        let may_go_anywhere = self.allow_private || request.allow_private;
+        let url = judged(&request.url, may_go_anywhere)?;
+        let invalid = |problem: &str| ("BAD_REQUEST", problem.to_owned());
+        let method = Method::from_bytes(request.method.as_bytes()).map_err(|_| invalid("no such method"))?;
+        let mut headers = HeaderMap::new();
+        let content_type = match request.body {
+            Body::Json(_) | Body::Envelope => Some("application/json"),
+            Body::Text(_) => Some("text/plain; charset=utf-8"),
+            Body::None => None,
+        };
+        headers.extend(content_type.map(|kind| (CONTENT_TYPE, HeaderValue::from_static(kind))));
+        for (name, value) in &request.headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid("no such header"))?;
+            let mut value =
+                HeaderValue::from_str(value.open()).map_err(|_| invalid("a header cannot be sent"))?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        let mut own = |name: &'static str, value: &str| {
+            let value = HeaderValue::from_str(value).map_err(|_| invalid("a header cannot be sent"))?;
+            headers.insert(HeaderName::from_static(name), value);
+            Ok::<_, (&'static str, String)>(())
+        };
+        own("idempotency-key", &call.idempotency_key)?;
+        if let Some(parent) = &call.traceparent {
+            own("traceparent", parent)?;
+        }
+        let client = if may_go_anywhere { &self.unguarded } else { &self.guarded };
+        let builder = client.request(method, url).headers(headers).timeout(timeout);
+        Ok(match &request.body {
+            Body::None => builder,
+            Body::Envelope => builder.body(call.envelope().to_string()),
+            Body::Text(text) | Body::Json(text) => builder.body(text.open().to_owned()),
+        })
+    }
+
+    fn failed(&self, error: &reqwest::Error, whereto: &str, timeout: Duration, mask: &Mask) -> Reply {
+        if let Some(refused) = refused_address(error) {
+            return Reply::refused("ADDRESS_REFUSED", &mask.hide(&format!("{whereto}: {refused}")));
+        }
+        let (code, problem) = if error.is_timeout() {
+            ("TIMEOUT", format!("no answer within {} ms", timeout.as_millis()))
+        } else {
+            ("NETWORK", deepest(error))
+        };
+        let message = mask.hide(&format!("{whereto}: {problem}")).into_owned();
+        let outcome = Outcome { code: Some(code.to_owned()), ..Outcome::retry(&message) };
+        Reply { status: None, outcome: Ok(outcome.cleaned()), is_known: error.is_connect() }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("allow_private", &self.allow_private).finish_non_exhaustive()
+    }
+}
+
+impl Reply {
+    /// It was not sent, and would not be the next time.
+    fn refused(code: &str, message: &str) -> Reply {
+        let outcome = Outcome { permanent: true, ..Outcome::fail(code, message) };
+        Reply { status: None, outcome: Ok(outcome.cleaned()), is_known: true }
+    }
+}
+
+/// An address in the URL itself is judged here: nobody looks it up.
+fn judged(url: &str, may_go_anywhere: bool) -> Result<Url, (&'static str, String)> {
+    let url = Url::parse(url).map_err(|error| ("BAD_REQUEST", format!("this is no URL: {error}")))?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err(("BAD_REQUEST", "this is no URL of a web server".to_owned()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(("BAD_REQUEST", "the URL holds credentials: put them into a header".to_owned()));
+    }
+    if may_go_anywhere {
+        return Ok(url);
+    }
+    if url.scheme() == "http" {
+        let problem = "http:// is not encrypted: use https://, or set allow_private";
+        return Err(("ADDRESS_REFUSED", problem.to_owned()));
+    }
+    let host = url.host_str().unwrap_or_default();
+    let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    match literal.ok().and_then(|address| refusal(address).map(|why| (address, why))) {
+        Some((address, why)) => Err(("ADDRESS_REFUSED", RefusedAddress { address, why }.to_string())),
+        None => Ok(url),
+    }
+}
+
+/// Looks a name up and gives only the addresses that may be called. The connection is made to these.
+struct Judge {
+    lookup: Arc<dyn Lookup>,
+    is_guarded: bool,
+}
+
+#[derive(Debug)]
+struct RefusedAddress {
+    address: IpAddr,
+    why: &'static str,
+}
+
+impl fmt::Display for RefusedAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}: set allow_private if it should be called", self.address, self.why)
+    }
+}
+
+impl std::error::Error for RefusedAddress {}
+
+impl Resolve for Judge {
+    fn resolve(&self, name: Name) -> Resolving {
+        let looking = self.lookup.lookup(name.as_str());
+        let is_guarded = self.is_guarded;
+        Box::pin(async move {
+            let found = looking.await?;
+            let mut refused = None;
+            let mut allowed = Vec::new();
+            for address in found {
+                match refusal(address).filter(|_| is_guarded) {
+                    Some(why) => refused = Some(RefusedAddress { address, why }),
+                    None => allowed.push(SocketAddr::new(address, 0)),
+                }
+            }
+            match refused.filter(|_| allowed.is_empty()) {
+                Some(refused) => Err(refused.into()),
+                None if allowed.is_empty() => Err("the name has no address".into()),
+                None => Ok(Box::new(allowed.into_iter()) as Addrs),
+            }
+        })
+    }
+}
+
+/// Reads no more than an answer may have.
+async fn hear(mut response: Response) -> Result<Told, reqwest::Error> {
+    let status = response.status().as_u16();
+    let limit = if response.status().is_success() { MAX_ANSWER_BYTES } else { MAX_REFUSAL_BYTES };
+    let header = |name: &str| {
+        let value = response.headers().get(name)?;
+        Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    let (content_type, retry_after) = (header("content-type"), header("retry-after"));
+    let mut bytes = Vec::new();
+    let mut is_whole = true;
+    while let Some(chunk) = response.chunk().await? {
+        let room = limit - bytes.len();
+        bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if chunk.len() > room {
+            is_whole = false;
+            break;
+        }
+    }
+    let body = Heard { bytes, is_whole };
+    Ok(Told { status, content_type, retry_after, body })
+}
+
+fn refused_address(error: &reqwest::Error) -> Option<&RefusedAddress> {
+    let mut source = error.source();
+    while let Some(error) = source {
+        if let Some(refused) = error.downcast_ref::<RefusedAddress>() {
+            return Some(refused);
+        }
+        source = error.source();
+    }
+    None
+}
+
+/// The cause of the cause: "connection refused" rather than "error sending request". It names no URL.
+fn deepest(error: &reqwest::Error) -> String {
+    let mut words = None;
+    let mut source = error.source();
+    while let Some(error) = source {
+        words = Some(error.to_string());
+        source = error.source();
+    }
+    words.unwrap_or_else(|| "the request could not be sent".to_owned())
+}
+
+/// For messages and logs: what follows `?` may be private.
+pub fn without_query(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or_default()
+}

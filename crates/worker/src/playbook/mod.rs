@@ -1,0 +1,160 @@
+//! Playbooks: what to do, as one TOML file. Parsing, checking and rendering are pure; only [`Playbook::load`]
+//! reads, and only the file itself.
+//!
+//! `format` declares the keys once. `read` checks a file's form against it and keeps every value's line, `build`
+//! makes the typed playbook and checks what the form cannot say, `render` turns one step and a scope into an
+//! action, `schema` renders the format for editors.
+
+mod action;
+mod build;
+mod canonical;
+mod format;
+mod inputs;
+mod node;
+mod problem;
+mod read;
+mod render;
+mod rule;
+mod schema;
+mod secret;
+mod template;
+mod window;
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use waypost_kernel::backoff::Backoff;
+use waypost_kernel::{Catalog, Span};
+
+pub use action::{ActionTemplate, BodyTemplate, ExecTemplate, HttpTemplate, JsonTemplate, Way};
+pub use canonical::Hash;
+pub use inputs::{Input, InputProblem, Type};
+pub use problem::{Problem, Problems};
+pub use render::{RenderError, Scope};
+pub use rule::{Breaker, Fetch, Limit, Rate, Reconcile, Rule, Source, TargetAction, Targets};
+pub use schema::{json_schema, reference};
+pub use secret::{Needs, Reference, Sealed, Secrets};
+pub use template::{Expression, Template};
+pub use window::{Opening, Outside, Window};
+
+/// A sound playbook.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Playbook {
+    pub name: String,
+    pub lifecycle: String,
+    pub description: Option<String>,
+    /// Of its content without comments and layout.
+    pub hash: Hash,
+    pub file: PathBuf,
+    /// Commands run here, and relative files are found here.
+    pub folder: PathBuf,
+    pub inputs: Vec<Input>,
+    /// It declares none, and takes whatever it is given.
+    pub takes_any_input: bool,
+    pub secrets: Vec<(String, Reference)>,
+    pub steps: Vec<Step>,
+    pub cleanups: Vec<Step>,
+    pub queue: Option<String>,
+    pub priority: i64,
+    pub concurrency_key: Option<Template>,
+    /// Of a whole run.
+    pub timeout: Option<Span>,
+    pub window: Option<Window>,
+    pub unattended: Unattended,
+    pub rule: Option<Rule>,
+}
+
+/// A step or a cleanup.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// What templates and `after` call it: its id, or its name as written. Unique among the steps.
+    pub key: String,
+    pub name: Template,
+    pub action: ActionTemplate,
+    pub for_each: Option<Expression>,
+    pub when: Option<Expression>,
+    pub tasks: Tasks,
+    /// Of one try.
+    pub timeout: Option<Span>,
+    /// After the first try.
+    pub retries: u32,
+    pub backoff: Backoff,
+    pub continue_on_failure: bool,
+    /// Of a cleanup: the key of the step that it undoes.
+    pub after: Option<String>,
+    pub line: usize,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Tasks {
+    #[default]
+    None,
+    Named(Vec<Template>),
+    Given(Expression),
+}
+
+/// What a scheduled run does with what would pause it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unattended {
+    Skip,
+    #[default]
+    Fail,
+}
+
+impl Playbook {
+    /// Reads and checks a file, with the shipped lifecycles.
+    pub fn load(path: &Path) -> Result<Playbook, Problems> {
+        Playbook::load_with(path, shipped(path)?)
+    }
+
+    pub fn load_with(path: &Path, catalog: &Catalog) -> Result<Playbook, Problems> {
+        let unreadable = |error: std::io::Error| {
+            let mend = "name a file that exists and that you may read";
+            Problems::one(path, 1, "unreadable", &format!("the file cannot be read: {error}"), mend)
+        };
+        let limit = read::MAX_FILE_BYTES as u64 + 1;
+        let mut bytes = Vec::new();
+        std::fs::File::open(path)
+            .and_then(|file| std::io::Read::read_to_end(&mut std::io::Read::take(file, limit), &mut bytes))
+            .map_err(unreadable)?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+            Problems::one(path, line, "syntax", "this is not UTF-8 text", "save the file as UTF-8")
+        })?;
+        let mut playbook = Playbook::parse_with(&text, path, catalog)?;
+        if let Ok(file) = std::path::absolute(path) {
+            playbook.folder = file.parent().unwrap_or(Path::new("/")).to_owned();
+            playbook.file = file;
+        }
+        Ok(playbook)
+    }
+
+    /// Checks a text, with the shipped lifecycles; `path` is for messages and for what is relative to it.
+    pub fn parse(text: &str, path: &Path) -> Result<Playbook, Problems> {
+        Playbook::parse_with(text, path, shipped(path)?)
+    }
+
+    /// All problems at once.
+    pub fn parse_with(text: &str, path: &Path, catalog: &Catalog) -> Result<Playbook, Problems> {
+        let (root, reader) = read::read(text, path)?;
+        build::build(&root, reader, path, catalog)
+    }
+
+    /// What a run keeps, so that it is executed by this very content: `update@3f2a…`, in full.
+    pub fn pin(&self) -> String {
+        format!("{}@{}", self.name, self.hash)
+    }
+
+    pub fn step(&self, key: &str) -> Option<&Step> {
+        self.steps.iter().find(|step| step.key == key)
+    }
+}
+
+/// Read once: many files may be checked.
+static SHIPPED: LazyLock<Result<Catalog, String>> =
+    LazyLock::new(|| Catalog::shipped().map_err(|problems| problems.to_string()));
+
+fn shipped(path: &Path) -> Result<&'static Catalog, Problems> {
+    SHIPPED.as_ref().map_err(|problems| Problems::one(path, 1, "unknown-lifecycle", problems, "report this"))
+}

@@ -1,0 +1,135 @@
+//! Hand-written mistakes: each an edit of a sound file, with the rule, the line and the field that must be told.
+
+use std::collections::BTreeSet;
+
+use waypost_worker::playbook::Problem;
+
+use super::{CLUSTER, PRICES, bad_actions, bad_values, judge, mutations};
+
+/// What stands in the sound file, what stands there instead, the rule, how many lines below the edit's first it
+/// is told, and the field.
+pub type Edit = (&'static str, &'static str, &'static str, isize, &'static str);
+
+fn edited(sound: &str, edit: &Edit) -> (String, usize) {
+    let (old, new, _, below, _) = edit;
+    let at = sound.find(old).unwrap_or_else(|| panic!("{old:?} is not in the sound file"));
+    let line = (1 + sound[..at].matches('\n').count()).saturating_add_signed(*below);
+    (sound.replacen(old, new, 1), line)
+}
+
+fn tables() -> Vec<(&'static str, &'static [Edit])> {
+    vec![
+        (CLUSTER, bad_values::CLUSTER_VALUES),
+        (CLUSTER, bad_actions::CLUSTER_ACTIONS),
+        (CLUSTER, bad_actions::CLUSTER_TEMPLATES),
+        (PRICES, bad_values::PRICES_EDITS),
+    ]
+}
+
+#[test]
+fn every_mistake_is_told_with_its_line_and_field() {
+    let mut wrong = Vec::new();
+    for (sound, edits) in tables() {
+        for edit in edits {
+            let (text, line) = edited(sound, edit);
+            let (_, new, rule, _, field) = edit;
+            match judge(&text) {
+                Ok(_) => wrong.push(format!("{new:?} is accepted, not {rule}")),
+                Err(problems) => {
+                    let is_told = |problem: &Problem| {
+                        (problem.rule, problem.line, problem.field.as_str()) == (*rule, line, *field)
+                    };
+                    if !problems.0.iter().any(is_told) {
+                        wrong
+                            .push(format!("{new:?} should be {rule} of {field} in line {line}:\n{problems}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn whole_files_that_are_no_playbooks_are_refused() {
+    let large = format!("{CLUSTER}# {}\n", "x".repeat(256 * 1024));
+    let steps = "[[step]]\nname = \"a\"\nexec = [\"true\"]\n".repeat(201);
+    let many = format!("name = \"a\"\nlifecycle = \"job\"\n{steps}");
+    for (text, rule, line) in [
+        ("", "missing-key", 1),
+        ("# nothing yet\n", "nothing-to-do", 1),
+        ("<playbook/>\n", "syntax", 1),
+        ("{\"name\": \"a\"}", "syntax", 1),
+        ("name: update\n", "syntax", 1),
+        ("name = \"a\"\nlifecycle = \"job\"\nstep = []\n", "nothing-to-do", 1),
+        ("name = \"a\"\nlifecycle = \"job\"\n\n[step]\nname = \"x\"\n", "wrong-type", 4),
+        ("name = \"a\"\nlifecycle = \"job\"\nstep = [1]\n", "wrong-type", 3),
+        (large.as_str(), "too-large", 1),
+        (many.as_str(), "too-long", 3),
+        (many.as_str(), "too-many-problems", 301),
+    ] {
+        let problems = judge(text).expect_err(rule);
+        let is_told = problems.0.iter().any(|problem| (problem.rule, problem.line) == (rule, line));
+        assert!(is_told, "{rule} in line {line}: {problems}");
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let mut text = CLUSTER.to_owned();
+    for (old, new) in [
+        ("lifecycle = \"job\"", "lifecycle = \"jbo\""),
+        ("timeout = \"30s\"", "tiemout = \"30s\""),
+        ("inputs.cluster }}\"]", "inputs.clutser }}\"]"),
+        ("after = \"disable-ha\"", "after = \"disable-ah\""),
+    ] {
+        text = text.replacen(old, new, 1);
+    }
+    let problems = judge(&text).unwrap_err();
+    let rules: Vec<&str> = problems.0.iter().map(|problem| problem.rule).collect();
+    assert_eq!(rules, ["unknown-lifecycle", "unknown-variable", "unknown-key", "unknown-step"]);
+    insta::assert_snapshot!("problems", problems.to_string());
+}
+
+#[test]
+fn what_an_editor_adds_is_no_mistake() {
+    for text in [CLUSTER, PRICES] {
+        let sound = judge(text).unwrap();
+        for changed in [
+            format!("\u{feff}{text}"),
+            text.replace('\n', "\r\n"),
+            text.trim_end().to_owned(),
+            text.lines().map(|line| format!("{line}  # said\n")).collect::<String>(),
+        ] {
+            let again = judge(&changed).unwrap();
+            assert_eq!((again.pin(), again.steps.len()), (sound.pin(), sound.steps.len()));
+        }
+    }
+}
+
+/// Every rule is broken by some file; two are about files that cannot be read.
+#[test]
+fn every_rule_is_shown_by_a_mistake() {
+    let mut shown: BTreeSet<&str> = BTreeSet::new();
+    for (_, edits) in tables() {
+        shown.extend(edits.iter().map(|edit| edit.2));
+    }
+    let elsewhere = ["unreadable", "too-large", "too-many-problems", "nothing-to-do"];
+    for (rule, _) in Problem::RULES {
+        assert!(shown.contains(rule) || elsewhere.contains(&rule), "no mistake shows {rule}");
+    }
+}
+
+#[test]
+fn more_than_two_hundred_bad_playbooks_are_refused() {
+    let written: BTreeSet<String> = tables()
+        .into_iter()
+        .flat_map(|(sound, edits)| edits.iter().map(move |edit| edited(sound, edit).0))
+        .collect();
+    let mutated: BTreeSet<String> = mutations::all().into_iter().collect();
+    let refused = |texts: &BTreeSet<String>| texts.iter().filter(|text| judge(text).is_err()).count();
+    let (by_hand, by_machine) = (refused(&written), refused(&mutated));
+    println!("by hand: {by_hand} refused of {}", written.len());
+    println!("by machine: {by_machine} refused of {}", mutated.len());
+    assert!(by_hand >= 150 && by_machine >= 1_000, "{by_hand} and {by_machine}");
+}
