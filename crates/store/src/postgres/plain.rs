@@ -318,7 +318,8 @@ pub async fn claim(session: &Session, claim: &Claim) -> Result<Taken> {
     let exhausted = met.count < limit;
     let is_complete = met.left == 0 && met.count == met.taken.len();
     let worth_it = looks.end(session, &met, exhausted);
-    session.0.plain.remember(&met.taken.iter().map(|(rid, it)| (*rid, &it.run)).collect::<Vec<_>>());
+    session.0.plain.remember(&met.taken.iter().map(|((_, rid), it)| (*rid, &it.run)).collect::<Vec<_>>());
+    met.taken.sort_by_key(|(place, claimed)| (std::cmp::Reverse(claimed.run.priority), *place));
     let taken: Vec<Claimed> = met.taken.into_iter().map(|(_, claimed)| claimed).collect();
     let enough = taken.len() >= claim.limit || is_complete && (!taken.is_empty() || !worth_it);
     Ok(if enough { Taken::All(taken) } else { Taken::Some(taken) })
@@ -328,7 +329,7 @@ pub async fn claim(session: &Session, claim: &Claim) -> Result<Taken> {
 struct Met {
     count: usize,
     left: usize,
-    taken: Vec<(i64, Claimed)>,
+    taken: Vec<(Place, Claimed)>,
     /// By priority: up to where everything is gone, and whether something stays.
     places: HashMap<i16, (Option<Place>, bool)>,
 }
@@ -352,7 +353,7 @@ impl Met {
         let Some(claimed) = claimed(columns, known, claim, queue)? else { return Ok(()) };
         let (furthest, _) = self.places.entry(claimed.run.priority).or_insert((None, self.left > 0));
         *furthest = (*furthest).max(Some(place));
-        self.taken.push((rid, claimed));
+        self.taken.push((place, claimed));
         Ok(())
     }
 }

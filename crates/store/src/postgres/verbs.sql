@@ -36,8 +36,8 @@ BEGIN
   SELECT v_now, v_before;
 END $$;
 
--- The best due runs of one queue, lane by lane from the claimer's marks on. Plain ones are taken; of the others the rid is
--- told (token null), and their rows stay in `ready`. One row with a null rid says that the claim needs a decision: a
+-- The best due runs of one queue, lane by lane from the claimer's marks on. Plain ones are taken up to
+-- the first that is not; of the others the rid is told (token null), and their rows stay in `ready`. One row with a null rid says that the claim needs a decision: a
 -- lease ran out or is vacant, the queue is paused or has a limit, or its lanes are not those that the marks are of.
 -- Else the last row (rid 0) tells in `seq` how many were met.
 CREATE FUNCTION waypost.claim(p_worker text, p_queue text, p_lanes bigint, p_revisions bigint, p_priorities smallint[], p_marks timestamptz[],
@@ -62,21 +62,23 @@ BEGIN
   END IF;
   RETURN QUERY
   WITH pick AS MATERIALIZED (
-      SELECT l.* FROM unnest(p_priorities, p_marks, p_mark_rids) m(priority, at, rid)
+      SELECT l.*, row_number() OVER () AS place FROM unnest(p_priorities, p_marks, p_mark_rids) m(priority, at, rid)
         CROSS JOIN LATERAL (
           SELECT w.ctid AS tid, w.rid, w.seq, w.state, w.plain, w.available_at FROM waypost.ready w
             WHERE w.queue = p_queue AND w.priority = m.priority AND (w.available_at, w.rid) > (m.at, m.rid) AND w.available_at <= v_now
               AND (p_states IS NULL OR w.state = ANY (p_states))
             ORDER BY w.available_at, w.rid LIMIT p_limit FOR UPDATE SKIP LOCKED) l
         LIMIT p_limit),
-    taken AS (DELETE FROM waypost.ready w WHERE w.ctid = ANY (ARRAY(SELECT p.tid FROM pick p WHERE p.plain))),
+    -- What comes after the first that is not plain waits for it.
+    until AS MATERIALIZED (SELECT coalesce(min(p.place), p_limit + 1) AS place FROM pick p WHERE NOT p.plain),
+    taken AS (DELETE FROM waypost.ready w WHERE w.ctid = ANY (ARRAY(SELECT p.tid FROM pick p WHERE p.place < (SELECT u.place FROM until u)))),
     held AS (
       UPDATE waypost.runs r SET state = s.claim_to, seq = r.seq + 1, fence = r.fence + 1, attempt = r.attempt + 1, take_overs = 0,
           lease_token = gen_random_uuid(), claimed_by = p_worker, lease_ms = coalesce(p_lease_ms, h.lease_ms),
           stale_after = v_now + coalesce(h.deadline_ms, p_lease_ms, h.lease_ms) * interval '1 millisecond',
           started_at = coalesce(r.started_at, v_now), available_at = NULL, expires_at = NULL, last_command = 'claim', reason = NULL, ended_by = NULL
         FROM pick p JOIN waypost.lifecycle_states s ON s.code = p.state JOIN waypost.lifecycle_states h ON h.code = s.claim_to
-        WHERE p.plain AND r.rid = p.rid AND r.seq = p.seq AND r.state = p.state
+        WHERE p.place < (SELECT u.place FROM until u) AND r.rid = p.rid AND r.seq = p.seq AND r.state = p.state
           AND NOT (s.expires AND r.expires_at IS NOT NULL AND r.expires_at <= v_now)
         RETURNING r.*, p.state AS was, p.available_at AS stood_at),
     told AS (
@@ -92,7 +94,7 @@ BEGIN
   UNION ALL
   SELECT p.rid, v_now, p.available_at, NULL, NULL, p.state, p.seq, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-    FROM pick p WHERE NOT p.plain
+    FROM pick p WHERE p.place >= (SELECT u.place FROM until u)
   UNION ALL
   SELECT 0, v_now, NULL, NULL, NULL, NULL, (SELECT count(*) FROM pick)::int, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL;

@@ -121,7 +121,9 @@ async fn measure(bench: &Bench, scenario: Scenario, flags: &Flags) -> Result<Row
         Scenario::EnqueueSingle => enqueue::single(bench, flags.connections.unwrap_or(32)).await,
         Scenario::EnqueueBatch => enqueue::batch(bench, flags.batch.unwrap_or(1_000)).await,
         Scenario::Pickup => pickup::measure(bench).await,
-        Scenario::Backlog => backlog::measure(bench, flags.backlog, flags.settled.unwrap_or(flags.backlog)).await,
+        Scenario::Backlog => {
+            backlog::measure(bench, flags.backlog, flags.settled.unwrap_or(flags.backlog)).await
+        }
         Scenario::HoldXmin => hold::measure(bench, flags.hold_xmin.unwrap_or(300)).await,
     }
 }

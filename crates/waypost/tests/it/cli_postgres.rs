@@ -54,7 +54,9 @@ fn doctor_finds_what_is_wrong_and_says_what_to_do() {
     // The tests' server does not flush, and is told so.
     let found = findings(&shop, 1);
     assert!(finding(&found, "settings", "error")["advice"].as_str().unwrap().contains("fsync"));
-    for well in ["version", "schema", "roles", "clock", "listen", "connections", "indexes", "guards", "tables"] {
+    for well in
+        ["version", "schema", "roles", "clock", "listen", "connections", "indexes", "guards", "tables"]
+    {
         finding(&found, well, "ok");
     }
     shop.psql("DROP INDEX waypost.ready_order; ALTER TABLE waypost.runs DISABLE TRIGGER runs_move");
