@@ -41,7 +41,12 @@ pub async fn enqueue(session: &Session, runs: &[NewRun]) -> Result<Each<Enqueued
             break;
         }
         match round(session, runs, &open).await {
-            Ok(found) => found.into_iter().for_each(|(at, answer)| answers[at] = Some(answer)),
+            Ok(found) => {
+                let made = found.iter().filter_map(|(_, answer)| answer.as_ref().ok()).map(|made| &made.run);
+                let ready = made.filter(|row| row.phase() == Phase::Ready);
+                session.0.plain.add_lanes(ready.map(|row| (row.queue.as_str(), row.priority)));
+                found.into_iter().for_each(|(at, answer)| answers[at] = Some(answer));
+            }
             Err(fault) => {
                 if let Err(error) = patience.with(fault).await {
                     if answers.iter().all(Option::is_none) {

@@ -4,10 +4,11 @@
 //!
 //! A finish is decided here, on the row as the claim gave it; the write counts only if that is still its seq.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use serde_json::Value;
 use tokio_postgres::Row;
 use waypost_kernel::decide::{self, NewRun as Birth};
 use waypost_kernel::event::{Change, Effect};
@@ -16,7 +17,7 @@ use waypost_kernel::request::Finish;
 use waypost_kernel::tally::Tally;
 use waypost_kernel::{Actor, Ask, Lease, Lifecycle, Phase, Request, Run, Span, Time};
 
-use super::fault::Result;
+use super::fault::{Fault, Result};
 use super::known::Known;
 use super::marks::{End, Lane, Place, Start};
 use super::row::{json, object};
@@ -43,6 +44,8 @@ struct Memory {
     /// The database's clock as it was last seen, and when that was.
     clock: Option<(Instant, Time)>,
     lanes: HashMap<String, Lanes>,
+    /// Lanes that are known to be there.
+    opened: HashSet<(String, i16)>,
     claimed: HashMap<String, (i64, RunRow)>,
     claimed_before: HashMap<String, (i64, RunRow)>,
 }
@@ -87,9 +90,18 @@ impl Plain {
         self.memory().lanes.get(queue).cloned()
     }
 
-    fn has_lane(&self, queue: &str, priority: i16) -> bool {
-        let memory = self.memory();
-        memory.lanes.get(queue).is_some_and(|lanes| lanes.lanes.iter().any(|(known, _)| *known == priority))
+    /// After a commit that made them, or found them made.
+    pub fn add_lanes<'a>(&self, lanes: impl Iterator<Item = (&'a str, i16)>) {
+        let mut memory = self.memory();
+        for (queue, priority) in lanes {
+            if memory.opened.len() < MOST && !memory.opened.iter().any(|(name, level)| (name.as_str(), *level) == (queue, priority)) {
+                memory.opened.insert((queue.to_owned(), priority));
+            }
+        }
+    }
+
+    fn lanes_opened(&self) -> HashSet<(String, i16)> {
+        self.memory().opened.clone()
     }
 
     fn remember(&self, claims: &[(i64, &RunRow)]) {
@@ -147,9 +159,11 @@ pub async fn enqueue(
     let plain = &session.0.plain;
     let Some(now) = plain.now() else { return Ok(()) };
     let known = session.known();
+    let opened = plain.lanes_opened();
+    let has_lane = |new: &NewRun| opened.iter().any(|(queue, priority)| (queue, *priority) == (&new.queue, new.priority));
     let mut groups: HashMap<Alike<'_>, Vec<(usize, Born)>> = HashMap::new();
     for (at, new) in runs.iter().enumerate().filter(|(at, _)| answers[*at].is_none()) {
-        if !brings_nothing_special(new) || !plain.has_lane(&new.queue, new.priority) {
+        if !brings_nothing_special(new) || !has_lane(new) {
             continue;
         }
         if let Some((alike, born)) = born(new, &known, now) {
@@ -159,11 +173,27 @@ pub async fn enqueue(
     for (alike, mut group) in groups {
         while !group.is_empty() {
             let rest = group.split_off(group.len().min(MOST));
-            write_born(session, alike, group, answers).await?;
+            let written = insert_born(session, alike, &group).await;
+            answer_born(group, written.map_err(Fault::told), answers);
             group = rest;
         }
     }
     Ok(())
+}
+
+fn answer_born(
+    group: Vec<(usize, Born)>,
+    written: Result<Time, StoreError>,
+    answers: &mut [Option<Result<Enqueued, StoreError>>],
+) {
+    for (place, born) in group {
+        let mut run = born.row;
+        answers[place] = Some(written.clone().map(|at| {
+            run.run.created_at = at;
+            run.run.available_at = Some(at);
+            Enqueued { run, replayed: false }
+        }));
+    }
 }
 
 fn brings_nothing_special(new: &NewRun) -> bool {
@@ -187,9 +217,7 @@ fn brings_nothing_special(new: &NewRun) -> bool {
 /// A run before it is written, and its columns.
 struct Born {
     row: RunRow,
-    input: String,
-    metadata: String,
-    effect: Option<String>,
+    effect: Option<Value>,
 }
 
 /// Nothing: the general way says why, or does more.
@@ -219,22 +247,17 @@ fn born<'a>(new: &'a NewRun, known: &Known, now: Time) -> Option<(Alike<'a>, Bor
         actor: new.actor.name(),
         by: &new.by,
     };
-    let (input, metadata) = (row.input.to_string(), text(&row.metadata));
-    Some((alike, Born { row, input, metadata, effect: effect.map(|effect| effect.to_string()) }))
+    Some((alike, Born { row, effect }))
 }
 
-async fn write_born(
-    session: &Session,
-    alike: Alike<'_>,
-    group: Vec<(usize, Born)>,
-    answers: &mut [Option<Result<Enqueued, StoreError>>],
-) -> Result<()> {
+/// Gives their instant.
+async fn insert_born(session: &Session, alike: Alike<'_>, group: &[(usize, Born)]) -> Result<Time> {
     macro_rules! column {
         ($it:ident: $value:expr) => {
             group.iter().map(|(_, $it)| $value).collect::<Vec<_>>()
         };
     }
-    let written = session
+    let (rows, client) = session
         .statement(
             "SELECT at FROM waypost.enqueue_alike($1, true, $2, $3, $4, $5, $6, $7, $8, $9::text[]::json[], $10::text[]::jsonb[], $11::text[]::json[])",
             args![
@@ -246,29 +269,15 @@ async fn write_born(
                 alike.actor,
                 alike.by,
                 column!(it: it.row.id()),
-                column!(it: it.input.as_str()),
-                column!(it: it.metadata.as_str()),
-                column!(it: it.effect.as_deref()),
+                column!(it: it.row.input.to_string()),
+                column!(it: text(&it.row.metadata)),
+                column!(it: it.effect.as_ref().map(Value::to_string)),
             ],
         )
-        .await;
-    match written {
-        Ok((rows, client)) => {
-            let at = rows.first().map(|row| Columns(row).get(0)).transpose()?.map(time).unwrap_or_default();
-            session.0.bell.ring(true, &client).await;
-            for (place, born) in group {
-                let mut run = born.row;
-                run.run.created_at = at;
-                run.run.available_at = Some(at);
-                answers[place] = Some(Ok(Enqueued { run, replayed: false }));
-            }
-        }
-        Err(fault) => {
-            let error = fault.told();
-            group.into_iter().for_each(|(place, _)| answers[place] = Some(Err(error.clone())));
-        }
-    }
-    Ok(())
+        .await?;
+    session.0.bell.ring(true, &client).await;
+    let row = rows.first().ok_or_else(|| super::fault::damaged("no answer"))?;
+    Ok(time(Columns(row).get(0)?))
 }
 
 /// How far a claim came without a decision.
@@ -396,7 +405,7 @@ impl Looks {
 
 fn claimed(columns: &Columns<'_>, known: &Known, claim: &Claim, queue: &str) -> Result<Option<Claimed>> {
     let Some((lifecycle, state)) = known.state(columns.get(5)?) else { return Ok(None) };
-    let number = |at: usize| Ok::<u32, super::fault::Fault>(columns.get::<i32>(at)?.unsigned_abs());
+    let number = |at: usize| Ok::<u32, Fault>(columns.get::<i32>(at)?.unsigned_abs());
     let (flags, fence) = (columns.get::<i32>(12)?, u64::from(number(7)?));
     let (token, until) =
         (columns.token(3)?.unwrap_or(waypost_kernel::fold::UNKNOWN), columns.time(4)?.unwrap_or_default());
@@ -574,7 +583,7 @@ async fn write_ends(
                 session.0.bell.ring(false, &client).await;
                 let Some(row) = rows.first() else { return Ok(()) };
                 let (at, rids): (Time, Vec<i64>) = (time(Columns(row).get(0)?), Columns(row).get(1)?);
-                let done: std::collections::HashSet<i64> = rids.into_iter().collect();
+                let done: HashSet<i64> = rids.into_iter().collect();
                 for mut ending in group.into_iter().filter(|it| done.contains(&it.rid)) {
                     ending.row.run.finished_at = Some(at);
                     answers[ending.place] = Some(Ok(ending.row));

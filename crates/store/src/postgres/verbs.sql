@@ -23,16 +23,14 @@ BEGIN
   WITH born AS (
       INSERT INTO waypost.runs(rid, run_id, state, tenant, queue, priority, queued_at, available_at, max_attempts, seq, last_command, input, metadata)
       SELECT v_before + n.place, n.run_id, p_state, p_tenant, p_queue, p_priority, v_now, v_now, p_max_attempts, 1, 'create', n.input, n.metadata
-        FROM unnest(p_run_ids, p_inputs, p_metadata) WITH ORDINALITY n(run_id, input, metadata, place)
-      RETURNING rid),
+        FROM unnest(p_run_ids, p_inputs, p_metadata) WITH ORDINALITY n(run_id, input, metadata, place)),
     told AS (
       INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, effect)
-      SELECT (SELECT nextval('waypost.positions') << 16) + (b.rid & 65535), b.rid, 1, v_now, NULL, p_state, 'create', p_actor, p_who,
-          p_effects[b.rid & 65535]
-        FROM born b),
+      SELECT (SELECT nextval('waypost.positions') << 16) + n.place, v_before + n.place, 1, v_now, NULL, p_state, 'create', p_actor, p_who, n.effect
+        FROM unnest(p_effects) WITH ORDINALITY n(effect, place)),
     queued AS (
       INSERT INTO waypost.ready(available_at, rid, seq, priority, state, plain, queue)
-      SELECT v_now, b.rid, 1, p_priority, p_state, p_plain, p_queue FROM born b)
+      SELECT v_now, v_before + n.place, 1, p_priority, p_state, p_plain, p_queue FROM generate_series(1, cardinality(p_run_ids)) n(place))
   SELECT v_now, v_before;
 END $$;
 
