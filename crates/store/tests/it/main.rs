@@ -4,4 +4,5 @@
 mod by_hand;
 mod conformance;
 mod differential;
+mod full_disk;
 mod guards;
