@@ -8,7 +8,7 @@ CREATE VIEW runs_judged AS SELECT NULL AS src, NULL AS dst, NULL AS rise, NULL A
 CREATE TRIGGER runs_judge INSTEAD OF INSERT ON runs_judged WHEN NOT EXISTS (
     SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = NEW.lifecycle AND m.version = NEW.version
       AND m.src = NEW.src AND m.dst = NEW.dst
-      AND (NEW.rise >= m.events OR NEW.rise = 0 AND m.events = 1)
+      AND NEW.rise >= m.events
       AND (m.guards = 0 OR ((m.guards & 1 = 0 OR trim(coalesce(NEW.reason, ''), char(9, 10, 11, 12, 13, 32)) <> '')
         AND (m.guards & 2 = 0 OR (NEW.resolved = 1 OR NEW.forced = 1))
         AND (m.guards & 4 = 0 OR EXISTS (SELECT 1 FROM counted_items i WHERE i.run_id = NEW.run_id AND true))
@@ -21,18 +21,6 @@ CREATE TRIGGER runs_judge INSTEAD OF INSERT ON runs_judged WHEN NOT EXISTS (
         AND (m.guards & 512 = 0 OR NOT (NEW.operating = 1)))))
 BEGIN
   SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
-END;
-CREATE TRIGGER runs_move BEFORE UPDATE OF status ON runs WHEN NEW.status <> OLD.status AND NOT EXISTS (
-    SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.lifecycle AND m.version = OLD.version
-      AND m.src = OLD.status AND m.dst = NEW.status AND m.guards = 0
-      AND (NEW.seq >= OLD.seq + m.events OR NEW.seq = OLD.seq AND m.events = 1))
-BEGIN
-  INSERT INTO runs_judged(src, dst, rise, run_id, lifecycle, version, reason, resolved, forced, attempt, max_attempts, reentrant, operating) VALUES (OLD.status, NEW.status, NEW.seq - OLD.seq, NEW.run_id, NEW.lifecycle, NEW.version, NEW.reason, NEW.resolved, NEW.forced, NEW.attempt, NEW.max_attempts, NEW.reentrant, NEW.operating);
-END;
-CREATE TRIGGER runs_birth BEFORE INSERT ON runs WHEN NOT EXISTS (
-    SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status AND s.initial = 1)
-BEGIN
-  SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there');
 END;
 CREATE VIEW items_judged AS SELECT NULL AS src, NULL AS dst, NULL AS rise, NULL AS kind, NULL AS version, NULL AS attempts, NULL AS max_retries, NULL AS discarded, NULL AS reruns WHERE false;
 CREATE TRIGGER items_judge INSTEAD OF INSERT ON items_judged WHEN NOT EXISTS (

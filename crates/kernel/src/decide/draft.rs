@@ -40,7 +40,8 @@ impl<'a> Draft<'a> {
             chosen: None,
             now,
             after: run.clone(),
-            events: Vec::new(),
+            // One event, or begin and end: room for four is a block that allocators share between threads.
+            events: Vec::with_capacity(2),
         }
     }
 

@@ -203,15 +203,11 @@ pub fn guard(dialect: Dialect) -> String {
 
 /// A trigger's program takes room for all that it might do, each time it is looked at. So the one that sees every
 /// move only looks for an unguarded row; what has none is handed to a view, whose own trigger knows all guards.
+/// The trigger that sees the moves of runs is the store's own: it knows how their states are kept.
 fn sqlite(table: &str, kind: Kind) -> String {
-    let (name, events) = lookup(kind);
+    let (name, _) = lookup(kind);
     let columns = judged_columns(kind);
-    let values: Vec<String> = columns.iter().map(|column| format!("NEW.{column}")).collect();
-    let rise = match kind {
-        Kind::Run => "NEW.seq - OLD.seq",
-        Kind::Item => "1",
-    };
-    format!(
+    let judge = format!(
         "CREATE VIEW {table}_judged AS SELECT NULL AS src, NULL AS dst, NULL AS rise, {empty} WHERE false;
 CREATE TRIGGER {table}_judge INSTEAD OF INSERT ON {table}_judged WHEN NOT EXISTS (
     SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = NEW.{name} AND m.version = NEW.version
@@ -220,11 +216,28 @@ CREATE TRIGGER {table}_judge INSTEAD OF INSERT ON {table}_judged WHEN NOT EXISTS
 BEGIN
   SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
 END;
-CREATE TRIGGER {table}_move BEFORE UPDATE OF status ON {table} WHEN NEW.status <> OLD.status AND NOT EXISTS (
+",
+        empty = columns.iter().map(|column| format!("NULL AS {column}")).collect::<Vec<_>>().join(", "),
+        judged = match kind {
+            Kind::Run => "\n      AND NEW.rise >= m.events",
+            Kind::Item => "",
+        },
+        guards = all_hold(kind, Dialect::Sqlite),
+    );
+    match kind {
+        Kind::Run => judge,
+        Kind::Item => judge + &sqlite_item_moves(table, name, columns),
+    }
+}
+
+fn sqlite_item_moves(table: &str, name: &str, columns: &[&str]) -> String {
+    let values: Vec<String> = columns.iter().map(|column| format!("NEW.{column}")).collect();
+    format!(
+        "CREATE TRIGGER {table}_move BEFORE UPDATE OF status ON {table} WHEN NEW.status <> OLD.status AND NOT EXISTS (
     SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.{name} AND m.version = OLD.version
-      AND m.src = OLD.status AND m.dst = NEW.status AND m.guards = 0{events})
+      AND m.src = OLD.status AND m.dst = NEW.status AND m.guards = 0)
 BEGIN
-  INSERT INTO {table}_judged(src, dst, rise, {into}) VALUES (OLD.status, NEW.status, {rise}, {values});
+  INSERT INTO {table}_judged(src, dst, rise, {into}) VALUES (OLD.status, NEW.status, 1, {values});
 END;
 CREATE TRIGGER {table}_birth BEFORE INSERT ON {table} WHEN NOT EXISTS (
     SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = NEW.{name} AND s.version = NEW.version AND s.state = NEW.status AND s.initial = 1)
@@ -232,12 +245,6 @@ BEGIN
   SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there');
 END;
 ",
-        empty = columns.iter().map(|column| format!("NULL AS {column}")).collect::<Vec<_>>().join(", "),
-        judged = match kind {
-            Kind::Run => "\n      AND (NEW.rise >= m.events OR NEW.rise = 0 AND m.events = 1)",
-            Kind::Item => "",
-        },
-        guards = all_hold(kind, Dialect::Sqlite),
         into = columns.join(", "),
         values = values.join(", "),
     )

@@ -1,7 +1,9 @@
 //! Commands by name, looking things up, queues and limits.
 
+use std::sync::Arc;
+
 use rusqlite::{OptionalExtension, params};
-use waypost_kernel::{Actor, Ask, Request, text};
+use waypost_kernel::{Actor, Ask, Request, Time, text};
 
 use super::items;
 use super::limits;
@@ -16,7 +18,7 @@ use crate::run::{RunRow, iso, parse_time};
 use crate::tokens::who;
 use crate::verbs::{CommandWrite, Filter, LimitOf, Page, Pause, QueueRow};
 
-pub fn command(tx: &Tx<'_>, write: &CommandWrite) -> Result<RunRow> {
+pub fn command(tx: &Tx<'_>, write: &CommandWrite) -> Result<Arc<RunRow>> {
     let mut stored = row::by_id(tx, &write.run_id)?;
     if stored.row.tenant != write.tenant {
         return Err(StoreError::no_run(&write.run_id));
@@ -37,7 +39,7 @@ pub fn command(tx: &Tx<'_>, write: &CommandWrite) -> Result<RunRow> {
 }
 
 /// By id, or by the beginning of one if only one begins so.
-pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<RunRow> {
+pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<Arc<RunRow>> {
     let not_found = || StoreError::no_run(id);
     if id.is_empty() || !id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
         return Err(not_found());
@@ -45,7 +47,7 @@ pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<RunRow> {
     let end = format!("{id}\u{7f}");
     let mut found = row::select(
         tx,
-        "WHERE tenant = ?1 AND run_id >= ?2 AND run_id < ?3 ORDER BY run_id LIMIT 3",
+        "run_born b CROSS JOIN run_now n ON n.rid = b.rid WHERE b.tenant = ?1 AND b.run_id >= ?2 AND b.run_id < ?3 ORDER BY b.run_id LIMIT 3",
         params![tenant, id, end],
     )?;
     match found.len() {
@@ -73,8 +75,10 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
     };
     let found = row::select(
         tx,
-        "WHERE rid < ?1 AND tenant = ?2 AND (?3 IS NULL OR lifecycle = ?3) AND (?4 IS NULL OR status = ?4) AND (?5 IS NULL OR queue = ?5) \
-         AND (?6 IS NULL OR instr(run_id, ?6) OR instr(coalesce(correlation_id, ''), ?6) OR instr(metadata, ?6)) ORDER BY rid DESC LIMIT ?7",
+        "run_now n CROSS JOIN run_born b ON b.rid = n.rid CROSS JOIN state_codes s ON s.code = n.state \
+         WHERE n.rid < ?1 AND b.tenant = ?2 AND (?3 IS NULL OR s.lifecycle = ?3) AND (?4 IS NULL OR s.state = ?4) \
+         AND (?5 IS NULL OR n.queue = ?5) AND (?6 IS NULL OR instr(b.run_id, ?6) OR instr(coalesce(b.correlation_id, ''), ?6) \
+         OR instr(coalesce(n.metadata, b.metadata, '{}'), ?6)) ORDER BY n.rid DESC LIMIT ?7",
         params![
             before,
             filter.tenant,
@@ -86,19 +90,24 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
         ],
     )?;
     let next = found.get(limit).map(|_| found[limit - 1].rid.to_string());
-    Ok(Page { runs: found.into_iter().take(limit).map(|stored| stored.row).collect(), next })
+    Ok(Page {
+        runs: found.into_iter().take(limit).map(|stored| Arc::unwrap_or_clone(stored.row)).collect(),
+        next,
+    })
 }
 
 pub fn queues(tx: &Tx<'_>) -> Result<Vec<QueueRow>> {
     let mut statement = prepare(
         tx,
         "SELECT name, sum(ready), sum(later), sum(held), min(oldest) FROM ( \
-           SELECT queue AS name, available_at <= ?1 AS ready, available_at > ?1 AS later, 0 AS held, iif(available_at <= ?1, available_at, NULL) AS oldest \
-             FROM runs WHERE phase = 'ready' \
-           UNION ALL SELECT queue, 0, 0, 1, NULL FROM runs WHERE phase = 'held' \
+           SELECT queue AS name, due_at <= ?1 AS ready, due_at > ?1 AS later, 0 AS held, iif(due_at <= ?1, due_at, NULL) AS oldest \
+             FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 \
+           UNION ALL SELECT queue, due_at <= ?1, due_at > ?1, 0, iif(due_at <= ?1, due_at, NULL) \
+             FROM run_now INDEXED BY run_key_ready WHERE state & 7 = 1 AND concurrency_key IS NOT NULL AND blocked = 1 \
+           UNION ALL SELECT queue, 0, 0, 1, NULL FROM run_now INDEXED BY run_held WHERE state & 7 = 2 \
            UNION ALL SELECT name, 0, 0, 0, NULL FROM queues) GROUP BY name ORDER BY name",
     )?;
-    let mut rows = statement.query(params![iso(tx.now)]).map_err(|error| database(&error))?;
+    let mut rows = statement.query(params![tx.now.ms()]).map_err(|error| database(&error))?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(|error| database(&error))? {
         let read = || -> rusqlite::Result<QueueRow> {
@@ -107,7 +116,7 @@ pub fn queues(tx: &Tx<'_>) -> Result<Vec<QueueRow>> {
                 ready: row.get(1)?,
                 scheduled: row.get(2)?,
                 held: row.get(3)?,
-                oldest_ready_at: row.get::<_, Option<String>>(4)?.and_then(|text| parse_time(&text)),
+                oldest_ready_at: row.get::<_, Option<i64>>(4)?.map(Time::from_ms),
                 ..QueueRow::default()
             })
         };
@@ -177,6 +186,11 @@ pub fn limit(tx: &Tx<'_>, what: LimitOf, name: &str, at_most: Option<u32>) -> Re
         limits::let_in(tx, name)?;
     }
     Ok(())
+}
+
+pub fn at_most_pages(tx: &Tx<'_>, pages: u32) -> Result<()> {
+    let set = tx.conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()));
+    set.map_err(|error| database(&error))
 }
 
 pub fn advance_clock(tx: &Tx<'_>, by: waypost_kernel::Span) -> Result<()> {

@@ -2,10 +2,11 @@
 //! are finished, for later, or waiting for a key.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use rusqlite::params;
 use waypost_kernel::lifecycle::OnStale;
-use waypost_kernel::{Ask, Lease, Phase, Request, Span, Token, Who};
+use waypost_kernel::{Ask, Lease, Phase, Request, Span, Time, Token, Who};
 
 use super::limits;
 use super::open::database;
@@ -14,7 +15,7 @@ use super::save::{self, Extra, prepare};
 use super::session::Tx;
 use crate::error::{Result, StoreError};
 use crate::intake;
-use crate::run::{RunRow, iso};
+use crate::run::RunRow;
 use crate::tokens::fresh;
 use crate::verbs::{Claim, Claimed};
 
@@ -22,7 +23,29 @@ use crate::verbs::{Claim, Claimed};
 const MAX_SET_ASIDE: usize = 20_000;
 const PAGE: usize = 64;
 
-pub fn claim(tx: &Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
+/// A run with its new lease, as the writer answers it; the caller makes its copy.
+#[derive(Debug)]
+pub struct Taken {
+    row: Arc<RunRow>,
+    now: Time,
+}
+
+impl Taken {
+    pub fn of(tx: &Tx<'_>, stored: Stored) -> Taken {
+        Taken { row: stored.row, now: tx.now }
+    }
+
+    pub fn claimed(self) -> Result<Claimed> {
+        let run = Arc::unwrap_or_clone(self.row);
+        let lease = run.run.lease.as_ref();
+        let (token, expires_at) = lease
+            .map(|lease| (lease.token, lease.until))
+            .ok_or_else(|| StoreError::Unavailable(format!("{} has no lease", run.id())))?;
+        Ok(Claimed { token, fence: run.run.fence, expires_at, now: self.now, run })
+    }
+}
+
+pub fn claim(tx: &Tx<'_>, claim: &Claim) -> Result<Vec<Taken>> {
     intake::check_name("worker", &claim.worker)?;
     let mut taken = Vec::new();
     let mut open = Vec::new();
@@ -36,14 +59,14 @@ pub fn claim(tx: &Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
     Ok(taken)
 }
 
-pub fn claim_run(tx: &Tx<'_>, run_id: &str, worker: &str, lease: Option<Span>) -> Result<Claimed> {
+pub fn claim_run(tx: &Tx<'_>, run_id: &str, worker: &str, lease: Option<Span>) -> Result<Taken> {
     intake::check_name("worker", worker)?;
     let mut stored = row::by_id(tx, run_id)?;
     if let Some(reason) = wait_reason(tx, &stored.row)? {
         return Err(StoreError::not_yet(&stored.row, reason));
     }
     take(tx, &mut stored, worker, lease, fresh())?;
-    claimed(tx, stored.row)
+    Ok(Taken::of(tx, stored))
 }
 
 /// Why a run may not be taken now, though its lifecycle may let it. One that is held already keeps its slot.
@@ -72,25 +95,26 @@ fn room(tx: &Tx<'_>, queue: &str) -> Result<Option<i64>> {
     }
     let Some(at_most) = at_most else { return Ok(Some(i64::MAX)) };
     let held: i64 =
-        prepare(tx, "SELECT count(*) FROM runs INDEXED BY runs_held WHERE phase = 'held' AND queue = ?1")?
+        prepare(tx, "SELECT count(*) FROM run_now INDEXED BY run_held WHERE state & 7 = 2 AND queue = ?1")?
             .query_row(params![queue], |row| row.get(0))
             .map_err(|error| database(&error))?;
     Ok(Some(at_most - held))
 }
 
 /// Leases that are vacant or ran out. The kernel says which of them a worker may take; the rest is the sweeper's.
-fn left_behind(tx: &Tx<'_>, claim: &Claim, open: &[(&str, i64)], taken: &mut Vec<Claimed>) -> Result<()> {
-    let mut after = (String::new(), 0);
+fn left_behind(tx: &Tx<'_>, claim: &Claim, open: &[(&str, i64)], taken: &mut Vec<Taken>) -> Result<()> {
+    let mut after = (i64::MIN, 0);
     while taken.len() < claim.limit {
-        let found = row::select(
+        let found = row::places(
             tx,
-            "INDEXED BY runs_held WHERE phase = 'held' AND stale_after <= ?1 AND (stale_after, rid) > (?2, ?3) \
-             ORDER BY stale_after, rid LIMIT ?4",
-            params![iso(tx.now), after.0, after.1, PAGE as i64],
+            "SELECT due_at, rid FROM run_now INDEXED BY run_held WHERE state & 7 = 2 AND due_at <= ?1 \
+             AND (due_at, rid) > (?2, ?3) ORDER BY due_at, rid LIMIT ?4",
+            params![tx.now.ms(), after.0, after.1, PAGE as i64],
         )?;
         let Some(last) = found.last() else { return Ok(()) };
-        after = (last.row.run.lease.as_ref().map(|lease| iso(lease.until)).unwrap_or_default(), last.rid);
-        for mut stored in found {
+        after = *last;
+        for (_, rid) in found {
+            let Some(mut stored) = row::by_rid(tx, rid)? else { continue };
             let queue = open.iter().any(|(queue, _)| *queue == stored.row.queue);
             // What is stolen and not taken over (cron) is its plan's.
             let state = stored.row.lifecycle.state(stored.row.run.state);
@@ -98,7 +122,7 @@ fn left_behind(tx: &Tx<'_>, claim: &Claim, open: &[(&str, i64)], taken: &mut Vec
             let left = vacant || state.on_stale != Some(OnStale::Steal);
             if taken.len() < claim.limit && queue && left && wanted(claim, &stored.row) {
                 match take(tx, &mut stored, &claim.worker, claim.lease, fresh()) {
-                    Ok(()) => taken.push(claimed(tx, stored.row)?),
+                    Ok(()) => taken.push(Taken::of(tx, stored)),
                     Err(StoreError::Refused(_)) => {}
                     Err(error) => return Err(error),
                 }
@@ -113,7 +137,7 @@ fn wanted(claim: &Claim, row: &RunRow) -> bool {
 }
 
 /// The best of several queues: each is read in its own order, and the best head is taken first.
-fn ready(tx: &Tx<'_>, claim: &Claim, open: &mut [(&str, i64)], taken: &mut Vec<Claimed>) -> Result<()> {
+fn ready(tx: &Tx<'_>, claim: &Claim, open: &mut [(&str, i64)], taken: &mut Vec<Taken>) -> Result<()> {
     let mut heads = Vec::new();
     for (at, (queue, _)) in open.iter().enumerate() {
         heads.push(Head::new(at, queue));
@@ -127,23 +151,22 @@ fn ready(tx: &Tx<'_>, claim: &Claim, open: &mut [(&str, i64)], taken: &mut Vec<C
         let best = heads.iter_mut().filter(|head| open[head.at].1 > 0).max_by_key(|head| head.rank());
         let Some(best) = best else { return Ok(()) };
         let at = best.at;
-        let Some(mut stored) = best.next() else { return Ok(()) };
-        if !wanted(claim, &stored.row) {
+        let Some(rid) = best.next() else { return Ok(()) };
+        let Some(mut stored) = row::by_rid(tx, rid)?.filter(|stored| wanted(claim, &stored.row)) else {
             continue;
-        }
+        };
         if let Some(key) = &stored.row.concurrency_key
             && limits::free_slots(tx, key)? <= 0
         {
             set_aside += limits::set_aside(tx, key)?;
-            for head in &mut heads {
-                head.page.retain(|other| other.row.concurrency_key.as_ref() != Some(key));
-            }
+            // Read again from where each stands, without those.
+            heads.iter_mut().for_each(|head| head.page.clear());
             continue;
         }
         match take(tx, &mut stored, &claim.worker, claim.lease, fresh()) {
             Ok(()) => {
                 open[at].1 -= 1;
-                taken.push(claimed(tx, stored.row)?);
+                taken.push(Taken::of(tx, stored));
             }
             Err(StoreError::Refused(_)) => {}
             Err(error) => return Err(error),
@@ -157,14 +180,14 @@ struct Head<'q> {
     at: usize,
     queue: &'q str,
     priority: Option<i64>,
-    after: (String, i64),
-    page: std::collections::VecDeque<Stored>,
+    after: (i64, i64),
+    page: std::collections::VecDeque<(i64, i64)>,
     done: bool,
 }
 
 impl<'q> Head<'q> {
     fn new(at: usize, queue: &'q str) -> Head<'q> {
-        Head { at, queue, priority: None, after: (String::new(), 0), page: [].into(), done: false }
+        Head { at, queue, priority: None, after: (i64::MIN, 0), page: [].into(), done: false }
     }
 
     fn fill(&mut self, tx: &Tx<'_>, wish: usize) -> Result<()> {
@@ -173,25 +196,22 @@ impl<'q> Head<'q> {
                 self.step_down(tx, i64::MAX)?;
                 continue;
             };
-            let found = row::select(
+            let found = row::places(
                 tx,
-                "INDEXED BY runs_ready WHERE phase = 'ready' AND blocked = 0 AND queue = ?1 AND priority = ?2 AND available_at <= ?3 \
-                 AND (available_at, rid) > (?4, ?5) ORDER BY available_at, rid LIMIT ?6",
+                "SELECT due_at, rid FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 AND queue = ?1 \
+                 AND priority = ?2 AND due_at <= ?3 AND (due_at, rid) > (?4, ?5) ORDER BY due_at, rid LIMIT ?6",
                 params![
                     self.queue,
                     priority,
-                    iso(tx.now),
+                    tx.now.ms(),
                     self.after.0,
                     self.after.1,
                     wish.clamp(1, 1_000) as i64
                 ],
             )?;
-            match found.last() {
+            match found.first() {
                 None => self.step_down(tx, priority)?,
-                Some(last) => {
-                    self.after = (last.row.run.available_at.map(iso).unwrap_or_default(), last.rid);
-                    self.page = found.into();
-                }
+                Some(_) => self.page = found.into(),
             }
         }
         Ok(())
@@ -200,24 +220,25 @@ impl<'q> Head<'q> {
     fn step_down(&mut self, tx: &Tx<'_>, from: i64) -> Result<()> {
         let next: Option<i64> = prepare(
             tx,
-            "SELECT max(priority) FROM runs INDEXED BY runs_ready WHERE phase = 'ready' AND blocked = 0 AND queue = ?1 AND priority < ?2",
+            "SELECT max(priority) FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 AND queue = ?1 AND priority < ?2",
         )?
         .query_row(params![self.queue, from], |row| row.get(0))
         .map_err(|error| database(&error))?;
         self.priority = next;
-        self.after = (String::new(), 0);
+        self.after = (i64::MIN, 0);
         self.done = next.is_none();
         Ok(())
     }
 
     /// Best first: higher priority, then earlier, then created before.
     fn rank(&self) -> Option<impl Ord + use<>> {
-        let head = self.page.front()?;
-        Some((head.row.priority, Reverse((head.row.run.available_at, head.rid))))
+        let place = self.page.front()?;
+        Some((self.priority, Reverse(*place)))
     }
 
-    fn next(&mut self) -> Option<Stored> {
-        self.page.pop_front()
+    fn next(&mut self) -> Option<i64> {
+        self.after = self.page.pop_front()?;
+        Some(self.after.1)
     }
 }
 
@@ -226,12 +247,4 @@ pub fn take(tx: &Tx<'_>, stored: &mut Stored, worker: &str, lease: Option<Span>,
     let request = Request { who, ask: Ask::Claim { lease } };
     let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
     save::save(tx, stored, change, &Extra::default()).map(drop)
-}
-
-pub fn claimed(tx: &Tx<'_>, run: RunRow) -> Result<Claimed> {
-    let lease = run.run.lease.as_ref();
-    let (token, expires_at) = lease
-        .map(|lease| (lease.token, lease.until))
-        .ok_or_else(|| StoreError::Unavailable(format!("{} has no lease", run.id())))?;
-    Ok(Claimed { token, fence: run.run.fence, expires_at, now: tx.now, run })
 }

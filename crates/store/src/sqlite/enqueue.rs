@@ -5,22 +5,43 @@ use std::sync::Arc;
 use rusqlite::{OptionalExtension, params};
 use waypost_kernel::decide::{self, NewRun as Birth};
 use waypost_kernel::item::Item;
-use waypost_kernel::{Lifecycle, Phase, Span};
+use waypost_kernel::{Lifecycle, Phase, Run, Span};
 
+use super::born::Texts;
+use super::claim::Taken;
 use super::open::database;
 use super::row::{self, Stored};
-use super::save::{self, Extra, prepare};
+use super::save::prepare;
 use super::session::Tx;
-use super::{claim, items};
+use super::{born, claim, items};
 use crate::error::{Result, StoreError};
-use crate::tokens::{fresh, random, who};
-use crate::verbs::{Claimed, Each, Enqueued, NewRun};
+use crate::run::RunRow;
+use crate::tokens::{fresh, who};
+use crate::verbs::{Each, NewRun};
 use crate::{birth, intake};
 
-pub fn enqueue(tx: &Tx<'_>, runs: Vec<NewRun>) -> Result<Each<Enqueued>> {
+/// A request for a run, checked and written out before the writer's turn comes.
+#[derive(Debug)]
+pub struct Asked {
+    new: NewRun,
+    texts: Texts,
+}
+
+impl Asked {
+    pub fn of(new: NewRun) -> Result<Asked> {
+        intake::check_new(&new)?;
+        let texts = Texts::of(&new);
+        Ok(Asked { new, texts })
+    }
+}
+
+/// A run, and whether its key was known.
+pub type Queued = (Arc<RunRow>, bool);
+
+pub fn enqueue(tx: &Tx<'_>, runs: Vec<Result<Asked>>) -> Result<Each<Queued>> {
     let mut answers = Vec::with_capacity(runs.len());
     for run in runs {
-        match one(tx, &run) {
+        match run.and_then(|asked| one(tx, asked)) {
             // The kernel and the checks refuse before anything is written; only the database fails halfway.
             Err(error @ (StoreError::Unavailable(_) | StoreError::Unusable(_))) => return Err(error),
             answer => answers.push(answer),
@@ -29,15 +50,12 @@ pub fn enqueue(tx: &Tx<'_>, runs: Vec<NewRun>) -> Result<Each<Enqueued>> {
     Ok(answers)
 }
 
-fn one(tx: &Tx<'_>, new: &NewRun) -> Result<Enqueued> {
-    intake::check_new(new)?;
-    let lifecycle = lifecycle(tx, new)?;
-    let fingerprint = new.idempotency_key.is_some().then(|| crate::fingerprint::fingerprint(new));
-    if let Some(known) = known(tx, new, fingerprint.as_deref())? {
-        return Ok(Enqueued { run: known.row, replayed: true });
+fn one(tx: &Tx<'_>, asked: Asked) -> Result<Queued> {
+    let lifecycle = lifecycle(tx, &asked.new)?;
+    if let Some(known) = known(tx, &asked.new, asked.texts.fingerprint())? {
+        return Ok((known.row, true));
     }
-    let stored = insert(tx, new, &lifecycle, fingerprint.as_deref(), None)?;
-    Ok(Enqueued { run: stored.row, replayed: false })
+    Ok((insert(tx, asked, &lifecycle, None)?.row, false))
 }
 
 fn lifecycle(tx: &Tx<'_>, new: &NewRun) -> Result<Arc<Lifecycle>> {
@@ -54,7 +72,7 @@ fn lifecycle(tx: &Tx<'_>, new: &NewRun) -> Result<Arc<Lifecycle>> {
 fn known(tx: &Tx<'_>, new: &NewRun, fingerprint: Option<&str>) -> Result<Option<Stored>> {
     let Some(key) = &new.idempotency_key else { return Ok(None) };
     let found: Option<(String, Option<String>)> =
-        prepare(tx, "SELECT run_id, fingerprint FROM runs WHERE tenant = ?1 AND idempotency_key = ?2")?
+        prepare(tx, "SELECT run_id, fingerprint FROM run_born WHERE tenant = ?1 AND idempotency_key = ?2")?
             .query_row(params![new.tenant, key], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()
             .map_err(|error| database(&error))?;
@@ -67,17 +85,11 @@ fn known(tx: &Tx<'_>, new: &NewRun, fingerprint: Option<&str>) -> Result<Option<
     }
 }
 
-fn insert(
-    tx: &Tx<'_>,
-    new: &NewRun,
-    lifecycle: &Arc<Lifecycle>,
-    fingerprint: Option<&str>,
-    lease: Option<Span>,
-) -> Result<Stored> {
-    let first = birth::first_items(new, lifecycle)?;
+fn insert(tx: &Tx<'_>, asked: Asked, lifecycle: &Arc<Lifecycle>, lease: Option<Span>) -> Result<Stored> {
+    let Asked { new, texts } = asked;
+    let first = birth::first_items(&new, lifecycle)?;
     let kernel_items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
-    let random = random();
-    let id = lifecycle.ids.as_ref().map(|ids| ids.make(tx.now, random)).unwrap_or_default();
+    let id = lifecycle.ids.as_ref().map(|ids| ids.make(tx.now, tx.random_rising())).unwrap_or_default();
     let birth = Birth {
         id: &id,
         state: new.status.as_deref(),
@@ -93,18 +105,35 @@ fn insert(
     for (place, (new, item)) in first.iter().enumerate() {
         items::insert(tx, &id, lifecycle, place, (new, item), 1)?;
     }
-    let row = birth::row_of(new, change.after, lifecycle.clone());
-    let rid = save::insert_run(tx, &row, fingerprint)?;
-    let extra = Extra { metadata: new.metadata.clone(), details: new.details.clone(), key: None };
-    for event in &change.events {
-        save::insert_event(tx, rid, lifecycle, event, Some(&extra))?;
+    // A run is born with one event.
+    born::insert(tx, row_of(new, change.after, lifecycle.clone()), &texts, &change.events[0])
+}
+
+/// As `birth::row_of`, without copying what was asked for.
+fn row_of(new: NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
+    RunRow {
+        run,
+        lifecycle,
+        tenant: new.tenant,
+        queue: new.queue,
+        priority: new.priority,
+        schedule_at: new.schedule_at,
+        concurrency_key: new.concurrency_key,
+        correlation_id: new.correlation_id,
+        idempotency_key: new.idempotency_key,
+        parent_run_id: new.parent_run_id,
+        retry_of: new.retry_of,
+        playbook: new.playbook,
+        carried: new.carried,
+        input: new.input,
+        metadata: new.metadata,
+        details: new.details,
     }
-    Ok(Stored { rid, row })
 }
 
 /// Born held: the unique key lets one claimer win; later ones may retry or steal what is there.
-pub fn claim_plan(tx: &Tx<'_>, new: &NewRun, lease: Option<Span>) -> Result<Option<Claimed>> {
-    intake::check_new(new)?;
+pub fn claim_plan(tx: &Tx<'_>, asked: Asked, lease: Option<Span>) -> Result<Option<Taken>> {
+    let new = &asked.new;
     intake::check_name("by", &new.by)?;
     if new.idempotency_key.is_none() {
         return Err(StoreError::invalid("idempotency_key", "a plan needs its unique key"));
@@ -114,11 +143,10 @@ pub fn claim_plan(tx: &Tx<'_>, new: &NewRun, lease: Option<Span>) -> Result<Opti
         return Err(StoreError::invalid("lifecycle", format!("a {} run is not born held", lifecycle.name)));
     }
     let Some(mut stored) = known(tx, new, None)? else {
-        let stored = insert(tx, new, &lifecycle, None, lease)?;
-        return claim::claimed(tx, stored.row).map(Some);
+        return insert(tx, asked, &lifecycle, lease).map(|stored| Some(Taken::of(tx, stored)));
     };
     match claim::take(tx, &mut stored, &new.by, lease, fresh()) {
-        Ok(()) => claim::claimed(tx, stored.row).map(Some),
+        Ok(()) => Ok(Some(Taken::of(tx, stored))),
         Err(StoreError::Refused(_)) => Ok(None),
         Err(error) => Err(error),
     }

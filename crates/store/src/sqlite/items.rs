@@ -128,7 +128,7 @@ fn add(tx: &Tx<'_>, stored: &Stored, wanted: &[Wanted<'_>], change: &Change) -> 
         let place = place as usize + at;
         insert(tx, stored.row.id(), &stored.row.lifecycle, place, (&born, &it.item), seq)?;
     }
-    prepare(tx, "UPDATE runs SET item_count = item_count + ?2 WHERE rid = ?1")?
+    prepare(tx, "UPDATE run_now SET items = items + ?2 WHERE rid = ?1")?
         .execute(params![stored.rid, new.len() as i64])
         .map(drop)
         .map_err(|error| database(&error))

@@ -1,9 +1,12 @@
 //! What holders write: heartbeats, events, ends.
 
+use std::sync::Arc;
+
 use rusqlite::{OptionalExtension, params};
 use waypost_kernel::request::{Finish, Note};
-use waypost_kernel::{Actor, Ask, Request};
+use waypost_kernel::{Actor, Ask, Request, Span};
 
+use super::log;
 use super::open::database;
 use super::row::{self, Stored};
 use super::save::{self, Extra, prepare};
@@ -14,7 +17,7 @@ use crate::run::RunRow;
 use crate::tokens::who;
 use crate::verbs::{Each, FinishWrite, Held, NoteWrite, Noted, OweWrite, Renewed, Repeat};
 
-const WINDOW_MS: i64 = 10_000;
+const WINDOW: Span = Span::from_seconds(10);
 
 /// One entry of a list: refused by itself, or failing the whole list with the database.
 fn each<T, W>(entries: Vec<W>, mut one: impl FnMut(W) -> Result<T>) -> Result<Each<T>> {
@@ -82,29 +85,15 @@ fn one_note(tx: &Tx<'_>, write: &NoteWrite) -> Result<Noted> {
 fn repeated(tx: &Tx<'_>, stored: &Stored, note: &Note, repeat: &Repeat) -> Result<Option<(i64, u64)>> {
     match repeat {
         Repeat::Never => Ok(None),
-        Repeat::Key(key) => prepare(tx, "SELECT position, seq FROM event_log WHERE rid = ?1 AND key = ?2")?
+        Repeat::Key(key) => prepare(tx, "SELECT position, seq FROM run_events WHERE rid = ?1 AND key = ?2")?
             .query_row(params![stored.rid, key], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()
             .map_err(|error| database(&error)),
-        Repeat::Window => {
-            let payload =
-                if crate::codec::is_blank(&note.payload) { None } else { Some(note.payload.to_string()) };
-            prepare(
-                tx,
-                "SELECT position, seq FROM event_log WHERE rid = ?1 AND at > ?2 AND level = ?3 AND message = ?4 AND payload IS ?5 \
-                 ORDER BY seq LIMIT 1",
-            )?
-            .query_row(
-                params![stored.rid, tx.now.ms() - WINDOW_MS, note.level.name(), &*note.message, payload],
-                |row| Ok((row.get(0)?, row.get(1)?)),
-            )
-            .optional()
-            .map_err(|error| database(&error))
-        }
+        Repeat::Window => log::same_note(tx, stored, tx.now - WINDOW, note),
     }
 }
 
-pub fn finish(tx: &Tx<'_>, finishes: Vec<FinishWrite>) -> Result<Each<RunRow>> {
+pub fn finish(tx: &Tx<'_>, finishes: Vec<FinishWrite>) -> Result<Each<Arc<RunRow>>> {
     each(finishes, |write| {
         let mut stored = row::by_id(tx, &write.run_id)?;
         let failure = write.failure.as_ref().map(intake::cleaned_failure);
@@ -123,7 +112,7 @@ pub fn finish(tx: &Tx<'_>, finishes: Vec<FinishWrite>) -> Result<Each<RunRow>> {
     })
 }
 
-pub fn release(tx: &Tx<'_>, leases: Vec<Held>) -> Result<Each<RunRow>> {
+pub fn release(tx: &Tx<'_>, leases: Vec<Held>) -> Result<Each<Arc<RunRow>>> {
     each(leases, |held| {
         let mut stored = row::by_id(tx, &held.run_id)?;
         let by = stored.row.run.lease.as_ref().and_then(|lease| lease.worker.clone()).unwrap_or_default();
@@ -132,7 +121,7 @@ pub fn release(tx: &Tx<'_>, leases: Vec<Held>) -> Result<Each<RunRow>> {
     })
 }
 
-pub fn owe(tx: &Tx<'_>, write: &OweWrite) -> Result<RunRow> {
+pub fn owe(tx: &Tx<'_>, write: &OweWrite) -> Result<Arc<RunRow>> {
     let mut stored = row::by_id(tx, &write.held.run_id)?;
     let failing = write.failing.as_ref().map(|(status, failure)| (status.as_str(), failure));
     let ask = Ask::Owe { token: write.held.token, owes: write.owes, failing };

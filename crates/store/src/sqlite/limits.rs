@@ -9,7 +9,7 @@ use super::row::Stored;
 use super::save::prepare;
 use super::session::Tx;
 use crate::error::Result;
-use crate::run::{RunRow, iso};
+use crate::run::RunRow;
 
 /// One claim's share of setting aside; a hundred thousand at once would keep heartbeats waiting.
 const MAX_SET_ASIDE: usize = 5_000;
@@ -22,7 +22,7 @@ pub fn free_slots(tx: &Tx<'_>, key: &str) -> Result<i64> {
         .map_err(|error| database(&error))?;
     let held: i64 = prepare(
         tx,
-        "SELECT count(*) FROM runs INDEXED BY runs_by_key WHERE concurrency_key = ?1 AND phase = 'held' AND finished_at IS NULL",
+        "SELECT count(*) FROM run_now INDEXED BY run_key_held WHERE concurrency_key = ?1 AND state & 7 = 2",
     )?
     .query_row(params![key], |row| row.get(0))
     .map_err(|error| database(&error))?;
@@ -42,10 +42,10 @@ pub fn starts_aside(tx: &Tx<'_>, row: &RunRow) -> Result<bool> {
 pub fn set_aside(tx: &Tx<'_>, key: &str) -> Result<usize> {
     let mut statement = prepare(
         tx,
-        "UPDATE runs SET blocked = 1 WHERE rid IN (SELECT rid FROM runs INDEXED BY runs_by_key WHERE finished_at IS NULL AND phase = 'ready' AND blocked = 0 \
-         AND concurrency_key = ?1 AND available_at <= ?2 LIMIT ?3)",
+        "UPDATE run_now SET blocked = 1 WHERE rid IN (SELECT rid FROM run_now INDEXED BY run_key_ready WHERE state & 7 = 1 AND blocked = 0 \
+         AND concurrency_key = ?1 AND due_at <= ?2 LIMIT ?3)",
     )?;
-    statement.execute(params![key, iso(tx.now), MAX_SET_ASIDE as i64]).map_err(|error| database(&error))
+    statement.execute(params![key, tx.now.ms(), MAX_SET_ASIDE as i64]).map_err(|error| database(&error))
 }
 
 /// A run with a key has moved: if it held a slot, or was next in line, another one may come in.
@@ -58,32 +58,32 @@ pub fn after_move(tx: &Tx<'_>, stored: &Stored, was: Phase) -> Result<()> {
     Ok(())
 }
 
-/// Lets in as many as there are slots, of each queue and lifecycle: whichever of them workers ask for finds its best.
+/// Lets in as many as there are slots, of each queue and state (so of each lifecycle): whichever of them workers ask for finds its best.
 /// Those that come too late are set aside again.
 pub fn let_in(tx: &Tx<'_>, key: &str) -> Result<()> {
     let free = free_slots(tx, key)?;
     if free <= 0 {
         return Ok(());
     }
-    let mut last = (String::new(), String::new());
+    let mut last = (String::new(), 0);
     loop {
-        let group: Option<(String, String)> = prepare(
+        let group: Option<(String, i64)> = prepare(
             tx,
-            "SELECT queue, lifecycle FROM runs INDEXED BY runs_by_key WHERE finished_at IS NULL AND phase = 'ready' AND blocked = 1 AND concurrency_key = ?1 \
-             AND (queue, lifecycle) > (?2, ?3) ORDER BY queue, lifecycle LIMIT 1",
+            "SELECT queue, state FROM run_now INDEXED BY run_key_ready WHERE state & 7 = 1 AND blocked = 1 AND concurrency_key = ?1 \
+             AND (queue, state) > (?2, ?3) ORDER BY queue, state LIMIT 1",
         )?
         .query_row(params![key, last.0, last.1], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()
         .map_err(|error| database(&error))?;
-        let Some((queue, lifecycle)) = group else { return Ok(()) };
+        let Some((queue, state)) = group else { return Ok(()) };
         prepare(
             tx,
-            "UPDATE runs SET blocked = 0 WHERE rid IN (SELECT rid FROM runs INDEXED BY runs_by_key WHERE finished_at IS NULL AND phase = 'ready' AND blocked = 1 \
-             AND concurrency_key = ?1 AND queue = ?2 AND lifecycle = ?3 ORDER BY priority DESC, available_at, rid LIMIT ?4)",
+            "UPDATE run_now SET blocked = 0 WHERE rid IN (SELECT rid FROM run_now INDEXED BY run_key_ready WHERE state & 7 = 1 AND blocked = 1 \
+             AND concurrency_key = ?1 AND queue = ?2 AND state = ?3 ORDER BY priority DESC, due_at, rid LIMIT ?4)",
         )?
-        .execute(params![key, queue, lifecycle, free])
+        .execute(params![key, queue, state, free])
         .map_err(|error| database(&error))?;
-        last = (queue, lifecycle);
+        last = (queue, state);
     }
 }
 
@@ -92,7 +92,7 @@ pub fn let_in_all(tx: &Tx<'_>) -> Result<()> {
     let mut last = String::new();
     loop {
         let next: Option<String> =
-            prepare(tx, "SELECT min(concurrency_key) FROM runs WHERE blocked = 1 AND concurrency_key > ?1")?
+            prepare(tx, "SELECT min(concurrency_key) FROM run_now INDEXED BY run_key_ready WHERE state & 7 = 1 AND blocked = 1 AND concurrency_key > ?1")?
                 .query_row(params![last], |row| row.get(0))
                 .map_err(|error| database(&error))?;
         let Some(key) = next else { return Ok(()) };

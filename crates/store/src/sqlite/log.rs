@@ -1,70 +1,280 @@
-//! Reading events: a run's own, or all of them in the order of their commits.
+//! Reading events: a run's own, or all of them in the order of their commits. The first of a run is what it was born
+//! with; a row that holds two is taken apart.
 
-use rusqlite::{Row, params};
-use serde_json::{Value, json};
-use waypost_kernel::Time;
-use waypost_kernel::request::Level;
+use std::sync::Arc;
 
+use rusqlite::{OptionalExtension, Row, params};
+use serde_json::{Map, Value, json};
+use waypost_kernel::request::{Level, Note};
+use waypost_kernel::{Lifecycle, Time};
+
+use super::known::Named;
 use super::open::database;
-use super::row::{self, json as parse};
+use super::row::{self, Stored, json as parse};
 use super::save::prepare;
 use super::session::Tx;
 use crate::error::Result;
 use crate::messages::standard_message;
+use crate::replay::Written;
 use crate::run::EventRow;
 
-const COLUMNS: &str = "SELECT e.position, r.run_id, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.level, e.message, \
-  e.payload, r.lifecycle, r.version, iif(e.src IS NULL, e.effect, NULL) FROM event_log e JOIN runs r ON r.rid = e.rid";
+/// An event as it was written, and whose it is.
+struct Found {
+    position: u64,
+    prev: Option<i64>,
+    run_id: Arc<str>,
+    lifecycle: Option<Arc<Lifecycle>>,
+    written: Written,
+    level: Option<String>,
+    message: Option<String>,
+    payload: Option<Value>,
+}
+
+const FIRST: &str =
+    "SELECT position, run_id, at, command, state, actor, who, effect, metadata, details FROM run_born";
+const LATER: &str = "SELECT e.position, b.run_id, e.at, e.command, e.dst, e.actor, e.who, e.effect, e.seq, e.src, e.via, \
+  e.via_command, e.level, e.message, e.payload, e.prev FROM run_events e CROSS JOIN run_born b ON b.rid = e.rid";
 
 pub fn events(tx: &Tx<'_>, run_id: &str, after_seq: u64, limit: usize) -> Result<Vec<EventRow>> {
-    let rid = row::by_id(tx, run_id)?.rid;
-    let condition = "WHERE e.rid = ?1 AND e.seq > ?2 ORDER BY e.seq LIMIT ?3";
-    read(tx, condition, params![rid, after_seq, limit as i64])
+    let mut found = of_run(tx, &row::by_id(tx, run_id)?, after_seq, limit)?;
+    found.truncate(limit);
+    Ok(found.into_iter().map(told).collect())
 }
 
 pub fn feed(tx: &Tx<'_>, after_position: u64, limit: usize) -> Result<Vec<EventRow>> {
-    read(tx, "WHERE e.position > ?1 ORDER BY e.position LIMIT ?2", params![after_position, limit as i64])
+    let births = "WHERE rid > ?1 ORDER BY rid LIMIT ?2";
+    let mut found = first(tx, births, params![born_until(tx, after_position)?, limit as i64])?;
+    let values = params![after_position, limit as i64];
+    found.extend(later(tx, "WHERE e.position > ?1 ORDER BY e.position LIMIT ?2", values)?);
+    found.retain(|event| event.position > after_position);
+    found.sort_by_key(|event| event.position);
+    found.truncate(limit);
+    Ok(found.into_iter().map(told).collect())
 }
 
-fn read(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params) -> Result<Vec<EventRow>> {
-    let mut statement = prepare(tx, &format!("{COLUMNS} {condition}"))?;
-    let mut rows = statement.query(values).map_err(|error| database(&error))?;
+/// The last run whose birth stands no later than this. Positions rise with rid, so it is looked for by halves: an
+/// index of them would cost every enqueue.
+fn born_until(tx: &Tx<'_>, position: u64) -> Result<i64> {
+    let mut statement =
+        prepare(tx, "SELECT rid, position FROM run_born WHERE rid <= ?1 ORDER BY rid DESC LIMIT 1")?;
+    let mut at = |rid: i64| -> Result<Option<(i64, u64)>> {
+        let found = statement.query_row([rid], |row| Ok((row.get(0)?, row.get(1)?)));
+        found.optional().map_err(|error| database(&error))
+    };
+    let Some((mut over, last)) = at(i64::MAX)? else { return Ok(0) };
+    if last <= position {
+        return Ok(over);
+    }
+    // Born later than `under`, not later than `over`.
+    let mut under = 0;
+    while over - under > 1 {
+        let middle = under + (over - under) / 2;
+        match at(middle)? {
+            Some((_, found)) if found > position => over = middle,
+            _ => under = middle,
+        }
+    }
+    Ok(under)
+}
+
+/// All events of a run, as they were written.
+pub fn of(tx: &Tx<'_>, stored: &Stored) -> Result<Vec<Written>> {
+    let found = of_run(tx, stored, 0, usize::MAX)?;
+    Ok(found.into_iter().map(|event| event.written).collect())
+}
+
+/// Events that no index lists: a run's log up to here is read from its last event back.
+const UNLISTED: u64 = 8;
+
+/// Where all events of a run stand.
+pub fn positions(tx: &Tx<'_>, stored: &Stored) -> Result<Vec<u64>> {
+    let found = of_run(tx, stored, 0, usize::MAX)?;
+    Ok(found.into_iter().map(|event| event.position).collect())
+}
+
+fn of_run(tx: &Tx<'_>, stored: &Stored, after_seq: u64, limit: usize) -> Result<Vec<Found>> {
+    let rid = stored.rid;
+    let mut found = match after_seq {
+        0 => first(tx, "WHERE rid = ?1", params![rid])?,
+        _ => Vec::new(),
+    };
+    if after_seq < UNLISTED {
+        let listed = "SELECT prev FROM run_events WHERE rid = ?1 AND seq > 8 ORDER BY seq LIMIT 1";
+        let listed = prepare(tx, listed)?.query_row([rid], |row| row.get(0)).optional();
+        let last = listed.map_err(|error| database(&error))?.unwrap_or(stored.last);
+        let mut back = Vec::new();
+        walk_back(tx, last, |event| {
+            let more = event.written.seq > after_seq;
+            back.push(event);
+            more
+        })?;
+        found.extend(back.into_iter().rev());
+    }
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let condition = "WHERE e.rid = ?1 AND e.seq > 8 AND e.seq > ?2 ORDER BY e.seq LIMIT ?3";
+    found.extend(later(tx, condition, params![rid, after_seq, limit])?);
+    found.retain(|event| event.written.seq > after_seq);
+    Ok(found)
+}
+
+/// From an event of a run to the ones before it, as long as `each` says.
+fn walk_back(tx: &Tx<'_>, from: Option<i64>, mut each: impl FnMut(Found) -> bool) -> Result<()> {
+    let mut next = from;
+    while let Some(position) = next {
+        let row = later(tx, "WHERE e.position = ?1", params![position])?;
+        next = row.last().and_then(|event| event.prev);
+        for event in row.into_iter().rev() {
+            if !each(event) {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The earliest note after `since` with the same words, which a repeated one is answered with.
+pub fn same_note(tx: &Tx<'_>, stored: &Stored, since: Time, note: &Note) -> Result<Option<(i64, u64)>> {
+    let mut same = None;
+    let payload = Some(&note.payload).filter(|payload| !crate::codec::is_blank(payload));
+    walk_back(tx, stored.last, |event| {
+        let is = event.level.as_deref() == Some(note.level.name())
+            && event.message.as_deref() == Some(&*note.message)
+            && event.payload.as_ref() == payload;
+        if event.written.at > since && is {
+            same = Some((event.position as i64, event.written.seq));
+        }
+        event.written.at > since
+    })?;
+    Ok(same)
+}
+
+fn first(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params) -> Result<Vec<Found>> {
     let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(|error| database(&error))? {
-        found.push(event(tx, row).map_err(|error| database(&error))?);
+    rows(tx, &format!("{FIRST} {condition}"), values, |row, state| {
+        let (metadata, details): (Option<String>, Option<String>) = (row.get(8)?, row.get(9)?);
+        let mut event = event(row, state, None, 1)?;
+        let metadata = metadata.map(|text| parse(&text));
+        event.payload = metadata.clone().map(|metadata| json!({ "metadata": metadata }));
+        let mut effect = match event.written.effect.take() {
+            Some(Value::Object(effect)) => effect,
+            _ => Map::new(),
+        };
+        effect.extend(metadata.map(|metadata| ("metadata".into(), metadata)));
+        effect.extend(details.map(|details| ("details".into(), parse(&details))));
+        event.written.effect = Some(Value::Object(effect)).filter(|effect| !crate::codec::is_blank(effect));
+        found.push(event);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn later(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params) -> Result<Vec<Found>> {
+    let mut found = Vec::new();
+    let mut unread = Vec::new();
+    rows(tx, &format!("{LATER} {condition}"), values, |row, state| {
+        let mut event = event(row, state, Some(String::new()), row.get(8)?)?;
+        event.prev = row.get(15)?;
+        event.level = row.get(12)?;
+        event.message = row.get(13)?;
+        event.payload = row.get::<_, Option<String>>(14)?.map(|text| parse(&text));
+        unread.push((row.get::<_, i64>(9)?, row.get::<_, Option<i64>>(10)?, row.get(11)?, event));
+        Ok(())
+    })?;
+    for (src, via, command, mut event) in unread {
+        let src = tx.named(src)?.name.to_string();
+        match via {
+            None => event.written.from = Some(src),
+            Some(via) => {
+                let via = tx.named(via)?.name.to_string();
+                found.push(begun(&event, src, via.clone(), command));
+                event.written.from = Some(via);
+            }
+        }
+        found.push(event);
     }
     Ok(found)
 }
 
-fn event(tx: &Tx<'_>, row: &Row<'_>) -> rusqlite::Result<EventRow> {
-    let (level, message): (Option<String>, Option<String>) = (row.get(9)?, row.get(10)?);
-    let (command, from, to): (String, Option<String>, String) = (row.get(4)?, row.get(5)?, row.get(6)?);
-    let (by, payload): (String, Option<String>) = (row.get(8)?, row.get(11)?);
-    let lifecycle = tx.lifecycle(&row.get::<_, String>(12)?, row.get(13)?).ok();
-    let standard = lifecycle.and_then(|lifecycle| {
+/// The first of two events that are one row.
+fn begun(end: &Found, from: String, to: String, command: Option<String>) -> Found {
+    let written = Written {
+        seq: end.written.seq - 1,
+        command: command.unwrap_or_default(),
+        from: Some(from),
+        to,
+        effect: None,
+        ..end.written.clone()
+    };
+    let (run_id, lifecycle) = (end.run_id.clone(), end.lifecycle.clone());
+    Found {
+        position: end.position - 1,
+        prev: end.prev,
+        run_id,
+        lifecycle,
+        written,
+        level: None,
+        message: None,
+        payload: None,
+    }
+}
+
+fn rows(
+    tx: &Tx<'_>,
+    sql: &str,
+    values: impl rusqlite::Params,
+    mut each: impl FnMut(&Row<'_>, &Named) -> rusqlite::Result<()>,
+) -> Result<()> {
+    let mut statement = prepare(tx, sql)?;
+    let mut rows = statement.query(values).map_err(|error| database(&error))?;
+    while let Some(row) = rows.next().map_err(|error| database(&error))? {
+        let state = tx.named(row.get(4).map_err(|error| database(&error))?)?;
+        each(row, &state).map_err(|error| database(&error))?;
+    }
+    Ok(())
+}
+
+fn event(row: &Row<'_>, state: &Named, from: Option<String>, seq: u64) -> rusqlite::Result<Found> {
+    Ok(Found {
+        position: row.get(0)?,
+        prev: None,
+        run_id: row.get(1)?,
+        lifecycle: state.of.as_ref().map(|(lifecycle, _)| lifecycle.clone()),
+        written: Written {
+            seq,
+            at: Time::from_ms(row.get(2)?),
+            command: row.get(3)?,
+            from,
+            to: state.name.to_string(),
+            actor: row.get(5)?,
+            by: row.get(6)?,
+            effect: row.get::<_, Option<String>>(7)?.map(|text| parse(&text)),
+        },
+        level: None,
+        message: None,
+        payload: None,
+    })
+}
+
+/// As callers see it, with the standard words where it came without.
+fn told(found: Found) -> EventRow {
+    let Written { seq, at, command, from, to, actor, by, .. } = found.written;
+    let standard = found.lifecycle.and_then(|lifecycle| {
         let state = |name: &str| lifecycle.state_named(name).map(|id| lifecycle.state(id));
         Some(standard_message(&command, from.as_deref().and_then(state), state(&to)?, &by))
     });
     let (standard_level, standard_message) = standard.unwrap_or((Level::Info, String::new()));
-    Ok(EventRow {
-        position: row.get(0)?,
-        run_id: row.get(1)?,
-        seq: row.get(2)?,
-        at: Time::from_ms(row.get(3)?),
+    EventRow {
+        position: found.position,
+        run_id: found.run_id.to_string(),
+        seq,
+        at,
         command,
         from,
         to,
-        actor: row.get(7)?,
+        actor,
         by,
-        level: level.unwrap_or_else(|| standard_level.name().to_owned()),
-        message: message.unwrap_or(standard_message),
-        payload: payload.map_or_else(|| birth_payload(row), |text| Ok(parse(&text)))?,
-    })
-}
-
-/// What a run was born with, kept once, in the event's effect.
-fn birth_payload(row: &Row<'_>) -> rusqlite::Result<Value> {
-    let effect: Option<String> = row.get(14)?;
-    let metadata = effect.map(|text| parse(&text)["metadata"].take()).filter(|metadata| !metadata.is_null());
-    Ok(metadata.map_or_else(|| json!({}), |metadata| json!({ "metadata": metadata })))
+        level: found.level.unwrap_or_else(|| standard_level.name().to_owned()),
+        message: found.message.unwrap_or(standard_message),
+        payload: found.payload.unwrap_or_else(|| json!({})),
+    }
 }

@@ -1,13 +1,18 @@
 //! The embedded store: one file, any number of processes.
 
 mod admin;
+mod born;
 mod claim;
 mod doctor;
 mod enqueue;
+mod events;
 mod items;
+mod kept;
+mod known;
 mod lease;
 mod limits;
 mod log;
+mod moves;
 mod open;
 mod operations;
 mod prune;
@@ -30,6 +35,8 @@ pub use doctor::doctor;
 use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
 use crate::verbs::*;
+use claim::Taken;
+use enqueue::Asked;
 use session::Session;
 
 /// How often another process's commits are looked for: SQLite has no way to tell of them.
@@ -51,23 +58,48 @@ impl SqliteStore {
     pub fn open(path: &Path) -> Result<SqliteStore> {
         Ok(SqliteStore { session: Session::open(path)? })
     }
+
+    /// Lets the file grow to this many pages and no further, as a disk would that is full then; a file that is larger
+    /// already stays as it is. Counts for this store only, not for other processes.
+    pub fn at_most_pages(&self, pages: u32) -> Reply<'_, ()> {
+        self.session.write(move |tx| admin::at_most_pages(tx, pages))
+    }
+}
+
+/// A row of the caller's own; the writer may keep the one that it answered with.
+fn own(row: Arc<RunRow>) -> Result<RunRow> {
+    Ok(Arc::unwrap_or_clone(row))
+}
+
+fn each_own(rows: Each<Arc<RunRow>>) -> Result<Each<RunRow>> {
+    Ok(rows.into_iter().map(|row| row.map(Arc::unwrap_or_clone)).collect())
 }
 
 impl Queue for SqliteStore {
     fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
-        self.session.write(move |tx| enqueue::enqueue(tx, runs))
+        let asked = runs.into_iter().map(Asked::of).collect();
+        self.session.write_then(
+            move |tx| enqueue::enqueue(tx, asked),
+            |answers| {
+                let own = |(run, replayed)| Enqueued { run: Arc::unwrap_or_clone(run), replayed };
+                Ok(answers.into_iter().map(|answer| answer.map(own)).collect())
+            },
+        )
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
-        self.session.write(move |tx| claim::claim(tx, &claim))
+        let own = |taken: Vec<Taken>| taken.into_iter().map(Taken::claimed).collect();
+        self.session.write_then(move |tx| claim::claim(tx, &claim), own)
     }
 
     fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
-        self.session.write(move |tx| enqueue::claim_plan(tx, &run, lease))
+        let asked = Asked::of(run);
+        let own = |taken: Option<Taken>| taken.map(Taken::claimed).transpose();
+        self.session.write_then(move |tx| enqueue::claim_plan(tx, asked?, lease), own)
     }
 
     fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed> {
-        self.session.write(move |tx| claim::claim_run(tx, &run_id, &worker, lease))
+        self.session.write_then(move |tx| claim::claim_run(tx, &run_id, &worker, lease), Taken::claimed)
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -88,15 +120,15 @@ impl Leases for SqliteStore {
     }
 
     fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
-        self.session.write(move |tx| lease::finish(tx, finishes))
+        self.session.write_then(move |tx| lease::finish(tx, finishes), each_own)
     }
 
     fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
-        self.session.write(move |tx| lease::release(tx, leases))
+        self.session.write_then(move |tx| lease::release(tx, leases), each_own)
     }
 
     fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow> {
-        self.session.write(move |tx| lease::owe(tx, &owe))
+        self.session.write_then(move |tx| lease::owe(tx, &owe), own)
     }
 
     fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
@@ -126,11 +158,11 @@ impl Log for SqliteStore {
 
 impl Admin for SqliteStore {
     fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
-        self.session.write(move |tx| admin::command(tx, &command))
+        self.session.write_then(move |tx| admin::command(tx, &command), own)
     }
 
     fn run(&self, tenant: String, id: String) -> Reply<'_, RunRow> {
-        self.session.read(move |tx| admin::run(tx, &tenant, &id))
+        self.session.read(move |tx| admin::run(tx, &tenant, &id).and_then(own))
     }
 
     fn runs(&self, filter: Filter) -> Reply<'_, Page> {

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use waypost_kernel::lifecycle::{Catalog, SHIPPED};
+use waypost_kernel::lifecycle::{Catalog, Kind, SHIPPED};
 use waypost_kernel::render::sql::{self, Dialect};
 
 use crate::error::{Result, StoreError};
@@ -40,18 +41,27 @@ pub fn reader(path: &Path) -> Result<Connection> {
     let conn = Connection::open_with_flags(path, flags).map_err(|error| at(path, &error))?;
     conn.busy_timeout(BUSY).map_err(|error| at(path, &error))?;
     conn.set_prepared_statement_cache_capacity(64);
+    keep_plans(&conn)?;
     Ok(conn)
 }
 
 fn pragmas(conn: &Connection) -> Result<()> {
     conn.busy_timeout(BUSY).map_err(|error| database(&error))?;
     conn.set_prepared_statement_cache_capacity(128);
+    keep_plans(conn)?;
     // FULL: an answer means that the commit is on the disk. With group commit it is one flush for many.
     conn.execute_batch(
         "PRAGMA journal_mode = wal; PRAGMA synchronous = full; PRAGMA cache_size = -65536; \
          PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 4000; PRAGMA temp_store = memory;",
     )
     .map_err(|error| database(&error))
+}
+
+/// A plan does not hang on the values that are bound: otherwise every claim would compile its look into the partial
+/// indexes anew, because a value might be one of their conditions'.
+fn keep_plans(conn: &Connection) -> Result<()> {
+    let set = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true);
+    set.map(drop).map_err(|error| database(&error))
 }
 
 fn migrate(conn: &mut Connection) -> Result<()> {
@@ -88,7 +98,9 @@ fn migrate(conn: &mut Connection) -> Result<()> {
 
 fn install(conn: &Connection) -> Result<()> {
     let catalog = Catalog::shipped().map_err(|problems| StoreError::Unusable(problems.to_string()))?;
-    conn.execute_batch(include_str!("schema.sql")).map_err(|error| database(&error))?;
+    for script in [include_str!("schema.sql"), include_str!("hands.sql")] {
+        conn.execute_batch(script).map_err(|error| database(&error))?;
+    }
     conn.execute_batch(&sql::guard(Dialect::Sqlite)).map_err(|error| database(&error))?;
     for (name, source) in SHIPPED {
         if let Some(lifecycle) = catalog.latest(name) {
@@ -106,8 +118,28 @@ pub fn add_lifecycle(conn: &Connection, lifecycle: &waypost_kernel::Lifecycle, s
         (&*lifecycle.name, lifecycle.version, source),
     )
     .map_err(|error| database(&error))?;
+    if lifecycle.kind == Kind::Run {
+        for sql in [CODES, STARTS, STEPS, STAYS] {
+            conn.execute(sql, (&*lifecycle.name, lifecycle.version)).map_err(|error| database(&error))?;
+        }
+    }
     Ok(())
 }
+
+const CODES: &str = "INSERT OR IGNORE INTO state_codes(code, lifecycle, version, state, phase, initial) \
+  SELECT ((SELECT coalesce(max(code >> 3), 0) FROM state_codes) + row_number() OVER (ORDER BY state)) << 3 \
+      | CASE phase WHEN 'draft' THEN 0 WHEN 'ready' THEN 1 WHEN 'held' THEN 2 WHEN 'parked' THEN 3 ELSE 4 END, \
+    lifecycle, version, state, phase, initial FROM lifecycle_states WHERE lifecycle = ?1 AND version = ?2";
+const STARTS: &str = "INSERT OR IGNORE INTO starts(code) \
+  SELECT code FROM state_codes WHERE initial = 1 AND lifecycle = ?1 AND version = ?2";
+const STEPS: &str = "INSERT OR IGNORE INTO steps(step) SELECT (s.code * 1048576 + d.code) * 4 + r.rise FROM lifecycle_moves m \
+    JOIN (SELECT 1 AS rise UNION ALL SELECT 2 UNION ALL SELECT 3) r ON r.rise >= m.events \
+    JOIN state_codes s ON s.lifecycle = m.lifecycle AND s.version = m.version AND s.state = m.src \
+    JOIN state_codes d ON d.lifecycle = m.lifecycle AND d.version = m.version AND d.state = m.dst \
+  WHERE m.guards = 0 AND m.lifecycle = ?1 AND m.version = ?2";
+const STAYS: &str = "INSERT OR IGNORE INTO steps(step) SELECT (s.code * 1048576 + s.code) * 4 + r.rise FROM state_codes s \
+    JOIN (SELECT 0 AS rise UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3) r \
+  WHERE s.phase <> 'settled' AND s.lifecycle = ?1 AND s.version = ?2";
 
 /// What this database knows, in the order in which items come before the runs that have them.
 pub fn catalog(conn: &Connection) -> Result<Catalog> {

@@ -22,7 +22,8 @@ pub fn after_move(tx: &Tx<'_>, stored: &Stored, was: Phase) -> Result<()> {
     };
     let others: i64 = prepare(
         tx,
-        "SELECT count(*) FROM runs WHERE parent_run_id = ?1 AND lifecycle = ?2 AND phase <> 'settled'",
+        "SELECT count(*) FROM run_born b CROSS JOIN run_now n ON n.rid = b.rid JOIN state_codes s ON s.code = n.state \
+         WHERE b.parent_run_id = ?1 AND s.lifecycle = ?2 AND n.state & 7 <> 4",
     )?
     .query_row(params![parent, OPERATION], |row| row.get(0))
     .map_err(|error| database(&error))?;

@@ -3,8 +3,9 @@
 use rusqlite::params;
 use waypost_kernel::Phase;
 
+use super::log;
 use super::open::database;
-use super::row;
+use super::row::{self, BOTH, Stored};
 use super::save::prepare;
 use super::session::Tx;
 use crate::error::Result;
@@ -24,11 +25,16 @@ pub fn prune(tx: &Tx<'_>, limit: usize) -> Result<Pruned> {
             |row| row.get(0),
         )
         .map_err(|error| database(&error))?;
-    let found = row::select(tx, "WHERE rid > ?1 ORDER BY rid LIMIT ?2", params![cursor, LOOK as i64])?;
+    let found = row::select(
+        tx,
+        &format!("{BOTH} WHERE n.rid > ?1 ORDER BY n.rid LIMIT ?2"),
+        params![cursor, LOOK as i64],
+    )?;
     let newest: i64 = tx
         .conn
         .query_row(
-            "SELECT coalesce((SELECT rid FROM event_log ORDER BY position DESC LIMIT 1), 0)",
+            "SELECT coalesce((SELECT rid FROM (SELECT * FROM (SELECT position, rid FROM run_events ORDER BY position DESC LIMIT 1) \
+             UNION ALL SELECT * FROM (SELECT position, rid FROM run_born ORDER BY rid DESC LIMIT 1)) ORDER BY position DESC LIMIT 1), 0)",
             [],
             |row| row.get(0),
         )
@@ -48,7 +54,7 @@ pub fn prune(tx: &Tx<'_>, limit: usize) -> Result<Pruned> {
             && keep.zip(row.run.finished_at).is_some_and(|(keep, finished_at)| finished_at + keep < tx.now);
         // The newest event stays: its position must not be given out again.
         if over && stored.rid != newest {
-            pruned.events += remove(tx, stored.rid, row.id(), &row.lifecycle.name)?;
+            pruned.events += remove(tx, stored)?;
             pruned.runs += 1;
         }
     }
@@ -62,19 +68,24 @@ pub fn prune(tx: &Tx<'_>, limit: usize) -> Result<Pruned> {
     Ok(pruned)
 }
 
-fn remove(tx: &Tx<'_>, rid: i64, run_id: &str, lifecycle: &str) -> Result<u64> {
+fn remove(tx: &Tx<'_>, stored: &Stored) -> Result<u64> {
     let run = |sql: &str, value: &dyn rusqlite::ToSql| -> Result<usize> {
         prepare(tx, sql)?.execute([value]).map_err(|error| database(&error))
     };
-    let events = run("DELETE FROM event_log WHERE rid = ?1", &rid)?;
-    run("DELETE FROM items WHERE run_id = ?1", &run_id)?;
-    run("DELETE FROM runs WHERE rid = ?1", &rid)?;
+    let positions = log::positions(tx, stored)?;
+    let events = positions.len();
+    for position in positions {
+        run("DELETE FROM run_events WHERE position = ?1", &position)?;
+    }
+    run("DELETE FROM items WHERE run_id = ?1", &stored.row.id())?;
+    run("DELETE FROM run_now WHERE rid = ?1", &stored.rid)?;
+    run("DELETE FROM run_born WHERE rid = ?1", &stored.rid)?;
     prepare(
         tx,
         "INSERT INTO pruned VALUES (?1, ?2, 1, ?3) ON CONFLICT (day, lifecycle) \
          DO UPDATE SET runs = runs + 1, events = events + excluded.events",
     )?
-    .execute(params![&iso(tx.now)[..10], lifecycle, events as i64])
+    .execute(params![&iso(tx.now)[..10], &*stored.row.lifecycle.name, events as i64])
     .map_err(|error| database(&error))?;
     Ok(events as u64)
 }

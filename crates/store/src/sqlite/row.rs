@@ -1,10 +1,14 @@
 //! From columns to rows. One list of columns for all reads of runs, so that a place is written once.
 
+use std::sync::Arc;
+
+use rusqlite::types::ValueRef;
 use rusqlite::{Row, params};
 use serde_json::{Map, Value};
 use waypost_kernel::item::Item;
+use waypost_kernel::lifecycle::StateId;
 use waypost_kernel::tally::Tally;
-use waypost_kernel::{Failure, Lease, Lifecycle, Run, Span, Time, Token};
+use waypost_kernel::{Failure, Lease, Lifecycle, Phase, Run, Span, Time, Token};
 
 use super::open::database;
 use super::session::Tx;
@@ -12,27 +16,60 @@ use crate::codec;
 use crate::error::{Result, StoreError};
 use crate::run::{ItemRow, RunRow, parse_time};
 
-pub const COLUMNS: &str = "rid, run_id, tenant, lifecycle, version, status, queue, priority, seq, attempt, max_attempts, \
-  take_overs, fence, lease_token, claimed_by, lease_ms, stale_after, ended_by, last_command, intent, owes_cleanup, \
-  cleanup_failed, operating, reentrant, resolved, forced, reason, error_code, error_msg, queued_at, started_at, \
-  finished_at, schedule_at, available_at, expires_at, concurrency_key, correlation_id, idempotency_key, \
-  parent_run_id, retry_of, playbook, carried, item_count, input, metadata, details";
+const COLUMNS: &str = "n.rid, n.state, n.seq, n.queue, n.priority, n.due_at, n.attempt, n.take_overs, n.fence, n.token, \
+  n.claimed_by, n.lease_ms, n.last_command, n.started_at, n.finished_at, n.expires_at, n.concurrency_key, n.items, \
+  n.flags, n.intent, n.reason, n.error_code, n.error_msg, coalesce(n.metadata, b.metadata), \
+  coalesce(n.details, b.details), b.run_id, b.tenant, b.at, b.max_attempts, b.reentrant, b.schedule_at, \
+  b.correlation_id, b.idempotency_key, b.parent_run_id, b.retry_of, b.playbook, b.carried, b.input, n.last";
+
+/// The bits of `run_now.flags`.
+pub const OWES_CLEANUP: i64 = 1;
+pub const CLEANUP_FAILED: i64 = 2;
+pub const OPERATING: i64 = 4;
+pub const RESOLVED: i64 = 8;
+pub const FORCED: i64 = 16;
 
 /// A run and its place in the table.
 #[derive(Clone, Debug)]
 pub struct Stored {
     pub rid: i64,
-    pub row: RunRow,
+    /// Shared with whoever was answered with it, until that one has made a copy of its own.
+    pub row: Arc<RunRow>,
+    /// The position of its last event, but for the first.
+    pub last: Option<i64>,
+    /// About how large it is.
+    pub bytes: usize,
 }
 
 pub fn by_id(tx: &Tx<'_>, run_id: &str) -> Result<Stored> {
-    let mut found = select(tx, "WHERE run_id = ?1", params![run_id])?;
-    found.pop().ok_or_else(|| StoreError::no_run(run_id))
+    if let Some(kept) = tx.kept.rows.borrow_mut().take_id(run_id) {
+        return Ok(kept);
+    }
+    let from = "run_born b CROSS JOIN run_now n ON n.rid = b.rid WHERE b.run_id = ?1";
+    select(tx, from, params![run_id])?.pop().ok_or_else(|| StoreError::no_run(run_id))
 }
 
+/// Nothing if this binary cannot read its lifecycle.
+pub fn by_rid(tx: &Tx<'_>, rid: i64) -> Result<Option<Stored>> {
+    if let Some(kept) = tx.kept.rows.borrow_mut().take(rid) {
+        return Ok(Some(kept));
+    }
+    Ok(select(tx, &format!("{BOTH} WHERE n.rid = ?1"), params![rid])?.pop())
+}
+
+/// Times and the places of the runs that they are of, as an index lists them.
+pub fn places(tx: &Tx<'_>, sql: &str, values: impl rusqlite::Params) -> Result<Vec<(i64, i64)>> {
+    let mut statement = tx.conn.prepare_cached(sql).map_err(|error| database(&error))?;
+    let found = statement.query_map(values, |row| Ok((row.get(0)?, row.get(1)?)));
+    found.and_then(Iterator::collect).map_err(|error| database(&error))
+}
+
+/// Both tables of a run, from the one that moves to the one that stays.
+pub const BOTH: &str = "run_now n CROSS JOIN run_born b ON b.rid = n.rid";
+
 /// All runs that a condition finds. Those of a lifecycle that this binary cannot read are left out.
-pub fn select(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params) -> Result<Vec<Stored>> {
-    let sql = format!("SELECT {COLUMNS} FROM runs {condition}");
+pub fn select(tx: &Tx<'_>, from: &str, values: impl rusqlite::Params) -> Result<Vec<Stored>> {
+    let sql = format!("SELECT {COLUMNS} FROM {from}");
     let mut statement = tx.conn.prepare_cached(&sql).map_err(|error| database(&error))?;
     let mut rows = statement.query(values).map_err(|error| database(&error))?;
     let mut found = Vec::new();
@@ -44,66 +81,78 @@ pub fn select(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params) -> Re
 
 fn read(tx: &Tx<'_>, row: &Row<'_>) -> Result<Option<Stored>> {
     let columns = Columns(row);
-    let (name, version): (String, u32) = (columns.get(3)?, columns.get(4)?);
-    let lifecycle = match tx.lifecycle(&name, version) {
-        Ok(lifecycle) => lifecycle,
-        Err(_) => return Ok(None),
-    };
+    let Some((lifecycle, state)) = tx.named(columns.get(1)?)?.of else { return Ok(None) };
     let tallies = tallies(tx, &columns, &lifecycle)?;
-    let run = kernel_run(&columns, &lifecycle, tallies)?;
+    let run = kernel_run(&columns, &lifecycle, state, tallies)?;
+    let texts = [columns.text(37)?, columns.text(23)?, columns.text(24)?, columns.text(36)?];
     Ok(Some(Stored {
         rid: columns.get(0)?,
-        row: RunRow {
+        last: columns.get(38)?,
+        bytes: texts.iter().flatten().map(|text| text.len()).sum(),
+        row: Arc::new(RunRow {
             run,
             lifecycle,
-            tenant: columns.get(2)?,
-            queue: columns.get(6)?,
-            priority: columns.get(7)?,
-            schedule_at: columns.time(32)?,
-            concurrency_key: columns.get(35)?,
-            correlation_id: columns.get(36)?,
-            idempotency_key: columns.get(37)?,
-            parent_run_id: columns.get(38)?,
-            retry_of: columns.get(39)?,
-            playbook: columns.get(40)?,
-            carried: columns.get::<Option<String>>(41)?.map(|text| json(&text)),
-            input: json(&columns.get::<String>(43)?),
-            metadata: object(&columns.get::<String>(44)?),
-            details: object(&columns.get::<String>(45)?),
-        },
+            tenant: columns.get(26)?,
+            queue: columns.get(3)?,
+            priority: columns.get(4)?,
+            schedule_at: columns.ms(30)?,
+            concurrency_key: columns.get(16)?,
+            correlation_id: columns.get(31)?,
+            idempotency_key: columns.get(32)?,
+            parent_run_id: columns.get(33)?,
+            retry_of: columns.get(34)?,
+            playbook: columns.get(35)?,
+            carried: texts[3].map(json),
+            input: texts[0].map_or(Value::Null, json),
+            metadata: texts[1].map(object).unwrap_or_default(),
+            details: texts[2].map(object).unwrap_or_default(),
+        }),
     }))
 }
 
-fn kernel_run(columns: &Columns<'_, '_>, lifecycle: &Lifecycle, tallies: Vec<Tally>) -> Result<Run> {
-    let status: String = columns.get(5)?;
-    let state = lifecycle.state_named(&status).ok_or_else(|| damaged("status", &status))?;
-    let intent: Option<String> = columns.get(19)?;
-    let ended_by: Option<String> = columns.get(17)?;
+fn kernel_run(
+    columns: &Columns<'_, '_>,
+    lifecycle: &Lifecycle,
+    state: StateId,
+    tallies: Vec<Tally>,
+) -> Result<Run> {
+    let held = lifecycle.phase(state) == Phase::Held;
+    let flags: i64 = columns.get(18)?;
+    let token = columns.token(9)?;
+    let due_at = columns.ms(5)?;
+    let lease = |token| -> Result<Lease> {
+        Ok(Lease {
+            token,
+            worker: columns.text(10)?.map(Into::into),
+            length: Span::from_ms(columns.get::<Option<i64>>(11)?.unwrap_or(60_000)),
+            until: due_at.unwrap_or_default(),
+        })
+    };
     Ok(Run {
-        id: columns.get::<String>(1)?.into(),
+        id: columns.text(25)?.unwrap_or_default().into(),
         state,
-        seq: columns.get(8)?,
-        attempt: columns.get(9)?,
-        max_attempts: columns.get(10)?,
-        take_overs: columns.get(11)?,
-        fence: columns.get(12)?,
-        lease: lease(columns)?,
-        ended_by: ended_by.as_deref().and_then(codec::token_from),
-        last_command: columns.get::<String>(18)?.into(),
-        intent: intent.and_then(|text| codec::intent_from(&json(&text), lifecycle)),
-        owes_cleanup: columns.get(20)?,
-        cleanup_failed: columns.get(21)?,
-        operating: columns.get(22)?,
-        reentrant: columns.get(23)?,
-        resolved: columns.get(24)?,
-        forced: columns.get(25)?,
-        reason: columns.get::<Option<String>>(26)?.map(Into::into),
-        failure: failure(columns, 27)?,
-        created_at: columns.time(29)?.unwrap_or_default(),
-        started_at: columns.time(30)?,
-        finished_at: columns.time(31)?,
-        available_at: columns.time(33)?,
-        expires_at: columns.time(34)?,
+        seq: columns.get(2)?,
+        attempt: columns.get(6)?,
+        max_attempts: columns.get(28)?,
+        take_overs: columns.get(7)?,
+        fence: columns.get(8)?,
+        lease: token.filter(|_| held).map(lease).transpose()?,
+        ended_by: token.filter(|_| !held),
+        last_command: columns.text(12)?.unwrap_or_default().into(),
+        intent: columns.text(19)?.and_then(|text| codec::intent_from(&json(text), lifecycle)),
+        owes_cleanup: flags & OWES_CLEANUP != 0,
+        cleanup_failed: flags & CLEANUP_FAILED != 0,
+        operating: flags & OPERATING != 0,
+        reentrant: columns.get(29)?,
+        resolved: flags & RESOLVED != 0,
+        forced: flags & FORCED != 0,
+        reason: columns.text(20)?.map(Into::into),
+        failure: failure(columns, 21)?,
+        created_at: columns.ms(27)?.unwrap_or_default(),
+        started_at: columns.ms(13)?,
+        finished_at: columns.ms(14)?,
+        available_at: due_at.filter(|_| !held),
+        expires_at: columns.ms(15)?,
         tallies,
     })
 }
@@ -111,12 +160,12 @@ fn kernel_run(columns: &Columns<'_, '_>, lifecycle: &Lifecycle, tallies: Vec<Tal
 /// Counted when they are needed: a number kept beside the items could be wrong.
 fn tallies(tx: &Tx<'_>, columns: &Columns<'_, '_>, lifecycle: &Lifecycle) -> Result<Vec<Tally>> {
     let mut tallies: Vec<Tally> = lifecycle.items.iter().map(|kind| Tally::new(kind)).collect();
-    if columns.get::<i64>(42)? == 0 {
+    if columns.get::<i64>(17)? == 0 {
         return Ok(tallies);
     }
     let sql = "SELECT kind, status, count(*), sum(stays) FROM items WHERE run_id = ?1 GROUP BY kind, status";
     let mut statement = tx.conn.prepare_cached(sql).map_err(|error| database(&error))?;
-    let mut rows = statement.query(params![columns.get::<String>(1)?]).map_err(|error| database(&error))?;
+    let mut rows = statement.query(params![columns.text(25)?]).map_err(|error| database(&error))?;
     while let Some(row) = rows.next().map_err(|error| database(&error))? {
         let found = Columns(row);
         let (kind, status): (String, String) = (found.get(0)?, found.get(1)?);
@@ -127,18 +176,6 @@ fn tallies(tx: &Tx<'_>, columns: &Columns<'_, '_>, lifecycle: &Lifecycle) -> Res
         tallies[place].staying[usize::from(state.0)] = found.get(3)?;
     }
     Ok(tallies)
-}
-
-fn lease(columns: &Columns<'_, '_>) -> Result<Option<Lease>> {
-    let Some(token) = columns.get::<Option<String>>(13)? else { return Ok(None) };
-    // A token that somebody typed in by hand is one that no worker can have.
-    let token = codec::token_from(&token).unwrap_or(Token(0));
-    Ok(Some(Lease {
-        token,
-        worker: columns.get::<Option<String>>(14)?.map(Into::into),
-        length: Span::from_ms(columns.get::<Option<i64>>(15)?.unwrap_or(60_000)),
-        until: columns.time(16)?.unwrap_or_default(),
-    }))
 }
 
 /// The code's column; the message is the next one.
@@ -156,6 +193,29 @@ struct Columns<'r, 's>(&'r Row<'s>);
 impl Columns<'_, '_> {
     fn get<T: rusqlite::types::FromSql>(&self, at: usize) -> Result<T> {
         self.0.get(at).map_err(|error| database(&error))
+    }
+
+    fn text(&self, at: usize) -> Result<Option<&str>> {
+        let value = self.0.get_ref(at).map_err(|error| database(&error))?;
+        value.as_str_or_null().map_err(|error| database(&rusqlite::Error::from(error)))
+    }
+
+    fn ms(&self, at: usize) -> Result<Option<Time>> {
+        Ok(self.get::<Option<i64>>(at)?.map(Time::from_ms))
+    }
+
+    /// A token that somebody typed in by hand may be one that no worker can have.
+    fn token(&self, at: usize) -> Result<Option<Token>> {
+        Ok(match self.0.get_ref(at).map_err(|error| database(&error))? {
+            ValueRef::Null => None,
+            ValueRef::Blob(bytes) => {
+                Some(bytes.try_into().map_or(Token(0), |bytes| Token(u128::from_be_bytes(bytes))))
+            }
+            ValueRef::Text(text) => {
+                Some(std::str::from_utf8(text).ok().and_then(codec::token_from).unwrap_or(Token(0)))
+            }
+            _ => Some(Token(0)),
+        })
     }
 
     fn time(&self, at: usize) -> Result<Option<Time>> {

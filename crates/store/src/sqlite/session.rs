@@ -3,15 +3,16 @@
 //! Group commit: a flush costs milliseconds, a decision microseconds. While one transaction is flushed, requests
 //! gather for the next. Each runs in a savepoint of its own, and is answered after the commit.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use rusqlite::{Connection, params};
 use tokio::sync::{Notify, oneshot};
-use waypost_kernel::{Catalog, Time};
+use waypost_kernel::Time;
 
+use super::kept::{Kept, Statements};
 use super::open::{self, database};
 use crate::error::{Result, StoreError};
 use crate::verbs::Reply;
@@ -24,7 +25,12 @@ const READERS: usize = 2;
 pub struct Tx<'c> {
     pub conn: &'c Connection,
     pub now: Time,
-    catalog: &'c RefCell<Catalog>,
+    pub kept: &'c Kept,
+    pub statements: Statements<'c>,
+    pub next_position: Cell<Option<i64>>,
+    pub made_ids: Cell<Option<u128>>,
+    /// Why the whole transaction is gone: SQLite undoes all of it when the disk is full.
+    lost: Cell<Option<StoreError>>,
 }
 
 type Answer = Box<dyn FnOnce(Option<StoreError>) + Send>;
@@ -41,18 +47,18 @@ pub struct Session {
 impl Session {
     pub fn open(path: &Path) -> Result<Session> {
         let conn = open::writer(path)?;
-        let catalog = open::catalog(&conn)?;
+        let kept = Kept::read(&conn)?;
         let (writer, jobs) = mpsc::channel::<Job>();
         let changed = Arc::new(Notify::new());
         let notify = changed.clone();
-        spawn("waypost-writer", move || write_loop(&conn, &RefCell::new(catalog), &jobs, &notify))?;
+        spawn("waypost-writer", move || write_loop(&conn, &kept, &jobs, &notify))?;
         let (reader, jobs) = mpsc::channel::<Job>();
         let jobs = Arc::new(Mutex::new(jobs));
         for _ in 0..READERS {
             let conn = open::reader(path)?;
-            let catalog = open::catalog(&conn)?;
+            let kept = Kept::read(&conn)?;
             let jobs = jobs.clone();
-            spawn("waypost-reader", move || read_loop(&conn, &RefCell::new(catalog), &jobs))?;
+            spawn("waypost-reader", move || read_loop(&conn, &kept, &jobs))?;
         }
         Ok(Session { path: Arc::new(path.to_owned()), writer, reader, changed })
     }
@@ -64,6 +70,17 @@ impl Session {
         F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
     {
         Box::pin(ask(&self.writer, move |tx| tx.savepoint(work)))
+    }
+
+    /// The same, and lets the caller do what needs no writer: `then` runs in the caller's task.
+    pub fn write_then<T, U, F>(&self, work: F, then: fn(T) -> Result<U>) -> Reply<'_, U>
+    where
+        T: Send + 'static,
+        U: Send + 'static,
+        F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+    {
+        let answer = self.write(work);
+        Box::pin(async move { then(answer.await?) })
     }
 
     pub fn read<T, F>(&self, work: F) -> Reply<'_, T>
@@ -85,8 +102,8 @@ impl Session {
             let (send, receive) = oneshot::channel();
             spawn("waypost-reader-apart", move || {
                 let result = open::reader(&path).and_then(|conn| {
-                    let catalog = RefCell::new(open::catalog(&conn)?);
-                    transaction(&conn, &catalog, "BEGIN", |tx| work(tx))
+                    let kept = Kept::read(&conn)?;
+                    transaction(&conn, &kept, "BEGIN", |tx| work(tx))
                 });
                 let _ = send.send(result);
             })?;
@@ -120,35 +137,35 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
     spawned.map(drop).map_err(|error| StoreError::Unavailable(format!("no thread: {error}")))
 }
 
-fn write_loop(conn: &Connection, catalog: &RefCell<Catalog>, jobs: &mpsc::Receiver<Job>, changed: &Notify) {
+fn write_loop(conn: &Connection, kept: &Kept, jobs: &mpsc::Receiver<Job>, changed: &Notify) {
     while let Ok(first) = jobs.recv() {
-        let mut group = vec![first];
-        group.extend(jobs.try_iter().take(MAX_GROUP - 1));
-        commit_group(conn, catalog, group);
+        commit_group(conn, kept, first, jobs);
         changed.notify_waiters();
     }
 }
 
 /// Nobody is answered before the flush; if that fails, nothing was written and everybody is told.
-fn commit_group(conn: &Connection, catalog: &RefCell<Catalog>, group: Vec<Job>) {
-    let mut answers = Vec::with_capacity(group.len());
-    let outcome = transaction(conn, catalog, "BEGIN IMMEDIATE", |tx| {
-        answers.extend(group.into_iter().map(|job| job(tx)));
-        Ok(())
+fn commit_group(conn: &Connection, kept: &Kept, first: Job, jobs: &mpsc::Receiver<Job>) {
+    let mut answers = Vec::new();
+    let outcome = transaction(conn, kept, "BEGIN IMMEDIATE", |tx| {
+        tx.forget_if_others_wrote()?;
+        answers.push(first(tx));
+        while answers.len() < MAX_GROUP && !conn.is_autocommit() {
+            let Ok(job) = jobs.try_recv() else { break };
+            answers.push(job(tx));
+        }
+        tx.lost.take().map_or(Ok(()), Err)
     });
     let failed = outcome.err();
     if failed.is_some() {
-        // What was added in vain may not be remembered.
-        if let Ok(known) = open::catalog(conn) {
-            catalog.replace(known);
-        }
+        kept.forget(conn);
     }
     for answer in answers {
         answer(failed.clone());
     }
 }
 
-fn read_loop(conn: &Connection, catalog: &RefCell<Catalog>, jobs: &Mutex<mpsc::Receiver<Job>>) {
+fn read_loop(conn: &Connection, kept: &Kept, jobs: &Mutex<mpsc::Receiver<Job>>) {
     loop {
         let job = match jobs.lock() {
             Ok(jobs) => jobs.recv(),
@@ -156,7 +173,7 @@ fn read_loop(conn: &Connection, catalog: &RefCell<Catalog>, jobs: &Mutex<mpsc::R
         };
         let Ok(job) = job else { return };
         let mut answer = None;
-        let outcome = transaction(conn, catalog, "BEGIN", |tx| {
+        let outcome = transaction(conn, kept, "BEGIN", |tx| {
             answer = Some(job(tx));
             Ok(())
         });
@@ -168,18 +185,35 @@ fn read_loop(conn: &Connection, catalog: &RefCell<Catalog>, jobs: &Mutex<mpsc::R
 
 fn transaction<T>(
     conn: &Connection,
-    catalog: &RefCell<Catalog>,
+    kept: &Kept,
     begin: &str,
     work: impl FnOnce(&Tx<'_>) -> Result<T>,
 ) -> Result<T> {
-    conn.execute_batch(begin).map_err(|error| database(&error))?;
-    let result = clock(conn).and_then(|now| work(&Tx { conn, now, catalog }));
-    let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    if let Err(error) = conn.execute_batch(end) {
+    run(conn, begin)?;
+    let result = clock(conn).and_then(|now| {
+        work(&Tx {
+            conn,
+            now,
+            kept,
+            statements: Statements::default(),
+            next_position: Cell::new(None),
+            made_ids: Cell::new(None),
+            lost: Cell::new(None),
+        })
+    });
+    if conn.is_autocommit() {
+        return result.and(Err(StoreError::Unavailable("the transaction was undone".into())));
+    }
+    if let Err(error) = run(conn, if result.is_ok() { "COMMIT" } else { "ROLLBACK" }) {
         let _ = conn.execute_batch("ROLLBACK");
-        return Err(database(&error));
+        return Err(error);
     }
     result
+}
+
+fn run(conn: &Connection, sql: &str) -> Result<()> {
+    let mut statement = conn.prepare_cached(sql).map_err(|error| database(&error))?;
+    statement.execute(params![]).map(drop).map_err(|error| database(&error))
 }
 
 /// The database's clock, moved ahead by what tests and demonstrations say.
@@ -192,53 +226,31 @@ fn clock(conn: &Connection) -> Result<Time> {
 
 impl Tx<'_> {
     fn savepoint<T>(&self, work: impl FnOnce(&Tx<'_>) -> Result<T>) -> Result<T> {
-        self.run("SAVEPOINT verb")?;
+        run(self.conn, "SAVEPOINT verb")?;
+        let before = self.conn.total_changes();
         let result = work(self);
-        if result.is_err() {
-            self.run("ROLLBACK TO verb")?;
+        if let Err(error) = &result
+            && self.conn.is_autocommit()
+        {
+            self.lost.set(Some(error.clone()));
+            return result;
         }
-        self.run("RELEASE verb")?;
+        if result.is_err() {
+            run(self.conn, "ROLLBACK TO verb")?;
+            if self.conn.total_changes() != before {
+                self.kept.rows.borrow_mut().clear();
+            }
+        }
+        run(self.conn, "RELEASE verb")?;
         result
     }
 
-    fn run(&self, sql: &str) -> Result<()> {
-        let mut statement = self.conn.prepare_cached(sql).map_err(|error| database(&error))?;
-        statement.execute(params![]).map(drop).map_err(|error| database(&error))
-    }
-
-    /// The lifecycle that a run was born with, read again from the database if another process added it.
-    pub fn lifecycle(&self, name: &str, version: u32) -> Result<Arc<waypost_kernel::Lifecycle>> {
-        if let Some(known) = self.catalog.borrow().get(name, version) {
-            return Ok(known.clone());
-        }
-        self.catalog.replace(open::catalog(self.conn)?);
-        let known = self.catalog.borrow().get(name, version).cloned();
-        known.ok_or_else(|| {
-            StoreError::Unusable(format!(
-                "this binary does not understand lifecycle {name} version {version}"
-            ))
-        })
-    }
-
-    /// The latest version of a lifecycle by name.
-    pub fn latest(&self, name: &str) -> Option<Arc<waypost_kernel::Lifecycle>> {
-        if self.catalog.borrow().latest(name).is_none()
-            && let Ok(known) = open::catalog(self.conn)
-        {
-            self.catalog.replace(known);
-        }
-        self.catalog.borrow().latest(name).cloned()
-    }
-
-    pub fn catalog(&self) -> Catalog {
-        self.catalog.borrow().clone()
-    }
-
-    pub fn add_lifecycle(&self, source: &str) -> Result<Arc<waypost_kernel::Lifecycle>> {
-        self.catalog.replace(open::catalog(self.conn)?);
-        let added = self.catalog.borrow_mut().add(source);
-        let lifecycle = added.map_err(|problems| StoreError::invalid("lifecycle", problems.to_string()))?;
-        open::add_lifecycle(self.conn, &lifecycle, source)?;
-        Ok(lifecycle)
+    /// Rows that this connection remembers are good until another one commits.
+    fn forget_if_others_wrote(&self) -> Result<()> {
+        let mut statement =
+            self.conn.prepare_cached("PRAGMA data_version").map_err(|error| database(&error))?;
+        let version = statement.query_row([], |row| row.get(0)).map_err(|error| database(&error))?;
+        self.kept.rows.borrow_mut().check(version);
+        Ok(())
     }
 }

@@ -5,12 +5,11 @@ use rusqlite::params;
 use waypost_kernel::{Actor, Ask, Request};
 
 use super::limits;
-use super::row::{self, Stored};
+use super::row;
 use super::save::{self, Extra};
 use super::session::Tx;
 use crate::error::Result;
 use crate::intake;
-use crate::run::iso;
 use crate::seed_words::cancelled_by_system;
 use crate::tokens::who;
 use crate::verbs::Swept;
@@ -20,38 +19,28 @@ const PAGE: usize = 256;
 pub fn sweep(tx: &Tx<'_>, by: &str, limit: usize) -> Result<Swept> {
     intake::check_name("by", by)?;
     let mut swept = Swept::default();
-    let held = "INDEXED BY runs_held WHERE phase = 'held' AND stale_after <= ?1 AND (stale_after, rid) > (?2, ?3) \
-                ORDER BY stale_after, rid LIMIT ?4";
-    pages(tx, by, limit, held, &mut swept, |stored| {
-        stored.row.run.lease.as_ref().map(|lease| iso(lease.until)).unwrap_or_default()
-    })?;
-    let expiring = "INDEXED BY runs_expiring WHERE expires_at IS NOT NULL AND expires_at <= ?1 AND (expires_at, rid) > (?2, ?3) \
-                    ORDER BY expires_at, rid LIMIT ?4";
-    pages(tx, by, limit, expiring, &mut swept, |stored| {
-        stored.row.run.expires_at.map(iso).unwrap_or_default()
-    })?;
+    let held = "SELECT due_at, rid FROM run_now INDEXED BY run_held WHERE state & 7 = 2 AND due_at <= ?1 \
+                AND (due_at, rid) > (?2, ?3) ORDER BY due_at, rid LIMIT ?4";
+    pages(tx, by, limit, held, &mut swept)?;
+    let expiring = "SELECT expires_at, rid FROM run_now INDEXED BY run_expiring WHERE expires_at IS NOT NULL AND expires_at <= ?1 \
+                    AND (expires_at, rid) > (?2, ?3) ORDER BY expires_at, rid LIMIT ?4";
+    pages(tx, by, limit, expiring, &mut swept)?;
     limits::let_in_all(tx)?;
     Ok(swept)
 }
 
-fn pages(
-    tx: &Tx<'_>,
-    by: &str,
-    limit: usize,
-    condition: &str,
-    swept: &mut Swept,
-    place: impl Fn(&Stored) -> String,
-) -> Result<()> {
-    let mut after = (String::new(), 0);
+fn pages(tx: &Tx<'_>, by: &str, limit: usize, sql: &str, swept: &mut Swept) -> Result<()> {
+    let mut after = (i64::MIN, 0);
     loop {
-        let found = row::select(tx, condition, params![iso(tx.now), after.0, after.1, PAGE as i64])?;
+        let found = row::places(tx, sql, params![tx.now.ms(), after.0, after.1, PAGE as i64])?;
         let Some(last) = found.last() else { return Ok(()) };
-        after = (place(last), last.rid);
-        for mut stored in found {
+        after = *last;
+        for (_, rid) in found {
             if swept.moved.len() >= limit {
                 swept.more = true;
                 return Ok(());
             }
+            let Some(mut stored) = row::by_rid(tx, rid)? else { continue };
             let request = Request { who: who(Actor::Engine, by), ask: Ask::Sweep };
             let Ok(change) = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)
             else {

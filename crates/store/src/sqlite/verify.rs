@@ -1,14 +1,13 @@
 //! Replays every run's log and compares it with its row and its items.
 
 use rusqlite::params;
-use waypost_kernel::Time;
 
+use super::log;
 use super::open::database;
-use super::row::{self, Stored};
-use super::save::prepare;
+use super::row::{self, BOTH, Stored};
 use super::session::Tx;
 use crate::error::Result;
-use crate::replay::{Replay, Written};
+use crate::replay::Replay;
 use crate::verbs::Verified;
 
 const PAGE: usize = 500;
@@ -16,12 +15,13 @@ const PAGE: usize = 500;
 pub fn verify(tx: &Tx<'_>, progress: &dyn Fn(u64, u64)) -> Result<Verified> {
     let total: u64 = tx
         .conn
-        .query_row("SELECT count(*) FROM runs", [], |row| row.get(0))
+        .query_row("SELECT count(*) FROM run_born", [], |row| row.get(0))
         .map_err(|error| database(&error))?;
     let mut verified = Verified::default();
     let mut after = 0;
     loop {
-        let page = row::select(tx, "WHERE rid > ?1 ORDER BY rid LIMIT ?2", params![after, PAGE as i64])?;
+        let from = format!("{BOTH} WHERE n.rid > ?1 ORDER BY n.rid LIMIT ?2");
+        let page = row::select(tx, &from, params![after, PAGE as i64])?;
         let Some(last) = page.last() else { break };
         after = last.rid;
         for stored in &page {
@@ -34,15 +34,16 @@ pub fn verify(tx: &Tx<'_>, progress: &dyn Fn(u64, u64)) -> Result<Verified> {
     if unread > 0 {
         verified.differences.push(format!("{unread} runs have a lifecycle that this binary cannot read"));
     }
-    let lost: u64 = tx
+    let written: u64 = tx
         .conn
         .query_row(
-            "SELECT count(*) FROM event_log e WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.rid = e.rid)",
+            "SELECT (SELECT count(*) FROM run_born) + (SELECT count(*) + count(via) FROM run_events)",
             [],
             |row| row.get(0),
         )
         .map_err(|error| database(&error))?;
-    if lost > 0 {
+    let lost = written.saturating_sub(verified.events);
+    if lost > 0 && unread == 0 {
         verified.differences.push(format!("{lost} events belong to no run"));
     }
     Ok(verified)
@@ -51,13 +52,7 @@ pub fn verify(tx: &Tx<'_>, progress: &dyn Fn(u64, u64)) -> Result<Verified> {
 fn one(tx: &Tx<'_>, stored: &Stored, verified: &mut Verified) -> Result<()> {
     let row = &stored.row;
     let mut replay = Replay::new(&row.lifecycle, row.id());
-    let mut statement = prepare(
-        tx,
-        "SELECT seq, at, command, src, dst, actor, who, effect FROM event_log WHERE rid = ?1 ORDER BY seq",
-    )?;
-    let mut rows = statement.query(params![stored.rid]).map_err(|error| database(&error))?;
-    while let Some(found) = rows.next().map_err(|error| database(&error))? {
-        let written = written(found).map_err(|error| database(&error))?;
+    for written in log::of(tx, stored)? {
         verified.events += 1;
         replay.add(&written);
     }
@@ -65,18 +60,4 @@ fn one(tx: &Tx<'_>, stored: &Stored, verified: &mut Verified) -> Result<()> {
     let items: Vec<_> = items.into_iter().map(|found| found.item).collect();
     verified.differences.extend(replay.differences(row, &items));
     Ok(())
-}
-
-fn written(row: &rusqlite::Row<'_>) -> rusqlite::Result<Written> {
-    let effect: Option<String> = row.get(7)?;
-    Ok(Written {
-        seq: row.get(0)?,
-        at: Time::from_ms(row.get(1)?),
-        command: row.get(2)?,
-        from: row.get(3)?,
-        to: row.get(4)?,
-        actor: row.get(5)?,
-        by: row.get(6)?,
-        effect: effect.map(|text| row::json(&text)),
-    })
 }

@@ -189,10 +189,19 @@ async fn all_pairs_of_states_are_judged_by_the_file_itself() {
 async fn events_cannot_be_changed_or_deleted() {
     let file = open();
     let deploy = Catalog::shipped().unwrap().latest("deploy").unwrap().clone();
-    let run_id = file.start(&deploy).await;
+    let run_id = run_in(&file, &deploy, deploy.state_named("claimed").unwrap()).await;
     for sql in [
-        "UPDATE event_log SET command = 'x'",
-        "DELETE FROM event_log",
+        "UPDATE run_events SET command = 'x'",
+        "DELETE FROM run_events",
+        "INSERT OR REPLACE INTO run_now(rid, state, seq, queue, last_command) SELECT rid, state, 9, queue, 'x' FROM run_now",
+        "UPDATE run_now SET last = NULL",
+        "UPDATE run_now SET rid = rid + 1",
+        "UPDATE run_now SET fence = -1",
+        "UPDATE run_now SET seq = 0",
+        "DELETE FROM run_now",
+        "UPDATE run_born SET metadata = '{}'",
+        "DELETE FROM run_born",
+        "INSERT INTO runs(run_id, lifecycle, status) VALUES ('x', 'deploy', 'queued')",
         "UPDATE events SET message = 'x'",
         "DELETE FROM events",
         "INSERT INTO events(run_id, seq) VALUES ('x', 1)",
@@ -204,7 +213,7 @@ async fn events_cannot_be_changed_or_deleted() {
     ] {
         assert!(sqlite3(&file.path, sql).is_err(), "{sql} was accepted");
     }
-    assert_eq!(file.store.events(run_id, 0, 10).await.unwrap().len(), 1);
+    assert_eq!(file.store.events(run_id, 0, 10).await.unwrap().len(), 2);
     assert_eq!(file.differences().await, Vec::<String>::new());
 }
 
@@ -217,6 +226,25 @@ async fn a_settled_run_cannot_be_rewritten_and_a_shape_cannot_be_broken() {
         ("UPDATE runs SET status = 'claimed'", "held without a lease"),
         ("UPDATE runs SET status = 'cancelled'", "settled without finished_at"),
         ("UPDATE runs SET status = 'nonsense'", "an unknown state"),
+        ("UPDATE run_now SET state = 999, seq = seq + 1", "an unknown code"),
+        (
+            "UPDATE run_now SET state = (SELECT code FROM state_codes WHERE lifecycle = 'deploy' AND state = 'claimed'), seq = seq + 1",
+            "held without a lease",
+        ),
+        (
+            "UPDATE run_now SET state = (SELECT code FROM state_codes WHERE lifecycle = 'deploy' AND state = 'running'), seq = seq + 1, \
+          token = 'x', due_at = 1",
+            "no such move",
+        ),
+        (
+            "UPDATE run_now SET state = (SELECT code FROM state_codes WHERE lifecycle = 'deploy' AND state = 'claimed'), token = 'x', due_at = 1",
+            "no event",
+        ),
+        (
+            "INSERT INTO run_permits SELECT rid, state, (SELECT code FROM state_codes WHERE lifecycle = 'deploy' AND state = 'running'), seq + 1, 1, NULL, 0, 1 \
+          FROM run_now",
+            "a permit for no move",
+        ),
     ] {
         assert!(sqlite3(&file.path, sql).is_err(), "{why} was accepted");
     }
@@ -235,6 +263,9 @@ async fn a_settled_run_cannot_be_rewritten_and_a_shape_cannot_be_broken() {
         "UPDATE runs SET finished_at = datetime('now')",
         "UPDATE runs SET error_code = 'X'",
         "UPDATE runs SET seq = seq + 1, error_code = 'X'",
+        "UPDATE run_now SET seq = seq + 1, error_code = 'X'",
+        "UPDATE run_now SET seq = seq + 1, finished_at = 1",
+        "UPDATE run_now SET priority = 1",
     ] {
         assert!(sqlite3(&file.path, sql).is_err(), "{sql} was accepted");
     }
@@ -257,5 +288,35 @@ async fn a_legal_update_by_hand_gets_its_event() {
     let run = file.store.run("default".into(), run_id).await.unwrap();
     assert_eq!((run.phase(), run.run.lease.is_none()), (Phase::Settled, true));
     assert_eq!(run.metadata["cancelled_by"], "system");
+    assert_eq!(file.differences().await, Vec::<String>::new());
+}
+
+/// The writer remembers rows; what others write in between counts nevertheless.
+#[tokio::test]
+async fn what_a_hand_or_another_process_changed_is_seen_by_the_writer() {
+    let file = open();
+    let other = SqliteStore::open(&file.path).unwrap();
+    let deploy = Catalog::shipped().unwrap().latest("deploy").unwrap().clone();
+    let claim = || Claim { worker: "w".into(), queues: vec!["default".into()], limit: 1, ..Claim::default() };
+    let run_id = file.start(&deploy).await;
+    sqlite3(&file.path, "UPDATE runs SET status = 'cancelled', finished_at = datetime('now')").unwrap();
+    assert!(file.store.claim_run(run_id, "w".into(), None).await.is_err());
+    assert!(file.store.claim(claim()).await.unwrap().is_empty());
+
+    let run_id = file.start(&deploy).await;
+    let claimed = other.claim(claim()).await.unwrap().remove(0);
+    assert_eq!(claimed.run.id(), run_id);
+    assert!(file.store.claim(claim()).await.unwrap().is_empty());
+    let finish = FinishWrite {
+        run_id: run_id.clone(),
+        token: Some(claimed.token),
+        by: "w".into(),
+        status: "success".into(),
+        ..FinishWrite::default()
+    };
+    let finished = waypost_store::Leases::finish(&file.store, vec![finish.clone()]).await.unwrap().remove(0);
+    assert_eq!(finished.unwrap().run.seq, 4);
+    let again = waypost_store::Leases::finish(&other, vec![finish]).await.unwrap().remove(0);
+    assert_eq!(again.unwrap().run.seq, 4);
     assert_eq!(file.differences().await, Vec::<String>::new());
 }

@@ -5,6 +5,7 @@ mod by_hand;
 mod by_psql;
 mod conformance;
 mod differential;
+mod full_disk;
 mod guards;
 mod ops;
 mod postgres;

@@ -52,6 +52,7 @@ pub async fn payloads_have_a_size(store: &dyn Store) {
     assert_eq!(put(store, fits).await.input.to_string().len(), MEBIBYTE);
     let over = || text(MEBIBYTE + 1);
     for (field, asked) in [
+        ("metadata", NewRun { metadata: map(text(10 * MEBIBYTE)), ..deploy() }),
         ("input", NewRun { input: over(), ..deploy() }),
         ("metadata", NewRun { metadata: map(over()), ..deploy() }),
         ("details", NewRun { details: map(over()), ..deploy() }),

@@ -1,0 +1,175 @@
+-- The views that people look at and write to, and what their writes mean: a legal move gets its event and what follows
+-- from the phases, all else is refused by name. The engine writes the tables behind them; both are judged by the
+-- triggers of those.
+
+CREATE VIEW runs AS SELECT b.rid, b.run_id, b.tenant, s.lifecycle, s.version, s.state AS status, s.phase, n.queue, n.priority, n.seq,
+    n.attempt, b.max_attempts, n.take_overs, n.fence,
+    CASE WHEN n.state & 7 = 2 THEN iif(typeof(n.token) = 'blob', lower(hex(n.token)), n.token) END AS lease_token,
+    n.claimed_by, n.lease_ms, CASE WHEN n.state & 7 = 2 THEN strftime('%Y-%m-%dT%H:%M:%fZ', n.due_at / 1000.0, 'unixepoch') END AS stale_after,
+    CASE WHEN n.state & 7 <> 2 THEN iif(typeof(n.token) = 'blob', lower(hex(n.token)), n.token) END AS ended_by,
+    n.last_command, n.intent, n.flags & 1 AS owes_cleanup, n.flags >> 1 & 1 AS cleanup_failed, n.flags >> 2 & 1 AS operating,
+    b.reentrant, n.flags >> 3 & 1 AS resolved, n.flags >> 4 & 1 AS forced, n.blocked, n.reason, n.error_code, n.error_msg,
+    strftime('%Y-%m-%dT%H:%M:%fZ', b.at / 1000.0, 'unixepoch') AS queued_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', n.started_at / 1000.0, 'unixepoch') AS started_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', n.finished_at / 1000.0, 'unixepoch') AS finished_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', b.schedule_at / 1000.0, 'unixepoch') AS schedule_at,
+    CASE WHEN n.state & 7 <> 2 THEN strftime('%Y-%m-%dT%H:%M:%fZ', n.due_at / 1000.0, 'unixepoch') END AS available_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', n.expires_at / 1000.0, 'unixepoch') AS expires_at,
+    n.concurrency_key, b.correlation_id, b.idempotency_key, b.fingerprint, b.parent_run_id, b.retry_of, b.playbook, b.carried,
+    n.last AS last_event, n.items AS item_count, b.input, coalesce(n.metadata, b.metadata, '{}') AS metadata, coalesce(n.details, b.details, '{}') AS details
+  FROM run_now n JOIN run_born b ON b.rid = n.rid JOIN state_codes s ON s.code = n.state;
+
+CREATE VIEW events AS
+  SELECT b.position, b.run_id, 1 AS seq, strftime('%Y-%m-%dT%H:%M:%fZ', b.at / 1000.0, 'unixepoch') AS at, b.command,
+    NULL AS "from", s.state AS "to", b.actor, b.who AS "by", NULL AS level, NULL AS message, NULL AS payload,
+    json_set(coalesce(b.effect, '{}'), '$.metadata', json(coalesce(b.metadata, '{}')), '$.details', json(coalesce(b.details, '{}'))) AS effect
+  FROM run_born b JOIN state_codes s ON s.code = b.state
+  UNION ALL SELECT e.position - 1, b.run_id, e.seq - 1, strftime('%Y-%m-%dT%H:%M:%fZ', e.at / 1000.0, 'unixepoch'), e.via_command,
+    s.state, d.state, e.actor, e.who, NULL, NULL, NULL, NULL
+  FROM run_events e JOIN run_born b ON b.rid = e.rid JOIN state_codes s ON s.code = e.src JOIN state_codes d ON d.code = e.via
+  WHERE e.via IS NOT NULL
+  UNION ALL SELECT e.position, b.run_id, e.seq, strftime('%Y-%m-%dT%H:%M:%fZ', e.at / 1000.0, 'unixepoch'), e.command,
+    s.state, d.state, e.actor, e.who, e.level, e.message, e.payload, e.effect
+  FROM run_events e JOIN run_born b ON b.rid = e.rid JOIN state_codes s ON s.code = coalesce(e.via, e.src) JOIN state_codes d ON d.code = e.dst;
+
+CREATE TRIGGER events_update INSTEAD OF UPDATE ON events BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be changed'); END;
+CREATE TRIGGER events_delete INSTEAD OF DELETE ON events BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be deleted'); END;
+CREATE TRIGGER events_insert INSTEAD OF INSERT ON events BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events are written by moves of their run'); END;
+CREATE TRIGGER runs_delete INSTEAD OF DELETE ON runs
+  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
+CREATE TRIGGER runs_insert INSTEAD OF INSERT ON runs
+  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: a run is born with its first event: waypost run start'); END;
+
+CREATE VIEW clock AS SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)
+    + coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'clock_ahead_ms'), 0) AS ms;
+-- The next of both tables that hold events.
+CREATE VIEW next_position AS SELECT 1 + max(coalesce((SELECT position FROM run_born ORDER BY rid DESC LIMIT 1), 0),
+    coalesce((SELECT max(position) FROM run_events), 0)) AS position;
+-- What a move by hand is called: of several commands the one that asks for least.
+CREATE VIEW moves_by_hand AS SELECT m.lifecycle, m.version, m.src, m.dst, s.code AS src_code, d.code AS dst_code, s.phase AS was,
+    d.phase AS phase, min(m.guards) AS least, max(m.guards & 1) AS needs_reason, m.command
+  FROM lifecycle_moves m JOIN state_codes s ON s.lifecycle = m.lifecycle AND s.version = m.version AND s.state = m.src
+    JOIN state_codes d ON d.lifecycle = m.lifecycle AND d.version = m.version AND d.state = m.dst
+  WHERE m.events = 1 GROUP BY m.lifecycle, m.version, m.src, m.dst;
+
+CREATE TRIGGER runs_update INSTEAD OF UPDATE ON runs
+BEGIN
+  SELECT CASE
+    WHEN (NEW.rid, NEW.run_id, NEW.tenant, NEW.lifecycle, NEW.version, NEW.seq, NEW.max_attempts, NEW.reentrant, NEW.queued_at, NEW.schedule_at,
+        NEW.correlation_id, NEW.idempotency_key, NEW.fingerprint, NEW.parent_run_id, NEW.retry_of, NEW.playbook, NEW.carried,
+        NEW.last_event, NEW.item_count, NEW.input)
+      IS NOT (OLD.rid, OLD.run_id, OLD.tenant, OLD.lifecycle, OLD.version, OLD.seq, OLD.max_attempts, OLD.reentrant, OLD.queued_at, OLD.schedule_at,
+        OLD.correlation_id, OLD.idempotency_key, OLD.fingerprint, OLD.parent_run_id, OLD.retry_of, OLD.playbook, OLD.carried,
+        OLD.last_event, OLD.item_count, OLD.input)
+      OR NEW.fence < OLD.fence
+      THEN RAISE(FAIL, 'IMMUTABLE: what a run was born with stays, seq is the log''s, the fence only rises')
+    WHEN OLD.phase = 'settled' AND NEW.status IS OLD.status THEN RAISE(FAIL, 'SETTLED: a finished run cannot be rewritten')
+    WHEN julianday(NEW.stale_after) IS NULL AND NEW.stale_after IS NOT NULL OR julianday(NEW.finished_at) IS NULL AND NEW.finished_at IS NOT NULL
+        OR julianday(NEW.started_at) IS NULL AND NEW.started_at IS NOT NULL OR julianday(NEW.available_at) IS NULL AND NEW.available_at IS NOT NULL
+        OR julianday(NEW.expires_at) IS NULL AND NEW.expires_at IS NOT NULL
+      THEN RAISE(FAIL, 'SHAPE: times are written like 2026-02-14T08:00:00.000Z')
+    WHEN (NEW.owes_cleanup IN (0, 1)) + (NEW.cleanup_failed IN (0, 1)) + (NEW.operating IN (0, 1)) + (NEW.resolved IN (0, 1))
+        + (NEW.forced IN (0, 1)) IS NOT 5
+      THEN RAISE(FAIL, 'SHAPE: owes_cleanup, cleanup_failed, operating, resolved and forced are 0 or 1')
+    WHEN NOT json_valid(NEW.metadata) OR NOT json_valid(NEW.details) THEN RAISE(FAIL, 'SHAPE: metadata and details are JSON')
+    WHEN NEW.status IS NOT OLD.status AND NOT EXISTS (SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.lifecycle
+        AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status AND m.events = 1)
+      THEN RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle has no such move')
+    END;
+  SELECT RAISE(FAIL, 'SHAPE: held needs lease_token and stale_after, settled finished_at, parked a reason')
+    FROM state_codes s WHERE s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status
+      AND (s.phase = 'held' AND (NEW.lease_token IS NULL OR NEW.stale_after IS NULL)
+        OR s.phase = 'settled' AND NEW.finished_at IS NULL
+        OR s.phase = 'parked' AND trim(coalesce(NEW.reason, '')) = ''
+        OR s.phase <> 'settled' AND OLD.phase <> 'settled' AND NEW.finished_at IS NOT NULL);
+  -- What the guards see is what will be written. Then the row, then its event: if one is refused, nothing was written.
+  INSERT INTO run_permits(rid, src, dst, seq, rise, reason, flags, attempt)
+    SELECT OLD.rid, m.src_code, m.dst_code, OLD.seq + 1, 1, iif(m.phase = 'parked' OR m.needs_reason, NEW.reason, NULL),
+      iif(m.phase = 'settled', 0, NEW.owes_cleanup) + 2 * NEW.cleanup_failed + 4 * NEW.operating
+        + iif(m.phase = 'parked', 0, 8 * NEW.resolved + 16 * NEW.forced),
+      NEW.attempt + (m.phase = 'held' AND m.was <> 'held')
+    FROM moves_by_hand m WHERE NEW.status <> OLD.status
+      AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status;
+  UPDATE run_now SET
+      state = m.dst_code,
+      seq = OLD.seq + 1,
+      last = e.position,
+      last_command = m.command,
+      queue = NEW.queue,
+      priority = NEW.priority,
+      concurrency_key = NEW.concurrency_key,
+      blocked = 0,
+      room = NULL,
+      due_at = CASE WHEN m.phase = 'held' THEN CAST(round((julianday(NEW.stale_after) - 2440587.5) * 86400000) AS INTEGER)
+        WHEN m.phase = 'ready' THEN c.ms WHEN m.phase = 'settled' AND m.was = 'settled' THEN due_at END,
+      attempt = p.attempt,
+      fence = NEW.fence + (m.phase = 'held' AND m.was <> 'held' AND NEW.claimed_by IS NOT NULL),
+      take_overs = iif(m.phase = 'held' AND m.was <> 'held', 0, NEW.take_overs),
+      token = iif(m.phase = 'held', NEW.lease_token, NULL),
+      claimed_by = iif(m.phase = 'held', NEW.claimed_by, NULL),
+      lease_ms = iif(m.phase = 'held', coalesce(NEW.lease_ms, 60000), NULL),
+      started_at = iif(m.phase = 'held' AND m.was <> 'held' AND (started_at IS NULL OR m.was <> 'ready'), c.ms, started_at),
+      finished_at = CASE WHEN m.phase <> 'settled' THEN NULL WHEN m.was = 'settled' THEN finished_at ELSE c.ms END,
+      expires_at = NULL,
+      reason = p.reason,
+      error_code = iif(m.phase = 'settled', NEW.error_code, NULL),
+      error_msg = iif(m.phase = 'settled' AND NEW.error_code IS NOT NULL, coalesce(NEW.error_msg, ''), NULL),
+      intent = iif(m.phase = 'held', NEW.intent, NULL),
+      flags = p.flags,
+      metadata = iif(NEW.metadata IS OLD.metadata, metadata, NEW.metadata),
+      details = iif(NEW.details IS OLD.details, details, NEW.details)
+    FROM moves_by_hand m, run_permits p, clock c, next_position e
+    WHERE run_now.rid = OLD.rid AND p.rid = OLD.rid AND NEW.status <> OLD.status
+      AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status;
+  INSERT INTO run_events(position, rid, seq, prev, at, command, src, dst, actor, who, effect)
+    SELECT n.last, OLD.rid, OLD.seq + 1, OLD.last_event, c.ms, m.command, m.src_code, m.dst_code,
+      iif(m.phase = 'held' AND m.was <> 'held' AND n.claimed_by IS NOT NULL, 'worker', 'operator'),
+      iif(m.phase = 'held' AND m.was <> 'held' AND n.claimed_by IS NOT NULL, n.claimed_by, 'by hand'),
+      json_object('by_hand', 1, 'metadata_is', json(NEW.metadata), 'details_is', json(NEW.details),
+        'reason', n.reason, 'resolved', json(iif(n.flags & 8, 'true', 'false')), 'forced', json(iif(n.flags & 16, 'true', 'false')),
+        'failure', CASE WHEN n.error_code IS NOT NULL THEN json_object('code', n.error_code, 'message', n.error_msg) END)
+    FROM run_now n, moves_by_hand m, clock c
+    WHERE n.rid = OLD.rid AND NEW.status <> OLD.status
+      AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status;
+  DELETE FROM run_permits WHERE rid = OLD.rid;
+  -- No move: what somebody mends beside the lifecycle.
+  UPDATE run_now SET queue = NEW.queue, priority = NEW.priority, concurrency_key = NEW.concurrency_key, blocked = NEW.blocked,
+      due_at = CAST(round((julianday(iif(OLD.phase = 'held', NEW.stale_after, NEW.available_at)) - 2440587.5) * 86400000) AS INTEGER),
+      attempt = NEW.attempt, take_overs = NEW.take_overs, fence = NEW.fence,
+      token = CASE WHEN OLD.phase = 'held' AND NEW.lease_token IS NOT OLD.lease_token THEN NEW.lease_token ELSE token END,
+      claimed_by = NEW.claimed_by, lease_ms = NEW.lease_ms, last_command = NEW.last_command,
+      started_at = CAST(round((julianday(NEW.started_at) - 2440587.5) * 86400000) AS INTEGER),
+      expires_at = CAST(round((julianday(NEW.expires_at) - 2440587.5) * 86400000) AS INTEGER),
+      flags = NEW.owes_cleanup + 2 * NEW.cleanup_failed + 4 * NEW.operating + 8 * NEW.resolved + 16 * NEW.forced,
+      intent = NEW.intent, reason = NEW.reason, error_code = NEW.error_code, error_msg = NEW.error_msg,
+      metadata = iif(NEW.metadata IS OLD.metadata, metadata, NEW.metadata),
+      details = iif(NEW.details IS OLD.details, details, NEW.details)
+    WHERE rid = OLD.rid AND NEW.status = OLD.status;
+END;
+
+-- The same for an item: one event of its run.
+CREATE TRIGGER items_by_hand AFTER UPDATE OF status ON items WHEN NEW.seq = OLD.seq AND NEW.status <> OLD.status
+BEGIN
+  UPDATE items SET
+      seq = (SELECT n.seq + 1 FROM run_born b JOIN run_now n ON n.rid = b.rid WHERE b.run_id = NEW.run_id),
+      started_at = iif(s.phase = 'held' AND NEW.started_at IS NULL, c.iso, NEW.started_at),
+      finished_at = iif(s.phase = 'settled', c.iso, NULL),
+      error_msg = iif(NEW.error_code IS NULL, NULL, coalesce(NEW.error_msg, ''))
+    FROM lifecycle_states s, (SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now',
+        (coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'clock_ahead_ms'), 0) / 1000.0) || ' seconds') AS iso) c
+    WHERE items.run_id = NEW.run_id AND items.kind = NEW.kind AND items.key = NEW.key
+      AND s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status;
+  INSERT INTO run_events(position, rid, seq, prev, at, command, src, dst, actor, who, effect)
+    SELECT p.position, n.rid, n.seq + 1, n.last, c.ms, 'items', n.state, n.state, 'operator', 'by hand',
+      json_object('by_hand', 1, 'moved', json_array(json_object('kind', i.kind, 'key', i.key, 'from', OLD.status, 'to', i.status,
+        'attempts', i.attempts, 'max_retries', i.max_retries, 'try_no', i.try_no, 'progress', i.progress,
+        'discarded', json(iif(i.discarded, 'true', 'false')), 'reruns', json(iif(i.reruns, 'true', 'false')),
+        'was_staying', json(iif(OLD.stays, 'true', 'false')), 'stays', json(iif(i.stays, 'true', 'false')),
+        'not_before', CAST(round((julianday(i.not_before) - 2440587.5) * 86400000) AS INTEGER) * 1000,
+        'started_at', CAST(round((julianday(i.started_at) - 2440587.5) * 86400000) AS INTEGER) * 1000,
+        'finished_at', CAST(round((julianday(i.finished_at) - 2440587.5) * 86400000) AS INTEGER) * 1000,
+        'failure', CASE WHEN i.error_code IS NOT NULL THEN json_object('code', i.error_code, 'message', i.error_msg) END)))
+    FROM run_born b JOIN run_now n ON n.rid = b.rid JOIN items i ON i.run_id = b.run_id AND i.kind = NEW.kind AND i.key = NEW.key, clock c, next_position p
+    WHERE b.run_id = NEW.run_id;
+  UPDATE run_now SET seq = seq + 1, last = (SELECT max(position) FROM run_events) WHERE rid = (SELECT b.rid FROM run_born b WHERE b.run_id = NEW.run_id);
+END;

@@ -1,0 +1,169 @@
+//! What a connection keeps between transactions, and a transaction between its statements.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use rusqlite::{CachedStatement, Connection, Statement, ToSql};
+use waypost_kernel::Phase;
+
+use super::known::Known;
+use super::open::database;
+use super::row::Stored;
+use crate::error::Result;
+use crate::tokens::random;
+
+/// Enough for what is under way; what waits longer, or is large, is read again.
+const MAX_ROWS: usize = 4_096;
+const MAX_BYTES: usize = 4_096;
+
+#[derive(Debug)]
+pub struct Kept {
+    pub known: RefCell<Known>,
+    pub rows: RefCell<Rows>,
+}
+
+impl Kept {
+    pub fn read(conn: &Connection) -> Result<Kept> {
+        Ok(Kept { known: RefCell::new(Known::read(conn)?), rows: RefCell::default() })
+    }
+
+    /// After something was undone: what was learned meanwhile may never have been.
+    pub fn forget(&self, conn: &Connection) {
+        self.rows.borrow_mut().clear();
+        if let Ok(known) = Known::read(conn) {
+            self.known.replace(known);
+        }
+    }
+}
+
+/// Runs as this connection wrote them last. Good as long as nobody else writes, which `PRAGMA data_version` tells at
+/// the beginning of each transaction: a run is then written three times and not read in between.
+#[derive(Debug, Default)]
+pub struct Rows {
+    by_rid: HashMap<i64, Stored>,
+    by_id: HashMap<Arc<str>, i64>,
+    order: VecDeque<i64>,
+    version: i64,
+}
+
+impl Rows {
+    pub fn check(&mut self, version: i64) {
+        if version != self.version {
+            self.clear();
+            self.version = version;
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.by_rid.clear();
+        self.by_id.clear();
+        self.order.clear();
+    }
+
+    pub fn put(&mut self, stored: &Stored) {
+        if stored.row.phase() == Phase::Settled || stored.bytes > MAX_BYTES {
+            return;
+        }
+        while self.order.len() >= MAX_ROWS {
+            let oldest = self.order.pop_front().and_then(|rid| self.by_rid.remove(&rid));
+            oldest.map(|oldest| self.by_id.remove(&oldest.row.run.id));
+        }
+        self.order.push_back(stored.rid);
+        self.by_id.insert(stored.row.run.id.clone(), stored.rid);
+        self.by_rid.insert(stored.rid, stored.clone());
+    }
+
+    /// Whoever takes one and writes it puts it back.
+    pub fn take(&mut self, rid: i64) -> Option<Stored> {
+        let found = self.by_rid.remove(&rid)?;
+        self.by_id.remove(&found.row.run.id);
+        Some(found)
+    }
+
+    pub fn take_id(&mut self, run_id: &str) -> Option<Stored> {
+        let rid = *self.by_id.get(run_id)?;
+        self.take(rid)
+    }
+}
+
+/// The statements of a transaction that are used for each of many runs: found by a number instead of by their text.
+#[derive(Default)]
+pub struct Statements<'c>(RefCell<Vec<(u32, CachedStatement<'c>)>>);
+
+impl<'c> Statements<'c> {
+    pub fn run<T>(
+        &self,
+        conn: &'c Connection,
+        key: u32,
+        sql: impl FnOnce() -> String,
+        work: impl FnOnce(&mut Bind<'_, 'c>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        let mut statements = self.0.borrow_mut();
+        let place = match statements.iter().position(|(known, _)| *known == key) {
+            Some(place) => place,
+            None => {
+                statements.push((key, conn.prepare_cached(&sql())?));
+                statements.len() - 1
+            }
+        };
+        work(&mut Bind { statement: &mut statements[place].1, next: 1 })
+    }
+}
+
+/// Binds one value after the other.
+pub struct Bind<'s, 'c> {
+    pub statement: &'s mut Statement<'c>,
+    next: usize,
+}
+
+impl Bind<'_, '_> {
+    pub fn put(&mut self, value: impl ToSql) -> rusqlite::Result<()> {
+        self.statement.raw_bind_parameter(self.next, value)?;
+        self.next += 1;
+        Ok(())
+    }
+
+    pub fn execute(&mut self) -> rusqlite::Result<usize> {
+        self.statement.raw_execute()
+    }
+}
+
+impl<'c> super::session::Tx<'c> {
+    /// Runs one of the statements that this transaction keeps.
+    pub fn kept_statement<T>(
+        &self,
+        key: u32,
+        sql: impl FnOnce() -> String,
+        work: impl FnOnce(&mut Bind<'_, 'c>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        self.statements.run(self.conn, key, sql, work)
+    }
+
+    /// The random part of a new id. Ids of one transaction rise, as RFC 9562 lets a version 7 do within its
+    /// millisecond (26 bits count from somewhere, the rest is random): their index grows at its end alone, instead of
+    /// splitting its pages in the middle.
+    pub fn random_rising(&self) -> u128 {
+        const HIGH: u128 = 0xfff << 64;
+        const LOW: u128 = 0x3fff << 48;
+        let random = random();
+        let count = self.made_ids.get().map_or((random >> 80) & 0x1ff_ffff, |last| last + 1);
+        self.made_ids.set(Some(count));
+        random & !HIGH & !LOW | (count >> 14 << 64) & HIGH | (count << 48) & LOW
+    }
+
+    /// The next `count` places in the log of all runs; gives the first. Nobody else writes during a transaction, so
+    /// they are looked up once.
+    pub fn positions(&self, count: i64) -> Result<i64> {
+        let first = match self.next_position.get() {
+            Some(next) => next,
+            None => self
+                .conn
+                .prepare_cached("SELECT position FROM next_position")
+                .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+                .map_err(|error| database(&error))?,
+        };
+        self.next_position.set(Some(first + count));
+        Ok(first)
+    }
+}

@@ -1,0 +1,143 @@
+//! The lifecycles that a connection knows, and the numbers by which the tables name their states. Both only grow:
+//! what is not known is read again, because another process may have added it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use rusqlite::Connection;
+use waypost_kernel::lifecycle::StateId;
+use waypost_kernel::{Catalog, Lifecycle};
+
+use super::open::{self, database};
+use super::session::Tx;
+use crate::error::{Result, StoreError};
+
+#[derive(Debug)]
+pub struct Known {
+    catalog: Catalog,
+    states: HashMap<i64, Named>,
+    codes: Vec<(Arc<Lifecycle>, Vec<i64>)>,
+    /// The moves that need no guard.
+    steps: HashSet<i64>,
+}
+
+/// A state by its code. The lifecycle is missing if this binary cannot read it.
+#[derive(Clone, Debug)]
+pub struct Named {
+    pub name: Arc<str>,
+    pub of: Option<(Arc<Lifecycle>, StateId)>,
+}
+
+impl Known {
+    pub fn read(conn: &Connection) -> Result<Known> {
+        let mut known = Known {
+            catalog: open::catalog(conn)?,
+            states: HashMap::new(),
+            codes: Vec::new(),
+            steps: HashSet::new(),
+        };
+        let mut statement = conn
+            .prepare("SELECT code, lifecycle, version, state FROM state_codes")
+            .map_err(|error| database(&error))?;
+        let mut rows = statement.query([]).map_err(|error| database(&error))?;
+        while let Some(row) = rows.next().map_err(|error| database(&error))? {
+            let read = || -> rusqlite::Result<(i64, String, u32, String)> {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            };
+            let (code, lifecycle, version, state) = read().map_err(|error| database(&error))?;
+            known.add(code, &lifecycle, version, &state);
+        }
+        let mut statement = conn.prepare("SELECT step FROM steps").map_err(|error| database(&error))?;
+        let steps = statement.query_map([], |row| row.get(0));
+        known.steps = steps.and_then(Iterator::collect).map_err(|error| database(&error))?;
+        Ok(known)
+    }
+
+    fn add(&mut self, code: i64, lifecycle: &str, version: u32, state: &str) {
+        let lifecycle = self.catalog.get(lifecycle, version).cloned();
+        let of = lifecycle.and_then(|lifecycle| {
+            let id = lifecycle.state_named(state)?;
+            Some((lifecycle, id))
+        });
+        if let Some((lifecycle, id)) = &of {
+            let place = self.codes.iter().position(|(known, _)| Arc::ptr_eq(known, lifecycle));
+            let place = place.unwrap_or_else(|| {
+                self.codes.push((lifecycle.clone(), vec![0; lifecycle.states.len()]));
+                self.codes.len() - 1
+            });
+            self.codes[place].1[usize::from(id.0)] = code;
+        }
+        self.states.insert(code, Named { name: state.into(), of });
+    }
+
+    fn code(&self, lifecycle: &Lifecycle, state: StateId) -> Option<i64> {
+        let is = |known: &Lifecycle| {
+            std::ptr::eq(known, lifecycle)
+                || known.name == lifecycle.name && known.version == lifecycle.version
+        };
+        let (_, codes) = self.codes.iter().find(|(known, _)| is(known))?;
+        codes.get(usize::from(state.0)).copied()
+    }
+}
+
+impl Tx<'_> {
+    fn read_again(&self) -> Result<()> {
+        self.kept.known.replace(Known::read(self.conn)?);
+        Ok(())
+    }
+
+    pub fn code(&self, lifecycle: &Lifecycle, state: StateId) -> Result<i64> {
+        let known = self.kept.known.borrow().code(lifecycle, state);
+        known.ok_or_else(|| unknown(&lifecycle.name, lifecycle.version))
+    }
+
+    /// Whether the guard of a move has to be asked.
+    pub fn is_guarded(&self, src: i64, dst: i64, rise: i64) -> bool {
+        let step = (src * 1_048_576 + dst) * 4 + rise;
+        rise > 3 || !self.kept.known.borrow().steps.contains(&step)
+    }
+
+    /// The state that a code stands for.
+    pub fn named(&self, code: i64) -> Result<Named> {
+        if let Some(named) = self.kept.known.borrow().states.get(&code) {
+            return Ok(named.clone());
+        }
+        self.read_again()?;
+        let known = self.kept.known.borrow().states.get(&code).cloned();
+        known.ok_or_else(|| StoreError::Unusable(format!("run_now.state holds {code}, which is no state")))
+    }
+
+    /// The lifecycle that a run was born with, read again from the database if another process added it.
+    pub fn lifecycle(&self, name: &str, version: u32) -> Result<Arc<Lifecycle>> {
+        if let Some(known) = self.kept.known.borrow().catalog.get(name, version) {
+            return Ok(known.clone());
+        }
+        self.read_again()?;
+        let known = self.kept.known.borrow().catalog.get(name, version).cloned();
+        known.ok_or_else(|| unknown(name, version))
+    }
+
+    /// The latest version of a lifecycle by name.
+    pub fn latest(&self, name: &str) -> Option<Arc<Lifecycle>> {
+        if self.kept.known.borrow().catalog.latest(name).is_none() {
+            let _ = self.read_again();
+        }
+        self.kept.known.borrow().catalog.latest(name).cloned()
+    }
+
+    pub fn catalog(&self) -> Catalog {
+        self.kept.known.borrow().catalog.clone()
+    }
+
+    pub fn add_lifecycle(&self, source: &str) -> Result<Arc<Lifecycle>> {
+        let added = open::catalog(self.conn)?.add(source);
+        let lifecycle = added.map_err(|problems| StoreError::invalid("lifecycle", problems.to_string()))?;
+        open::add_lifecycle(self.conn, &lifecycle, source)?;
+        self.read_again()?;
+        self.lifecycle(&lifecycle.name, lifecycle.version)
+    }
+}
+
+fn unknown(name: &str, version: u32) -> StoreError {
+    StoreError::Unusable(format!("this binary does not understand lifecycle {name} version {version}"))
+}
