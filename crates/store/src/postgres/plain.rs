@@ -94,7 +94,9 @@ impl Plain {
     pub fn add_lanes<'a>(&self, lanes: impl Iterator<Item = (&'a str, i16)>) {
         let mut memory = self.memory();
         for (queue, priority) in lanes {
-            if memory.opened.len() < MOST && !memory.opened.iter().any(|(name, level)| (name.as_str(), *level) == (queue, priority)) {
+            if memory.opened.len() < MOST
+                && !memory.opened.iter().any(|(name, level)| (name.as_str(), *level) == (queue, priority))
+            {
                 memory.opened.insert((queue.to_owned(), priority));
             }
         }
@@ -160,7 +162,9 @@ pub async fn enqueue(
     let Some(now) = plain.now() else { return Ok(()) };
     let known = session.known();
     let opened = plain.lanes_opened();
-    let has_lane = |new: &NewRun| opened.iter().any(|(queue, priority)| (queue, *priority) == (&new.queue, new.priority));
+    let has_lane = |new: &NewRun| {
+        opened.iter().any(|(queue, priority)| (queue, *priority) == (&new.queue, new.priority))
+    };
     let mut groups: HashMap<Alike<'_>, Vec<(usize, Born)>> = HashMap::new();
     for (at, new) in runs.iter().enumerate().filter(|(at, _)| answers[*at].is_none()) {
         if !brings_nothing_special(new) || !has_lane(new) {
@@ -174,7 +178,7 @@ pub async fn enqueue(
         while !group.is_empty() {
             let rest = group.split_off(group.len().min(MOST));
             let written = insert_born(session, alike, &group).await;
-            answer_born(group, written.map_err(Fault::told), answers);
+            answer_born(group, &written.map_err(Fault::told), answers);
             group = rest;
         }
     }
@@ -183,7 +187,7 @@ pub async fn enqueue(
 
 fn answer_born(
     group: Vec<(usize, Born)>,
-    written: Result<Time, StoreError>,
+    written: &Result<Time, StoreError>,
     answers: &mut [Option<Result<Enqueued, StoreError>>],
 ) {
     for (place, born) in group {
