@@ -70,23 +70,30 @@ BEGIN
     -- What comes after the first that is not plain waits for it.
     until AS MATERIALIZED (SELECT coalesce(min(p.place), p_limit + 1) AS place FROM pick p WHERE NOT p.plain),
     taken AS (DELETE FROM waypost.ready w WHERE w.ctid = ANY (ARRAY(SELECT p.tid FROM pick p WHERE p.place < (SELECT u.place FROM until u)))),
+    kinds AS MATERIALIZED (
+      SELECT s.code, s.claim_to, s.expires, coalesce(p_lease_ms, h.lease_ms) AS lease_ms,
+          v_now + coalesce(h.deadline_ms, p_lease_ms, h.lease_ms) * interval '1 millisecond' AS until
+        FROM waypost.lifecycle_states s JOIN waypost.lifecycle_states h ON h.code = s.claim_to
+        WHERE s.code = ANY (ARRAY(SELECT DISTINCT p.state FROM pick p))),
     held AS (
-      UPDATE waypost.runs r SET state = s.claim_to, seq = r.seq + 1, fence = r.fence + 1, attempt = r.attempt + 1, take_overs = 0,
-          lease_token = gen_random_uuid(), claimed_by = p_worker, lease_ms = coalesce(p_lease_ms, h.lease_ms),
-          stale_after = v_now + coalesce(h.deadline_ms, p_lease_ms, h.lease_ms) * interval '1 millisecond',
+      UPDATE waypost.runs r SET state = k.claim_to, seq = r.seq + 1, fence = r.fence + 1, attempt = r.attempt + 1, take_overs = 0,
+          lease_token = gen_random_uuid(), claimed_by = p_worker, lease_ms = k.lease_ms, stale_after = k.until,
           started_at = coalesce(r.started_at, v_now), available_at = NULL, expires_at = NULL, last_command = 'claim', reason = NULL, ended_by = NULL
-        FROM pick p JOIN waypost.lifecycle_states s ON s.code = p.state JOIN waypost.lifecycle_states h ON h.code = s.claim_to
+        FROM pick p JOIN kinds k ON k.code = p.state
         WHERE p.place < (SELECT u.place FROM until u) AND r.rid = p.rid AND r.seq = p.seq AND r.state = p.state
-          AND NOT (s.expires AND r.expires_at IS NOT NULL AND r.expires_at <= v_now)
-        RETURNING r.*, p.state AS was, p.available_at AS stood_at),
+          AND NOT (k.expires AND r.expires_at IS NOT NULL AND r.expires_at <= v_now)
+        RETURNING r.rid, p.place, p.state AS was, p.available_at AS stood_at, r.lease_token, r.stale_after, r.state, r.seq, r.fence, r.attempt,
+          r.max_attempts, r.priority, r.item_count,
+          r.reentrant::int + r.resolved::int * 2 + r.forced::int * 4 + r.owes_cleanup::int * 8 + r.cleanup_failed::int * 16 + r.operating::int * 32 AS flags,
+          r.lease_ms, r.queued_at, r.started_at, r.schedule_at, r.run_id, r.tenant, r.correlation_id, r.idempotency_key, r.parent_run_id,
+          r.retry_of, r.playbook, r.carried, r.input, r.metadata, r.details),
     told AS (
       INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who)
-      SELECT (SELECT nextval('waypost.positions') << 16) + row_number() OVER (), h.rid, h.seq, v_now, h.was, h.state, 'claim', 'worker', p_worker FROM held h),
+      SELECT (SELECT nextval('waypost.positions') << 16) + h.place, h.rid, h.seq, v_now, h.was, h.state, 'claim', 'worker', p_worker FROM held h),
     watched AS (
       INSERT INTO waypost.watch(due_at, rids) SELECT min(h.stale_after), array_agg(h.rid) FROM held h HAVING count(*) > 0)
   SELECT h.rid, v_now, h.stood_at, h.lease_token, h.stale_after, h.state, h.seq, h.fence, h.attempt, h.max_attempts, h.priority, h.item_count,
-      h.reentrant::int + h.resolved::int * 2 + h.forced::int * 4 + h.owes_cleanup::int * 8 + h.cleanup_failed::int * 16 + h.operating::int * 32,
-      h.lease_ms, h.queued_at, h.started_at, h.schedule_at, h.run_id, h.tenant, h.correlation_id, h.idempotency_key, h.parent_run_id,
+      h.flags, h.lease_ms, h.queued_at, h.started_at, h.schedule_at, h.run_id, h.tenant, h.correlation_id, h.idempotency_key, h.parent_run_id,
       h.retry_of, h.playbook, h.carried::text, h.input::text, h.metadata::text, h.details::text
     FROM held h
   UNION ALL
@@ -112,12 +119,12 @@ BEGIN
   WITH done AS (
       UPDATE waypost.runs r SET state = p_dst, seq = r.seq + v_events, finished_at = v_now, ended_by = r.lease_token, lease_token = NULL,
           stale_after = NULL, lease_ms = NULL, claimed_by = NULL, last_command = p_command, error_code = p_error_code, error_msg = p_error_msg
-        FROM unnest(p_rids, p_seqs) u(rid, seq)
+        FROM unnest(p_rids, p_seqs) WITH ORDINALITY u(rid, seq, place)
         WHERE r.rid = u.rid AND r.seq = u.seq AND r.state = p_src
-        RETURNING r.rid, r.seq),
+        RETURNING r.rid, r.seq, u.place),
     told AS (
       INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, effect)
-      SELECT (SELECT nextval('waypost.positions') << 16) + row_number() OVER (), d.rid, d.seq - k.back, v_now, k.src, k.dst, k.command, 'worker',
+      SELECT (SELECT nextval('waypost.positions') << 16) + 2 * d.place - k.back, d.rid, d.seq - k.back, v_now, k.src, k.dst, k.command, 'worker',
           p_who, k.effect
         FROM done d CROSS JOIN (VALUES (1, p_src, p_via, p_start_command, NULL::json),
           (0, coalesce(p_via, p_src), p_dst, p_command, p_effect)) k(back, src, dst, command, effect)

@@ -19,8 +19,10 @@ fn finding<'f>(found: &'f [Value], what: &str, health: &str) -> &'f Value {
 #[test]
 fn a_run_goes_its_way_on_postgres() {
     let shop = Shop::on_postgres();
-    let run = shop.json(&["run", "start", "--wait", "--input", "a=1", "--", "sh", "-c", "echo hi"]);
-    assert_eq!((&run["status"], &run["input"]["a"]), (&json!("success"), &json!("1")));
+    let said =
+        shop.ok(&["run", "start", "--wait", "--input", "a=1", "-o", "json", "--", "sh", "-c", "echo hi"]);
+    let run: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&run["status"], &run["input"]["a"]), (&json!("success"), &json!(1)));
     let run_id = run["run_id"].as_str().unwrap();
     assert!(shop.ok(&["run", "logs", run_id]).contains("hi"));
     assert_eq!(shop.show(&run_id[..12])["run_id"], run_id);

@@ -252,6 +252,13 @@ fn timeless_event(event: &Value) -> Value {
             effect[key] = json!(0);
         }
     }
+    // What was merged is told or not where it is nothing.
+    if let Value::Object(told) = &mut effect {
+        told.retain(|key, value| !["metadata", "details"].contains(&key.as_str()) || *value != json!({}));
+    }
+    if effect == json!({}) {
+        effect = Value::Null;
+    }
     let column = |key: &str| event[key].clone();
     json!([
         column("seq"),
@@ -270,7 +277,8 @@ fn timeless_event(event: &Value) -> Value {
 
 /// The log as it stands in the file, in the order of the runs.
 fn logs(file: &Path) -> Vec<Vec<Value>> {
-    let sql = "SELECT rid, seq, command, src AS \"from\", dst AS \"to\", actor, who, level, message, payload, key, effect FROM event_log ORDER BY rid, seq";
+    let sql = "SELECT b.rid, e.seq, e.command, e.\"from\", e.\"to\", e.actor, e.\"by\" AS who, e.level, e.message, e.payload, k.key, e.effect \
+               FROM events e JOIN run_born b ON b.run_id = e.run_id LEFT JOIN run_events k ON k.rid = b.rid AND k.seq = e.seq ORDER BY b.rid, e.seq";
     let output = Command::new("sqlite3").arg("-json").arg(file).arg(sql).output();
     let output = output.expect("sqlite3 is needed for this test: apt-get install sqlite3");
     let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
