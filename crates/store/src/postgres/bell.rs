@@ -145,6 +145,9 @@ impl Tower {
     async fn run_once(&mut self, orders: &mut mpsc::Receiver<()>) -> Result<()> {
         let (client, mut heard) = connect(&self.config).await?;
         let mut listening = false;
+        // When the next one may go out, and when one is to.
+        let mut next = Instant::now();
+        let mut due: Option<Instant> = None;
         let mut pulse = Instant::now() + PULSE;
         loop {
             if self.listens.load(Ordering::Acquire) && !listening {
@@ -154,10 +157,14 @@ impl Tower {
             }
             let turn = pulse.min(Instant::now() + LOOK_LISTENING);
             tokio::select! {
-                order = orders.recv() => {
+                order = orders.recv(), if due.is_none() => {
                     let Some(()) = order else { return Ok(()) };
+                    due = Some(next.max(Instant::now()));
+                }
+                () = tokio::time::sleep_until(due.unwrap_or(turn)), if due.is_some() => {
+                    // Counted from when it was to go out: a timer's lateness would add up.
+                    next = due.take().unwrap_or(turn) + SPACING;
                     client.batch_execute("NOTIFY waypost").await?;
-                    sleep(SPACING).await;
                 }
                 sound = heard.recv() => match sound {
                     Some(()) => self.changed.notify_waiters(),
