@@ -28,7 +28,7 @@ fn a_run_goes_its_way_on_postgres() {
     assert_eq!(shop.show(&run_id[..12])["run_id"], run_id);
     let failed = shop.run(&["run", "start", "--wait", "--", "false"]);
     assert_eq!(failed.code, Some(3), "{}", failed.err);
-    shop.run(&["run", "show", "run-0"]).expect(4, &["run-0"]);
+    shop.run(&["run", "show", "run-f"]).expect(4, &["run-f"]);
     shop.run(&["run", "cancel", run_id]).expect(5, &["INVALID_TRANSITION"]);
     shop.verifies();
 }
