@@ -32,6 +32,9 @@ pub async fn run(place: &Place, flags: Flags) -> Result {
     }
     // The embedded one is brought up to date whenever it is opened.
     let (versions, added) = match place.database()? {
+        Database::Sqlite(file) if flags.status && !file.exists() => {
+            return say("missing", None, &[], flags.output);
+        }
         Database::Sqlite(file) => {
             SqliteStore::open(&file)?;
             return say("current", None, &[], flags.output);

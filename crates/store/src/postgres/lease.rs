@@ -228,7 +228,13 @@ pub async fn finish(session: &Session, finishes: &[FinishWrite]) -> Result<Each<
     if left.is_empty() {
         return Ok(answers.into_iter().flatten().collect());
     }
-    let mut others = each(session, Line::Work, &left).await?.into_iter();
+    let others = match each(session, Line::Work, &left).await {
+        Ok(others) => others,
+        Err(fault) if left.len() == finishes.len() => return Err(fault),
+        // Some are written: their answers are not lost over the others.
+        Err(fault) => vec![Err(fault.told()); left.len()],
+    };
+    let mut others = others.into_iter();
     Ok(answers.into_iter().filter_map(|answer| answer.or_else(|| others.next())).collect())
 }
 

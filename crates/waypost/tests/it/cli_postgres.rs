@@ -76,6 +76,8 @@ fn doctor_finds_what_is_wrong_and_says_what_to_do() {
 fn doctor_looks_at_a_file_too() {
     let shop = Shop::new();
     finding(&findings(&shop, 0), "file", "warning");
+    assert_eq!(shop.json(&["migrate", "--status"])[0]["schema"], "missing");
+    assert!(!shop.database().exists(), "looking makes nothing");
     shop.queue(&[], "true");
     let found = findings(&shop, 0);
     for well in ["version", "file", "schema", "journal", "integrity"] {
