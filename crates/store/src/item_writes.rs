@@ -81,6 +81,8 @@ impl Wanted<'_> {
 fn born(at: u8, kind: &Lifecycle, write: &ItemWrite, now: Time) -> Item {
     let asked = kind.state_named(&write.status).filter(|state| kind.initial.contains(state));
     let mut item = Item::new(at, &write.key, asked.unwrap_or(kind.initial[0]));
+    item.max_retries = write.max_retries.unwrap_or(item.max_retries);
+    item.reruns = write.reruns;
     if let Some(state) = asked {
         item.progress = write.progress.unwrap_or(0);
         item.not_before = write.retry_in.filter(|_| kind.phase(state) == Phase::Ready).map(|wait| now + wait);

@@ -17,6 +17,7 @@ pub mod memory;
 mod messages;
 pub mod postgres;
 mod replay;
+mod resolutions;
 mod run;
 mod seed_words;
 pub mod sqlite;

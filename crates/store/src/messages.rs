@@ -1,5 +1,6 @@
 //! What an event says that came without words of its own: one wording for all stores.
 
+use serde_json::{Map, Value, json};
 use waypost_kernel::lifecycle::{Outcome, Phase, State};
 use waypost_kernel::request::Level;
 
@@ -55,4 +56,51 @@ fn ended(command: &str, to: &State) -> (Level, String) {
         _ => Level::Info,
     };
     (level, format!("Run finished: {}", to.name))
+}
+
+/// What an event tells beside its words, from what it did: which items moved, why, and what was decided.
+pub fn standard_payload(effect: Option<&Value>) -> Value {
+    let mut payload = Map::new();
+    let Some(effect) = effect else { return Value::Object(payload) };
+    let moved = effect["moved"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !moved.is_empty() {
+        payload.insert("items".into(), moved.iter().map(item_moved).collect());
+    }
+    let reason = [&effect["reason"], &effect["intent"]["reason"]].into_iter().find(|it| it.is_string());
+    payload.extend(reason.map(|reason| ("reason".to_owned(), reason.clone())));
+    let decided = &effect["details"]["maintenance_blocker_resolutions"];
+    if decided.is_object() {
+        payload.insert("resolutions".into(), decided.clone());
+    }
+    Value::Object(payload)
+}
+
+/// Where items went, in words: `scan: completed, update[1]: running`.
+pub fn items_message(payload: &Value) -> Option<String> {
+    const SHOWN: usize = 4;
+    let items = payload["items"].as_array().filter(|items| !items.is_empty())?;
+    let word = |item: &Value| {
+        let text = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
+        let percent = item["progress"].as_u64().filter(|percent| (1..100).contains(percent));
+        let percent = percent.map(|percent| format!(" {percent} %")).unwrap_or_default();
+        format!("{}: {}{percent}", text("key"), text("to"))
+    };
+    let mut words: Vec<String> = items.iter().take(SHOWN).map(word).collect();
+    if items.len() > SHOWN {
+        words.push(format!("and {} more", items.len() - SHOWN));
+    }
+    Some(words.join(", "))
+}
+
+fn item_moved(moved: &Value) -> Value {
+    let mut out = Map::new();
+    for key in ["kind", "key", "from", "to", "progress"] {
+        if !moved[key].is_null() {
+            out.insert(key.to_owned(), moved[key].clone());
+        }
+    }
+    if let Some(code) = moved["failure"]["code"].as_str() {
+        out.insert("error_code".into(), json!(code));
+    }
+    Value::Object(out)
 }

@@ -260,6 +260,10 @@ pub struct ItemWrite {
     pub key: String,
     /// For a new item; defaults to the key.
     pub name: Option<String>,
+    /// For a new item; defaults to 3.
+    pub max_retries: Option<u32>,
+    /// For a new item: it runs again when a paused run is resumed.
+    pub reruns: bool,
     pub status: String,
     pub command: Option<String>,
     pub progress: Option<u8>,
@@ -286,6 +290,8 @@ pub struct CommandWrite {
     pub graceful: bool,
     /// Keys of the items that it is about.
     pub items: Option<Vec<String>>,
+    /// What people decided, by host or whatever else blocked the run.
+    pub resolutions: Map<String, Value>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -349,11 +355,11 @@ pub struct Verified {
 
 impl CommandWrite {
     /// What comes along with the command, as the kernel takes it.
-    pub(crate) fn with<'a>(&'a self, chosen: Option<&'a [Item]>) -> With<'a> {
+    pub(crate) fn with<'a>(&'a self, chosen: Option<&'a [Item]>, resolved: bool) -> With<'a> {
         With {
             reason: self.reason.as_deref(),
             force: self.force,
-            resolved: self.resolved,
+            resolved: self.resolved || resolved,
             graceful: self.graceful,
             chosen,
             ..With::default()

@@ -1,5 +1,6 @@
 //! `waypost worker`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::sync::watch;
 use waypost_kernel::Span;
 use waypost_store::Store;
 use waypost_worker::loops::{Pruner, Sweeper};
+use waypost_worker::playbook::Playbooks;
 use waypost_worker::{Options, Stage, Worker};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
@@ -16,7 +18,7 @@ use crate::place::Place;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "SIGTERM: takes nothing more, waits for what runs (--grace), gives the rest back. Twice: at once.\n\nExamples:\n  waypost worker --allow-commands\n  waypost worker --queue builds --queue deploys --slots 4 --allow-commands"
+    after_help = "SIGTERM: takes nothing more, waits for what runs (--grace), gives the rest back. Twice: at once.\n\nExamples:\n  waypost worker --playbooks ./playbooks\n  waypost worker --allow-commands\n  waypost worker --queue builds --queue deploys --slots 4 --allow-commands"
 )]
 pub struct Flags {
     /// Take from this queue; may be given several times.
@@ -31,7 +33,10 @@ pub struct Flags {
     /// How long running commands may take to end after a signal.
     #[arg(long, default_value = "10s", value_parser = duration)]
     grace: Duration,
-    /// Execute commands that runs bring along. Whoever may enqueue may then run anything here.
+    /// A folder with playbooks: `*.toml`, and folders with a `playbook.toml`.
+    #[arg(long, value_name = "DIR")]
+    playbooks: Option<PathBuf>,
+    /// Execute commands and playbooks that runs bring along. Whoever may enqueue may then run anything here.
     #[arg(long)]
     allow_commands: bool,
     /// End when nothing is due and nothing is running.
@@ -47,18 +52,24 @@ pub fn duration(text: &str) -> std::result::Result<Duration, String> {
 }
 
 pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
-    if !flags.allow_commands {
-        let message = "this worker has nothing that it may execute: give --allow-commands to let it run what runs bring along";
+    if !flags.allow_commands && flags.playbooks.is_none() {
+        let message = "this worker has nothing that it may execute: give --playbooks DIR, or --allow-commands to let it run what runs bring along";
         return Err(Failed::new(BAD_INPUT, message));
     }
     log_to_stderr();
     let store = place.open().await?;
+    let playbooks = match &flags.playbooks {
+        Some(folder) => Playbooks::load(folder, &store.lifecycles().await?)
+            .map_err(|problems| Failed::new(BAD_INPUT, problems.to_string()))?,
+        None => Playbooks::default(),
+    };
     let options = Options {
         queues: flags.queues,
         slots: flags.slots.max(1),
         lease: flags.lease,
         grace: flags.grace,
-        allow_commands: true,
+        allow_commands: flags.allow_commands,
+        playbooks,
         ..Options::default()
     };
     let (stage, shutdown) = watch::channel(Stage::Working);

@@ -61,25 +61,57 @@ impl Ending {
     }
 }
 
-pub(crate) fn interpret(answer: &Answer, tries: Tries, backoff: &Backoff, random: u64) -> Verdict {
+/// What a try's answer says, whoever asked for it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Judged {
+    /// Anything but a failure.
+    Said(Word, Outcome),
+    Again {
+        wait: Duration,
+        failure: Failure,
+    },
+    Failed {
+        failure: Failure,
+        outcome: Outcome,
+    },
+}
+
+pub(crate) fn judge(answer: &Answer, tries: Tries, backoff: &Backoff, random: u64) -> Judged {
     let outcome = match &answer.outcome {
         Some(Ok(outcome)) => outcome.clone(),
         Some(Err(problem)) => {
-            return Verdict::Settle(failed(
-                answer,
-                tries,
-                &Failure::new("BAD_OUTCOME", problem),
-                &Outcome::default(),
-            ));
+            let failure = Failure::new("BAD_OUTCOME", problem);
+            return Judged::Failed { failure, outcome: Outcome::default() };
         }
         None => Outcome::default(),
     };
     let word = outcome.word.unwrap_or_else(|| word_of(answer.exit.as_ref()));
+    if !matches!(word, Word::Retry | Word::Fail) {
+        return Judged::Said(word, outcome);
+    }
+    let failure = failure_of(answer, &outcome);
+    let planned = backoff.wait(tries.made, random).map(pace::duration);
+    match planned.filter(|_| tries.made <= tries.retries && !outcome.permanent) {
+        Some(planned) => Judged::Again { wait: outcome.retry_after.unwrap_or(planned), failure },
+        None => Judged::Failed { failure, outcome },
+    }
+}
+
+pub(crate) fn interpret(answer: &Answer, tries: Tries, backoff: &Backoff, random: u64) -> Verdict {
+    let (word, outcome) = match judge(answer, tries, backoff, random) {
+        Judged::Said(word, outcome) => (word, outcome),
+        Judged::Again { wait, failure } => {
+            let notice = format!("Retry {}/{} in {}", tries.made, tries.retries, in_words(wait));
+            return Verdict::Again { wait, notice, error: failure };
+        }
+        Judged::Failed { failure, outcome } => {
+            return Verdict::Settle(failed(answer, tries, &failure, &outcome));
+        }
+    };
     let goal = match word {
-        Word::Done | Word::Finish => Goal::Succeed,
         Word::Skip => Goal::Skip,
         Word::Pause => Goal::Park,
-        Word::Retry | Word::Fail => return again_or_failed(answer, tries, &outcome, backoff, random),
+        Word::Done | Word::Finish | Word::Retry | Word::Fail => Goal::Succeed,
     };
     let mut ending = carrying(Ending::new(goal), answer, &outcome);
     // A park needs a reason.
@@ -93,25 +125,6 @@ fn word_of(exit: Option<&Exit>) -> Word {
         None | Some(Exit::Code(0)) => Word::Done,
         Some(Exit::Code(EXIT_RETRY)) => Word::Retry,
         Some(Exit::Code(_) | Exit::Signal(_) | Exit::NotStarted(_)) => Word::Fail,
-    }
-}
-
-fn again_or_failed(
-    answer: &Answer,
-    tries: Tries,
-    outcome: &Outcome,
-    backoff: &Backoff,
-    random: u64,
-) -> Verdict {
-    let failure = failure_of(answer, outcome);
-    let planned = backoff.wait(tries.made, random).map(pace::duration);
-    match planned.filter(|_| tries.made <= tries.retries && !outcome.permanent) {
-        Some(planned) => {
-            let wait = outcome.retry_after.unwrap_or(planned);
-            let notice = format!("Retry {}/{} in {}", tries.made, tries.retries, in_words(wait));
-            Verdict::Again { wait, notice, error: failure }
-        }
-        None => Verdict::Settle(failed(answer, tries, &failure, outcome)),
     }
 }
 
@@ -158,7 +171,7 @@ fn failure_of(answer: &Answer, outcome: &Outcome) -> Failure {
     Failure::new(outcome.code.as_deref().unwrap_or(&code), &clean_chars(message, MAX_ERROR_CHARS).text)
 }
 
-fn in_words(wait: Duration) -> String {
+pub(crate) fn in_words(wait: Duration) -> String {
     match wait.as_millis() {
         1_000 => "1 second".to_owned(),
         ms if ms % 1_000 == 0 => format!("{} seconds", ms / 1_000),

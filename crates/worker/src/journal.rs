@@ -1,13 +1,14 @@
 //! A held run's own events, written in order, each once.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value};
 use tokio::time::sleep;
 use waypost_kernel::Code;
 use waypost_kernel::request::Level;
-use waypost_kernel::text::{MAX_OUTPUT_BYTES_PER_RUN, MAX_REASON_CHARS, clean_chars};
+use waypost_kernel::text::{MAX_OUTPUT_BYTES_PER_RUN, MAX_REASON_CHARS, clean_chars, clean_line};
 use waypost_store::{NoteWrite, Repeat, Store, StoreError};
 
 use crate::lease::Lease;
@@ -21,7 +22,13 @@ pub(crate) struct Journal {
     /// Of output, over all tries.
     output_bytes_left: AtomicUsize,
     output_cut: AtomicBool,
+    /// The last lines of output.
+    last_lines: Mutex<VecDeque<String>>,
 }
+
+/// Of a run's output that are kept with it (J7); a line of theirs is cut to this.
+const LAST_LINES: usize = 100;
+const MAX_LAST_LINE_BYTES: usize = 512;
 
 impl Journal {
     pub fn new(store: Arc<dyn Store>, lease: Arc<Lease>, by: &str) -> Arc<Journal> {
@@ -32,12 +39,24 @@ impl Journal {
             written: AtomicU64::new(0),
             output_bytes_left: AtomicUsize::new(MAX_OUTPUT_BYTES_PER_RUN),
             output_cut: AtomicBool::new(false),
+            last_lines: Mutex::default(),
         })
     }
 
     /// False: the lease is lost and nothing was written. A store that is away is asked again until then, and
     /// the key makes an event that arrived after all known as the same.
     pub async fn note(&self, level: Level, message: &str, payload: Value) -> bool {
+        self.tell(level, message, payload, Map::new()).await
+    }
+
+    /// The same, with what is merged into the run's details.
+    pub async fn tell(
+        &self,
+        level: Level,
+        message: &str,
+        payload: Value,
+        details: Map<String, Value>,
+    ) -> bool {
         let number = self.written.fetch_add(1, Ordering::Relaxed);
         let write = NoteWrite {
             held: self.lease.held.clone(),
@@ -47,7 +66,7 @@ impl Journal {
             payload,
             repeat: Repeat::Key(format!("{}:{number}", self.lease.fence)),
             metadata: Map::new(),
-            details: Map::new(),
+            details,
         };
         tokio::select! {
             biased;
@@ -78,6 +97,22 @@ impl Journal {
         }
         self.lease.lose();
         false
+    }
+
+    pub fn remember(&self, line: &str) {
+        let mut lines = self.last_lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == LAST_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(clean_line(line.as_bytes(), MAX_LAST_LINE_BYTES).text);
+    }
+
+    /// What this holder's commands printed last, after what earlier ones did.
+    pub fn last_lines(&self, earlier: Option<&Value>) -> Vec<Value> {
+        let lines = self.last_lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let earlier = earlier.and_then(Value::as_array).into_iter().flatten().cloned();
+        let all: Vec<Value> = earlier.chain(lines.iter().map(|line| Value::from(line.as_str()))).collect();
+        all[all.len().saturating_sub(LAST_LINES)..].to_vec()
     }
 
     /// Takes from what the run may still put out; false when this is too much, and ever after.

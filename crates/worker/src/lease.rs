@@ -116,6 +116,12 @@ impl Lease {
         self.status.borrow().lost
     }
 
+    /// The run is left to others: the lease is lost, or the worker shuts down.
+    pub fn is_leaving(&self) -> bool {
+        let status = self.status.borrow();
+        status.lost || status.stage > Stage::Working
+    }
+
     /// What somebody wants of the run, graceful or not.
     pub fn want(&self) -> Option<Want> {
         self.status.borrow().want
@@ -133,6 +139,11 @@ impl Lease {
     pub async fn asked_to_end(&self) {
         let ends = |status: &Status| status.lost || status.stage > Stage::Working || status.want.is_some();
         self.when(ends).await;
+    }
+
+    /// As [`Lease::stopped`], for a cleanup: it is done whatever is wanted of the run.
+    pub async fn leaving(&self) {
+        self.when(|status| status.lost || status.stage > Stage::Working).await;
     }
 
     /// Returns when nothing more may be written.

@@ -25,6 +25,7 @@ pub mod playbook;
 mod report;
 mod resolve;
 mod shutdown;
+mod steps;
 mod summary;
 mod worker;
 
@@ -32,6 +33,7 @@ pub use handler::{Context, Handler, Handlers};
 pub use options::Options;
 pub use outcome::{Outcome, Word};
 pub use shutdown::Stage;
+pub use steps::first_steps;
 pub use summary::{End, Summary};
 pub use waypost_store::{Result, StoreError};
 pub use worker::Worker;

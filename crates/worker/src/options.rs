@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use waypost_kernel::backoff::Backoff;
 
+use crate::actions::http::Client;
 use crate::guardian;
 use crate::handler::Handlers;
 use crate::pace;
+use crate::playbook::Playbooks;
 
 /// Between two signs of life of a lease. Their answers bring what people want of a run, which is due within a
 /// second (X8), the request's own time included.
@@ -33,6 +35,10 @@ pub struct Options {
     /// Between asking a process to end and killing it; and how long a shutdown waits for runs to end.
     pub grace: Duration,
     pub handlers: Handlers,
+    /// What runs that name one of these are executed by.
+    pub playbooks: Playbooks,
+    /// Requests may go to private addresses and over `http://`, whatever the playbooks say.
+    pub allow_private: bool,
     /// Program and first arguments that [`guardian::main`] is reached by; the command follows. Nothing: commands
     /// are children of this process, and outlive it when it is killed. Programs that embed a worker either
     /// have such a subcommand or say `None`.
@@ -44,7 +50,8 @@ pub struct Options {
 impl Options {
     /// Without any, claiming would only take runs from those who can work them.
     pub(crate) fn may_execute_anything(&self) -> bool {
-        self.allow_commands || self.only.is_some() || !self.handlers.is_empty()
+        let has_own = !(self.handlers.is_empty() && self.playbooks.is_empty());
+        self.allow_commands || self.only.is_some() || has_own
     }
 
     pub(crate) fn may_run_command_of(&self, run_id: &str) -> bool {
@@ -75,6 +82,8 @@ impl Default for Options {
             only: None,
             grace: Duration::from_secs(10),
             handlers: Handlers::default(),
+            playbooks: Playbooks::default(),
+            allow_private: Client::allowed_by_environment(),
             guardian: Some(guardian::this_program()),
             backoff: Backoff::deploy(),
         }

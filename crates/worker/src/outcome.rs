@@ -15,6 +15,9 @@ const MAX_BLOCKERS_BYTES: usize = 32 * 1024;
 /// Proposals, and artifacts.
 const MAX_LISTED: usize = 100;
 
+/// A step's output. What is longer belongs into the log or a file.
+const MAX_OUTPUT_BYTES: usize = 256 * 1024;
+
 /// A longer wait is a schedule's, not a handler's.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3_600);
 
@@ -131,7 +134,7 @@ impl Outcome {
             list.into_iter().take(MAX_LISTED).map(|item| clean_json(item, MAX_RESULT_BYTES).0).collect()
         };
         Outcome {
-            output: clean_json(self.output, MAX_RESULT_BYTES).0,
+            output: clean_json(self.output, MAX_OUTPUT_BYTES).0,
             reason: self.reason.map(|text| short(text, MAX_REASON_CHARS)),
             code: self.code.map(|text| clean_line(text.as_bytes(), MAX_KEY_BYTES).text),
             message: self.message.map(|text| short(text, MAX_ERROR_CHARS)),
@@ -303,7 +306,7 @@ mod tests {
     // proves X10
     #[test]
     fn what_it_carries_is_cleaned_and_cut() {
-        let long = "é".repeat(20_000);
+        let long = "é".repeat(200_000);
         let text = json!({"outcome": "fail", "message": format!("a\0{long}"), "output": long}).to_string();
         let outcome = Outcome::parse(text.as_bytes()).expect("an outcome");
         let message = outcome.message.expect("a message");

@@ -1,13 +1,15 @@
 //! One run from its claim to its report.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::json;
 use tokio::time::{Instant, sleep};
+use waypost_kernel::Catalog;
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
-use waypost_store::{Claimed, Store};
+use waypost_store::{Claimed, RunRow, Store};
 
+use crate::actions::http::Client;
 use crate::execute::Try;
 use crate::heartbeat::Leases;
 use crate::interpret::{Ending, Goal, Tries, Verdict, interpret};
@@ -17,6 +19,7 @@ use crate::options::Options;
 use crate::pace;
 use crate::report;
 use crate::resolve::{Plan, resolve};
+use crate::steps;
 use crate::summary::End;
 
 /// What all runs of a worker share.
@@ -25,19 +28,24 @@ pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
     pub options: Arc<Options>,
     pub leases: Arc<Leases>,
+    /// For requests of all steps; made when the first is sent.
+    pub http: Arc<OnceLock<Result<Client, String>>>,
 }
 
 /// `asked_at`: when the claim was sent, since the lease may count from then.
 pub(crate) async fn work(shared: Shared, claimed: Claimed, asked_at: Instant) -> End {
     let holding = shared.leases.hold(&claimed, asked_at);
     let lease = holding.lease.clone();
-    let Some(plan) = resolve(&claimed.run, &shared.options) else {
+    let Some(plan) = plan_of(&shared, &claimed.run).await else {
         drop(holding);
         tracing::warn!(run_id = claimed.run.id(), "nothing here may execute this run: giving it back");
         report::release(&shared.store, &lease.held).await;
         return End::LeftAlone;
     };
-    let ending = tries(&shared, &claimed, &lease, &plan).await;
+    let ending = match &plan {
+        Plan::Playbook(playbook) => steps::perform(&shared, &claimed, &lease, asked_at, playbook).await,
+        _ => tries(&shared, &claimed, &lease, &plan).await,
+    };
     // Its finish is sent until the store has it; a heartbeat could only overtake it.
     drop(holding);
     if lease.is_lost() {
@@ -51,6 +59,14 @@ pub(crate) async fn work(shared: Shared, claimed: Claimed, asked_at: Instant) ->
     }
 }
 
+async fn plan_of(shared: &Shared, row: &RunRow) -> Option<Plan> {
+    // A playbook that comes along may be of a lifecycle that is in the store alone.
+    let brought = row.carried.as_ref().is_some_and(|carried| carried.get("playbook").is_some());
+    let catalog =
+        if brought { shared.store.lifecycles().await.unwrap_or_default() } else { Catalog::default() };
+    resolve(row, &shared.options, &catalog)
+}
+
 /// Executes a run until it has an end, all within the one claim. `None`: it was stopped before it had one.
 async fn tries(shared: &Shared, claimed: &Claimed, lease: &Arc<Lease>, plan: &Plan) -> Option<Ending> {
     let options = &shared.options;
@@ -62,7 +78,7 @@ async fn tries(shared: &Shared, claimed: &Claimed, lease: &Arc<Lease>, plan: &Pl
         if !journal.note(Level::Info, &starting, about).await {
             return None;
         }
-        let it = Try { row, lease, journal: &journal, grace, number };
+        let it = Try::of_run(row, lease, &journal, grace, number);
         let Some(answer) = it.execute(plan, options.guardian.as_deref()).await else {
             return wanted(lease);
         };
@@ -86,7 +102,7 @@ async fn tries(shared: &Shared, claimed: &Claimed, lease: &Arc<Lease>, plan: &Pl
 }
 
 /// Where somebody wants the run to go, now that it was stopped for them.
-fn wanted(lease: &Lease) -> Option<Ending> {
+pub(crate) fn wanted(lease: &Lease) -> Option<Ending> {
     let goal = match lease.want()? {
         Want::Cancel => Goal::Cancel,
         Want::Pause => Goal::Park,

@@ -1,19 +1,22 @@
 //! What executes a run here, if anything may.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
+use waypost_kernel::Catalog;
 use waypost_store::RunRow;
 
 use crate::actions::{Exec, quoted};
 use crate::handler::Handler;
 use crate::options::Options;
+use crate::playbook::Playbook;
 
 /// Tries beyond this are a loop, not a retry.
 const MAX_RETRIES: u64 = 100;
 
 pub(crate) enum Plan {
+    Playbook(Arc<Playbook>),
     Command(Carried),
     Handler(Arc<dyn Handler>),
     /// It is ours to execute, but nobody could.
@@ -40,7 +43,7 @@ impl Plan {
     pub fn retries(&self) -> u32 {
         match self {
             Plan::Command(carried) => carried.retries,
-            Plan::Handler(_) | Plan::Unfit(_) => 0,
+            Plan::Playbook(_) | Plan::Handler(_) | Plan::Unfit(_) => 0,
         }
     }
 
@@ -50,13 +53,22 @@ impl Plan {
             Plan::Command(carried) => {
                 carried.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
             }
-            Plan::Handler(_) | Plan::Unfit(_) => row.playbook.clone().unwrap_or_else(|| row.id().to_owned()),
+            Plan::Playbook(_) | Plan::Handler(_) | Plan::Unfit(_) => {
+                row.playbook.clone().unwrap_or_else(|| row.id().to_owned())
+            }
         }
     }
 }
 
-/// Nothing: another worker's.
-pub(crate) fn resolve(row: &RunRow, options: &Options) -> Option<Plan> {
+/// Nothing: another worker's. `catalog` is for playbooks that runs bring along.
+pub(crate) fn resolve(row: &RunRow, options: &Options, catalog: &Catalog) -> Option<Plan> {
+    if let Some(brought) = row.carried.as_ref().and_then(|carried| carried.get("playbook")) {
+        if !options.may_run_command_of(row.id()) {
+            return None;
+        }
+        let playbook = brought_along(brought, catalog);
+        return Some(playbook.map_or_else(Plan::Unfit, |playbook| Plan::Playbook(Arc::new(playbook))));
+    }
     if let Some(command) = row.carried.as_ref().and_then(|carried| carried.get("command")) {
         if !options.may_run_command_of(row.id()) {
             return None;
@@ -65,7 +77,19 @@ pub(crate) fn resolve(row: &RunRow, options: &Options) -> Option<Plan> {
         return Some(carried_of(command, carried).map_or_else(Plan::Unfit, Plan::Command));
     }
     let playbook = row.playbook.as_deref()?;
-    options.handlers.get(playbook).cloned().map(Plan::Handler)
+    let handler = || options.handlers.get(playbook).cloned().map(Plan::Handler);
+    options.playbooks.get(playbook).map(|it| Plan::Playbook(it.clone())).or_else(handler)
+}
+
+/// The text itself, since the file may have changed; what is relative is so to where it was.
+fn brought_along(brought: &Value, catalog: &Catalog) -> Result<Playbook, String> {
+    let text = |key: &str| brought[key].as_str().ok_or_else(|| format!("its playbook has no {key}"));
+    let file = Path::new(text("file")?);
+    let mut playbook =
+        Playbook::parse_with(text("text")?, file, catalog).map_err(|problems| problems.to_string())?;
+    playbook.file = file.to_owned();
+    playbook.folder = file.parent().unwrap_or(Path::new("/")).to_owned();
+    Ok(playbook)
 }
 
 fn carried_of(command: &Value, carried: &Value) -> Result<Carried, String> {

@@ -22,7 +22,7 @@ impl Worker {
     pub fn new(store: Arc<dyn Store>, options: Options) -> Worker {
         let options = Arc::new(options);
         let leases = Leases::new(store.clone(), options.clone());
-        Worker { shared: Shared { store, options, leases } }
+        Worker { shared: Shared { store, options, leases, http: Arc::default() } }
     }
 
     pub fn name(&self) -> &str {

@@ -4,10 +4,11 @@ use waypost_kernel::lifecycle::Actor;
 use waypost_kernel::request::Ask;
 use waypost_kernel::text::{MAX_NAME_BYTES, refuse_text};
 
-use super::state::State;
+use super::state::{Patch, State};
 use crate::chosen::chosen;
 use crate::error::{Result, StoreError};
 use crate::intake::check_reason;
+use crate::resolutions::Decisions;
 use crate::run::RunRow;
 use crate::tokens::who;
 use crate::verbs::CommandWrite;
@@ -31,11 +32,14 @@ impl State {
             }
             None => None,
         };
-        let with = write.with(chosen.as_deref());
+        let row = self.row(number)?.clone();
+        let decisions = Decisions::of(&row, write, self.now)?;
+        let with = write.with(chosen.as_deref(), decisions.is_complete);
         let who = who(write.actor.unwrap_or(Actor::Operator), &write.by);
         let change = self.decide(number, who, Ask::Command { name: &write.name, with })?;
         if !change.events.is_empty() {
-            self.commit(number, change)?;
+            let details = decisions.patch(&row, &change);
+            self.commit_with(number, change, &Patch { details, ..Patch::default() })?;
         }
         Ok(self.row(number)?.clone())
     }

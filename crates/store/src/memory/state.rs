@@ -13,7 +13,7 @@ use crate::codec::{add_patch, effect_json};
 use crate::error::{Result, StoreError};
 use crate::follow::follow;
 use crate::intake::merge;
-use crate::messages::standard_message;
+use crate::messages::{items_message, standard_message, standard_payload};
 use crate::run::{EventRow, RunRow};
 use crate::tokens::who;
 use crate::verbs::Pause;
@@ -132,6 +132,9 @@ impl State {
         if let Some(last) = entry.events.last_mut() {
             add_patch(&mut last.effect, "metadata", &patch.metadata);
             add_patch(&mut last.effect, "details", &patch.details);
+            if !last.is_note && last.row.from.is_some() {
+                last.row.payload = standard_payload(last.effect.as_ref());
+            }
         }
         merge(&mut entry.row.metadata, &patch.metadata);
         merge(&mut entry.row.details, &patch.details);
@@ -162,13 +165,16 @@ impl Entry {
             Some(note) => (note.level, note.message.to_string()),
             None => standard_message(&event.command, from, to, &event.by),
         };
+        let effect = effect_json(event, lifecycle);
         let payload = match &event.note {
             Some(note) => note.payload.clone(),
             None if event.from.is_none() && !self.row.metadata.is_empty() => {
                 json!({ "metadata": self.row.metadata })
             }
-            None => json!({}),
+            None if event.from.is_none() => json!({}),
+            None => standard_payload(effect.as_ref()),
         };
+        let words = items_message(&payload).filter(|_| event.note.is_none());
         let row = EventRow {
             position,
             run_id: self.row.id().to_owned(),
@@ -180,11 +186,10 @@ impl Entry {
             actor: event.actor.name().to_owned(),
             by: event.by.to_string(),
             level: level.name().to_owned(),
-            message,
+            message: words.unwrap_or(message),
             payload,
         };
         let key = event.note.as_ref().and_then(|note| note.key.as_ref()).map(ToString::to_string);
-        let effect = effect_json(event, lifecycle);
         self.events.push(Logged { row, effect, is_note: event.note.is_some(), key });
     }
 }

@@ -12,6 +12,7 @@ use super::sql::{Columns, args, stamp};
 use crate::chosen::chosen;
 use crate::error::StoreError;
 use crate::intake;
+use crate::resolutions::Decisions;
 use crate::run::RunRow;
 use crate::tokens::who;
 use crate::verbs::{CommandWrite, Filter, LimitOf, Page, Pause, QueueRow};
@@ -42,15 +43,17 @@ async fn command_in(tx: &Tx, write: &CommandWrite) -> Result<RunRow> {
     };
     let choose = |keys: &Vec<String>| chosen(&lifecycle, &stored.row.run, &write.name, keys, find);
     let chosen = write.items.as_ref().map(choose).transpose()?;
-    let with = write.with(chosen.as_deref());
+    let decisions = Decisions::of(&stored.row, write, tx.now)?;
+    let with = write.with(chosen.as_deref(), decisions.is_complete);
     let actor = write.actor.unwrap_or(Actor::Operator);
     let request = Request { who: who(actor, &write.by), ask: Ask::Command { name: &write.name, with } };
     let change = waypost_kernel::decide(&lifecycle, &stored.row.run, &request, tx.now)?;
     if change.is_repeat(&stored.row.run) {
         return Ok(stored.row);
     }
+    let details = decisions.patch(&stored.row, &change);
     let mut pending = Pending::new(stored);
-    pending.add(change, Extra::default());
+    pending.add(change, Extra { details, ..Extra::default() });
     Ok(save::save_one(tx, pending).await?.0.row)
 }
 

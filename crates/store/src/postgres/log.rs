@@ -21,11 +21,11 @@ use super::row::json as parse;
 use super::session::{Session, Tx};
 use super::sql::{Args, Columns, args, time};
 use crate::error::StoreError;
-use crate::messages::standard_message;
+use crate::messages::{items_message, standard_message, standard_payload};
 use crate::run::EventRow;
 
 const COLUMNS: &str = "e.position, r.run_id, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.level, e.message, \
-  e.payload::text, CASE WHEN e.src IS NULL THEN e.effect::text END";
+  e.payload::text, e.effect::text";
 
 /// Bits of a position that count a statement's events.
 const COUNTED: u32 = 16;
@@ -164,6 +164,7 @@ fn event(known: &Known, row: &Row) -> Result<EventRow> {
     let from = src.and_then(state);
     let (standard_level, standard): (Level, String) = standard_message(&command, from, to, &by);
     let payload: Option<&str> = columns.get(11)?;
+    let payload = payload.map_or_else(|| payload_of(&columns, src.is_none()), |text| Ok(parse(text)))?;
     Ok(EventRow {
         position: columns.get::<i64>(0)?.unsigned_abs(),
         run_id: columns.get(1)?,
@@ -173,16 +174,20 @@ fn event(known: &Known, row: &Row) -> Result<EventRow> {
         to: to.name.to_string(),
         actor: columns.get(7)?,
         level: level.unwrap_or_else(|| standard_level.name().to_owned()),
-        message: message.unwrap_or(standard),
-        payload: payload.map_or_else(|| birth_payload(&columns), |text| Ok(parse(text)))?,
+        message: message.or_else(|| items_message(&payload)).unwrap_or(standard),
+        payload,
         command,
         by,
     })
 }
 
-/// What a run was born with, kept once, in the event's effect.
-fn birth_payload(columns: &Columns<'_>) -> Result<Value> {
-    let effect: Option<&str> = columns.get(12)?;
-    let metadata = effect.map(|text| parse(text)["metadata"].take()).filter(|metadata| !metadata.is_null());
+/// What a run was born with is kept once, in the event's effect; so is what later ones did.
+fn payload_of(columns: &Columns<'_>, is_birth: bool) -> Result<Value> {
+    let mut effect = columns.get::<Option<&str>>(12)?.map(parse);
+    if !is_birth {
+        let is_note = columns.get::<Option<&str>>(10)?.is_some();
+        return Ok(standard_payload(effect.as_ref().filter(|_| !is_note)));
+    }
+    let metadata = effect.as_mut().map(|effect| effect["metadata"].take()).filter(|it| !it.is_null());
     Ok(metadata.map_or_else(|| json!({}), |metadata| json!({ "metadata": metadata })))
 }

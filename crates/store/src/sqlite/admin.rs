@@ -14,6 +14,7 @@ use super::session::Tx;
 use crate::chosen::chosen;
 use crate::error::{Result, StoreError};
 use crate::intake;
+use crate::resolutions::Decisions;
 use crate::run::{RunRow, iso, parse_time};
 use crate::tokens::who;
 use crate::verbs::{CommandWrite, Filter, LimitOf, Page, Pause, QueueRow};
@@ -28,12 +29,14 @@ pub fn command(tx: &Tx<'_>, write: &CommandWrite) -> Result<Arc<RunRow>> {
     let find = |kind: &str, key: &str| items::item(tx, &stored, kind, key);
     let choose = |keys: &Vec<String>| chosen(&stored.row.lifecycle, &stored.row.run, &write.name, keys, find);
     let chosen = write.items.as_ref().map(choose).transpose()?;
-    let with = write.with(chosen.as_deref());
+    let decisions = Decisions::of(&stored.row, write, tx.now)?;
+    let with = write.with(chosen.as_deref(), decisions.is_complete);
     let actor = write.actor.unwrap_or(Actor::Operator);
     let request = Request { who: who(actor, &write.by), ask: Ask::Command { name: &write.name, with } };
     let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
     if !change.is_repeat(&stored.row.run) {
-        save::save(tx, &mut stored, change, &Extra::default())?;
+        let details = decisions.patch(&stored.row, &change);
+        save::save(tx, &mut stored, change, &Extra { details, ..Extra::default() })?;
     }
     Ok(stored.row)
 }

@@ -14,7 +14,7 @@ use super::row::{self, Stored, json as parse};
 use super::save::prepare;
 use super::session::Tx;
 use crate::error::Result;
-use crate::messages::standard_message;
+use crate::messages::{items_message, standard_message, standard_payload};
 use crate::replay::Written;
 use crate::run::EventRow;
 
@@ -257,12 +257,14 @@ fn event(row: &Row<'_>, state: &Named, from: Option<String>, seq: u64) -> rusqli
 
 /// As callers see it, with the standard words where it came without.
 fn told(found: Found) -> EventRow {
-    let Written { seq, at, command, from, to, actor, by, .. } = found.written;
+    let Written { seq, at, command, from, to, actor, by, effect } = found.written;
     let standard = found.lifecycle.and_then(|lifecycle| {
         let state = |name: &str| lifecycle.state_named(name).map(|id| lifecycle.state(id));
         Some(standard_message(&command, from.as_deref().and_then(state), state(&to)?, &by))
     });
     let (standard_level, standard_message) = standard.unwrap_or((Level::Info, String::new()));
+    let did = effect.as_ref().filter(|_| from.is_some() && found.message.is_none());
+    let payload = found.payload.unwrap_or_else(|| standard_payload(did));
     EventRow {
         position: found.position,
         run_id: found.run_id.to_string(),
@@ -274,7 +276,7 @@ fn told(found: Found) -> EventRow {
         actor,
         by,
         level: found.level.unwrap_or_else(|| standard_level.name().to_owned()),
-        message: found.message.unwrap_or(standard_message),
-        payload: found.payload.unwrap_or_else(|| json!({})),
+        message: found.message.or_else(|| items_message(&payload)).unwrap_or(standard_message),
+        payload,
     }
 }

@@ -1,18 +1,26 @@
 //! What people ask of a run.
 
-use clap::Args;
-use waypost_store::{CommandWrite, Store};
+use std::sync::Arc;
+use std::time::Duration;
 
+use clap::Args;
+use serde_json::{Map, Value};
+use waypost_store::{CommandWrite, RunRow, Store, StoreError};
+
+use super::blockers;
+use super::follow::Follower;
+use super::start::work;
 use super::{TENANT, find, user};
-use crate::output::{Format, Result, pretty, print};
+use crate::output::{BAD_INPUT, Failed, Format, Result, pretty, print};
+use crate::worker::duration;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  waypost run cancel run-0192\n  waypost run cancel run-0192 --reason 'wrong branch'"
+    after_help = "Examples:\n  waypost run cancel run-0192\n  waypost run cancel run-0192 --reason 'wrong branch'\n  waypost run cancel 0192 --graceful"
 )]
 pub struct Cancel {
     run: String,
-    /// After the step that is under way, not at once.
+    /// After the step that is under way, not at once. Cleanups are done in either case.
     #[arg(long)]
     graceful: bool,
     #[arg(long)]
@@ -21,28 +29,153 @@ pub struct Cancel {
     output: Format,
 }
 
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The step that is under way is stopped and begins again after the resume.\n\nExamples:\n  waypost run pause 0192 --reason 'change freeze'"
+)]
+pub struct Pause {
+    run: String,
+    /// Shown with the run.
+    #[arg(long)]
+    reason: String,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "On a terminal you are asked about each host that blocks the run. The first decision counts.\n\nExamples:\n  waypost run resume 0192\n  waypost run resume 0192 --resolve esx1=power_off --resolve esx2=skip --reason 'agreed with Kim' --wait\n  waypost run resume 0192 --force"
+)]
+pub struct Resume {
+    run: String,
+    /// What to do about a host that blocks the run; may be given several times.
+    #[arg(long = "resolve", value_name = "HOST=DECISION", conflicts_with = "force")]
+    resolutions: Vec<String>,
+    /// Go on without decisions.
+    #[arg(long)]
+    force: bool,
+    #[arg(long)]
+    reason: Option<String>,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Only where the run's lifecycle has a retry. Elsewhere `run replay` starts a new run with the same input.\n\nExamples:\n  waypost run retry 0192\n  waypost run retry 0192 --target sku-1 --target sku-2"
+)]
+pub struct Retry {
+    run: String,
+    /// Only these of its items; may be given several times.
+    #[arg(long = "target", value_name = "KEY")]
+    targets: Vec<String>,
+    #[arg(long)]
+    reason: Option<String>,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
+#[derive(Debug, Args)]
+pub struct Waiting {
+    /// Work the run here and follow it to its end.
+    #[arg(long)]
+    wait: bool,
+    /// With --wait: give up waiting after this time. The run is cancelled, since this process works it.
+    #[arg(long, value_parser = duration, value_name = "TIME", requires = "wait")]
+    timeout: Option<Duration>,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
 pub async fn cancel(store: &dyn Store, flags: Cancel) -> Result {
-    let run = find(store, &flags.run).await?;
-    let command = CommandWrite {
-        tenant: TENANT.into(),
-        run_id: run.id().to_owned(),
-        name: "cancel".into(),
-        by: user(),
-        reason: flags.reason,
-        graceful: flags.graceful,
-        ..CommandWrite::default()
-    };
-    let run = store.command(command).await?;
-    print(&match flags.output {
+    let command = CommandWrite { graceful: flags.graceful, ..asking("cancel", flags.reason) };
+    let run = ask(store, &flags.run, command).await?;
+    tell(&run, flags.output)
+}
+
+pub async fn pause(store: &dyn Store, flags: Pause) -> Result {
+    let run = ask(store, &flags.run, asking("pause", Some(flags.reason))).await?;
+    tell(&run, flags.output)
+}
+
+pub async fn resume(store: Arc<dyn Store>, flags: Resume) -> Result<u8> {
+    let run = find(&*store, &flags.run).await?;
+    let given = decisions(&flags.resolutions)?;
+    let resolutions = if given.is_empty() && !flags.force { blockers::ask_about(&run)? } else { given };
+    // Without blockers there is nothing to decide: a person paused it, and a person goes on.
+    let force = flags.force || resolutions.is_empty() && blockers::of(&run).is_none();
+    let command = CommandWrite { force, resolutions, ..asking("resume", flags.reason) };
+    let run = ask(&*store, run.id(), command).await?;
+    flags.waiting.go_on(store, run).await
+}
+
+pub async fn retry(store: Arc<dyn Store>, flags: Retry) -> Result<u8> {
+    let items = Some(flags.targets).filter(|targets| !targets.is_empty());
+    let command = CommandWrite { items, ..asking("retry", flags.reason) };
+    let run = ask(&*store, &flags.run, command).await?;
+    flags.waiting.go_on(store, run).await
+}
+
+impl Waiting {
+    /// Follows the run here, if asked to.
+    pub async fn go_on(self, store: Arc<dyn Store>, run: RunRow) -> Result<u8> {
+        if !self.wait {
+            return tell(&run, self.output).map(|()| 0);
+        }
+        let follower = Follower::new(run.id().to_owned(), self.output == Format::Table).after(&run);
+        let (run, code) = work(store, follower, self.timeout).await?;
+        if self.output != Format::Table {
+            print(&pretty(&run.object()))?;
+        }
+        Ok(code)
+    }
+}
+
+fn asking(name: &str, reason: Option<String>) -> CommandWrite {
+    CommandWrite { tenant: TENANT.into(), name: name.into(), by: user(), reason, ..CommandWrite::default() }
+}
+
+async fn ask(store: &dyn Store, id: &str, command: CommandWrite) -> Result<RunRow> {
+    let run_id = find(store, id).await?.id().to_owned();
+    let name = command.name.clone();
+    match store.command(CommandWrite { run_id: run_id.clone(), ..command }).await {
+        Err(StoreError::Refused(refusal))
+            if name == "retry" && !refusal.allowed.iter().any(|it| **it == *name) =>
+        {
+            let failed = Failed::from(StoreError::Refused(refusal));
+            let hint = format!(
+                "{}\n  waypost run replay {run_id} starts a new run with the same input",
+                failed.message
+            );
+            Err(Failed::new(failed.code, hint))
+        }
+        answer => Ok(answer?),
+    }
+}
+
+fn tell(run: &RunRow, output: Format) -> Result {
+    print(&match output {
         Format::Table if run.run.intent.is_some() => {
             let worker = run.run.lease.as_ref().and_then(|lease| lease.worker.clone());
-            format!(
-                "{} is told to stop; {} ends it",
-                run.id(),
-                worker.as_deref().unwrap_or("the next worker")
-            )
+            let wanted = run.run.intent.as_ref().map_or("stop", |intent| intent.want.command());
+            let worker = worker.as_deref().unwrap_or("the next worker");
+            format!("{} is told to {wanted}; {worker} does it", run.id())
         }
         Format::Table => format!("{} is {}", run.id(), run.status()),
         Format::Json | Format::Jsonl => pretty(&run.object()),
     })
+}
+
+fn decisions(given: &[String]) -> Result<Map<String, Value>> {
+    let mut decisions = Map::new();
+    for pair in given {
+        let parts = pair.split_once('=').filter(|(host, decision)| !host.is_empty() && !decision.is_empty());
+        let Some((host, decision)) = parts else {
+            return Err(Failed::new(BAD_INPUT, format!("resolve: {pair:?} is not HOST=DECISION")));
+        };
+        if decisions.insert(host.to_owned(), decision.into()).is_some() {
+            return Err(Failed::new(BAD_INPUT, format!("resolve: {host} is there twice")));
+        }
+    }
+    Ok(decisions)
 }

@@ -1,5 +1,6 @@
 //! Following a run: its output as it appears, and the path that it took.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use clap::Args;
@@ -82,11 +83,24 @@ pub struct Follower {
     to_stdout: bool,
     /// Only what commands printed.
     quiet: bool,
+    /// Of steps, by their keys.
+    names: HashMap<String, String>,
 }
 
 impl Follower {
     pub fn new(run_id: String, to_stdout: bool) -> Follower {
-        Follower { run_id, seq: 0, path: Vec::new(), to_stdout, quiet: false }
+        Follower { run_id, seq: 0, path: Vec::new(), to_stdout, quiet: false, names: HashMap::new() }
+    }
+
+    pub fn run_id(&self) -> &str {
+        &self.run_id
+    }
+
+    /// What happened before is not told again.
+    pub fn after(mut self, run: &RunRow) -> Follower {
+        self.seq = run.run.seq;
+        self.path.push(run.status().to_owned());
+        self
     }
 
     pub async fn follow_until(&mut self, store: &dyn Store, timeout: Option<Duration>) -> Result<Stopped> {
@@ -119,6 +133,10 @@ impl Follower {
     pub async fn catch_up(&mut self, store: &dyn Store) -> Result {
         loop {
             let events = store.events(self.run_id.clone(), self.seq, PAGE).await?;
+            if !self.quiet && events.iter().any(|event| event.payload["items"].is_array()) {
+                let items = store.items(self.run_id.clone(), None).await?;
+                self.names = items.into_iter().map(|item| (item.key, item.name)).collect();
+            }
             for event in &events {
                 self.seq = event.seq;
                 self.see(event)?;
@@ -140,11 +158,27 @@ impl Follower {
                 anstream::eprintln!("{line}");
             }
         }
+        if !self.quiet {
+            self.tell_steps(event);
+        }
         let notable = event.level == "warn" || event.level == "error";
         if notable && !self.quiet && event.payload["lines"].is_null() {
             anstream::eprintln!("{}: {}", event.level, event.message);
         }
         Ok(())
+    }
+
+    /// The first kind of items alone: the parts of steps are for `run show`.
+    fn tell_steps(&self, event: &EventRow) {
+        for item in event.payload["items"].as_array().into_iter().flatten() {
+            let text = |key: &str| item[key].as_str().unwrap_or_default();
+            if text("kind") != "step" || text("from").is_empty() {
+                continue;
+            }
+            let name = self.names.get(text("key")).map_or(text("key"), String::as_str);
+            let why = item["error_code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
+            anstream::eprintln!("{} {name}{why}", sign(text("to")));
+        }
     }
 
     /// `run-… queued → claimed → running → success in 0.1s`, and why, if it did not go well.
@@ -160,4 +194,17 @@ impl Follower {
             anstream::eprintln!("{}: {}", failure.code, failure.message);
         }
     }
+}
+
+/// anstream leaves colours out where they are not wanted.
+fn sign(status: &str) -> String {
+    let (colour, sign) = match status {
+        "running" => (36, "▶"),
+        "completed" => (32, "✓"),
+        "failed" => (31, "✗"),
+        "skipped" => (90, "↷"),
+        "paused" => (33, "⏸"),
+        _ => return format!("· {status}"),
+    };
+    format!("\u{1b}[{colour}m{sign}\u{1b}[0m")
 }

@@ -1,8 +1,11 @@
 //! `waypost run …`: one file per kind of verb.
 
 mod ask;
+mod blockers;
+mod brought;
 mod follow;
 mod look;
+mod replay;
 mod start;
 
 use clap::Subcommand;
@@ -17,8 +20,8 @@ pub const TENANT: &str = "default";
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Start a run of a command: everything after `--`.
-    Start(start::Flags),
+    /// Start a run of a playbook, or of a command: everything after `--`.
+    Start(Box<start::Flags>),
     /// Runs, newest first.
     List(look::List),
     /// One run, whole.
@@ -31,18 +34,30 @@ pub enum Verb {
     Events(look::Events),
     /// Ask that a run be cancelled. Waiting runs end at once; running ones are told within a second.
     Cancel(ask::Cancel),
+    /// Ask that a run stop and wait for a person.
+    Pause(ask::Pause),
+    /// Let a run that waits for a person go on.
+    Resume(ask::Resume),
+    /// Take up again what failed, in the same run.
+    Retry(ask::Retry),
+    /// Start a new run with the same input, or an edited one.
+    Replay(replay::Replay),
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
     let store = place.open().await?;
     match verb {
-        Verb::Start(flags) => start::start(store, flags).await,
+        Verb::Start(flags) => start::start(store, *flags).await,
         Verb::List(flags) => look::list(&*store, flags).await.map(|()| 0),
         Verb::Show(flags) => look::show(&*store, flags).await.map(|()| 0),
         Verb::Watch(flags) => follow::watch(&*store, flags).await,
         Verb::Logs(flags) => follow::logs(&*store, flags).await.map(|()| 0),
         Verb::Events(flags) => look::events(&*store, flags).await.map(|()| 0),
         Verb::Cancel(flags) => ask::cancel(&*store, flags).await.map(|()| 0),
+        Verb::Pause(flags) => ask::pause(&*store, flags).await.map(|()| 0),
+        Verb::Resume(flags) => ask::resume(store, flags).await,
+        Verb::Retry(flags) => ask::retry(store, flags).await,
+        Verb::Replay(flags) => replay::replay(store, flags).await,
     }
 }
 

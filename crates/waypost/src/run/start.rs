@@ -1,5 +1,6 @@
 //! `waypost run start`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use waypost_store::{CommandWrite, NewRun, RunRow, Store, parse_time};
 use waypost_worker::loops::Sweeper;
 use waypost_worker::{Options, Stage, Worker};
 
+use super::brought::of_playbook;
 use super::follow::{Follower, Stopped};
 use super::{TENANT, find, user};
 use crate::output::{BAD_INPUT, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, pretty, print};
@@ -18,16 +20,21 @@ use crate::worker::duration;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --wait this process also works the run: nothing to start first. Its exit code is then the run's:\n0 succeeded, 3 failed or cancelled, 6 waits for a person, 124 not done in time.\n\nExamples:\n  waypost run start --wait -- echo hi\n  waypost run start --wait --retries 2 -- ./deploy.sh staging\n  waypost run start --queue builds --idempotency-key \"build-$GIT_SHA\" -- make release"
+    after_help = "With --wait this process also works the run: nothing to start first. Its exit code is then the run's:\n0 succeeded, 3 failed or cancelled, 6 waits for a person, 124 not done in time.\n\nExamples:\n  waypost run start --wait -- echo hi\n  waypost run start update.toml --input cluster=c1 --wait\n  waypost run start --wait --retries 2 -- ./deploy.sh staging\n  waypost run start --queue builds --idempotency-key \"build-$GIT_SHA\" -- make release"
 )]
 pub struct Flags {
-    #[arg(long, default_value = "deploy")]
+    /// A playbook file, instead of a command.
+    #[arg(value_name = "PLAYBOOK", required_unless_present = "command", conflicts_with = "command")]
+    playbook: Option<PathBuf>,
+    /// Of a command's run; a playbook names its own.
+    #[arg(long, default_value = "deploy", conflicts_with = "playbook")]
     lifecycle: String,
-    #[arg(long, default_value = "default")]
-    queue: String,
-    /// Higher comes first.
-    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
-    priority: i16,
+    /// Default: the playbook's, or `default`.
+    #[arg(long)]
+    queue: Option<String>,
+    /// Higher comes first. Default: the playbook's, or 0.
+    #[arg(long, allow_hyphen_values = true)]
+    priority: Option<i16>,
     /// An input by name; numbers, true, false and JSON keep their type. The command reads it on its stdin.
     #[arg(long = "input", value_name = "KEY=VALUE")]
     inputs: Vec<String>,
@@ -43,10 +50,13 @@ pub struct Flags {
     /// Found again by `run list --text`.
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
-    /// Tries after the first one, 5 s and 10 s later.
-    #[arg(long, default_value_t = 0)]
+    /// Tries after the first one, 5 s and 10 s later. Steps of a playbook have their own.
+    #[arg(long, default_value_t = 0, conflicts_with = "playbook")]
     retries: u32,
-    /// Not before: 2026-02-14T08:00:00Z.
+    /// The run that this one is a part of: cancelled with it.
+    #[arg(long, value_name = "RUN", env = "WAYPOST_RUN_ID", hide_env = true)]
+    parent: Option<String>,
+    /// Not before: 2026-02-14T08:00:00Z. Nobody is asked then: what would pause the run is skipped or fails it.
     #[arg(long, value_name = "TIME")]
     schedule_at: Option<String>,
     /// Cancelled if nobody has taken it after this time.
@@ -60,12 +70,18 @@ pub struct Flags {
     timeout: Option<Duration>,
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 pub async fn start(store: Arc<dyn Store>, flags: Flags) -> Result<u8> {
-    let new = new_run(&flags)?;
+    let new = match &flags.playbook {
+        Some(file) => {
+            let (queue, priority) = (flags.queue.clone(), flags.priority);
+            of_playbook(&*store, file, common(&flags)?, queue, priority).await?
+        }
+        None => of_command(&flags)?,
+    };
     let started = store.enqueue(vec![new]).await?.remove(0)?;
     let run_id = started.run.id().to_owned();
     if started.replayed {
@@ -78,29 +94,24 @@ pub async fn start(store: Arc<dyn Store>, flags: Flags) -> Result<u8> {
         };
         return print(&text).map(|()| 0);
     }
-    let (run, code) = work(store, run_id, flags.timeout, flags.output == Format::Table).await?;
+    let follower = Follower::new(run_id, flags.output == Format::Table);
+    let (run, code) = work(store, follower, flags.timeout).await?;
     if flags.output != Format::Table {
         print(&pretty(&run.object()))?;
     }
     Ok(code)
 }
 
-fn new_run(flags: &Flags) -> Result<NewRun> {
+/// What both kinds of runs are given.
+fn common(flags: &Flags) -> Result<NewRun> {
     let schedule_at = flags.schedule_at.as_deref().map(|text| {
         let message = format!("schedule-at: {text:?} is no time; write 2026-02-14T08:00:00Z");
         parse_time(text).ok_or_else(|| Failed::new(BAD_INPUT, message))
     });
-    let directory = std::env::current_dir().map_err(|error| {
-        Failed::new(crate::output::ERROR, format!("cannot tell the current folder: {error}"))
-    })?;
-    let mut carried = json!({ "command": flags.command, "directory": directory.to_string_lossy() });
-    if flags.retries > 0 {
-        carried["retries"] = flags.retries.into();
-    }
+    let defaults = NewRun::default();
     Ok(NewRun {
-        lifecycle: flags.lifecycle.clone(),
-        queue: flags.queue.clone(),
-        priority: flags.priority,
+        queue: flags.queue.clone().unwrap_or(defaults.queue),
+        priority: flags.priority.unwrap_or(defaults.priority),
         input: Value::Object(pairs("input", &flags.inputs)?),
         metadata: pairs("metadata", &flags.metadata)?,
         schedule_at: schedule_at.transpose()?,
@@ -108,13 +119,24 @@ fn new_run(flags: &Flags) -> Result<NewRun> {
         idempotency_key: flags.idempotency_key.clone(),
         concurrency_key: flags.concurrency_key.clone(),
         correlation_id: flags.correlation_id.clone(),
-        carried: Some(carried),
+        parent_run_id: flags.parent.clone(),
         by: user(),
-        ..NewRun::default()
+        ..defaults
     })
 }
 
-fn pairs(field: &str, given: &[String]) -> Result<Map<String, Value>> {
+fn of_command(flags: &Flags) -> Result<NewRun> {
+    let directory = std::env::current_dir().map_err(|error| {
+        Failed::new(crate::output::ERROR, format!("cannot tell the current folder: {error}"))
+    })?;
+    let mut carried = json!({ "command": flags.command, "directory": directory.to_string_lossy() });
+    if flags.retries > 0 {
+        carried["retries"] = flags.retries.into();
+    }
+    Ok(NewRun { lifecycle: flags.lifecycle.clone(), carried: Some(carried), ..common(flags)? })
+}
+
+pub fn pairs(field: &str, given: &[String]) -> Result<Map<String, Value>> {
     let mut map = Map::new();
     for pair in given {
         let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.is_empty()) else {
@@ -127,19 +149,18 @@ fn pairs(field: &str, given: &[String]) -> Result<Map<String, Value>> {
 }
 
 /// Works the run in this process and follows it. Another worker may be faster: then it is only followed.
-async fn work(
+pub async fn work(
     store: Arc<dyn Store>,
-    run_id: String,
+    mut follower: Follower,
     timeout: Option<Duration>,
-    to_stdout: bool,
 ) -> Result<(RunRow, u8)> {
+    let run_id = follower.run_id().to_owned();
     let (stage, shutdown) = watch::channel(Stage::Working);
     let options = Options { only: Some(run_id.clone()), ..Options::default() };
     let worker = Worker::new(store.clone(), options);
     let sweeper = Sweeper::new(store.clone(), worker.name());
     let sweeping = tokio::spawn(sweeper.run(shutdown.clone()));
     let working = tokio::spawn(worker.run(shutdown));
-    let mut follower = Follower::new(run_id.clone(), to_stdout);
     let gave_up = match follower.follow_until(&*store, timeout).await? {
         Stopped::AtRest => None,
         Stopped::TimedOut => Some((TIMED_OUT, "not done in time")),

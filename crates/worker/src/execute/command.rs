@@ -47,11 +47,12 @@ pub(crate) async fn execute(
         Err(error) => return failed(cannot_start(exec, &error)),
     };
     let (enough, told_enough) = oneshot::channel();
-    let output = tokio::spawn(output::record(out, err, it.journal.clone(), mask.clone(), told_enough));
+    let listener = output::Listener::new(it.journal.clone(), mask.clone(), it.board.cloned());
+    let output = tokio::spawn(output::record(out, err, listener, told_enough));
     let ended = tokio::select! {
         biased;
         () = process.ended() => true,
-        () = it.lease.stopped() => false,
+        () = it.stopped() => false,
     };
     if !ended {
         process.stop(it.lease, it.grace).await;
@@ -62,7 +63,7 @@ pub(crate) async fn execute(
         Err(error) => Exit::NotStarted(format!("its end could not be learnt: {error}")),
     };
     let outcome = || read_outcome(&outcome_path).map(|read| masked(read, mask));
-    ended.then(|| Answer { exit: Some(exit), outcome: outcome(), last_line })
+    ended.then(|| Answer { exit: Some(exit), outcome: outcome(), last_line, is_unknown: false })
 }
 
 fn masked(read: Result<Outcome, String>, mask: &Mask) -> Result<Outcome, String> {

@@ -1,7 +1,7 @@
 //! Executing one try: a command as a process, a handler as a task.
 
 mod chunk;
-mod command;
+pub(crate) mod command;
 mod lines;
 mod output;
 mod process;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Map;
+use tokio::time::{Instant, sleep_until};
 use waypost_store::RunRow;
 
 use crate::actions::http::Reply;
@@ -19,6 +20,7 @@ use crate::journal::Journal;
 use crate::lease::Lease;
 use crate::outcome::Outcome;
 use crate::resolve::Plan;
+use crate::steps::Board;
 
 /// A run's own command has one step.
 const STEP: &str = "run";
@@ -31,6 +33,12 @@ pub(crate) struct Try<'a> {
     pub grace: Duration,
     /// From 1.
     pub number: u32,
+    /// It is stopped then.
+    pub until: Option<Instant>,
+    /// What is wanted of the run does not stop it.
+    pub is_cleanup: bool,
+    /// What it tells about its parts.
+    pub board: Option<&'a Arc<Board>>,
 }
 
 /// What a try of any kind left behind.
@@ -42,6 +50,8 @@ pub(crate) struct Answer {
     pub outcome: Option<Result<Outcome, String>>,
     /// A process's last words on its standard error.
     pub last_line: Option<String>,
+    /// It may have been carried out although no answer came.
+    pub is_unknown: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,11 +64,22 @@ pub(crate) enum Exit {
 /// A request has no process, and all that it came to is its outcome.
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Answer {
-        Answer { outcome: Some(reply.outcome), ..Answer::default() }
+        Answer { outcome: Some(reply.outcome), is_unknown: !reply.is_known, ..Answer::default() }
     }
 }
 
-impl Try<'_> {
+impl<'a> Try<'a> {
+    /// Of a run that is executed as a whole.
+    pub fn of_run(
+        row: &'a RunRow,
+        lease: &'a Arc<Lease>,
+        journal: &'a Arc<Journal>,
+        grace: Duration,
+        number: u32,
+    ) -> Try<'a> {
+        Try { row, lease, journal, grace, number, until: None, is_cleanup: false, board: None }
+    }
+
     /// `None`: it was stopped, and what it left behind means nothing.
     pub async fn execute(&self, plan: &Plan, guardian: Option<&[std::ffi::OsString]>) -> Option<Answer> {
         match plan {
@@ -67,10 +88,28 @@ impl Try<'_> {
                 command::execute(self, &carried.exec(), &call, &Mask::default(), guardian).await
             }
             Plan::Handler(handler) => rust::execute(self, handler.as_ref()).await,
+            Plan::Playbook(_) => None,
             Plan::Unfit(problem) => {
                 let exit = Some(Exit::NotStarted(problem.clone()));
                 Some(Answer { exit, ..Answer::default() })
             }
+        }
+    }
+
+    /// Returns when it must end: something else is wanted of the run, or its time is over.
+    pub async fn stopped(&self) {
+        let late = async {
+            match self.until {
+                Some(until) => sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        let asked =
+            async { if self.is_cleanup { self.lease.leaving().await } else { self.lease.stopped().await } };
+        tokio::select! {
+            biased;
+            () = asked => {}
+            () = late => {}
         }
     }
 

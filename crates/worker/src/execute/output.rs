@@ -14,6 +14,7 @@ use super::chunk::{Chunk, Line};
 use super::lines::Lines;
 use crate::actions::Mask;
 use crate::journal::Journal;
+use crate::steps::{Board, told};
 
 /// How an event's lines name the streams.
 const OUT: &str = "out";
@@ -50,13 +51,11 @@ impl<R: AsyncRead + Unpin> Stream<R> {
 pub(super) async fn record(
     out: impl AsyncRead + Unpin,
     err: impl AsyncRead + Unpin,
-    journal: Arc<Journal>,
-    mask: Mask,
+    mut recorder: Listener,
     mut enough: oneshot::Receiver<()>,
 ) -> Option<String> {
     let mut out = Stream::new(OUT, out);
     let mut err = Stream::new(ERR, err);
-    let mut recorder = Recorder { journal, mask, chunk: Chunk::default() };
     while out.source.is_some() || err.source.is_some() {
         let due = recorder.chunk.due();
         if due.is_some_and(|due| due <= Instant::now()) {
@@ -77,13 +76,19 @@ pub(super) async fn record(
     err.last_line
 }
 
-struct Recorder {
+/// Who is told what a process prints.
+pub(super) struct Listener {
     journal: Arc<Journal>,
     mask: Mask,
+    board: Option<Arc<Board>>,
     chunk: Chunk,
 }
 
-impl Recorder {
+impl Listener {
+    pub fn new(journal: Arc<Journal>, mask: Mask, board: Option<Arc<Board>>) -> Listener {
+        Listener { journal, mask, board, chunk: Chunk::default() }
+    }
+
     async fn take<R>(&mut self, stream: &mut Stream<R>, bytes: usize) {
         let buffer = std::mem::take(&mut stream.buffer);
         // Nobody will see it; only the last words of the second stream still count.
@@ -99,6 +104,9 @@ impl Recorder {
             }
         }
         stream.buffer = buffer;
+        if let Some(board) = &self.board {
+            board.flush().await;
+        }
     }
 
     async fn line(&mut self, stream: &'static str, last_line: &mut Option<String>, text: String) {
@@ -109,6 +117,12 @@ impl Recorder {
         if !text.trim().is_empty() {
             last_line.get_or_insert_default().clone_from(&text);
         }
+        if let Some(board) = self.board.as_ref().filter(|_| stream == OUT)
+            && let Some((name, progress)) = told(&text)
+        {
+            return board.report(name, progress);
+        }
+        self.journal.remember(&text);
         let line = Line::new(stream, text);
         if !self.journal.spend_output(line.bytes) {
             if self.journal.cut_output() {

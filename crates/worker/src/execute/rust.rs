@@ -24,7 +24,7 @@ pub(super) async fn execute(it: &Try<'_>, handler: &dyn Handler) -> Option<Answe
             let outcome = result.unwrap_or_else(|_| Outcome::fail("HANDLER_PANIC", "the handler panicked"));
             return Some(Answer { outcome: Some(Ok(outcome.cleaned())), ..Answer::default() });
         }
-        () = it.lease.stopped() => {}
+        () = it.stopped() => {}
     }
     tokio::select! {
         _ = &mut task => {}

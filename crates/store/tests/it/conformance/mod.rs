@@ -225,7 +225,10 @@ topics! {
         a_cancel_wins_over_a_pause
         a_paused_job_can_be_cancelled
         a_resume_twice_is_answered_as_the_first
-        what_a_parked_run_is_told_is_for_operators;
+        what_a_parked_run_is_told_is_for_operators
+        decisions_are_kept_with_who_and_why
+        the_first_decision_counts
+        decisions_name_what_blocks_and_all_of_it;
     operations:
         one_operation_is_under_way_at_a_time
         an_operation_that_settles_frees_its_parent

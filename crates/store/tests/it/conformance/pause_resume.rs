@@ -131,3 +131,76 @@ pub async fn what_a_parked_run_is_told_is_for_operators(store: &dyn Store) {
     let client = CommandWrite { actor: Some(waypost_kernel::Actor::Client), ..resume(claimed.run.id()) };
     assert_eq!(code(&store.command(client).await), "ACTOR_NOT_ALLOWED");
 }
+
+async fn blocked(store: &dyn Store) -> Claimed {
+    let claimed = held_run(store, job(&["scan"])).await;
+    let end = FinishWrite {
+        reason: Some("2 hosts are blocked".into()),
+        details: map(json!({
+            "awaiting_blocker_resolution": true,
+            "current_blockers": {"h1": {"choices": ["power_off", "skip"]}, "h2": {}},
+        })),
+        ..ending(&claimed, "paused")
+    };
+    assert_eq!(write_finish(store, end).await.unwrap().status(), "paused");
+    claimed
+}
+
+fn deciding(run_id: &str, by: &str, resolutions: serde_json::Value) -> CommandWrite {
+    CommandWrite {
+        by: by.into(),
+        reason: Some("agreed".into()),
+        resolutions: map(resolutions),
+        ..asking(run_id, "resume")
+    }
+}
+
+// proves J3
+pub async fn decisions_are_kept_with_who_and_why(store: &dyn Store) {
+    let claimed = blocked(store).await;
+    let id = claimed.run.id();
+    let row = store.command(deciding(id, "ann", json!({"h1": "skip", "h2": {"decision": "wait"}}))).await.unwrap();
+    assert_eq!(row.status(), "pending");
+    let details = row.object()["details"].clone();
+    assert_eq!(details["awaiting_blocker_resolution"], json!(false));
+    let kept = &details["maintenance_blocker_resolutions"];
+    assert_eq!(kept["h1"]["decision"], json!("skip"));
+    assert_eq!((&kept["h2"]["by"], &kept["h2"]["reason"]), (&json!("ann"), &json!("agreed")));
+    assert!(kept["h1"]["at"].is_string());
+    let events = store.events(id.to_owned(), 0, 100).await.unwrap();
+    let resumed = events.last().unwrap();
+    assert_eq!((resumed.command.as_str(), &resumed.payload["resolutions"]), ("resume", kept));
+}
+
+// proves J3
+pub async fn the_first_decision_counts(store: &dyn Store) {
+    let claimed = blocked(store).await;
+    let id = claimed.run.id();
+    let decided = json!({"h1": "skip", "h2": "wait"});
+    let first = store.command(deciding(id, "ann", decided.clone())).await.unwrap().object();
+    let again = store.command(deciding(id, "ann", decided)).await.unwrap().object();
+    assert_eq!(again, first, "the same again is answered as the first time");
+    let late = store.command(deciding(id, "bob", json!({"h1": "power_off", "h2": "wait"}))).await;
+    let message = late.unwrap_err().to_string();
+    assert!(message.contains("h1 was decided already: skip by ann"), "{message}");
+    assert_eq!(get(store, id).await.object(), first);
+}
+
+// proves J3
+pub async fn decisions_name_what_blocks_and_all_of_it(store: &dyn Store) {
+    let claimed = blocked(store).await;
+    let id = claimed.run.id();
+    for (given, told) in [
+        (json!({"h1": "skip"}), "nothing is decided about h2"),
+        (json!({"h9": "skip", "h1": "skip", "h2": "skip"}), "nothing blocks \"h9\"; blocked are: h1, h2"),
+        (json!({"h1": "burn", "h2": "skip"}), "\"burn\" is no choice; allowed: power_off, skip"),
+        (json!({"h1": "", "h2": "skip"}), "needs a decision"),
+        (json!({"h1": 7, "h2": "skip"}), "needs a decision"),
+    ] {
+        let message = store.command(deciding(id, "ann", given.clone())).await.unwrap_err().to_string();
+        assert!(message.contains("resolutions") && message.contains(told), "{given}: {message}");
+    }
+    assert_eq!(status(store, id).await, "paused");
+    let forced = CommandWrite { force: true, ..deciding(id, "ann", json!({"h1": "skip"})) };
+    assert_eq!(store.command(forced).await.unwrap().status(), "pending");
+}

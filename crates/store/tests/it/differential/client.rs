@@ -1,6 +1,6 @@
 //! What clients and people ask for.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use waypost_kernel::{Phase, Span};
 use waypost_store::{CommandWrite, Filter, LimitOf, NewItem, NewRun, Pause, RunRow};
 
@@ -35,10 +35,14 @@ fn items_of(kind: &str, status: Option<&str>) -> Vec<NewItem> {
         status: status.map(Into::into),
         max_retries: 1,
         reruns: at == 0,
-        details: serde_json::Map::new(),
+        details: Map::new(),
     };
     let keys = if kind.is_empty() { &[][..] } else { &KEYS[..2] };
     keys.iter().enumerate().map(item).collect()
+}
+
+fn decided() -> Map<String, Value> {
+    Map::from_iter([("h1".to_owned(), json!("skip"))])
 }
 
 impl Side {
@@ -102,6 +106,7 @@ impl Side {
             resolved: asked.resolved,
             graceful: asked.graceful,
             items: asked.items.filter(|_| pick::moves_items(&row, &name)).map(chosen),
+            resolutions: if asked.resolved && asked.graceful { decided() } else { Map::new() },
         };
         let answer = self.store.command(write).await;
         match answer {

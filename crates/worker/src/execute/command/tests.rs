@@ -23,8 +23,7 @@ async fn secrets_reach_the_command_and_nobody_else() {
     let claimed = store.claim_run(id.clone(), "w1".into(), None).await.expect("claimed");
     let lease = Lease::new(&claimed, Instant::now(), &Options::default());
     let journal = Journal::new(store.clone(), lease.clone(), "w1");
-    let it =
-        Try { row: &claimed.run, lease: &lease, journal: &journal, grace: Duration::from_secs(1), number: 1 };
+    let it = Try::of_run(&claimed.run, &lease, &journal, Duration::from_secs(1), 1);
     let script = r#"test "$TOKEN" = 's3cret "t0ken"' && echo "is $TOKEN" && echo "not $TOKEN" >&2
         test "$WAYPOST_STEP" = "log in" && cat | grep -q '"item":7' && echo item
         printf '{"outcome":"fail","message":"bad %s","output":["s3cret \\"t0ken\\""]}' 's3cret \"t0ken\"' > "$WAYPOST_OUTPUT""#;

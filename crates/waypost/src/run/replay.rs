@@ -1,0 +1,78 @@
+//! `waypost run replay`: a new run with the same input, or an edited one.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::Value;
+use waypost_store::{NewRun, RunRow, Store};
+use waypost_worker::first_steps;
+use waypost_worker::playbook::Playbook;
+
+use super::ask::Waiting;
+use super::start::pairs;
+use super::{find, user};
+use crate::output::{BAD_INPUT, Failed, Result};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The old run stays as it is; the new one says which it repeats.\n\nExamples:\n  waypost run replay 0192 --wait\n  waypost run replay 0192 --input cluster=c2"
+)]
+pub struct Replay {
+    run: String,
+    /// Instead of the old run's input of this name.
+    #[arg(long = "input", value_name = "KEY=VALUE")]
+    inputs: Vec<String>,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
+pub async fn replay(store: Arc<dyn Store>, flags: Replay) -> Result<u8> {
+    let old = find(&*store, &flags.run).await?;
+    let mut new = like(&old);
+    let edits = pairs("input", &flags.inputs)?;
+    match &mut new.input {
+        Value::Object(input) => input.extend(edits),
+        _ if edits.is_empty() => {}
+        _ => {
+            return Err(Failed::new(
+                BAD_INPUT,
+                "input: the old run's is no object: nothing in it has a name",
+            ));
+        }
+    }
+    if let Some(carried) = old.carried.as_ref().and_then(|carried| carried.get("playbook")) {
+        let catalog = store.lifecycles().await?;
+        let text = |key: &str| carried[key].as_str().unwrap_or_default();
+        let bad = |message: String| Failed::new(BAD_INPUT, message);
+        let playbook = Playbook::parse_with(text("text"), Path::new(text("file")), &catalog)
+            .map_err(|problems| bad(problems.to_string()))?;
+        let inputs = playbook.accept(&new.input).map_err(|problems| {
+            let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            bad(told.join("\n"))
+        })?;
+        new.items = first_steps(&playbook, &old.lifecycle, &inputs);
+        new.input = Value::Object(inputs);
+    }
+    let run = store.enqueue(vec![new]).await?.remove(0)?.run;
+    flags.waiting.go_on(store, run).await
+}
+
+fn like(old: &RunRow) -> NewRun {
+    NewRun {
+        tenant: old.tenant.clone(),
+        lifecycle: old.lifecycle.name.to_string(),
+        queue: old.queue.clone(),
+        priority: old.priority,
+        input: old.input.clone(),
+        metadata: old.metadata.clone(),
+        concurrency_key: old.concurrency_key.clone(),
+        correlation_id: old.correlation_id.clone(),
+        retry_of: Some(old.id().to_owned()),
+        playbook: old.playbook.clone(),
+        carried: old.carried.clone(),
+        max_attempts: old.run.max_attempts,
+        by: user(),
+        ..NewRun::default()
+    }
+}

@@ -1,0 +1,143 @@
+//! The end of a run, whatever it is: cleanups are done first, then the run goes where its steps or people sent it.
+
+use serde_json::{Map, Value, json};
+use waypost_kernel::Failure;
+use waypost_kernel::lifecycle::{Actor, Outcome, Phase};
+use waypost_kernel::request::Level;
+use waypost_kernel::run::Want;
+use waypost_store::ItemRow;
+
+use super::born::{CLEANUP, key_of};
+use super::play::Play;
+use super::sheet::Gone;
+use super::words::Standing;
+use super::{Course, Next};
+use crate::interpret::{Ending, Goal};
+use crate::playbook::Step;
+
+impl Play<'_> {
+    /// `None`: the run is left to others.
+    pub async fn end(&mut self, course: Course) -> Result<Option<Ending>, Gone> {
+        self.sheet.flush().await?;
+        if course == Course::Left {
+            return Ok(None);
+        }
+        self.pauses = matches!(course, Course::Paused { .. } | Course::Wanted(Want::Pause));
+        if self.playbook.cleanups.iter().any(|cleanup| self.is_due(cleanup)) {
+            let failing = match &course {
+                Course::Failed(failure) => self.failed_status().map(|status| (status, failure.clone())),
+                _ => None,
+            };
+            self.owe(true, failing).await?;
+        }
+        if self.clean_up().await? == Course::Left {
+            return Ok(None);
+        }
+        if self.owes {
+            self.owe(false, None).await?;
+        }
+        Ok(Some(self.ending(course)))
+    }
+
+    /// Its step ran, in this holder's hands or another's; without one, any did.
+    fn is_due(&self, cleanup: &Step) -> bool {
+        let began = |key: &str| {
+            let single = self.sheet.row(key).into_iter();
+            single.chain(self.sheet.parts_of(key)).any(|row| row.started_at.is_some())
+        };
+        let ran = match &cleanup.after {
+            Some(after) => began(after),
+            None => self.playbook.steps.iter().any(|step| began(&step.key)),
+        };
+        let own = key_of(self.playbook, cleanup);
+        // Parked: it failed on the way to a pause, and is left for the next end.
+        let is_done = |key: &str| {
+            let standing = self.sheet.standing(key);
+            standing.is_settled() || standing == Standing::Parked
+        };
+        let parts = self.sheet.parts_of(&own);
+        let is_over = match cleanup.for_each {
+            Some(_) => !parts.is_empty() && parts.iter().all(|row| is_done(&row.key)),
+            None => is_done(&own),
+        };
+        ran && !is_over
+    }
+
+    /// In the order of the file; one that fails does not keep the others.
+    async fn clean_up(&mut self) -> Result<Course, Gone> {
+        let playbook = self.playbook;
+        for cleanup in &playbook.cleanups {
+            if !self.is_due(cleanup) {
+                continue;
+            }
+            match self.step(cleanup).await? {
+                Next::End(Course::Left) => {
+                    self.sheet.flush().await?;
+                    return Ok(Course::Left);
+                }
+                Next::End(Course::Failed(failure)) => {
+                    let message = format!("{}: {}", cleanup.key, failure.message);
+                    self.journal.note(Level::Error, &message, json!({ "code": &*failure.code })).await;
+                    self.unclean.push(cleanup.key.clone());
+                }
+                Next::On | Next::End(_) => {}
+            }
+        }
+        let is_failed = |row: &&ItemRow| {
+            row.key.starts_with(CLEANUP) && row.failure.is_some() && row.started_at.is_some()
+        };
+        let failed = self.sheet.rows().iter().filter(is_failed).map(|row| row.name.clone());
+        self.unclean.extend(failed.collect::<Vec<_>>());
+        self.sheet.flush().await?;
+        Ok(Course::Done)
+    }
+
+    /// Where a run of this lifecycle goes when it fails.
+    fn failed_status(&self) -> Option<String> {
+        let lifecycle = &self.row.lifecycle;
+        let leads = lifecycle.transitions_from(self.row.run.state).find(|edge| {
+            let to = lifecycle.state(edge.to);
+            let fails = to.phase == Phase::Settled && to.outcome == Some(Outcome::Failed);
+            fails && edge.by.contains(Actor::Worker)
+        });
+        leads.map(|edge| lifecycle.state(edge.to).name.to_string())
+    }
+
+    fn ending(&self, course: Course) -> Ending {
+        let mut ending = match course {
+            Course::Done | Course::Left => Ending::new(Goal::Succeed),
+            Course::Failed(failure) => Ending::failed(failure),
+            Course::Paused { reason, details } => {
+                let details = details.into_iter().chain(self.hours.note()).collect();
+                Ending { reason: Some(reason), details, ..Ending::new(Goal::Park) }
+            }
+            Course::Wanted(Want::Pause) => Ending { details: self.hours.note(), ..Ending::new(Goal::Park) },
+            Course::Wanted(Want::Cancel) => Ending::new(Goal::Cancel),
+            Course::Wanted(Want::Fail) => Ending::new(Goal::Fail),
+        };
+        if !self.unclean.is_empty() {
+            let message = format!("what was to be undone was not: {}", self.unclean.join(", "));
+            ending.details.insert("cleanup_failed".into(), json!(self.unclean));
+            if ending.goal == Goal::Succeed {
+                ending.goal = Goal::Fail;
+                ending.failure = Some(Failure::new("CLEANUP_FAILED", &message));
+            }
+        }
+        let lines = self.journal.last_lines(self.row.details.get("console_log"));
+        put(&mut ending.details, "console_log", lines);
+        put(&mut ending.details, "artifacts", self.artifacts());
+        ending
+    }
+
+    /// Of all steps.
+    fn artifacts(&self) -> Vec<Value> {
+        let lists = self.sheet.rows().iter().filter_map(|row| row.details.get("artifacts")?.as_array());
+        lists.flatten().cloned().collect()
+    }
+}
+
+fn put(details: &mut Map<String, Value>, key: &str, list: Vec<Value>) {
+    if !list.is_empty() {
+        details.insert(key.to_owned(), Value::Array(list));
+    }
+}

@@ -1,0 +1,337 @@
+//! One step, or one item of it, with its tries.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+use waypost_kernel::Failure;
+use waypost_kernel::request::Level;
+use waypost_store::ItemRow;
+
+use super::play::{Play, bad_template};
+use super::scope::{is_unattended, resolutions, unattended};
+use super::sheet::{Gone, Mark, because};
+use super::tasks::Board;
+use super::words::Standing;
+use super::{Course, Next};
+use crate::actions::{Action, Call, Rendered, find};
+use crate::execute::{Answer, Try, command};
+use crate::interpret::{Judged, Tries, in_words, judge};
+use crate::outcome::{Outcome, Word};
+use crate::pace;
+use crate::playbook::{Scope, Secrets, Step, Unattended};
+
+impl Play<'_> {
+    pub async fn once(&mut self, step: &Step, key: &str) -> Result<Next, Gone> {
+        let is_cleanup = self.is_cleanup(step);
+        let standing = self.sheet.standing(key);
+        if standing.is_settled() || standing == Standing::Parked {
+            return Ok(Next::On);
+        }
+        let board = self.board(step, key);
+        loop {
+            if let Some(course) = self.wait_for_try(key, is_cleanup).await? {
+                return Ok(Next::End(course));
+            }
+            let scope = self.scope(self.item(key).as_ref());
+            match self.playbook.applies(step, &scope) {
+                Ok(true) => {}
+                Ok(false) => return self.leave_out(key, is_cleanup),
+                Err(error) => return self.failed(step, key, &bad_template(key, &error), &board).await,
+            }
+            let rendered = match self.rendered(step, &scope) {
+                Ok(rendered) => rendered,
+                Err(failure) => return self.failed(step, key, &failure, &board).await,
+            };
+            self.begin(step, key, &scope, &rendered, board.as_ref()).await?;
+            let Some((answer, row)) = self.attempt(step, key, &rendered, board.as_ref()).await else {
+                return Ok(Next::End(self.stopped(key)));
+            };
+            let tries = Tries { made: row.attempts + 1, retries: step.retries };
+            match judge(&answer, tries, &step.backoff, pace::random()) {
+                Judged::Said(word, outcome) => return self.said(step, key, word, outcome, &board).await,
+                Judged::Failed { failure, .. } => return self.failed(step, key, &failure, &board).await,
+                Judged::Again { wait, failure } => {
+                    let notice =
+                        format!("{}: retry {}/{} in {}", row.name, tries.made, tries.retries, in_words(wait));
+                    let why = json!({ "code": &*failure.code, "message": &*failure.message });
+                    let retry_in = Some(pace::span(wait));
+                    let answered = !answer.is_unknown;
+                    let mark = Mark { retry_in, answered, ..Mark::failed(failure) };
+                    self.sheet.put(key, Standing::Open, mark).await?;
+                    self.journal.note(Level::Warn, &notice, why).await;
+                }
+            }
+        }
+    }
+
+    pub fn is_cleanup(&self, step: &Step) -> bool {
+        self.playbook.cleanups.iter().any(|cleanup| std::ptr::eq(cleanup, step))
+    }
+
+    fn item(&self, key: &str) -> Option<Value> {
+        self.sheet.row(key)?.details.get("item").cloned()
+    }
+
+    fn board(&self, step: &Step, key: &str) -> Option<Arc<Board>> {
+        let (store, by) = (&self.shared.store, &self.shared.options.name);
+        let item = self.item(key);
+        let board = Board::new(store, self.lease, by, self.row, key, item.as_ref(), &self.tasks);
+        board.filter(|_| !self.is_cleanup(step))
+    }
+
+    /// Until its next try is due and may begin. Its wait is a stored time: whoever takes the run over keeps to it.
+    async fn wait_for_try(&mut self, key: &str, is_cleanup: bool) -> Result<Option<Course>, Gone> {
+        let due = self.sheet.row(key).and_then(|row| row.not_before);
+        if let Some(due) = due.filter(|due| *due > self.hours.now()) {
+            let until = Instant::now() + pace::duration(due - self.hours.now());
+            self.wait(until, is_cleanup).await;
+        }
+        self.may_begin(is_cleanup).await
+    }
+
+    fn rendered(&self, step: &Step, scope: &Scope) -> Result<Rendered, Failure> {
+        let bad = |error| bad_template(&step.key, &error);
+        let needs = self.playbook.needs(&step.action, scope).map_err(bad)?;
+        let secrets =
+            Secrets::resolve(&needs, find).map_err(|problem| Failure::new("NO_SECRET", &problem))?;
+        self.playbook.render(&step.action, scope, &secrets).map_err(bad)
+    }
+
+    /// Stored before anything is executed, so that an end without a result is known as one.
+    async fn begin(
+        &mut self,
+        step: &Step,
+        key: &str,
+        scope: &Scope,
+        rendered: &Rendered,
+        board: Option<&Arc<Board>>,
+    ) -> Result<(), Gone> {
+        let undone = |cleanup: &Step| cleanup.after.as_ref().is_none_or(|after| *after == step.key);
+        if !self.owes && !self.is_cleanup(step) && self.playbook.cleanups.iter().any(undone) {
+            self.sheet.flush().await?;
+            self.owe(true, None).await?;
+        }
+        let told = Mark::default().told("does", rendered.action.in_words());
+        self.sheet.put(key, Standing::Held, told).await?;
+        if let Some(board) = board {
+            board.announce(self.playbook.tasks_of(step, scope).unwrap_or_default()).await;
+        }
+        Ok(())
+    }
+
+    /// `None`: something else is wanted of the run.
+    async fn attempt(
+        &self,
+        step: &Step,
+        key: &str,
+        rendered: &Rendered,
+        board: Option<&Arc<Board>>,
+    ) -> Option<(Answer, ItemRow)> {
+        let is_cleanup = self.is_cleanup(step);
+        let row = self.sheet.row(key)?.clone();
+        let own = step.timeout.map(|limit| Instant::now() + pace::duration(limit));
+        let run = self.hours.deadline().filter(|_| !is_cleanup);
+        let it = Try {
+            row: self.row,
+            lease: self.lease,
+            journal: &self.journal,
+            grace: self.shared.options.grace,
+            number: row.attempts + 1,
+            until: own.into_iter().chain(run).min(),
+            is_cleanup,
+            board,
+        };
+        let call = self.call(&it, &row);
+        let answer = match &rendered.action {
+            Action::Exec(exec) => {
+                let guardian = self.shared.options.guardian.as_deref();
+                command::execute(&it, exec, &call, &rendered.mask, guardian).await
+            }
+            Action::Http(_) => self.request(&it, step, rendered, &call).await,
+        };
+        let is_late = own.is_some_and(|own| own <= Instant::now()) && !self.is_interrupted(is_cleanup);
+        let too_late = || {
+            let limit = step.timeout.map(|limit| limit.to_string()).unwrap_or_default();
+            is_late.then(|| late(&limit))
+        };
+        Some((answer.or_else(too_late)?, row))
+    }
+
+    async fn request(&self, it: &Try<'_>, step: &Step, rendered: &Rendered, call: &Call) -> Option<Answer> {
+        let Action::Http(request) = &rendered.action else { return None };
+        let allow_private = self.shared.options.allow_private;
+        let client = self.shared.http.get_or_init(|| crate::actions::http::Client::new(allow_private));
+        let client = match client {
+            Ok(client) => client,
+            Err(problem) => {
+                let outcome = Some(Ok(Outcome::fail("NO_CLIENT", problem)));
+                return Some(Answer { outcome, ..Answer::default() });
+            }
+        };
+        tokio::select! {
+            biased;
+            reply = client.send(request, call, step.timeout.map(pace::duration), &rendered.mask) => Some(reply.into()),
+            () = it.stopped() => None,
+        }
+    }
+
+    fn call(&self, it: &Try<'_>, row: &ItemRow) -> Call {
+        let key = format!("{}:{}:{}", self.row.id(), row.key, row.try_no);
+        let mut call = it.call(&row.name, key);
+        let mut more = Map::from_iter([
+            ("resolutions".to_owned(), resolutions(self.row)),
+            ("unattended".to_owned(), unattended(self.playbook, self.row)),
+        ]);
+        more.extend(row.details.get("item").map(|item| ("item".to_owned(), item.clone())));
+        call.input = Value::Object(self.inputs.clone());
+        call.more = more;
+        call
+    }
+
+    fn is_interrupted(&self, is_cleanup: bool) -> bool {
+        self.lease.is_leaving() || !is_cleanup && self.lease.want().is_some()
+    }
+
+    /// Why a step was stopped in the middle.
+    fn stopped(&mut self, key: &str) -> Course {
+        if self.lease.is_leaving() {
+            return Course::Left;
+        }
+        if let Some(want) = self.lease.want() {
+            return Course::Wanted(want);
+        }
+        let failure = self.out_of_time();
+        self.sheet.put_later(key, Standing::Failed, Mark::failed(failure.clone()));
+        Course::Failed(failure)
+    }
+
+    /// A cleanup that has nothing to do now may have the next time.
+    fn leave_out(&mut self, key: &str, is_cleanup: bool) -> Result<Next, Gone> {
+        if !is_cleanup {
+            self.sheet.put_later(key, Standing::Skipped, because("its `when` is not true"));
+        }
+        Ok(Next::On)
+    }
+
+    async fn said(
+        &mut self,
+        step: &Step,
+        key: &str,
+        word: Word,
+        outcome: Outcome,
+        board: &Option<Arc<Board>>,
+    ) -> Result<Next, Gone> {
+        if !outcome.details.is_empty() {
+            let told = format!("{key}: details");
+            self.journal.tell(Level::Debug, &told, json!({}), outcome.details.clone()).await;
+        }
+        if word == Word::Pause {
+            return self.asked_to_pause(step, key, &outcome, board).await;
+        }
+        close(board, None).await;
+        let standing = if word == Word::Skip { Standing::Skipped } else { Standing::Done };
+        self.sheet.put_later(key, standing, answered(outcome));
+        Ok(if word == Word::Finish && !self.is_cleanup(step) { Next::End(Course::Done) } else { Next::On })
+    }
+
+    async fn asked_to_pause(
+        &mut self,
+        step: &Step,
+        key: &str,
+        outcome: &Outcome,
+        board: &Option<Arc<Board>>,
+    ) -> Result<Next, Gone> {
+        let reason = outcome.reason.clone().or_else(|| outcome.message.clone());
+        let reason = reason.unwrap_or_else(|| format!("{key} asks for a person"));
+        if self.is_cleanup(step) || !self.sheet.words.has(Standing::Parked) {
+            let message = format!("it asked for a pause ({reason}), which cannot be had here");
+            return self.failed(step, key, &Failure::new("CANNOT_PAUSE", &message), board).await;
+        }
+        if is_unattended(self.row) {
+            if self.playbook.unattended == Unattended::Fail {
+                let message = format!("nobody is there to decide: {reason}");
+                return self.failed(step, key, &Failure::new("UNATTENDED", &message), board).await;
+            }
+            close(board, None).await;
+            self.sheet.put_later(
+                key,
+                Standing::Skipped,
+                because(&format!("nobody is there to decide: {reason}")),
+            );
+            return Ok(Next::On);
+        }
+        let details = pause_details(key, &reason, &outcome.blockers);
+        let mark = Mark { answered: true, ..Mark::default() }.told("pause", details.clone());
+        self.sheet.put(key, Standing::Parked, mark).await?;
+        Ok(Next::End(Course::Paused { reason, details }))
+    }
+
+    async fn failed(
+        &mut self,
+        step: &Step,
+        key: &str,
+        failure: &Failure,
+        board: &Option<Arc<Board>>,
+    ) -> Result<Next, Gone> {
+        close(board, Some(failure)).await;
+        let name = self.sheet.row(key).map_or_else(|| key.to_owned(), |row| row.name.clone());
+        let message = format!("{name}: {}", failure.message);
+        let why = json!({ "step": key, "code": &*failure.code });
+        self.journal.note(Level::Error, &message, why).await;
+        let mark = Mark { answered: true, ..Mark::failed(failure.clone()) };
+        let is_cleanup = self.is_cleanup(step);
+        // After a pause it is due again, and what failed for good never is.
+        let tries_again = is_cleanup && self.pauses && self.sheet.words.has(Standing::Parked);
+        let standing = if tries_again { Standing::Parked } else { Standing::Failed };
+        self.sheet.put_later(key, standing, mark);
+        let goes_on = step.continue_on_failure || is_cleanup;
+        let failure = Failure::new(&failure.code, &message);
+        Ok(if goes_on { Next::On } else { Next::End(Course::Failed(failure)) })
+    }
+}
+
+async fn close(board: &Option<Arc<Board>>, failure: Option<&Failure>) {
+    if let Some(board) = board {
+        board.close(failure).await;
+    }
+}
+
+fn answered(outcome: Outcome) -> Mark {
+    let mut mark = Mark { answered: true, output: Some(outcome.output), ..Mark::default() };
+    if let Some(reason) = outcome.reason.or(outcome.message) {
+        mark = mark.told("reason", reason);
+    }
+    if !outcome.artifacts.is_empty() {
+        mark = mark.told("artifacts", outcome.artifacts);
+    }
+    if !outcome.proposals.is_empty() {
+        mark = mark.told("proposals", outcome.proposals);
+    }
+    mark
+}
+
+/// What the seed's console reads.
+fn pause_details(key: &str, reason: &str, blockers: &Map<String, Value>) -> Map<String, Value> {
+    let critical = |about: &Value| {
+        let listed = about.get("blockers").unwrap_or(about).as_array();
+        let severe = |blocker: &&Value| blocker["severity"] == "critical";
+        listed.map_or(0, |listed| listed.iter().filter(severe).count())
+    };
+    let details = json!({
+        "pause_reason": reason,
+        "paused_step": key,
+        "awaiting_blocker_resolution": !blockers.is_empty(),
+        "current_blockers": blockers,
+        "hosts_with_blockers": blockers.len(),
+        "total_critical_blockers": blockers.values().map(critical).sum::<usize>(),
+    });
+    details.as_object().cloned().unwrap_or_default()
+}
+
+/// Nobody knows what was done by then: it is asked for again under the same key.
+fn late(limit: &str) -> Answer {
+    let outcome =
+        Outcome { code: Some("TIMEOUT".to_owned()), ..Outcome::retry(&format!("no end within {limit}")) };
+    Answer { outcome: Some(Ok(outcome)), is_unknown: true, ..Answer::default() }
+}

@@ -1,0 +1,237 @@
+//! One holder's way through a playbook.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep_until};
+use waypost_kernel::Failure;
+use waypost_kernel::request::Level;
+use waypost_store::{Claimed, OweWrite, RunRow, StoreError, iso};
+
+use super::born::{key_of, known_steps, parts};
+use super::hours::{Hours, May};
+use super::scope::scope;
+use super::sheet::{Gone, Sheet};
+use super::tasks::{self, Known};
+use super::words::Standing;
+use super::{Course, Next};
+use crate::interpret::Ending;
+use crate::journal::{Journal, is_lost};
+use crate::lease::Lease;
+use crate::pace;
+use crate::pipeline::Shared;
+use crate::playbook::{Playbook, RenderError, Scope, Step};
+
+pub(crate) struct Play<'a> {
+    pub shared: &'a Shared,
+    pub row: &'a RunRow,
+    pub lease: &'a Arc<Lease>,
+    pub playbook: &'a Playbook,
+    pub journal: Arc<Journal>,
+    pub sheet: Sheet,
+    pub hours: Hours,
+    pub inputs: Map<String, Value>,
+    pub tasks: Known,
+    pub owes: bool,
+    /// The run will wait for a person: what is undone now is done again afterwards.
+    pub pauses: bool,
+    /// Cleanups that failed.
+    pub unclean: Vec<String>,
+}
+
+/// `None`: the run is left to others.
+pub(crate) async fn perform(
+    shared: &Shared,
+    claimed: &Claimed,
+    lease: &Arc<Lease>,
+    asked_at: Instant,
+    playbook: &Playbook,
+) -> Option<Ending> {
+    let row = &claimed.run;
+    let name = &shared.options.name;
+    let Some(sheet) = Sheet::open(&shared.store, lease, name, row).await.ok()? else {
+        let message = format!("a {} run has no steps, and {} has", row.lifecycle.name, playbook.name);
+        return Some(Ending::failed(Failure::new("UNFIT", &message)));
+    };
+    let mut play = Play {
+        shared,
+        row,
+        lease,
+        playbook,
+        journal: Journal::new(shared.store.clone(), lease.clone(), name),
+        sheet,
+        hours: Hours::new(claimed, asked_at, playbook),
+        inputs: Map::new(),
+        tasks: tasks::known(&shared.store, row).await,
+        owes: row.run.owes_cleanup,
+        pauses: false,
+        unclean: Vec::new(),
+    };
+    let course = play.course().await.unwrap_or(Course::Left);
+    play.end(course).await.ok().flatten()
+}
+
+impl Play<'_> {
+    async fn course(&mut self) -> Result<Course, Gone> {
+        match self.playbook.accept(&self.row.input) {
+            Ok(inputs) => self.inputs = inputs,
+            Err(problems) => {
+                let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                return Ok(Course::Failed(Failure::new("BAD_INPUT", &told.join("\n"))));
+            }
+        }
+        self.add_missing().await?;
+        if let Some(want) = self.lease.want() {
+            return Ok(Course::Wanted(want));
+        }
+        if let Some(paused) = self.paused_before() {
+            return Ok(paused);
+        }
+        if !self.hours.is_noted(self.row) {
+            self.journal.tell(Level::Debug, "Work begins", json!({}), self.hours.note()).await;
+        }
+        let playbook = self.playbook;
+        for step in &playbook.steps {
+            if let Next::End(course) = self.step(step).await? {
+                return Ok(course);
+            }
+        }
+        Ok(self.all_done())
+    }
+
+    /// A run that was queued by somebody who did not have the playbook comes without its steps.
+    async fn add_missing(&mut self) -> Result<(), Gone> {
+        let mut missing = known_steps(self.playbook, &self.inputs);
+        missing.retain(|added| self.sheet.row(&added.key).is_none());
+        self.sheet.add(missing).await
+    }
+
+    /// An earlier holder was on its way to a pause.
+    fn paused_before(&self) -> Option<Course> {
+        let pause = self.sheet.parked()?.details.get("pause")?.as_object()?.clone();
+        let reason = pause.get("pause_reason").and_then(Value::as_str).unwrap_or("pause").to_owned();
+        Some(Course::Paused { reason, details: pause })
+    }
+
+    /// Steps that may fail and did are still failures of the run.
+    fn all_done(&self) -> Course {
+        let failed =
+            self.sheet.rows().iter().filter(|row| self.sheet.words.standing(&row.status) == Standing::Failed);
+        let names: Vec<&str> = failed.map(|row| row.name.as_str()).collect();
+        if names.is_empty() {
+            return Course::Done;
+        }
+        let message = format!("{} of its steps failed: {}", names.len(), names.join(", "));
+        Course::Failed(Failure::new("STEPS_FAILED", &message))
+    }
+
+    /// All of a step: once, or once for each item.
+    pub async fn step(&mut self, step: &Step) -> Result<Next, Gone> {
+        let own = key_of(self.playbook, step);
+        if step.for_each.is_none() {
+            return self.once(step, &own).await;
+        }
+        if self.sheet.parts_of(&own).is_empty() {
+            let scope = self.scope(None);
+            match self.playbook.items_of(step, &scope) {
+                Ok(items) => {
+                    let added = parts(self.playbook, step, &items.unwrap_or_default(), &scope);
+                    self.sheet.add(added).await?;
+                }
+                Err(error) => return Ok(Next::End(Course::Failed(bad_template(&own, &error)))),
+            }
+        }
+        let keys: Vec<String> = self.sheet.parts_of(&own).iter().map(|row| row.key.clone()).collect();
+        for key in keys {
+            let next = self.once(step, &key).await?;
+            if next != Next::On {
+                return Ok(next);
+            }
+        }
+        Ok(Next::On)
+    }
+
+    pub fn scope(&self, item: Option<&Value>) -> Scope {
+        scope(self.playbook, self.row, &self.inputs, &self.sheet, item)
+    }
+
+    /// Whether a step may begin: nobody wants anything else, and its time has come.
+    pub async fn may_begin(&mut self, is_cleanup: bool) -> Result<Option<Course>, Gone> {
+        loop {
+            if self.lease.is_leaving() {
+                return Ok(Some(Course::Left));
+            }
+            if is_cleanup {
+                return Ok(None);
+            }
+            if let Some(want) = self.lease.want() {
+                return Ok(Some(Course::Wanted(want)));
+            }
+            match self.hours.may_begin(self.playbook) {
+                May::Begin => return Ok(None),
+                May::TimedOut => return Ok(Some(Course::Failed(self.out_of_time()))),
+                May::Closed { opens } => {
+                    let message =
+                        format!("the maintenance window is closed; it opens again at {}", iso(opens));
+                    return Ok(Some(Course::Failed(Failure::new("OUTSIDE_WINDOW", &message))));
+                }
+                May::Wait { until, opens } => {
+                    self.sheet.flush().await?;
+                    let notice = format!("Waiting for the maintenance window at {}", iso(opens));
+                    self.journal.note(Level::Info, &notice, json!({ "opens": iso(opens) })).await;
+                    self.wait(until, false).await;
+                }
+            }
+        }
+    }
+
+    /// Returns early when the holder should end.
+    pub async fn wait(&self, until: Instant, is_cleanup: bool) {
+        let until = self.hours.deadline().filter(|_| !is_cleanup).map_or(until, |end| end.min(until));
+        let ends =
+            async { if is_cleanup { self.lease.leaving().await } else { self.lease.asked_to_end().await } };
+        tokio::select! {
+            () = sleep_until(until) => {}
+            () = ends => {}
+        }
+    }
+
+    pub fn out_of_time(&self) -> Failure {
+        let limit = self.playbook.timeout.map(|limit| limit.to_string()).unwrap_or_default();
+        Failure::new("RUN_TIMEOUT", &format!("the run took longer than {limit}"))
+    }
+
+    /// From now on the run owes its cleanup, or no longer does; `failing` is where it goes afterwards. A cancel that
+    /// comes while nobody holds the run waits for the cleanup then.
+    pub async fn owe(&mut self, owes: bool, failing: Option<(String, Failure)>) -> Result<(), Gone> {
+        let write =
+            OweWrite { held: self.lease.held.clone(), by: self.shared.options.name.clone(), owes, failing };
+        for retry in 1.. {
+            match self.shared.store.owe(write.clone()).await {
+                Ok(_) => break,
+                Err(error @ StoreError::Unavailable(_)) => {
+                    tracing::warn!(run_id = self.row.id(), %error, "cleanup not noted; trying again");
+                    let soon = Instant::now() + pace::store_away(retry);
+                    tokio::select! {
+                        () = sleep_until(soon) => {}
+                        () = self.lease.lost() => return Err(Gone),
+                    }
+                }
+                Err(error) => {
+                    if is_lost(&error) {
+                        self.lease.lose();
+                    }
+                    tracing::warn!(run_id = self.row.id(), %error, "cleanup not noted: leaving the run");
+                    return Err(Gone);
+                }
+            }
+        }
+        self.owes = owes;
+        Ok(())
+    }
+}
+
+/// No later try would do better.
+pub(crate) fn bad_template(step: &str, error: &RenderError) -> Failure {
+    Failure::new(RenderError::CODE, &format!("{step}: {error}"))
+}

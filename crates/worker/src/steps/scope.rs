@@ -1,0 +1,79 @@
+//! What templates see of a run and of its steps so far.
+
+use serde_json::{Map, Value, json};
+use waypost_store::{ItemRow, RunRow};
+
+use super::sheet::Sheet;
+use super::words::Standing;
+use crate::playbook::{Playbook, Scope, Unattended};
+
+const RESOLUTIONS: &str = "maintenance_blocker_resolutions";
+
+/// Nobody is there to be asked: it was scheduled, or whoever started it says so.
+pub(crate) fn is_unattended(row: &RunRow) -> bool {
+    row.metadata.get("unattended").and_then(Value::as_bool).unwrap_or(row.schedule_at.is_some())
+}
+
+/// What was decided about what blocked the run.
+pub(crate) fn resolutions(row: &RunRow) -> Value {
+    row.details.get(RESOLUTIONS).cloned().unwrap_or_else(|| json!({}))
+}
+
+/// What a scheduled run does with what would pause it; null for one that somebody watches.
+pub(crate) fn unattended(playbook: &Playbook, row: &RunRow) -> Value {
+    match (is_unattended(row), playbook.unattended) {
+        (false, _) => Value::Null,
+        (true, Unattended::Skip) => json!("skip"),
+        (true, Unattended::Fail) => json!("fail"),
+    }
+}
+
+pub(crate) fn scope(
+    playbook: &Playbook,
+    row: &RunRow,
+    inputs: &Map<String, Value>,
+    sheet: &Sheet,
+    item: Option<&Value>,
+) -> Scope {
+    let mut steps = Map::new();
+    for step in &playbook.steps {
+        let rows = match step.for_each {
+            Some(_) => sheet.parts_of(&step.key),
+            None => sheet.row(&step.key).into_iter().collect(),
+        };
+        if !rows.is_empty() {
+            steps.insert(step.key.clone(), result(sheet, &rows, step.for_each.is_some()));
+        }
+    }
+    Scope { inputs: inputs.clone(), steps, item: item.cloned(), target: None, run: run(row) }
+}
+
+fn result(sheet: &Sheet, rows: &[&ItemRow], is_list: bool) -> Value {
+    let is_ok =
+        |row: &&ItemRow| matches!(sheet.words.standing(&row.status), Standing::Done | Standing::Skipped);
+    let outputs = || rows.iter().map(|row| row.output.clone());
+    json!({
+        "output": if is_list { Value::Array(outputs().collect()) } else { outputs().next().unwrap_or_default() },
+        "ran": rows.iter().any(|row| row.started_at.is_some()),
+        "ok": rows.iter().all(is_ok),
+    })
+}
+
+/// The keys that the checker knows.
+fn run(row: &RunRow) -> Map<String, Value> {
+    let object = json!({
+        "id": row.id(),
+        "attempt": row.run.attempt,
+        "resolutions": resolutions(row),
+        "unattended": is_unattended(row),
+        "metadata": row.metadata,
+        "details": row.details,
+        "queue": row.queue,
+        "priority": row.priority,
+        "lifecycle": &*row.lifecycle.name,
+        "playbook": row.playbook,
+        "tenant": row.tenant,
+        "correlation_id": row.correlation_id,
+    });
+    object.as_object().cloned().unwrap_or_default()
+}
