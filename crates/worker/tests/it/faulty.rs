@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
@@ -21,11 +21,45 @@ pub struct Faulty {
     mode: AtomicU8,
     /// Verbs that were not answered.
     pub missed: AtomicU64,
+    /// Writes until it answers no more, as when a worker dies: the last one is carried out or not.
+    fuse: AtomicI64,
+    carries_out_the_last: AtomicBool,
 }
 
 impl Faulty {
     pub fn new(inner: Arc<dyn Store>) -> Arc<Faulty> {
-        Arc::new(Faulty { inner, mode: AtomicU8::new(Mode::Here as u8), missed: AtomicU64::new(0) })
+        Arc::new(Faulty {
+            inner,
+            mode: AtomicU8::new(Mode::Here as u8),
+            missed: AtomicU64::new(0),
+            fuse: AtomicI64::new(i64::MAX),
+            carries_out_the_last: AtomicBool::new(false),
+        })
+    }
+
+    /// The `number`-th write from now is the last that it is asked for.
+    pub fn die_at_write(&self, number: i64, carried_out: bool) {
+        self.carries_out_the_last.store(carried_out, Ordering::SeqCst);
+        self.fuse.store(number, Ordering::SeqCst);
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.fuse.load(Ordering::SeqCst) <= 0
+    }
+
+    fn write<'a, T: Send + 'a>(&'a self, reply: impl FnOnce() -> Reply<'a, T>) -> Reply<'a, T> {
+        let left = self.fuse.fetch_sub(1, Ordering::SeqCst) - 1;
+        if left > 0 {
+            return self.pass(reply);
+        }
+        let carried_out = (left == 0 && self.carries_out_the_last.load(Ordering::SeqCst)).then(reply);
+        self.set(Mode::Hanging);
+        Box::pin(async {
+            if let Some(reply) = carried_out {
+                let _ = reply.await;
+            }
+            std::future::pending().await
+        })
     }
 
     pub fn set(&self, mode: Mode) {
@@ -53,6 +87,15 @@ macro_rules! pass {
     };
 }
 
+/// Those that a dying worker may be in the middle of.
+macro_rules! write {
+    ($($verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
+        $(fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {
+            self.write(move || self.inner.$verb($($name),*))
+        })*
+    };
+}
+
 impl Queue for Faulty {
     pass! {
         enqueue(runs: Vec<NewRun>) -> Each<Enqueued>;
@@ -69,17 +112,21 @@ impl Queue for Faulty {
 impl Leases for Faulty {
     pass! {
         renew(leases: Vec<Held>) -> Each<Renewed>;
+        release(leases: Vec<Held>) -> Each<RunRow>;
+        sweep(by: String, limit: usize) -> Swept;
+    }
+    write! {
         note(notes: Vec<NoteWrite>) -> Each<Noted>;
         finish(finishes: Vec<FinishWrite>) -> Each<RunRow>;
-        release(leases: Vec<Held>) -> Each<RunRow>;
         owe(owe: OweWrite) -> RunRow;
-        sweep(by: String, limit: usize) -> Swept;
     }
 }
 
 impl Items for Faulty {
-    pass! {
+    write! {
         put_items(write: ItemsWrite) -> Vec<ItemRow>;
+    }
+    pass! {
         items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
     }
 }

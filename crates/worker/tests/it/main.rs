@@ -12,5 +12,6 @@ mod loops;
 mod output;
 mod playbook;
 mod shutdown;
+mod steps;
 mod stopping;
 mod support;

@@ -31,14 +31,7 @@ async fn a_graceful_cancel_lets_the_command_end_but_not_begin_again() {
     let running = shop.start();
     shop.until_printed(&id, "ready").await;
     shop.command(CommandWrite { graceful: true, ..Shop::cancelling(&id) }).await;
-    // The second beat is sent after the first one's answer was heard.
-    for _ in 0..2 {
-        let before = shop.run(&id).await.run.lease.unwrap().until;
-        eventually("the holder's next beat", async || {
-            shop.run(&id).await.run.lease.filter(|lease| lease.until > before).map(drop)
-        })
-        .await;
-    }
+    shop.two_beats(&id).await;
     std::fs::write(shop.path("go"), "").unwrap();
     assert_eq!(shop.until_settled(&id).await.status(), "cancelled");
     let lines: Vec<String> = shop.lines(&id).await.into_iter().map(|(_, line)| line).collect();

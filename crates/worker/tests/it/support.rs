@@ -153,6 +153,17 @@ impl Shop {
         .await;
     }
 
+    /// What is wanted of the run has been heard: the second beat is sent after the first one's answer.
+    pub async fn two_beats(&self, id: &str) {
+        for _ in 0..2 {
+            let before = self.run(id).await.run.lease.unwrap().until;
+            eventually("the holder's next beat", async || {
+                self.run(id).await.run.lease.filter(|lease| lease.until > before).map(drop)
+            })
+            .await;
+        }
+    }
+
     pub async fn until_settled(&self, id: &str) -> RunRow {
         eventually(&format!("{id} is settled"), async || {
             Some(self.run(id).await).filter(|row| row.phase() == Phase::Settled)
@@ -179,6 +190,12 @@ impl Shop {
 }
 
 impl Running {
+    /// As a kill would, but for its processes: those end with it here.
+    pub async fn die(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+
     pub async fn ended(self) -> Summary {
         tokio::time::timeout(PATIENCE, self.task).await.expect("the worker ends").unwrap().unwrap()
     }

@@ -1,0 +1,8 @@
+//! Playbooks, executed: real commands, a real store, workers that die.
+
+mod boundaries;
+mod ends;
+mod forward;
+mod hours;
+mod kit;
+mod pauses;
