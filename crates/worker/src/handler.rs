@@ -12,6 +12,7 @@ use waypost_kernel::request::Level;
 use crate::journal::Journal;
 use crate::lease::Lease;
 use crate::outcome::Outcome;
+use crate::steps::Durable;
 
 /// Does the work of a run. Any `Fn(Context) -> impl Future<Output = Outcome>` is one.
 pub trait Handler: Send + Sync {
@@ -44,12 +45,26 @@ pub struct Context {
     pub idempotency_key: String,
     pub(crate) journal: Arc<Journal>,
     pub(crate) lease: Arc<Lease>,
+    pub(crate) durable: Arc<Durable>,
 }
 
 impl Context {
     /// Adds an event to the run's log.
     pub async fn note(&self, level: Level, message: &str, payload: Value) {
         self.journal.note(level, message, payload).await;
+    }
+
+    /// A part of the work that is done once: its result is stored before the next one begins, and a worker that takes
+    /// the run over gets it from there. `work` is given its own idempotency key, which is the same when it is asked
+    /// again because its result was lost. Steps follow each other; the error is what the handler should return.
+    ///
+    /// What a handler does between its steps may happen again.
+    pub async fn step<F, Work>(&self, name: &str, work: F) -> Result<Value, Outcome>
+    where
+        F: FnOnce(String) -> Work,
+        Work: Future<Output = Outcome>,
+    {
+        self.durable.step(name, work).await
     }
 
     /// Returns when the handler should end: the run was cancelled, its lease is lost, or the worker shuts

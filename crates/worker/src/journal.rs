@@ -9,10 +9,11 @@ use tokio::time::sleep;
 use waypost_kernel::Code;
 use waypost_kernel::request::Level;
 use waypost_kernel::text::{MAX_OUTPUT_BYTES_PER_RUN, MAX_REASON_CHARS, clean_chars, clean_line};
-use waypost_store::{NoteWrite, Repeat, Store, StoreError};
+use waypost_store::{NoteWrite, Repeat, RunRow, Store, StoreError};
 
 use crate::lease::Lease;
 use crate::pace;
+use crate::steps::Durable;
 
 pub(crate) struct Journal {
     store: Arc<dyn Store>,
@@ -97,6 +98,11 @@ impl Journal {
         }
         self.lease.lose();
         false
+    }
+
+    /// The steps of a handler in Rust, written by the same hand.
+    pub fn durable(&self, row: &RunRow) -> Durable {
+        Durable::new(self.store.clone(), self.lease.clone(), &self.by, row)
     }
 
     pub fn remember(&self, line: &str) {

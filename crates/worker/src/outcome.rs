@@ -72,6 +72,11 @@ impl Outcome {
         Outcome { word: Some(Word::Done), ..Outcome::default() }
     }
 
+    /// Done, with what the following may use.
+    pub fn done_with(output: Value) -> Outcome {
+        Outcome { output, ..Outcome::done() }
+    }
+
     pub fn skip(reason: &str) -> Outcome {
         Outcome { word: Some(Word::Skip), reason: Some(reason.to_owned()), ..Outcome::default() }
     }

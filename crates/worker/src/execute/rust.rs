@@ -1,10 +1,13 @@
 //! A handler in Rust runs as a task of its own: a panic ends the try and not the worker.
 
+use std::sync::Arc;
+
 use super::{Answer, Try};
 use crate::handler::{Context, Handler};
 use crate::outcome::Outcome;
 
 pub(super) async fn execute(it: &Try<'_>, handler: &dyn Handler) -> Option<Answer> {
+    let durable = Arc::new(it.journal.durable(it.row));
     let context = Context {
         run_id: it.row.id().to_owned(),
         input: it.row.input.clone(),
@@ -15,12 +18,14 @@ pub(super) async fn execute(it: &Try<'_>, handler: &dyn Handler) -> Option<Answe
         idempotency_key: it.idempotency_key(),
         journal: it.journal.clone(),
         lease: it.lease.clone(),
+        durable: durable.clone(),
     };
     let mut task = tokio::spawn(handler.handle(context));
     tokio::select! {
         biased;
         result = &mut task => {
             // What it panicked with is for the worker's own log, where the panic hook wrote it.
+            durable.flush().await;
             let outcome = result.unwrap_or_else(|_| Outcome::fail("HANDLER_PANIC", "the handler panicked"));
             return Some(Answer { outcome: Some(Ok(outcome.cleaned())), ..Answer::default() });
         }

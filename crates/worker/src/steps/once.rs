@@ -13,7 +13,7 @@ use super::scope::{is_unattended, resolutions, unattended};
 use super::sheet::{Gone, Mark, because};
 use super::tasks::Board;
 use super::words::Standing;
-use super::{Course, Next};
+use super::{Course, Next, idempotency_key};
 use crate::actions::{Action, Call, Rendered, find};
 use crate::execute::{Answer, Try, command};
 use crate::interpret::{Judged, Tries, in_words, judge};
@@ -177,7 +177,7 @@ impl Play<'_> {
     }
 
     fn call(&self, it: &Try<'_>, row: &ItemRow) -> Call {
-        let key = format!("{}:{}:{}", self.row.id(), in_ascii(&row.key), row.try_no);
+        let key = idempotency_key(self.row.id(), &row.key, row.try_no);
         let mut call = it.call(&row.name, key);
         let mut more = Map::from_iter([
             ("resolutions".to_owned(), resolutions(self.row)),
@@ -311,20 +311,6 @@ fn answered(outcome: Outcome) -> Mark {
     mark
 }
 
-/// A key travels in a header.
-fn in_ascii(key: &str) -> String {
-    let mut text = String::new();
-    for byte in key.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'[' | b']' => {
-                text.push(char::from(byte));
-            }
-            other => text.push_str(&format!("%{other:02X}")),
-        }
-    }
-    text
-}
-
 /// What the seed's console reads.
 fn pause_details(key: &str, reason: &str, blockers: &Map<String, Value>) -> Map<String, Value> {
     let critical = |about: &Value| {
@@ -348,21 +334,4 @@ fn late(limit: &str) -> Answer {
     let outcome =
         Outcome { code: Some("TIMEOUT".to_owned()), ..Outcome::retry(&format!("no end within {limit}")) };
     Answer { outcome: Some(Ok(outcome)), is_unknown: true, ..Answer::default() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_plain_and_stay_apart() {
-        for (key, plain) in [
-            ("update[1]", "update[1]"),
-            ("disable HA", "disable%20HA"),
-            ("a%20b", "a%2520b"),
-            ("й", "%D0%B9"),
-        ] {
-            assert_eq!(in_ascii(key), plain);
-        }
-    }
 }

@@ -108,19 +108,21 @@ impl Sheet {
     }
 
     pub async fn add(&mut self, added: Vec<Added>) -> Result<(), Gone> {
-        let open = self.words.status(Standing::Open).to_owned();
-        let writes = added.into_iter().map(|it| ItemWrite {
-            kind: self.words.kind.clone(),
-            key: it.key,
-            name: Some(it.name),
-            status: open.clone(),
-            max_retries: Some(it.retries),
-            reruns: it.reruns,
-            details: it.details,
-            ..ItemWrite::default()
-        });
-        let writes: Vec<ItemWrite> = writes.collect();
+        let writes: Vec<ItemWrite> = added.into_iter().map(|it| self.write_of_new(it)).collect();
         if writes.is_empty() { Ok(()) } else { self.write(writes).await }
+    }
+
+    fn write_of_new(&self, added: Added) -> ItemWrite {
+        ItemWrite {
+            kind: self.words.kind.clone(),
+            key: added.key,
+            name: Some(added.name),
+            status: self.words.status(Standing::Open).to_owned(),
+            max_retries: Some(added.retries),
+            reruns: added.reruns,
+            details: added.details,
+            ..ItemWrite::default()
+        }
     }
 
     /// Writes with what waited.

@@ -111,7 +111,10 @@ fn number(row: &ItemRow, key: &str) -> u64 {
 }
 
 pub fn map(value: Value) -> Map<String, Value> {
-    value.as_object().cloned().unwrap()
+    match value {
+        Value::Object(map) => map,
+        other => panic!("{other} is no object"),
+    }
 }
 
 pub fn job(steps: &[String]) -> String {
