@@ -202,9 +202,13 @@ async fn insert(tx: &Tx, births: Vec<Birthday>) -> Result<Vec<(usize, Stored)>> 
     births.sort_by_key(|(rid, _)| *rid);
     let mut trail = Trail::new(tx);
     let mut made = Vec::new();
+    let mut born = Vec::new();
+    for (rid, birth) in births.iter().filter(|(rid, _)| inserted.contains_key(rid)) {
+        born.extend(birth.items.iter().map(|item| (*rid, &*birth.row.lifecycle, item)));
+    }
+    items::insert(tx, &born).await?;
     for (rid, birth) in births {
         let Some(counted) = inserted.get(&rid).copied() else { continue };
-        items::insert(tx, rid, &birth.row.lifecycle, &birth.items).await?;
         trail.add((rid, counted), None, &birth.row, &birth.events)?;
         made.push((birth.place, Stored { rid, counted, row: birth.row }));
     }

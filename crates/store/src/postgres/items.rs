@@ -2,22 +2,19 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use waypost_kernel::event::{Event, Moved, Shift};
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Lifecycle, Phase};
-use waypost_kernel::run::Text;
 
-use super::fault::{Fault, Result};
+use super::fault::Result;
 use super::row::{self, Stored, StoredItem};
-use super::save::{self, Extra, Pending, text};
+use super::save::{Pending, text};
 use super::session::{Session, Tx};
 use super::sql::{args, stamp};
 use crate::error::StoreError;
-use crate::intake;
-use crate::item_writes::{Wanted, decide, wanted};
 use crate::run::ItemRow;
-use crate::verbs::{ItemsWrite, NewItem};
+use crate::verbs::NewItem;
 
 /// An item that its run's change adds.
 #[derive(Debug)]
@@ -28,50 +25,71 @@ pub struct BornItem {
     pub seq: u64,
 }
 
-/// What events do to a run's items, in their order.
-pub async fn write(
-    tx: &Tx,
-    rid: i64,
-    lifecycle: &Lifecycle,
-    born: &[BornItem],
-    events: &[(Event, Extra)],
-) -> Result<()> {
-    insert(tx, rid, lifecycle, born).await?;
-    for (event, _) in events {
-        for shift in &event.effect.shifts {
-            shift_items(tx, rid, lifecycle, shift, event).await?;
-        }
-        // New ones were put in above, by whoever knows their names and details.
-        let moved: Vec<&Moved> = event.effect.moved.iter().filter(|moved| moved.from.is_some()).collect();
-        move_items(tx, rid, lifecycle, &moved, event.seq).await?;
-    }
-    Ok(())
+/// What a write of items keeps beside what the kernel knows.
+#[derive(Debug)]
+pub struct ItemResult {
+    pub kind: String,
+    pub key: String,
+    pub output: Option<Value>,
+    pub details: Map<String, Value>,
 }
 
-pub async fn insert(tx: &Tx, rid: i64, lifecycle: &Lifecycle, born: &[BornItem]) -> Result<()> {
+/// What events do to the items of their runs: those of a run in their order, those of all runs together.
+pub async fn write(tx: &Tx, pending: &[&Pending]) -> Result<()> {
+    let born =
+        pending.iter().flat_map(|it| it.born.iter().map(|born| (it.before.rid, &*it.row.lifecycle, born)));
+    insert(tx, &born.collect::<Vec<_>>()).await?;
+    let longest = pending.iter().map(|it| it.events.len()).max().unwrap_or(0);
+    for turn in 0..longest {
+        let mut moves = Vec::new();
+        for it in pending {
+            let Some((event, _)) = it.events.get(turn) else { continue };
+            for shift in &event.effect.shifts {
+                shift_items(tx, it.before.rid, &it.row.lifecycle, shift, event).await?;
+            }
+            // New ones were put in above, by whoever knows their names and details.
+            let moved = event.effect.moved.iter().filter(|moved| moved.from.is_some());
+            moves.extend(moved.map(|moved| (it.before.rid, &*it.row.lifecycle, moved, event.seq)));
+        }
+        move_items(tx, &moves).await?;
+    }
+    let results = pending.iter().flat_map(|it| it.results.iter().map(|result| (it.before.rid, result)));
+    keep_results(tx, &results.collect::<Vec<_>>()).await
+}
+
+pub async fn insert(tx: &Tx, born: &[(i64, &Lifecycle, &BornItem)]) -> Result<()> {
     if born.is_empty() {
         return Ok(());
     }
     macro_rules! column {
-        ($($value:tt)+) => { born.iter().map($($value)+).collect::<Vec<_>>() };
+        (|$it:ident| $value:expr) => {
+            born.iter().map(|(_, _, $it)| $value).collect::<Vec<_>>()
+        };
+        ($kind:ident, $it:ident: $value:expr) => {
+            born.iter()
+                .map(|(_, lifecycle, $it)| {
+                    let $kind = &lifecycle.items[usize::from($it.item.kind)];
+                    $value
+                })
+                .collect::<Vec<_>>()
+        };
     }
-    let kind = |it: &BornItem| &lifecycle.items[usize::from(it.item.kind)];
     tx.run(
         "INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, stays, details, seq, progress, not_before) \
-         SELECT $1, kind, key, version, place, name, status, max_retries, reruns, stays, details::jsonb, seq, progress, not_before \
-         FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) \
-           AS u(kind, key, version, place, name, status, max_retries, reruns, stays, details, seq, progress, not_before)",
+         SELECT rid, kind, key, version, place, name, status, max_retries, reruns, stays, details::jsonb, seq, progress, not_before \
+         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) \
+           AS u(rid, kind, key, version, place, name, status, max_retries, reruns, stays, details, seq, progress, not_before)",
         args![
-            rid,
-            column!(|it| &*kind(it).name),
+            born.iter().map(|(rid, _, _)| *rid).collect::<Vec<_>>(),
+            column!(kind, it: &*kind.name),
             column!(|it| it.new.key.as_str()),
-            column!(|it| kind(it).version as i32),
+            column!(kind, it: kind.version as i32),
             column!(|it| it.place as i32),
             column!(|it| it.new.name.as_str()),
-            column!(|it| &*kind(it).state(it.item.state).name),
+            column!(kind, it: &*kind.state(it.item.state).name),
             column!(|it| it.item.max_retries as i32),
             column!(|it| it.item.reruns),
-            column!(|it| it.item.stays(kind(it))),
+            column!(kind, it: it.item.stays(kind)),
             column!(|it| text(&it.new.details)),
             column!(|it| it.seq as i32),
             column!(|it| i16::from(it.item.progress)),
@@ -121,27 +139,37 @@ async fn shift_items(tx: &Tx, rid: i64, lifecycle: &Lifecycle, shift: &Shift, ev
     Ok(())
 }
 
-async fn move_items(tx: &Tx, rid: i64, lifecycle: &Lifecycle, moved: &[&Moved], seq: u64) -> Result<()> {
-    if moved.is_empty() {
+async fn move_items(tx: &Tx, moves: &[(i64, &Lifecycle, &Moved, u64)]) -> Result<()> {
+    if moves.is_empty() {
         return Ok(());
     }
     macro_rules! column {
-        ($($value:tt)+) => { moved.iter().map($($value)+).collect::<Vec<_>>() };
+        (|$it:ident| $value:expr) => {
+            moves.iter().map(|(_, _, $it, _)| $value).collect::<Vec<_>>()
+        };
+        ($kind:ident, $it:ident: $value:expr) => {
+            moves
+                .iter()
+                .map(|(_, lifecycle, $it, _)| {
+                    let $kind = &lifecycle.items[usize::from($it.item.kind)];
+                    $value
+                })
+                .collect::<Vec<_>>()
+        };
     }
-    let kind = |it: &Moved| &lifecycle.items[usize::from(it.item.kind)];
     tx.run(
         "UPDATE waypost.items i SET status = u.status, attempts = u.attempts, try_no = u.try_no, progress = u.progress, not_before = u.not_before, \
            discarded = u.discarded, stays = u.stays, error_code = u.error_code, error_msg = u.error_msg, started_at = u.started_at, \
-           finished_at = u.finished_at, seq = $2 \
-         FROM unnest($3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) AS u(kind, key, status, attempts, try_no, progress, \
-           not_before, discarded, stays, error_code, error_msg, started_at, finished_at) \
-         WHERE i.rid = $1 AND i.kind = u.kind AND i.key = u.key",
+           finished_at = u.finished_at, seq = u.seq \
+         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) AS u(rid, seq, kind, key, status, attempts, \
+           try_no, progress, not_before, discarded, stays, error_code, error_msg, started_at, finished_at) \
+         WHERE i.rid = u.rid AND i.kind = u.kind AND i.key = u.key",
         args![
-            rid,
-            seq as i32,
-            column!(|it| &*kind(it).name),
+            moves.iter().map(|(rid, _, _, _)| *rid).collect::<Vec<_>>(),
+            moves.iter().map(|(_, _, _, seq)| *seq as i32).collect::<Vec<_>>(),
+            column!(kind, _it: &*kind.name),
             column!(|it| &*it.item.key),
-            column!(|it| &*kind(it).state(it.item.state).name),
+            column!(kind, it: &*kind.state(it.item.state).name),
             column!(|it| it.item.attempts as i32),
             column!(|it| it.item.try_no as i32),
             column!(|it| i16::from(it.item.progress)),
@@ -152,6 +180,30 @@ async fn move_items(tx: &Tx, rid: i64, lifecycle: &Lifecycle, moved: &[&Moved], 
             column!(|it| it.item.failure.as_ref().map(|failure| &*failure.message)),
             column!(|it| it.item.started_at.map(stamp)),
             column!(|it| it.item.finished_at.map(stamp)),
+        ],
+    )
+    .await
+    .map(drop)
+}
+
+async fn keep_results(tx: &Tx, results: &[(i64, &ItemResult)]) -> Result<()> {
+    if results.is_empty() {
+        return Ok(());
+    }
+    macro_rules! column {
+        (|$it:ident| $value:expr) => {
+            results.iter().map(|(_, $it)| $value).collect::<Vec<_>>()
+        };
+    }
+    tx.run(
+        "UPDATE waypost.items i SET output = coalesce(u.output::jsonb, i.output), details = u.details::jsonb \
+         FROM unnest($1, $2, $3, $4, $5) AS u(rid, kind, key, output, details) WHERE i.rid = u.rid AND i.kind = u.kind AND i.key = u.key",
+        args![
+            results.iter().map(|(rid, _)| *rid).collect::<Vec<_>>(),
+            column!(|it| it.kind.as_str()),
+            column!(|it| it.key.as_str()),
+            column!(|it| it.output.as_ref().map(Value::to_string)),
+            column!(|it| text(&it.details)),
         ],
     )
     .await
@@ -169,6 +221,23 @@ pub async fn list(session: &Session, run_id: &str, kind: Option<&str>) -> Result
     Ok(tx.end(found).await?.into_iter().map(|found| found.row).collect())
 }
 
+/// The named items of many runs: `(rid, kind, key)`.
+pub async fn of_runs<'l>(
+    tx: &Tx,
+    named: &[(i64, &str, &str)],
+    of: impl Fn(i64) -> Option<&'l Lifecycle>,
+) -> Result<HashMap<(i64, String, String), StoredItem>> {
+    // What the database cannot hold is not there.
+    let askable = || named.iter().filter(|(_, kind, key)| !kind.contains('\0') && !key.contains('\0'));
+    let rids: Vec<i64> = askable().map(|(rid, _, _)| *rid).collect();
+    let kinds: Vec<&str> = askable().map(|(_, kind, _)| *kind).collect();
+    let keys: Vec<&str> = askable().map(|(_, _, key)| *key).collect();
+    let condition =
+        "JOIN unnest($1, $2, $3) AS u(rid, kind, key) ON u.rid = i.rid AND u.kind = i.kind AND u.key = i.key";
+    let found = row::items(tx, condition, args![rids, kinds, keys], of).await?;
+    Ok(found.into_iter().map(|it| ((it.rid, it.row.kind.clone(), it.row.key.clone()), it)).collect())
+}
+
 /// Items of a run by kind and key, as the kernel decides on them.
 pub async fn named(
     tx: &Tx,
@@ -183,86 +252,4 @@ pub async fn named(
     let found =
         row::items(tx, condition, args![stored.rid, kinds, keys], |_| Some(&*stored.row.lifecycle)).await?;
     Ok(found.into_iter().map(|it| ((it.row.kind.clone(), it.row.key.clone()), it)).collect())
-}
-
-pub async fn put(session: &Session, write: &ItemsWrite) -> Result<Vec<ItemRow>> {
-    let tx = session.begin().await?;
-    let rows = put_in(&tx, write).await;
-    tx.end(rows).await
-}
-
-async fn put_in(tx: &Tx, write: &ItemsWrite) -> Result<Vec<ItemRow>> {
-    let stored = row::by_id(tx, &write.held.run_id).await?;
-    let lifecycle = stored.row.lifecycle.clone();
-    let keys: Vec<(&str, &str)> = write.items.iter().map(|it| (it.kind.as_str(), it.key.as_str())).collect();
-    let known = named(tx, &stored, &keys).await?;
-    let find = |at: u8, key: &str| {
-        let kind = lifecycle.items[usize::from(at)].name.to_string();
-        Ok(known.get(&(kind, key.to_owned())).map(|found| found.item.clone()))
-    };
-    let wanted = wanted(&lifecycle, &write.items, tx.now, find)?;
-    let change = decide(&stored.row, write, &wanted, tx.now)?;
-    let moved: Vec<(u8, Text)> = change
-        .events
-        .iter()
-        .flat_map(|event| &event.effect.moved)
-        .map(|moved| (moved.item.kind, moved.item.key.clone()))
-        .collect();
-    // They are born with the event that adds them; the one that moves them on, if any, is a later one.
-    let adds = |event: &&Event| event.effect.moved.iter().any(|moved| moved.from.is_none());
-    let seq = change.events.iter().find(adds).map_or(change.after.seq, |event| event.seq);
-    let mut pending = Pending::new(stored);
-    pending.born = born(&pending.before, &wanted, seq);
-    pending.add(change, Extra::default());
-    let (stored, _) = save::save_one(tx, pending).await?;
-    for it in &wanted {
-        let settled = lifecycle.items[usize::from(it.kind)].phase(it.item.state) == Phase::Settled;
-        // The same again, of an item that is done, is a replay and changes nothing.
-        if moved.contains(&(it.kind, it.item.key.clone())) || !settled {
-            keep_results(tx, &stored, it).await?;
-        }
-    }
-    let mut now = named(tx, &stored, &keys).await?;
-    Ok(wanted
-        .iter()
-        .filter_map(|it| now.remove(&(it.write.kind.clone(), it.write.key.clone())))
-        .map(|it| it.row)
-        .collect())
-}
-
-fn born(stored: &Stored, wanted: &[Wanted<'_>], seq: u64) -> Vec<BornItem> {
-    let first = save::item_count(&stored.row) as usize;
-    let new = wanted.iter().filter(|it| it.is_new);
-    let one = |(at, it): (usize, &Wanted<'_>)| {
-        let name = it.write.name.as_deref().unwrap_or(&it.write.key);
-        let new = NewItem {
-            kind: it.write.kind.clone(),
-            key: it.write.key.clone(),
-            name: intake::cleaned_name(name),
-            status: None,
-            max_retries: it.item.max_retries,
-            reruns: it.item.reruns,
-            details: serde_json::Map::new(),
-        };
-        BornItem { place: first + at, new, item: it.item.clone(), seq }
-    };
-    new.enumerate().map(one).collect()
-}
-
-/// What an item brought forth is a handler's output: cleaned and cut, never refused.
-async fn keep_results(tx: &Tx, stored: &Stored, it: &Wanted<'_>) -> Result<()> {
-    if it.write.output.is_none() && it.write.details.is_empty() {
-        return Ok(());
-    }
-    let found = named(tx, stored, &[(&it.write.kind, &it.write.key)]).await?.into_values().next();
-    let Some(found) = found else { return Ok::<(), Fault>(()) };
-    let mut details = found.row.details;
-    intake::merge(&mut details, &it.write.details);
-    let output: Option<Value> = it.write.output.clone().map(intake::cleaned_output);
-    tx.run(
-        "UPDATE waypost.items SET output = coalesce($4::text::jsonb, output), details = $5::text::jsonb WHERE rid = $1 AND kind = $2 AND key = $3",
-        args![stored.rid, it.write.kind.as_str(), it.write.key.as_str(), output.map(|output| output.to_string()), text(&details)],
-    )
-    .await
-    .map(drop)
 }

@@ -7,6 +7,7 @@ mod claim;
 mod doctor;
 mod enqueue;
 mod fault;
+mod gather;
 mod items;
 mod known;
 mod lease;
@@ -18,6 +19,7 @@ mod open;
 mod operations;
 mod plain;
 mod prune;
+mod puts;
 mod row;
 mod save;
 mod scratch;
@@ -40,6 +42,7 @@ use crate::run::{EventRow, ItemRow, RunRow};
 use crate::verbs::*;
 pub use bell::Hearing;
 pub use doctor::doctor;
+use gather::Gather;
 pub use migrate::{Versions, migrate, migration_sql, status};
 pub use open::with_database;
 pub use scratch::{OpenSnapshot, Scratch};
@@ -48,12 +51,14 @@ use session::Session;
 #[derive(Clone, Debug)]
 pub struct PostgresStore {
     session: Session,
+    puts: Arc<Gather<ItemsWrite, Vec<ItemRow>>>,
 }
 
 impl PostgresStore {
     /// Connects, and makes the tables if there are none. A database of another version is refused.
     pub async fn open(url: &str) -> Result<PostgresStore> {
-        Ok(PostgresStore { session: Session::open(open::config(url)?).await? })
+        let session = Session::open(open::config(url)?).await?;
+        Ok(PostgresStore { session, puts: Arc::new(Gather::new()) })
     }
 
     /// Whether changes of other processes are heard of at once, or looked for.
@@ -152,11 +157,18 @@ impl Leases for PostgresStore {
 
 impl Items for PostgresStore {
     fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
-        let write = Arc::new(write);
-        self.session.verb(move |session| {
-            let write = write.clone();
-            async move { items::put(&session, &write).await }
-        })
+        let session = self.session.clone();
+        let all = move |writes: Vec<ItemsWrite>| {
+            let (session, writes) = (session.clone(), Arc::new(writes));
+            async move {
+                let all = session.verb(move |session| {
+                    let writes = writes.clone();
+                    async move { puts::put(&session, &writes).await }
+                });
+                all.await
+            }
+        };
+        Box::pin(async move { self.puts.write(write, all).await })
     }
 
     fn items(&self, run_id: String, kind: Option<String>) -> Reply<'_, Vec<ItemRow>> {

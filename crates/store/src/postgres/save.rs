@@ -8,7 +8,7 @@ use waypost_kernel::Phase;
 use waypost_kernel::event::{Change, Event};
 
 use super::fault::Result;
-use super::items::{self, BornItem};
+use super::items::{self, BornItem, ItemResult};
 use super::limits;
 use super::operations;
 use super::row::{Stored, stale_after};
@@ -34,6 +34,7 @@ pub struct Pending {
     pub row: RunRow,
     pub events: Vec<(Event, Extra)>,
     pub born: Vec<BornItem>,
+    pub results: Vec<ItemResult>,
     merges: bool,
 }
 
@@ -59,7 +60,7 @@ impl Saved {
 impl Pending {
     pub fn new(before: Stored) -> Pending {
         let row = before.row.clone();
-        Pending { before, row, events: Vec::new(), born: Vec::new(), merges: false }
+        Pending { before, row, events: Vec::new(), born: Vec::new(), results: Vec::new(), merges: false }
     }
 
     /// A decision on the row as it will be; the last event keeps what is merged.
@@ -77,13 +78,14 @@ impl Pending {
     }
 
     pub fn is_changed(&self) -> bool {
-        !self.events.is_empty() || self.row.run != self.before.row.run
+        let changed = self.row.run != self.before.row.run;
+        !self.events.is_empty() || !self.results.is_empty() || changed
     }
 
     fn moves_items(&self) -> bool {
         let moves =
             |(event, _): &(Event, Extra)| !event.effect.shifts.is_empty() || !event.effect.moved.is_empty();
-        !self.born.is_empty() || self.events.iter().any(moves)
+        !self.born.is_empty() || !self.results.is_empty() || self.events.iter().any(moves)
     }
 
     /// A key's slot may be taken or come free.
@@ -121,9 +123,8 @@ pub async fn save(tx: &Tx, pending: &[Pending]) -> Result<Saved> {
     let with_items: Vec<&Pending> = changed.iter().filter(|it| it.moves_items()).copied().collect();
     let missed = hold_still(tx, &with_items).await?;
     let changed: Vec<&Pending> = changed.into_iter().filter(|it| !missed.contains(&it.before.rid)).collect();
-    for it in with_items.iter().filter(|it| !missed.contains(&it.before.rid)) {
-        items::write(tx, it.before.rid, &it.row.lifecycle, &it.born, &it.events).await?;
-    }
+    let still: Vec<&Pending> = with_items.into_iter().filter(|it| !missed.contains(&it.before.rid)).collect();
+    items::write(tx, &still).await?;
     // All writers lock in this order; the log has the order in which it was decided.
     let mut in_order = changed.clone();
     in_order.sort_by_key(|it| it.before.rid);

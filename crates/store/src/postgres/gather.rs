@@ -1,0 +1,132 @@
+//! Writes that come one by one and at once become one list: the first goes at once, those that come meanwhile go
+//! together. Each is answered after its commit.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::error::{Result, StoreError};
+use crate::verbs::Each;
+
+/// Written at once.
+const MOST: usize = 200;
+/// Lists under way at once: one is prepared while another is committed.
+const LISTS: usize = 2;
+
+type Waiting<W, A> = Vec<(W, oneshot::Sender<Result<A>>)>;
+
+pub struct Gather<W, A> {
+    waiting: Arc<Mutex<Waiting<W, A>>>,
+    turns: Arc<Semaphore>,
+}
+
+impl<W, A> fmt::Debug for Gather<W, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gather").field("waiting", &lock(&self.waiting).len()).finish_non_exhaustive()
+    }
+}
+
+impl<W: Send + 'static, A: Send + 'static> Gather<W, A> {
+    pub fn new() -> Gather<W, A> {
+        Gather { waiting: Arc::default(), turns: Arc::new(Semaphore::new(LISTS)) }
+    }
+
+    /// A caller that goes away takes nobody's write with it.
+    pub async fn write<F>(
+        &self,
+        one: W,
+        all: impl Fn(Vec<W>) -> F + Send + Sync + Clone + 'static,
+    ) -> Result<A>
+    where
+        F: Future<Output = Result<Each<A>>> + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        lock(&self.waiting).push((one, answer));
+        if let Ok(turn) = self.turns.clone().try_acquire_owned() {
+            tokio::spawn(drain(self.waiting.clone(), self.turns.clone(), turn, all));
+        }
+        answered.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the write was given up".into())))
+    }
+}
+
+async fn drain<W: Send, A: Send, F>(
+    waiting: Arc<Mutex<Waiting<W, A>>>,
+    turns: Arc<Semaphore>,
+    turn: OwnedSemaphorePermit,
+    all: impl Fn(Vec<W>) -> F,
+) where
+    F: Future<Output = Result<Each<A>>> + Send,
+{
+    let mut turn = Some(turn);
+    while turn.is_some() {
+        let next: Waiting<W, A> = {
+            let mut waiting = lock(&waiting);
+            let count = waiting.len().min(MOST);
+            waiting.drain(..count).collect()
+        };
+        if next.is_empty() {
+            // Whoever came after this look found no turn to take, unless it is given back first.
+            turn = None;
+            if !lock(&waiting).is_empty() {
+                turn = turns.clone().try_acquire_owned().ok();
+            }
+            continue;
+        }
+        let (writes, answers): (Vec<W>, Vec<oneshot::Sender<Result<A>>>) = next.into_iter().unzip();
+        match all(writes).await {
+            Ok(each) => {
+                for (answer, to) in each.into_iter().zip(answers) {
+                    let _ = to.send(answer);
+                }
+            }
+            Err(error) => {
+                for to in answers {
+                    let _ = to.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+fn lock<T>(waiting: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // One push or drain at a time: a panic elsewhere leaves nothing half done.
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_write_is_answered_and_those_that_come_meanwhile_go_together() {
+        let gather = Arc::new(Gather::<u32, u32>::new());
+        let sizes = Arc::new(Mutex::new(Vec::new()));
+        let tasks: Vec<_> = (0..1_000_u32)
+            .map(|number| {
+                let (gather, sizes) = (gather.clone(), sizes.clone());
+                tokio::spawn(async move {
+                    let all = move |writes: Vec<u32>| {
+                        lock(&sizes).push(writes.len());
+                        async move {
+                            tokio::task::yield_now().await;
+                            let one = |write: u32| {
+                                if write % 10 == 9 { Err(StoreError::no_run("nine")) } else { Ok(write * 2) }
+                            };
+                            Ok(writes.into_iter().map(one).collect())
+                        }
+                    };
+                    gather.write(number, all).await
+                })
+            })
+            .collect();
+        for (number, task) in (0..).zip(tasks) {
+            let answer = task.await.expect("no panic");
+            assert_eq!(answer.ok(), (number % 10 != 9).then_some(number * 2));
+        }
+        let sizes = lock(&sizes).clone();
+        assert_eq!(sizes.iter().sum::<usize>(), 1_000);
+        assert!(sizes.len() < 500 && sizes.iter().all(|size| *size <= MOST), "{sizes:?}");
+    }
+}

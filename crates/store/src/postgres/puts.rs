@@ -1,0 +1,172 @@
+//! Writes of items: those that come at once are one transaction, each all or none.
+
+use std::collections::{HashMap, HashSet};
+
+use waypost_kernel::event::Event;
+use waypost_kernel::item::Item;
+use waypost_kernel::lifecycle::Phase;
+
+use super::batch::{Decided, Entry, each};
+use super::fault::Result;
+use super::items::{self, BornItem, ItemResult};
+use super::row::{Stored, StoredItem};
+use super::save::{Extra, Pending, item_count};
+use super::session::{Line, Session, Tx};
+use crate::error::StoreError;
+use crate::intake;
+use crate::item_writes::{Wanted, decide, wanted};
+use crate::run::ItemRow;
+use crate::verbs::{Each, ItemsWrite, NewItem};
+
+struct Put<'a>(&'a ItemsWrite);
+
+/// As they were, by run, kind and key.
+type Known = HashMap<(i64, String, String), StoredItem>;
+
+/// One write at a time to each run: a second one has to see what the first one left.
+pub async fn put(session: &Session, writes: &[ItemsWrite]) -> Result<Each<Vec<ItemRow>>> {
+    let mut answers: Vec<Option<Result<Vec<ItemRow>, StoreError>>> = writes.iter().map(|_| None).collect();
+    let mut left: Vec<usize> = (0..writes.len()).collect();
+    while !left.is_empty() {
+        let mut runs = HashSet::new();
+        let (now, later) = left.into_iter().partition(|at: &usize| runs.insert(&writes[*at].held.run_id));
+        left = later;
+        let puts: Vec<Put<'_>> = now.iter().map(|at| Put(&writes[*at])).collect();
+        for (at, answer) in now.into_iter().zip(together(session, &puts).await?) {
+            answers[at] = Some(answer);
+        }
+    }
+    let lost = || Err(StoreError::Unavailable("the write was given up".into()));
+    Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect())
+}
+
+/// What the database refuses of one must not fail its neighbours.
+async fn together(session: &Session, puts: &[Put<'_>]) -> Result<Each<Vec<ItemRow>>> {
+    match each(session, Line::Work, puts).await {
+        Err(_) if puts.len() > 1 => {
+            let mut answers = Vec::new();
+            for put in puts {
+                answers.extend(each(session, Line::Work, std::slice::from_ref(put)).await?);
+            }
+            Ok(answers)
+        }
+        answers => answers,
+    }
+}
+
+impl Entry for Put<'_> {
+    type Answer = Vec<ItemRow>;
+    type Seen = Known;
+
+    fn run_id(&self) -> &str {
+        &self.0.held.run_id
+    }
+
+    async fn see(tx: &Tx, entries: &[(usize, &Self, &Stored)]) -> Result<Known> {
+        let mut named = Vec::new();
+        for (_, put, stored) in entries {
+            named.extend(put.0.items.iter().map(|it| (stored.rid, it.kind.as_str(), it.key.as_str())));
+        }
+        let of = |rid: i64| {
+            entries
+                .iter()
+                .find(|(_, _, stored)| stored.rid == rid)
+                .map(|(_, _, stored)| &*stored.row.lifecycle)
+        };
+        items::of_runs(tx, &named, of).await
+    }
+
+    fn decide(
+        &self,
+        tx: &Tx,
+        _: usize,
+        known: &Known,
+        pending: &mut Pending,
+    ) -> Result<Decided<Vec<ItemRow>>, StoreError> {
+        let rid = pending.before.rid;
+        let lifecycle = pending.row.lifecycle.clone();
+        let stored = |kind: &str, key: &str| known.get(&(rid, kind.to_owned(), key.to_owned()));
+        let find = |at: u8, key: &str| {
+            Ok(stored(&lifecycle.items[usize::from(at)].name, key).map(|found| found.item.clone()))
+        };
+        let wanted = wanted(&lifecycle, &self.0.items, tx.now, find)?;
+        let change = decide(&pending.row, self.0, &wanted, tx.now)?;
+        // They are born with the event that adds them; the one that moves them on, if any, is a later one.
+        let adds = |event: &&Event| event.effect.moved.iter().any(|moved| moved.from.is_none());
+        let seq = change.events.iter().find(adds).map_or(change.after.seq, |event| event.seq);
+        pending.born = born(pending, &wanted, seq);
+        let mut rows = Vec::new();
+        for it in &wanted {
+            let moved = change.events.iter().flat_map(|event| &event.effect.moved);
+            let last =
+                moved.filter(|moved| moved.item.kind == it.kind && moved.item.key == it.item.key).last();
+            let after = last.map_or(&it.item, |moved| &moved.item);
+            let kind = &lifecycle.items[usize::from(it.kind)];
+            let was = stored(&kind.name, &it.write.key).map(|found| &found.row);
+            let mut row = row_of(it, after, &kind.name, &kind.state(after.state).name, was);
+            // The same again, of an item that is done, is a replay and changes nothing.
+            if last.is_some() || kind.phase(it.item.state) != Phase::Settled {
+                pending.results.extend(result(it, &mut row));
+            }
+            rows.push(row);
+        }
+        if !change.is_repeat(&pending.row.run) {
+            pending.add(change, Extra::default());
+        }
+        Ok(Decided::Now(rows))
+    }
+}
+
+/// What an item brought forth is a handler's output: cleaned and cut, never refused.
+fn result(it: &Wanted<'_>, row: &mut ItemRow) -> Option<ItemResult> {
+    if it.write.output.is_none() && it.write.details.is_empty() {
+        return None;
+    }
+    intake::merge(&mut row.details, &it.write.details);
+    let mut output = it.write.output.clone().map(intake::cleaned_output);
+    output.iter_mut().for_each(super::row::as_stored);
+    row.details.values_mut().for_each(super::row::as_stored);
+    if let Some(output) = &output {
+        row.output.clone_from(output);
+    }
+    Some(ItemResult { kind: row.kind.clone(), key: row.key.clone(), output, details: row.details.clone() })
+}
+
+fn row_of(it: &Wanted<'_>, item: &Item, kind: &str, status: &str, was: Option<&ItemRow>) -> ItemRow {
+    let new_name = || intake::cleaned_name(it.write.name.as_deref().unwrap_or(&it.write.key));
+    ItemRow {
+        kind: kind.to_owned(),
+        key: it.write.key.clone(),
+        name: was.map_or_else(new_name, |row| row.name.clone()),
+        status: status.to_owned(),
+        attempts: item.attempts,
+        max_retries: item.max_retries,
+        try_no: item.try_no,
+        progress: item.progress,
+        not_before: item.not_before,
+        discarded: item.discarded,
+        failure: item.failure.clone(),
+        started_at: item.started_at,
+        finished_at: item.finished_at,
+        output: was.map(|row| row.output.clone()).unwrap_or_default(),
+        details: was.map(|row| row.details.clone()).unwrap_or_default(),
+    }
+}
+
+fn born(pending: &Pending, wanted: &[Wanted<'_>], seq: u64) -> Vec<BornItem> {
+    let first = item_count(&pending.row) as usize;
+    let new = wanted.iter().filter(|it| it.is_new);
+    let one = |(at, it): (usize, &Wanted<'_>)| {
+        let new = NewItem {
+            kind: it.write.kind.clone(),
+            key: it.write.key.clone(),
+            name: intake::cleaned_name(it.write.name.as_deref().unwrap_or(&it.write.key)),
+            status: None,
+            max_retries: it.item.max_retries,
+            reruns: it.item.reruns,
+            details: serde_json::Map::new(),
+        };
+        BornItem { place: first + at, new, item: it.item.clone(), seq }
+    };
+    new.enumerate().map(one).collect()
+}
