@@ -54,6 +54,28 @@ await_connection() { # path
   done
 }
 
+# Tasks that empty a host.
+entering() { # path
+  local recent task info
+  recent=$(govc object.collect -json -s "$1" recentTask)
+  for task in $(jq -r '(. // [])[] | "\(.type):\(.value)"' <<<"$recent"); do
+    info=$(govc object.collect -json -s "$task" info)
+    jq -r 'select(.descriptionId == "HostSystem.enterMaintenanceMode" and (.state | IN("queued", "running"))) | .key' <<<"$info"
+  done
+}
+
+# vCenter goes on with them when nobody waits any more.
+stop_entering() { # path
+  local tasks task
+  tasks=$(entering "$1")
+  while [[ -n $tasks ]]; do
+    # It may have ended meanwhile.
+    for task in $tasks; do govc task.cancel "$task" || true; done
+    sleep "$poll_seconds"
+    tasks=$(entering "$1")
+  done
+}
+
 power_of() { govc vm.info -json "$1" | jq -r '.virtualMachines[0].runtime.powerState'; }
 
 # A note says what is to be undone. It is made on the object itself, before what it tells of is done, so that whoever
@@ -133,9 +155,10 @@ leave_host() { # path
   local text listed vms notes vm power
   text=$(noted "$1")
   [[ -n $text ]] || return 0
+  stop_entering "$1"
   look_at_host "$1"
-  if [[ $text != *"was in maintenance mode"* ]]; then
-    leave_maintenance "$1"
+  if [[ $in_maintenance == true && $text != *"was in maintenance mode"* ]]; then
+    govc host.maintenance.exit "$1"
   fi
   listed=$(govc find / -type m -runtime.host "$reference")
   notes='{}'
@@ -154,14 +177,6 @@ leave_host() { # path
   note "$1" ""
 }
 
-# vCenter goes on entering when nobody waits for it any more: that is ended too.
-leave_maintenance() { # path
-  if [[ $in_maintenance == true ]]; then
-    govc host.maintenance.exit "$1"
-  else
-    govc host.maintenance.exit "$1" 2>/dev/null || true
-  fi
-}
 
 # ---- what people decided
 

@@ -32,7 +32,7 @@ while IFS= read -r host; do
 done < <(jq -c '.[]' <<<"$HOSTS")
 
 [[ $blockers == '{}' ]] || pause_for "$blockers"
-word=done
+word="done"
 [[ $hosts != '[]' ]] || word=finish
 outcome --arg word "$word" --argjson hosts "$hosts" --argjson skipped "$skipped" '
   {outcome: $word, reason: (if $word == "finish" then "every host is left out" else "" end),

@@ -52,6 +52,7 @@ clear_blockers() {
 
 enter() {
   task 0 "$ENTER"
+  stop_entering "$path"
   look_at_host "$path"
   if [[ $in_maintenance == false ]]; then
     note "$path" "run $run_id updates it"

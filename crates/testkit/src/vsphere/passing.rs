@@ -73,7 +73,7 @@ impl Site {
 
     fn enter(&mut self, at: usize, now_ms: u64, entries: &mut Vec<Entry>) {
         let host = self.hosts[at].name.clone();
-        let Maintenance::Entering { not_before_ms, gives_up_at_ms } = self.hosts[at].maintenance else {
+        let Maintenance::Entering { not_before_ms, gives_up_at_ms, .. } = self.hosts[at].maintenance else {
             return;
         };
         if now_ms < not_before_ms {

@@ -35,6 +35,7 @@ impl Site {
             fields: Vec::new(),
             pace_ms: 0,
             jobs_made: 0,
+            tasks_made: 0,
             ledger_bytes: 0,
             faults_met: BTreeMap::new(),
         }

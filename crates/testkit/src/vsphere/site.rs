@@ -22,6 +22,7 @@ pub struct Site {
     /// How long a download, an export, an installation, a start and an evacuation take, each.
     pub pace_ms: u64,
     pub jobs_made: u64,
+    pub tasks_made: u64,
     /// How much of the ledger counts: what a killed process added without finishing is cut off by the next one.
     pub ledger_bytes: u64,
     /// How often each fault was looked at and fitted, by its id.
@@ -80,6 +81,7 @@ pub enum Maintenance {
     Out,
     /// For as long as machines run on it that cannot be moved away.
     Entering {
+        task: u64,
         not_before_ms: u64,
         gives_up_at_ms: Option<u64>,
     },

@@ -85,15 +85,21 @@ pub fn enter(session: &Session, flags: &Flags) -> Printed {
         let on = name.unwrap_or_else(|| given.clone());
         session.act("host.maintenance.enter", &on, json!({ "timeout_s": timeout_s }), |site, now_ms| {
             let not_before_ms = now_ms + site.pace_ms;
+            site.tasks_made += 1;
+            let task = site.tasks_made;
             let host = named_mut(site, given)?;
             if !host.is_connected() {
                 return Err(not_now("the host is not responding"));
             }
-            if host.maintenance == Maintenance::In {
-                return Err(not_now("the host is in maintenance mode"));
+            match host.maintenance {
+                Maintenance::Out => {}
+                Maintenance::In => return Err(not_now("the host is in maintenance mode")),
+                Maintenance::Entering { .. } => {
+                    return Err(Trouble::refused(500, "Another task is already in progress."));
+                }
             }
             let gives_up_at_ms = (timeout_s > 0).then_some(now_ms + timeout_s * 1_000);
-            host.maintenance = Maintenance::Entering { not_before_ms, gives_up_at_ms };
+            host.maintenance = Maintenance::Entering { task, not_before_ms, gives_up_at_ms };
             Ok(Done::changed(()))
         })?;
         wait(session, &on)?;
@@ -122,15 +128,35 @@ pub fn exit(session: &Session, flags: &Flags) -> Printed {
             if !host.is_connected() {
                 return Err(not_now("the host is not responding"));
             }
-            match host.maintenance {
-                Maintenance::Out => Err(not_now("the host is not in maintenance mode")),
-                Maintenance::In | Maintenance::Entering { .. } => {
-                    host.maintenance = Maintenance::Out;
-                    Ok(Done::changed(()))
-                }
+            if host.maintenance != Maintenance::In {
+                return Err(not_now("the host is not in maintenance mode"));
             }
+            host.maintenance = Maintenance::Out;
+            Ok(Done::changed(()))
         })?;
         printed.push_str(&format!("{given} exiting maintenance mode... OK\n"));
     }
     Ok(printed)
+}
+
+/// The task that empties a host, as long as it does.
+pub fn task_of(host: &Host) -> Option<String> {
+    match host.maintenance {
+        Maintenance::Entering { task, .. } => Some(format!("task-{task}")),
+        Maintenance::Out | Maintenance::In => None,
+    }
+}
+
+pub fn cancel(session: &Session, flags: &Flags) -> Printed {
+    for id in flags.needed()? {
+        let on = session.world.site().map_err(|error| error.to_string())?;
+        let on =
+            on.hosts.iter().find(|host| task_of(host).as_ref() == Some(id)).map(|host| host.name.clone());
+        session.act("task.cancel", on.as_deref().unwrap_or(id), json!({ "task": id }), |site, _| {
+            let found = site.hosts.iter_mut().find(|host| task_of(host).as_ref() == Some(id));
+            found.ok_or_else(|| super::not_found("task", id))?.maintenance = Maintenance::Out;
+            Ok(Done::changed(()))
+        })?;
+    }
+    Ok(String::new())
 }

@@ -32,6 +32,7 @@ const COMMANDS: &[(&str, &[&str], &[&str], Run)] = &[
     ("host.info", &["json"], &["host"], hosts::info),
     ("host.maintenance.enter", &["evacuate"], &["timeout"], hosts::enter),
     ("host.maintenance.exit", &[], &["timeout"], hosts::exit),
+    ("task.cancel", &[], &[], hosts::cancel),
     ("vm.info", &["json"], &[], vms::info),
     ("vm.power", &["on", "off", "s", "force", "wait"], &[], vms::power),
     ("device.info", &["json"], &["vm"], vms::devices),

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::flags::Flags;
 use super::inventory::Object;
-use super::{Printed, Session, not_found};
+use super::{Printed, Session, hosts, not_found};
 use crate::vsphere::site::Site;
 use crate::vsphere::world::{Done, Trouble};
 
@@ -34,20 +34,43 @@ pub fn change(session: &Session, flags: &Flags) -> Printed {
     Ok(String::new())
 }
 
-/// `object.collect -json -s CLUSTER configurationEx`
+/// `object.collect -json -s PATH PROPERTY`: the configuration of a cluster, the tasks of a host, a task.
 pub fn collect(session: &Session, flags: &Flags) -> Printed {
     let [given, property] = flags.needed()? else {
-        return Err("this stand-in collects one property of a cluster".to_owned());
+        return Err("this stand-in collects one property of one object".to_owned());
     };
     let on = given.rsplit('/').next().unwrap_or(given);
-    let value = session.look("object.collect", on, |site| {
-        Object::find(site, given, "ClusterComputeResource")?;
-        configuration(site, property)
+    let value = session.look("object.collect", on, |site| match property.as_str() {
+        "recentTask" => tasks(site, given),
+        "info" => task(site, given),
+        _ => {
+            Object::find(site, given, "ClusterComputeResource")?;
+            configuration(site, property)
+        }
     })?;
     match value {
         Value::String(text) if !flags.has("json") => Ok(format!("{text}\n")),
         value => Ok(format!("{value}\n")),
     }
+}
+
+fn tasks(site: &Site, given: &str) -> Result<Value, Trouble> {
+    let object = Object::find(site, given, "HostSystem")?;
+    let task = site.host(object.name(site)).and_then(hosts::task_of);
+    let reference = |id: String| json!({ "type": "Task", "value": id });
+    Ok(task.map_or(Value::Null, |id| json!([reference(id)])))
+}
+
+fn task(site: &Site, given: &str) -> Result<Value, Trouble> {
+    let id = given.strip_prefix("Task:").unwrap_or(given);
+    let is_running = site.hosts.iter().any(|host| hosts::task_of(host).as_deref() == Some(id));
+    if !is_running {
+        return Err(not_found("task", id));
+    }
+    Ok(json!({
+        "key": id, "name": "EnterMaintenanceMode_Task", "descriptionId": "HostSystem.enterMaintenanceMode",
+        "state": "running", "cancelable": true,
+    }))
 }
 
 fn configuration(site: &Site, property: &str) -> Result<Value, Trouble> {

@@ -133,12 +133,37 @@ fn vcenter_goes_on_entering_when_nobody_waits_and_a_power_off_lets_it() {
         let entering = scope.spawn(|| bench.govc("host.maintenance.enter esx2"));
         let state = || bench.world().site().unwrap().host("esx2").unwrap().maintenance;
         eventually(|| matches!(state(), Maintenance::Entering { .. }));
+        assert_eq!(
+            bench.govc("host.maintenance.enter esx2").unwrap_err(),
+            "Another task is already in progress."
+        );
+        assert!(bench.govc("host.maintenance.exit esx2").is_err());
         bench.govc("vm.power -s /DC/vm/licence").unwrap();
         eventually(|| state() == Maintenance::In);
         entering.join().unwrap().unwrap();
     });
     let error = bench.govc("vm.power -on licence").unwrap_err();
     assert!(error.contains("its host is in maintenance mode"), "{error}");
+}
+
+#[test]
+fn entering_is_a_task_that_can_be_cancelled() {
+    let bench = Bench::of(&Site::with_blockers());
+    let recent = "object.collect -json -s /DC/host/Prod/esx2 recentTask";
+    assert_eq!(bench.json(recent), Value::Null);
+    thread::scope(|scope| {
+        let entering = scope.spawn(|| bench.govc("host.maintenance.enter esx2"));
+        eventually(|| !bench.json(recent).is_null());
+        let info = bench.json("object.collect -json -s Task:task-1 info");
+        assert_eq!(
+            (&info["descriptionId"], &info["state"]),
+            (&"HostSystem.enterMaintenanceMode".into(), &"running".into())
+        );
+        bench.govc("task.cancel task-1").unwrap();
+        assert!(entering.join().unwrap().is_err());
+    });
+    assert!(bench.govc("task.cancel task-1").unwrap_err().contains("not found"));
+    assert_eq!(bench.world().site().unwrap().host("esx2").unwrap().maintenance, Maintenance::Out);
 }
 
 #[test]

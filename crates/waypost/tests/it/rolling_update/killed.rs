@@ -128,7 +128,7 @@ fn entering_that_was_left_behind_is_ended() {
         .change(|site| {
             site.vm_mut("licence").unwrap().powered_on = true;
             site.host_mut("esx2").unwrap().maintenance =
-                Maintenance::Entering { not_before_ms: 0, gives_up_at_ms: None };
+                Maintenance::Entering { task: 7, not_before_ms: 0, gives_up_at_ms: None };
         })
         .unwrap();
     stage.ran(&["hosts.sh"], &Call::default(), "done");

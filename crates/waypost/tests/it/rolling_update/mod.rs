@@ -3,3 +3,4 @@
 mod killed;
 mod scripts;
 mod stage;
+mod templates;
