@@ -1,9 +1,15 @@
-//! What tests need around them. No test is skipped for want of it: what is missing is an error that says how to
-//! install it.
+//! What tests and the demonstration need around them. No test is skipped for want of it: what is missing is an error
+//! that says how to install it.
 
+#[cfg(feature = "postgres")]
 mod cluster;
+#[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
 mod server;
+pub mod vsphere;
 
+#[cfg(feature = "postgres")]
 pub use cluster::Cluster;
+#[cfg(feature = "postgres")]
 pub use postgres::Postgres;

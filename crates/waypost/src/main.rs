@@ -11,6 +11,7 @@ mod place;
 mod playbook;
 mod queue;
 mod run;
+mod simulate;
 mod verify;
 mod worker;
 
@@ -68,6 +69,9 @@ enum Noun {
     Bench(bench::Flags),
     /// Print a completion script for your shell.
     Completions(completions::Flags),
+    /// A cluster to try things on: `cluster` serves it, `govc` acts on it.
+    #[command(subcommand, hide = true)]
+    Simulate(simulate::Verb),
     /// Between a worker and a command: ends the command when the worker dies.
     #[command(hide = true)]
     Guardian {
@@ -95,6 +99,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
     match cli.noun {
         Noun::Lifecycle(verb) => lifecycle::run(verb).map(|()| 0),
         Noun::Playbook(verb) => playbook::run(&verb).map(|()| 0),
+        Noun::Simulate(verb) => simulate::run(verb),
         Noun::Completions(flags) => completions::run(&flags).map(|()| 0),
         Noun::Run(verb) => block_on(run::run(&place, verb)),
         Noun::Worker(flags) => block_on(worker::run(&place, flags)),

@@ -12,5 +12,6 @@ mod cli_workers;
 mod demo;
 mod kill_workers;
 mod postgres_faults;
+mod rolling_update;
 mod support;
 mod tidy;

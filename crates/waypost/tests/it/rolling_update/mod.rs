@@ -1,0 +1,6 @@
+//! The playbook `rolling_cluster_update` and a simulated cluster.
+
+mod killed;
+mod scripts;
+mod stage;
+mod templates;
