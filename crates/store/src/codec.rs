@@ -63,6 +63,9 @@ fn failure_from(value: &Value) -> Option<Failure> {
 /// What an event did that its command and states do not tell; nothing for the common ones.
 pub fn effect_json(event: &Event, lifecycle: &Lifecycle) -> Option<Value> {
     let effect = &event.effect;
+    if says_nothing(effect) {
+        return None;
+    }
     let mut out = Map::new();
     put(&mut out, "expired", effect.expired.then_some(json!(true)));
     put(&mut out, "available_at", effect.available_at.map(|at| json!(at.micros())));
@@ -83,6 +86,33 @@ pub fn effect_json(event: &Event, lifecycle: &Lifecycle) -> Option<Value> {
     put(&mut out, "shifts", list(effect.shifts.iter().map(|shift| shift_json(shift, lifecycle)).collect()));
     put(&mut out, "moved", list(effect.moved.iter().map(|moved| moved_json(moved, lifecycle)).collect()));
     (!out.is_empty()).then_some(Value::Object(out))
+}
+
+/// The common case, told without building anything: every claim, begin and plain end.
+fn says_nothing(effect: &Effect) -> bool {
+    let Effect {
+        hold: _,
+        expired,
+        available_at,
+        expires_at,
+        failure,
+        reason,
+        intent,
+        owes_cleanup,
+        cleanup_failed,
+        operating,
+        resolved,
+        forced,
+        born,
+        shifts,
+        moved,
+    } = effect;
+    let flags = [expired, cleanup_failed, resolved, forced].into_iter().any(|is| *is);
+    let times = available_at.is_some() || expires_at.is_some();
+    let words = failure.is_some() || reason.is_some() || intent.is_some();
+    let marks = owes_cleanup.is_some() || operating.is_some();
+    let birth = born.as_ref().is_some_and(|born| born.max_attempts != 1 || born.reentrant);
+    !(flags || times || words || marks || birth) && shifts.is_empty() && moved.is_empty()
 }
 
 /// The event as the kernel folds it.

@@ -19,18 +19,15 @@ pub(crate) fn random() -> u128 {
     thread_local! {
         static POOL: RefCell<Vec<u128>> = const { RefCell::new(Vec::new()) };
     }
-    const DRAWN: usize = 64;
+    const DRAWN: usize = 256;
     POOL.with_borrow_mut(|pool| {
         if pool.is_empty() {
             let mut bytes = [0u8; 16 * DRAWN];
             if getrandom::fill(&mut bytes).is_err() {
                 return uuid::Uuid::new_v4().as_u128();
             }
-            pool.extend(
-                bytes
-                    .chunks_exact(16)
-                    .map(|chunk| chunk.iter().fold(0u128, |value, byte| value << 8 | u128::from(*byte))),
-            );
+            let (drawn, _) = bytes.as_chunks::<16>();
+            pool.extend(drawn.iter().copied().map(u128::from_ne_bytes));
         }
         pool.pop().unwrap_or_default()
     })

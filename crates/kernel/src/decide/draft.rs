@@ -196,6 +196,10 @@ impl<'a> Draft<'a> {
         let mut shifts = Vec::new();
         for (kind, lifecycle) in self.lifecycle.items.iter().enumerate() {
             for from in lifecycle.state_ids() {
+                let all = self.after.tallies[kind].following(from);
+                if all == 0 && self.chosen.is_none() {
+                    continue;
+                }
                 let state = lifecycle.state(from);
                 let named = state.follow(command);
                 let to = named.or_else(|| general.and_then(|general| state.follow(general)));
@@ -207,7 +211,6 @@ impl<'a> Draft<'a> {
                     let follow = items.iter().filter(meant);
                     follow.map(|item| item.key.clone()).collect::<BTreeSet<Text>>()
                 });
-                let all = self.after.tallies[kind].following(from);
                 let count = chosen.as_ref().map_or(all, |chosen| chosen.len() as u32);
                 if count > 0 {
                     let failed = lifecycle.state(to).outcome == Some(Outcome::Failed);

@@ -44,15 +44,21 @@ impl Made {
     }
 
     pub(super) fn make(self, now: Time, random: u128) -> String {
-        let Civil { year, month, day, hour, minute, second, .. } = Civil::of(now.clamp(FIRST, LAST));
+        let civil = || Civil::of(now.clamp(FIRST, LAST));
         match self {
             Made::Uuid7 => {
                 let ms = u128::from(now.ms().clamp(0, (1 << 48) - 1).unsigned_abs());
                 uuid(7, ms << 80 | random & ((1 << 80) - 1))
             }
             Made::Uuid4 => uuid(4, random),
-            Made::Date => format!("{year:04}-{month:02}-{day:02}"),
-            Made::Time => format!("{hour:02}{minute:02}{second:02}"),
+            Made::Date => {
+                let Civil { year, month, day, .. } = civil();
+                format!("{year:04}-{month:02}-{day:02}")
+            }
+            Made::Time => {
+                let Civil { hour, minute, second, .. } = civil();
+                format!("{hour:02}{minute:02}{second:02}")
+            }
             Made::Rand6 | Made::Rand12 => base36(random, self.width()),
         }
     }
@@ -71,8 +77,14 @@ impl Made {
 /// RFC 9562: version in bits 48 to 51, variant `10` in bits 64 and 65, the rest as given.
 fn uuid(version: u128, bits: u128) -> String {
     let bits = bits & !(0xf << 76) & !(0b11 << 62) | version << 76 | 0b10 << 62;
-    let hex = format!("{bits:032x}");
-    [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| hex.get(range).unwrap_or_default()).join("-")
+    let mut text = String::with_capacity(36);
+    for place in (0..32).rev() {
+        text.push(char::from(BASE36[(bits >> (4 * place)) as usize & 15]));
+        if matches!(place, 24 | 20 | 16 | 12) {
+            text.push('-');
+        }
+    }
+    text
 }
 
 fn is_uuid(text: &[u8], version: u8) -> bool {

@@ -16,7 +16,6 @@ use crate::error::{Result, StoreError};
 use crate::intake;
 use crate::resolutions::Decisions;
 use crate::run::{RunRow, iso, parse_time};
-use crate::tokens::who;
 use crate::verbs::{CommandWrite, Filter, LimitOf, Page, Pause, QueueRow};
 
 pub fn command(tx: &Tx<'_>, write: &CommandWrite) -> Result<Arc<RunRow>> {
@@ -32,7 +31,7 @@ pub fn command(tx: &Tx<'_>, write: &CommandWrite) -> Result<Arc<RunRow>> {
     let decisions = Decisions::of(&stored.row, write, tx.now)?;
     let with = write.with(chosen.as_deref(), decisions.is_complete);
     let actor = write.actor.unwrap_or(Actor::Operator);
-    let request = Request { who: who(actor, &write.by), ask: Ask::Command { name: &write.name, with } };
+    let request = Request { who: tx.who(actor, &write.by), ask: Ask::Command { name: &write.name, with } };
     let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
     if !change.is_repeat(&stored.row.run) {
         let details = decisions.patch(&stored.row, &change);
@@ -106,7 +105,7 @@ pub fn queues(tx: &Tx<'_>) -> Result<Vec<QueueRow>> {
            SELECT queue AS name, due_at <= ?1 AS ready, due_at > ?1 AS later, 0 AS held, iif(due_at <= ?1, due_at, NULL) AS oldest \
              FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 \
            UNION ALL SELECT queue, due_at <= ?1, due_at > ?1, 0, iif(due_at <= ?1, due_at, NULL) \
-             FROM run_now INDEXED BY run_key_ready WHERE state & 7 = 1 AND concurrency_key IS NOT NULL AND blocked = 1 \
+             FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND state & 7 = 1 AND concurrency_key IS NOT NULL AND blocked = 1 \
            UNION ALL SELECT queue, 0, 0, 1, NULL FROM run_now INDEXED BY run_held WHERE state & 7 = 2 \
            UNION ALL SELECT name, 0, 0, 0, NULL FROM queues) GROUP BY name ORDER BY name",
     )?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::{OptionalExtension, params};
 use waypost_kernel::decide::{self, NewRun as Birth};
 use waypost_kernel::item::Item;
-use waypost_kernel::{Lifecycle, Phase, Run, Span};
+use waypost_kernel::{Actor, Lifecycle, Phase, Run, Span};
 
 use super::born::Texts;
 use super::claim::Taken;
@@ -101,7 +101,9 @@ fn insert(tx: &Tx<'_>, asked: Asked, lifecycle: &Arc<Lifecycle>, lease: Option<S
         note: None,
         items: &kernel_items,
     };
-    let change = decide::create(lifecycle, &birth, &who(new.actor, &new.by), tx.now)?;
+    // Only a worker's run is born with a lease.
+    let who = if new.actor == Actor::Worker { who(new.actor, &new.by) } else { tx.who(new.actor, &new.by) };
+    let change = decide::create(lifecycle, &birth, &who, tx.now)?;
     for (place, (new, item)) in first.iter().enumerate() {
         items::insert(tx, &id, lifecycle, place, (new, item), 1)?;
     }

@@ -1,17 +1,18 @@
 //! What a connection keeps between transactions, and a transaction between its statements.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rusqlite::{CachedStatement, Connection, Statement, ToSql};
-use waypost_kernel::Phase;
+use rusqlite::Connection;
+use waypost_kernel::{Actor, Phase, Who};
 
+use super::hash::QuickMap;
 use super::known::Known;
 use super::open::database;
 use super::row::Stored;
 use crate::error::Result;
-use crate::tokens::random;
+use crate::tokens::{fresh, random};
 
 /// Enough for what is under way; what waits longer, or is large, is read again.
 const MAX_ROWS: usize = 4_096;
@@ -41,8 +42,8 @@ impl Kept {
 /// the beginning of each transaction: a run is then written three times and not read in between.
 #[derive(Debug, Default)]
 pub struct Rows {
-    by_rid: HashMap<i64, Stored>,
-    by_id: HashMap<Arc<str>, i64>,
+    by_rid: QuickMap<i64, Stored>,
+    by_id: QuickMap<Arc<str>, i64>,
     order: VecDeque<i64>,
     version: i64,
 }
@@ -87,57 +88,13 @@ impl Rows {
     }
 }
 
-/// The statements of a transaction that are used for each of many runs: found by a number instead of by their text.
-#[derive(Default)]
-pub struct Statements<'c>(RefCell<Vec<(u32, CachedStatement<'c>)>>);
-
-impl<'c> Statements<'c> {
-    pub fn run<T>(
-        &self,
-        conn: &'c Connection,
-        key: u32,
-        sql: impl FnOnce() -> String,
-        work: impl FnOnce(&mut Bind<'_, 'c>) -> rusqlite::Result<T>,
-    ) -> rusqlite::Result<T> {
-        let mut statements = self.0.borrow_mut();
-        let place = match statements.iter().position(|(known, _)| *known == key) {
-            Some(place) => place,
-            None => {
-                statements.push((key, conn.prepare_cached(&sql())?));
-                statements.len() - 1
-            }
-        };
-        work(&mut Bind { statement: &mut statements[place].1, next: 1 })
-    }
-}
-
-/// Binds one value after the other.
-pub struct Bind<'s, 'c> {
-    pub statement: &'s mut Statement<'c>,
-    next: usize,
-}
-
-impl Bind<'_, '_> {
-    pub fn put(&mut self, value: impl ToSql) -> rusqlite::Result<()> {
-        self.statement.raw_bind_parameter(self.next, value)?;
-        self.next += 1;
-        Ok(())
-    }
-
-    pub fn execute(&mut self) -> rusqlite::Result<usize> {
-        self.statement.raw_execute()
-    }
-}
-
-impl<'c> super::session::Tx<'c> {
-    /// Runs one of the statements that this transaction keeps.
-    pub fn kept_statement<T>(
-        &self,
-        key: u32,
-        sql: impl FnOnce() -> String,
-        work: impl FnOnce(&mut Bind<'_, 'c>) -> rusqlite::Result<T>,
-    ) -> rusqlite::Result<T> {
-        self.statements.run(self.conn, key, sql, work)
+impl super::session::Tx<'_> {
+    /// Who asks for something that grants no lease. A lease that it leaves vacant gets a token that nobody is told, so
+    /// one does for the whole transaction.
+    pub fn who<'b>(&self, actor: Actor, by: &'b str) -> Who<'b> {
+        let token = self.nobodys_token.get().unwrap_or_else(fresh);
+        self.nobodys_token.set(Some(token));
+        Who { actor, by, fresh: token }
     }
 
     /// The random part of a new id. Ids of one transaction rise, as RFC 9562 lets a version 7 do within its

@@ -1,13 +1,13 @@
 //! The lifecycles that a connection knows, and the numbers by which the tables name their states. Both only grow:
 //! what is not known is read again, because another process may have added it.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rusqlite::Connection;
 use waypost_kernel::lifecycle::StateId;
 use waypost_kernel::{Catalog, Lifecycle};
 
+use super::hash::{QuickMap, QuickSet};
 use super::open::{self, database};
 use super::session::Tx;
 use crate::error::{Result, StoreError};
@@ -15,10 +15,10 @@ use crate::error::{Result, StoreError};
 #[derive(Debug)]
 pub struct Known {
     catalog: Catalog,
-    states: HashMap<i64, Named>,
+    states: QuickMap<i64, Named>,
     codes: Vec<(Arc<Lifecycle>, Vec<i64>)>,
     /// The moves that need no guard.
-    steps: HashSet<i64>,
+    steps: QuickSet<i64>,
 }
 
 /// A state by its code. The lifecycle is missing if this binary cannot read it.
@@ -32,9 +32,9 @@ impl Known {
     pub fn read(conn: &Connection) -> Result<Known> {
         let mut known = Known {
             catalog: open::catalog(conn)?,
-            states: HashMap::new(),
+            states: QuickMap::default(),
             codes: Vec::new(),
-            steps: HashSet::new(),
+            steps: QuickSet::default(),
         };
         let mut statement = conn
             .prepare("SELECT code, lifecycle, version, state FROM state_codes")

@@ -14,7 +14,6 @@ use super::session::Tx;
 use crate::error::{Result, StoreError};
 use crate::intake;
 use crate::run::RunRow;
-use crate::tokens::who;
 use crate::verbs::{Each, FinishWrite, Held, NoteWrite, Noted, OweWrite, Renewed, Repeat};
 
 const WINDOW: Span = Span::from_seconds(10);
@@ -33,8 +32,7 @@ fn each<T, W>(entries: Vec<W>, mut one: impl FnMut(W) -> Result<T>) -> Result<Ea
 
 /// Decides and writes; a repeat writes nothing.
 fn decided(tx: &Tx<'_>, stored: &mut Stored, by: &str, ask: Ask<'_>, extra: &Extra) -> Result<Option<i64>> {
-    let by = intake::cleaned_name(by);
-    let request = Request { who: who(Actor::Worker, &by), ask };
+    let request = Request { who: tx.who(Actor::Worker, by), ask };
     let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
     if change.is_repeat(&stored.row.run) {
         return Ok(None);
@@ -71,7 +69,7 @@ fn one_note(tx: &Tx<'_>, write: &NoteWrite) -> Result<Noted> {
     let ask = Ask::Note { token: write.held.token, note: &note };
     // The lease comes first: a repeat is only answered to the run's holder.
     let by = intake::cleaned_name(&write.by);
-    let request = Request { who: who(Actor::Worker, &by), ask };
+    let request = Request { who: tx.who(Actor::Worker, &by), ask };
     let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
     if let Some((position, seq)) = repeated(tx, &stored, &note, &write.repeat)? {
         return Ok(Noted { event_id: format!("evt-{position}"), seq, repeated: true });
@@ -93,20 +91,34 @@ fn repeated(tx: &Tx<'_>, stored: &Stored, note: &Note, repeat: &Repeat) -> Resul
     }
 }
 
-pub fn finish(tx: &Tx<'_>, finishes: Vec<FinishWrite>) -> Result<Each<Arc<RunRow>>> {
-    each(finishes, |write| {
+/// A finish as it is written: cleaned before the writer's turn comes.
+#[derive(Debug)]
+pub struct Ending {
+    write: FinishWrite,
+    extra: Extra,
+}
+
+impl Ending {
+    pub fn of(mut write: FinishWrite) -> Ending {
+        write.by = intake::cleaned_name(&write.by);
+        write.failure = write.failure.as_ref().map(intake::cleaned_failure);
+        write.reason = write.reason.as_deref().map(intake::cleaned_reason);
+        let metadata = intake::cleaned_patch(&write.metadata);
+        let extra = Extra { metadata, details: intake::cleaned_patch(&write.details), key: None };
+        Ending { write, extra }
+    }
+}
+
+pub fn finish(tx: &Tx<'_>, endings: Vec<Ending>) -> Result<Each<Arc<RunRow>>> {
+    each(endings, |Ending { write, extra }| {
         let mut stored = row::by_id(tx, &write.run_id)?;
-        let failure = write.failure.as_ref().map(intake::cleaned_failure);
-        let reason = write.reason.as_deref().map(intake::cleaned_reason);
         let finish = Finish {
             to: &write.status,
-            failure: failure.as_ref(),
-            reason: reason.as_deref(),
+            failure: write.failure.as_ref(),
+            reason: write.reason.as_deref(),
             retry_in: write.retry_in,
         };
         let token = write.token.unwrap_or(waypost_kernel::fold::UNKNOWN);
-        let metadata = intake::cleaned_patch(&write.metadata);
-        let extra = Extra { metadata, details: intake::cleaned_patch(&write.details), key: None };
         decided(tx, &mut stored, &write.by, Ask::Finish { token, finish }, &extra)?;
         Ok(stored.row)
     })
@@ -116,6 +128,7 @@ pub fn release(tx: &Tx<'_>, leases: Vec<Held>) -> Result<Each<Arc<RunRow>>> {
     each(leases, |held| {
         let mut stored = row::by_id(tx, &held.run_id)?;
         let by = stored.row.run.lease.as_ref().and_then(|lease| lease.worker.clone()).unwrap_or_default();
+        let by = intake::cleaned_name(&by);
         decided(tx, &mut stored, &by, Ask::Release { token: held.token }, &Extra::default())?;
         Ok(stored.row)
     })
@@ -125,6 +138,6 @@ pub fn owe(tx: &Tx<'_>, write: &OweWrite) -> Result<Arc<RunRow>> {
     let mut stored = row::by_id(tx, &write.held.run_id)?;
     let failing = write.failing.as_ref().map(|(status, failure)| (status.as_str(), failure));
     let ask = Ask::Owe { token: write.held.token, owes: write.owes, failing };
-    decided(tx, &mut stored, &write.by, ask, &Extra::default())?;
+    decided(tx, &mut stored, &intake::cleaned_name(&write.by), ask, &Extra::default())?;
     Ok(stored.row)
 }

@@ -22,7 +22,8 @@ pub fn free_slots(tx: &Tx<'_>, key: &str) -> Result<i64> {
         .map_err(|error| database(&error))?;
     let held: i64 = prepare(
         tx,
-        "SELECT count(*) FROM run_now INDEXED BY run_key_held WHERE concurrency_key = ?1 AND state & 7 = 2",
+        "SELECT count(*) FROM run_now INDEXED BY run_keyed WHERE state & 7 = 2 AND blocked IN (0, 1) AND concurrency_key = ?1 \
+         AND finished_at IS NULL",
     )?
     .query_row(params![key], |row| row.get(0))
     .map_err(|error| database(&error))?;
@@ -42,7 +43,7 @@ pub fn starts_aside(tx: &Tx<'_>, row: &RunRow) -> Result<bool> {
 pub fn set_aside(tx: &Tx<'_>, key: &str) -> Result<usize> {
     let mut statement = prepare(
         tx,
-        "UPDATE run_now SET blocked = 1 WHERE rid IN (SELECT rid FROM run_now INDEXED BY run_key_ready WHERE state & 7 = 1 AND blocked = 0 \
+        "UPDATE run_now SET blocked = 1 WHERE rid IN (SELECT rid FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 0 \
          AND concurrency_key = ?1 AND due_at <= ?2 LIMIT ?3)",
     )?;
     statement.execute(params![key, tx.now.ms(), MAX_SET_ASIDE as i64]).map_err(|error| database(&error))
@@ -69,7 +70,7 @@ pub fn let_in(tx: &Tx<'_>, key: &str) -> Result<()> {
     loop {
         let group: Option<(String, i64)> = prepare(
             tx,
-            "SELECT queue, state FROM run_now INDEXED BY run_key_ready WHERE state & 7 = 1 AND blocked = 1 AND concurrency_key = ?1 \
+            "SELECT queue, state FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 1 AND concurrency_key = ?1 \
              AND (queue, state) > (?2, ?3) ORDER BY queue, state LIMIT 1",
         )?
         .query_row(params![key, last.0, last.1], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -78,7 +79,7 @@ pub fn let_in(tx: &Tx<'_>, key: &str) -> Result<()> {
         let Some((queue, state)) = group else { return Ok(()) };
         prepare(
             tx,
-            "UPDATE run_now SET blocked = 0 WHERE rid IN (SELECT rid FROM run_now INDEXED BY run_key_ready WHERE state & 7 = 1 AND blocked = 1 \
+            "UPDATE run_now SET blocked = 0 WHERE rid IN (SELECT rid FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 1 \
              AND concurrency_key = ?1 AND queue = ?2 AND state = ?3 ORDER BY priority DESC, due_at, rid LIMIT ?4)",
         )?
         .execute(params![key, queue, state, free])
@@ -92,7 +93,7 @@ pub fn let_in_all(tx: &Tx<'_>) -> Result<()> {
     let mut last = String::new();
     loop {
         let next: Option<String> =
-            prepare(tx, "SELECT min(concurrency_key) FROM run_now INDEXED BY run_key_ready WHERE state & 7 = 1 AND blocked = 1 AND concurrency_key > ?1")?
+            prepare(tx, "SELECT min(concurrency_key) FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 1 AND concurrency_key > ?1")?
                 .query_row(params![last], |row| row.get(0))
                 .map_err(|error| database(&error))?;
         let Some(key) = next else { return Ok(()) };

@@ -6,6 +6,7 @@ mod claim;
 mod doctor;
 mod enqueue;
 mod events;
+mod hash;
 mod items;
 mod kept;
 mod known;
@@ -19,6 +20,7 @@ mod prune;
 mod row;
 mod save;
 mod session;
+mod statements;
 mod sweep;
 mod verify;
 
@@ -37,6 +39,7 @@ use crate::run::{EventRow, ItemRow, RunRow};
 use crate::verbs::*;
 use claim::Taken;
 use enqueue::Asked;
+use lease::Ending;
 use session::Session;
 
 /// How often another process's commits are looked for: SQLite has no way to tell of them.
@@ -120,7 +123,8 @@ impl Leases for SqliteStore {
     }
 
     fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
-        self.session.write_then(move |tx| lease::finish(tx, finishes), each_own)
+        let endings = finishes.into_iter().map(Ending::of).collect();
+        self.session.write_then(move |tx| lease::finish(tx, endings), each_own)
     }
 
     fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {

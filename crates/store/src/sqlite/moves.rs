@@ -4,11 +4,11 @@
 use rusqlite::params;
 use waypost_kernel::{Phase, Run, Time};
 
-use super::kept::Bind;
 use super::open::database;
 use super::row::{CLEANUP_FAILED, FORCED, OPERATING, OWES_CLEANUP, RESOLVED, Stored};
 use super::save::{prepare, refused, text};
 use super::session::Tx;
+use super::statements::Bind;
 use crate::codec;
 use crate::error::Result;
 use crate::run::RunRow;

@@ -9,7 +9,6 @@ use super::row::{self, Stored};
 use super::save::{self, Extra, prepare};
 use super::session::Tx;
 use crate::error::{Result, StoreError};
-use crate::tokens::who;
 
 const OPERATION: &str = "operation";
 
@@ -35,7 +34,7 @@ pub fn after_move(tx: &Tx<'_>, stored: &Stored, was: Phase) -> Result<()> {
         Err(StoreError::NotFound { .. }) => return Ok(()),
         Err(error) => return Err(error),
     };
-    let request = Request { who: who(Actor::Engine, "engine"), ask: Ask::OperationEnded };
+    let request = Request { who: tx.who(Actor::Engine, "engine"), ask: Ask::OperationEnded };
     let change = waypost_kernel::decide(&parent.row.lifecycle, &parent.row.run, &request, tx.now)?;
     if change.is_repeat(&parent.row.run) {
         return Ok(());

@@ -10,10 +10,11 @@ use std::thread;
 
 use rusqlite::{Connection, params};
 use tokio::sync::{Notify, oneshot};
-use waypost_kernel::Time;
+use waypost_kernel::{Time, Token};
 
-use super::kept::{Kept, Statements};
+use super::kept::Kept;
 use super::open::{self, database};
+use super::statements::Statements;
 use crate::error::{Result, StoreError};
 use crate::verbs::Reply;
 
@@ -29,6 +30,9 @@ pub struct Tx<'c> {
     pub statements: Statements<'c>,
     pub next_position: Cell<Option<i64>>,
     pub made_ids: Cell<Option<u128>>,
+    pub nobodys_token: Cell<Option<Token>>,
+    /// Nothing was written yet: what fails can be undone as a whole.
+    first: Cell<bool>,
     /// Why the whole transaction is gone: SQLite undoes all of it when the disk is full.
     lost: Cell<Option<StoreError>>,
 }
@@ -69,7 +73,7 @@ impl Session {
         T: Send + 'static,
         F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
     {
-        Box::pin(ask(&self.writer, move |tx| tx.savepoint(work)))
+        Box::pin(ask(&self.writer, move |tx| tx.apart(work)))
     }
 
     /// The same, and lets the caller do what needs no writer: `then` runs in the caller's task.
@@ -198,6 +202,8 @@ fn transaction<T>(
             statements: Statements::default(),
             next_position: Cell::new(None),
             made_ids: Cell::new(None),
+            nobodys_token: Cell::new(None),
+            first: Cell::new(true),
             lost: Cell::new(None),
         })
     });
@@ -225,7 +231,12 @@ fn clock(conn: &Connection) -> Result<Time> {
 }
 
 impl Tx<'_> {
-    fn savepoint<T>(&self, work: impl FnOnce(&Tx<'_>) -> Result<T>) -> Result<T> {
+    /// Undone by itself if it fails. The first of a group needs no savepoint for that, which would copy every page
+    /// that it touches.
+    fn apart<T>(&self, work: impl FnOnce(&Tx<'_>) -> Result<T>) -> Result<T> {
+        if self.first.replace(false) {
+            return self.first_of_group(work);
+        }
         run(self.conn, "SAVEPOINT verb")?;
         let before = self.conn.total_changes();
         let result = work(self);
@@ -242,6 +253,27 @@ impl Tx<'_> {
             }
         }
         run(self.conn, "RELEASE verb")?;
+        result
+    }
+
+    fn first_of_group<T>(&self, work: impl FnOnce(&Tx<'_>) -> Result<T>) -> Result<T> {
+        let before = self.conn.total_changes();
+        let result = work(self);
+        let Err(error) = &result else { return result };
+        let refused = !matches!(error, StoreError::Unavailable(_) | StoreError::Unusable(_));
+        if refused && self.conn.total_changes() == before {
+            return result;
+        }
+        if self.conn.is_autocommit() {
+            self.lost.set(Some(error.clone()));
+            return result;
+        }
+        self.kept.rows.borrow_mut().clear();
+        self.next_position.set(None);
+        // Others may write in between: what is remembered is gone already, and the next look finds theirs.
+        if let Err(error) = run(self.conn, "ROLLBACK").and_then(|()| run(self.conn, "BEGIN IMMEDIATE")) {
+            self.lost.set(Some(error));
+        }
         result
     }
 

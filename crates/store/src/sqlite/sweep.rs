@@ -11,7 +11,6 @@ use super::session::Tx;
 use crate::error::Result;
 use crate::intake;
 use crate::seed_words::cancelled_by_system;
-use crate::tokens::who;
 use crate::verbs::Swept;
 
 const PAGE: usize = 256;
@@ -41,7 +40,7 @@ fn pages(tx: &Tx<'_>, by: &str, limit: usize, sql: &str, swept: &mut Swept) -> R
                 return Ok(());
             }
             let Some(mut stored) = row::by_rid(tx, rid)? else { continue };
-            let request = Request { who: who(Actor::Engine, by), ask: Ask::Sweep };
+            let request = Request { who: tx.who(Actor::Engine, by), ask: Ask::Sweep };
             let Ok(change) = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)
             else {
                 continue;
