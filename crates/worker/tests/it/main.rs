@@ -11,6 +11,7 @@ mod leases;
 mod loops;
 mod output;
 mod playbook;
+mod schedules;
 mod shutdown;
 mod stopping;
 mod support;
