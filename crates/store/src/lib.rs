@@ -18,6 +18,7 @@ mod messages;
 pub mod postgres;
 mod replay;
 mod run;
+mod schedules;
 mod seed_words;
 pub mod sqlite;
 mod tokens;
@@ -25,4 +26,5 @@ mod verbs;
 
 pub use error::{Result, StoreError};
 pub use run::{EventRow, ItemRow, RunRow, iso, parse_time};
+pub use schedules::*;
 pub use verbs::*;
