@@ -115,7 +115,7 @@ impl Stored {
         for scope in &mut self.scopes {
             let listed = scope.kind == kind && ids.contains(&scope.id);
             if listed && scope.retired {
-                (scope.wake_at, scope.since) = (wake_at, Some(now));
+                (scope.wake_at, scope.since, scope.through) = (wake_at, Some(now), None);
             } else if !listed {
                 scope.wake_at = None;
             }
@@ -148,7 +148,7 @@ impl State {
         };
         if put == Put::Changed && was.timing != write.timing {
             for scope in stored.scopes.iter_mut().filter(|scope| scope.wake_at.is_some()) {
-                (scope.wake_at, scope.since) = (Some(now), Some(now));
+                (scope.wake_at, scope.since, scope.through) = (Some(now), Some(now), None);
             }
         }
         stored.row = ScheduleRow {

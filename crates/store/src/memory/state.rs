@@ -96,7 +96,8 @@ impl State {
     }
 
     pub fn number_of(&self, run_id: &str) -> Result<u64> {
-        let found = self.runs.iter().find(|(_, entry)| entry.row.id() == run_id);
+        // The newest first: that is whom one asks for most.
+        let found = self.runs.iter().rev().find(|(_, entry)| entry.row.id() == run_id);
         found.map(|(number, _)| *number).ok_or_else(|| StoreError::no_run(run_id))
     }
 

@@ -79,7 +79,7 @@ async fn put_in(tx: &Tx, write: &ScheduleWrite) -> Result<Put> {
         .await?;
     }
     if was.as_ref().is_some_and(|was| was.timing != write.timing) {
-        let sql = "UPDATE waypost.schedule_scopes SET wake_at = $2, since = $2 WHERE schedule = $1 AND wake_at IS NOT NULL";
+        let sql = "UPDATE waypost.schedule_scopes SET wake_at = $2, since = $2, through = NULL WHERE schedule = $1 AND wake_at IS NOT NULL";
         tx.run(sql, args![write.name, now]).await?;
     }
     if let Some(ids) = &write.ids {
@@ -109,7 +109,7 @@ async fn list(tx: &Tx, schedule: &str, kind: &str, ids: &[String]) -> Result<()>
     tx.run(
         "INSERT INTO waypost.schedule_scopes AS c(schedule, kind, id, wake_at) SELECT DISTINCT $1, $2, u.id, \
            CASE WHEN s.paused_at IS NULL THEN $4::timestamptz END FROM unnest($3) AS u(id), waypost.schedules s WHERE s.name = $1 \
-         ON CONFLICT (schedule, kind, id) DO UPDATE SET retired = false, wake_at = excluded.wake_at, since = $4 WHERE c.retired",
+         ON CONFLICT (schedule, kind, id) DO UPDATE SET retired = false, wake_at = excluded.wake_at, since = $4, through = NULL WHERE c.retired",
         args![schedule, kind, ids, stamp(tx.now)],
     )
     .await

@@ -93,7 +93,7 @@ pub fn put(tx: &Tx<'_>, write: &ScheduleWrite) -> Result<Put> {
         )?;
     }
     if was.as_ref().is_some_and(|was| was.timing != write.timing) {
-        let sql = "UPDATE schedule_scopes SET wake_at = ?2, since = ?2 WHERE schedule = ?1 AND wake_at IS NOT NULL";
+        let sql = "UPDATE schedule_scopes SET wake_at = ?2, since = ?2, through = NULL WHERE schedule = ?1 AND wake_at IS NOT NULL";
         run(tx, sql, params![write.name, now])?;
     }
     if let Some(ids) = &write.ids {
@@ -123,7 +123,7 @@ fn list(tx: &Tx<'_>, schedule: &str, kind: &str, ids: &[String]) -> Result<()> {
         tx,
         "INSERT INTO schedule_scopes(schedule, kind, id, wake_at) SELECT ?1, ?2, j.value, iif(s.paused_at IS NULL, ?4, NULL) \
          FROM json_each(?3) j, schedules s WHERE s.name = ?1 ON CONFLICT (schedule, kind, id) DO UPDATE \
-         SET retired = 0, wake_at = excluded.wake_at, since = ?4 WHERE retired = 1",
+         SET retired = 0, wake_at = excluded.wake_at, since = ?4, through = NULL WHERE retired = 1",
         values,
     )
     .map(drop)

@@ -1,7 +1,7 @@
 //! Executing one try: a command as a process, a handler as a task.
 
 mod chunk;
-mod command;
+pub(crate) mod command;
 mod lines;
 mod output;
 mod process;

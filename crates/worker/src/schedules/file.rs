@@ -18,7 +18,7 @@ use crate::playbook::{ActionTemplate, Hash, Playbook, Reference, Unattended};
 const MINUTE: Span = Span::from_seconds(60);
 const SECOND: Span = Span::from_seconds(1);
 const LONGEST_JITTER: Span = Span::from_seconds(3_600);
-const MAX_ID_CHARS: usize = 200;
+const MAX_ID_BYTES: usize = 200;
 
 /// Reads and checks a file of schedules.
 pub fn load(path: &Path, catalog: &Catalog) -> Result<Vec<Schedule>, Problems> {
@@ -323,8 +323,8 @@ impl Builder<'_> {
         let mut ids: Vec<String> = Vec::new();
         for item in node.items() {
             let id = item.text().to_owned();
-            if id.chars().count() > MAX_ID_CHARS {
-                let message = format!("the id is longer than {MAX_ID_CHARS} characters");
+            if id.len() > MAX_ID_BYTES {
+                let message = format!("the id is longer than {MAX_ID_BYTES} bytes");
                 self.problem(item, "bad-scopes", &message, "use a shorter one");
             }
             if ids.contains(&id) {

@@ -2,7 +2,10 @@
 
 mod bad;
 mod design;
+mod firing;
 mod generated;
+mod simulated;
+mod stage;
 
 use std::path::Path;
 
