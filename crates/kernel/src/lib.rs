@@ -19,6 +19,7 @@ pub mod render;
 pub mod request;
 pub mod retry_after;
 pub mod run;
+pub mod schedule;
 pub mod tally;
 pub mod text;
 pub mod time;

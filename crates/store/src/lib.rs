@@ -19,6 +19,7 @@ pub mod postgres;
 mod replay;
 mod resolutions;
 mod run;
+mod schedules;
 mod seed_words;
 pub mod sqlite;
 mod tokens;
@@ -26,4 +27,5 @@ mod verbs;
 
 pub use error::{Result, StoreError};
 pub use run::{EventRow, ItemRow, RunRow, iso, parse_time};
+pub use schedules::*;
 pub use verbs::*;

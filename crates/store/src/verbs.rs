@@ -14,6 +14,7 @@ use waypost_kernel::{Catalog, Failure, Lifecycle, Run, Span, Time, Token};
 
 use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
+use crate::schedules::Schedules;
 
 /// Boxed, so that callers hold one `Arc<dyn Store>` whatever is behind it.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -21,9 +22,9 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 /// An answer per entry of a list.
 pub type Each<T> = Vec<Result<T>>;
 
-pub trait Store: Queue + Leases + Items + Log + Admin {}
+pub trait Store: Queue + Leases + Items + Log + Admin + Schedules {}
 
-impl<S: Queue + Leases + Items + Log + Admin> Store for S {}
+impl<S: Queue + Leases + Items + Log + Admin + Schedules> Store for S {}
 
 /// Runs come in, and workers take them.
 pub trait Queue: Send + Sync {

@@ -24,6 +24,7 @@ mod pipeline;
 pub mod playbook;
 mod report;
 mod resolve;
+pub mod schedules;
 mod shutdown;
 mod steps;
 mod summary;

@@ -152,7 +152,7 @@ fn instead(ending: &Ending, error: &StoreError) -> Option<Ending> {
 
 /// The state to finish in: the first in the table that a worker's edge leads to from here, or from where the
 /// first event moves the run.
-fn status_for(lifecycle: &Lifecycle, from: StateId, goal: Goal) -> Option<String> {
+pub(crate) fn status_for(lifecycle: &Lifecycle, from: StateId, goal: Goal) -> Option<String> {
     let begun = lifecycle.start_edge(from).map(|edge| edge.to);
     let edges =
         |from: StateId| lifecycle.transitions_from(from).filter(|edge| edge.by.contains(Actor::Worker));

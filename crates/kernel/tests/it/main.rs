@@ -8,4 +8,5 @@ mod generated;
 mod model;
 mod prop;
 mod purity;
+mod schedule;
 mod shipped;

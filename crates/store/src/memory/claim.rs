@@ -89,7 +89,7 @@ impl State {
         found.into_iter().map(|(_, _, number)| number).collect()
     }
 
-    fn claim_plan(&mut self, run: &NewRun, lease: Option<Span>) -> Result<Option<Claimed>> {
+    pub(super) fn claim_plan(&mut self, run: &NewRun, lease: Option<Span>) -> Result<Option<Claimed>> {
         check_new(run)?;
         check_name("by", &run.by)?;
         let lifecycle = self.lifecycle_of(run)?;
@@ -155,7 +155,7 @@ impl State {
         self.claimed(number)
     }
 
-    fn claimed(&self, number: u64) -> Result<Claimed> {
+    pub(super) fn claimed(&self, number: u64) -> Result<Claimed> {
         let run = self.row(number)?.clone();
         let lease = run.run.lease.clone().ok_or_else(|| StoreError::no_run(run.id()))?;
         Ok(Claimed { token: lease.token, fence: run.run.fence, expires_at: lease.until, now: self.now, run })

@@ -12,6 +12,7 @@ mod leases;
 mod log;
 mod lookup;
 mod prune;
+mod schedules;
 mod state;
 mod sweep;
 mod verify;

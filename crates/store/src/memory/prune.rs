@@ -20,6 +20,7 @@ impl State {
         for (_, number) in over.into_iter().take(limit) {
             if let Some(entry) = self.runs.remove(&number) {
                 self.writes += 1;
+                self.executions.retain(|execution| execution.run_id.as_deref() != Some(entry.row.id()));
                 pruned.runs += 1;
                 pruned.events += entry.events.len() as u64;
             }

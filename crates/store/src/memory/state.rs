@@ -29,6 +29,8 @@ pub(super) struct State {
     pub runs: BTreeMap<u64, Entry>,
     pub queues: BTreeMap<String, Settings>,
     pub key_limits: BTreeMap<String, u32>,
+    pub schedules: BTreeMap<String, super::schedules::Stored>,
+    pub executions: Vec<super::schedules::Execution>,
     pub last_number: u64,
     /// The feed position of the last event.
     pub last_position: u64,
@@ -85,6 +87,8 @@ impl State {
             runs: BTreeMap::new(),
             queues: BTreeMap::new(),
             key_limits: BTreeMap::new(),
+            schedules: BTreeMap::new(),
+            executions: Vec::new(),
             last_number: 0,
             last_position: 0,
             writes: 0,
@@ -92,7 +96,8 @@ impl State {
     }
 
     pub fn number_of(&self, run_id: &str) -> Result<u64> {
-        let found = self.runs.iter().find(|(_, entry)| entry.row.id() == run_id);
+        // The newest first: that is whom one asks for most.
+        let found = self.runs.iter().rev().find(|(_, entry)| entry.row.id() == run_id);
         found.map(|(number, _)| *number).ok_or_else(|| StoreError::no_run(run_id))
     }
 

@@ -62,7 +62,7 @@ pub async fn enqueue(session: &Session, runs: &[NewRun]) -> Result<Each<Enqueued
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(late)).collect())
 }
 
-type Answers = Vec<(usize, Result<Enqueued, StoreError>)>;
+pub type Answers = Vec<(usize, Result<Enqueued, StoreError>)>;
 
 async fn round(session: &Session, runs: &[NewRun], open: &[usize]) -> Result<Answers> {
     let tx = session.begin().await?;
@@ -70,7 +70,7 @@ async fn round(session: &Session, runs: &[NewRun], open: &[usize]) -> Result<Ans
     tx.end(answers).await
 }
 
-async fn in_round(tx: &Tx, runs: &[NewRun], open: &[usize]) -> Result<Answers> {
+pub async fn in_round(tx: &Tx, runs: &[NewRun], open: &[usize]) -> Result<Answers> {
     let known = known(tx, open.iter().map(|at| &runs[*at])).await?;
     let mut answers = Answers::new();
     let mut births = Vec::new();
@@ -309,7 +309,7 @@ pub async fn claim_plan(session: &Session, new: &NewRun, lease: Option<Span>) ->
     }
 }
 
-async fn plan(tx: &Tx, new: &NewRun, lease: Option<Span>) -> Result<Option<crate::run::RunRow>> {
+pub async fn plan(tx: &Tx, new: &NewRun, lease: Option<Span>) -> Result<Option<crate::run::RunRow>> {
     let Some(lifecycle) = lifecycle(tx, new).await? else {
         return Err(birth::unknown_lifecycle(new, &tx.session.known().catalog).into());
     };

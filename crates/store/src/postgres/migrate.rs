@@ -123,6 +123,7 @@ async fn up_locked(client: &Client) -> Result<Vec<u32>> {
 
 fn first() -> String {
     let mut out = String::from(include_str!("schema.sql"));
+    out.push_str(include_str!("schedules.sql"));
     out.push_str(include_str!("by_hand.sql"));
     out.push_str(&render::guard());
     out.push_str(include_str!("verbs.sql"));

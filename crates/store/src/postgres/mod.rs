@@ -7,6 +7,7 @@ mod claim;
 mod doctor;
 mod enqueue;
 mod fault;
+mod firing;
 mod gather;
 mod items;
 mod known;
@@ -22,6 +23,7 @@ mod prune;
 mod puts;
 mod row;
 mod save;
+mod schedules;
 mod scratch;
 mod session;
 mod sql;
@@ -39,6 +41,7 @@ use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
+use crate::schedules::*;
 use crate::verbs::*;
 pub use bell::Hearing;
 pub use doctor::doctor;
@@ -272,5 +275,111 @@ impl Admin for PostgresStore {
 
     fn advance_clock(&self, by: Span) -> Reply<'_, ()> {
         self.session.verb(move |session| async move { admin::advance_clock(&session, by).await })
+    }
+}
+
+impl Schedules for PostgresStore {
+    fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, Put> {
+        let write = Arc::new(write);
+        self.session.verb(move |session| {
+            let write = write.clone();
+            async move { schedules::put(&session, &write).await }
+        })
+    }
+
+    fn remove_schedule(&self, name: String) -> Reply<'_, bool> {
+        let name = Arc::new(name);
+        self.session.verb(move |session| {
+            let name = name.clone();
+            async move { schedules::remove(&session, &name).await }
+        })
+    }
+
+    fn schedules(&self, name: Option<String>) -> Reply<'_, Vec<ScheduleRow>> {
+        let name = Arc::new(name);
+        self.session.verb(move |session| {
+            let name = name.clone();
+            async move { schedules::schedules(&session, name.as_deref()).await }
+        })
+    }
+
+    fn pause_schedule(&self, name: String, pause: Option<Pause>) -> Reply<'_, ScheduleRow> {
+        let asked = Arc::new((name, pause));
+        self.session.verb(move |session| {
+            let asked = asked.clone();
+            async move { schedules::pause(&session, &asked.0, asked.1.as_ref()).await }
+        })
+    }
+
+    fn put_scopes(&self, schedule: String, kind: String, ids: Vec<String>) -> Reply<'_, ()> {
+        let asked = Arc::new((schedule, kind, ids));
+        self.session.verb(move |session| {
+            let asked = asked.clone();
+            async move { schedules::put_scopes(&session, &asked.0, &asked.1, &asked.2).await }
+        })
+    }
+
+    fn scopes(&self, schedule: String) -> Reply<'_, Vec<ScopeRow>> {
+        let schedule = Arc::new(schedule);
+        self.session.verb(move |session| {
+            let schedule = schedule.clone();
+            async move { schedules::scopes(&session, &schedule).await }
+        })
+    }
+
+    fn ask_scopes(&self, sql: String) -> Reply<'_, Vec<String>> {
+        let sql = Arc::new(sql);
+        self.session.verb(move |session| {
+            let sql = sql.clone();
+            async move { schedules::ask_scopes(&session, &sql).await }
+        })
+    }
+
+    fn due(&self, mine: Mine, limit: usize) -> Reply<'_, Due> {
+        let mine = Arc::new(mine);
+        self.session.verb(move |session| {
+            let mine = mine.clone();
+            async move { firing::due(&session, &mine, limit).await }
+        })
+    }
+
+    fn fire(&self, firing: Firing) -> Reply<'_, Option<Vec<Begun>>> {
+        let firing = Arc::new(firing);
+        self.session.verb(move |session| {
+            let firing = firing.clone();
+            async move { firing::fire(&session, &firing).await }
+        })
+    }
+
+    fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
+        let begin = Arc::new(begin);
+        self.session.verb(move |session| {
+            let begin = begin.clone();
+            async move { firing::begin(&session, &begin).await }
+        })
+    }
+
+    fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64> {
+        let plans = Arc::new(plans);
+        self.session.verb(move |session| {
+            let plans = plans.clone();
+            async move { schedules::add_plans(&session, &plans).await }
+        })
+    }
+
+    fn look_again(&self, run_id: String) -> Reply<'_, ()> {
+        let run_id = Arc::new(run_id);
+        self.session.verb(move |session| {
+            let run_id = run_id.clone();
+            async move { schedules::look_again(&session, &run_id).await }
+        })
+    }
+
+    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, Vec<ExecutionRow>> {
+        let filter = Arc::new(filter);
+        self.session.verb(move |session| {
+            let filter = filter.clone();
+            async move { firing::executions(&session, &filter).await }
+        })
     }
 }

@@ -35,6 +35,10 @@ impl Taken {
         Taken { row: stored.row, now: tx.now }
     }
 
+    pub fn run(&self) -> &RunRow {
+        &self.row
+    }
+
     pub fn claimed(self) -> Result<Claimed> {
         let run = Arc::unwrap_or_clone(self.row);
         let lease = run.run.lease.as_ref();

@@ -6,6 +6,7 @@ mod claim;
 mod doctor;
 mod enqueue;
 mod events;
+mod firing;
 mod hash;
 mod items;
 mod kept;
@@ -19,6 +20,7 @@ mod operations;
 mod prune;
 mod row;
 mod save;
+mod schedules;
 mod session;
 mod statements;
 mod sweep;
@@ -36,6 +38,7 @@ pub use doctor::doctor;
 
 use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
+use crate::schedules::*;
 use crate::verbs::*;
 use claim::Taken;
 use enqueue::Asked;
@@ -207,5 +210,63 @@ impl Admin for SqliteStore {
 
     fn advance_clock(&self, by: Span) -> Reply<'_, ()> {
         self.session.write(move |tx| admin::advance_clock(tx, by))
+    }
+}
+
+impl Schedules for SqliteStore {
+    fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, Put> {
+        self.session.write(move |tx| schedules::put(tx, &write))
+    }
+
+    fn remove_schedule(&self, name: String) -> Reply<'_, bool> {
+        self.session.write(move |tx| schedules::remove(tx, &name))
+    }
+
+    fn schedules(&self, name: Option<String>) -> Reply<'_, Vec<ScheduleRow>> {
+        self.session.read(move |tx| schedules::schedules(tx, name.as_deref()))
+    }
+
+    fn pause_schedule(&self, name: String, pause: Option<Pause>) -> Reply<'_, ScheduleRow> {
+        self.session.write(move |tx| schedules::pause(tx, &name, pause.as_ref()))
+    }
+
+    fn put_scopes(&self, schedule: String, kind: String, ids: Vec<String>) -> Reply<'_, ()> {
+        self.session.write(move |tx| schedules::put_scopes(tx, &schedule, &kind, &ids))
+    }
+
+    fn scopes(&self, schedule: String) -> Reply<'_, Vec<ScopeRow>> {
+        self.session.read(move |tx| schedules::scopes(tx, &schedule))
+    }
+
+    fn ask_scopes(&self, sql: String) -> Reply<'_, Vec<String>> {
+        self.session.read_apart(move |tx| schedules::ask_scopes(tx, &sql))
+    }
+
+    fn due(&self, mine: Mine, limit: usize) -> Reply<'_, Due> {
+        self.session.write(move |tx| firing::due(tx, &mine, limit))
+    }
+
+    fn fire(&self, firing: Firing) -> Reply<'_, Option<Vec<Begun>>> {
+        let own = |fired: Option<Vec<firing::Fired>>| {
+            fired.map(|all| all.into_iter().map(firing::Fired::begun).collect()).transpose()
+        };
+        self.session.write_then(move |tx| firing::fire(tx, firing), own)
+    }
+
+    fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
+        let own = |fired: Option<firing::Fired>| fired.map(firing::Fired::begun).transpose();
+        self.session.write_then(move |tx| firing::begin(tx, begin), own)
+    }
+
+    fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64> {
+        self.session.write(move |tx| schedules::add_plans(tx, &plans))
+    }
+
+    fn look_again(&self, run_id: String) -> Reply<'_, ()> {
+        self.session.write(move |tx| schedules::look_again(tx, &run_id))
+    }
+
+    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, Vec<ExecutionRow>> {
+        self.session.read(move |tx| firing::executions(tx, &filter))
     }
 }

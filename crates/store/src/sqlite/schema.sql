@@ -224,3 +224,49 @@ CREATE TRIGGER items_settled BEFORE UPDATE ON items
   WHEN OLD.finished_at IS NOT NULL AND NEW.status = OLD.status AND NEW.seq = OLD.seq
     AND (NEW.finished_at IS NOT OLD.finished_at OR NEW.error_code IS NOT OLD.error_code OR NEW.attempts <> OLD.attempts)
   BEGIN SELECT RAISE(FAIL, 'SETTLED: a finished item cannot be rewritten'); END;
+
+-- Schedules: what is planned, where planning got to, and which run belongs to which plan. Times are milliseconds.
+CREATE TABLE schedules(
+  name TEXT PRIMARY KEY,
+  definition TEXT NOT NULL,
+  folder TEXT NOT NULL,
+  hash TEXT NOT NULL,
+  timing TEXT NOT NULL,
+  carried INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL,
+  scopes_at INTEGER,                              -- when its scopes are to be listed anew; null: the file lists them
+  paused_by TEXT,
+  pause_reason TEXT,
+  paused_at INTEGER
+) WITHOUT ROWID;
+CREATE TABLE schedule_scopes(
+  schedule TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  id TEXT NOT NULL,
+  through INTEGER,                                -- every plan up to here is fired or counted
+  since INTEGER,                                  -- plans up to here do not count
+  wake_at INTEGER,                                -- when there is something to plan; null: paused or retired
+  retired INTEGER NOT NULL DEFAULT 0,
+  counts TEXT NOT NULL DEFAULT '{}',
+  last_plan INTEGER,
+  last_status TEXT,
+  last_success INTEGER,
+  PRIMARY KEY(schedule, kind, id)
+) WITHOUT ROWID;
+CREATE INDEX schedule_scopes_wake ON schedule_scopes(wake_at) WHERE wake_at IS NOT NULL;
+CREATE TABLE executions(
+  schedule TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  id TEXT NOT NULL,
+  plan_time INTEGER NOT NULL,
+  run_id TEXT,                                    -- null: asked for by hand, and not begun
+  manual TEXT,
+  who TEXT,
+  wake_at INTEGER,                                -- when to look at it; null: it has ended
+  PRIMARY KEY(schedule, kind, id, plan_time)
+) WITHOUT ROWID;
+CREATE INDEX executions_wake ON executions(wake_at) WHERE wake_at IS NOT NULL;
+CREATE INDEX executions_open ON executions(schedule, kind, id) WHERE wake_at IS NOT NULL;
+CREATE INDEX executions_run ON executions(run_id) WHERE run_id IS NOT NULL;
+CREATE TRIGGER executions_leave AFTER DELETE ON run_born WHEN OLD.idempotency_key GLOB 'schedule:*'
+  BEGIN DELETE FROM executions WHERE run_id = OLD.run_id; END;

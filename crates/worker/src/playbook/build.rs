@@ -4,6 +4,7 @@
 mod action;
 mod bulk;
 mod place;
+mod single;
 
 use std::path::Path;
 
@@ -25,6 +26,7 @@ use super::{Playbook, Step, Tasks, Unattended};
 use place::Place;
 
 pub use place::RUN_KEYS;
+pub(crate) use single::single;
 
 pub fn build(root: &Node, reader: Reader<'_>, file: &Path, catalog: &Catalog) -> Result<Playbook, Problems> {
     let mut builder = Builder {

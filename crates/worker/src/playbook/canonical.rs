@@ -11,7 +11,7 @@ pub struct Hash(String);
 
 impl Hash {
     /// Keys in order, values as JSON.
-    pub(super) fn of(content: &Value) -> Hash {
+    pub(crate) fn of(content: &Value) -> Hash {
         let mut text = String::new();
         write_sorted(&mut text, content);
         let digest = Sha256::digest(text.as_bytes());

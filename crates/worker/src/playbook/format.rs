@@ -91,11 +91,11 @@ impl Shape {
     }
 }
 
-const fn key(name: &'static str, kind: Kind, about: &'static str) -> Key {
+pub(crate) const fn key(name: &'static str, kind: Kind, about: &'static str) -> Key {
     Key { name, kind, needed: false, about }
 }
 
-const fn needed(name: &'static str, kind: Kind, about: &'static str) -> Key {
+pub(crate) const fn needed(name: &'static str, kind: Kind, about: &'static str) -> Key {
     Key { name, kind, needed: true, about }
 }
 
@@ -105,15 +105,15 @@ pub const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 pub const WEEKDAYS: &[&str] = &["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 pub const MAX_RETRIES: i64 = 100;
 
-const EXEC: Kind = Kind::List { of: &Kind::Template, at_least: 1, at_most: 256 };
-const HTTP: Kind = Kind::Table(&HTTP_SHAPE);
-const ENV: Kind = Kind::Map { of: &Kind::Template, keys: Keys::Variable, at_most: 100 };
+pub(crate) const EXEC: Kind = Kind::List { of: &Kind::Template, at_least: 1, at_most: 256 };
+pub(crate) const HTTP: Kind = Kind::Table(&HTTP_SHAPE);
+pub(crate) const ENV: Kind = Kind::Map { of: &Kind::Template, keys: Keys::Variable, at_most: 100 };
 const BACKOFF: Kind = Kind::List { of: &Kind::Duration, at_least: 1, at_most: 100 };
 const RETRIES: Kind = Kind::Whole { at_least: 0, at_most: MAX_RETRIES };
 
-const EXEC_ABOUT: &str = "The command as a list of words, without a shell. A relative program is relative to this file, and the command runs in this file's folder.";
-const HTTP_ABOUT: &str = "The request to send.";
-const ENV_ABOUT: &str = "Environment variables of the command; secrets may stand here.";
+pub(crate) const EXEC_ABOUT: &str = "The command as a list of words, without a shell. A relative program is relative to this file, and the command runs in this file's folder.";
+pub(crate) const HTTP_ABOUT: &str = "The request to send.";
+pub(crate) const ENV_ABOUT: &str = "Environment variables of the command; secrets may stand here.";
 const TIMEOUT_ABOUT: &str = "How long one try may take.";
 const RETRIES_ABOUT: &str = "How often a failed try is repeated. Default: as many as `backoff` has, or 0.";
 const BACKOFF_ABOUT: &str = "The waits between tries; the last repeats. Default: [\"1s\", \"2s\", \"4s\"].";

@@ -6,17 +6,17 @@
 //! action, `schema` renders the format for editors.
 
 mod action;
-mod build;
+pub(crate) mod build;
 mod canonical;
-mod format;
+pub(crate) mod format;
 mod inputs;
 mod library;
-mod node;
-mod problem;
-mod read;
+pub(crate) mod node;
+pub(crate) mod problem;
+pub(crate) mod read;
 mod render;
 mod rule;
-mod schema;
+pub(crate) mod schema;
 mod secret;
 mod template;
 mod window;
@@ -103,6 +103,26 @@ pub enum Unattended {
     Fail,
 }
 
+impl Step {
+    /// The one step of what is no playbook of its own: a schedule's action.
+    pub(crate) fn only(key: &str, action: ActionTemplate) -> Step {
+        Step {
+            key: key.to_owned(),
+            name: Template::default(),
+            action,
+            for_each: None,
+            when: None,
+            tasks: Tasks::None,
+            timeout: None,
+            retries: 0,
+            backoff: Backoff::step(),
+            continue_on_failure: false,
+            after: None,
+            line: 1,
+        }
+    }
+}
+
 impl Playbook {
     /// Reads and checks a file, with the shipped lifecycles.
     pub fn load(path: &Path) -> Result<Playbook, Problems> {
@@ -139,7 +159,7 @@ impl Playbook {
 
     /// All problems at once.
     pub fn parse_with(text: &str, path: &Path, catalog: &Catalog) -> Result<Playbook, Problems> {
-        let (root, reader) = read::read(text, path)?;
+        let (root, reader) = read::read(text, path, &format::PLAYBOOK)?;
         build::build(&root, reader, path, catalog)
     }
 

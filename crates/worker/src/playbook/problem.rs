@@ -86,7 +86,7 @@ impl Problem {
 }
 
 impl Problems {
-    pub(super) fn one(file: &Path, line: usize, rule: &'static str, message: &str, mend: &str) -> Problems {
+    pub(crate) fn one(file: &Path, line: usize, rule: &'static str, message: &str, mend: &str) -> Problems {
         Problems(vec![Problem {
             file: file.to_owned(),
             line,
@@ -98,7 +98,7 @@ impl Problems {
     }
 
     /// In the order of the file, and no more than a person wants to read.
-    pub(super) fn sorted(mut problems: Vec<Problem>) -> Problems {
+    pub(crate) fn sorted(mut problems: Vec<Problem>) -> Problems {
         problems.sort_by_key(|problem| problem.line);
         let more = problems.len().saturating_sub(MAX_PROBLEMS);
         problems.truncate(MAX_PROBLEMS);

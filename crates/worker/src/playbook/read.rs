@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use waypost_kernel::lifecycle::{instead_of, quoted};
 
-use super::format::{Key, Keys, Kind, PLAYBOOK, Shape};
+use super::format::{Key, Keys, Kind, Shape};
 use super::node::{Node, Value};
 use super::problem::{Problem, Problems};
 
@@ -21,6 +21,8 @@ const MAX_MEND_CHARS: usize = 800;
 const UNSEEN: [std::ops::RangeInclusive<char>; 4] =
     ['\u{200b}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2060}'..='\u{2069}', '\u{feff}'..='\u{feff}'];
 
+static EMPTY: Shape = Shape { whose: "nothing", keys: &[], one_of: &[] };
+
 /// Of one playbook: where lines end, and what was found wrong so far. All of it is collected instead of
 /// stopping at the first: people mend a file in one go.
 #[derive(Debug)]
@@ -28,11 +30,12 @@ pub struct Reader<'t> {
     file: &'t Path,
     text: &'t str,
     line_ends: Vec<usize>,
+    root: &'static Shape,
     pub problems: Vec<Problem>,
 }
 
 /// The whole file as a node, with what is wrong about its form. An error: it is no TOML at all.
-pub fn read<'t>(text: &'t str, file: &'t Path) -> Result<(Node, Reader<'t>), Problems> {
+pub fn read<'t>(text: &'t str, file: &'t Path, root: &'static Shape) -> Result<(Node, Reader<'t>), Problems> {
     if text.len() > MAX_FILE_BYTES {
         let message = "the file is larger than 256 KiB";
         return Err(Problems::one(
@@ -43,12 +46,12 @@ pub fn read<'t>(text: &'t str, file: &'t Path) -> Result<(Node, Reader<'t>), Pro
             "split it, or let a command read the long part",
         ));
     }
-    let mut reader = Reader::new(text, file);
+    let mut reader = Reader::new(text, file, root);
     let table = DeTable::parse(text).map_err(|error| {
         let line = reader.line_at(error.span().map_or(0, |span| span.start));
         Problems::one(file, line, "syntax", error.message(), mend_of_syntax(error.message()))
     })?;
-    let root = reader.shaped(table.get_ref(), &PLAYBOOK, 1, "", 0);
+    let root = reader.shaped(table.get_ref(), root, 1, "", 0);
     Ok((root, reader))
 }
 
@@ -72,13 +75,18 @@ fn mend_of_syntax(message: &str) -> &'static str {
 }
 
 impl<'t> Reader<'t> {
-    fn new(text: &'t str, file: &'t Path) -> Reader<'t> {
+    /// Of nothing, for the moment in which another has the real one.
+    pub(crate) fn empty() -> Reader<'t> {
+        Reader::new("", Path::new(""), &EMPTY)
+    }
+
+    fn new(text: &'t str, file: &'t Path, root: &'static Shape) -> Reader<'t> {
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at);
         let mut line_ends: Vec<usize> = ends.collect();
         if !text.is_empty() && !text.ends_with('\n') {
             line_ends.push(text.len());
         }
-        Reader { file, text, line_ends, problems: Vec::new() }
+        Reader { file, text, line_ends, root, problems: Vec::new() }
     }
 
     fn value(
@@ -133,8 +141,8 @@ impl<'t> Reader<'t> {
     fn unknown_key(&mut self, line: usize, field: &str, name: &str, shape: &Shape) {
         let message = format!("{} has no key {}", shape.whose, quoted(name));
         // What stands below a [table] belongs to it: the commonest slip of people who are new to TOML.
-        let mend = if !std::ptr::eq(shape, &PLAYBOOK) && PLAYBOOK.key(name).is_some() {
-            format!("move it above the first [section]: there `{name}` is a key of the playbook")
+        let mend = if !std::ptr::eq(shape, self.root) && self.root.key(name).is_some() {
+            format!("move it above the first [section]: there `{name}` is a key of the file")
         } else {
             instead_of(name, &shape.names())
         };
@@ -294,7 +302,7 @@ impl<'t> Reader<'t> {
     fn not_too_many(&mut self, line: usize, field: &str, count: usize, at_most: usize) {
         if count > at_most {
             let message = format!("there are {count}, at most {at_most} are allowed");
-            self.problem(line, field, "too-long", &message, "split the playbook, or let a command do more");
+            self.problem(line, field, "too-long", &message, "split the file, or let a command do more");
         }
     }
 

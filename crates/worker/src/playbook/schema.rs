@@ -11,12 +11,16 @@ const IDENTIFIER: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
 
 /// JSON Schema (2020-12) of a playbook.
 pub fn json_schema() -> Value {
+    schema_of("Waypost playbook", "What a run does: steps in order, or a change to many targets.", &PLAYBOOK)
+}
+
+pub(crate) fn schema_of(title: &str, description: &str, shape: &Shape) -> Value {
     let mut schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Waypost playbook",
-        "description": "What a run does: steps in order, or a change to many targets.",
+        "title": title,
+        "description": description,
     });
-    if let (Some(schema), Value::Object(shape)) = (schema.as_object_mut(), of_shape(&PLAYBOOK)) {
+    if let (Some(schema), Value::Object(shape)) = (schema.as_object_mut(), of_shape(shape)) {
         schema.extend(shape);
     }
     schema
@@ -123,7 +127,7 @@ fn describe(page: &mut String, name: &str, kind: &Kind) {
     }
 }
 
-fn section(page: &mut String, title: &str, shape: &Shape) {
+pub(crate) fn section(page: &mut String, title: &str, shape: &Shape) {
     page.push_str(&format!("\n## {title}\n\n"));
     if !shape.one_of.is_empty() {
         page.push_str(&format!("Exactly one of {}.\n\n", shape.one_of.join(", ")));

@@ -154,3 +154,21 @@ impl Admin for Faulty {
         advance_clock(by: Span) -> ();
     }
 }
+
+impl Schedules for Faulty {
+    pass! {
+        put_schedule(write: ScheduleWrite) -> Put;
+        remove_schedule(name: String) -> bool;
+        schedules(name: Option<String>) -> Vec<ScheduleRow>;
+        pause_schedule(name: String, pause: Option<Pause>) -> ScheduleRow;
+        put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
+        scopes(schedule: String) -> Vec<ScopeRow>;
+        ask_scopes(sql: String) -> Vec<String>;
+        due(mine: Mine, limit: usize) -> Due;
+        fire(firing: Firing) -> Option<Vec<Begun>>;
+        begin(begin: Begin) -> Option<Begun>;
+        add_plans(plans: ManualPlans) -> u64;
+        look_again(run_id: String) -> ();
+        executions(filter: ExecutionFilter) -> Vec<ExecutionRow>;
+    }
+}

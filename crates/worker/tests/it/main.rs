@@ -11,6 +11,7 @@ mod leases;
 mod loops;
 mod output;
 mod playbook;
+mod schedules;
 mod sdk;
 mod shutdown;
 mod steps;

@@ -208,6 +208,20 @@ topics! {
         canceled_is_never_retried
         a_plan_is_taken_by_its_id
         a_plan_without_a_key_or_of_another_kind_is_refused;
+    schedules:
+        a_planning_is_written_with_what_it_fires
+        of_sixteen_planners_one_fires
+        a_failed_plan_is_not_stranded_by_a_newer_one
+        a_stale_execution_is_told_of_and_stolen
+        what_fails_for_good_is_counted
+        what_must_be_alone_waits_for_the_other
+        a_pause_says_who_and_why_and_outlives_a_redeploy
+        the_same_definition_again_changes_nothing
+        scopes_come_and_go
+        plans_by_hand_are_marked_and_begin_once
+        a_firing_may_queue_a_run_in_the_same_transaction
+        who_may_not_execute_a_schedule_is_not_told_of_it
+        history_leaves_with_its_runs;
     retry_rule:
         chosen_targets_are_retried
         a_retried_run_is_anybodys_and_counts_all_targets

@@ -1,0 +1,276 @@
+//! What is due of the schedules, and beginning it.
+
+use std::collections::HashMap;
+
+use waypost_kernel::Time;
+
+use super::claim;
+use super::enqueue;
+use super::fault::{Fault, Result};
+use super::row::{self, Stored};
+use super::schedules::{one_scope, save_scope};
+use super::session::{Session, Tx};
+use super::sql::{Columns, args, stamp};
+use crate::error::StoreError;
+use crate::run::RunRow;
+use crate::schedules::*;
+use crate::tokens::fresh;
+
+/// Mine: applied and I may, or my own. $1 and $2 of a statement.
+const MINE: &str = "(s.carried AND $1 OR s.hash = ANY ($2))";
+
+pub async fn due(session: &Session, mine: &Mine, limit: usize) -> Result<Due> {
+    let tx = session.begin().await?;
+    let due = due_in(&tx, mine, limit).await;
+    tx.end(due).await
+}
+
+async fn due_in(tx: &Tx, mine: &Mine, limit: usize) -> Result<Due> {
+    let hashes: Vec<&str> = mine.hashes.iter().map(String::as_str).collect();
+    let mut due = Due { now: tx.now, ..Due::default() };
+    look_after(tx, mine.carried, &hashes, limit, &mut due).await?;
+    let sql = format!(
+        "SELECT s.name FROM waypost.schedules s WHERE {MINE} AND s.scopes_at <= $3 AND s.paused_at IS NULL ORDER BY s.name"
+    );
+    let rows = tx.query(&sql, args![mine.carried, hashes, stamp(tx.now)]).await?;
+    due.refresh = rows.iter().map(|row| Columns(row).get(0)).collect::<Result<_>>()?;
+    let sql = due_scopes();
+    let rows = tx.query(&sql, args![mine.carried, hashes, stamp(tx.now), limit as i64]).await?;
+    for row in &rows {
+        let columns = Columns(row);
+        due.scopes.push(DueScope {
+            schedule: columns.get(0)?,
+            hash: columns.get(1)?,
+            kind: columns.get(2)?,
+            id: columns.get(3)?,
+            through: columns.time(4)?,
+            since: columns.time(5)?,
+            is_running: columns.get(6)?,
+        });
+    }
+    due.more = due.scopes.len() == limit;
+    Ok(due)
+}
+
+/// What one tick reads: the scopes that are due, by the index of their times, and nothing of what was executed before.
+pub fn due_scopes() -> String {
+    format!(
+        "SELECT s.name, s.hash, c.kind, c.id, c.through, c.since, waypost.is_running(c.schedule, c.kind, c.id, NULL) \
+         FROM waypost.schedule_scopes c JOIN waypost.schedules s ON s.name = c.schedule \
+         WHERE c.wake_at <= $3 AND s.paused_at IS NULL AND {MINE} ORDER BY c.wake_at LIMIT $4"
+    )
+}
+
+/// One process at a time looks at an execution; the others pass over it.
+async fn look_after(tx: &Tx, carried: bool, hashes: &[&str], limit: usize, due: &mut Due) -> Result<()> {
+    let sql = format!(
+        "SELECT e.schedule, s.hash, e.kind, e.id, e.plan_time, e.run_id, e.manual, s.paused_at IS NOT NULL FROM waypost.executions e \
+         JOIN waypost.schedules s ON s.name = e.schedule WHERE e.wake_at <= $3 AND {MINE} ORDER BY e.wake_at LIMIT $4 FOR UPDATE OF e SKIP LOCKED"
+    );
+    let hashes: Vec<&str> = hashes.to_vec();
+    let rows = tx.query(&sql, args![carried, hashes, stamp(tx.now), limit as i64]).await?;
+    let mut found = Vec::new();
+    for row in &rows {
+        let columns = Columns(row);
+        let execution = DueExecution {
+            schedule: columns.get(0)?,
+            hash: columns.get(1)?,
+            kind: columns.get(2)?,
+            id: columns.get(3)?,
+            plan: columns.time(4)?.unwrap_or_default(),
+            run_id: columns.get(5)?,
+            manual: columns.get(6)?,
+        };
+        found.push((execution, columns.get::<bool>(7)?));
+    }
+    let ids: Vec<&str> = found.iter().filter_map(|(it, _)| it.run_id.as_deref()).collect();
+    let stored = if ids.is_empty() { Vec::new() } else { row::by_ids(tx, &ids).await? };
+    let runs: HashMap<String, RunRow> =
+        stored.into_iter().map(|stored| (stored.row.id().to_owned(), stored.row)).collect();
+    // In one order: two processes that close executions of the same scopes must not wait for each other.
+    found.sort_by(|(one, _), (other, _)| {
+        (&one.schedule, &one.kind, &one.id).cmp(&(&other.schedule, &other.kind, &other.id))
+    });
+    for (execution, is_paused) in found {
+        let run = execution.run_id.as_deref().and_then(|run_id| runs.get(run_id));
+        let next = match (run, &execution.run_id) {
+            (Some(run), _) => next_of(run, tx.now),
+            (None, Some(_)) => Next::Close,
+            (None, None) => Next::Take(tx.now + SOON),
+        };
+        let (wake_at, take) = match next {
+            Next::Close => (None, false),
+            Next::Wake(at) => (Some(at), false),
+            Next::Take(_) if is_paused => (Some(tx.now + SOON), false),
+            Next::Take(at) => (Some(at), true),
+        };
+        let DueExecution { schedule, kind, id, plan, .. } = &execution;
+        wake(tx, (schedule, kind, id, *plan), None, wake_at).await?;
+        if let (None, Some(run)) = (wake_at, run)
+            && let Some(mut scope) = one_scope(tx, schedule, kind, id).await?
+        {
+            close(&mut scope, *plan, run);
+            save_scope(tx, schedule, &scope).await?;
+        }
+        if take {
+            due.executions.push(execution);
+        }
+    }
+    Ok(())
+}
+
+type Key<'a> = (&'a str, &'a str, &'a str, Time);
+
+async fn wake(
+    tx: &Tx,
+    (schedule, kind, id, plan): Key<'_>,
+    run_id: Option<&str>,
+    at: Option<Time>,
+) -> Result<()> {
+    let sql = "UPDATE waypost.executions SET wake_at = $5, run_id = coalesce($6, run_id) WHERE schedule = $1 AND kind = $2 AND id = $3 AND plan_time = $4";
+    tx.run(sql, args![schedule, kind, id, stamp(plan), at.map(stamp), run_id]).await.map(drop)
+}
+
+async fn is_running(tx: &Tx, schedule: &str, kind: &str, id: &str, but: Option<&str>) -> Result<bool> {
+    let row = tx.one("SELECT waypost.is_running($1, $2, $3, $4)", args![schedule, kind, id, but]).await?;
+    Columns(&row).get(0)
+}
+
+/// Paused or gone: nothing begins.
+async fn is_open(tx: &Tx, schedule: &str) -> Result<bool> {
+    let sql = "SELECT 1 FROM waypost.schedules WHERE name = $1 AND paused_at IS NULL FOR SHARE";
+    Ok(!tx.query(sql, args![schedule]).await?.is_empty())
+}
+
+pub async fn fire(session: &Session, firing: &Firing) -> Result<Option<Vec<Begun>>> {
+    let tx = session.begin().await?;
+    let fired = fire_in(&tx, firing).await;
+    tx.end(fired).await
+}
+
+async fn fire_in(tx: &Tx, firing: &Firing) -> Result<Option<Vec<Begun>>> {
+    let Firing { schedule, kind, id, .. } = firing;
+    if !is_open(tx, schedule).await? {
+        return Ok(None);
+    }
+    let Some(mut scope) = one_scope(tx, schedule, kind, id).await? else { return Ok(None) };
+    let is_free = !firing.alone || !is_running(tx, schedule, kind, id, None).await?;
+    if scope.through != firing.expected || scope.wake_at.is_none() || !is_free {
+        return Ok(None);
+    }
+    (scope.through, scope.wake_at, scope.since) = (firing.through, firing.wake_at, None);
+    scope.counts.add(&firing.skipped);
+    let mut begun = Vec::new();
+    for (plan, birth) in &firing.plans {
+        let sql = "INSERT INTO waypost.executions(schedule, kind, id, plan_time) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING";
+        if tx.run(sql, args![*schedule, *kind, *id, stamp(*plan)]).await? == 1 {
+            begun.extend(born(tx, (schedule, kind, id, *plan), birth).await?);
+        }
+    }
+    scope.counts.add(&Counts { won: begun.len() as u64, ..Counts::default() });
+    save_scope(tx, schedule, &scope).await?;
+    Ok(Some(begun))
+}
+
+async fn born(tx: &Tx, key: Key<'_>, birth: &Birth) -> Result<Option<Begun>> {
+    crate::intake::check_new(&birth.run)?;
+    if birth.lease.is_some() {
+        let row = match enqueue::plan(tx, &birth.run, birth.lease).await {
+            Err(Fault::Told(StoreError::Refused(_))) => None,
+            other => other?,
+        };
+        let Some(row) = row else { return Ok(None) };
+        wake(tx, key, Some(row.id()), Some(first_look(&row, tx.now))).await?;
+        return Ok(Some(Begun::Held(key.3, Box::new(claim::claimed(tx.now, row)?))));
+    }
+    let answers = enqueue::in_round(tx, std::slice::from_ref(&birth.run), &[0]).await?;
+    let Some((_, made)) = answers.into_iter().next() else { return Ok(None) };
+    let row = made?.run;
+    tx.has_written(true);
+    wake(tx, key, Some(row.id()), Some(first_look(&row, tx.now))).await?;
+    Ok(Some(Begun::Queued(key.3, row.id().to_owned())))
+}
+
+pub async fn begin(session: &Session, begin: &Begin) -> Result<Option<Begun>> {
+    let tx = session.begin().await?;
+    let begun = begin_in(&tx, begin).await;
+    tx.end(begun).await
+}
+
+async fn begin_in(tx: &Tx, begin: &Begin) -> Result<Option<Begun>> {
+    let Begin { schedule, kind, id, plan, .. } = begin;
+    let key = (schedule.as_str(), kind.as_str(), id.as_str(), *plan);
+    if !is_open(tx, schedule).await? {
+        return Ok(None);
+    }
+    let scope = one_scope(tx, schedule, kind, id).await?;
+    let sql = "SELECT run_id FROM waypost.executions WHERE schedule = $1 AND kind = $2 AND id = $3 AND plan_time = $4 \
+               AND wake_at IS NOT NULL FOR UPDATE";
+    let rows = tx.query(sql, args![*schedule, *kind, *id, stamp(*plan)]).await?;
+    let Some(found) = rows.first() else { return Ok(None) };
+    let run_id: Option<String> = Columns(found).get(0)?;
+    if begin.alone && is_running(tx, schedule, kind, id, run_id.as_deref()).await? {
+        wake(tx, key, None, Some(tx.now + SOON)).await?;
+        return Ok(None);
+    }
+    let (begun, counts) = match run_id {
+        None => (born(tx, key, &begin.birth).await?, taken_as(None)),
+        Some(run_id) => {
+            let stored = row::by_id(tx, &run_id).await?;
+            let counts = taken_as(Some(&stored.row));
+            (take(tx, key, stored, begin).await?, counts)
+        }
+    };
+    if begun.is_some()
+        && let Some(mut scope) = scope
+    {
+        scope.counts.add(&counts);
+        save_scope(tx, schedule, &scope).await?;
+    }
+    Ok(begun)
+}
+
+async fn take(tx: &Tx, key: Key<'_>, stored: Stored, begin: &Begin) -> Result<Option<Begun>> {
+    match claim::take(tx, stored, &begin.by, begin.birth.lease, fresh()).await {
+        Ok(row) => {
+            wake(tx, key, None, Some(first_look(&row, tx.now))).await?;
+            Ok(Some(Begun::Held(key.3, Box::new(claim::claimed(tx.now, row)?))))
+        }
+        Err(Fault::Told(StoreError::Refused(_))) => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+pub async fn executions(session: &Session, filter: &ExecutionFilter) -> Result<Vec<ExecutionRow>> {
+    let tx = session.look().await?;
+    let found = executions_in(&tx, filter).await;
+    tx.end(found).await
+}
+
+async fn executions_in(tx: &Tx, filter: &ExecutionFilter) -> Result<Vec<ExecutionRow>> {
+    let rows = tx
+        .query(
+            "SELECT schedule, kind, id, plan_time, manual, who, run_id FROM waypost.executions WHERE ($1 IS NULL OR schedule = $1) \
+             AND ($2 IS NULL OR kind = $2) AND ($3 IS NULL OR id = $3) ORDER BY plan_time DESC, schedule, id LIMIT $4",
+            args![filter.schedule, filter.kind, filter.id, filter.limit.max(1) as i64],
+        )
+        .await?;
+    let ids = rows.iter().map(|row| Columns(row).get(6)).collect::<Result<Vec<Option<&str>>>>()?;
+    let ids: Vec<&str> = ids.into_iter().flatten().collect();
+    let stored = if ids.is_empty() { Vec::new() } else { row::by_ids(tx, &ids).await? };
+    let runs: HashMap<String, RunRow> =
+        stored.into_iter().map(|stored| (stored.row.id().to_owned(), stored.row)).collect();
+    let read = |row| {
+        let columns = Columns(row);
+        Ok(ExecutionRow {
+            schedule: columns.get(0)?,
+            kind: columns.get(1)?,
+            id: columns.get(2)?,
+            plan: columns.time(3)?.unwrap_or_default(),
+            manual: columns.get(4)?,
+            by: columns.get(5)?,
+            run: columns.get::<Option<&str>>(6)?.and_then(|run_id| runs.get(run_id)).cloned(),
+        })
+    };
+    rows.iter().map(read).collect()
+}

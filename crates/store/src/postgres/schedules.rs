@@ -1,0 +1,280 @@
+//! Schedules: definitions, scopes, and plans by hand. What fires is in `firing`.
+
+use serde_json::Value;
+use tokio_postgres::Row;
+use waypost_kernel::Time;
+
+use super::fault::Result;
+use super::session::{Session, Tx};
+use super::sql::{Columns, args, stamp};
+use crate::error::StoreError;
+use crate::schedules::*;
+use crate::verbs::Pause;
+
+const SCHEDULE: &str = "SELECT name, definition::text, folder, hash, timing, carried, updated_at, paused_by, pause_reason, paused_at FROM waypost.schedules";
+
+fn schedule(row: &Row) -> Result<ScheduleRow> {
+    let columns = Columns(row);
+    let pause = Pause {
+        by: columns.get::<Option<String>>(7)?.unwrap_or_default(),
+        reason: columns.get::<Option<String>>(8)?.unwrap_or_default(),
+        at: columns.time(9)?,
+    };
+    Ok(ScheduleRow {
+        name: columns.get(0)?,
+        definition: serde_json::from_str(columns.get::<&str>(1)?).unwrap_or(Value::Null),
+        folder: columns.get(2)?,
+        hash: columns.get(3)?,
+        timing: columns.get(4)?,
+        carried: columns.get(5)?,
+        updated_at: columns.time(6)?.unwrap_or_default(),
+        paused: Some(pause).filter(|pause| pause.at.is_some()),
+    })
+}
+
+/// Locked: whoever changes it, or fires, comes one after the other.
+async fn one(tx: &Tx, name: &str) -> Result<Option<ScheduleRow>> {
+    let rows = tx.query(&format!("{SCHEDULE} WHERE name = $1 FOR UPDATE"), args![name]).await?;
+    rows.first().map(schedule).transpose()
+}
+
+pub async fn schedules(session: &Session, name: Option<&str>) -> Result<Vec<ScheduleRow>> {
+    let tx = session.look().await?;
+    let rows =
+        tx.query(&format!("{SCHEDULE} WHERE $1 IS NULL OR name = $1 ORDER BY name"), args![name]).await;
+    tx.end(rows).await?.iter().map(schedule).collect()
+}
+
+pub async fn put(session: &Session, write: &ScheduleWrite) -> Result<Put> {
+    check_schedule(write)?;
+    let tx = session.begin().await?;
+    let put = put_in(&tx, write).await;
+    tx.end(put).await
+}
+
+async fn put_in(tx: &Tx, write: &ScheduleWrite) -> Result<Put> {
+    let was = one(tx, &write.name).await?;
+    let put = match &was {
+        None => Put::Added,
+        Some(was) if was.hash == write.hash && was.carried == write.carried => Put::Same,
+        Some(_) => Put::Changed,
+    };
+    let now = stamp(tx.now);
+    if put != Put::Same {
+        tx.run(
+            "INSERT INTO waypost.schedules(name, definition, folder, hash, timing, carried, updated_at, scopes_at) \
+             VALUES ($1, $2::text::json, $3, $4, $5, $6, $7, $8) ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, \
+             folder = excluded.folder, hash = excluded.hash, timing = excluded.timing, carried = excluded.carried, \
+             updated_at = excluded.updated_at, scopes_at = excluded.scopes_at",
+            args![
+                write.name,
+                write.definition.to_string(),
+                write.folder,
+                write.hash,
+                write.timing,
+                write.carried,
+                now,
+                write.ids.is_none().then_some(now),
+            ],
+        )
+        .await?;
+    }
+    if was.as_ref().is_some_and(|was| was.timing != write.timing) {
+        let sql = "UPDATE waypost.schedule_scopes SET wake_at = $2, since = $2, through = NULL WHERE schedule = $1 AND wake_at IS NOT NULL";
+        tx.run(sql, args![write.name, now]).await?;
+    }
+    if let Some(ids) = &write.ids {
+        list(tx, &write.name, &write.kind, ids).await?;
+    }
+    Ok(put)
+}
+
+pub async fn put_scopes(session: &Session, schedule: &str, kind: &str, ids: &[String]) -> Result<()> {
+    check_scopes(kind, ids)?;
+    let tx = session.begin().await?;
+    let listed = async {
+        let sql = "UPDATE waypost.schedules SET scopes_at = $2 WHERE name = $1";
+        if tx.run(sql, args![schedule, stamp(tx.now + SCOPES_EVERY)]).await? == 0 {
+            return Err(no_schedule(schedule).into());
+        }
+        list(&tx, schedule, kind, ids).await
+    };
+    let listed = listed.await;
+    tx.end(listed).await
+}
+
+async fn list(tx: &Tx, schedule: &str, kind: &str, ids: &[String]) -> Result<()> {
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let sql = "UPDATE waypost.schedule_scopes SET wake_at = NULL, retired = true WHERE schedule = $1 AND (kind <> $2 OR NOT id = ANY ($3))";
+    tx.run(sql, args![schedule, kind, ids]).await?;
+    tx.run(
+        "INSERT INTO waypost.schedule_scopes AS c(schedule, kind, id, wake_at) SELECT DISTINCT $1, $2, u.id, \
+           CASE WHEN s.paused_at IS NULL THEN $4::timestamptz END FROM unnest($3) AS u(id), waypost.schedules s WHERE s.name = $1 \
+         ON CONFLICT (schedule, kind, id) DO UPDATE SET retired = false, wake_at = excluded.wake_at, since = $4, through = NULL WHERE c.retired",
+        args![schedule, kind, ids, stamp(tx.now)],
+    )
+    .await
+    .map(drop)
+}
+
+pub async fn remove(session: &Session, name: &str) -> Result<bool> {
+    let tx = session.begin().await?;
+    let removed = async {
+        let sql = "UPDATE waypost.executions SET wake_at = NULL WHERE schedule = $1 AND wake_at IS NOT NULL";
+        tx.run(sql, args![name]).await?;
+        tx.run("DELETE FROM waypost.schedule_scopes WHERE schedule = $1", args![name]).await?;
+        Ok(tx.run("DELETE FROM waypost.schedules WHERE name = $1", args![name]).await? > 0)
+    };
+    let removed = removed.await;
+    tx.end(removed).await
+}
+
+pub async fn pause(session: &Session, name: &str, pause: Option<&Pause>) -> Result<ScheduleRow> {
+    check_pause(pause)?;
+    let tx = session.begin().await?;
+    let paused = pause_in(&tx, name, pause).await;
+    tx.end(paused).await
+}
+
+async fn pause_in(tx: &Tx, name: &str, pause: Option<&Pause>) -> Result<ScheduleRow> {
+    let was = one(tx, name).await?.ok_or_else(|| no_schedule(name))?;
+    let now = stamp(tx.now);
+    tx.run(
+        "UPDATE waypost.schedules SET paused_by = $2, pause_reason = $3, paused_at = $4 WHERE name = $1",
+        args![name, pause.map(|it| it.by.as_str()), pause.map(|it| it.reason.as_str()), pause.map(|_| now),],
+    )
+    .await?;
+    if pause.is_some() {
+        tx.run("UPDATE waypost.schedule_scopes SET wake_at = NULL WHERE schedule = $1", args![name]).await?;
+    } else if was.paused.is_some() {
+        let sql =
+            "UPDATE waypost.schedule_scopes SET wake_at = $2, since = $2 WHERE schedule = $1 AND NOT retired";
+        tx.run(sql, args![name, now]).await?;
+    }
+    Ok(one(tx, name).await?.unwrap_or(was))
+}
+
+const SCOPE: &str = "SELECT kind, id, through, since, wake_at, retired, counts, last_plan, last_status, last_success FROM waypost.schedule_scopes";
+
+fn scope(row: &Row) -> Result<ScopeRow> {
+    let columns = Columns(row);
+    Ok(ScopeRow {
+        kind: columns.get(0)?,
+        id: columns.get(1)?,
+        through: columns.time(2)?,
+        since: columns.time(3)?,
+        wake_at: columns.time(4)?,
+        retired: columns.get(5)?,
+        counts: Counts::read(columns.get::<&str>(6)?),
+        last_plan: columns.time(7)?,
+        last_status: columns.get(8)?,
+        last_success: columns.time(9)?,
+        running: 0,
+        stale: 0,
+    })
+}
+
+/// Locked: whatever begins in a scope begins one after the other.
+pub async fn one_scope(tx: &Tx, schedule: &str, kind: &str, id: &str) -> Result<Option<ScopeRow>> {
+    let sql = format!("{SCOPE} WHERE schedule = $1 AND kind = $2 AND id = $3 FOR UPDATE");
+    tx.query(&sql, args![schedule, kind, id]).await?.first().map(scope).transpose()
+}
+
+pub async fn save_scope(tx: &Tx, schedule: &str, scope: &ScopeRow) -> Result<()> {
+    tx.run(
+        "UPDATE waypost.schedule_scopes SET through = $4, since = $5, wake_at = $6, counts = $7, last_plan = $8, last_status = $9, \
+         last_success = $10 WHERE schedule = $1 AND kind = $2 AND id = $3",
+        args![
+            schedule,
+            scope.kind,
+            scope.id,
+            scope.through.map(stamp),
+            scope.since.map(stamp),
+            scope.wake_at.map(stamp),
+            scope.counts.to_json().to_string(),
+            scope.last_plan.map(stamp),
+            scope.last_status,
+            scope.last_success.map(stamp),
+        ],
+    )
+    .await
+    .map(drop)
+}
+
+pub async fn scopes(session: &Session, schedule: &str) -> Result<Vec<ScopeRow>> {
+    let tx = session.look().await?;
+    let found = scopes_in(&tx, schedule).await;
+    tx.end(found).await
+}
+
+async fn scopes_in(tx: &Tx, schedule: &str) -> Result<Vec<ScopeRow>> {
+    if tx.query("SELECT 1 FROM waypost.schedules WHERE name = $1", args![schedule]).await?.is_empty() {
+        return Err(no_schedule(schedule).into());
+    }
+    let rows = tx.query(&format!("{SCOPE} WHERE schedule = $1 ORDER BY kind, id"), args![schedule]).await?;
+    let mut found = rows.iter().map(scope).collect::<Result<Vec<_>>>()?;
+    let held = tx
+        .query(
+            "SELECT e.kind, e.id, count(*), count(*) FILTER (WHERE r.claimed_by IS NOT NULL AND r.stale_after < $2) FROM waypost.executions e \
+             JOIN waypost.runs r ON r.run_id = e.run_id WHERE e.schedule = $1 AND e.wake_at IS NOT NULL AND r.state < 5000 GROUP BY e.kind, e.id",
+            args![schedule, stamp(tx.now)],
+        )
+        .await?;
+    for row in &held {
+        let columns = Columns(row);
+        let (kind, id): (&str, &str) = (columns.get(0)?, columns.get(1)?);
+        if let Some(scope) = found.iter_mut().find(|scope| scope.kind == kind && scope.id == id) {
+            scope.running = columns.get::<i64>(2)?.unsigned_abs();
+            scope.stale = columns.get::<i64>(3)?.unsigned_abs();
+        }
+    }
+    Ok(found)
+}
+
+/// In a transaction that only reads.
+pub async fn ask_scopes(session: &Session, sql: &str) -> Result<Vec<String>> {
+    let tx = session.look().await?;
+    let asked = format!("SELECT asked.id::text FROM ({}\n) AS asked(id)", sql.trim().trim_end_matches(';'));
+    let rows = tx.client()?.query(&asked, &[]).await;
+    let rows = rows.map_err(|error| {
+        let words = error.as_db_error().map_or_else(|| error.to_string(), |told| told.message().to_owned());
+        StoreError::invalid("sql", words).into()
+    });
+    let rows = tx.end(rows).await?;
+    let ids = rows.iter().map(|row| Columns(row).get::<Option<String>>(0)).collect::<Result<Vec<_>>>()?;
+    Ok(ids.into_iter().flatten().collect())
+}
+
+pub async fn add_plans(session: &Session, plans: &ManualPlans) -> Result<u64> {
+    check_manual(plans)?;
+    let tx = session.begin().await?;
+    let added = async {
+        let sql = "SELECT 1 FROM waypost.schedules WHERE name = $1";
+        if tx.query(sql, args![plans.schedule]).await?.is_empty() {
+            return Err(no_schedule(&plans.schedule).into());
+        }
+        let times = plans.plans.clone().unwrap_or_else(|| vec![Time::from_ms(tx.now.ms())]);
+        tx.run(
+            "INSERT INTO waypost.executions(schedule, kind, id, plan_time, manual, who, wake_at) \
+             SELECT $1, $2, i.id, p.plan, $5, $6, $7 FROM unnest($3) AS i(id), unnest($4) AS p(plan) ON CONFLICT DO NOTHING",
+            args![
+                plans.schedule,
+                plans.kind,
+                plans.ids.iter().map(String::as_str).collect::<Vec<_>>(),
+                times.into_iter().map(stamp).collect::<Vec<_>>(),
+                plans.how,
+                plans.by,
+                stamp(tx.now),
+            ],
+        )
+        .await
+    };
+    let added = added.await;
+    tx.end(added).await
+}
+
+pub async fn look_again(session: &Session, run_id: &str) -> Result<()> {
+    let sql =
+        "UPDATE waypost.executions SET wake_at = waypost.now() WHERE run_id = $1 AND wake_at IS NOT NULL";
+    session.statement(sql, args![run_id]).await.map(drop)
+}

@@ -1,0 +1,60 @@
+-- Schedules: what is planned, where planning got to, and which run belongs to which plan.
+
+CREATE TABLE waypost.schedules(
+  name text COLLATE "C" PRIMARY KEY,
+  definition json NOT NULL,
+  folder text NOT NULL,
+  hash text NOT NULL,
+  timing text NOT NULL,
+  carried boolean NOT NULL,
+  updated_at timestamptz NOT NULL,
+  scopes_at timestamptz,                          -- when its scopes are to be listed anew; null: the file lists them
+  paused_by text,
+  pause_reason text,
+  paused_at timestamptz
+);
+CREATE TABLE waypost.schedule_scopes(
+  schedule text COLLATE "C" NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  through timestamptz,                            -- every plan up to here is fired or counted
+  since timestamptz,                              -- plans up to here do not count
+  wake_at timestamptz,                            -- when there is something to plan; null: paused or retired
+  retired boolean NOT NULL DEFAULT false,
+  counts text NOT NULL DEFAULT '{}',
+  last_plan timestamptz,
+  last_status text,
+  last_success timestamptz,
+  PRIMARY KEY(schedule, kind, id)
+);
+CREATE INDEX schedule_scopes_wake ON waypost.schedule_scopes(wake_at) WHERE wake_at IS NOT NULL;
+
+-- The unique key of seed 002, alone between two servers and a plan that runs twice.
+CREATE TABLE waypost.executions(
+  schedule text COLLATE "C" NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  plan_time timestamptz NOT NULL,
+  run_id text COLLATE "C",                        -- null: asked for by hand, and not begun
+  manual text,
+  who text,
+  wake_at timestamptz,                            -- when to look at it; null: it has ended
+  CONSTRAINT uq_execution PRIMARY KEY(schedule, kind, id, plan_time)
+);
+CREATE INDEX executions_wake ON waypost.executions(wake_at) WHERE wake_at IS NOT NULL;
+CREATE INDEX executions_open ON waypost.executions(schedule, kind, id) WHERE wake_at IS NOT NULL;
+CREATE INDEX executions_run ON waypost.executions(run_id) WHERE run_id IS NOT NULL;
+CREATE INDEX executions_plan ON waypost.executions(plan_time DESC, schedule, id);
+
+-- Of these open executions' runs, whether one is under way: ready, held or parked.
+CREATE FUNCTION waypost.is_running(of_schedule text, of_kind text, of_id text, but text) RETURNS boolean LANGUAGE sql STABLE
+  RETURN EXISTS (SELECT 1 FROM waypost.executions e JOIN waypost.runs r ON r.run_id = e.run_id WHERE e.schedule = of_schedule
+    AND e.kind = of_kind AND e.id = of_id AND e.wake_at IS NOT NULL AND e.run_id IS DISTINCT FROM but AND r.state < 5000);
+
+CREATE FUNCTION waypost.execution_leaves() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  DELETE FROM waypost.executions WHERE run_id = OLD.run_id;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER runs_execution AFTER DELETE ON waypost.runs FOR EACH ROW WHEN (OLD.idempotency_key LIKE 'schedule:%')
+  EXECUTE FUNCTION waypost.execution_leaves();

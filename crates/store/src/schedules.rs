@@ -1,0 +1,396 @@
+//! Schedules: where planning got to, and which execution belongs to which plan. One subject of the seam.
+//!
+//! Any number of processes plan at once and nobody leads: a planning is written by compare-and-set together with the
+//! executions that it fires, and the key of an execution is unique.
+
+use serde_json::{Value, json};
+use waypost_kernel::lifecycle::{Outcome, Phase};
+use waypost_kernel::schedule::Skipped;
+use waypost_kernel::{Span, Time};
+
+use crate::error::{Result, StoreError};
+use crate::intake::{check_name, check_reason};
+use crate::run::RunRow;
+use crate::verbs::{Claimed, NewRun, Pause, Reply};
+
+/// How often the end of a run that was queued is looked for.
+const LOOK: Span = Span::from_seconds(5);
+/// Who saw that an execution is to be taken has this long to take it before others are told.
+const HANDS_OFF: Span = Span::from_seconds(2);
+/// What must not overlap is looked at again after this.
+pub(crate) const SOON: Span = Span::from_seconds(1);
+/// Scopes that somebody else lists are asked for again this often.
+pub(crate) const SCOPES_EVERY: Span = Span::from_seconds(60);
+
+pub trait Schedules: Send + Sync {
+    /// Adds a schedule, or puts a new definition in place of the old one. A pause stays.
+    fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, Put>;
+    /// Its executions stay, as history.
+    fn remove_schedule(&self, name: String) -> Reply<'_, bool>;
+    /// One by its name, or all.
+    fn schedules(&self, name: Option<String>) -> Reply<'_, Vec<ScheduleRow>>;
+    /// Nothing resumes it: what was planned meanwhile is counted, not made up for.
+    fn pause_schedule(&self, name: String, pause: Option<Pause>) -> Reply<'_, ScheduleRow>;
+    /// The scopes as they are now; those that are not listed rest.
+    fn put_scopes(&self, schedule: String, kind: String, ids: Vec<String>) -> Reply<'_, ()>;
+    fn scopes(&self, schedule: String) -> Reply<'_, Vec<ScopeRow>>;
+    /// The first column of a query, for scopes that the database knows. Nothing can be written by it.
+    fn ask_scopes(&self, sql: String) -> Reply<'_, Vec<String>>;
+    /// What there is to do now, of the schedules that the asker may execute.
+    fn due(&self, mine: Mine, limit: usize) -> Reply<'_, Due>;
+    /// Writes a planning and begins what it fires, in one transaction. Nothing: somebody else has planned meanwhile.
+    fn fire(&self, firing: Firing) -> Reply<'_, Option<Vec<Begun>>>;
+    /// Takes up an execution that `due` told of. Nothing: it is not to be taken now.
+    fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>>;
+    /// Plans by hand. Gives how many are new.
+    fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64>;
+    /// An execution has ended: `due` looks at it at once.
+    fn look_again(&self, run_id: String) -> Reply<'_, ()>;
+    /// The newest plans first.
+    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, Vec<ExecutionRow>>;
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ScheduleWrite {
+    pub name: String,
+    pub definition: Value,
+    /// Where its commands run.
+    pub folder: String,
+    pub hash: String,
+    /// Another one: plans count from now on.
+    pub timing: String,
+    /// It was applied; who executes what others bring along may execute it.
+    pub carried: bool,
+    pub kind: String,
+    /// Nothing: somebody else lists them.
+    pub ids: Option<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    Added,
+    Changed,
+    Same,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ScheduleRow {
+    pub name: String,
+    pub definition: Value,
+    pub folder: String,
+    pub hash: String,
+    pub timing: String,
+    pub carried: bool,
+    pub paused: Option<Pause>,
+    pub updated_at: Time,
+}
+
+/// One scope of a schedule, and what came of its plans.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScopeRow {
+    pub kind: String,
+    pub id: String,
+    /// Every plan up to here is fired or counted.
+    pub through: Option<Time>,
+    /// Plans up to here do not count: a pause, or another timing.
+    pub since: Option<Time>,
+    /// When there is something to plan. Nothing: paused, or no longer listed.
+    pub wake_at: Option<Time>,
+    pub retired: bool,
+    pub counts: Counts,
+    /// Of the execution that ended last.
+    pub last_plan: Option<Time>,
+    pub last_status: Option<String>,
+    pub last_success: Option<Time>,
+    /// Executions that are being executed, and those of them whose holder is gone.
+    pub running: u64,
+    pub stale: u64,
+}
+
+/// Which schedules a process may execute.
+#[derive(Clone, Debug, Default)]
+pub struct Mine {
+    pub carried: bool,
+    /// Hashes of its own ones.
+    pub hashes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Due {
+    pub now: Time,
+    pub scopes: Vec<DueScope>,
+    pub executions: Vec<DueExecution>,
+    /// Schedules whose scopes are to be listed anew.
+    pub refresh: Vec<String>,
+    /// There may be more of it now.
+    pub more: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueScope {
+    pub schedule: String,
+    pub hash: String,
+    pub kind: String,
+    pub id: String,
+    pub through: Option<Time>,
+    pub since: Option<Time>,
+    pub is_running: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueExecution {
+    pub schedule: String,
+    pub hash: String,
+    pub kind: String,
+    pub id: String,
+    pub plan: Time,
+    /// Nothing: it was asked for by hand, and has not begun.
+    pub run_id: Option<String>,
+    pub manual: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Firing {
+    pub schedule: String,
+    pub kind: String,
+    pub id: String,
+    /// What `due` told: if it is another one by now, nothing is written.
+    pub expected: Option<Time>,
+    pub through: Option<Time>,
+    pub wake_at: Option<Time>,
+    pub skipped: Counts,
+    pub plans: Vec<(Time, Birth)>,
+    /// Only while nothing else of the scope is executed.
+    pub alone: bool,
+}
+
+/// What a plan begins with.
+#[derive(Clone, Debug)]
+pub struct Birth {
+    pub run: NewRun,
+    /// Born held, for whoever fires; nothing: queued, for any worker.
+    pub lease: Option<Span>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Begun {
+    Held(Time, Box<Claimed>),
+    Queued(Time, String),
+}
+
+#[derive(Clone, Debug)]
+pub struct Begin {
+    pub schedule: String,
+    pub kind: String,
+    pub id: String,
+    pub plan: Time,
+    pub birth: Birth,
+    pub by: String,
+    pub alone: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ManualPlans {
+    pub schedule: String,
+    pub kind: String,
+    pub ids: Vec<String>,
+    /// Nothing: now.
+    pub plans: Option<Vec<Time>>,
+    /// `trigger` or `backfill`.
+    pub how: String,
+    pub by: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ExecutionFilter {
+    pub schedule: Option<String>,
+    pub kind: Option<String>,
+    pub id: Option<String>,
+    pub limit: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct ExecutionRow {
+    pub schedule: String,
+    pub kind: String,
+    pub id: String,
+    pub plan: Time,
+    pub manual: Option<String>,
+    pub by: Option<String>,
+    pub run: Option<RunRow>,
+}
+
+/// Counted since the schedule was added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub superseded: u64,
+    pub outside_window: u64,
+    pub late: u64,
+    pub overlap: u64,
+    pub paused: u64,
+    pub won: u64,
+    pub retried: u64,
+    pub stolen: u64,
+    pub succeeded: u64,
+    /// For good: no attempt is left, or none was to follow.
+    pub failed: u64,
+}
+
+impl Counts {
+    fn fields(&mut self) -> [(&'static str, &mut u64); 10] {
+        [
+            ("superseded", &mut self.superseded),
+            ("outside_window", &mut self.outside_window),
+            ("late", &mut self.late),
+            ("overlap", &mut self.overlap),
+            ("paused", &mut self.paused),
+            ("won", &mut self.won),
+            ("retried", &mut self.retried),
+            ("stolen", &mut self.stolen),
+            ("succeeded", &mut self.succeeded),
+            ("failed", &mut self.failed),
+        ]
+    }
+
+    pub fn skipped(mut self) -> u64 {
+        self.fields()[..5].iter().map(|(_, count)| **count).sum()
+    }
+
+    pub fn to_json(mut self) -> Value {
+        let some = self.fields().into_iter().filter(|(_, count)| **count > 0);
+        Value::Object(some.map(|(name, count)| (name.to_owned(), json!(*count))).collect())
+    }
+
+    pub fn from_json(value: &Value) -> Counts {
+        let mut counts = Counts::default();
+        for (name, count) in counts.fields() {
+            *count = value[name].as_u64().unwrap_or(0);
+        }
+        counts
+    }
+
+    pub(crate) fn read(text: &str) -> Counts {
+        Counts::from_json(&serde_json::from_str(text).unwrap_or_default())
+    }
+
+    pub fn add(&mut self, other: &Counts) {
+        let mut other = *other;
+        for ((_, sum), (_, more)) in self.fields().into_iter().zip(other.fields()) {
+            *sum = sum.saturating_add(*more);
+        }
+    }
+}
+
+impl From<Skipped> for Counts {
+    fn from(skipped: Skipped) -> Counts {
+        let Skipped { superseded, outside_window, late, overlap } = skipped;
+        Counts { superseded, outside_window, late, overlap, ..Counts::default() }
+    }
+}
+
+/// What becomes of an execution that was looked at.
+pub(crate) enum Next {
+    /// It has ended for good.
+    Close,
+    Wake(Time),
+    /// It is to be taken; others are told later.
+    Take(Time),
+}
+
+pub(crate) fn next_of(row: &RunRow, now: Time) -> Next {
+    match (row.phase(), &row.run.lease, row.run.available_at) {
+        (Phase::Settled, _, None) => Next::Close,
+        (Phase::Settled, _, Some(at)) if at > now => Next::Wake(at),
+        (Phase::Settled, _, Some(_)) if row.run.attempt >= row.run.max_attempts => Next::Close,
+        (Phase::Settled, _, Some(_)) => Next::Take(now + HANDS_OFF),
+        // Another lifecycle's: its own workers take it.
+        (_, Some(lease), _) if is_born_held(row) => {
+            if lease.is_vacant() || lease.is_expired(now) {
+                Next::Take(now + HANDS_OFF)
+            } else {
+                Next::Wake(lease.until + Span::from_ms(1))
+            }
+        }
+        _ => Next::Wake(now + LOOK),
+    }
+}
+
+fn is_born_held(row: &RunRow) -> bool {
+    row.lifecycle.initial.iter().any(|state| row.lifecycle.phase(*state) == Phase::Held)
+}
+
+/// When a new execution is looked at for the first time.
+pub(crate) fn first_look(row: &RunRow, now: Time) -> Time {
+    row.run.lease.as_ref().map_or(now + LOOK, |lease| lease.until + Span::from_ms(1))
+}
+
+/// What an execution that has ended leaves in its scope.
+pub(crate) fn close(scope: &mut ScopeRow, plan: Time, row: &RunRow) {
+    let is_success = row.outcome() == Some(Outcome::Succeeded);
+    scope.counts.add(&Counts {
+        succeeded: u64::from(is_success),
+        failed: u64::from(!is_success),
+        ..Counts::default()
+    });
+    if scope.last_plan.is_none_or(|last| last <= plan) {
+        scope.last_plan = Some(plan);
+        scope.last_status = Some(row.status().to_owned());
+    }
+    if is_success {
+        scope.last_success = scope.last_success.max(Some(plan));
+    }
+}
+
+/// What a taken execution is counted as, by what it was before.
+pub(crate) fn taken_as(before: Option<&RunRow>) -> Counts {
+    match before {
+        None => Counts { won: 1, ..Counts::default() },
+        Some(row) if row.phase() == Phase::Settled => Counts { retried: 1, ..Counts::default() },
+        Some(row) if row.run.lease.as_ref().is_some_and(|lease| !lease.is_vacant()) => {
+            Counts { stolen: 1, ..Counts::default() }
+        }
+        Some(_) => Counts::default(),
+    }
+}
+
+pub(crate) fn check_schedule(write: &ScheduleWrite) -> Result<()> {
+    check_name("name", &write.name)?;
+    check_scopes(&write.kind, write.ids.as_deref().unwrap_or_default())
+}
+
+pub(crate) fn check_scopes(kind: &str, ids: &[String]) -> Result<()> {
+    check_name("kind", kind)?;
+    ids.iter().try_for_each(|id| check_name("scope", id))
+}
+
+pub(crate) fn check_pause(pause: Option<&Pause>) -> Result<()> {
+    let Some(pause) = pause else { return Ok(()) };
+    check_name("by", &pause.by)?;
+    check_reason(Some(&pause.reason))
+}
+
+pub(crate) fn check_manual(plans: &ManualPlans) -> Result<()> {
+    check_name("by", &plans.by)?;
+    check_scopes(&plans.kind, &plans.ids)?;
+    if plans.plans.as_ref().is_some_and(|times| times.len() * plans.ids.len().max(1) > MAX_MANUAL) {
+        let message = format!("at most {MAX_MANUAL} plans at once; name a shorter range");
+        return Err(StoreError::invalid("plans", message));
+    }
+    Ok(())
+}
+
+/// Plans that one request may add by hand.
+pub const MAX_MANUAL: usize = 10_000;
+
+pub(crate) fn no_schedule(name: &str) -> StoreError {
+    StoreError::NotFound { what: "schedule", id: name.to_owned() }
+}
+
+impl Begun {
+    pub fn run_id(&self) -> &str {
+        match self {
+            Begun::Held(_, claimed) => claimed.run.id(),
+            Begun::Queued(_, run_id) => run_id,
+        }
+    }
+}

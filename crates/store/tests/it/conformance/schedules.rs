@@ -1,0 +1,340 @@
+//! Schedules: what is due, who fires it, and what is left of it.
+
+use serde_json::json;
+use waypost_kernel::{Actor, Failure, Span, Time};
+use waypost_store::{
+    Begin, Begun, Birth, Claimed, Counts, Due, DueExecution, ExecutionFilter, FinishWrite, Firing, ManualPlans, Mine,
+    NewRun, Pause, Put, ScheduleWrite, ScopeRow, Store,
+};
+
+use super::kit::*;
+
+fn write(name: &str, ids: &[&str]) -> ScheduleWrite {
+    ScheduleWrite {
+        name: name.into(),
+        definition: json!({ "name": name, "cadence": "1m" }),
+        folder: "/srv".into(),
+        hash: format!("hash-of-{name}"),
+        timing: "1m".into(),
+        carried: true,
+        kind: "shop".into(),
+        ids: Some(ids.iter().map(|id| (*id).to_owned()).collect()),
+    }
+}
+
+async fn put_one(store: &dyn Store) {
+    assert_eq!(store.put_schedule(write("backup", &["a"])).await.unwrap(), Put::Added);
+}
+
+fn mine() -> Mine {
+    Mine { carried: true, hashes: Vec::new() }
+}
+
+async fn due(store: &dyn Store) -> Due {
+    store.due(mine(), 100).await.unwrap()
+}
+
+fn birth(by: &str, plan: Time) -> Birth {
+    let run = NewRun {
+        idempotency_key: Some(format!("schedule:backup:shop:a:{plan}")),
+        by: by.into(),
+        actor: Actor::Worker,
+        max_attempts: 3,
+        reentrant: true,
+        queue: "cron".into(),
+        ..new("cron")
+    };
+    Birth { run, lease: Some(Span::from_seconds(600)) }
+}
+
+fn firing(by: &str, expected: Option<Time>, plan: Time) -> Firing {
+    Firing {
+        schedule: "backup".into(),
+        kind: "shop".into(),
+        id: "a".into(),
+        expected,
+        through: Some(plan),
+        wake_at: Some(plan + Span::from_seconds(60)),
+        skipped: Counts { superseded: 2, ..Counts::default() },
+        plans: vec![(plan, birth(by, plan))],
+        alone: true,
+    }
+}
+
+/// A whole minute at or before now.
+async fn minute(store: &dyn Store) -> Time {
+    Time::from_ms(store.now().await.unwrap().seconds() / 60 * 60_000)
+}
+
+async fn fire(store: &dyn Store, by: &str, expected: Option<Time>, plan: Time) -> Option<Claimed> {
+    let begun = store.fire(firing(by, expected, plan)).await.unwrap()?;
+    let [Begun::Held(at, claimed)] = begun.as_slice() else { panic!("{begun:?}") };
+    assert_eq!(*at, plan);
+    Some((**claimed).clone())
+}
+
+async fn scope(store: &dyn Store) -> ScopeRow {
+    store.scopes("backup".into()).await.unwrap().remove(0)
+}
+
+fn begin(by: &str, it: &DueExecution) -> Begin {
+    Begin {
+        schedule: it.schedule.clone(),
+        kind: it.kind.clone(),
+        id: it.id.clone(),
+        plan: it.plan,
+        birth: birth(by, it.plan),
+        by: by.into(),
+        alone: true,
+    }
+}
+
+async fn fail(store: &dyn Store, claimed: &Claimed, retry_in: Option<i64>) {
+    let end = FinishWrite {
+        failure: Some(Failure::new("handler_error", "exit 1")),
+        retry_in: retry_in.map(Span::from_seconds),
+        ..ending(claimed, "FAILED")
+    };
+    write_finish(store, end).await.unwrap();
+    store.look_again(claimed.run.id().into()).await.unwrap();
+}
+
+// proves C11 and C3
+pub async fn a_planning_is_written_with_what_it_fires(store: &dyn Store) {
+    put_one(store).await;
+    let found = due(store).await.scopes;
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].schedule.as_str(), found[0].id.as_str(), found[0].through), ("backup", "a", None));
+    let plan = minute(store).await;
+    let claimed = fire(store, "s1", None, plan).await.unwrap();
+    assert_eq!((claimed.run.status(), claimed.run.run.attempt), ("RUNNING", 1));
+    let row = scope(store).await;
+    assert_eq!((row.through, row.running, row.stale), (Some(plan), 1, 0));
+    assert_eq!((row.counts.won, row.counts.superseded), (1, 2));
+    assert!(due(store).await.scopes.is_empty(), "not before its time");
+    assert!(fire(store, "s2", None, plan).await.is_none(), "somebody else has planned");
+    assert_eq!(scope(store).await.counts.superseded, 2, "and is not counted twice");
+}
+
+// proves C11
+pub async fn of_sixteen_planners_one_fires(store: &dyn Store) {
+    put_one(store).await;
+    let plan = minute(store).await;
+    let fired = in_parallel(16, |at| async move { fire(store, &format!("s{at}"), None, plan).await });
+    assert_eq!(fired.iter().flatten().count(), 1);
+    let all = store.executions(ExecutionFilter { limit: 10, ..ExecutionFilter::default() }).await.unwrap();
+    assert_eq!(all.len(), 1);
+}
+
+// proves C5 and C7
+pub async fn a_failed_plan_is_not_stranded_by_a_newer_one(store: &dyn Store) {
+    put_one(store).await;
+    let plan = minute(store).await;
+    let first = fire(store, "s1", None, plan).await.unwrap();
+    fail(store, &first, Some(300)).await;
+    assert!(due(store).await.executions.is_empty(), "not before its time");
+    advance(store, 60).await;
+    let next = plan + Span::from_seconds(60);
+    let second = fire(store, "s1", Some(plan), next).await.unwrap();
+    finish(store, &second, "SUCCESS").await.unwrap();
+    store.look_again(second.run.id().into()).await.unwrap();
+    advance(store, 300).await;
+    let told = due(store).await.executions;
+    assert_eq!(told.iter().map(|it| it.plan).collect::<Vec<_>>(), [plan]);
+    assert!(due(store).await.executions.is_empty(), "others are told later");
+    let again = store.begin(begin("s2", &told[0])).await.unwrap().unwrap();
+    let Begun::Held(_, again) = again else { panic!("{again:?}") };
+    assert_eq!((again.run.id(), again.run.run.attempt), (first.run.id(), 2));
+    assert!(store.begin(begin("s3", &told[0])).await.unwrap().is_none());
+    finish(store, &again, "SUCCESS").await.unwrap();
+    store.look_again(again.run.id().into()).await.unwrap();
+    due(store).await;
+    let row = scope(store).await;
+    assert_eq!((row.counts.won, row.counts.retried, row.counts.succeeded, row.counts.failed), (2, 1, 2, 0));
+    assert_eq!((row.last_plan, row.last_status.as_deref()), (Some(next), Some("SUCCESS")));
+    assert_eq!((row.last_success, row.running), (Some(next), 0));
+}
+
+// proves C4
+pub async fn a_stale_execution_is_told_of_and_stolen(store: &dyn Store) {
+    put_one(store).await;
+    let plan = minute(store).await;
+    let first = fire(store, "s1", None, plan).await.unwrap();
+    advance(store, 601).await;
+    assert_eq!(scope(store).await.stale, 1);
+    let told = due(store).await.executions;
+    let Begun::Held(_, second) = store.begin(begin("s2", &told[0])).await.unwrap().unwrap() else { panic!() };
+    assert_eq!((second.run.id(), second.run.run.attempt), (first.run.id(), 2));
+    assert_eq!(code(&finish(store, &first, "SUCCESS").await), "LEASE_LOST");
+    finish(store, &second, "SUCCESS").await.unwrap();
+    assert_eq!(scope(store).await.counts.stolen, 1);
+}
+
+// proves C7
+pub async fn what_fails_for_good_is_counted(store: &dyn Store) {
+    put_one(store).await;
+    let claimed = fire(store, "s1", None, minute(store).await).await.unwrap();
+    fail(store, &claimed, None).await;
+    assert!(due(store).await.executions.is_empty());
+    let row = scope(store).await;
+    assert_eq!((row.counts.failed, row.last_status.as_deref(), row.last_success), (1, Some("FAILED"), None));
+}
+
+// proves C6
+pub async fn what_must_be_alone_waits_for_the_other(store: &dyn Store) {
+    put_one(store).await;
+    let plan = minute(store).await;
+    let first = fire(store, "s1", None, plan).await.unwrap();
+    advance(store, 60).await;
+    assert!(due(store).await.scopes[0].is_running);
+    let next = plan + Span::from_seconds(60);
+    assert!(fire(store, "s1", Some(plan), next).await.is_none());
+    let beside = Firing { alone: false, ..firing("s1", Some(plan), next) };
+    let second = store.fire(beside).await.unwrap().unwrap();
+    fail(store, &first, Some(1)).await;
+    advance(store, 5).await;
+    let told = due(store).await.executions;
+    assert!(store.begin(begin("s1", &told[0])).await.unwrap().is_none(), "the second is under way");
+    let Begun::Held(_, second) = &second[0] else { panic!() };
+    finish(store, second, "SUCCESS").await.unwrap();
+    advance(store, 5).await;
+    let told = due(store).await.executions;
+    assert!(store.begin(begin("s1", &told[0])).await.unwrap().is_some());
+}
+
+// proves C8
+pub async fn a_pause_says_who_and_why_and_outlives_a_redeploy(store: &dyn Store) {
+    put_one(store).await;
+    let pause = Pause { by: "olena".into(), reason: "migration".into(), at: None };
+    let paused = store.pause_schedule("backup".into(), Some(pause)).await.unwrap();
+    assert_eq!(paused.paused.as_ref().map(|it| (it.by.as_str(), it.reason.as_str())), Some(("olena", "migration")));
+    let changed = ScheduleWrite { hash: "other".into(), timing: "5m".into(), ..write("backup", &["a", "b"]) };
+    assert_eq!(store.put_schedule(changed).await.unwrap(), Put::Changed);
+    let row = store.schedules(Some("backup".into())).await.unwrap().remove(0);
+    assert_eq!(row.paused.map(|it| it.by), Some("olena".into()));
+    assert!(due(store).await.scopes.is_empty());
+    assert!(fire(store, "s1", None, minute(store).await).await.is_none());
+    assert!(store.pause_schedule("backup".into(), None).await.unwrap().paused.is_none());
+    let found = due(store).await.scopes;
+    assert_eq!(found.len(), 2);
+    assert!(found.iter().all(|it| it.since.is_some()), "plans count from now on");
+    assert!(store.pause_schedule("nope".into(), None).await.is_err());
+}
+
+// proves C8
+pub async fn the_same_definition_again_changes_nothing(store: &dyn Store) {
+    put_one(store).await;
+    let plan = minute(store).await;
+    fire(store, "s1", None, plan).await.unwrap();
+    let before = scope(store).await;
+    assert_eq!(store.put_schedule(write("backup", &["a"])).await.unwrap(), Put::Same);
+    assert_eq!(scope(store).await, before);
+    let moved = ScheduleWrite { hash: "h2".into(), timing: "5m".into(), ..write("backup", &["a"]) };
+    assert_eq!(store.put_schedule(moved).await.unwrap(), Put::Changed);
+    assert!(scope(store).await.since.is_some());
+    assert!(store.remove_schedule("backup".into()).await.unwrap());
+    assert!(!store.remove_schedule("backup".into()).await.unwrap());
+    assert!(store.scopes("backup".into()).await.is_err());
+}
+
+pub async fn scopes_come_and_go(store: &dyn Store) {
+    store.put_schedule(ScheduleWrite { ids: None, ..write("backup", &[]) }).await.unwrap();
+    assert_eq!(due(store).await.refresh, ["backup"]);
+    let list = |ids: &[&str]| {
+        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        store.put_scopes("backup".into(), "shop".into(), ids)
+    };
+    list(&["a", "b"]).await.unwrap();
+    assert!(due(store).await.refresh.is_empty());
+    let ids = |due: Due| due.scopes.into_iter().map(|it| it.id).collect::<Vec<_>>();
+    let mut found = ids(due(store).await);
+    found.sort();
+    assert_eq!(found, ["a", "b"]);
+    list(&["b", "c"]).await.unwrap();
+    let mut found = ids(due(store).await);
+    found.sort();
+    assert_eq!(found, ["b", "c"]);
+    advance(store, 61).await;
+    assert_eq!(due(store).await.refresh, ["backup"], "asked for again");
+    list(&["a"]).await.unwrap();
+    let again = due(store).await.scopes;
+    assert_eq!((again[0].id.as_str(), again[0].since.is_some()), ("a", true));
+    assert!(store.put_scopes("nope".into(), "shop".into(), Vec::new()).await.is_err());
+}
+
+// proves C8
+pub async fn plans_by_hand_are_marked_and_begin_once(store: &dyn Store) {
+    put_one(store).await;
+    let manual = ManualPlans {
+        schedule: "backup".into(),
+        kind: "shop".into(),
+        ids: vec!["a".into()],
+        how: "trigger".into(),
+        by: "olena".into(),
+        plans: None,
+    };
+    assert_eq!(store.add_plans(manual.clone()).await.unwrap(), 1);
+    let told = due(store).await.executions;
+    assert_eq!((told.len(), told[0].run_id.as_deref(), told[0].manual.as_deref()), (1, None, Some("trigger")));
+    let begun = store.begin(begin("s1", &told[0])).await.unwrap().unwrap();
+    assert!(store.begin(begin("s2", &told[0])).await.unwrap().is_none());
+    let filter = ExecutionFilter { schedule: Some("backup".into()), limit: 10, ..ExecutionFilter::default() };
+    let all = store.executions(filter.clone()).await.unwrap();
+    assert_eq!((all[0].manual.as_deref(), all[0].by.as_deref()), (Some("trigger"), Some("olena")));
+    assert_eq!(all[0].run.as_ref().map(|run| run.id()), Some(begun.run_id()));
+    let old = minute(store).await - Span::from_seconds(3_600);
+    let range = ManualPlans {
+        plans: Some(vec![old, old + Span::from_seconds(60)]),
+        how: "backfill".into(),
+        ..manual.clone()
+    };
+    assert_eq!(store.add_plans(range.clone()).await.unwrap(), 2);
+    assert_eq!(store.add_plans(range).await.unwrap(), 0, "there is one execution per plan");
+    assert_eq!(store.executions(filter).await.unwrap().len(), 3);
+    let unknown = ManualPlans { schedule: "nope".into(), ..manual };
+    assert!(store.add_plans(unknown).await.is_err());
+}
+
+// proves D10 and C3
+pub async fn a_firing_may_queue_a_run_in_the_same_transaction(store: &dyn Store) {
+    put_one(store).await;
+    let plan = minute(store).await;
+    let run = NewRun { idempotency_key: Some(format!("schedule:backup:shop:a:{plan}")), ..deploy() };
+    let firing = Firing { plans: vec![(plan, Birth { run, lease: None })], ..firing("s1", None, plan) };
+    let begun = store.fire(firing.clone()).await.unwrap().unwrap();
+    assert!(matches!(&begun[0], Begun::Queued(at, _) if *at == plan));
+    assert!(store.fire(firing).await.unwrap().is_none());
+    advance(store, 60).await;
+    assert!(due(store).await.scopes[0].is_running, "it waits for a worker");
+    let claimed = claim(store, "w1").await.unwrap();
+    assert_eq!(claimed.run.id(), begun[0].run_id());
+    finish(store, &claimed, "success").await.unwrap();
+    advance(store, 10).await;
+    assert!(!due(store).await.scopes[0].is_running);
+    assert_eq!(scope(store).await.counts.succeeded, 1);
+}
+
+// proves X2
+pub async fn who_may_not_execute_a_schedule_is_not_told_of_it(store: &dyn Store) {
+    put_one(store).await;
+    let own = ScheduleWrite { carried: false, ..write("own", &["a"]) };
+    store.put_schedule(own).await.unwrap();
+    let names = |due: Due| due.scopes.into_iter().map(|it| it.schedule).collect::<Vec<_>>();
+    assert_eq!(names(due(store).await), ["backup"]);
+    let its = Mine { carried: false, hashes: vec!["hash-of-own".into()] };
+    assert_eq!(names(store.due(its, 100).await.unwrap()), ["own"]);
+    assert!(names(store.due(Mine::default(), 100).await.unwrap()).is_empty());
+}
+
+// proves C10
+pub async fn history_leaves_with_its_runs(store: &dyn Store) {
+    put_one(store).await;
+    let plan = minute(store).await;
+    let claimed = fire(store, "s1", None, plan).await.unwrap();
+    finish(store, &claimed, "SUCCESS").await.unwrap();
+    put(store, deploy()).await;
+    advance(store, 31 * DAY).await;
+    due(store).await;
+    store.prune(10).await.unwrap();
+    assert!(store.executions(ExecutionFilter { limit: 10, ..ExecutionFilter::default() }).await.unwrap().is_empty());
+}

@@ -1,0 +1,429 @@
+//! From a file to schedules: TOML with the line of every value kept, all problems at once.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use waypost_kernel::lifecycle::{instead_of, quoted};
+use waypost_kernel::schedule::{CatchUp, Cron, Overlap, Policy, Timing, Zone};
+use waypost_kernel::{Catalog, Span};
+
+use super::format::FILE;
+use super::schedule::{QueuedRun, Schedule, Scopes, What};
+use crate::playbook::build::single;
+use crate::playbook::node::Node;
+use crate::playbook::problem::Problems;
+use crate::playbook::read::{MAX_FILE_BYTES, Reader, read};
+use crate::playbook::{ActionTemplate, Hash, Playbook, Reference, Unattended};
+
+const MINUTE: Span = Span::from_seconds(60);
+const SECOND: Span = Span::from_seconds(1);
+const LONGEST_JITTER: Span = Span::from_seconds(3_600);
+const MAX_ID_BYTES: usize = 200;
+
+/// Reads and checks a file of schedules.
+pub fn load(path: &Path, catalog: &Catalog) -> Result<Vec<Schedule>, Problems> {
+    let unreadable = |error: std::io::Error| {
+        let mend = "name a file that exists and that you may read";
+        Problems::one(path, 1, "unreadable", &format!("the file cannot be read: {error}"), mend)
+    };
+    let bytes = std::fs::read(path).map_err(unreadable)?;
+    if bytes.len() > MAX_FILE_BYTES {
+        let message = "the file is larger than 256 KiB";
+        return Err(Problems::one(path, 1, "too-large", message, "split it"));
+    }
+    let text = String::from_utf8(bytes)
+        .map_err(|_| Problems::one(path, 1, "syntax", "this is not UTF-8 text", "save the file as UTF-8"))?;
+    let absolute = std::path::absolute(path).map_err(unreadable)?;
+    parse(&text, path, absolute.parent().unwrap_or(Path::new("/")), catalog)
+}
+
+/// `path` is for messages, `folder` for what is relative.
+pub fn parse(text: &str, path: &Path, folder: &Path, catalog: &Catalog) -> Result<Vec<Schedule>, Problems> {
+    let (root, reader) = read(text, path, &FILE)?;
+    let mut builder = Builder { reader, folder, catalog };
+    let nodes = root.get("schedule").map(Node::items).unwrap_or_default();
+    let mut schedules: Vec<Schedule> = Vec::new();
+    for node in nodes {
+        let Some(schedule) = builder.schedule(node) else { continue };
+        if schedules.iter().any(|other| other.name == schedule.name) {
+            let message = format!("there are two schedules {}", quoted(&schedule.name));
+            let name = node.get("name").unwrap_or(node).clone();
+            builder.problem(&name, "duplicate-name", &message, "give one of them another name");
+        }
+        schedules.push(schedule);
+    }
+    if builder.reader.problems.is_empty() {
+        Ok(schedules)
+    } else {
+        Err(Problems::sorted(builder.reader.problems))
+    }
+}
+
+/// As `parse` made it once.
+pub fn stored(definition: &Value, folder: &Path, catalog: &Catalog) -> Result<Schedule, Problems> {
+    let path = Path::new("schedule");
+    let mut text = "[[schedule]]\n".to_owned();
+    for (key, value) in definition.as_object().into_iter().flatten() {
+        text.push_str(&format!("{} = {}\n", Value::from(key.as_str()), inline(value)));
+    }
+    let none = || Problems::one(path, 1, "missing-key", "there is no schedule", "apply it again");
+    parse(&text, path, folder, catalog)?.pop().ok_or_else(none)
+}
+
+/// A JSON value as TOML writes it. JSON's texts are TOML's.
+fn inline(value: &Value) -> String {
+    match value {
+        Value::Object(entries) => {
+            let inner = entries
+                .iter()
+                .map(|(key, value)| format!("{} = {}", Value::from(key.as_str()), inline(value)));
+            format!("{{ {} }}", inner.collect::<Vec<_>>().join(", "))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", ")),
+        scalar => scalar.to_string().replace('\u{7f}', "\\u007f"),
+    }
+}
+
+struct Builder<'t> {
+    reader: Reader<'t>,
+    folder: &'t Path,
+    catalog: &'t Catalog,
+}
+
+impl Builder<'_> {
+    fn schedule(&mut self, node: &Node) -> Option<Schedule> {
+        let name = node.text_of("name").unwrap_or_default();
+        let timing = self.timing(node);
+        let policy = Policy {
+            name: name.clone(),
+            catch_up: self.catch_up(node),
+            max_lateness: self.max_lateness(node),
+            overlap: overlap(node),
+            jitter: self.jitter(node, timing.as_ref()),
+            timing: timing.unwrap_or(Timing::Every { cadence: MINUTE, delay: Span::ZERO }),
+        };
+        let span = |key: &str, default: Span| node.duration_of(key).unwrap_or(default);
+        let backoff = match node.get("backoff") {
+            Some(_) => node.durations_of("backoff"),
+            None => [1, 5, 15].map(|minutes| Span::from_seconds(60 * minutes)).to_vec(),
+        };
+        let definition = node.to_json();
+        let schedule = Schedule {
+            description: node.text_of("description"),
+            policy,
+            run_timeout: span("run_timeout", Span::from_seconds(25 * 60)),
+            stale_timeout: span("stale_timeout", Span::from_seconds(30 * 60)),
+            heartbeat: span("heartbeat", Span::from_seconds(30)),
+            max_attempts: node.whole_of("max_attempts").and_then(|it| u32::try_from(it).ok()).unwrap_or(3),
+            backoff,
+            reentry: node.boolean_of("reentry").unwrap_or(true),
+            scopes: self.scopes(node)?,
+            what: self.what(node, &name)?,
+            hash: Hash::of(&json!([definition, self.folder.display().to_string()])),
+            definition,
+            folder: self.folder.to_owned(),
+            line: node.line,
+            name,
+        };
+        self.times_fit(node, &schedule);
+        Some(schedule)
+    }
+
+    fn timing(&mut self, node: &Node) -> Option<Timing> {
+        match (node.get("cron"), node.get("cadence")) {
+            (Some(cron), None) => {
+                if let Some(delay) = node.get("delay") {
+                    self.problem(
+                        delay,
+                        "misplaced-key",
+                        "a delay is a cadence's",
+                        "remove it, or name a later time",
+                    );
+                }
+                let zone =
+                    node.text_of("timezone").and_then(|name| Zone::named(&name)).unwrap_or(Zone::utc());
+                match Cron::parse(cron.text()) {
+                    Ok(cron) => Some(Timing::Cron { cron, zone }),
+                    Err(problem) => {
+                        self.problem(cron, "bad-cron", &problem.message, &problem.mend);
+                        None
+                    }
+                }
+            }
+            (None, Some(cadence)) => {
+                if let Some(zone) = node.get("timezone") {
+                    let message = "a cadence is counted in UTC";
+                    self.problem(
+                        zone,
+                        "misplaced-key",
+                        message,
+                        "remove it, or write cron instead of cadence",
+                    );
+                }
+                let delay = self.span(node, "delay").unwrap_or(Span::ZERO);
+                let span = cadence.duration()?;
+                if span.micros() % SECOND.micros() != 0 {
+                    self.problem(cadence, "bad-schedule", "a cadence has whole seconds", "write 1s or more");
+                }
+                Some(Timing::Every { cadence: span, delay })
+            }
+            (Some(_), Some(cadence)) => {
+                self.problem(
+                    cadence,
+                    "bad-schedule",
+                    "there is cron already",
+                    "keep one of cron and cadence",
+                );
+                None
+            }
+            // Each was told already if it was there and unreadable.
+            (None, None) => {
+                let mend = "add cron = \"0 2 * * *\" or cadence = \"5m\"";
+                self.problem(node, "bad-schedule", "the schedule does not say when", mend);
+                None
+            }
+        }
+    }
+
+    fn catch_up(&mut self, node: &Node) -> CatchUp {
+        if node.text_of("catch_up").as_deref() == Some("every_plan") {
+            let window = node.duration_of("catch_up_window").unwrap_or(Span::from_seconds(86_400));
+            let at_once = node.whole_of("max_plans_per_tick").and_then(|it| u32::try_from(it).ok());
+            return CatchUp::EveryPlan { window, at_once: at_once.unwrap_or(3) };
+        }
+        CatchUp::LatestOnly
+    }
+
+    fn max_lateness(&mut self, node: &Node) -> Option<Span> {
+        if node.get("max_lateness").is_some_and(|node| node.text() == "never") {
+            return None;
+        }
+        self.span(node, "max_lateness")
+    }
+
+    fn jitter(&mut self, node: &Node, timing: Option<&Timing>) -> Span {
+        let jitter = self.span(node, "jitter").unwrap_or(Span::ZERO);
+        let limit = match timing {
+            Some(Timing::Every { cadence, .. }) => LONGEST_JITTER.min(*cadence),
+            _ => LONGEST_JITTER,
+        };
+        if let Some(node) = node.get("jitter").filter(|_| jitter > limit) {
+            let message = format!("{jitter} of jitter is too much");
+            self.problem(node, "bad-schedule", &message, &format!("write at most {limit}"));
+        }
+        jitter
+    }
+
+    /// A length of time that may be none.
+    fn span(&mut self, node: &Node, key: &str) -> Option<Span> {
+        let node = node.get(key)?;
+        let found = Span::parse(node.text());
+        if found.is_none() {
+            let message = format!("{} is no length of time", quoted(node.text()));
+            let mut mend = "write a whole number and a unit: 0s, 60s, 5m, 24h".to_owned();
+            if key == "max_lateness" {
+                mend.push_str("; or never");
+            }
+            self.problem(node, "bad-duration", &message, &mend);
+        }
+        found
+    }
+
+    fn times_fit(&mut self, node: &Node, schedule: &Schedule) {
+        let at = |key: &str| node.get(key).unwrap_or(node).clone();
+        if schedule.stale_timeout <= schedule.run_timeout {
+            let message = format!(
+                "stale_timeout ({}) is not longer than run_timeout ({})",
+                schedule.stale_timeout, schedule.run_timeout
+            );
+            let at =
+                if node.get("stale_timeout").is_some() { at("stale_timeout") } else { at("run_timeout") };
+            self.problem(
+                &at,
+                "bad-schedule",
+                &message,
+                "an execution ends before it counts as lost: raise stale_timeout",
+            );
+        }
+        if schedule.heartbeat >= schedule.stale_timeout {
+            let message = format!(
+                "heartbeat ({}) is not shorter than stale_timeout ({})",
+                schedule.heartbeat, schedule.stale_timeout
+            );
+            let at = if node.get("heartbeat").is_some() { at("heartbeat") } else { at("stale_timeout") };
+            self.problem(&at, "bad-schedule", &message, "several signs of life belong into stale_timeout");
+        }
+        if matches!(schedule.policy.catch_up, CatchUp::LatestOnly) {
+            for key in ["catch_up_window", "max_plans_per_tick"] {
+                if let Some(node) = node
+                    .get(key)
+                    .filter(|_| node.get("catch_up").is_some_and(|it| it.text() == "latest_only"))
+                {
+                    // The shipped defaults may be written out; other values would mean something that does not happen.
+                    let is_default =
+                        node.duration() == Some(Span::from_seconds(86_400)) || node.to_json() == json!(3);
+                    if !is_default {
+                        self.problem(
+                            node,
+                            "misplaced-key",
+                            "it is for every_plan",
+                            "write catch_up = \"every_plan\", or remove it",
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    fn scopes(&mut self, node: &Node) -> Option<Scopes> {
+        let Some(scopes) = node.get("scopes") else { return Some(Scopes::Global) };
+        let kind = scopes.text_of("kind")?;
+        let providers = ["ids", "sql", "http", "handler"];
+        let given: Vec<&Node> = providers.iter().filter_map(|key| scopes.get(key)).collect();
+        match (kind.as_str(), given.as_slice()) {
+            ("global", []) => Some(Scopes::Global),
+            ("global", [one, ..]) => {
+                let mend = "remove it, or give the scopes a kind of their own";
+                self.problem(one, "bad-scopes", "global is one scope alone", mend);
+                None
+            }
+            (_, [only]) if std::ptr::eq(*only, scopes.get("ids").unwrap_or(node)) => {
+                let ids = self.ids(only);
+                Some(Scopes::Listed { kind, ids })
+            }
+            (_, [only]) if std::ptr::eq(*only, scopes.get("sql").unwrap_or(node)) => {
+                Some(Scopes::Sql { kind, sql: only.text().to_owned() })
+            }
+            (_, [only]) if std::ptr::eq(*only, scopes.get("handler").unwrap_or(node)) => {
+                Some(Scopes::Handler { kind, name: only.text().to_owned() })
+            }
+            (_, [_]) => {
+                let ask = self.action(scopes, node, &kind)?;
+                Some(Scopes::Http { kind, ask })
+            }
+            (_, []) => {
+                let mend = format!("add one of: {}", providers.join(", "));
+                self.problem(
+                    scopes,
+                    "bad-scopes",
+                    &format!("where do scopes of {} come from?", quoted(&kind)),
+                    &mend,
+                );
+                None
+            }
+            (_, [_, second, ..]) => {
+                let mend = format!("keep one of: {}", providers.join(", "));
+                self.problem(second, "bad-scopes", "the scopes come from two places", &mend);
+                None
+            }
+        }
+    }
+
+    fn ids(&mut self, node: &Node) -> Vec<String> {
+        let mut ids: Vec<String> = Vec::new();
+        for item in node.items() {
+            let id = item.text().to_owned();
+            if id.len() > MAX_ID_BYTES {
+                let message = format!("the id is longer than {MAX_ID_BYTES} bytes");
+                self.problem(item, "bad-scopes", &message, "use a shorter one");
+            }
+            if ids.contains(&id) {
+                self.problem(
+                    item,
+                    "bad-scopes",
+                    &format!("{} stands twice", quoted(&id)),
+                    "remove one of the two",
+                );
+            }
+            ids.push(id);
+        }
+        ids
+    }
+
+    fn what(&mut self, node: &Node, name: &str) -> Option<What> {
+        if let Some(run) = node.get("run") {
+            return self.run(run).map(What::Run);
+        }
+        if let Some(handler) = node.get("handler") {
+            return Some(What::Handler(handler.text().to_owned()));
+        }
+        self.action(node, node, name).map(What::Action)
+    }
+
+    fn run(&mut self, node: &Node) -> Option<QueuedRun> {
+        let lifecycle = node.get("lifecycle")?;
+        let known = self.catalog.latest(lifecycle.text());
+        if known.is_none_or(|known| !super::is_queueable(known)) {
+            let fit: Vec<&str> =
+                self.catalog.iter().filter(|it| super::is_queueable(it)).map(|it| &*it.name).collect();
+            let message = format!("no run of {} can be queued", quoted(lifecycle.text()));
+            let mend = instead_of(lifecycle.text(), &fit);
+            self.problem(lifecycle, "unknown-lifecycle", &message, &mend);
+        }
+        Some(QueuedRun {
+            lifecycle: lifecycle.text().to_owned(),
+            playbook: node.text_of("playbook"),
+            command: node
+                .get("exec")
+                .map(Node::items)
+                .unwrap_or_default()
+                .iter()
+                .map(|it| it.text().to_owned())
+                .collect(),
+            queue: node.text_of("queue").unwrap_or_else(|| "default".to_owned()),
+            priority: node.whole_of("priority").and_then(|it| i16::try_from(it).ok()).unwrap_or(0),
+            input: node.get("input").map_or(json!({}), Node::to_json),
+        })
+    }
+
+    /// `exec` or `http` of a node, with the secrets of its schedule.
+    fn action(&mut self, node: &Node, schedule: &Node, name: &str) -> Option<Box<Playbook>> {
+        node.get("exec").or(node.get("http"))?;
+        let secrets: Vec<(String, Reference)> = schedule
+            .get("secrets")
+            .map(Node::entries)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|(name, node)| Some((name.clone(), Reference::parse(node.text()).ok()?)))
+            .collect();
+        let empty = Reader::empty();
+        let (action, reader) = single(node, std::mem::replace(&mut self.reader, empty), &secrets);
+        self.reader = reader;
+        Some(Box::new(self.playbook_of(name, action, secrets)))
+    }
+
+    fn playbook_of(&self, name: &str, action: ActionTemplate, secrets: Vec<(String, Reference)>) -> Playbook {
+        Playbook {
+            name: name.to_owned(),
+            lifecycle: super::LIFECYCLE.to_owned(),
+            description: None,
+            hash: Hash::default(),
+            file: self.folder.join("schedule"),
+            folder: self.folder.to_owned(),
+            inputs: Vec::new(),
+            takes_any_input: true,
+            secrets,
+            steps: vec![crate::playbook::Step::only(name, action)],
+            cleanups: Vec::new(),
+            queue: None,
+            priority: 0,
+            concurrency_key: None,
+            timeout: None,
+            window: None,
+            unattended: Unattended::default(),
+            rule: None,
+        }
+    }
+
+    fn problem(&mut self, node: &Node, rule: &'static str, message: &str, mend: &str) {
+        self.reader.problem(node.line, &node.field, rule, message, mend);
+    }
+}
+
+fn overlap(node: &Node) -> Overlap {
+    match (node.text_of("overlap").as_deref(), node.text_of("catch_up").as_deref()) {
+        (Some("allow"), _) => Overlap::Allow,
+        (Some("queue"), _) | (None, Some("every_plan")) => Overlap::Queue,
+        _ => Overlap::Skip,
+    }
+}

@@ -1,0 +1,32 @@
+//! Schedules: what fires when, read from files; the loop that fires, and executes what fires.
+//!
+//! `file` makes schedules of a file, `scheduler` is the loop, `planning` says what a scope that is due makes of its
+//! schedule, `execution` takes one from its claim to its end, `providers` list scopes, `pruning` is built in.
+
+mod execution;
+mod file;
+mod format;
+mod options;
+mod planning;
+mod providers;
+mod pruning;
+mod schedule;
+mod scheduler;
+
+use waypost_kernel::Lifecycle;
+use waypost_kernel::lifecycle::{Kind, Phase};
+
+pub use file::{load, parse, stored};
+pub use format::{RULES, json_schema, reference};
+pub use options::{Provider, SchedulerOptions};
+pub use schedule::{QueuedRun, Schedule, Scopes, What};
+pub use scheduler::{Scheduler, Tick, apply, write_of};
+
+/// The lifecycle of executions.
+pub const LIFECYCLE: &str = "cron";
+
+/// Runs of it wait for a worker.
+fn is_queueable(lifecycle: &Lifecycle) -> bool {
+    let mut starts = lifecycle.initial.iter().map(|state| lifecycle.phase(*state));
+    lifecycle.kind == Kind::Run && starts.all(|phase| phase != Phase::Held)
+}

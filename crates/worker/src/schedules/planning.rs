@@ -1,0 +1,98 @@
+//! What a scope that is due makes of a schedule: a planning, and what its plans begin with. Pure.
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use waypost_kernel::schedule::Overlap;
+use waypost_kernel::text::MAX_KEY_BYTES;
+use waypost_kernel::{Actor, Time};
+use waypost_store::{Birth, Counts, DueScope, Firing, NewRun};
+
+use super::schedule::{Schedule, What};
+
+/// Executions are no queue's: whoever fires them holds them from their birth.
+const QUEUE: &str = "cron";
+
+/// One plan of one scope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    pub kind: String,
+    pub id: String,
+    pub plan: Time,
+    pub manual: Option<String>,
+}
+
+pub fn firing(schedule: &Schedule, due: &DueScope, now: Time, by: &str) -> Firing {
+    let policy = &schedule.policy;
+    // What a pause left out is counted; a new timing starts afresh.
+    let paused = match (due.through, due.since) {
+        (Some(through), Some(since)) if since > through => policy.timing.count(through, since),
+        _ => 0,
+    };
+    let through = due.through.max(due.since);
+    let plans = policy.plan(&due.id, through, now, due.is_running);
+    let slot = |plan: &Time| Slot { kind: due.kind.clone(), id: due.id.clone(), plan: *plan, manual: None };
+    Firing {
+        schedule: schedule.name.clone(),
+        kind: due.kind.clone(),
+        id: due.id.clone(),
+        expected: due.through,
+        through: plans.through,
+        wake_at: plans.wake_at,
+        skipped: Counts { paused, ..Counts::from(plans.skipped) },
+        plans: plans.fire.iter().map(|plan| (*plan, birth(schedule, &slot(plan), by))).collect(),
+        alone: policy.overlap != Overlap::Allow && !plans.fire.is_empty(),
+    }
+}
+
+/// What a plan begins with: an execution that is held from its birth, or a run for a queue.
+pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
+    let Slot { kind, id, plan, manual } = slot;
+    let mut about = Map::new();
+    about.insert("job_name".into(), json!(schedule.name));
+    about.insert("scope_kind".into(), json!(kind));
+    about.insert("scope_id".into(), json!(id));
+    about.insert("plan_time".into(), json!(plan.to_string()));
+    about.extend(manual.as_ref().map(|how| ("manual".to_owned(), json!(how))));
+    let idempotency_key = Some(key(&schedule.name, slot));
+    if let What::Run(queued) = &schedule.what {
+        let carried = (!queued.command.is_empty()).then(
+            || json!({ "command": queued.command, "directory": schedule.folder.display().to_string() }),
+        );
+        let metadata = [("schedule".to_owned(), Value::Object(about))].into_iter().collect();
+        let run = NewRun {
+            lifecycle: queued.lifecycle.clone(),
+            queue: queued.queue.clone(),
+            priority: queued.priority,
+            input: queued.input.clone(),
+            playbook: queued.playbook.clone(),
+            carried,
+            metadata,
+            idempotency_key,
+            by: by.to_owned(),
+            ..NewRun::default()
+        };
+        return Birth { run, lease: None };
+    }
+    let run = NewRun {
+        lifecycle: super::LIFECYCLE.to_owned(),
+        queue: QUEUE.to_owned(),
+        input: Value::Object(about),
+        idempotency_key,
+        max_attempts: schedule.max_attempts,
+        reentrant: schedule.reentry,
+        by: by.to_owned(),
+        actor: Actor::Worker,
+        ..NewRun::default()
+    };
+    Birth { run, lease: Some(schedule.stale_timeout) }
+}
+
+/// Unique per job, scope and plan time.
+fn key(schedule: &str, slot: &Slot) -> String {
+    let key = format!("schedule:{schedule}:{}:{}:{}", slot.kind, slot.id, slot.plan);
+    if key.len() <= MAX_KEY_BYTES {
+        return key;
+    }
+    let digest = Sha256::digest(key.as_bytes());
+    digest.iter().fold("schedule:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+}

@@ -1,0 +1,56 @@
+//! Scopes that somebody else lists: a query, a request, or code.
+
+use serde_json::Value;
+use waypost_store::StoreError;
+
+use super::execution::rendered;
+use super::schedule::{Schedule, Scopes};
+use super::scheduler::Shared;
+use crate::actions::{Action, Call};
+
+/// More than this is a mistake.
+const MAX_SCOPES: usize = 100_000;
+
+/// Asks for the scopes and stores them. What is there stays if that fails.
+pub(super) async fn refresh(shared: &Shared, schedule: &Schedule) -> Result<(), String> {
+    let mut ids = match &schedule.scopes {
+        Scopes::Global | Scopes::Listed { .. } => schedule.scopes.known().unwrap_or_default(),
+        Scopes::Sql { sql, .. } => {
+            shared.store.ask_scopes(sql.clone()).await.map_err(|error| error.to_string())?
+        }
+        Scopes::Handler { name, .. } => {
+            let provider = shared.options.providers.get(name);
+            provider.ok_or_else(|| format!("this process has no provider {name}"))?.list().await?
+        }
+        Scopes::Http { ask, .. } => {
+            let rendered = rendered(ask, None)?;
+            let Action::Http(request) = &rendered.action else { return Err("no request".to_owned()) };
+            let client = shared.client.as_ref().ok_or("there is no HTTP client")?;
+            let reply = client.send(request, &Call::default(), None, &rendered.mask).await;
+            listed(reply.outcome?)?
+        }
+    };
+    ids.retain(|id| !id.trim().is_empty());
+    ids.sort();
+    ids.dedup();
+    if ids.len() > MAX_SCOPES {
+        return Err(format!("{} scopes, at most {MAX_SCOPES} are allowed", ids.len()));
+    }
+    let put = shared.store.put_scopes(schedule.name.clone(), schedule.scopes.kind().to_owned(), ids).await;
+    put.map_err(|error: StoreError| error.to_string())
+}
+
+/// A list of texts or numbers, or an object with one as `ids`.
+fn listed(outcome: crate::outcome::Outcome) -> Result<Vec<String>, String> {
+    if let Some(message) = outcome.message {
+        return Err(message);
+    }
+    let list = outcome.output.get("ids").unwrap_or(&outcome.output);
+    let items = list.as_array().ok_or("the answer is no list of ids")?;
+    let text = |item: &Value| match item {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    items.iter().map(|item| text(item).ok_or_else(|| format!("{item} is no id"))).collect()
+}

@@ -1,0 +1,67 @@
+//! What a sound file means.
+
+use std::path::Path;
+
+use waypost_kernel::schedule::{CatchUp, Overlap, in_words};
+use waypost_kernel::{Catalog, Span};
+use waypost_worker::schedules::{Scopes, What, stored};
+
+use super::{SOUND, sound};
+
+#[test]
+fn every_key_means_what_it_says() {
+    let all = sound(SOUND);
+    let [backup, rollup, deploy, tidy] = all.as_slice() else { panic!("{all:#?}") };
+    assert_eq!(in_words(&backup.policy.timing), "at 02:00 every day (Europe/Kyiv)");
+    assert_eq!((backup.policy.overlap, backup.policy.max_lateness), (Overlap::Skip, None));
+    assert_eq!(backup.scopes, Scopes::Global);
+    assert_eq!(in_words(&rollup.policy.timing), "every 5m, 5m later");
+    let window = Span::from_seconds(86_400);
+    assert_eq!(rollup.policy.catch_up, CatchUp::EveryPlan { window, at_once: 3 });
+    assert_eq!(rollup.policy.overlap, Overlap::Queue, "every plan means every plan");
+    assert_eq!(rollup.policy.max_lateness, Some(Span::from_seconds(600)));
+    assert_eq!(rollup.scopes.known(), Some(vec!["a".to_owned(), "b".to_owned()]));
+    assert!(
+        matches!(&deploy.what, What::Run(run) if run.command == ["./deploy.sh"] && run.queue == "builds")
+    );
+    assert!(matches!(&tidy.what, What::Handler(name) if name == "tidy-up"));
+    assert!(matches!(&tidy.scopes, Scopes::Sql { kind, .. } if kind == "tenant"));
+}
+
+// proves C7
+#[test]
+fn the_last_wait_repeats_and_no_waits_are_no_retry() {
+    let waits = |text: &str| {
+        let schedule = &sound(&SOUND.replace("backoff = [\"1m\", \"5m\", \"15m\"]", text))[0].clone();
+        (1..=5).map(|attempt| schedule.retry_in(attempt).map(|span| span.to_string())).collect::<Vec<_>>()
+    };
+    let some = |texts: &[&str]| {
+        let mut waits: Vec<Option<String>> = texts.iter().map(|text| Some((*text).to_owned())).collect();
+        waits.resize(5, None);
+        waits
+    };
+    assert_eq!(waits("backoff = [\"1m\", \"5m\", \"15m\"]"), some(&["1m", "5m"]));
+    assert_eq!(waits("backoff = [\"2m\"]"), some(&["2m", "2m"]));
+    assert_eq!(waits("backoff = []"), some(&[]));
+}
+
+#[test]
+fn a_stored_schedule_is_the_one_that_was_written() {
+    for schedule in sound(SOUND) {
+        let again =
+            stored(&schedule.definition, Path::new("/srv/jobs"), &Catalog::shipped().unwrap()).unwrap();
+        let line = again.line;
+        assert_eq!(waypost_worker::schedules::Schedule { line, ..schedule }, again);
+    }
+    let hostile = SOUND.replace("The whole database", r#"\"; rm\\ \u0007 \u007f {{ x"#);
+    let schedule = sound(&hostile).remove(0);
+    let again = stored(&schedule.definition, Path::new("/"), &Catalog::shipped().unwrap()).unwrap();
+    assert_eq!(again.description, schedule.description);
+}
+
+#[test]
+fn other_sections_of_the_file_are_left_alone() {
+    let text = format!("{SOUND}\n[[agent]]\nslug = \"a\"\n\n[http]\nallow_private = true\n");
+    assert_eq!(sound(&text).len(), 4);
+    assert_eq!(sound("").len(), 0);
+}

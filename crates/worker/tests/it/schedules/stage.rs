@@ -1,0 +1,96 @@
+//! A store, a scheduler on it, and ways to see what became of executions.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use waypost_kernel::{Catalog, Span, Time};
+use waypost_store::memory::MemoryStore;
+use waypost_store::{ExecutionFilter, ExecutionRow, ScopeRow, Store};
+use waypost_worker::Handlers;
+use waypost_worker::schedules::{Schedule, Scheduler, SchedulerOptions, Tick, apply, parse};
+
+use crate::support;
+
+pub struct Stage {
+    pub folder: TempDir,
+    pub store: Arc<dyn Store>,
+    pub handlers: Handlers,
+}
+
+impl Stage {
+    /// On a real database.
+    pub fn new() -> Stage {
+        let folder = tempfile::tempdir().unwrap();
+        let store = support::store(folder.path());
+        Stage { folder, store, handlers: Handlers::default() }
+    }
+
+    /// On the model, whose clock moves only when it is told to.
+    pub fn model() -> Stage {
+        let store = Arc::new(MemoryStore::new(Catalog::shipped().unwrap()));
+        Stage { folder: tempfile::tempdir().unwrap(), store, handlers: Handlers::default() }
+    }
+
+    pub fn options(&self, name: &str) -> SchedulerOptions {
+        SchedulerOptions {
+            name: name.to_owned(),
+            carried: true,
+            handlers: self.handlers.clone(),
+            grace: Duration::from_millis(300),
+            guardian: Some(support::guardian()),
+            allow_private: true,
+            ..SchedulerOptions::default()
+        }
+    }
+
+    pub async fn scheduler(&self, name: &str) -> Scheduler {
+        Scheduler::new(self.store.clone(), self.options(name)).await.unwrap()
+    }
+
+    /// One schedule of a minute's cadence, with further lines.
+    pub async fn apply(&self, lines: &str) -> Schedule {
+        let text = format!("[[schedule]]\nname = \"job\"\n{lines}\n");
+        let catalog = Catalog::shipped().unwrap();
+        let schedule = parse(&text, Path::new("test.toml"), self.folder.path(), &catalog)
+            .unwrap_or_else(|problems| panic!("{problems}"))
+            .remove(0);
+        apply(&*self.store, &schedule).await.unwrap();
+        schedule
+    }
+
+    /// Ticks once, and waits for what that began.
+    pub async fn tick(&self, scheduler: &mut Scheduler) -> Tick {
+        let tick = scheduler.run_once().await.unwrap();
+        scheduler.settle().await;
+        // Their ends are noticed by the next one.
+        self.store.due(waypost_store::Mine { carried: true, hashes: Vec::new() }, 0).await.unwrap();
+        tick
+    }
+
+    pub async fn executions(&self) -> Vec<ExecutionRow> {
+        let filter =
+            ExecutionFilter { schedule: Some("job".into()), limit: 100_000, ..ExecutionFilter::default() };
+        self.store.executions(filter).await.unwrap()
+    }
+
+    /// The only one there is.
+    pub async fn only(&self) -> serde_json::Value {
+        let all = self.executions().await;
+        assert_eq!(all.len(), 1, "{all:?}");
+        all[0].run.as_ref().unwrap().object()
+    }
+
+    pub async fn scope(&self) -> ScopeRow {
+        self.store.scopes("job".into()).await.unwrap().remove(0)
+    }
+
+    pub async fn advance(&self, seconds: i64) {
+        self.store.advance_clock(Span::from_seconds(seconds)).await.unwrap();
+    }
+
+    pub async fn now(&self) -> Time {
+        self.store.now().await.unwrap()
+    }
+}
