@@ -13,6 +13,7 @@ mod fingerprint;
 mod follow;
 mod intake;
 mod item_writes;
+mod looks;
 pub mod memory;
 mod messages;
 pub mod postgres;
@@ -23,7 +24,9 @@ mod seed_words;
 pub mod sqlite;
 mod tokens;
 mod verbs;
+pub mod wire;
 
 pub use error::{Result, StoreError};
+pub use looks::{Ended, Holder, Looks, Stats};
 pub use run::{EventRow, ItemRow, RunRow, iso, parse_time};
 pub use verbs::*;

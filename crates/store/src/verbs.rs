@@ -12,7 +12,8 @@ use waypost_kernel::request::{Level, With};
 use waypost_kernel::run::Want;
 use waypost_kernel::{Catalog, Failure, Lifecycle, Run, Span, Time, Token};
 
-use crate::error::Result;
+use crate::error::{Result, StoreError};
+use crate::looks::Looks;
 use crate::run::{EventRow, ItemRow, RunRow};
 
 /// Boxed, so that callers hold one `Arc<dyn Store>` whatever is behind it.
@@ -21,9 +22,9 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 /// An answer per entry of a list.
 pub type Each<T> = Vec<Result<T>>;
 
-pub trait Store: Queue + Leases + Items + Log + Admin {}
+pub trait Store: Queue + Leases + Items + Log + Admin + Looks {}
 
-impl<S: Queue + Leases + Items + Log + Admin> Store for S {}
+impl<S: Queue + Leases + Items + Log + Admin + Looks> Store for S {}
 
 /// Runs come in, and workers take them.
 pub trait Queue: Send + Sync {
@@ -292,6 +293,8 @@ pub struct CommandWrite {
     pub items: Option<Vec<String>>,
     /// What people decided, by host or whatever else blocked the run.
     pub resolutions: Map<String, Value>,
+    /// Only if this is still the number of the run's last event.
+    pub if_seq: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -354,6 +357,15 @@ pub struct Verified {
 }
 
 impl CommandWrite {
+    pub(crate) fn check_seq(&self, run: &Run) -> Result<()> {
+        match self.if_seq {
+            Some(seq) if seq != run.seq => {
+                Err(StoreError::Changed { run_id: run.id.to_string(), seq: run.seq })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What comes along with the command, as the kernel takes it.
     pub(crate) fn with<'a>(&'a self, chosen: Option<&'a [Item]>, resolved: bool) -> With<'a> {
         With {

@@ -3,6 +3,7 @@
 mod bench;
 mod completions;
 mod demo;
+mod dev;
 mod doctor;
 mod lifecycle;
 mod migrate;
@@ -12,6 +13,7 @@ mod playbook;
 mod queue;
 mod run;
 mod simulate;
+mod serve;
 mod verify;
 mod worker;
 
@@ -48,6 +50,10 @@ enum Noun {
     Run(run::Verb),
     /// Work runs of queues until told to stop.
     Worker(worker::Flags),
+    /// Answer HTTP requests, take care of leases and schedules, and work.
+    Serve(serve::Flags),
+    /// The same for one machine, and with nothing to set up: runs whatever runs bring along.
+    Dev(dev::Flags),
     /// Look at queues, pause and resume them.
     #[command(subcommand)]
     Queue(queue::Verb),
@@ -103,6 +109,8 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Noun::Completions(flags) => completions::run(&flags).map(|()| 0),
         Noun::Run(verb) => block_on(run::run(&place, verb)),
         Noun::Worker(flags) => block_on(worker::run(&place, flags)),
+        Noun::Serve(flags) => block_on(serve::run(&place, flags)),
+        Noun::Dev(flags) => block_on(dev::run(&place, flags)),
         Noun::Queue(verb) => block_on(queue::run(&place, verb)).map(|()| 0),
         Noun::Migrate(flags) => block_on(migrate::run(&place, flags)).map(|()| 0),
         Noun::Doctor(flags) => block_on(doctor::run(&place, flags)),

@@ -96,7 +96,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
 }
 
 /// The first signal drains, the second stops at once.
-fn listen(stage: &Arc<watch::Sender<Stage>>) -> Result {
+pub fn listen(stage: &Arc<watch::Sender<Stage>>) -> Result {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let mut signals = signal(kind).map_err(|error| Failed::new(ERROR, format!("no signals: {error}")))?;
         let stage = stage.clone();

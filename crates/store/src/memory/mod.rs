@@ -10,6 +10,7 @@ mod enqueue;
 mod items;
 mod leases;
 mod log;
+mod looks;
 mod lookup;
 mod prune;
 mod state;

@@ -13,6 +13,7 @@ mod known;
 mod lease;
 mod limits;
 mod log;
+mod looks;
 mod marks;
 mod migrate;
 mod open;

@@ -13,6 +13,7 @@ mod known;
 mod lease;
 mod limits;
 mod log;
+mod looks;
 mod moves;
 mod open;
 mod operations;

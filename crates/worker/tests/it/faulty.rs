@@ -154,3 +154,10 @@ impl Admin for Faulty {
         advance_clock(by: Span) -> ();
     }
 }
+
+impl Looks for Faulty {
+    pass! {
+        stats(tenant: Option<String>) -> Stats;
+        holders(tenant: Option<String>) -> Vec<Holder>;
+    }
+}

@@ -166,6 +166,7 @@ topics! {
         a_cancelled_change_counts_what_was_applied
         a_dead_holders_cleanup_is_anothers
         only_who_may_commands
+        a_command_may_insist_on_what_was_seen
         of_a_finish_and_a_cancel_that_race_one_wins;
     sweep:
         nothing_due_is_nothing_written
@@ -251,6 +252,11 @@ topics! {
         a_page_has_an_end
         queues_are_counted
         the_clock_goes_ahead_only;
+    looks:
+        what_ended_lately_is_counted
+        durations_are_from_start_to_end
+        figures_are_of_one_tenant_or_of_all
+        holders_are_counted_by_name;
     prune:
         successes_stay_a_month_and_failures_three
         what_is_not_settled_stays
