@@ -10,17 +10,18 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
-use waypost_kernel::text::parse_json;
+use waypost_kernel::text::{refuse_json, refuse_text};
 use waypost_store::{RunRow, Store};
 
 use crate::answer::Result;
 use crate::api::Route;
 use crate::app::App;
 use crate::guard::Caller;
+use crate::json;
 use crate::problem::{
     INVALID_INPUT, INVALID_JSON, INVALID_QUERY, Problem, TIMED_OUT, TOO_LARGE, UNSUPPORTED_MEDIA_TYPE,
 };
-use crate::shape::{Fields, Kind, Wrong};
+use crate::shape::{Fields, Kind, Shape, Wrong};
 
 /// A client that sends its body slower than this is not waited for.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
@@ -58,6 +59,9 @@ impl Call {
 
     /// The same by its id alone, as cheaply as can be: for those who hold it.
     pub async fn check_tenant(&self) -> Result<()> {
+        if self.caller.is_everybodys {
+            return Ok(());
+        }
         let run_id = self.path("run_id");
         match self.app.tenant_of(&run_id) {
             Some(tenant) if tenant == self.caller.tenant => Ok(()),
@@ -115,7 +119,7 @@ pub fn read_query(route: &Route, query: Option<&str>) -> Result<Fields> {
             fields.insert(name, of_kind(kind, value));
         }
     }
-    let shape = crate::shape::Shape { name: "Query", fields: route.query };
+    let shape = Shape { name: "Query", fields: route.query };
     wrongs.extend(shape.check(&fields));
     if wrongs.is_empty() { Ok(Fields(fields)) } else { Err(Problem::fields(&INVALID_QUERY, &wrongs)) }
 }
@@ -153,15 +157,44 @@ pub async fn read_body(route: &Route, headers: &HeaderMap, body: Body) -> Result
         let message = format!("Content-Type is {kind:?}; it must be application/json");
         return Err(Problem::new(&UNSUPPORTED_MEDIA_TYPE, message));
     }
-    let value = parse_json("body", &bytes, route.body_bytes)
-        .map_err(|error| Problem::field(&INVALID_JSON, "body", &error.message))?;
-    match value {
-        Value::Object(object) => checked(shape, object),
-        _ => Err(Problem::field(&INVALID_INPUT, "body", "must be an object")),
+    let parsed = match route.is_lenient {
+        true => json::lenient(&bytes),
+        false => json::strict(&bytes),
+    };
+    let value = parsed.map_err(|message| Problem::field(&INVALID_JSON, "body", &message))?;
+    let Value::Object(object) = value else {
+        return Err(Problem::field(&INVALID_INPUT, "body", "must be an object"));
+    };
+    if !route.is_lenient {
+        refuse_unfit(shape, &object, "")?;
     }
+    checked(shape, object)
 }
 
-fn checked(shape: &crate::shape::Shape, object: Map<String, Value>) -> Result<Fields> {
+/// NULs and depth, named with the field that has them; a list's entries count from their own root. Sizes are the
+/// fields' own.
+fn refuse_unfit(shape: &Shape, object: &Map<String, Value>, at: &str) -> Result<()> {
+    for (name, value) in object {
+        let field = shape.fields.iter().find(|field| field.name == name);
+        if let (Some(Kind::List(Kind::Of(inner), _)), Value::Array(entries)) =
+            (field.map(|it| it.kind), value)
+        {
+            for (place, entry) in entries.iter().enumerate() {
+                if let Some(entry) = entry.as_object() {
+                    refuse_unfit(inner, entry, &format!("{at}{name}/{place}/"))?;
+                }
+            }
+            continue;
+        }
+        let path = format!("{at}{name}");
+        let unfit =
+            refuse_text("body", name, usize::MAX).and_then(|()| refuse_json(&path, value, usize::MAX));
+        unfit.map_err(|error| Problem::field(&INVALID_INPUT, &error.field, &error.message))?;
+    }
+    Ok(())
+}
+
+fn checked(shape: &Shape, object: Map<String, Value>) -> Result<Fields> {
     let wrongs = shape.check(&object);
     if wrongs.is_empty() { Ok(Fields(object)) } else { Err(Problem::fields(&INVALID_INPUT, &wrongs)) }
 }

@@ -2,6 +2,7 @@
 
 use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
+use waypost_kernel::text::MAX_NAME_BYTES;
 
 use crate::answer::Result;
 use crate::app::App;
@@ -53,6 +54,8 @@ impl Role {
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub tenant: String,
+    /// Works for all tenants: it named none, and no token binds it to one.
+    pub is_everybodys: bool,
     pub role: Role,
     /// The token's name; nothing without tokens.
     pub name: Option<String>,
@@ -61,7 +64,7 @@ pub struct Caller {
 impl Caller {
     /// For routes that are everybody's.
     pub fn nobody() -> Caller {
-        Caller { tenant: String::new(), role: Role::Viewer, name: None }
+        Caller { tenant: String::new(), is_everybodys: false, role: Role::Viewer, name: None }
     }
 
     /// Who the log names: the token, and whoever it says that it asks for.
@@ -105,16 +108,28 @@ fn is_loopback_name(host: &str) -> bool {
 }
 
 pub async fn identify(app: &App, headers: &HeaderMap) -> Result<Caller> {
-    let tenant = match headers.get("waypost-tenant").map(|value| value.to_str()) {
-        None => "default".to_owned(),
-        Some(Ok(name)) if !name.is_empty() && name.len() <= 255 => name.to_owned(),
-        Some(_) => {
-            let message = "must be a tenant's name of at most 255 visible characters";
-            return Err(Problem::field(&INVALID_QUERY, "Waypost-Tenant", message));
-        }
-    };
+    let named = tenant(headers)?;
     let _ = app;
-    Ok(Caller { tenant, role: Role::Admin, name: None })
+    Ok(Caller {
+        is_everybodys: named.is_none(),
+        tenant: named.unwrap_or_else(|| "default".to_owned()),
+        role: Role::Admin,
+        name: None,
+    })
+}
+
+/// `Waypost-Tenant`, percent-encoded where it is not ASCII.
+fn tenant(headers: &HeaderMap) -> Result<Option<String>> {
+    let Some(value) = headers.get("waypost-tenant") else { return Ok(None) };
+    let decoded = percent_encoding::percent_decode(value.as_bytes()).decode_utf8().ok();
+    let fits = |name: &str| !name.is_empty() && name.len() <= MAX_NAME_BYTES && !name.contains('\0');
+    match decoded.filter(|name| fits(name)) {
+        Some(name) => Ok(Some(name.into_owned())),
+        None => {
+            let message = format!("must be a tenant's name of 1 to {MAX_NAME_BYTES} bytes, percent-encoded");
+            Err(Problem::field(&INVALID_QUERY, "Waypost-Tenant", &message))
+        }
+    }
 }
 
 pub fn check_role(caller: &Caller, needs: Needs) -> Result<()> {

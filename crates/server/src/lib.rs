@@ -10,6 +10,7 @@ mod app;
 mod call;
 mod dispatch;
 mod guard;
+mod json;
 mod listen;
 mod metrics;
 mod openapi;

@@ -25,7 +25,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    INVALID_JSON "INVALID_JSON" 400 "the body is not JSON, or nested too deeply";
+    INVALID_JSON "INVALID_JSON" 400 "the body is not JSON, or nested deeper than 128";
     INVALID_QUERY "INVALID_QUERY" 400 "a query parameter or header is wrong";
     UNAUTHENTICATED "UNAUTHENTICATED" 401 "no token, or none that is known here";
     FORBIDDEN "FORBIDDEN" 403 "the token's role may not do this";
@@ -169,6 +169,7 @@ impl From<StoreError> for Problem {
             StoreError::KeyReused { key, run_id } => Problem::new(&IDEMPOTENCY_KEY_REUSED, detail)
                 .with("run_id", run_id)
                 .with("idempotency_key", key),
+            StoreError::Denied(message) => Problem::new(&FORBIDDEN, message),
             StoreError::Changed { run_id, seq } => {
                 Problem::new(&PRECONDITION_FAILED, detail).with("run_id", run_id).with("seq", seq)
             }

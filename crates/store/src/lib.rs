@@ -27,6 +27,7 @@ mod verbs;
 pub mod wire;
 
 pub use error::{Result, StoreError};
+pub use intake::check_new;
 pub use looks::{Ended, Holder, Looks, Stats};
 pub use run::{EventRow, ItemRow, RunRow, iso, parse_time};
 pub use verbs::*;

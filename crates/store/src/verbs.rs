@@ -63,6 +63,8 @@ pub trait Log: Send + Sync {
     fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>>;
     /// All runs' events in the order in which they were committed. Never skips a late commit.
     fn feed(&self, after_position: u64, limit: usize) -> Reply<'_, Vec<EventRow>>;
+    /// Who reads the feed from here on misses nothing that is committed from now on.
+    fn last_position(&self) -> Reply<'_, u64>;
 }
 
 /// People's and the engine's commands, looking things up, and care.

@@ -114,6 +114,8 @@ pub fn event_from(object: &Value) -> Option<EventRow> {
     Some(EventRow {
         position: object["position"].as_u64()?,
         run_id: words("run_id")?,
+        tenant: words("tenant")?,
+        lifecycle: words("lifecycle")?,
         seq: object["seq"].as_u64()?,
         at: time(&object["at"])?,
         command: words("command")?,
@@ -224,6 +226,7 @@ pub fn error_from(problem: &Value) -> Option<StoreError> {
             key: text(&problem["idempotency_key"])?,
             run_id: text(&problem["run_id"])?,
         },
+        "UNAUTHENTICATED" | "FORBIDDEN" | "CROSS_ORIGIN" => StoreError::Denied(detail),
         "PRECONDITION_FAILED" => {
             StoreError::Changed { run_id: text(&problem["run_id"])?, seq: problem["seq"].as_u64()? }
         }

@@ -32,7 +32,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         );
         return Err(Failed::new(BAD_INPUT, message));
     }
-    let store = place.open().await?;
+    let store = place.open_database().await?;
     let (listener, address) = serve::bind(flags.listen).await?;
     anstream::eprintln!(
         "listening on http://{address}\n\n  export WAYPOST_URL=http://{address}\n  waypost run start -- echo hi\n  \

@@ -59,7 +59,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         );
         return Err(Failed::new(BAD_INPUT, message));
     }
-    let store = place.open().await?;
+    let store = place.open_database().await?;
     let (listener, address) = bind(flags.listen).await?;
     anstream::eprintln!("listening on http://{address}");
     serve(store, listener, &flags).await.map(|()| 0)

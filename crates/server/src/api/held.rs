@@ -8,7 +8,7 @@ use waypost_store::{FinishWrite, Held, ItemWrite, ItemsWrite, NoteWrite, OweWrit
 
 use super::runs::tagged;
 use super::shapes::{FINISH, HEARTBEAT, ITEM_WRITES, ITEMS, NEW_EVENT, NOTED, OWE, RENEWED, RUN};
-use super::{BATCH_BYTES, BODY_BYTES, Content, Gives, POST, Route, ok};
+use super::{BATCH_BYTES, Content, Gives, POST, Route, ok};
 use crate::answer::{self, Result};
 use crate::call::Call;
 use crate::guard::Needs;
@@ -18,8 +18,14 @@ use crate::shape::Fields;
 /// A failure that came without a code.
 const UNSPECIFIED: &str = "UNSPECIFIED";
 
-const HELD: Route =
-    Route { needs: Needs::Work, refuses: &[&NOT_FOUND], may_conflict: true, body_bytes: BODY_BYTES, ..POST };
+const HELD: Route = Route {
+    needs: Needs::Work,
+    refuses: &[&NOT_FOUND],
+    may_conflict: true,
+    body_bytes: BATCH_BYTES,
+    is_lenient: true,
+    ..POST
+};
 
 pub const ROUTES: &[Route] = &[
     Route {
@@ -46,7 +52,6 @@ pub const ROUTES: &[Route] = &[
         name: "putItems",
         about: "Adds or moves items, all or none.",
         body: Some(&ITEM_WRITES),
-        body_bytes: BATCH_BYTES,
         gives: &[ok(&ITEMS)],
         run: |call| Box::pin(items(call)),
         ..HELD

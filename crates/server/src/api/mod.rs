@@ -1,6 +1,7 @@
 //! The one table of routes. The router, the role of each, the OpenAPI document and the reference are made of it.
 
 mod claims;
+mod events;
 mod health;
 mod held;
 mod lifecycles;
@@ -53,6 +54,8 @@ pub struct Route {
     pub headers: &'static [Field],
     pub body: Option<&'static Shape>,
     pub body_bytes: usize,
+    /// What handlers put out is cleaned by the store, never refused.
+    pub is_lenient: bool,
     pub gives: &'static [Gives],
     /// Beside those that any request can meet.
     pub refuses: &'static [&'static Reason],
@@ -94,6 +97,7 @@ pub const GET: Route = Route {
     headers: &[],
     body: None,
     body_bytes: 0,
+    is_lenient: false,
     gives: &[],
     refuses: &[],
     may_conflict: false,
@@ -109,6 +113,7 @@ const GROUPS: &[&[Route]] = &[
     runs::ROUTES,
     claims::ROUTES,
     held::ROUTES,
+    events::ROUTES,
     queues::ROUTES,
     workers::ROUTES,
     stats::ROUTES,

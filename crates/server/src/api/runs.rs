@@ -4,6 +4,7 @@ use std::pin::pin;
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::Actor;
+use waypost_store::codec::actor_named;
 use waypost_store::{CommandWrite, Filter, NewItem, NewRun, RunRow};
 
 use super::claims::waiting;
@@ -187,7 +188,7 @@ fn new_run(call: &Call, mut body: Fields) -> Result<NewRun> {
         reentrant: body.is("reentrant"),
         by: call.caller.by(body.text("by")),
         actor: Actor::Client,
-        input: body.take_value("input").unwrap_or(default.input),
+        input: body.0.remove("input").unwrap_or(default.input),
         metadata: body.take_object("metadata").unwrap_or_default(),
         items: body.take_list("items").into_iter().map(new_item).collect(),
         details,
@@ -351,7 +352,7 @@ async fn command(call: Call) -> Result {
         graceful: body.is("graceful"),
         items: body.texts("targets"),
         if_seq: call.if_match()?,
-        ..CommandWrite::default()
+        actor: body.text("as").and_then(|name| actor_named(&name)),
     };
     let row = call.store().command(command).await?;
     Ok(tagged(answer::json(200, &call.show(&row)), &row))

@@ -68,6 +68,8 @@ shapes! {
         needed("event_id", NAME, "Its id."),
         needed("position", COUNT, "Its place among all runs' events; the id in the stream."),
         needed("run_id", NAME, "Whose event it is."),
+        needed("tenant", NAME, "Whose run that is."),
+        needed("lifecycle", NAME, "Of that run."),
         needed("seq", COUNT, "Its number in the run: 1, 2, 3 and so on."),
         needed("at", Kind::Time, "By the database's clock."),
         needed("command", NAME, "What moved the run, or `note`."),
@@ -102,6 +104,11 @@ shapes! {
         optional("next_cursor", NAME, "For the next page; null at the end."),
     ];
     EVENTS "Events" [needed("events", Kind::List(&Kind::Of(&EVENT), MAX_PAGE), "In order.")];
+    FEED "Feed" [
+        needed("events", Kind::List(&Kind::Of(&EVENT), MAX_PAGE), "In the order of their commits."),
+        needed("next_after", COUNT, "What to ask `after` next."),
+    ];
+    LAST "Last" [needed("last_position", COUNT, "Whoever reads from here on misses nothing that is committed from now on.")];
     ITEMS "Items" [needed("items", Kind::List(&Kind::Of(&ITEM), 1_000_000), "In the order in which they were added.")];
     NEW_ITEM "NewItem" [
         needed("kind", NAME, "One of the lifecycle's kinds."),
@@ -150,6 +157,7 @@ shapes! {
         optional("resolved", Kind::Boolean, "What stood in the way is dealt with."),
         optional("graceful", Kind::Boolean, "After the step that is under way, not at once."),
         optional("targets", Kind::List(&NAME, 100_000), "Keys of the items that it is about."),
+        optional("as", Kind::Choice(&["client", "operator"]), "operator if left out; a client may do less."),
         optional("by", NAME, "Whom the request is made for."),
     ];
     CLAIM "Claim" [
@@ -192,7 +200,7 @@ shapes! {
         optional("once", Kind::Choice(&["window", "never"]), "How a repeat is known without a key: `window` (same words within 10 s; the default) or `never`."),
         optional("metadata", Kind::Object, "Merged into the run's."),
         optional("details", Kind::Object, "Merged into the run's."),
-        optional("by", NAME, "The worker's name."),
+        optional("by", LONG, "The worker's name."),
     ];
     NOTED "Noted" [
         needed("event_id", NAME, "Of this event, or of the first of its kind."),
@@ -202,21 +210,21 @@ shapes! {
     FINISH "Finish" [
         TOKEN,
         needed("status", NAME, "The state to end in, as the lifecycle names it."),
-        optional("error_code", NAME, "Why it failed."),
+        optional("error_code", LONG, "Why it failed."),
         optional("error_msg", LONG, "The same in words."),
         optional("reason", LONG, "Why it pauses or stops."),
         optional("retry_in_ms", MS, "When a state that can be retried should be."),
         optional("metadata", Kind::Object, "Merged into the run's."),
         optional("details", Kind::Object, "Merged into the run's."),
-        optional("by", NAME, "The worker's name."),
+        optional("by", LONG, "The worker's name."),
     ];
     OWE "Owe" [
         TOKEN,
         needed("owes", Kind::Boolean, "From now on it owes its cleanup, or no longer does."),
         optional("failing_status", NAME, "Where it goes once the cleanup is done."),
-        optional("error_code", NAME, "Why."),
+        optional("error_code", LONG, "Why."),
         optional("error_msg", LONG, "The same in words."),
-        optional("by", NAME, "The worker's name."),
+        optional("by", LONG, "The worker's name."),
     ];
     ITEM_WRITE "ItemWrite" [
         needed("kind", NAME, "One of the lifecycle's kinds."),
@@ -227,7 +235,7 @@ shapes! {
         optional("progress", Kind::Integer(0, 100), "In percent."),
         optional("output", Kind::Any, "What it gave."),
         optional("details", Kind::Object, "Merged into the item's."),
-        optional("error_code", NAME, "Why it failed."),
+        optional("error_code", LONG, "Why it failed."),
         optional("error_msg", LONG, "The same in words."),
         optional("retry_in_ms", MS, "When it is tried next."),
         optional("answered", Kind::Boolean, "The outside gave an answer, whatever it was."),
@@ -236,7 +244,7 @@ shapes! {
     ITEM_WRITES "ItemWrites" [
         TOKEN,
         needed("items", Kind::List(&Kind::Of(&ITEM_WRITE), 10_000), "All are moved, or none."),
-        optional("by", NAME, "The worker's name."),
+        optional("by", LONG, "The worker's name."),
     ];
     PAUSE "Pause" [
         needed("by", NAME, "Who paused it."),

@@ -28,9 +28,9 @@ async fn bodies_have_a_size_a_depth_and_a_kind() {
     };
     let deep = format!("{{\"lifecycle\":\"deploy\",\"input\":{}{}}}", "[".repeat(100), "]".repeat(100));
     for (body, status, code, words) in [
-        (deep, 400, "INVALID_JSON", "nested deeper than 64"),
+        (deep, 422, "INVALID_INPUT", "input: is nested deeper than 64"),
         ("{\"lifecycle\":\"deploy\",\"input\":\"\\ud800\"}".into(), 400, "INVALID_JSON", "surrogate"),
-        ("{\"lifecycle\":\"dep\\u0000loy\"}".into(), 400, "INVALID_JSON", "NUL"),
+        ("{\"lifecycle\":\"dep\\u0000loy\"}".into(), 422, "INVALID_INPUT", "lifecycle: has a NUL"),
         ("[]".into(), 422, "INVALID_INPUT", "must be an object"),
         ("{}".into(), 422, "INVALID_INPUT", "lifecycle: is missing"),
         (

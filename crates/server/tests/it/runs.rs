@@ -176,7 +176,7 @@ async fn a_users_own_lifecycle_comes_and_works_over_http() {
     let source = known["source"].as_str().unwrap();
     let mine = source
         .replace("name = \"deploy\"", "name = \"mine\"")
-        .replace("[\"queued\", \"cancel\"", "[\"queued\", \"abandon\"");
+        .replace("[\"queued\",\"cancel\"", "[\"queued\",\"abandon\"");
     let added = server.post("/v1/lifecycles", json!({ "source": mine })).await.expect(201);
     assert_eq!(added["name"], "mine");
     let run = server.post("/v1/runs", json!({ "lifecycle": "mine" })).await.expect(201);

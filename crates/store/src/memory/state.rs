@@ -178,6 +178,8 @@ impl Entry {
         let row = EventRow {
             position,
             run_id: self.row.id().to_owned(),
+            tenant: self.row.tenant.clone(),
+            lifecycle: lifecycle.name.to_string(),
             seq: event.seq,
             at: event.at,
             command: event.command.to_string(),

@@ -193,6 +193,10 @@ impl Log for PostgresStore {
     fn feed(&self, after_position: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
         self.session.verb(move |session| async move { log::feed(&session, after_position, limit).await })
     }
+
+    fn last_position(&self) -> Reply<'_, u64> {
+        self.session.verb(|session| async move { log::last_position(&session).await })
+    }
 }
 
 impl Admin for PostgresStore {

@@ -159,6 +159,10 @@ impl Log for SqliteStore {
     fn feed(&self, after_position: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
         self.session.read(move |tx| log::feed(tx, after_position, limit))
     }
+
+    fn last_position(&self) -> Reply<'_, u64> {
+        self.session.read(log::last_position)
+    }
 }
 
 impl Admin for SqliteStore {

@@ -135,6 +135,7 @@ impl Log for Faulty {
     pass! {
         events(run_id: String, after_seq: u64, limit: usize) -> Vec<EventRow>;
         feed(after_position: u64, limit: usize) -> Vec<EventRow>;
+        last_position() -> u64;
     }
 }
 

@@ -2,7 +2,7 @@
 //! each backend then runs all of them, and [`kit::check`] after each. Time moves by `advance_clock` alone, and
 //! a real clock may go on meanwhile: no test asks for the exact end of anything.
 
-mod kit;
+pub mod kit;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub async fn open_postgres() -> Opened {
 
 macro_rules! topics {
     ($($topic:ident: $($test:ident)+;)+) => {
-        $(mod $topic;)+
+        $(pub mod $topic;)+
 
         /// Every test of every topic, for one backend.
         macro_rules! backend {
@@ -53,10 +53,6 @@ macro_rules! topics {
             };
         }
     };
-}
-
-macro_rules! conformance {
-    ($($backend:ident => $open:path,)+) => { $(backend!($backend, $open);)+ };
 }
 
 topics! {
@@ -282,10 +278,4 @@ topics! {
         a_broken_one_is_refused_with_its_line
         a_version_means_one_thing
         a_run_keeps_the_version_it_was_born_with;
-}
-
-conformance! {
-    memory => crate::conformance::open_memory,
-    sqlite => crate::conformance::open_sqlite,
-    postgres => crate::conformance::open_postgres,
 }

@@ -33,7 +33,10 @@ pub fn error(error: &StoreError, ids: &[String]) -> Value {
         StoreError::Invalid { field, .. } => json!({ "field": field }),
         StoreError::KeyReused { key, run_id } => json!({ "key": key, "run": run_id }),
         StoreError::NotFound { what, .. } => json!({ "what": what }),
-        StoreError::Changed { .. } | StoreError::Unavailable(_) | StoreError::Unusable(_) => {
+        StoreError::Denied(_)
+        | StoreError::Changed { .. }
+        | StoreError::Unavailable(_)
+        | StoreError::Unusable(_) => {
             json!(error.to_string())
         }
     };
