@@ -88,6 +88,7 @@ impl Admin for RemoteStore {
                 "resolved": command.resolved,
                 "graceful": command.graceful,
                 "targets": command.items,
+                "resolutions": command.resolutions,
                 "by": command.by,
             });
             let path = of_run(&command.run_id, &format!("/{}", part(&command.name)))?;

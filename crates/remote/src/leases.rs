@@ -176,6 +176,8 @@ fn item(item: &ItemWrite) -> Value {
         "kind": item.kind,
         "key": item.key,
         "name": item.name,
+        "max_retries": item.max_retries,
+        "reruns": item.reruns,
         "status": item.status,
         "command": item.command,
         "progress": item.progress,

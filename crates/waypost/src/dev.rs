@@ -34,7 +34,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
     }
     let store = place.open_database().await?;
     let (listener, address) = serve::bind(flags.listen).await?;
-    anstream::eprintln!(
+    let hello = format!(
         "listening on http://{address}\n\n  export WAYPOST_URL=http://{address}\n  waypost run start -- echo hi\n  \
          waypost run list\n\nThe API: http://{address}/reference\nCtrl-C stops it; runs are kept."
     );
@@ -48,5 +48,5 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         playbooks: flags.playbooks,
         allow_commands: true,
     };
-    serve::serve(store, listener, &flags).await.map(|()| 0)
+    serve::serve(store, listener, &flags, &hello).await.map(|()| 0)
 }

@@ -1,7 +1,7 @@
 //! `waypost serve`.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,16 +9,15 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use waypost_kernel::Catalog;
 use waypost_server::App;
 use waypost_store::Store;
 use waypost_worker::loops::{Pruner, Sweeper};
-use waypost_worker::playbook::{Input, Playbook};
+use waypost_worker::playbook::{Input, Playbook, Playbooks};
 use waypost_worker::{Options, Stage, Worker};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 use crate::place::Place;
-use crate::worker::{duration, listen, log_to_stderr};
+use crate::worker::{duration, listen, log_to_stderr, playbooks};
 
 #[derive(Debug, Args)]
 #[command(
@@ -43,7 +42,7 @@ pub struct Flags {
     /// How long running commands may take to end after a signal.
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub grace: Duration,
-    /// Playbooks that runs may name.
+    /// A folder with playbooks that runs may name: `*.toml`, and folders with a `playbook.toml`.
     #[arg(long, value_name = "DIR")]
     pub playbooks: Option<PathBuf>,
     /// Execute commands that runs bring along. Whoever may start such runs may then run anything here.
@@ -61,8 +60,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
     }
     let store = place.open_database().await?;
     let (listener, address) = bind(flags.listen).await?;
-    anstream::eprintln!("listening on http://{address}");
-    serve(store, listener, &flags).await.map(|()| 0)
+    serve(store, listener, &flags, &format!("listening on http://{address}")).await.map(|()| 0)
 }
 
 pub async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
@@ -77,17 +75,18 @@ pub async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
 }
 
 /// The API, the loops and the worker, until a signal.
-pub async fn serve(store: Arc<dyn Store>, listener: TcpListener, flags: &Flags) -> Result {
+pub async fn serve(store: Arc<dyn Store>, listener: TcpListener, flags: &Flags, hello: &str) -> Result {
     log_to_stderr();
     let (stage, shutdown) = watch::channel(Stage::Working);
     listen(&Arc::new(stage))?;
-    let playbooks = match &flags.playbooks {
-        Some(folder) => playbooks(folder, &store.lifecycles().await?)?,
-        None => Vec::new(),
+    let playbooks = playbooks(&*store, flags.playbooks.as_deref()).await?;
+    let options = waypost_server::Options {
+        playbooks: playbooks.iter().map(|playbook| described(playbook)).collect(),
+        ..waypost_server::Options::default()
     };
-    let options = waypost_server::Options { playbooks, ..waypost_server::Options::default() };
     let app = App::new(store.clone(), options, shutdown.clone());
-    let worker = Worker::new(store.clone(), worker_options(flags));
+    let may_work = !flags.no_worker && (flags.allow_commands || !playbooks.is_empty());
+    let worker = Worker::new(store.clone(), worker_options(flags, playbooks));
     let swept = app.clone();
     let sweeper = Sweeper::new(store.clone(), worker.name());
     let sweeper = sweeper.counted(move |moved| {
@@ -96,49 +95,36 @@ pub async fn serve(store: Arc<dyn Store>, listener: TcpListener, flags: &Flags) 
     tokio::spawn(sweeper.run(shutdown.clone()));
     tokio::spawn(Pruner::new(store).run(shutdown.clone()));
     let working = async {
-        // Without commands there is nothing yet that it could execute.
-        if flags.no_worker || !flags.allow_commands {
-            return Ok(());
+        match may_work {
+            true => worker.run(shutdown).await.map(drop),
+            false => Ok(()),
         }
-        worker.run(shutdown).await.map(drop)
     };
+    anstream::eprintln!("{hello}");
     let ((), worked) = tokio::join!(waypost_server::serve(app, listener), working);
     Ok(worked?)
 }
 
-fn worker_options(flags: &Flags) -> Options {
+fn worker_options(flags: &Flags, playbooks: Playbooks) -> Options {
     Options {
         queues: flags.queues.clone(),
         slots: flags.slots.max(1),
         lease: flags.lease,
         grace: flags.grace,
         allow_commands: flags.allow_commands,
+        playbooks,
         ..Options::default()
     }
 }
 
-/// Every playbook of a folder, by name. One that is wrong is told of at once, not when somebody asks for it.
-fn playbooks(folder: &Path, catalog: &Catalog) -> Result<Vec<waypost_server::Playbook>> {
-    let wrong =
-        |error: std::io::Error| Failed::new(BAD_INPUT, format!("playbooks: {}: {error}", folder.display()));
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(wrong)? {
-        let path = entry.map_err(wrong)?.path();
-        if path.extension().is_none_or(|extension| extension != "toml") {
-            continue;
-        }
-        let playbook = Playbook::load_with(&path, catalog);
-        let playbook = playbook.map_err(|problems| Failed::new(BAD_INPUT, problems.to_string()))?;
-        found.push(waypost_server::Playbook {
-            name: playbook.name,
-            lifecycle: playbook.lifecycle,
-            hash: playbook.hash.to_string(),
-            description: playbook.description,
-            inputs: playbook.inputs.iter().map(input).collect(),
-        });
+fn described(playbook: &Playbook) -> waypost_server::Playbook {
+    waypost_server::Playbook {
+        name: playbook.name.clone(),
+        lifecycle: playbook.lifecycle.clone(),
+        hash: playbook.hash.to_string(),
+        description: playbook.description.clone(),
+        inputs: playbook.inputs.iter().map(input).collect(),
     }
-    found.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(found)
 }
 
 /// A secret's default is a reference, and still nobody's business.

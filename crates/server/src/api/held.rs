@@ -178,6 +178,8 @@ fn item((place, mut fields): (usize, Fields)) -> Result<ItemWrite> {
         kind: fields.words("kind"),
         key: fields.text("key").or_else(|| name.clone()).ok_or_else(missing)?,
         name,
+        max_retries: fields.integer("max_retries").and_then(|number| number.try_into().ok()),
+        reruns: fields.is("reruns"),
         status: fields.words("status"),
         command: fields.text("command"),
         progress: fields.integer("progress").map(|percent| percent as u8),

@@ -339,7 +339,8 @@ async fn items(call: Call) -> Result {
     Ok(answer::json(200, &json!({ "items": objects })))
 }
 
-async fn command(call: Call) -> Result {
+async fn command(mut call: Call) -> Result {
+    let resolutions = call.body.take_object("resolutions").unwrap_or_default();
     let body = &call.body;
     let command = CommandWrite {
         tenant: call.caller.tenant.clone(),
@@ -351,6 +352,7 @@ async fn command(call: Call) -> Result {
         resolved: body.is("resolved"),
         graceful: body.is("graceful"),
         items: body.texts("targets"),
+        resolutions,
         if_seq: call.if_match()?,
         actor: body.text("as").and_then(|name| actor_named(&name)),
     };

@@ -126,7 +126,7 @@ fn addresses_that_others_reach_are_refused() {
     let (_server, url) = shop.serve(&["serve", "--no-worker"]);
     let address = url.strip_prefix("http://").unwrap();
     shop.run(&["serve", "--listen", address]).expect(1, &["cannot listen", "--listen"]);
-    shop.run(&["serve", "--playbooks", "nowhere", "--listen", "127.0.0.1:0"]).expect(2, &["playbooks"]);
+    shop.run(&["serve", "--playbooks", "nowhere", "--listen", "127.0.0.1:0"]).expect(2, &["nowhere", "the folder cannot be read"]);
 }
 
 #[test]
