@@ -4,6 +4,7 @@
 //! What only a server does by itself (sweeping, pruning) is nothing here; what needs the database itself (`verify`, the
 //! clock of tests) is refused with words. Nothing is ever done in another place instead.
 
+mod access;
 mod admin;
 mod ask;
 mod leases;

@@ -42,7 +42,8 @@ impl Queue for RemoteStore {
                 "limit": claim.limit.clamp(1, 100),
                 "lease_ms": claim.lease.map(Span::ms),
             });
-            let answer = Ask::post("/v1/claims", body).send(self).await?;
+            let tenant = claim.tenant.as_deref().unwrap_or("default");
+            let answer = Ask::post("/v1/claims", body).of(tenant).send(self).await?;
             let mut claims = Vec::new();
             for claimed in answer["claims"].as_array().into_iter().flatten() {
                 claims.push(self.claimed(claimed).await?);

@@ -11,6 +11,7 @@ use waypost_store::Store;
 use waypost_worker::Stage;
 
 use crate::metrics::Metrics;
+use crate::tokens::{Known, Rate};
 
 /// Runs whose tenant is remembered, so that a heartbeat need not look it up.
 const REMEMBERED: usize = 20_000;
@@ -23,6 +24,8 @@ pub struct Options {
     pub playbooks: Vec<Playbook>,
     /// Connections at once.
     pub connections: usize,
+    /// Of each token.
+    pub rate: Rate,
 }
 
 /// A playbook that workers with this folder can execute.
@@ -37,7 +40,7 @@ pub struct Playbook {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { needs_tokens: false, playbooks: Vec::new(), connections: 1_024 }
+        Options { needs_tokens: false, playbooks: Vec::new(), connections: 1_024, rate: Rate::default() }
     }
 }
 
@@ -45,6 +48,7 @@ pub struct App {
     pub store: Arc<dyn Store>,
     pub options: Options,
     pub metrics: Metrics,
+    pub(crate) tokens: Known,
     /// Who asked for work lately, by name.
     pub(crate) claimers: Mutex<HashMap<String, Claimer>>,
     /// The tenants of runs that were claimed here.
@@ -65,6 +69,7 @@ impl App {
     pub fn new(store: Arc<dyn Store>, options: Options, shutdown: watch::Receiver<Stage>) -> Arc<App> {
         Arc::new(App {
             store,
+            tokens: Known::new(options.rate),
             options,
             metrics: Metrics::default(),
             claimers: Mutex::default(),

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 use waypost_kernel::text::{refuse_json, refuse_text};
-use waypost_store::{RunRow, Store};
+use waypost_store::{NewAudit, RunRow, Store};
 
 use crate::answer::Result;
 use crate::api::Route;
@@ -84,6 +84,20 @@ impl Call {
             object["engine"] = waypost_store::wire::engine(row);
         }
         object
+    }
+
+    /// Keeps what was done, after it was. What cannot be kept is in the server's own log at least.
+    pub async fn audit(&self, action: &str, subject: &str, by: String, reason: Option<String>) {
+        let entry = NewAudit {
+            tenant: self.caller.tenant.clone(),
+            by,
+            action: action.to_owned(),
+            subject: subject.to_owned(),
+            reason,
+        };
+        if let Err(error) = self.store().audit(entry.clone()).await {
+            tracing::error!(%error, ?entry, "an action could not be written to the audit log");
+        }
     }
 
     /// The seq of `If-Match: "7"`.

@@ -1,12 +1,13 @@
 //! Who asks, and whether the request may come from where it comes from.
 
 use axum::http::HeaderMap;
-use axum::http::header::{HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use waypost_kernel::text::MAX_NAME_BYTES;
+use waypost_store::{EVERY_TENANT, Secret};
 
 use crate::answer::Result;
 use crate::app::App;
-use crate::problem::{CROSS_ORIGIN, FORBIDDEN, INVALID_QUERY, Problem};
+use crate::problem::{CROSS_ORIGIN, FORBIDDEN, INVALID_QUERY, Problem, UNAUTHENTICATED};
 
 /// What a route needs of who calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub enum Role {
 }
 
 impl Role {
+    pub const ALL: [Role; 4] = [Role::Viewer, Role::Operator, Role::Worker, Role::Admin];
+
     pub fn may(self, needs: Needs) -> bool {
         match needs {
             Needs::Nothing | Needs::Read => true,
@@ -62,6 +65,13 @@ pub struct Caller {
 }
 
 impl Caller {
+    fn of_tenant(named: Option<String>, own: &str, role: Role, name: Option<String>) -> Caller {
+        let own = Some(own).filter(|own| *own != EVERY_TENANT).map(str::to_owned);
+        let tenant = named.or(own);
+        let is_everybodys = tenant.is_none();
+        Caller { tenant: tenant.unwrap_or_else(|| "default".to_owned()), is_everybodys, role, name }
+    }
+
     /// For routes that are everybody's.
     pub fn nobody() -> Caller {
         Caller { tenant: String::new(), is_everybodys: false, role: Role::Viewer, name: None }
@@ -107,15 +117,30 @@ fn is_loopback_name(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
+/// Without a token, where none is needed: everything, for whichever tenant is named. With one: what it is for.
 pub async fn identify(app: &App, headers: &HeaderMap) -> Result<Caller> {
     let named = tenant(headers)?;
-    let _ = app;
-    Ok(Caller {
-        is_everybodys: named.is_none(),
-        tenant: named.unwrap_or_else(|| "default".to_owned()),
-        role: Role::Admin,
-        name: None,
-    })
+    let Some(value) = headers.get(AUTHORIZATION) else {
+        if app.options.needs_tokens {
+            let message =
+                "this server needs a token: Authorization: Bearer wp_…; `waypost token create` makes one";
+            return Err(Problem::new(&UNAUTHENTICATED, message));
+        }
+        return Ok(Caller::of_tenant(named, EVERY_TENANT, Role::Admin, None));
+    };
+    let unknown = || Problem::new(&UNAUTHENTICATED, "the token is not one of this server's, or was revoked");
+    let text = value.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
+    let secret = text.and_then(|text| Secret::parse(text.trim())).ok_or_else(unknown)?;
+    let token = app.tokens.find(&*app.store, &secret).await?.ok_or_else(unknown)?;
+    app.tokens.check_rate(&token.id)?;
+    let role = Role::ALL.into_iter().find(|role| role.name() == token.role).ok_or_else(unknown)?;
+    if let Some(named) =
+        named.as_ref().filter(|named| token.tenant != EVERY_TENANT && token.tenant != **named)
+    {
+        let message = format!("the token is one of tenant {:?} and sees nothing of {named:?}", token.tenant);
+        return Err(Problem::new(&FORBIDDEN, message));
+    }
+    Ok(Caller::of_tenant(named, &token.tenant, role, Some(token.name.clone())))
 }
 
 /// `Waypost-Tenant`, percent-encoded where it is not ASCII.

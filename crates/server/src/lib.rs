@@ -17,8 +17,10 @@ mod openapi;
 mod problem;
 mod reference;
 mod shape;
+mod tokens;
 
 pub use app::{App, Options, Playbook};
 pub use listen::serve;
 pub use openapi::document as openapi;
 pub use reference::markdown as reference;
+pub use tokens::Rate;

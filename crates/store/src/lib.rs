@@ -4,6 +4,7 @@
 //! Every verb is one transaction: rows are read, the kernel decides, what it says is written together with its
 //! events. Verbs that take lists answer each entry by itself: a refusal never fails its neighbours.
 
+mod access;
 mod birth;
 mod chosen;
 pub mod codec;
@@ -26,6 +27,7 @@ mod tokens;
 mod verbs;
 pub mod wire;
 
+pub use access::{Audit, AuditRow, EVERY_TENANT, NewAudit, NewToken, ROLES, Secret, TokenRow, Tokens};
 pub use error::{Result, StoreError};
 pub use intake::check_new;
 pub use looks::{Ended, Holder, Looks, Stats};

@@ -12,6 +12,7 @@ use waypost_kernel::request::{Level, With};
 use waypost_kernel::run::Want;
 use waypost_kernel::{Catalog, Failure, Lifecycle, Run, Span, Time, Token};
 
+use crate::access::{Audit, Tokens};
 use crate::error::{Result, StoreError};
 use crate::looks::Looks;
 use crate::run::{EventRow, ItemRow, RunRow};
@@ -22,9 +23,9 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 /// An answer per entry of a list.
 pub type Each<T> = Vec<Result<T>>;
 
-pub trait Store: Queue + Leases + Items + Log + Admin + Looks {}
+pub trait Store: Queue + Leases + Items + Log + Admin + Looks + Tokens + Audit {}
 
-impl<S: Queue + Leases + Items + Log + Admin + Looks> Store for S {}
+impl<S: Queue + Leases + Items + Log + Admin + Looks + Tokens + Audit> Store for S {}
 
 /// Runs come in, and workers take them.
 pub trait Queue: Send + Sync {
@@ -148,6 +149,8 @@ pub struct Claim {
     pub queues: Vec<String>,
     /// Empty: any.
     pub lifecycles: Vec<String>,
+    /// Nothing: any.
+    pub tenant: Option<String>,
     pub limit: usize,
     pub lease: Option<Span>,
 }
@@ -356,6 +359,14 @@ pub struct Verified {
     pub events: u64,
     /// One line per difference, naming the run.
     pub differences: Vec<String>,
+}
+
+impl Claim {
+    pub(crate) fn wants(&self, row: &RunRow) -> bool {
+        let lifecycles = &self.lifecycles;
+        (lifecycles.is_empty() || lifecycles.iter().any(|name| **name == *row.lifecycle.name))
+            && self.tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
+    }
 }
 
 impl CommandWrite {

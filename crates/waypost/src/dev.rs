@@ -40,6 +40,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
     );
     let flags = serve::Flags {
         listen: flags.listen,
+        require_tokens: false,
         no_worker: false,
         queues: vec!["default".to_owned()],
         slots: flags.slots,

@@ -14,6 +14,7 @@ mod queue;
 mod run;
 mod simulate;
 mod serve;
+mod token;
 mod verify;
 mod worker;
 
@@ -60,6 +61,9 @@ enum Noun {
     /// Look at lifecycles, and check your own.
     #[command(subcommand)]
     Lifecycle(lifecycle::Verb),
+    /// Make, list and revoke tokens for servers that others reach.
+    #[command(subcommand)]
+    Token(token::Verb),
     /// Bring the database's schema up to date.
     Migrate(migrate::Flags),
     /// Look the database over, and say what to do about what is found.
@@ -112,6 +116,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Noun::Serve(flags) => block_on(serve::run(&place, flags)),
         Noun::Dev(flags) => block_on(dev::run(&place, flags)),
         Noun::Queue(verb) => block_on(queue::run(&place, verb)).map(|()| 0),
+        Noun::Token(verb) => block_on(token::run(&place, verb)).map(|()| 0),
         Noun::Migrate(flags) => block_on(migrate::run(&place, flags)).map(|()| 0),
         Noun::Doctor(flags) => block_on(doctor::run(&place, flags)),
         Noun::Verify(flags) => block_on(verify::run(&place, flags)),

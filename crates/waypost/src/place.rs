@@ -35,10 +35,14 @@ pub enum Database {
 
 impl Place {
     pub async fn open(&self) -> Result<Arc<dyn Store>> {
-        if let Some(url) = self.url.as_deref().filter(|url| !url.is_empty()) {
-            return self.open_server(url).await;
+        match self.server() {
+            Some(url) => Ok(Arc::new(self.open_server(url).await?)),
+            None => self.open_database().await,
         }
-        self.open_database().await
+    }
+
+    pub fn server(&self) -> Option<&str> {
+        self.url.as_deref().filter(|url| !url.is_empty())
     }
 
     /// Whatever WAYPOST_URL says: for those who are the server.
@@ -50,15 +54,15 @@ impl Place {
     }
 
     /// A server that is set is the only place that is asked: nothing is done in a database here instead.
-    async fn open_server(&self, url: &str) -> Result<Arc<dyn Store>> {
-        match RemoteStore::open(url, self.token()?.as_deref()).await {
-            Ok(store) => Ok(Arc::new(store)),
-            Err(StoreError::Unavailable(message)) => {
+    pub async fn open_server(&self, url: &str) -> Result<RemoteStore> {
+        let opened = RemoteStore::open(url, self.token()?.as_deref()).await;
+        opened.map_err(|error| match error {
+            StoreError::Unavailable(message) => {
                 let todo = "start one with `waypost serve`, or unset WAYPOST_URL";
-                Err(Failed::new(ERROR, format!("{message}; {todo}")))
+                Failed::new(ERROR, format!("{message}; {todo}"))
             }
-            Err(error) => Err(error.into()),
-        }
+            error => error.into(),
+        })
     }
 
     /// The server's token: given, or in a file of its own.

@@ -27,6 +27,9 @@ pub struct Flags {
     /// Where to listen; port 0 is any that is free.
     #[arg(long, env = "WAYPOST_LISTEN", default_value = "127.0.0.1:7070", value_name = "ADDRESS")]
     pub listen: SocketAddr,
+    /// Ask for tokens on loopback too: behind a proxy, everybody comes from there.
+    #[arg(long)]
+    pub require_tokens: bool,
     /// Do not work runs here: leave them to `waypost worker`.
     #[arg(long)]
     pub no_worker: bool,
@@ -51,16 +54,28 @@ pub struct Flags {
 }
 
 pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
-    if !flags.listen.ip().is_loopback() {
-        let message = format!(
-            "listen: {} is not loopback, and without tokens anybody who reaches it could do anything; allowed: 127.0.0.1:PORT, [::1]:PORT",
-            flags.listen
-        );
-        return Err(Failed::new(BAD_INPUT, message));
-    }
     let store = place.open_database().await?;
+    check_tokens(&*store, &flags).await?;
     let (listener, address) = bind(flags.listen).await?;
     serve(store, listener, &flags, &format!("listening on http://{address}")).await.map(|()| 0)
+}
+
+/// Whoever reaches a server without tokens could do anything with it.
+async fn check_tokens(store: &dyn Store, flags: &Flags) -> Result {
+    if !flags.needs_tokens() || store.tokens().await?.iter().any(|token| token.revoked_at.is_none()) {
+        return Ok(());
+    }
+    let message = format!(
+        "listen: {} needs tokens, and there are none: make one with `waypost token create NAME --role admin`, or listen on loopback: 127.0.0.1:PORT, [::1]:PORT",
+        flags.listen
+    );
+    Err(Failed::new(BAD_INPUT, message))
+}
+
+impl Flags {
+    fn needs_tokens(&self) -> bool {
+        self.require_tokens || !self.listen.ip().is_loopback()
+    }
 }
 
 pub async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
@@ -81,6 +96,7 @@ pub async fn serve(store: Arc<dyn Store>, listener: TcpListener, flags: &Flags, 
     listen(&Arc::new(stage))?;
     let playbooks = playbooks(&*store, flags.playbooks.as_deref()).await?;
     let options = waypost_server::Options {
+        needs_tokens: flags.needs_tokens(),
         playbooks: playbooks.iter().map(|playbook| described(playbook)).collect(),
         ..waypost_server::Options::default()
     };

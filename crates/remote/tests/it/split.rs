@@ -77,6 +77,22 @@ impl Log for Split {
     }
 }
 
+impl Tokens for Split {
+    pass! {
+        here.add_token(token: NewToken) -> TokenRow;
+        here.token(id: String) -> Option<TokenRow>;
+        here.tokens() -> Vec<TokenRow>;
+        here.revoke_token(id: String, by: String) -> TokenRow;
+    }
+}
+
+impl Audit for Split {
+    pass! {
+        here.audit(entry: NewAudit) -> u64;
+        here.audits(tenant: Option<String>, after: u64, limit: usize) -> Vec<AuditRow>;
+    }
+}
+
 impl Looks for Split {
     pass! {
         there.stats(tenant: Option<String>) -> Stats;

@@ -125,6 +125,7 @@ async fn take(call: &Call, gone: Pin<&mut (dyn Future<Output = ()> + Send)>) -> 
         worker: body.words("worker"),
         queues: body.texts("queues").unwrap_or_else(|| vec!["default".to_owned()]),
         lifecycles: body.texts("lifecycles").unwrap_or_default(),
+        tenant: Some(call.caller.tenant.clone()).filter(|_| !call.caller.is_everybodys),
         limit: body.integer("limit").unwrap_or(1) as usize,
         lease: body.span_ms("lease_ms"),
     };

@@ -80,6 +80,8 @@ async fn show(call: Call) -> Result {
 
 async fn add(call: Call) -> Result {
     let lifecycle = call.store().add_lifecycle(call.body.words("source")).await?;
+    let subject = format!("{}@{}", lifecycle.name, lifecycle.version);
+    call.audit("lifecycle.add", &subject, call.caller.by(None), None).await;
     Ok(answer::json(201, &object(&call, &lifecycle)))
 }
 

@@ -1,5 +1,6 @@
 //! The one table of routes. The router, the role of each, the OpenAPI document and the reference are made of it.
 
+mod access;
 mod claims;
 mod events;
 mod health;
@@ -118,6 +119,7 @@ const GROUPS: &[&[Route]] = &[
     workers::ROUTES,
     stats::ROUTES,
     lifecycles::ROUTES,
+    access::ROUTES,
     health::ROUTES,
 ];
 

@@ -320,6 +320,41 @@ shapes! {
         needed("inputs", Kind::Any, "What it takes."),
     ];
     PLAYBOOKS "Playbooks" [needed("playbooks", Kind::List(&Kind::Of(&PLAYBOOK), 100_000), "By name.")];
+    NEW_TOKEN "NewToken" [
+        needed("name", NAME, "Whom the log names."),
+        needed("role", NAME, "viewer, operator, worker or admin."),
+        optional("tenant", NAME, "The caller's own if left out; `*` is all of them."),
+        optional("by", NAME, "Whom the request is made for."),
+    ];
+    TOKEN_ROW "Token" [
+        needed("id", NAME, "Its public half."),
+        needed("name", NAME, "Whom the log names."),
+        needed("role", NAME, "What it may do."),
+        needed("tenant", NAME, "Whose runs it sees."),
+        needed("created_at", Kind::Time, "When it was made."),
+        needed("created_by", LONG, "By whom."),
+        optional("revoked_at", Kind::Time, "When it was revoked."),
+        optional("revoked_by", LONG, "By whom."),
+    ];
+    TOKEN_MADE "TokenMade" [
+        needed("token", NAME, "The whole token: keep it, it is not shown again."),
+        needed("row", Kind::Of(&TOKEN_ROW), "What is stored of it."),
+    ];
+    TOKENS "Tokens" [needed("tokens", Kind::List(&Kind::Of(&TOKEN_ROW), 100_000), "Oldest first.")];
+    REVOKING "Revoking" [
+        optional("reason", Kind::Text(8_192), "Kept in the audit log."),
+        optional("by", NAME, "Whom the request is made for."),
+    ];
+    AUDIT "Audit" [
+        needed("number", COUNT, "It only rises."),
+        needed("at", Kind::Time, "By the database's clock."),
+        needed("tenant", NAME, "Whose thing it was."),
+        needed("by", LONG, "Who did it."),
+        needed("action", NAME, "What."),
+        needed("subject", LONG, "To what."),
+        optional("reason", LONG, "Why."),
+    ];
+    AUDITS "Audits" [needed("audit", Kind::List(&Kind::Of(&AUDIT), MAX_PAGE), "Oldest first.")];
     CLOCK "Clock" [needed("now", Kind::Time, "The database's clock, the only one that counts.")];
     HEALTH "Health" [
         needed("status", Kind::Choice(&["ok", "unavailable", "stopping"]), "Whether requests are answered."),

@@ -5,6 +5,7 @@ mod generated;
 mod health;
 mod limits;
 mod openapi;
+mod roles;
 mod runs;
 mod support;
 mod working;

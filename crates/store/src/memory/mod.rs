@@ -3,6 +3,7 @@
 //!
 //! Its clock stands still and moves only when it is told to.
 
+mod access;
 mod admin;
 mod claim;
 mod command;

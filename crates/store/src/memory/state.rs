@@ -9,6 +9,7 @@ use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::request::{Ask, Request, Who};
 use waypost_kernel::{Catalog, Time};
 
+use crate::access::{AuditRow, TokenRow};
 use crate::codec::{add_patch, effect_json};
 use crate::error::{Result, StoreError};
 use crate::follow::follow;
@@ -29,6 +30,8 @@ pub(super) struct State {
     pub runs: BTreeMap<u64, Entry>,
     pub queues: BTreeMap<String, Settings>,
     pub key_limits: BTreeMap<String, u32>,
+    pub tokens: Vec<TokenRow>,
+    pub audits: Vec<AuditRow>,
     pub last_number: u64,
     /// The feed position of the last event.
     pub last_position: u64,
@@ -85,6 +88,8 @@ impl State {
             runs: BTreeMap::new(),
             queues: BTreeMap::new(),
             key_limits: BTreeMap::new(),
+            tokens: Vec::new(),
+            audits: Vec::new(),
             last_number: 0,
             last_position: 0,
             writes: 0,

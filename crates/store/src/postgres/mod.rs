@@ -1,5 +1,6 @@
 //! Runs on a PostgreSQL server, for any number of processes on any number of machines.
 
+mod access;
 mod admin;
 mod batch;
 mod bell;

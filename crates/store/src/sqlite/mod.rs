@@ -1,5 +1,6 @@
 //! The embedded store: one file, any number of processes.
 
+mod access;
 mod admin;
 mod born;
 mod claim;

@@ -122,11 +122,15 @@ fn addresses_that_others_reach_are_refused() {
     for noun in ["serve", "dev"] {
         shop.run(&[noun, "--listen", "0.0.0.0:0"]).expect(2, &["listen", "loopback"]);
     }
+    let token = shop.ok(&["token", "create", "old", "--role", "admin"]);
+    shop.ok(&["token", "revoke", token.split('_').nth(1).unwrap()]);
+    shop.run(&["serve", "--listen", "0.0.0.0:0"]).expect(2, &["waypost token create"]);
     shop.run(&["serve", "--listen", "nowhere"]).expect(2, &["--listen"]);
     let (_server, url) = shop.serve(&["serve", "--no-worker"]);
     let address = url.strip_prefix("http://").unwrap();
     shop.run(&["serve", "--listen", address]).expect(1, &["cannot listen", "--listen"]);
-    shop.run(&["serve", "--playbooks", "nowhere", "--listen", "127.0.0.1:0"]).expect(2, &["nowhere", "the folder cannot be read"]);
+    shop.run(&["serve", "--playbooks", "nowhere", "--listen", "127.0.0.1:0"])
+        .expect(2, &["nowhere", "the folder cannot be read"]);
 }
 
 #[test]
@@ -140,4 +144,37 @@ fn playbooks_of_the_folder_are_listed() {
     let book = &page["playbooks"][0];
     assert_eq!((&book["name"], &book["lifecycle"]), (&json!("update"), &json!("job")));
     assert_eq!(book["inputs"][0]["name"], "cluster");
+}
+
+#[test]
+fn with_tokens_everybody_may_do_what_their_token_says() {
+    let (shop, elsewhere) = (Shop::new(), Shop::new());
+    let admin = shop.ok(&["token", "create", "root", "--role", "admin"]);
+    let (_server, url) = shop.serve(&["serve", "--no-worker", "--require-tokens"]);
+    ask(&elsewhere, &url, &["run", "list"]).expect(5, &["this server needs a token"]);
+    let with = |token: &str, args: &[&str]| {
+        let mut command = elsewhere.command(args);
+        Ran::from(command.env("WAYPOST_URL", &url).env("WAYPOST_TOKEN", token.trim()).output().unwrap())
+    };
+    with("wp_nonsense", &["run", "list"]).expect(5, &["not one of this server's"]);
+    let made = |role: &str| {
+        let ran = with(&admin, &["token", "create", &format!("{role}-1"), "--role", role]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        ran.out
+    };
+    let (viewer, operator, worker) = (made("viewer"), made("operator"), made("worker"));
+    let id = with(&admin, &["run", "start", "--", "true"]).out.trim().to_owned();
+    with(&operator, &["run", "start", "--", "true"]).expect(5, &["carried", "admin", "playbook"]);
+    with(&viewer, &["run", "cancel", &id]).expect(5, &["viewer", "may not"]);
+    with(&worker, &["run", "cancel", &id]).expect(5, &["worker", "may not"]);
+    assert_eq!(with(&worker, &["worker", "--allow-commands", "--until-idle"]).code, Some(0));
+    assert_eq!(shop.show(&id)["status"], "success");
+    assert_eq!(with(&viewer, &["run", "show", &id]).code, Some(0));
+    let listed = with(&admin, &["token", "list", "-o", "json"]).out;
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let of_viewer = listed.as_array().unwrap().iter().find(|it| it["name"] == "viewer-1").unwrap();
+    assert!(!listed.to_string().contains(viewer.trim()), "no secret is shown again");
+    with(&admin, &["token", "revoke", of_viewer["id"].as_str().unwrap()]).expect(0, &[]);
+    eventually("it is refused", SOON, || with(&viewer, &["run", "list"]).code == Some(5));
+    shop.verifies();
 }

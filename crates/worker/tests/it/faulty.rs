@@ -156,6 +156,22 @@ impl Admin for Faulty {
     }
 }
 
+impl Tokens for Faulty {
+    pass! {
+        add_token(token: NewToken) -> TokenRow;
+        token(id: String) -> Option<TokenRow>;
+        tokens() -> Vec<TokenRow>;
+        revoke_token(id: String, by: String) -> TokenRow;
+    }
+}
+
+impl Audit for Faulty {
+    pass! {
+        audit(entry: NewAudit) -> u64;
+        audits(tenant: Option<String>, after: u64, limit: usize) -> Vec<AuditRow>;
+    }
+}
+
 impl Looks for Faulty {
     pass! {
         stats(tenant: Option<String>) -> Stats;

@@ -248,6 +248,12 @@ topics! {
         a_page_has_an_end
         queues_are_counted
         the_clock_goes_ahead_only;
+    access:
+        a_token_is_found_by_its_public_half
+        a_revoked_token_stays_revoked
+        a_token_has_a_name_and_a_known_role
+        what_people_did_is_kept_in_order
+        a_claim_for_a_tenant_takes_only_its_runs;
     looks:
         what_ended_lately_is_counted
         durations_are_from_start_to_end
