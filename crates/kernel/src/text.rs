@@ -82,7 +82,8 @@ fn refuse_length(field: &str, bytes: usize, max_bytes: usize) -> Result<(), Text
     Err(TextError::new(field, format!("is {bytes} bytes long; at most {max_bytes} are allowed")))
 }
 
-fn explain(error: &serde_json::Error) -> String {
+/// Why bytes are not JSON, in words.
+pub fn explain(error: &serde_json::Error) -> String {
     let text = error.to_string();
     if text.contains("surrogate") || text.contains("end of hex escape") {
         return format!("has half of a surrogate pair (\\ud800 to \\udfff alone): {text}");

@@ -26,6 +26,13 @@ pub enum StoreError {
         key: String,
         run_id: String,
     },
+    /// A server does not let this caller do this.
+    Denied(String),
+    /// The run has moved on: `seq` is the number of its last event now.
+    Changed {
+        run_id: String,
+        seq: u64,
+    },
     /// The database cannot be used now: busy, full, read-only, gone. Nothing was written; the same may work later.
     Unavailable(String),
     /// The database cannot be used by this binary: not a database, or of a newer version.
@@ -62,6 +69,8 @@ impl StoreError {
             StoreError::NotFound { .. } => "NOT_FOUND",
             StoreError::Invalid { .. } => "INVALID_INPUT",
             StoreError::KeyReused { .. } => "IDEMPOTENCY_KEY_REUSED",
+            StoreError::Denied(_) => "FORBIDDEN",
+            StoreError::Changed { .. } => "PRECONDITION_FAILED",
             StoreError::Unavailable(_) => "DATABASE_UNAVAILABLE",
             StoreError::Unusable(_) => "DATABASE_UNUSABLE",
         }
@@ -78,6 +87,10 @@ impl fmt::Display for StoreError {
                 f,
                 "idempotency key {key:?} was used for {run_id} with another body: use a new key, or send the same body"
             ),
+            StoreError::Denied(message) => write!(f, "not allowed: {message}"),
+            StoreError::Changed { run_id, seq } => {
+                write!(f, "{run_id} has moved on to event {seq}: look at it again, then decide")
+            }
             StoreError::Unavailable(message) => write!(f, "the database is not available: {message}"),
             StoreError::Unusable(message) => write!(f, "the database cannot be used: {message}"),
         }

@@ -12,7 +12,8 @@ use waypost_kernel::text::{
 use crate::error::{Result, StoreError};
 use crate::verbs::{NewItem, NewRun};
 
-pub(crate) fn check_new(new: &NewRun) -> Result<()> {
+/// Everything about a new run that can be told without a database.
+pub fn check_new(new: &NewRun) -> Result<()> {
     check_name("tenant", &new.tenant)?;
     check_name("queue", &new.queue)?;
     refuse_text("by", &new.by, MAX_NAME_BYTES).map_err(wrong)?;

@@ -4,6 +4,7 @@
 //! Every verb is one transaction: rows are read, the kernel decides, what it says is written together with its
 //! events. Verbs that take lists answer each entry by itself: a refusal never fails its neighbours.
 
+mod access;
 mod birth;
 mod chosen;
 pub mod codec;
@@ -13,6 +14,7 @@ mod fingerprint;
 mod follow;
 mod intake;
 mod item_writes;
+mod looks;
 pub mod memory;
 mod messages;
 pub mod postgres;
@@ -24,8 +26,12 @@ mod seed_words;
 pub mod sqlite;
 mod tokens;
 mod verbs;
+pub mod wire;
 
+pub use access::{Audit, AuditRow, EVERY_TENANT, NewAudit, NewToken, ROLES, Secret, TokenRow, Tokens};
 pub use error::{Result, StoreError};
+pub use intake::check_new;
+pub use looks::{Ended, Holder, Looks, Stats};
 pub use run::{EventRow, ItemRow, RunRow, iso, parse_time};
 pub use schedules::*;
 pub use verbs::*;

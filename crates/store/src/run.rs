@@ -35,6 +35,9 @@ pub struct EventRow {
     /// Its place among the events of all runs, in the order of their commits.
     pub position: u64,
     pub run_id: String,
+    /// Of its run.
+    pub tenant: String,
+    pub lifecycle: String,
     pub seq: u64,
     pub at: Time,
     pub command: String,
@@ -151,6 +154,8 @@ impl EventRow {
             "event_id": format!("evt-{}", self.position),
             "position": self.position,
             "run_id": self.run_id,
+            "tenant": self.tenant,
+            "lifecycle": self.lifecycle,
             "seq": self.seq,
             "at": iso(self.at),
             "command": self.command,

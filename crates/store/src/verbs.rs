@@ -12,7 +12,9 @@ use waypost_kernel::request::{Level, With};
 use waypost_kernel::run::Want;
 use waypost_kernel::{Catalog, Failure, Lifecycle, Run, Span, Time, Token};
 
-use crate::error::Result;
+use crate::access::{Audit, Tokens};
+use crate::error::{Result, StoreError};
+use crate::looks::Looks;
 use crate::run::{EventRow, ItemRow, RunRow};
 use crate::schedules::Schedules;
 
@@ -22,9 +24,9 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 /// An answer per entry of a list.
 pub type Each<T> = Vec<Result<T>>;
 
-pub trait Store: Queue + Leases + Items + Log + Admin + Schedules {}
+pub trait Store: Queue + Leases + Items + Log + Admin + Schedules + Looks + Tokens + Audit {}
 
-impl<S: Queue + Leases + Items + Log + Admin + Schedules> Store for S {}
+impl<S: Queue + Leases + Items + Log + Admin + Schedules + Looks + Tokens + Audit> Store for S {}
 
 /// Runs come in, and workers take them.
 pub trait Queue: Send + Sync {
@@ -63,6 +65,8 @@ pub trait Log: Send + Sync {
     fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>>;
     /// All runs' events in the order in which they were committed. Never skips a late commit.
     fn feed(&self, after_position: u64, limit: usize) -> Reply<'_, Vec<EventRow>>;
+    /// Who reads the feed from here on misses nothing that is committed from now on.
+    fn last_position(&self) -> Reply<'_, u64>;
 }
 
 /// People's and the engine's commands, looking things up, and care.
@@ -146,6 +150,8 @@ pub struct Claim {
     pub queues: Vec<String>,
     /// Empty: any.
     pub lifecycles: Vec<String>,
+    /// Nothing: any.
+    pub tenant: Option<String>,
     pub limit: usize,
     pub lease: Option<Span>,
 }
@@ -293,6 +299,8 @@ pub struct CommandWrite {
     pub items: Option<Vec<String>>,
     /// What people decided, by host or whatever else blocked the run.
     pub resolutions: Map<String, Value>,
+    /// Only if this is still the number of the run's last event.
+    pub if_seq: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -354,7 +362,24 @@ pub struct Verified {
     pub differences: Vec<String>,
 }
 
+impl Claim {
+    pub(crate) fn wants(&self, row: &RunRow) -> bool {
+        let lifecycles = &self.lifecycles;
+        (lifecycles.is_empty() || lifecycles.iter().any(|name| **name == *row.lifecycle.name))
+            && self.tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
+    }
+}
+
 impl CommandWrite {
+    pub(crate) fn check_seq(&self, run: &Run) -> Result<()> {
+        match self.if_seq {
+            Some(seq) if seq != run.seq => {
+                Err(StoreError::Changed { run_id: run.id.to_string(), seq: run.seq })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What comes along with the command, as the kernel takes it.
     pub(crate) fn with<'a>(&'a self, chosen: Option<&'a [Item]>, resolved: bool) -> With<'a> {
         With {

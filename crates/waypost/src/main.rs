@@ -3,6 +3,7 @@
 mod bench;
 mod completions;
 mod demo;
+mod dev;
 mod doctor;
 mod lifecycle;
 mod migrate;
@@ -11,7 +12,9 @@ mod place;
 mod playbook;
 mod queue;
 mod run;
+mod serve;
 mod simulate;
+mod token;
 mod verify;
 mod worker;
 
@@ -48,12 +51,19 @@ enum Noun {
     Run(run::Verb),
     /// Work runs of queues until told to stop.
     Worker(worker::Flags),
+    /// Answer HTTP requests, take care of leases and schedules, and work.
+    Serve(serve::Flags),
+    /// The same for one machine, and with nothing to set up: runs whatever runs bring along.
+    Dev(dev::Flags),
     /// Look at queues, pause and resume them.
     #[command(subcommand)]
     Queue(queue::Verb),
     /// Look at lifecycles, and check your own.
     #[command(subcommand)]
     Lifecycle(lifecycle::Verb),
+    /// Make, list and revoke tokens for servers that others reach.
+    #[command(subcommand)]
+    Token(token::Verb),
     /// Bring the database's schema up to date.
     Migrate(migrate::Flags),
     /// Look the database over, and say what to do about what is found.
@@ -103,7 +113,10 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Noun::Completions(flags) => completions::run(&flags).map(|()| 0),
         Noun::Run(verb) => block_on(run::run(&place, verb)),
         Noun::Worker(flags) => block_on(worker::run(&place, flags)),
+        Noun::Serve(flags) => block_on(serve::run(&place, flags)),
+        Noun::Dev(flags) => block_on(dev::run(&place, flags)),
         Noun::Queue(verb) => block_on(queue::run(&place, verb)).map(|()| 0),
+        Noun::Token(verb) => block_on(token::run(&place, verb)).map(|()| 0),
         Noun::Migrate(flags) => block_on(migrate::run(&place, flags)).map(|()| 0),
         Noun::Doctor(flags) => block_on(doctor::run(&place, flags)),
         Noun::Verify(flags) => block_on(verify::run(&place, flags)),

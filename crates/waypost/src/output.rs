@@ -43,7 +43,7 @@ impl Failed {
 impl From<StoreError> for Failed {
     fn from(error: StoreError) -> Failed {
         let code = match &error {
-            StoreError::Refused(_) => REFUSED,
+            StoreError::Refused(_) | StoreError::Changed { .. } | StoreError::Denied(_) => REFUSED,
             StoreError::NotFound { .. } => NOT_FOUND,
             StoreError::Invalid { .. } | StoreError::KeyReused { .. } => BAD_INPUT,
             StoreError::Unavailable(_) | StoreError::Unusable(_) => ERROR,

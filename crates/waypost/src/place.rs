@@ -1,12 +1,13 @@
-//! Where the runs are: the embedded store by default, another database by its URL.
+//! Where the runs are: the embedded store by default, another database by its URL, or a server.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use waypost_store::Store;
+use waypost_remote::RemoteStore;
 use waypost_store::postgres::PostgresStore;
 use waypost_store::sqlite::SqliteStore;
+use waypost_store::{Store, StoreError};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 
@@ -17,10 +18,10 @@ pub struct Place {
     #[arg(long, env = "WAYPOST_DATABASE_URL", global = true, hide_env_values = true, value_name = "URL")]
     pub database_url: Option<String>,
     /// A Waypost server to ask instead of a database.
-    #[arg(long, env = "WAYPOST_URL", global = true, value_name = "URL", hide = true)]
+    #[arg(long, env = "WAYPOST_URL", global = true, value_name = "URL")]
     pub url: Option<String>,
     /// The server's token.
-    #[arg(long, env = "WAYPOST_TOKEN", global = true, hide_env_values = true, hide = true)]
+    #[arg(long, env = "WAYPOST_TOKEN", global = true, hide_env_values = true)]
     pub token: Option<String>,
 }
 
@@ -34,24 +35,48 @@ pub enum Database {
 
 impl Place {
     pub async fn open(&self) -> Result<Arc<dyn Store>> {
-        if let Some(url) = &self.url {
-            let message =
-                format!("cannot reach {url}: this version talks to databases only; unset WAYPOST_URL");
-            return Err(Failed::new(ERROR, message));
+        match self.server() {
+            Some(url) => Ok(Arc::new(self.open_server(url).await?)),
+            None => self.open_database().await,
         }
+    }
+
+    pub fn server(&self) -> Option<&str> {
+        self.url.as_deref().filter(|url| !url.is_empty())
+    }
+
+    /// Whatever WAYPOST_URL says: for those who are the server.
+    pub async fn open_database(&self) -> Result<Arc<dyn Store>> {
         Ok(match self.database()? {
             Database::Sqlite(file) => Arc::new(SqliteStore::open(&file)?),
             Database::Postgres(url) => Arc::new(PostgresStore::open(&url).await?),
         })
     }
 
+    /// A server that is set is the only place that is asked: nothing is done in a database here instead.
+    pub async fn open_server(&self, url: &str) -> Result<RemoteStore> {
+        let opened = RemoteStore::open(url, self.token()?.as_deref()).await;
+        opened.map_err(|error| match error {
+            StoreError::Unavailable(message) => {
+                let todo = "start one with `waypost serve`, or unset WAYPOST_URL";
+                Failed::new(ERROR, format!("{message}; {todo}"))
+            }
+            error => error.into(),
+        })
+    }
+
+    /// The server's token: given, or in a file of its own.
+    fn token(&self) -> Result<Option<String>> {
+        if self.token.is_some() {
+            return Ok(self.token.clone());
+        }
+        from_file("WAYPOST_TOKEN_FILE")
+    }
+
     pub fn database(&self) -> Result<Database> {
-        let secret = std::env::var_os("WAYPOST_DATABASE_URL_FILE").filter(|_| self.database_url.is_none());
-        let read = match secret {
-            Some(file) => Some(std::fs::read_to_string(&file).map_err(|error| {
-                Failed::new(BAD_INPUT, format!("WAYPOST_DATABASE_URL_FILE: {}: {error}", file.display()))
-            })?),
-            None => self.database_url.clone(),
+        let read = match &self.database_url {
+            Some(url) => Some(url.clone()),
+            None => from_file("WAYPOST_DATABASE_URL_FILE")?,
         };
         let Some(url) = read.as_deref().map(str::trim) else {
             return Ok(Database::Sqlite(PathBuf::from(".waypost/waypost.db")));
@@ -72,4 +97,11 @@ impl Place {
             }
         }
     }
+}
+
+/// A secret that the environment names a file for.
+fn from_file(variable: &str) -> Result<Option<String>> {
+    let Some(file) = std::env::var_os(variable) else { return Ok(None) };
+    let wrong = |error| Failed::new(BAD_INPUT, format!("{variable}: {}: {error}", file.display()));
+    std::fs::read_to_string(&file).map(|text| Some(text.trim().to_owned())).map_err(wrong)
 }

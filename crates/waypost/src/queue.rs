@@ -2,9 +2,8 @@
 
 use clap::Subcommand;
 use comfy_table::Cell;
-use serde_json::{Value, json};
 use waypost_kernel::Time;
-use waypost_store::{LimitOf, Pause, QueueRow, iso};
+use waypost_store::{LimitOf, Pause, QueueRow};
 
 use crate::output::{Format, Result, print, print_list, table};
 use crate::place::Place;
@@ -38,7 +37,7 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
         Verb::Stats { output } => {
             let queues = store.queues().await?;
             let now = store.now().await?;
-            let objects = queues.iter().map(object).collect();
+            let objects = queues.iter().map(QueueRow::object).collect();
             print_list(objects, output, || as_table(&queues, now))
         }
         Verb::Pause { queue, reason } => {
@@ -66,22 +65,6 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
             print(&format!("{words} of {queue} may be held at once"))
         }
     }
-}
-
-fn object(queue: &QueueRow) -> Value {
-    json!({
-        "queue": queue.name,
-        "ready": queue.ready,
-        "scheduled": queue.scheduled,
-        "held": queue.held,
-        "oldest_ready_at": queue.oldest_ready_at.map(iso),
-        "at_most": queue.at_most,
-        "paused": queue.paused.as_ref().map(|pause| json!({
-            "by": pause.by,
-            "reason": pause.reason,
-            "at": pause.at.map(iso),
-        })),
-    })
 }
 
 fn as_table(queues: &[QueueRow], now: Time) -> String {

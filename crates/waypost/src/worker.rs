@@ -1,6 +1,6 @@
 //! `waypost worker`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,11 +58,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
     }
     log_to_stderr();
     let store = place.open().await?;
-    let playbooks = match &flags.playbooks {
-        Some(folder) => Playbooks::load(folder, &store.lifecycles().await?)
-            .map_err(|problems| Failed::new(BAD_INPUT, problems.to_string()))?,
-        None => Playbooks::default(),
-    };
+    let playbooks = playbooks(&*store, flags.playbooks.as_deref()).await?;
     let options = Options {
         queues: flags.queues,
         slots: flags.slots.max(1),
@@ -95,8 +91,15 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
     Ok(0)
 }
 
+/// What a folder has. One that is wrong is told of at once, not when somebody asks for it.
+pub async fn playbooks(store: &dyn Store, folder: Option<&Path>) -> Result<Playbooks> {
+    let Some(folder) = folder else { return Ok(Playbooks::default()) };
+    let loaded = Playbooks::load(folder, &store.lifecycles().await?);
+    loaded.map_err(|problems| Failed::new(BAD_INPUT, problems.to_string()))
+}
+
 /// The first signal drains, the second stops at once.
-fn listen(stage: &Arc<watch::Sender<Stage>>) -> Result {
+pub fn listen(stage: &Arc<watch::Sender<Stage>>) -> Result {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let mut signals = signal(kind).map_err(|error| Failed::new(ERROR, format!("no signals: {error}")))?;
         let stage = stage.clone();

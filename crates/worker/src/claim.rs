@@ -27,6 +27,7 @@ pub(crate) async fn claim(shared: Shared, limit: usize) -> Result<Taken> {
             worker: options.name.clone(),
             queues: options.queues.clone(),
             lifecycles: options.lifecycles.clone(),
+            tenant: None,
             limit,
             lease,
         };

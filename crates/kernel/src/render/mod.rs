@@ -6,3 +6,4 @@ pub mod mermaid;
 pub mod postgres;
 pub mod reference;
 pub mod sql;
+pub mod toml;

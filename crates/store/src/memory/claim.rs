@@ -163,8 +163,5 @@ impl State {
 }
 
 fn is_wanted(entry: &Entry, claim: &Claim) -> bool {
-    let row = &entry.row;
-    let lifecycles = &claim.lifecycles;
-    claim.queues.contains(&row.queue)
-        && (lifecycles.is_empty() || lifecycles.iter().any(|name| **name == *row.lifecycle.name))
+    claim.queues.contains(&entry.row.queue) && claim.wants(&entry.row)
 }

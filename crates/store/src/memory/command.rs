@@ -22,6 +22,7 @@ impl State {
         if self.row(number)?.tenant != write.tenant {
             return Err(StoreError::no_run(&write.run_id));
         }
+        write.check_seq(&self.row(number)?.run)?;
         let chosen = match &write.items {
             Some(keys) => {
                 let entry = self.entry(number)?;

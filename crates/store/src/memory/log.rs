@@ -23,4 +23,8 @@ impl Log for MemoryStore {
             Ok(events.into_iter().take(limit.min(MAX_PAGE)).cloned().collect())
         })
     }
+
+    fn last_position(&self) -> Reply<'_, u64> {
+        self.verb(|state| Ok(state.last_position))
+    }
 }

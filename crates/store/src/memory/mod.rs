@@ -3,6 +3,7 @@
 //!
 //! Its clock stands still and moves only when it is told to.
 
+mod access;
 mod admin;
 mod claim;
 mod command;
@@ -10,6 +11,7 @@ mod enqueue;
 mod items;
 mod leases;
 mod log;
+mod looks;
 mod lookup;
 mod prune;
 mod schedules;

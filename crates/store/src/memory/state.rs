@@ -9,6 +9,7 @@ use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::request::{Ask, Request, Who};
 use waypost_kernel::{Catalog, Time};
 
+use crate::access::{AuditRow, TokenRow};
 use crate::codec::{add_patch, effect_json};
 use crate::error::{Result, StoreError};
 use crate::follow::follow;
@@ -31,6 +32,8 @@ pub(super) struct State {
     pub key_limits: BTreeMap<String, u32>,
     pub schedules: BTreeMap<String, super::schedules::Stored>,
     pub executions: Vec<super::schedules::Execution>,
+    pub tokens: Vec<TokenRow>,
+    pub audits: Vec<AuditRow>,
     pub last_number: u64,
     /// The feed position of the last event.
     pub last_position: u64,
@@ -89,6 +92,8 @@ impl State {
             key_limits: BTreeMap::new(),
             schedules: BTreeMap::new(),
             executions: Vec::new(),
+            tokens: Vec::new(),
+            audits: Vec::new(),
             last_number: 0,
             last_position: 0,
             writes: 0,
@@ -183,6 +188,8 @@ impl Entry {
         let row = EventRow {
             position,
             run_id: self.row.id().to_owned(),
+            tenant: self.row.tenant.clone(),
+            lifecycle: lifecycle.name.to_string(),
             seq: event.seq,
             at: event.at,
             command: event.command.to_string(),

@@ -28,6 +28,7 @@ async fn command_in(tx: &Tx, write: &CommandWrite) -> Result<RunRow> {
     if stored.row.tenant != write.tenant {
         return Err(StoreError::no_run(&write.run_id).into());
     }
+    write.check_seq(&stored.row.run)?;
     intake::check_name("by", &write.by)?;
     intake::check_reason(write.reason.as_deref())?;
     let lifecycle = stored.row.lifecycle.clone();

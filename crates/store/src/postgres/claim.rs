@@ -89,17 +89,13 @@ async fn left_behind(tx: &Tx, claim: &Claim, open: &BTreeMap<&str, Room>) -> Res
             let vacant = stored.row.run.lease.as_ref().is_some_and(Lease::is_vacant);
             let left = vacant || state.on_stale != Some(OnStale::Steal);
             let more = taken.len() + pending.len() < claim.limit;
-            if more && left && is_wanted(claim, &stored.row) {
+            if more && left && claim.wants(&stored.row) {
                 pending.extend(decided(tx, stored, &claim.worker, claim.lease)?);
             }
         }
         taken.extend(write(tx, pending).await?);
     }
     Ok(taken)
-}
-
-fn is_wanted(claim: &Claim, row: &RunRow) -> bool {
-    claim.lifecycles.is_empty() || claim.lifecycles.iter().any(|name| **name == *row.lifecycle.name)
 }
 
 /// Writes what was decided, and gives it in the order in which it was found; others may have been faster with some.
@@ -195,6 +191,8 @@ async fn lanes(tx: &Tx, claim: &Claim, open: &BTreeMap<&str, Room>) -> Result<Ve
     let rows = tx.query(sql, args![names]).await?;
     tx.session.0.plain.set_lanes(&names, &rows)?;
     let mut wanted = claim.lifecycles.clone();
+    // Where a tenant's claims stopped is nothing to the others'. No lifecycle has such a name.
+    wanted.extend(claim.tenant.as_ref().map(|tenant| format!("of {tenant}")));
     wanted.sort_unstable();
     let began = Instant::now();
     let mut marks = tx.session.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -334,6 +332,7 @@ async fn fill(tx: &Tx, claim: &Claim, lanes: &mut [Look], size: usize, met: &mut
             "SELECT m.place, q.available_at, q.rid, q.seq, q.state, q.ctid::text FROM unnest($1, $2, $3, $4, $5) AS m(place, queue, priority, at, rid) \
              CROSS JOIN LATERAL (SELECT q.ctid, q.* FROM waypost.ready q WHERE q.queue = m.queue AND q.priority = m.priority \
                AND (q.available_at, q.rid) > (m.at, m.rid) AND q.available_at <= $6 AND ($7::smallint[] IS NULL OR q.state = ANY ($7)) \
+               AND ($9 IS NULL OR EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = q.rid AND r.tenant = $9)) \
                ORDER BY q.available_at, q.rid LIMIT $8 FOR UPDATE SKIP LOCKED) q ORDER BY m.place, q.available_at, q.rid",
             args![
                 hungry.iter().map(|at| *at as i32).collect::<Vec<_>>(),
@@ -344,6 +343,7 @@ async fn fill(tx: &Tx, claim: &Claim, lanes: &mut [Look], size: usize, met: &mut
                 stamp(tx.now),
                 wanted,
                 size as i64,
+                claim.tenant.as_deref(),
             ],
         )
         .await?;

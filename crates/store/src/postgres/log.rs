@@ -9,6 +9,7 @@
 
 use std::collections::HashSet;
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_postgres::Row;
@@ -25,7 +26,7 @@ use crate::messages::{items_message, standard_message, standard_payload};
 use crate::run::EventRow;
 
 const COLUMNS: &str = "e.position, r.run_id, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.level, e.message, \
-  e.payload::text, e.effect::text";
+  e.payload::text, e.effect::text, r.tenant";
 
 /// Bits of a position that count a statement's events.
 const COUNTED: u32 = 16;
@@ -75,6 +76,29 @@ pub async fn feed(session: &Session, after: u64, limit: usize) -> Result<Vec<Eve
     }
     with_gaps(session, |gaps| gaps.settled = gaps.settled.max(seen));
     self::page(session, after, limit).await.map(|page| cut(session, after, page))
+}
+
+/// How long is waited for those who were writing; whoever takes longer is looked for again by the reader.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const LOOKS: usize = 2_000;
+
+/// All that was drawn up to here is committed, or never will be. Whoever had drawn a position holds a lock on the table.
+pub async fn last_position(session: &Session) -> Result<u64> {
+    let tx = session.look().await?;
+    let sql =
+        "SELECT CASE WHEN is_called THEN ((last_value + 1) << 16) - 1 ELSE 0 END FROM waypost.positions";
+    let drawn = tx.one(sql, &[]).await;
+    let drawn: i64 = Columns(&tx.end(drawn).await?).get(0)?;
+    let mut open = writing(session).await?;
+    for _ in 0..LOOKS {
+        if open.is_empty() {
+            return Ok(drawn.unsigned_abs());
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+        let now = writing(session).await?;
+        open.retain(|one| now.contains(one));
+    }
+    Err(StoreError::Unavailable("somebody has been writing events for 10 s without an end".into()).into())
 }
 
 impl Gaps {
@@ -159,8 +183,9 @@ fn event(known: &Known, row: &Row) -> Result<EventRow> {
     let (level, message): (Option<String>, Option<String>) = (columns.get(9)?, columns.get(10)?);
     let (command, by): (String, String) = (columns.get(4)?, columns.get(8)?);
     let state = |code: i16| known.state(code).map(|(lifecycle, id)| lifecycle.state(*id));
-    let to =
-        state(dst).ok_or_else(|| StoreError::Unusable(format!("this binary does not know state {dst}")))?;
+    let unknown = || StoreError::Unusable(format!("this binary does not know state {dst}"));
+    let (lifecycle, to) = known.state(dst).ok_or_else(unknown)?;
+    let to = lifecycle.state(*to);
     let from = src.and_then(state);
     let (standard_level, standard): (Level, String) = standard_message(&command, from, to, &by);
     let payload: Option<&str> = columns.get(11)?;
@@ -168,6 +193,8 @@ fn event(known: &Known, row: &Row) -> Result<EventRow> {
     Ok(EventRow {
         position: columns.get::<i64>(0)?.unsigned_abs(),
         run_id: columns.get(1)?,
+        tenant: columns.get(13)?,
+        lifecycle: lifecycle.name.to_string(),
         seq: u64::from(columns.get::<i32>(2)?.unsigned_abs()),
         at: time(columns.get(3)?),
         from: from.map(|from| from.name.to_string()),

@@ -1,5 +1,6 @@
 //! Runs on a PostgreSQL server, for any number of processes on any number of machines.
 
+mod access;
 mod admin;
 mod batch;
 mod bell;
@@ -14,6 +15,7 @@ mod known;
 mod lease;
 mod limits;
 mod log;
+mod looks;
 mod marks;
 mod migrate;
 mod open;
@@ -194,6 +196,10 @@ impl Log for PostgresStore {
 
     fn feed(&self, after_position: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
         self.session.verb(move |session| async move { log::feed(&session, after_position, limit).await })
+    }
+
+    fn last_position(&self) -> Reply<'_, u64> {
+        self.session.verb(|session| async move { log::last_position(&session).await })
     }
 }
 

@@ -177,6 +177,13 @@ CREATE INDEX events_unusual ON waypost.events(dst, rid) WHERE dst < 2000 OR dst 
 
 CREATE TABLE waypost.pruned(day date, lifecycle text, runs bigint NOT NULL, events bigint NOT NULL, PRIMARY KEY(day, lifecycle));
 
+-- Who may ask a server for what: of a token only the digest of its secret half.
+CREATE TABLE waypost.tokens(id text PRIMARY KEY, digest text NOT NULL, name text NOT NULL, role text NOT NULL, tenant text NOT NULL,
+  created_at timestamptz NOT NULL, created_by text NOT NULL, revoked_at timestamptz, revoked_by text);
+-- What people did, kept for good.
+CREATE TABLE waypost.audit(number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL, tenant text NOT NULL,
+  who text NOT NULL, action text NOT NULL, subject text NOT NULL, reason text);
+
 CREATE FUNCTION waypost.now() RETURNS timestamptz LANGUAGE sql STABLE
   RETURN statement_timestamp() + coalesce((SELECT c.ahead FROM waypost.clock c), '0');
 
@@ -235,6 +242,12 @@ CREATE TRIGGER events_keep BEFORE UPDATE OR DELETE ON waypost.events FOR EACH RO
 CREATE TRIGGER events_keep_all BEFORE TRUNCATE ON waypost.events FOR EACH STATEMENT EXECUTE FUNCTION waypost.keep();
 CREATE TRIGGER runs_keep BEFORE DELETE ON waypost.runs FOR EACH ROW EXECUTE FUNCTION waypost.keep();
 CREATE TRIGGER runs_keep_all BEFORE TRUNCATE ON waypost.runs FOR EACH STATEMENT EXECUTE FUNCTION waypost.keep();
+CREATE FUNCTION waypost.keep_audit() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RAISE EXCEPTION 'APPEND_ONLY: audit cannot be changed or deleted' USING ERRCODE = 'WP405';
+END $$;
+CREATE TRIGGER audit_keep BEFORE UPDATE OR DELETE ON waypost.audit FOR EACH ROW EXECUTE FUNCTION waypost.keep_audit();
+CREATE TRIGGER audit_keep_all BEFORE TRUNCATE ON waypost.audit FOR EACH STATEMENT EXECUTE FUNCTION waypost.keep_audit();
 CREATE TRIGGER items_keep BEFORE DELETE ON waypost.items FOR EACH ROW EXECUTE FUNCTION waypost.keep();
 
 -- What a run is born with stays. An AFTER trigger of these columns: a BEFORE one would lock every row twice.

@@ -23,6 +23,7 @@ pub fn command(tx: &Tx<'_>, write: &CommandWrite) -> Result<Arc<RunRow>> {
     if stored.row.tenant != write.tenant {
         return Err(StoreError::no_run(&write.run_id));
     }
+    write.check_seq(&stored.row.run)?;
     intake::check_name("by", &write.by)?;
     intake::check_reason(write.reason.as_deref())?;
     let find = |kind: &str, key: &str| items::item(tx, &stored, kind, key);

@@ -124,7 +124,7 @@ fn left_behind(tx: &Tx<'_>, claim: &Claim, open: &[(&str, i64)], taken: &mut Vec
             let state = stored.row.lifecycle.state(stored.row.run.state);
             let vacant = stored.row.run.lease.as_ref().is_some_and(Lease::is_vacant);
             let left = vacant || state.on_stale != Some(OnStale::Steal);
-            if taken.len() < claim.limit && queue && left && wanted(claim, &stored.row) {
+            if taken.len() < claim.limit && queue && left && claim.wants(&stored.row) {
                 match take(tx, &mut stored, &claim.worker, claim.lease, fresh()) {
                     Ok(()) => taken.push(Taken::of(tx, stored)),
                     Err(StoreError::Refused(_)) => {}
@@ -134,10 +134,6 @@ fn left_behind(tx: &Tx<'_>, claim: &Claim, open: &[(&str, i64)], taken: &mut Vec
         }
     }
     Ok(())
-}
-
-fn wanted(claim: &Claim, row: &RunRow) -> bool {
-    claim.lifecycles.is_empty() || claim.lifecycles.iter().any(|name| **name == *row.lifecycle.name)
 }
 
 /// The best of several queues: each is read in its own order, and the best head is taken first.
@@ -156,7 +152,7 @@ fn ready(tx: &Tx<'_>, claim: &Claim, open: &mut [(&str, i64)], taken: &mut Vec<T
         let Some(best) = best else { return Ok(()) };
         let at = best.at;
         let Some(rid) = best.next() else { return Ok(()) };
-        let Some(mut stored) = row::by_rid(tx, rid)?.filter(|stored| wanted(claim, &stored.row)) else {
+        let Some(mut stored) = row::by_rid(tx, rid)?.filter(|stored| claim.wants(&stored.row)) else {
             continue;
         };
         if let Some(key) = &stored.row.concurrency_key

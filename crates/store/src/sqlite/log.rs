@@ -23,6 +23,7 @@ struct Found {
     position: u64,
     prev: Option<i64>,
     run_id: Arc<str>,
+    tenant: Arc<str>,
     lifecycle: Option<Arc<Lifecycle>>,
     written: Written,
     level: Option<String>,
@@ -30,10 +31,9 @@ struct Found {
     payload: Option<Value>,
 }
 
-const FIRST: &str =
-    "SELECT position, run_id, at, command, state, actor, who, effect, metadata, details FROM run_born";
+const FIRST: &str = "SELECT position, run_id, at, command, state, actor, who, effect, metadata, details, tenant FROM run_born";
 const LATER: &str = "SELECT e.position, b.run_id, e.at, e.command, e.dst, e.actor, e.who, e.effect, e.seq, e.src, e.via, \
-  e.via_command, e.level, e.message, e.payload, e.prev FROM run_events e CROSS JOIN run_born b ON b.rid = e.rid";
+  e.via_command, e.level, e.message, e.payload, e.prev, b.tenant FROM run_events e CROSS JOIN run_born b ON b.rid = e.rid";
 
 pub fn events(tx: &Tx<'_>, run_id: &str, after_seq: u64, limit: usize) -> Result<Vec<EventRow>> {
     let mut found = of_run(tx, &row::by_id(tx, run_id)?, after_seq, limit)?;
@@ -50,6 +50,13 @@ pub fn feed(tx: &Tx<'_>, after_position: u64, limit: usize) -> Result<Vec<EventR
     found.sort_by_key(|event| event.position);
     found.truncate(limit);
     Ok(found.into_iter().map(told).collect())
+}
+
+/// Commits are one after the other: whatever comes, comes later.
+pub fn last_position(tx: &Tx<'_>) -> Result<u64> {
+    let sql = "SELECT max(coalesce((SELECT position FROM run_events ORDER BY position DESC LIMIT 1), 0), \
+               coalesce((SELECT position FROM run_born ORDER BY rid DESC LIMIT 1), 0))";
+    prepare(tx, sql)?.query_row([], |row| row.get(0)).map_err(|error| database(&error))
 }
 
 /// The last run whose birth stands no later than this. Positions rise with rid, so it is looked for by halves: an
@@ -153,6 +160,7 @@ fn first(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params) -> Result<
     rows(tx, &format!("{FIRST} {condition}"), values, |row, state| {
         let (metadata, details): (Option<String>, Option<String>) = (row.get(8)?, row.get(9)?);
         let mut event = event(row, state, None, 1)?;
+        event.tenant = row.get(10)?;
         let metadata = metadata.map(|text| parse(&text));
         event.payload = metadata.clone().map(|metadata| json!({ "metadata": metadata }));
         let mut effect = match event.written.effect.take() {
@@ -174,6 +182,7 @@ fn later(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params) -> Result<
     rows(tx, &format!("{LATER} {condition}"), values, |row, state| {
         let mut event = event(row, state, Some(String::new()), row.get(8)?)?;
         event.prev = row.get(15)?;
+        event.tenant = row.get(16)?;
         event.level = row.get(12)?;
         event.message = row.get(13)?;
         event.payload = row.get::<_, Option<String>>(14)?.map(|text| parse(&text));
@@ -205,12 +214,12 @@ fn begun(end: &Found, from: String, to: String, command: Option<String>) -> Foun
         effect: None,
         ..end.written.clone()
     };
-    let (run_id, lifecycle) = (end.run_id.clone(), end.lifecycle.clone());
     Found {
         position: end.position - 1,
         prev: end.prev,
-        run_id,
-        lifecycle,
+        run_id: end.run_id.clone(),
+        tenant: end.tenant.clone(),
+        lifecycle: end.lifecycle.clone(),
         written,
         level: None,
         message: None,
@@ -238,6 +247,7 @@ fn event(row: &Row<'_>, state: &Named, from: Option<String>, seq: u64) -> rusqli
         position: row.get(0)?,
         prev: None,
         run_id: row.get(1)?,
+        tenant: Arc::default(),
         lifecycle: state.of.as_ref().map(|(lifecycle, _)| lifecycle.clone()),
         written: Written {
             seq,
@@ -258,6 +268,7 @@ fn event(row: &Row<'_>, state: &Named, from: Option<String>, seq: u64) -> rusqli
 /// As callers see it, with the standard words where it came without.
 fn told(found: Found) -> EventRow {
     let Written { seq, at, command, from, to, actor, by, effect } = found.written;
+    let name = found.lifecycle.as_ref().map(|lifecycle| lifecycle.name.to_string());
     let standard = found.lifecycle.and_then(|lifecycle| {
         let state = |name: &str| lifecycle.state_named(name).map(|id| lifecycle.state(id));
         Some(standard_message(&command, from.as_deref().and_then(state), state(&to)?, &by))
@@ -268,6 +279,8 @@ fn told(found: Found) -> EventRow {
     EventRow {
         position: found.position,
         run_id: found.run_id.to_string(),
+        tenant: found.tenant.to_string(),
+        lifecycle: name.unwrap_or_default(),
         seq,
         at,
         command,

@@ -1,5 +1,6 @@
 //! The embedded store: one file, any number of processes.
 
+mod access;
 mod admin;
 mod born;
 mod claim;
@@ -14,6 +15,7 @@ mod known;
 mod lease;
 mod limits;
 mod log;
+mod looks;
 mod moves;
 mod open;
 mod operations;
@@ -160,6 +162,10 @@ impl Log for SqliteStore {
 
     fn feed(&self, after_position: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
         self.session.read(move |tx| log::feed(tx, after_position, limit))
+    }
+
+    fn last_position(&self) -> Reply<'_, u64> {
+        self.session.read(log::last_position)
     }
 }
 

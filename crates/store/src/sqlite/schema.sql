@@ -152,6 +152,14 @@ CREATE UNIQUE INDEX run_events_key ON run_events(rid, key) WHERE key IS NOT NULL
 CREATE TABLE queues(name TEXT PRIMARY KEY, at_most INTEGER, paused_by TEXT, pause_reason TEXT, paused_at TEXT) WITHOUT ROWID;
 CREATE TABLE key_limits(name TEXT PRIMARY KEY, at_most INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE pruned(day TEXT, lifecycle TEXT, runs INTEGER NOT NULL, events INTEGER NOT NULL, PRIMARY KEY(day, lifecycle)) WITHOUT ROWID;
+-- Who may ask a server for what: of a token only the digest of its secret half.
+CREATE TABLE tokens(id TEXT PRIMARY KEY, digest TEXT NOT NULL, name TEXT NOT NULL, role TEXT NOT NULL, tenant TEXT NOT NULL,
+  created_at INTEGER NOT NULL, created_by TEXT NOT NULL, revoked_at INTEGER, revoked_by TEXT) WITHOUT ROWID;
+-- What people did, kept for good.
+CREATE TABLE audit(number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, tenant TEXT NOT NULL, who TEXT NOT NULL,
+  action TEXT NOT NULL, subject TEXT NOT NULL, reason TEXT);
+CREATE TRIGGER audit_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: audit cannot be changed'); END;
+CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: audit cannot be deleted'); END;
 -- Holds a row while the prune verb deletes, and never after a commit.
 CREATE TABLE pruning(run_id TEXT);
 

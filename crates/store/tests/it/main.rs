@@ -3,9 +3,17 @@
 
 mod by_hand;
 mod by_psql;
+#[macro_use]
 mod conformance;
 mod differential;
 mod full_disk;
 mod guards;
 mod ops;
 mod postgres;
+
+/// The suite on each of them.
+mod on {
+    backend!(memory, crate::conformance::open_memory);
+    backend!(sqlite, crate::conformance::open_sqlite);
+    backend!(postgres, crate::conformance::open_postgres);
+}

@@ -13,5 +13,6 @@ mod demo;
 mod kill_workers;
 mod postgres_faults;
 mod rolling_update;
+mod serve;
 mod support;
 mod tidy;

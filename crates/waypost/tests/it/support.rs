@@ -1,6 +1,7 @@
 //! A folder to run the command in, and ways to see what became of it.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -121,6 +122,31 @@ impl Shop {
     pub fn spawn(&self, args: &[&str]) -> Running {
         let mut command = self.command(args);
         Running(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// A server of this shop on a port of its own, and its address.
+    pub fn serve(&self, args: &[&str]) -> (Running, String) {
+        self.serve_at(&[args, &["--listen", "127.0.0.1:0"]].concat())
+    }
+
+    /// The same on a port that the arguments name.
+    pub fn serve_at(&self, args: &[&str]) -> (Running, String) {
+        let mut command = self.command(args);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut server = command.spawn().unwrap();
+        let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let address = lines.find_map(|line| Some(line.strip_prefix("listening on ")?.to_owned()));
+        // Read on, or the server's log would fill the pipe.
+        thread::spawn(move || lines.for_each(drop));
+        (Running(server), address.expect("the server listens"))
+    }
+
+    /// What a server answers, asked as people would.
+    #[track_caller]
+    pub fn curl(&self, url: &str, path: &str) -> Value {
+        let asked =
+            Command::new("curl").args(["-s", "--noproxy", "*", &format!("{url}{path}")]).output().unwrap();
+        serde_json::from_slice(&asked.stdout).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
     #[track_caller]

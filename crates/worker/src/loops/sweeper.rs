@@ -19,12 +19,20 @@ const MOST_BATCHES: usize = 100;
 pub struct Sweeper {
     store: Arc<dyn Store>,
     by: String,
+    count: Box<dyn Fn(usize) + Send + Sync>,
 }
 
 impl Sweeper {
     /// `by` is who the events name.
     pub fn new(store: Arc<dyn Store>, by: &str) -> Sweeper {
-        Sweeper { store, by: by.to_owned() }
+        Sweeper { store, by: by.to_owned(), count: Box::new(|_| {}) }
+    }
+
+    /// Tells how many runs time moved, each time that it moved some.
+    #[must_use]
+    pub fn counted(mut self, count: impl Fn(usize) + Send + Sync + 'static) -> Sweeper {
+        self.count = Box::new(count);
+        self
     }
 
     pub async fn run(self, mut shutdown: watch::Receiver<Stage>) {
@@ -56,6 +64,7 @@ impl Sweeper {
             for (run_id, command) in &swept.moved {
                 tracing::info!(run_id, command, "time moved a run");
             }
+            (self.count)(swept.moved.len());
             moved.extend(swept.moved);
             if !swept.more {
                 break;

@@ -135,6 +135,7 @@ impl Log for Faulty {
     pass! {
         events(run_id: String, after_seq: u64, limit: usize) -> Vec<EventRow>;
         feed(after_position: u64, limit: usize) -> Vec<EventRow>;
+        last_position() -> u64;
     }
 }
 
@@ -170,5 +171,28 @@ impl Schedules for Faulty {
         add_plans(plans: ManualPlans) -> u64;
         look_again(run_id: String) -> ();
         executions(filter: ExecutionFilter) -> Vec<ExecutionRow>;
+    }
+}
+
+impl Tokens for Faulty {
+    pass! {
+        add_token(token: NewToken) -> TokenRow;
+        token(id: String) -> Option<TokenRow>;
+        tokens() -> Vec<TokenRow>;
+        revoke_token(id: String, by: String) -> TokenRow;
+    }
+}
+
+impl Audit for Faulty {
+    pass! {
+        audit(entry: NewAudit) -> u64;
+        audits(tenant: Option<String>, after: u64, limit: usize) -> Vec<AuditRow>;
+    }
+}
+
+impl Looks for Faulty {
+    pass! {
+        stats(tenant: Option<String>) -> Stats;
+        holders(tenant: Option<String>) -> Vec<Holder>;
     }
 }

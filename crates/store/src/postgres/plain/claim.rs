@@ -27,6 +27,9 @@ pub enum Taken {
 pub async fn claim(session: &Session, claim: &Claim) -> Result<Taken> {
     let nothing = Taken::Some(Vec::new());
     let [queue] = &claim.queues[..] else { return Ok(nothing) };
+    if claim.tenant.is_some() {
+        return Ok(nothing);
+    }
     let limit = claim.limit.min(MOST);
     let Some(lanes) = session.0.plain.lanes(queue).filter(|lanes| !lanes.lanes.is_empty()) else {
         return Ok(nothing);

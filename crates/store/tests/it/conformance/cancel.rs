@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use waypost_kernel::Actor;
-use waypost_store::{CommandWrite, OweWrite, Store};
+use waypost_store::{CommandWrite, OweWrite, Store, StoreError};
 
 use super::kit::*;
 
@@ -164,4 +164,13 @@ pub async fn of_a_finish_and_a_cancel_that_race_one_wins(store: &dyn Store) {
             _ => panic!("{answers:?} leaves it {}", row.status()),
         }
     }
+}
+
+pub async fn a_command_may_insist_on_what_was_seen(store: &dyn Store) {
+    let claimed = held_run(store, deploy()).await;
+    let insisting = |seq| CommandWrite { if_seq: Some(seq), ..asking(claimed.run.id(), "cancel") };
+    let expected = StoreError::Changed { run_id: claimed.run.id().into(), seq: 2 };
+    assert_eq!(store.command(insisting(1)).await.map(|_| ()), Err(expected));
+    assert_eq!(status(store, claimed.run.id()).await, "claimed");
+    assert_eq!(store.command(insisting(2)).await.unwrap().status(), "cancelled");
 }

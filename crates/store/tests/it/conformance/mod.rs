@@ -2,7 +2,7 @@
 //! each backend then runs all of them, and [`kit::check`] after each. Time moves by `advance_clock` alone, and
 //! a real clock may go on meanwhile: no test asks for the exact end of anything.
 
-mod kit;
+pub mod kit;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub async fn open_postgres() -> Opened {
 
 macro_rules! topics {
     ($($topic:ident: $($test:ident)+;)+) => {
-        $(mod $topic;)+
+        $(pub mod $topic;)+
 
         /// Every test of every topic, for one backend.
         macro_rules! backend {
@@ -53,10 +53,6 @@ macro_rules! topics {
             };
         }
     };
-}
-
-macro_rules! conformance {
-    ($($backend:ident => $open:path,)+) => { $(backend!($backend, $open);)+ };
 }
 
 topics! {
@@ -166,6 +162,7 @@ topics! {
         a_cancelled_change_counts_what_was_applied
         a_dead_holders_cleanup_is_anothers
         only_who_may_commands
+        a_command_may_insist_on_what_was_seen
         of_a_finish_and_a_cancel_that_race_one_wins;
     sweep:
         nothing_due_is_nothing_written
@@ -265,6 +262,17 @@ topics! {
         a_page_has_an_end
         queues_are_counted
         the_clock_goes_ahead_only;
+    access:
+        a_token_is_found_by_its_public_half
+        a_revoked_token_stays_revoked
+        a_token_has_a_name_and_a_known_role
+        what_people_did_is_kept_in_order
+        a_claim_for_a_tenant_takes_only_its_runs;
+    looks:
+        what_ended_lately_is_counted
+        durations_are_from_start_to_end
+        figures_are_of_one_tenant_or_of_all
+        holders_are_counted_by_name;
     prune:
         successes_stay_a_month_and_failures_three
         what_is_not_settled_stays
@@ -290,10 +298,4 @@ topics! {
         a_broken_one_is_refused_with_its_line
         a_version_means_one_thing
         a_run_keeps_the_version_it_was_born_with;
-}
-
-conformance! {
-    memory => crate::conformance::open_memory,
-    sqlite => crate::conformance::open_sqlite,
-    postgres => crate::conformance::open_postgres,
 }

@@ -107,6 +107,7 @@ impl Side {
             graceful: asked.graceful,
             items: asked.items.filter(|_| pick::moves_items(&row, &name)).map(chosen),
             resolutions: if asked.resolved && asked.graceful { decided() } else { Map::new() },
+            if_seq: None,
         };
         let answer = self.store.command(write).await;
         match answer {

@@ -33,7 +33,12 @@ pub fn error(error: &StoreError, ids: &[String]) -> Value {
         StoreError::Invalid { field, .. } => json!({ "field": field }),
         StoreError::KeyReused { key, run_id } => json!({ "key": key, "run": run_id }),
         StoreError::NotFound { what, .. } => json!({ "what": what }),
-        StoreError::Unavailable(_) | StoreError::Unusable(_) => json!(error.to_string()),
+        StoreError::Denied(_)
+        | StoreError::Changed { .. }
+        | StoreError::Unavailable(_)
+        | StoreError::Unusable(_) => {
+            json!(error.to_string())
+        }
     };
     normal(json!({ "code": error.code(), "told": told }), ids)
 }

@@ -18,7 +18,13 @@ const EXCEPTIONS: &[Exception] = &[
         subject: "failed",
         reason: "a word of the lines by which commands tell their progress",
     },
+    Exception { path: "crates/server/src/api/shapes.rs", subject: "paused", reason: MEMBER },
+    Exception { path: "crates/store/src/wire.rs", subject: "paused", reason: MEMBER },
+    Exception { path: "crates/server/src/openapi.rs", subject: "requested", reason: MEMBER },
+    Exception { path: "crates/server/src/problem.rs", subject: "requested", reason: MEMBER },
+    Exception { path: "crates/store/src/wire.rs", subject: "requested", reason: MEMBER },
 ];
+const MEMBER: &str = "a member of the queue object or of a refusal, which a lifecycle also uses for a state";
 const OUTCOME: &str = "an outcome's name, which lifecycles also use for a state";
 
 fn complaints(tree: &Tree) -> Vec<Complaint> {

@@ -1,0 +1,196 @@
+//! Runs come in, and workers take them.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+use waypost_kernel::Span;
+use waypost_store::codec::token_from;
+use waypost_store::wire::error_from;
+use waypost_store::{
+    Claim, Claimed, Each, Enqueued, NewItem, NewRun, Queue, Reply, Result, StoreError, check_new, iso,
+    parse_time,
+};
+
+use super::RemoteStore;
+use super::ask::{Ask, of_run};
+
+/// Of one request: the server takes 1,000 runs and 16 MiB.
+const MOST_RUNS: usize = 500;
+const MOST_BYTES: usize = 8 * 1024 * 1024;
+
+/// A server that is away is asked again after this time at the soonest.
+const AWAY: Duration = Duration::from_millis(500);
+
+impl Queue for RemoteStore {
+    fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
+        Box::pin(self.enqueue_all(runs))
+    }
+
+    fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
+        Box::pin(async move {
+            if claim.limit == 0 {
+                return Ok(Vec::new());
+            }
+            let body = json!({
+                "worker": claim.worker,
+                "queues": claim.queues,
+                "lifecycles": Some(claim.lifecycles).filter(|names| !names.is_empty()),
+                "limit": claim.limit.clamp(1, 100),
+                "lease_ms": claim.lease.map(Span::ms),
+            });
+            let tenant = claim.tenant.as_deref().unwrap_or("default");
+            let answer = Ask::post("/v1/claims", body).of(tenant).send(self).await?;
+            let mut claims = Vec::new();
+            for claimed in answer["claims"].as_array().into_iter().flatten() {
+                claims.push(self.claimed(claimed).await?);
+            }
+            Ok(claims)
+        })
+    }
+
+    fn claim_plan(&self, _: NewRun, _: Option<Span>) -> Reply<'_, Option<Claimed>> {
+        Box::pin(async {
+            Err(StoreError::Unusable("plans are claimed by servers, beside their database".into()))
+        })
+    }
+
+    fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed> {
+        Box::pin(async move {
+            let body = json!({ "worker": worker, "lease_ms": lease.map(Span::ms) });
+            let answer = Ask::post(of_run(&run_id, "/claim")?, body).send(self).await?;
+            self.claimed(&answer).await
+        })
+    }
+
+    fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            let begun = Instant::now();
+            let wait_ms = at_most.as_millis().min(30_000);
+            let ask = Ask::get(format!("/v1/changes?wait_ms={wait_ms}"));
+            if ask.within(at_most + Duration::from_secs(5)).send(self).await.is_err() {
+                sleep_until(begun + at_most.min(AWAY)).await;
+            }
+        })
+    }
+}
+
+impl RemoteStore {
+    /// Each is answered by itself, in the order in which they were given.
+    async fn enqueue_all(&self, runs: Vec<NewRun>) -> Result<Each<Enqueued>> {
+        let mut answers: Vec<Option<Result<Enqueued>>> = runs.iter().map(|_| None).collect();
+        let mut by_tenant: BTreeMap<&str, Vec<(usize, Value)>> = BTreeMap::new();
+        for (place, run) in runs.iter().enumerate() {
+            match check_new(run) {
+                Ok(()) => by_tenant.entry(&run.tenant).or_default().push((place, object(run))),
+                Err(error) => answers[place] = Some(Err(error)),
+            }
+        }
+        for (tenant, mut objects) in by_tenant {
+            while !objects.is_empty() {
+                let mut bytes = 0;
+                let fits = |(_, object): &&(usize, Value)| {
+                    bytes += object.to_string().len();
+                    bytes <= MOST_BYTES
+                };
+                let count = objects.iter().take(MOST_RUNS).take_while(fits).count().max(1);
+                let rest = objects.split_off(count);
+                let (places, batch): (Vec<usize>, Vec<Value>) = objects.into_iter().unzip();
+                for (place, answer) in places.into_iter().zip(self.enqueue_batch(tenant, batch).await?) {
+                    answers[place] = Some(answer);
+                }
+                objects = rest;
+            }
+        }
+        let unanswered = || Err(StoreError::Unavailable("the server left it unanswered".into()));
+        Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect())
+    }
+
+    /// A request that is refused as a whole is tried one by one: what is wrong with one must not fail its neighbours.
+    async fn enqueue_batch(&self, tenant: &str, batch: Vec<Value>) -> Result<Each<Enqueued>> {
+        let count = batch.len();
+        let answer = Ask::post("/v1/runs/batch", json!({ "runs": &batch })).of(tenant).send(self).await;
+        let mut made = Vec::new();
+        match answer {
+            Ok(answer) => {
+                for at in 0..count {
+                    made.push(self.made(&answer["runs"][at]).await);
+                }
+            }
+            Err(error @ StoreError::Invalid { .. }) if count == 1 => made.push(Err(error)),
+            Err(StoreError::Invalid { .. }) => {
+                for one in batch {
+                    made.extend(Box::pin(self.enqueue_batch(tenant, vec![one])).await?);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(made)
+    }
+
+    async fn made(&self, answer: &Value) -> Result<Enqueued> {
+        if let Some(problem) = answer.get("error") {
+            let unread =
+                || StoreError::Unavailable(problem["detail"].as_str().unwrap_or_default().to_owned());
+            return Err(error_from(problem).unwrap_or_else(unread));
+        }
+        Ok(Enqueued { run: self.row(&answer["run"]).await?, replayed: answer["replayed"] == true })
+    }
+
+    async fn claimed(&self, answer: &Value) -> Result<Claimed> {
+        let mut run = self.row(&answer["run"]).await?;
+        let lease = &answer["lease"];
+        let read = || {
+            let token = token_from(lease["token"].as_str()?)?;
+            let time = |name: &str| parse_time(lease[name].as_str()?);
+            Some((token, lease["fence"].as_u64()?, time("expires_at")?, time("now")?))
+        };
+        let unread = || StoreError::Unusable(format!("{} sent a lease without its parts", self.base));
+        let (token, fence, expires_at, now) = read().ok_or_else(unread)?;
+        if let Some(lease) = &mut run.run.lease {
+            lease.token = token;
+        }
+        Ok(Claimed { run, token, fence, expires_at, now })
+    }
+}
+
+fn object(run: &NewRun) -> Value {
+    json!({
+        "lifecycle": run.lifecycle,
+        "version": run.version,
+        "status": run.status,
+        "playbook": run.playbook,
+        "queue": run.queue,
+        "input": run.input,
+        "metadata": run.metadata,
+        "details": run.details,
+        "priority": run.priority,
+        "schedule_at": run.schedule_at.map(iso),
+        "ttl_ms": run.ttl.map(Span::ms),
+        "concurrency_key": run.concurrency_key,
+        "correlation_id": run.correlation_id,
+        "idempotency_key": run.idempotency_key,
+        "parent_run_id": run.parent_run_id,
+        "retry_of": run.retry_of,
+        "max_attempts": run.max_attempts,
+        "reentrant": run.reentrant,
+        "items": run.items.iter().map(item).collect::<Vec<_>>(),
+        "carried": run.carried,
+        "by": run.by,
+    })
+}
+
+fn item(item: &NewItem) -> Value {
+    json!({
+        "kind": item.kind,
+        "key": item.key,
+        "name": item.name,
+        "status": item.status,
+        "max_retries": item.max_retries,
+        "reruns": item.reruns,
+        "details": item.details,
+    })
+}

@@ -1,0 +1,148 @@
+//! The one table of routes. The router, the role of each, the OpenAPI document and the reference are made of it.
+
+mod access;
+mod claims;
+mod events;
+mod health;
+mod held;
+mod lifecycles;
+mod queues;
+mod runs;
+mod shapes;
+mod stats;
+pub mod workers;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::answer::{Answer, Result};
+use crate::call::Call;
+use crate::guard::Needs;
+use crate::problem::Reason;
+use crate::shape::{Field, Shape};
+
+pub type Running = Pin<Box<dyn Future<Output = Result<Answer>> + Send>>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Post,
+    Put,
+    Delete,
+}
+
+impl Method {
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Delete => "DELETE",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Route {
+    pub method: Method,
+    pub path: &'static str,
+    /// Unique: what clients made from the OpenAPI document call it.
+    pub name: &'static str,
+    pub about: &'static str,
+    pub needs: Needs,
+    pub query: &'static [Field],
+    /// Beside those that every route reads.
+    pub headers: &'static [Field],
+    pub body: Option<&'static Shape>,
+    pub body_bytes: usize,
+    /// What handlers put out is cleaned by the store, never refused.
+    pub is_lenient: bool,
+    pub gives: &'static [Gives],
+    /// Beside those that any request can meet.
+    pub refuses: &'static [&'static Reason],
+    /// The kernel may refuse it: 409 with `current` and `allowed`.
+    pub may_conflict: bool,
+    pub run: fn(Call) -> Running,
+}
+
+/// An answer that goes well.
+#[derive(Debug)]
+pub struct Gives {
+    pub status: u16,
+    pub about: &'static str,
+    pub body: Content,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Content {
+    Nothing,
+    Json(&'static Shape),
+    /// JSON that is described elsewhere.
+    AnyJson,
+    Text(&'static str),
+}
+
+/// Room for a run's input and metadata, both at their largest.
+pub const BODY_BYTES: usize = 4 * 1024 * 1024;
+pub const BATCH_BYTES: usize = 16 * 1024 * 1024;
+/// Of requests that carry a few words.
+pub const SMALL_BYTES: usize = 64 * 1024;
+
+pub const GET: Route = Route {
+    method: Method::Get,
+    path: "",
+    name: "",
+    about: "",
+    needs: Needs::Read,
+    query: &[],
+    headers: &[],
+    body: None,
+    body_bytes: 0,
+    is_lenient: false,
+    gives: &[],
+    refuses: &[],
+    may_conflict: false,
+    run: |_| Box::pin(async { Ok(crate::answer::empty(204)) }),
+};
+pub const POST: Route = Route { method: Method::Post, body_bytes: SMALL_BYTES, ..GET };
+
+pub const fn ok(body: &'static Shape) -> Gives {
+    Gives { status: 200, about: "as asked", body: Content::Json(body) }
+}
+
+const GROUPS: &[&[Route]] = &[
+    runs::ROUTES,
+    claims::ROUTES,
+    held::ROUTES,
+    events::ROUTES,
+    queues::ROUTES,
+    workers::ROUTES,
+    stats::ROUTES,
+    lifecycles::ROUTES,
+    access::ROUTES,
+    health::ROUTES,
+];
+
+pub fn routes() -> impl Iterator<Item = &'static Route> {
+    GROUPS.iter().flat_map(|group| group.iter())
+}
+
+/// What a path takes, whatever its parameters are.
+pub fn methods_of(path: &str) -> Vec<&'static str> {
+    let fits = |route: &&Route| {
+        let (mut given, mut known) = (path.split('/'), route.path.split('/'));
+        loop {
+            match (given.next(), known.next()) {
+                (None, None) => return true,
+                (Some(given), Some(known)) if known.starts_with('{') => {
+                    if given.is_empty() {
+                        return false;
+                    }
+                }
+                (Some(given), Some(known)) if given == known => {}
+                _ => return false,
+            }
+        }
+    };
+    routes().filter(fits).map(|route| route.method.name()).collect()
+}

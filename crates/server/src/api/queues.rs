@@ -1,0 +1,111 @@
+//! Queues and limits. They are the installation's, not a tenant's.
+
+use serde_json::{Value, json};
+use waypost_store::{LimitOf, Pause};
+
+use super::shapes::{CLOCK, LIMITING, PAUSING, QUEUE, QUEUES};
+use super::{Content, GET, Gives, Method, POST, Route, ok};
+use crate::answer::{self, Result};
+use crate::call::Call;
+use crate::guard::Needs;
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        path: "/v1/queues",
+        name: "listQueues",
+        about: "What waits, what is for later, what is being worked.",
+        gives: &[ok(&QUEUES)],
+        run: |call| Box::pin(list(call)),
+        ..GET
+    },
+    Route {
+        path: "/v1/queues/{queue}/pause",
+        name: "pauseQueue",
+        about: "Lets no worker take from a queue. What is being worked goes on.",
+        needs: Needs::Operate,
+        body: Some(&PAUSING),
+        gives: &[ok(&QUEUE)],
+        run: |call| Box::pin(pause(call)),
+        ..POST
+    },
+    Route {
+        path: "/v1/queues/{queue}/resume",
+        name: "resumeQueue",
+        about: "Lets workers take from it again.",
+        needs: Needs::Operate,
+        body: Some(&PAUSING),
+        gives: &[ok(&QUEUE)],
+        run: |call| Box::pin(resume(call)),
+        ..POST
+    },
+    Route {
+        method: Method::Put,
+        path: "/v1/queues/{queue}/limit",
+        name: "limitQueue",
+        about: "How many runs of a queue may be held at once.",
+        needs: Needs::Operate,
+        body: Some(&LIMITING),
+        gives: &[Gives { status: 204, about: "it counts from now on", body: Content::Nothing }],
+        run: |call| Box::pin(limit(call, LimitOf::Queue)),
+        ..POST
+    },
+    Route {
+        method: Method::Put,
+        path: "/v1/keys/{key}/limit",
+        name: "limitKey",
+        about: "How many runs with a concurrency key may be held at once; one, unless this says otherwise.",
+        needs: Needs::Operate,
+        body: Some(&LIMITING),
+        gives: &[Gives { status: 204, about: "it counts from now on", body: Content::Nothing }],
+        run: |call| Box::pin(limit(call, LimitOf::Key)),
+        ..POST
+    },
+    Route {
+        path: "/v1/clock",
+        name: "getClock",
+        about: "The database's clock.",
+        gives: &[ok(&CLOCK)],
+        run: |call| Box::pin(clock(call)),
+        ..GET
+    },
+];
+
+async fn list(call: Call) -> Result {
+    let queues = call.store().queues().await?;
+    let objects: Vec<Value> = queues.iter().map(waypost_store::QueueRow::object).collect();
+    Ok(answer::json(200, &json!({ "queues": objects })))
+}
+
+async fn pause(call: Call) -> Result {
+    let pause = Pause {
+        by: call.caller.by(call.body.text("by")),
+        reason: call.body.text("reason").unwrap_or_default(),
+        at: None,
+    };
+    let (by, reason) = (pause.by.clone(), call.body.text("reason"));
+    let queue = call.store().pause_queue(call.path("queue"), Some(pause)).await?;
+    call.audit("queue.pause", &queue.name, by, reason).await;
+    Ok(answer::json(200, &queue.object()))
+}
+
+async fn resume(call: Call) -> Result {
+    let queue = call.store().pause_queue(call.path("queue"), None).await?;
+    let by = call.caller.by(call.body.text("by"));
+    call.audit("queue.resume", &queue.name, by, call.body.text("reason")).await;
+    Ok(answer::json(200, &queue.object()))
+}
+
+async fn limit(call: Call, what: LimitOf) -> Result {
+    let name = call.path(if what == LimitOf::Queue { "queue" } else { "key" });
+    let at_most = call.body.integer("at_most").and_then(|number| number.try_into().ok());
+    call.store().limit(what, name.clone(), at_most).await?;
+    let action = if what == LimitOf::Queue { "queue.limit" } else { "key.limit" };
+    let by = call.caller.by(call.body.text("by"));
+    call.audit(action, &name, by, call.body.text("reason")).await;
+    Ok(answer::empty(204))
+}
+
+async fn clock(call: Call) -> Result {
+    let now = call.store().now().await?;
+    Ok(answer::json(200, &json!({ "now": waypost_store::iso(now) })))
+}

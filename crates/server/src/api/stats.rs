@@ -1,0 +1,42 @@
+//! How it goes: D12's four figures.
+
+use serde_json::{Value, json};
+
+use super::shapes::STATS;
+use super::{GET, Route, ok, workers};
+use crate::answer::{self, Result};
+use crate::call::Call;
+
+pub const ROUTES: &[Route] = &[Route {
+    path: "/v1/stats",
+    name: "getStats",
+    about: "Queue depth, worker utilisation, success rate over 24 hours, mean duration by status over 7 days.",
+    gives: &[ok(&STATS)],
+    run: |call| Box::pin(show(call)),
+    ..GET
+}];
+
+async fn show(call: Call) -> Result {
+    let tenant = Some(call.caller.tenant.clone());
+    let stats = call.store().stats(tenant.clone()).await?;
+    let queues = call.store().queues().await?;
+    let workers = workers::list(&call.app, tenant).await?;
+    let ended = stats.ended.iter().map(|ended| {
+        json!({
+            "lifecycle": ended.lifecycle,
+            "status": ended.status,
+            "outcome": ended.outcome.map(waypost_kernel::Outcome::name),
+            "in_24h": ended.in_24h,
+            "in_7d": ended.in_7d,
+            "mean_duration_ms": ended.mean_seconds().map(|seconds| (seconds * 1_000.0).round() as u64),
+        })
+    });
+    let object = json!({
+        "queue_depth": queues.iter().map(|queue| queue.ready).sum::<u64>(),
+        "worker_utilisation": workers::utilisation(&workers),
+        "success_rate_24h": stats.success_ratio_24h(),
+        "ended": ended.collect::<Vec<Value>>(),
+        "queues": queues.iter().map(waypost_store::QueueRow::object).collect::<Vec<_>>(),
+    });
+    Ok(answer::json(200, &object))
+}

@@ -1,0 +1,228 @@
+//! One request, read and checked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH};
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+use waypost_kernel::text::{refuse_json, refuse_text};
+use waypost_store::{NewAudit, RunRow, Store};
+
+use crate::answer::Result;
+use crate::api::Route;
+use crate::app::App;
+use crate::guard::Caller;
+use crate::json;
+use crate::problem::{
+    INVALID_INPUT, INVALID_JSON, INVALID_QUERY, Problem, TIMED_OUT, TOO_LARGE, UNSUPPORTED_MEDIA_TYPE,
+};
+use crate::shape::{Fields, Kind, Shape, Wrong};
+
+/// A client that sends its body slower than this is not waited for.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
+const MOST_PARAMETERS: usize = 50;
+
+#[derive(Debug)]
+pub struct Call {
+    pub app: Arc<App>,
+    pub caller: Caller,
+    /// Of the path, by their names.
+    pub path: Vec<(String, String)>,
+    pub query: Fields,
+    pub body: Fields,
+    pub headers: HeaderMap,
+}
+
+impl Call {
+    pub fn store(&self) -> &dyn Store {
+        &*self.app.store
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        let found = self.path.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone()).unwrap_or_default()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The run of the path, if it is the caller's to see.
+    pub async fn run(&self) -> Result<RunRow> {
+        Ok(self.store().run(self.caller.tenant.clone(), self.path("run_id")).await?)
+    }
+
+    /// The same by its id alone, as cheaply as can be: for those who hold it.
+    pub async fn check_tenant(&self) -> Result<()> {
+        if self.caller.is_everybodys {
+            return Ok(());
+        }
+        let run_id = self.path("run_id");
+        match self.app.tenant_of(&run_id) {
+            Some(tenant) if tenant == self.caller.tenant => Ok(()),
+            Some(_) => Err(waypost_store::StoreError::no_run(&run_id).into()),
+            None => {
+                let row = self.store().run(self.caller.tenant.clone(), run_id.clone()).await?;
+                if row.id() != run_id {
+                    return Err(waypost_store::StoreError::no_run(&run_id).into());
+                }
+                self.app.remember_tenant(&run_id, &row.tenant);
+                Ok(())
+            }
+        }
+    }
+
+    /// The run object; for Waypost's own workers and command line also what only the engine looks at.
+    pub fn show(&self, row: &RunRow) -> Value {
+        let mut object = row.object();
+        if self.header("waypost-detail") == Some("engine") {
+            object["engine"] = waypost_store::wire::engine(row);
+        }
+        object
+    }
+
+    /// Keeps what was done, after it was. What cannot be kept is in the server's own log at least.
+    pub async fn audit(&self, action: &str, subject: &str, by: String, reason: Option<String>) {
+        let entry = NewAudit {
+            tenant: self.caller.tenant.clone(),
+            by,
+            action: action.to_owned(),
+            subject: subject.to_owned(),
+            reason,
+        };
+        if let Err(error) = self.store().audit(entry.clone()).await {
+            tracing::error!(%error, ?entry, "an action could not be written to the audit log");
+        }
+    }
+
+    /// The seq of `If-Match: "7"`.
+    pub fn if_match(&self) -> Result<Option<u64>> {
+        let Some(value) = self.headers.get(IF_MATCH) else { return Ok(None) };
+        let text = value.to_str().unwrap_or_default().trim();
+        if text == "*" {
+            return Ok(None);
+        }
+        let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        let seq = quoted.and_then(|digits| digits.parse().ok());
+        let wrong = || {
+            let message = "must be one ETag as an earlier answer gave it, like \"7\", or *";
+            Problem::field(&INVALID_QUERY, "If-Match", message)
+        };
+        seq.map(Some).ok_or_else(wrong)
+    }
+}
+
+pub fn read_query(route: &Route, query: Option<&str>) -> Result<Fields> {
+    let mut fields = Map::new();
+    let mut wrongs = Vec::new();
+    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).take(MOST_PARAMETERS) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (Some(name), Some(value)) = (decoded(name), decoded(value)) else {
+            wrongs.push(Wrong { at: "query".into(), message: "is not UTF-8, or has a NUL".into() });
+            break;
+        };
+        let known = route.query.iter().find(|field| field.name == name);
+        let kind = known.map_or(Kind::Any, |field| field.kind);
+        // An empty one is one that was left out: `?status=&queue=`.
+        if !value.is_empty() || known.is_none() {
+            fields.insert(name, of_kind(kind, value));
+        }
+    }
+    let shape = Shape { name: "Query", fields: route.query };
+    wrongs.extend(shape.check(&fields));
+    if wrongs.is_empty() { Ok(Fields(fields)) } else { Err(Problem::fields(&INVALID_QUERY, &wrongs)) }
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let text = text.replace('+', " ");
+    let decoded = percent_encoding::percent_decode_str(&text).decode_utf8().ok()?;
+    (!decoded.contains('\0')).then(|| decoded.into_owned())
+}
+
+/// A parameter is text; what should be a number or a truth is made one, if it can be.
+fn of_kind(kind: Kind, text: String) -> Value {
+    match kind {
+        Kind::Integer(..) => text.parse::<i64>().map_or(Value::String(text), Value::from),
+        Kind::Boolean if text == "true" => Value::Bool(true),
+        Kind::Boolean if text == "false" => Value::Bool(false),
+        _ => Value::String(text),
+    }
+}
+
+pub async fn read_body(route: &Route, headers: &HeaderMap, body: Body) -> Result<Fields> {
+    let Some(shape) = route.body else { return Ok(Fields::default()) };
+    if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+        let message = "Content-Encoding: send the body as it is";
+        return Err(Problem::new(&UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    let bytes = collect(headers, body, route.body_bytes).await?;
+    // Nothing at all is an empty object: `curl -X POST …/cancel`.
+    if bytes.is_empty() {
+        return checked(shape, Map::new());
+    }
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        let message = format!("Content-Type is {kind:?}; it must be application/json");
+        return Err(Problem::new(&UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    let parsed = match route.is_lenient {
+        true => json::lenient(&bytes),
+        false => json::strict(&bytes),
+    };
+    let value = parsed.map_err(|message| Problem::field(&INVALID_JSON, "body", &message))?;
+    let Value::Object(object) = value else {
+        return Err(Problem::field(&INVALID_INPUT, "body", "must be an object"));
+    };
+    if !route.is_lenient {
+        refuse_unfit(shape, &object, "")?;
+    }
+    checked(shape, object)
+}
+
+/// NULs and depth, named with the field that has them; a list's entries count from their own root. Sizes are the
+/// fields' own.
+fn refuse_unfit(shape: &Shape, object: &Map<String, Value>, at: &str) -> Result<()> {
+    for (name, value) in object {
+        let field = shape.fields.iter().find(|field| field.name == name);
+        if let (Some(Kind::List(Kind::Of(inner), _)), Value::Array(entries)) =
+            (field.map(|it| it.kind), value)
+        {
+            for (place, entry) in entries.iter().enumerate() {
+                if let Some(entry) = entry.as_object() {
+                    refuse_unfit(inner, entry, &format!("{at}{name}/{place}/"))?;
+                }
+            }
+            continue;
+        }
+        let path = format!("{at}{name}");
+        let unfit =
+            refuse_text("body", name, usize::MAX).and_then(|()| refuse_json(&path, value, usize::MAX));
+        unfit.map_err(|error| Problem::field(&INVALID_INPUT, &error.field, &error.message))?;
+    }
+    Ok(())
+}
+
+fn checked(shape: &Shape, object: Map<String, Value>) -> Result<Fields> {
+    let wrongs = shape.check(&object);
+    if wrongs.is_empty() { Ok(Fields(object)) } else { Err(Problem::fields(&INVALID_INPUT, &wrongs)) }
+}
+
+async fn collect(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes> {
+    let too_large = || Problem::new(&TOO_LARGE, format!("the body may have at most {most} bytes here"));
+    let said = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if said.is_some_and(|bytes| bytes > most) {
+        return Err(too_large());
+    }
+    match timeout(BODY_WITHIN, Limited::new(body, most).collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(Problem::new(&INVALID_JSON, "the body broke off")),
+        Err(_) => Err(Problem::new(&TIMED_OUT, format!("the body took longer than {BODY_WITHIN:?}"))),
+    }
+}

@@ -1,0 +1,183 @@
+//! Who asks, and whether the request may come from where it comes from.
+
+use axum::http::HeaderMap;
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use waypost_kernel::text::MAX_NAME_BYTES;
+use waypost_store::{EVERY_TENANT, Secret};
+
+use crate::answer::Result;
+use crate::app::App;
+use crate::problem::{CROSS_ORIGIN, FORBIDDEN, INVALID_QUERY, Problem, UNAUTHENTICATED};
+
+/// What a route needs of who calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Anybody: health, and what the API looks like.
+    Nothing,
+    /// Looking at the tenant's runs.
+    Read,
+    /// Starting runs, commands, queues.
+    Operate,
+    /// Taking runs and reporting on them.
+    Work,
+    /// Everything else.
+    Admin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Viewer,
+    Operator,
+    Worker,
+    Admin,
+}
+
+impl Role {
+    pub const ALL: [Role; 4] = [Role::Viewer, Role::Operator, Role::Worker, Role::Admin];
+
+    pub fn may(self, needs: Needs) -> bool {
+        match needs {
+            Needs::Nothing | Needs::Read => true,
+            Needs::Operate => matches!(self, Role::Operator | Role::Admin),
+            Needs::Work => matches!(self, Role::Worker | Role::Admin),
+            Needs::Admin => self == Role::Admin,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Viewer => "viewer",
+            Role::Operator => "operator",
+            Role::Worker => "worker",
+            Role::Admin => "admin",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub tenant: String,
+    /// Works for all tenants: it named none, and no token binds it to one.
+    pub is_everybodys: bool,
+    pub role: Role,
+    /// The token's name; nothing without tokens.
+    pub name: Option<String>,
+}
+
+impl Caller {
+    fn of_tenant(named: Option<String>, own: &str, role: Role, name: Option<String>) -> Caller {
+        let own = Some(own).filter(|own| *own != EVERY_TENANT).map(str::to_owned);
+        let tenant = named.or(own);
+        let is_everybodys = tenant.is_none();
+        Caller { tenant: tenant.unwrap_or_else(|| "default".to_owned()), is_everybodys, role, name }
+    }
+
+    /// For routes that are everybody's.
+    pub fn nobody() -> Caller {
+        Caller { tenant: String::new(), is_everybodys: false, role: Role::Viewer, name: None }
+    }
+
+    /// Who the log names: the token, and whoever it says that it asks for.
+    pub fn by(&self, given: Option<String>) -> String {
+        match (&self.name, given) {
+            (Some(name), Some(given)) => format!("{name}/{given}"),
+            (Some(name), None) => name.clone(),
+            (None, Some(given)) => given,
+            (None, None) => "http".to_owned(),
+        }
+    }
+}
+
+/// A page of another site must not reach a server that trusts whoever reaches it: neither by a form (its Origin tells) nor
+/// by a name of its own that leads to this address (its Host tells).
+pub fn check_site(app: &App, headers: &HeaderMap) -> Result<()> {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if let Some(origin) = headers.get(ORIGIN) {
+        let origin = origin.to_str().unwrap_or_default();
+        let of = origin.split_once("://").map_or("", |(_, rest)| rest);
+        if of.is_empty() || !of.eq_ignore_ascii_case(host) {
+            return Err(Problem::new(&CROSS_ORIGIN, format!("pages of {origin:?} may not use this server")));
+        }
+    }
+    if !app.options.needs_tokens && !is_loopback_name(host) {
+        let message = format!(
+            "host {host:?}: without tokens this server answers to localhost, 127.0.0.1 and [::1] only"
+        );
+        return Err(Problem::new(&CROSS_ORIGIN, message));
+    }
+    Ok(())
+}
+
+fn is_loopback_name(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let address = name.parse::<std::net::IpAddr>();
+    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Without a token, where none is needed: everything, for whichever tenant is named. With one: what it is for.
+pub async fn identify(app: &App, headers: &HeaderMap) -> Result<Caller> {
+    let named = tenant(headers)?;
+    let Some(value) = headers.get(AUTHORIZATION) else {
+        if app.options.needs_tokens {
+            let message =
+                "this server needs a token: Authorization: Bearer wp_…; `waypost token create` makes one";
+            return Err(Problem::new(&UNAUTHENTICATED, message));
+        }
+        return Ok(Caller::of_tenant(named, EVERY_TENANT, Role::Admin, None));
+    };
+    let unknown = || Problem::new(&UNAUTHENTICATED, "the token is not one of this server's, or was revoked");
+    let text = value.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
+    let secret = text.and_then(|text| Secret::parse(text.trim())).ok_or_else(unknown)?;
+    let token = app.tokens.find(&*app.store, &secret).await?.ok_or_else(unknown)?;
+    app.tokens.check_rate(&token.id)?;
+    let role = Role::ALL.into_iter().find(|role| role.name() == token.role).ok_or_else(unknown)?;
+    if let Some(named) =
+        named.as_ref().filter(|named| token.tenant != EVERY_TENANT && token.tenant != **named)
+    {
+        let message = format!("the token is one of tenant {:?} and sees nothing of {named:?}", token.tenant);
+        return Err(Problem::new(&FORBIDDEN, message));
+    }
+    Ok(Caller::of_tenant(named, &token.tenant, role, Some(token.name.clone())))
+}
+
+/// `Waypost-Tenant`, percent-encoded where it is not ASCII.
+fn tenant(headers: &HeaderMap) -> Result<Option<String>> {
+    let Some(value) = headers.get("waypost-tenant") else { return Ok(None) };
+    let decoded = percent_encoding::percent_decode(value.as_bytes()).decode_utf8().ok();
+    let fits = |name: &str| !name.is_empty() && name.len() <= MAX_NAME_BYTES && !name.contains('\0');
+    match decoded.filter(|name| fits(name)) {
+        Some(name) => Ok(Some(name.into_owned())),
+        None => {
+            let message = format!("must be a tenant's name of 1 to {MAX_NAME_BYTES} bytes, percent-encoded");
+            Err(Problem::field(&INVALID_QUERY, "Waypost-Tenant", &message))
+        }
+    }
+}
+
+pub fn check_role(caller: &Caller, needs: Needs) -> Result<()> {
+    if caller.role.may(needs) {
+        return Ok(());
+    }
+    let role = caller.role.name();
+    Err(Problem::new(&FORBIDDEN, format!("a token with the role {role} may not do this")).with("role", role))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_of_this_machine_are_known() {
+        for host in ["localhost", "LOCALHOST:7070", "127.0.0.1:1", "127.1.2.3", "[::1]:7070", "[::1]"] {
+            assert!(is_loopback_name(host), "{host}");
+        }
+        for host in
+            ["", "example.org", "localhost.example.org", "10.0.0.1", "[2001:db8::1]:1", "127.0.0.1.evil"]
+        {
+            assert!(!is_loopback_name(host), "{host}");
+        }
+    }
+}

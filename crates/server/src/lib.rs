@@ -1,0 +1,26 @@
+//! The HTTP API. A request goes through the files in this order: `listen` takes the connection, `dispatch` finds the
+//! route in the one table of `api`, `guard` says who asks, `call` reads what is asked and checks it against the
+//! route's shapes, and the route's function asks the store. No function here decides anything about runs.
+//!
+//! `openapi` and `reference` are renderings of the same table.
+
+mod answer;
+mod api;
+mod app;
+mod call;
+mod dispatch;
+mod guard;
+mod json;
+mod listen;
+mod metrics;
+mod openapi;
+mod problem;
+mod reference;
+mod shape;
+mod tokens;
+
+pub use app::{App, Options, Playbook};
+pub use listen::serve;
+pub use openapi::document as openapi;
+pub use reference::markdown as reference;
+pub use tokens::Rate;

@@ -1,0 +1,234 @@
+//! What the server counts of itself, and what it reads from the store when it is asked: OpenMetrics.
+
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::answer::Result;
+use crate::api::{Method, Route};
+use crate::app::App;
+use crate::problem::{INTERNAL_ERROR, Problem};
+
+type Count = Counter<u64, AtomicU64>;
+type Level = Gauge<i64, AtomicI64>;
+type Ratio = Gauge<f64, AtomicU64>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    method: &'static str,
+    route: &'static str,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfRoute {
+    method: &'static str,
+    route: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfQueue {
+    queue: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfStatus {
+    lifecycle: String,
+    status: String,
+}
+
+/// Counted as things happen; never by run, which would have no end.
+#[derive(Debug)]
+pub struct Metrics {
+    answered: Family<Answered, Count>,
+    took: Family<OfRoute, Histogram>,
+    in_flight: Level,
+    connections: Level,
+    pub enqueued: Count,
+    pub claims: Count,
+    pub claimed: Count,
+    pub claim_took: Histogram,
+    pub heartbeats: Count,
+    pub leases_lost: Count,
+    pub finished: Count,
+    pub swept: Count,
+    pub streams: Level,
+    pub streamed: Count,
+    pub resets: Count,
+}
+
+fn latency() -> Histogram {
+    Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0])
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics {
+            answered: Family::default(),
+            took: Family::new_with_constructor(latency),
+            in_flight: Level::default(),
+            connections: Level::default(),
+            enqueued: Count::default(),
+            claims: Count::default(),
+            claimed: Count::default(),
+            claim_took: latency(),
+            heartbeats: Count::default(),
+            leases_lost: Count::default(),
+            finished: Count::default(),
+            swept: Count::default(),
+            streams: Level::default(),
+            streamed: Count::default(),
+            resets: Count::default(),
+        }
+    }
+}
+
+/// Counts one while it lives.
+#[derive(Debug)]
+pub struct Present(Level);
+
+impl Present {
+    fn new(level: &Level) -> Present {
+        level.inc();
+        Present(level.clone())
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl Metrics {
+    pub fn begin(&self) -> Present {
+        Present::new(&self.in_flight)
+    }
+
+    pub fn connected(&self) -> Present {
+        Present::new(&self.connections)
+    }
+
+    pub fn streaming(&self) -> Present {
+        Present::new(&self.streams)
+    }
+
+    pub fn answered(&self, route: &Route, status: u16, took: Duration) {
+        let (method, path) = (route.method.name(), route.path);
+        self.answered.get_or_create(&Answered { method, route: path, status }).inc();
+        // A long poll takes as long as it was told to.
+        if route.method != Method::Get || status != 200 || !path.ends_with("stream") {
+            self.took.get_or_create(&OfRoute { method, route: path }).observe(took.as_secs_f64());
+        }
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let own = registry.sub_registry_with_prefix("waypost");
+        own.register("http_requests", "Answers by route and status", self.answered.clone());
+        own.register_with_unit(
+            "http_request_duration",
+            "From the request's head to the answer's",
+            Unit::Seconds,
+            self.took.clone(),
+        );
+        own.register("http_requests_in_flight", "Requests under way", self.in_flight.clone());
+        own.register("http_connections", "Open connections", self.connections.clone());
+        own.register("runs_enqueued", "Runs that this server took in", self.enqueued.clone());
+        own.register("claim_requests", "Requests for work", self.claims.clone());
+        own.register("runs_claimed", "Runs that this server gave out", self.claimed.clone());
+        own.register_with_unit(
+            "claim_duration",
+            "One look for work, waiting left out",
+            Unit::Seconds,
+            self.claim_took.clone(),
+        );
+        own.register("heartbeats", "Heartbeats of workers", self.heartbeats.clone());
+        own.register(
+            "leases_lost",
+            "Writes refused because the lease was another's",
+            self.leases_lost.clone(),
+        );
+        own.register("runs_finished", "Runs that workers finished here", self.finished.clone());
+        own.register("runs_swept", "Runs that time moved, by this server's sweeper", self.swept.clone());
+        own.register("sse_clients", "Clients that follow events", self.streams.clone());
+        own.register("sse_events", "Events sent to them", self.streamed.clone());
+        own.register("sse_resets", "Times that one was told to fetch anew", self.resets.clone());
+    }
+}
+
+/// The whole page. What the store knows is read now: it is the same whichever server is asked.
+pub async fn page(app: &App) -> Result<String> {
+    let mut registry = Registry::default();
+    app.metrics.register(&mut registry);
+    let own = registry.sub_registry_with_prefix("waypost");
+    own.register("build", "This server", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+    let stored = read_store(app, own).await;
+    let up = Level::default();
+    up.set(i64::from(stored.is_ok()));
+    own.register("store_up", "Whether the database answered", up);
+    let mut text = String::new();
+    let encoded = encode(&mut text, &registry);
+    encoded.map_err(|error| Problem::new(&INTERNAL_ERROR, format!("metrics: {error}")))?;
+    Ok(text)
+}
+
+async fn read_store(app: &App, own: &mut Registry) -> Result<()> {
+    let queues = app.store.queues().await?;
+    let now = app.store.now().await?;
+    let stats = app.store.stats(None).await?;
+    let families: [Family<OfQueue, Level>; 3] = Default::default();
+    let oldest = Family::<OfQueue, Ratio>::default();
+    for queue in &queues {
+        let label = OfQueue { queue: queue.name.clone() };
+        for (family, count) in families.iter().zip([queue.ready, queue.scheduled, queue.held]) {
+            family.get_or_create(&label).set(count as i64);
+        }
+        let age = queue.oldest_ready_at.map_or(0, |at| (now - at).ms());
+        oldest.get_or_create(&label).set(age as f64 / 1_000.0);
+    }
+    let [ready, scheduled, held] = families;
+    own.register("queue_depth", "Runs that wait and are due", ready);
+    own.register("queue_scheduled", "Runs that wait for their time", scheduled);
+    own.register("queue_held", "Runs that are being worked", held);
+    own.register_with_unit("queue_oldest_age", "Age of the oldest that is due", Unit::Seconds, oldest);
+    let workers = crate::api::workers::list(app, None).await?;
+    let level = |value: i64| {
+        let level = Level::default();
+        level.set(value);
+        level
+    };
+    own.register("workers", "Who holds runs or asked for some lately", level(workers.len() as i64));
+    let ratio = |value: f64| {
+        let ratio = Ratio::default();
+        ratio.set(value);
+        ratio
+    };
+    if let Some(used) = crate::api::workers::utilisation(&workers) {
+        own.register("worker_utilisation_ratio", "Slots in use, of those known", ratio(used));
+    }
+    if let Some(success) = stats.success_ratio_24h() {
+        own.register("success_ratio_24h", "Succeeded, of what settled in 24 hours", ratio(success));
+    }
+    let mean = Family::<OfStatus, Ratio>::default();
+    for ended in &stats.ended {
+        let label = OfStatus { lifecycle: ended.lifecycle.clone(), status: ended.status.clone() };
+        if let Some(seconds) = ended.mean_seconds() {
+            mean.get_or_create(&label).set(seconds);
+        }
+    }
+    own.register_with_unit(
+        "run_duration_mean_7d",
+        "From start to end, by status, of what settled in 7 days",
+        Unit::Seconds,
+        mean,
+    );
+    Ok(())
+}

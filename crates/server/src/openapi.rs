@@ -1,0 +1,194 @@
+//! The table of routes as OpenAPI 3.1.
+
+use serde_json::{Map, Value, json};
+use waypost_kernel::Code;
+
+use crate::api::{self, Content, Gives, Route};
+use crate::guard::Needs;
+use crate::problem::{self, Reason};
+use crate::shape::{Field, Shape};
+
+/// What any request can meet; `a body` only those that have one.
+const ALWAYS: &[&Reason] = &[
+    &problem::INVALID_QUERY,
+    &problem::UNAUTHENTICATED,
+    &problem::FORBIDDEN,
+    &problem::CROSS_ORIGIN,
+    &problem::RATE_LIMITED,
+    &problem::INTERNAL_ERROR,
+    &problem::UNAVAILABLE,
+    &problem::UNUSABLE,
+    &problem::BUSY,
+];
+const WITH_A_BODY: &[&Reason] = &[
+    &problem::INVALID_JSON,
+    &problem::TIMED_OUT,
+    &problem::TOO_LARGE,
+    &problem::UNSUPPORTED_MEDIA_TYPE,
+    &problem::INVALID_INPUT,
+];
+
+/// Everything that a route may be refused with, as (code, status, meaning).
+pub fn refusals(route: &Route) -> Vec<(&'static str, u16, &'static str)> {
+    let mut reasons: Vec<&Reason> = ALWAYS.to_vec();
+    if route.body.is_some() {
+        reasons.extend(WITH_A_BODY);
+    }
+    if route.path.contains('{') || !route.query.is_empty() {
+        reasons.push(&problem::INVALID_INPUT);
+    }
+    reasons.extend(route.refuses);
+    let mut all: Vec<_> = reasons.iter().map(|reason| (reason.code, reason.status, reason.about)).collect();
+    if route.may_conflict {
+        let kernels = Code::ALL.into_iter().filter(|code| *code != Code::InvalidInput);
+        all.extend(kernels.map(|code| (code.name(), 409, code.meaning())));
+    }
+    all.sort_by_key(|(code, status, _)| (*status, *code));
+    all.dedup();
+    all
+}
+
+pub fn document() -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    let mut asked: Vec<&'static Shape> = Vec::new();
+    let mut given: Vec<&'static Shape> = Vec::new();
+    for route in api::routes() {
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        path[route.method.name().to_lowercase()] = operation(route);
+        route.body.into_iter().for_each(|shape| shape.parts(&mut asked));
+        for gives in route.gives {
+            if let Content::Json(shape) = gives.body {
+                shape.parts(&mut given);
+            }
+        }
+    }
+    let mut schemas: Map<String, Value> =
+        given.iter().map(|shape| (shape.name.to_owned(), shape.answer_schema())).collect();
+    schemas.extend(asked.iter().map(|shape| (shape.name.to_owned(), shape.schema())));
+    schemas.insert("Problem".into(), problem_schema());
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Waypost",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Runs that move along declared lifecycles. Times are UTC; errors are application/problem+json with a stable `code`.",
+        },
+        "servers": [{ "url": "/" }],
+        "security": [{ "token": [] }],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+fn operation(route: &Route) -> Value {
+    let in_path = names_in(route.path).map(|name| {
+        json!({
+            "name": name, "in": "path", "required": true,
+            "schema": { "type": "string", "minLength": 1, "maxLength": 512 },
+        })
+    });
+    let parameters: Vec<Value> = in_path
+        .chain(route.query.iter().map(|field| parameter("query", field)))
+        .chain(route.headers.iter().map(|field| parameter("header", field)))
+        .collect();
+    let mut responses: Map<String, Value> =
+        route.gives.iter().map(|gives| (gives.status.to_string(), response(gives))).collect();
+    for (code, status, about) in refusals(route) {
+        let known = responses.entry(status.to_string()).or_insert_with(|| {
+            json!({
+                "description": "",
+                "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
+            })
+        });
+        let before = known["description"].as_str().unwrap_or_default();
+        let after = if before.is_empty() { String::new() } else { format!("{before}; ") };
+        known["description"] = format!("{after}{code}: {about}").into();
+        known["content"]["application/problem+json"]["schema"]["$ref"] =
+            "#/components/schemas/Problem".into();
+    }
+    let mut operation = json!({
+        "operationId": route.name,
+        "summary": route.about,
+        "parameters": parameters,
+        "responses": responses,
+        "x-waypost-role": role(route.needs),
+    });
+    if let Some(shape) = route.body {
+        operation["requestBody"] = json!({
+            "required": shape.fields.iter().any(|field| field.is_needed),
+            "content": { "application/json": { "schema": { "$ref": format!("#/components/schemas/{}", shape.name) } } },
+        });
+    }
+    if route.needs == Needs::Nothing {
+        operation["security"] = json!([]);
+    }
+    operation
+}
+
+pub fn role(needs: Needs) -> &'static str {
+    match needs {
+        Needs::Nothing => "none",
+        Needs::Read => "viewer, operator, worker or admin",
+        Needs::Operate => "operator or admin",
+        Needs::Work => "worker or admin",
+        Needs::Admin => "admin",
+    }
+}
+
+fn names_in(path: &'static str) -> impl Iterator<Item = &'static str> {
+    path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+}
+
+fn parameter(place: &str, field: &Field) -> Value {
+    json!({
+        "name": field.name,
+        "in": place,
+        "required": field.is_needed,
+        "description": field.about,
+        "schema": field.kind.schema(),
+    })
+}
+
+fn response(gives: &Gives) -> Value {
+    let content = match gives.body {
+        Content::Nothing => return json!({ "description": gives.about }),
+        Content::Json(shape) => {
+            json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{}", shape.name) } } })
+        }
+        Content::AnyJson => json!({ "application/json": { "schema": { "type": "object" } } }),
+        Content::Text(kind) => json!({ kind: { "schema": { "type": "string" } } }),
+    };
+    json!({ "description": gives.about, "content": content })
+}
+
+/// By hand: its members depend on the code.
+fn problem_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["type", "title", "status", "detail", "code"],
+        "properties": {
+            "type": { "type": "string" },
+            "title": { "type": "string" },
+            "status": { "type": "integer", "minimum": 400, "maximum": 599 },
+            "detail": { "type": "string", "description": "What is wrong, and what to do." },
+            "code": { "type": "string", "description": "Stable: branch on this." },
+            "instance": { "type": "string" },
+            "request_id": { "type": "string" },
+            "current": { "type": "string", "description": "The state that the run is in." },
+            "requested": { "type": "string" },
+            "allowed": { "type": "array", "items": { "type": "string" }, "description": "Commands that may be given instead." },
+            "retryable": { "type": "boolean", "description": "The same request may succeed later." },
+            "errors": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["pointer", "detail"],
+                    "properties": { "pointer": { "type": "string" }, "detail": { "type": "string" } },
+                },
+            },
+        },
+    })
+}

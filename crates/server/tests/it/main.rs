@@ -1,0 +1,11 @@
+//! One binary for all of the server's proofs: it links once. Real sockets, real stores.
+#![allow(clippy::unwrap_used)]
+
+mod generated;
+mod health;
+mod limits;
+mod openapi;
+mod roles;
+mod runs;
+mod support;
+mod working;

@@ -1,0 +1,291 @@
+//! Every route, for every role, for a foreign tenant and for nobody.
+
+use serde_json::{Value, json};
+use waypost_server::{Options, Rate};
+use waypost_store::{EVERY_TENANT, NewToken, Secret, Store};
+
+use crate::support::{Answer, On, Server, open, send, with_body};
+
+/// The whole matrix, by hand: what the table of routes says is held to this.
+const VIEWER: &[&str] = &[
+    "GET /metrics",
+    "GET /v1/changes",
+    "GET /v1/clock",
+    "GET /v1/events",
+    "GET /v1/events/last",
+    "GET /v1/lifecycles",
+    "GET /v1/lifecycles/{name}",
+    "GET /v1/playbooks",
+    "GET /v1/queues",
+    "GET /v1/runs",
+    "GET /v1/runs/{run_id}",
+    "GET /v1/runs/{run_id}/events",
+    "GET /v1/runs/{run_id}/items",
+    "GET /v1/stats",
+    "GET /v1/workers",
+];
+const OPERATOR: &[&str] = &[
+    "POST /v1/runs",
+    "POST /v1/runs/batch",
+    "POST /v1/runs/{run_id}/{command}",
+    "POST /v1/queues/{queue}/pause",
+    "POST /v1/queues/{queue}/resume",
+    "PUT /v1/queues/{queue}/limit",
+    "PUT /v1/keys/{key}/limit",
+];
+const WORKER: &[&str] = &[
+    "POST /v1/claims",
+    "POST /v1/runs/{run_id}/claim",
+    "POST /v1/runs/{run_id}/heartbeat",
+    "POST /v1/runs/{run_id}/events",
+    "POST /v1/runs/{run_id}/items",
+    "POST /v1/runs/{run_id}/finish",
+    "POST /v1/runs/{run_id}/release",
+    "POST /v1/runs/{run_id}/owe",
+];
+const ADMIN: &[&str] = &[
+    "POST /v1/lifecycles",
+    "POST /v1/tokens",
+    "GET /v1/tokens",
+    "POST /v1/tokens/{token_id}/revoke",
+    "GET /v1/audit",
+];
+const ANYBODY: &[&str] = &["GET /livez", "GET /readyz", "GET /openapi.json", "GET /reference"];
+
+async fn with_tokens() -> Server {
+    let (store, lives) = open(On::Sqlite).await;
+    Server::with(store, lives, Options { needs_tokens: true, ..Options::default() }).await
+}
+
+async fn token(store: &dyn Store, role: &str, tenant: &str) -> String {
+    let secret = Secret::fresh();
+    let new = NewToken {
+        id: secret.id.clone(),
+        digest: secret.digest(),
+        name: format!("{role}-of-{tenant}"),
+        role: role.into(),
+        tenant: tenant.into(),
+        by: "test".into(),
+    };
+    store.add_token(new).await.unwrap();
+    secret.reveal()
+}
+
+async fn ask(server: &Server, token: &str, method: &str, path: &str, body: &Value) -> Answer {
+    send(with_body(server.request(method, path).bearer_auth(token), body)).await
+}
+
+/// A request that goes through the role check and then as far as it gets.
+fn example(route: &str, run_id: &str) -> (String, String, Value) {
+    let (method, path) = route.split_once(' ').unwrap();
+    let path = path
+        .replace("{run_id}", run_id)
+        .replace("{command}", "cancel")
+        .replace("{queue}", "q")
+        .replace("{key}", "k")
+        .replace("{name}", "deploy")
+        .replace("{token_id}", "nothing");
+    let body = match path.rsplit('/').next().unwrap() {
+        "runs" => json!({ "lifecycle": "deploy" }),
+        "batch" => json!({ "runs": [] }),
+        "claims" | "claim" => json!({ "worker": "w" }),
+        "tokens" => json!({ "name": "n", "role": "viewer" }),
+        _ => json!({}),
+    };
+    (method.to_owned(), path, body)
+}
+
+fn all_routes() -> Vec<String> {
+    let document = waypost_server::openapi();
+    let paths = document["paths"].as_object().unwrap().iter();
+    let of = |(path, methods): (&String, &Value)| -> Vec<String> {
+        methods
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(|method| format!("{} {path}", method.to_uppercase()))
+            .collect()
+    };
+    paths.flat_map(of).filter(|route| !route.ends_with("stream")).collect()
+}
+
+#[tokio::test]
+async fn every_route_asks_for_its_role() {
+    let server = with_tokens().await;
+    let known: Vec<&str> = [VIEWER, OPERATOR, WORKER, ADMIN, ANYBODY].concat();
+    for route in all_routes() {
+        assert!(known.contains(&route.as_str()), "{route} is not in the matrix");
+        let row = json!({ "lifecycle": "deploy" });
+        let admin = token(&*server.store, "admin", "default").await;
+        let run = ask(&server, &admin, "POST", "/v1/runs", &row).await.expect(201);
+        let (method, path, body) = example(&route, run["run_id"].as_str().unwrap());
+        for role in ["viewer", "worker", "operator", "admin"] {
+            let is_its = match role {
+                "viewer" => [VIEWER, ANYBODY].concat(),
+                "operator" => [VIEWER, ANYBODY, OPERATOR].concat(),
+                "worker" => [VIEWER, ANYBODY, WORKER].concat(),
+                _ => known.clone(),
+            };
+            let token = token(&*server.store, role, "default").await;
+            let answer = ask(&server, &token, &method, &path, &body).await;
+            let is_refused = answer.status == 403;
+            assert_eq!(!is_refused, is_its.contains(&route.as_str()), "{role} {route}: {}", answer.text);
+            assert!(answer.status < 500 && answer.status != 401, "{role} {route}: {}", answer.text);
+        }
+        for nobody in [None, Some("wp_0123456789ab_0"), Some("Basic x")] {
+            let mut request = with_body(server.request(&method, &path), &body);
+            if let Some(text) = nobody {
+                request = request.header("authorization", format!("Bearer {text}"));
+            }
+            let answer = send(request).await;
+            let is_open = ANYBODY.contains(&route.as_str());
+            assert_eq!(answer.status == 401, !is_open, "{nobody:?} {route}: {}", answer.text);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_tenant_sees_and_moves_nothing() {
+    let server = with_tokens().await;
+    let own = token(&*server.store, "admin", "a").await;
+    let run = ask(&server, &own, "POST", "/v1/runs", &json!({ "lifecycle": "deploy" })).await.expect(201);
+    let id = run["run_id"].as_str().unwrap();
+    let claims = ask(&server, &own, "POST", "/v1/claims", &json!({ "worker": "w" })).await.expect(200);
+    let lease = claims["claims"][0]["lease"]["token"].clone();
+    let foreign = token(&*server.store, "admin", "b").await;
+    for route in all_routes().iter().filter(|route| route.contains("{run_id}")) {
+        let (method, path, mut body) = example(route, id);
+        // Even with the lease's own token, which it cannot know.
+        if WORKER.contains(&route.as_str()) && !route.ends_with("claim") {
+            body["lease_token"] = lease.clone();
+        }
+        let more = match path.rsplit('/').next().unwrap() {
+            "events" if method == "POST" => json!({ "message": "m" }),
+            "items" if method == "POST" => json!({ "items": [] }),
+            "finish" => json!({ "status": "success" }),
+            "owe" => json!({ "owes": true }),
+            _ => json!({}),
+        };
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = ask(&server, &foreign, &method, &path, &body).await;
+        answer.refused(404, "NOT_FOUND");
+    }
+    let none = |path: &'static str| ask(&server, &foreign, "GET", path, &Value::Null);
+    assert_eq!(none("/v1/runs").await.expect(200)["runs"], json!([]));
+    assert_eq!(none("/v1/events").await.expect(200)["events"], json!([]));
+    assert_eq!(none("/v1/workers").await.expect(200)["workers"], json!([]));
+    assert_eq!(none("/v1/stats").await.expect(200)["ended"], json!([]));
+    assert_eq!(none("/v1/audit").await.expect(200)["audit"], json!([]));
+    let tokens = none("/v1/tokens").await.expect(200);
+    assert!(tokens["tokens"].as_array().unwrap().iter().all(|token| token["tenant"] == "b"), "{tokens}");
+    let claims = ask(&server, &foreign, "POST", "/v1/claims", &json!({ "worker": "w" })).await.expect(200);
+    assert_eq!(claims["claims"], json!([]));
+    let named = server.request("GET", "/v1/runs").bearer_auth(&foreign).header("waypost-tenant", "a");
+    send(named).await.refused(403, "FORBIDDEN");
+    let other = json!({ "name": "n", "role": "admin", "tenant": "a" });
+    ask(&server, &foreign, "POST", "/v1/tokens", &other).await.refused(403, "FORBIDDEN");
+    let still = ask(&server, &own, "GET", &format!("/v1/runs/{id}"), &Value::Null).await.expect(200);
+    assert_eq!((&still["status"], &still["seq"]), (&json!("claimed"), &json!(2)));
+}
+
+#[tokio::test]
+async fn a_token_of_all_tenants_names_one_or_works_for_all() {
+    let server = with_tokens().await;
+    let every = token(&*server.store, "admin", EVERY_TENANT).await;
+    let start = with_body(server.request("POST", "/v1/runs"), &json!({ "lifecycle": "deploy" }));
+    let run = send(start.bearer_auth(&every).header("waypost-tenant", "a")).await.expect(201);
+    assert_eq!(run["tenant"], "a");
+    let claims = ask(&server, &every, "POST", "/v1/claims", &json!({ "worker": "w" })).await.expect(200);
+    let claim = &claims["claims"][0];
+    assert_eq!(claim["run"]["run_id"], run["run_id"]);
+    let path = format!("/v1/runs/{}/finish", run["run_id"].as_str().unwrap());
+    let finish = json!({ "lease_token": claim["lease"]["token"], "status": "success" });
+    ask(&server, &every, "POST", &path, &finish).await.expect(200);
+}
+
+#[tokio::test]
+async fn commands_brought_along_are_for_admins() {
+    let server = with_tokens().await;
+    let carried = json!({ "lifecycle": "deploy", "carried": { "command": ["true"] } });
+    let operator = token(&*server.store, "operator", "default").await;
+    let problem = ask(&server, &operator, "POST", "/v1/runs", &carried).await.refused(403, "FORBIDDEN");
+    assert!(problem["detail"].as_str().unwrap().contains("admin"));
+    let batch = json!({ "runs": [carried, { "lifecycle": "deploy" }] });
+    let answers = ask(&server, &operator, "POST", "/v1/runs/batch", &batch).await.expect(200);
+    assert_eq!(
+        (&answers["runs"][0]["error"]["code"], &answers["runs"][1]["replayed"]),
+        (&json!("FORBIDDEN"), &json!(false))
+    );
+    let admin = token(&*server.store, "admin", "default").await;
+    ask(&server, &admin, "POST", "/v1/runs", &carried).await.expect(201);
+}
+
+#[tokio::test]
+async fn what_people_do_is_kept_with_who_and_why() {
+    let server = with_tokens().await;
+    let admin = token(&*server.store, "admin", "default").await;
+    let operator = token(&*server.store, "operator", "default").await;
+    let run =
+        ask(&server, &operator, "POST", "/v1/runs", &json!({ "lifecycle": "deploy" })).await.expect(201);
+    let id = run["run_id"].as_str().unwrap();
+    let why = json!({ "reason": "wrong branch", "by": "ann" });
+    ask(&server, &operator, "POST", &format!("/v1/runs/{id}/cancel"), &why).await.expect(200);
+    ask(&server, &operator, "POST", "/v1/queues/q/pause", &why).await.expect(200);
+    ask(&server, &operator, "POST", &format!("/v1/runs/{id}/promote"), &why)
+        .await
+        .refused(409, "INVALID_TRANSITION");
+    let made = ask(&server, &admin, "POST", "/v1/tokens", &json!({ "name": "n", "role": "viewer" }))
+        .await
+        .expect(201);
+    let made_id = made["row"]["id"].as_str().unwrap();
+    ask(&server, &admin, "POST", &format!("/v1/tokens/{made_id}/revoke"), &json!({ "reason": "leaked" }))
+        .await
+        .expect(200);
+    let audit = ask(&server, &admin, "GET", "/v1/audit", &Value::Null).await.expect(200);
+    let told: Vec<String> = audit["audit"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| format!("{} {} {} {}", row["by"], row["action"], row["subject"], row["reason"]))
+        .collect();
+    let expected = [
+        format!("\"operator-of-default/ann\" \"cancel\" \"{id}\" \"wrong branch\""),
+        "\"operator-of-default/ann\" \"queue.pause\" \"q\" \"wrong branch\"".to_owned(),
+        format!("\"admin-of-default\" \"token.create\" \"{made_id}\" null"),
+        format!("\"admin-of-default\" \"token.revoke\" \"{made_id}\" \"leaked\""),
+    ];
+    assert_eq!(told, expected, "what was refused is not there");
+    let events =
+        ask(&server, &admin, "GET", &format!("/v1/runs/{id}/events"), &Value::Null).await.expect(200);
+    assert_eq!(events["events"][1]["by"], "operator-of-default/ann");
+    let secret = made["token"].as_str().unwrap().rsplit('_').next().unwrap();
+    assert!(!audit.to_string().contains(secret));
+}
+
+#[tokio::test]
+async fn a_revoked_token_is_refused_soon() {
+    let server = with_tokens().await;
+    let viewer = token(&*server.store, "viewer", "default").await;
+    ask(&server, &viewer, "GET", "/v1/runs", &Value::Null).await.expect(200);
+    let id = viewer.split('_').nth(1).unwrap().to_owned();
+    server.store.revoke_token(id, "test".into()).await.unwrap();
+    let refused =
+        async { while ask(&server, &viewer, "GET", "/v1/runs", &Value::Null).await.status != 401 {} };
+    tokio::time::timeout(std::time::Duration::from_secs(20), refused).await.expect("within 2 s and some");
+}
+
+#[tokio::test]
+async fn a_token_has_a_rate() {
+    let (store, lives) = open(On::Memory).await;
+    let rate = Rate { per_second: 1, burst: 3 };
+    let server = Server::with(store, lives, Options { needs_tokens: true, rate, ..Options::default() }).await;
+    let (one, other) =
+        (token(&*server.store, "viewer", "default").await, token(&*server.store, "viewer", "default").await);
+    for _ in 0..3 {
+        ask(&server, &one, "GET", "/v1/clock", &Value::Null).await.expect(200);
+    }
+    let limited = ask(&server, &one, "GET", "/v1/clock", &Value::Null).await;
+    assert_eq!(limited.header("retry-after"), "1");
+    limited.refused(429, "RATE_LIMITED");
+    ask(&server, &other, "GET", "/v1/clock", &Value::Null).await.expect(200);
+}

@@ -1,0 +1,188 @@
+//! Runs: started, looked at, asked things of.
+
+use serde_json::json;
+
+use crate::support::{On, Server, send, with_body};
+
+// proves X7
+#[tokio::test]
+async fn the_same_key_and_body_is_the_same_run_and_says_so() {
+    let server = Server::new().await;
+    let body = json!({ "lifecycle": "deploy", "input": { "a": 1 } });
+    let ask = |key: &'static str, body| {
+        send(with_body(server.request("POST", "/v1/runs").header("idempotency-key", key), body))
+    };
+    let first = ask("k1", &body).await;
+    assert_eq!(first.header("idempotency-replayed"), "");
+    let first = first.expect(201);
+    let again = ask("\"k1\"", &body).await;
+    assert_eq!(again.header("idempotency-replayed"), "true");
+    assert_eq!(again.expect(200), first);
+    let other = ask("k1", &json!({ "lifecycle": "deploy", "input": { "a": 2 } })).await;
+    let problem = other.refused(422, "IDEMPOTENCY_KEY_REUSED");
+    assert_eq!(problem["run_id"], first["run_id"]);
+}
+
+// proves X7
+#[tokio::test]
+async fn a_trace_is_no_part_of_what_a_key_stands_for() {
+    let server = Server::new().await;
+    let ask = |span: &str| {
+        let trace = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{span}-01");
+        let request =
+            server.request("POST", "/v1/runs").header("idempotency-key", "k").header("traceparent", trace);
+        send(with_body(request, &json!({ "lifecycle": "deploy" })))
+    };
+    let first = ask("00f067aa0ba902b7").await;
+    assert_eq!(first.header("traceparent"), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    let first = first.expect(201);
+    assert_eq!(first["details"]["traceparent"], "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    assert_eq!(ask("00f067aa0ba902b8").await.expect(200)["run_id"], first["run_id"]);
+}
+
+#[tokio::test]
+async fn a_batch_answers_each_by_itself() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let runs = json!({ "runs": [
+            { "lifecycle": "deploy", "idempotency_key": "k" },
+            { "lifecycle": "nothing" },
+            { "lifecycle": "deploy", "idempotency_key": "k" },
+            { "lifecycle": "deploy", "status": "running" },
+        ] });
+        let answer = server.post("/v1/runs/batch", runs).await.expect(200);
+        let runs = answer["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), 4);
+        assert_eq!(runs[0]["replayed"], false, "{on:?}");
+        assert_eq!(runs[1]["error"]["code"], "INVALID_INPUT");
+        assert_eq!((&runs[2]["replayed"], &runs[2]["run_id"]), (&json!(true), &runs[0]["run_id"]));
+        assert_eq!(runs[3]["error"]["status"], 422, "{on:?} {}", runs[3]);
+    }
+}
+
+#[tokio::test]
+async fn lists_lead_from_page_to_page() {
+    let server = Server::new().await;
+    for number in 0..5 {
+        server.start_with(json!({ "queue": if number == 2 { "other" } else { "default" } })).await;
+    }
+    let mut path = "/v1/runs?queue=default&status=queued&limit=2".to_owned();
+    let mut seen = Vec::new();
+    loop {
+        let page = server.get(&path).await;
+        let link = page.header("link").to_owned();
+        let page = page.expect(200);
+        seen.extend(page["runs"].as_array().unwrap().iter().map(|run| run["run_id"].clone()));
+        if page["next_cursor"].is_null() {
+            assert_eq!(link, "");
+            break;
+        }
+        path = link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap().to_owned();
+    }
+    assert_eq!(seen.len(), 4);
+    server.get("/v1/runs?cursor=nonsense").await.refused(422, "INVALID_INPUT");
+    let none = server.get("/v1/runs?q=%27%20OR%201%3D1%20--").await.expect(200);
+    assert_eq!(none["runs"], json!([]));
+}
+
+#[tokio::test]
+async fn an_unchanged_run_is_not_sent_again() {
+    let server = Server::new().await;
+    let path = format!("/v1/runs/{}", server.start().await["run_id"].as_str().unwrap());
+    let first = server.get(&path).await;
+    let tag = first.header("etag").to_owned();
+    assert_eq!(tag, "\"1\"");
+    let again = send(server.request("GET", &path).header("if-none-match", &tag)).await;
+    assert_eq!((again.status, again.text.as_str(), again.header("etag")), (304, "", tag.as_str()));
+    server.post(&format!("{path}/cancel"), json!({})).await.expect(200);
+    let moved = send(server.request("GET", &path).header("if-none-match", &tag)).await;
+    assert_eq!(moved.expect(200)["status"], "cancelled");
+}
+
+#[tokio::test]
+async fn a_command_for_what_was_seen_does_not_hit_what_is() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let run = server.start().await;
+        let path = format!("/v1/runs/{}/cancel", run["run_id"].as_str().unwrap());
+        server.claim("w").await;
+        let ask = |tag: &'static str| {
+            send(with_body(server.request("POST", &path).header("if-match", tag), &json!({})))
+        };
+        let problem = ask("\"1\"").await.refused(412, "PRECONDITION_FAILED");
+        assert_eq!(problem["seq"], 2, "{on:?}");
+        ask("1").await.refused(400, "INVALID_QUERY");
+        assert_eq!(ask("\"2\"").await.expect(200)["status"], "cancelled");
+    }
+}
+
+// proves X3
+#[tokio::test]
+async fn an_illegal_command_is_answered_with_what_is_allowed() {
+    let server = Server::new().await;
+    let id = server.start().await["run_id"].as_str().unwrap().to_owned();
+    let problem = server.post(&format!("/v1/runs/{id}/promote"), json!({})).await;
+    let problem = problem.refused(409, "INVALID_TRANSITION");
+    assert_eq!((&problem["current"], &problem["requested"]), (&json!("queued"), &json!("promote")));
+    assert_eq!(problem["allowed"], json!(["cancel"]));
+    let reason = json!({ "reason": "wrong branch", "by": "ann" });
+    let cancelled = server.post(&format!("/v1/runs/{id}/cancel"), reason).await.expect(200);
+    assert_eq!(cancelled["status"], "cancelled");
+    let events = server.get(&format!("/v1/runs/{id}/events")).await.expect(200);
+    let last = events["events"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&last["by"], &last["actor"]), (&json!("ann"), &json!("operator")));
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_not_found_and_tenants_see_their_own() {
+    let server = Server::new().await;
+    let id = server.start().await["run_id"].as_str().unwrap().to_owned();
+    for path in ["/v1/runs/run-nothing", "/v1/runs/..%2F..%2Fetc", "/v1/runs/%27%3B--"] {
+        server.get(path).await.refused(404, "NOT_FOUND");
+    }
+    for path in ["", "/events", "/items"] {
+        let request = server.request("GET", &format!("/v1/runs/{id}{path}"));
+        send(request.header("waypost-tenant", "other")).await.refused(404, "NOT_FOUND");
+    }
+    let request = server.request("POST", &format!("/v1/runs/{id}/cancel")).header("waypost-tenant", "other");
+    send(with_body(request, &json!({}))).await.refused(404, "NOT_FOUND");
+    assert_eq!(server.get(&format!("/v1/runs/{}", &id[..20])).await.expect(200)["run_id"], json!(id));
+}
+
+#[tokio::test]
+async fn queues_are_paused_resumed_and_limited() {
+    let server = Server::new().await;
+    server.start().await;
+    let paused = server.post("/v1/queues/default/pause", json!({ "reason": "upgrade", "by": "ann" })).await;
+    let paused = paused.expect(200);
+    assert_eq!((&paused["paused"]["by"], &paused["paused"]["reason"]), (&json!("ann"), &json!("upgrade")));
+    let none = server.post("/v1/claims", json!({ "worker": "w" })).await.expect(200);
+    assert_eq!(none["claims"], json!([]));
+    server.post("/v1/queues/default/resume", json!({})).await.expect(200);
+    server.put("/v1/queues/default/limit", json!({ "at_most": 0 })).await.expect(204);
+    let none = server.post("/v1/claims", json!({ "worker": "w" })).await.expect(200);
+    assert_eq!(none["claims"], json!([]));
+    server.put("/v1/queues/default/limit", json!({ "at_most": null })).await.expect(204);
+    server.claim("w").await;
+    server.put("/v1/keys/k/limit", json!({ "at_most": -1 })).await.refused(422, "INVALID_INPUT");
+    let queues = server.get("/v1/queues").await.expect(200);
+    assert_eq!(queues["queues"][0]["held"], 1);
+}
+
+#[tokio::test]
+async fn a_users_own_lifecycle_comes_and_works_over_http() {
+    let server = Server::new().await;
+    let known = server.get("/v1/lifecycles/deploy?source=true").await.expect(200);
+    let source = known["source"].as_str().unwrap();
+    let mine = source
+        .replace("name = \"deploy\"", "name = \"mine\"")
+        .replace("[\"queued\",\"cancel\"", "[\"queued\",\"abandon\"");
+    let added = server.post("/v1/lifecycles", json!({ "source": mine })).await.expect(201);
+    assert_eq!(added["name"], "mine");
+    let run = server.post("/v1/runs", json!({ "lifecycle": "mine" })).await.expect(201);
+    assert_eq!(run["allowed"], json!(["abandon"]));
+    let path = format!("/v1/runs/{}/abandon", run["run_id"].as_str().unwrap());
+    assert_eq!(server.post(&path, json!({})).await.expect(200)["phase"], "settled");
+    server.post("/v1/lifecycles", json!({ "source": "name = 1" })).await.refused(422, "INVALID_INPUT");
+    server.get("/v1/lifecycles/unheard-of").await.refused(404, "NOT_FOUND");
+}

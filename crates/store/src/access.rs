@@ -1,0 +1,189 @@
+//! Who may ask a server for what, and what people asked for. The secret half of a token is nowhere but with its owner.
+
+use sha2::{Digest, Sha256};
+use waypost_kernel::Time;
+use waypost_kernel::text::MAX_PAGE;
+
+use crate::error::{Result, StoreError};
+use crate::intake::{check_name, check_reason};
+use crate::tokens::random;
+use crate::verbs::Reply;
+
+pub const ROLES: [&str; 4] = ["viewer", "operator", "worker", "admin"];
+
+/// A token of all tenants.
+pub const EVERY_TENANT: &str = "*";
+
+const PREFIX: &str = "wp";
+
+/// Tokens for servers. A store keeps them; only servers ask for them.
+pub trait Tokens: Send + Sync {
+    fn add_token(&self, token: NewToken) -> Reply<'_, TokenRow>;
+    /// By its public half; one that was revoked too.
+    fn token(&self, id: String) -> Reply<'_, Option<TokenRow>>;
+    /// Oldest first.
+    fn tokens(&self) -> Reply<'_, Vec<TokenRow>>;
+    /// For good. A second time changes nothing.
+    fn revoke_token(&self, id: String, by: String) -> Reply<'_, TokenRow>;
+}
+
+/// What people did, kept for good: events leave with their run, these stay.
+pub trait Audit: Send + Sync {
+    fn audit(&self, entry: NewAudit) -> Reply<'_, u64>;
+    /// After a number, oldest first; of one tenant, or of all.
+    fn audits(&self, tenant: Option<String>, after: u64, limit: usize) -> Reply<'_, Vec<AuditRow>>;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewToken {
+    pub id: String,
+    /// Of the secret half.
+    pub digest: String,
+    pub name: String,
+    pub role: String,
+    pub tenant: String,
+    pub by: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenRow {
+    pub id: String,
+    pub digest: String,
+    /// Whom the log names.
+    pub name: String,
+    pub role: String,
+    pub tenant: String,
+    pub created_at: Time,
+    pub created_by: String,
+    pub revoked_at: Option<Time>,
+    pub revoked_by: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewAudit {
+    pub tenant: String,
+    pub by: String,
+    /// `cancel`, `queue.pause`, `token.create`.
+    pub action: String,
+    /// The run, queue or token that it was about.
+    pub subject: String,
+    pub reason: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRow {
+    pub number: u64,
+    pub at: Time,
+    pub tenant: String,
+    pub by: String,
+    pub action: String,
+    pub subject: String,
+    pub reason: Option<String>,
+}
+
+/// A token as its owner has it: `wp_<public half>_<256 random bits>`. It is shown once.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret {
+    pub id: String,
+    secret: String,
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Secret").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Secret {
+    pub fn fresh() -> Secret {
+        let id = format!("{:012x}", random() >> 80);
+        Secret { id, secret: format!("{:032x}{:032x}", random(), random()) }
+    }
+
+    pub fn parse(text: &str) -> Option<Secret> {
+        let (id, secret) = text.strip_prefix(PREFIX)?.strip_prefix('_')?.split_once('_')?;
+        let is_hex = |text: &str, digits: usize| {
+            text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        (is_hex(id, 12) && is_hex(secret, 64))
+            .then(|| Secret { id: id.to_owned(), secret: secret.to_owned() })
+    }
+
+    /// To show it, once.
+    pub fn reveal(&self) -> String {
+        format!("{PREFIX}_{}_{}", self.id, self.secret)
+    }
+
+    /// What is stored of it. The secret is 256 random bits: a digest of it cannot be guessed back, and needs no salt.
+    pub fn digest(&self) -> String {
+        Sha256::digest(self.secret.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// However much of it is right, it takes as long.
+    pub fn fits(&self, digest: &str) -> bool {
+        let (own, given) = (self.digest(), digest.as_bytes());
+        let differences = own.bytes().zip(given).fold(0, |sum, (one, other)| sum | (one ^ other));
+        own.len() == given.len() && std::hint::black_box(differences) == 0
+    }
+}
+
+impl NewToken {
+    pub(crate) fn check(&self) -> Result<()> {
+        check_name("name", &self.name)?;
+        check_name("tenant", &self.tenant)?;
+        check_name("by", &self.by)?;
+        if !ROLES.contains(&self.role.as_str()) {
+            let message = format!("{:?} is no role; allowed: {}", self.role, ROLES.join(", "));
+            return Err(StoreError::invalid("role", message));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn row(self, now: Time) -> TokenRow {
+        TokenRow {
+            id: self.id,
+            digest: self.digest,
+            name: self.name,
+            role: self.role,
+            tenant: self.tenant,
+            created_at: now,
+            created_by: self.by,
+            revoked_at: None,
+            revoked_by: None,
+        }
+    }
+}
+
+impl NewAudit {
+    pub(crate) fn check(&self) -> Result<()> {
+        check_name("tenant", &self.tenant)?;
+        check_name("by", &self.by)?;
+        check_name("action", &self.action)?;
+        check_reason(self.reason.as_deref())
+    }
+}
+
+pub(crate) fn no_token(id: &str) -> StoreError {
+    StoreError::NotFound { what: "token", id: id.to_owned() }
+}
+
+pub(crate) fn page(limit: usize) -> usize {
+    limit.min(MAX_PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_as_it_was_shown_and_only_its_own_digest_fits() {
+        let (one, other) = (Secret::fresh(), Secret::fresh());
+        assert_eq!(Secret::parse(&one.reveal()), Some(one.clone()));
+        assert!(one.fits(&one.digest()) && !one.fits(&other.digest()) && !one.fits(""));
+        assert_ne!(one.id, other.id);
+        assert!(!format!("{one:?}").contains(&one.reveal()[20..]));
+        for text in ["", "wp__", "wp_0123456789ab_", &one.reveal()[1..], &one.reveal().to_uppercase()] {
+            assert_eq!(Secret::parse(text), None, "{text}");
+        }
+    }
+}

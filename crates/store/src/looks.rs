@@ -1,0 +1,76 @@
+//! Figures: how runs ended lately, and who holds what.
+
+use waypost_kernel::{Outcome, Span, Time};
+
+use crate::verbs::Reply;
+
+/// Looking back further would cost more than it tells: beyond these, figures are of the newest runs.
+pub const LOOKED_AT: usize = 200_000;
+pub(crate) const DAY: Span = Span::from_seconds(86_400);
+pub(crate) const WEEK: Span = Span::from_seconds(7 * 86_400);
+
+pub trait Looks: Send + Sync {
+    /// How runs ended lately; of one tenant, or of all.
+    fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats>;
+    /// Who holds runs now, by name.
+    fn holders(&self, tenant: Option<String>) -> Reply<'_, Vec<Holder>>;
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// By lifecycle and status; what settled within 7 days.
+    pub ended: Vec<Ended>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ended {
+    pub lifecycle: String,
+    pub status: String,
+    pub outcome: Option<Outcome>,
+    pub in_24h: u64,
+    pub in_7d: u64,
+    /// Of those of 7 days, the ones that were begun, and how long they took in all.
+    pub begun: u64,
+    pub took: Span,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub worker: String,
+    pub held: u64,
+    /// Of its leases, the one that ends first.
+    pub stale_after: Time,
+}
+
+impl Stats {
+    /// Succeeded, of what ended by itself within 24 hours: what was cancelled or skipped says nothing.
+    pub fn success_ratio_24h(&self) -> Option<f64> {
+        let count = |outcomes: &[Outcome]| -> u64 {
+            let fits = |it: &&Ended| it.outcome.is_some_and(|outcome| outcomes.contains(&outcome));
+            self.ended.iter().filter(fits).map(|it| it.in_24h).sum()
+        };
+        let all = count(&[Outcome::Succeeded, Outcome::Partial, Outcome::Failed]);
+        (all > 0).then(|| count(&[Outcome::Succeeded]) as f64 / all as f64)
+    }
+
+    /// One entry per lifecycle and status, whatever their versions; by name.
+    pub(crate) fn add(&mut self, ended: Ended) {
+        let alike = |it: &&mut Ended| it.lifecycle == ended.lifecycle && it.status == ended.status;
+        match self.ended.iter_mut().find(alike) {
+            Some(known) => {
+                known.in_24h += ended.in_24h;
+                known.in_7d += ended.in_7d;
+                known.begun += ended.begun;
+                known.took = Span::from_micros(known.took.micros() + ended.took.micros());
+            }
+            None => self.ended.push(ended),
+        }
+        self.ended.sort_by(|a, b| (&a.lifecycle, &a.status).cmp(&(&b.lifecycle, &b.status)));
+    }
+}
+
+impl Ended {
+    pub fn mean_seconds(&self) -> Option<f64> {
+        (self.begun > 0).then(|| self.took.micros() as f64 / 1e6 / self.begun as f64)
+    }
+}

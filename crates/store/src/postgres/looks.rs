@@ -1,0 +1,82 @@
+//! Figures.
+
+use std::sync::Arc;
+
+use waypost_kernel::Span;
+
+use super::PostgresStore;
+use super::fault::Result;
+use super::session::{Session, Tx};
+use super::sql::{Columns, args, stamp, time};
+use crate::looks::{DAY, Ended, Holder, LOOKED_AT, Looks, Stats, WEEK};
+use crate::verbs::Reply;
+
+impl Looks for PostgresStore {
+    fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats> {
+        let tenant = Arc::new(tenant);
+        self.session.verb(move |session| {
+            let tenant = tenant.clone();
+            async move { stats(&session, tenant.as_deref()).await }
+        })
+    }
+
+    fn holders(&self, tenant: Option<String>) -> Reply<'_, Vec<Holder>> {
+        let tenant = Arc::new(tenant);
+        self.session.verb(move |session| {
+            let tenant = tenant.clone();
+            async move { holders(&session, tenant.as_deref()).await }
+        })
+    }
+}
+
+async fn stats(session: &Session, tenant: Option<&str>) -> Result<Stats> {
+    let tx = session.look().await?;
+    let found = stats_in(&tx, tenant).await;
+    tx.end(found).await
+}
+
+async fn stats_in(tx: &Tx, tenant: Option<&str>) -> Result<Stats> {
+    let sql = "SELECT r.state, count(*) FILTER (WHERE r.finished_at > $1), count(*), count(r.started_at), \
+        coalesce(sum(extract(epoch FROM r.finished_at - r.started_at) * 1000000), 0)::bigint \
+      FROM (SELECT state, started_at, finished_at, tenant FROM waypost.runs ORDER BY rid DESC LIMIT $3) r \
+      WHERE r.finished_at > $2 AND ($4 IS NULL OR r.tenant = $4) GROUP BY r.state";
+    let (day, week) = (stamp(tx.now - DAY), stamp(tx.now - WEEK));
+    let rows = tx.query(sql, args![day, week, LOOKED_AT as i64, tenant]).await?;
+    let codes = rows.iter().map(|row| Columns(row).get::<i16>(0)).collect::<Result<Vec<_>>>()?;
+    let known = tx.known_with(codes.iter().copied()).await?;
+    let mut stats = Stats::default();
+    for (row, code) in rows.iter().zip(codes) {
+        let columns = Columns(row);
+        let count = |at| Ok::<u64, super::fault::Fault>(columns.get::<i64>(at)?.unsigned_abs());
+        let Some((lifecycle, state)) = known.state(code) else { continue };
+        stats.add(Ended {
+            lifecycle: lifecycle.name.to_string(),
+            status: lifecycle.state(*state).name.to_string(),
+            outcome: lifecycle.state(*state).outcome,
+            in_24h: count(1)?,
+            in_7d: count(2)?,
+            begun: count(3)?,
+            took: Span::from_micros(columns.get(4)?),
+        });
+    }
+    Ok(stats)
+}
+
+async fn holders(session: &Session, tenant: Option<&str>) -> Result<Vec<Holder>> {
+    let tx = session.look().await?;
+    let sql = "SELECT r.claimed_by, count(*), min(r.stale_after) \
+      FROM (SELECT DISTINCT u.rid FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid)) h JOIN waypost.runs r ON r.rid = h.rid \
+      WHERE r.state / 1000 = 3 AND r.claimed_by IS NOT NULL AND ($1 IS NULL OR r.tenant = $1) \
+      GROUP BY r.claimed_by ORDER BY r.claimed_by COLLATE \"C\"";
+    let found = tx.query(sql, args![tenant]).await;
+    let rows = tx.end(found).await?;
+    let read = |row| {
+        let columns = Columns(row);
+        Ok(Holder {
+            worker: columns.get(0)?,
+            held: columns.get::<i64>(1)?.unsigned_abs(),
+            stale_after: time(columns.get(2)?),
+        })
+    };
+    rows.iter().map(read).collect()
+}

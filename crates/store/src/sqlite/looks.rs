@@ -1,0 +1,60 @@
+//! Figures.
+
+use rusqlite::{Row, params};
+use waypost_kernel::{Span, Time};
+
+use super::SqliteStore;
+use super::open::database;
+use super::session::Tx;
+use crate::error::Result;
+use crate::looks::{DAY, Ended, Holder, LOOKED_AT, Looks, Stats, WEEK};
+use crate::verbs::Reply;
+
+impl Looks for SqliteStore {
+    fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats> {
+        // A thread of its own: it reads many rows, and nobody should wait behind it.
+        self.session.read_apart(move |tx| stats(tx, tenant.as_deref()))
+    }
+
+    fn holders(&self, tenant: Option<String>) -> Reply<'_, Vec<Holder>> {
+        self.session.read(move |tx| holders(tx, tenant.as_deref()))
+    }
+}
+
+fn stats(tx: &Tx<'_>, tenant: Option<&str>) -> Result<Stats> {
+    let sql = "SELECT n.state, count(*) FILTER (WHERE n.finished_at > ?1), count(*), count(n.started_at), \
+        coalesce(sum(n.finished_at - n.started_at), 0) \
+      FROM (SELECT rid, state, started_at, finished_at FROM run_now ORDER BY rid DESC LIMIT ?3) n JOIN run_born b ON b.rid = n.rid \
+      WHERE n.finished_at > ?2 AND (?4 IS NULL OR b.tenant = ?4) GROUP BY n.state";
+    let mut statement = tx.conn.prepare_cached(sql).map_err(|error| database(&error))?;
+    let values = params![(tx.now - DAY).ms(), (tx.now - WEEK).ms(), LOOKED_AT as i64, tenant];
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?));
+    let rows = statement.query_map(values, read).map_err(|error| database(&error))?;
+    let mut stats = Stats::default();
+    for row in rows {
+        let (code, in_24h, in_7d, begun, took_ms) = row.map_err(|error| database(&error))?;
+        let named = tx.named(code)?;
+        let Some((lifecycle, state)) = named.of else { continue };
+        stats.add(Ended {
+            lifecycle: lifecycle.name.to_string(),
+            status: named.name.to_string(),
+            outcome: lifecycle.state(state).outcome,
+            in_24h,
+            in_7d,
+            begun,
+            took: Span::from_ms(took_ms),
+        });
+    }
+    Ok(stats)
+}
+
+fn holders(tx: &Tx<'_>, tenant: Option<&str>) -> Result<Vec<Holder>> {
+    let sql = "SELECT n.claimed_by, count(*), min(n.due_at) FROM run_now n JOIN run_born b ON b.rid = n.rid \
+      WHERE n.state & 7 = 2 AND n.claimed_by IS NOT NULL AND (?1 IS NULL OR b.tenant = ?1) GROUP BY n.claimed_by ORDER BY n.claimed_by";
+    let mut statement = tx.conn.prepare_cached(sql).map_err(|error| database(&error))?;
+    let read = |row: &Row<'_>| {
+        Ok(Holder { worker: row.get(0)?, held: row.get(1)?, stale_after: Time::from_ms(row.get(2)?) })
+    };
+    let rows = statement.query_map(params![tenant], read).map_err(|error| database(&error))?;
+    rows.map(|row| row.map_err(|error| database(&error))).collect()
+}

@@ -1,0 +1,65 @@
+//! Figures.
+
+use waypost_kernel::Outcome;
+use waypost_store::{NewRun, Stats, Store};
+
+use super::kit::*;
+
+fn count(stats: &Stats, status: &str) -> (u64, u64) {
+    let found = stats.ended.iter().find(|it| it.status == status);
+    found.map_or((0, 0), |it| (it.in_24h, it.in_7d))
+}
+
+// proves D12
+pub async fn what_ended_lately_is_counted(store: &dyn Store) {
+    assert_eq!(store.stats(None).await.unwrap(), Stats::default());
+    for status in ["success", "success", "failed"] {
+        let claimed = begun_run(store, deploy()).await;
+        finish(store, &claimed, status).await.unwrap();
+    }
+    let stats = store.stats(None).await.unwrap();
+    assert_eq!((count(&stats, "success"), count(&stats, "failed")), ((2, 2), (1, 1)));
+    assert_eq!(stats.success_ratio_24h(), Some(2.0 / 3.0));
+    let outcomes: Vec<Option<Outcome>> = stats.ended.iter().map(|it| it.outcome).collect();
+    assert_eq!(outcomes, [Some(Outcome::Failed), Some(Outcome::Succeeded)], "by name");
+    advance(store, 2 * DAY).await;
+    let stats = store.stats(None).await.unwrap();
+    assert_eq!((count(&stats, "success"), stats.success_ratio_24h()), ((0, 2), None));
+    advance(store, 6 * DAY).await;
+    assert_eq!(store.stats(None).await.unwrap(), Stats::default());
+}
+
+// proves D12
+pub async fn durations_are_from_start_to_end(store: &dyn Store) {
+    let claimed = begun_run(store, deploy()).await;
+    advance(store, 30).await;
+    finish(store, &claimed, "success").await.unwrap();
+    let stats = store.stats(None).await.unwrap();
+    let mean = stats.ended[0].mean_seconds().unwrap();
+    assert!((30.0..90.0).contains(&mean), "{mean}");
+}
+
+pub async fn figures_are_of_one_tenant_or_of_all(store: &dyn Store) {
+    let other = || NewRun { tenant: "other".into(), ..deploy() };
+    let claimed = begun_run(store, other()).await;
+    finish(store, &claimed, "success").await.unwrap();
+    begun_run(store, other()).await;
+    assert_eq!(store.stats(Some(TENANT.into())).await.unwrap(), Stats::default());
+    assert_eq!(count(&store.stats(Some("other".into())).await.unwrap(), "success"), (1, 1));
+    assert_eq!(store.holders(Some(TENANT.into())).await.unwrap(), []);
+    assert_eq!(store.holders(Some("other".into())).await.unwrap().len(), 1);
+}
+
+pub async fn holders_are_counted_by_name(store: &dyn Store) {
+    assert_eq!(store.holders(None).await.unwrap(), []);
+    for _ in 0..3 {
+        put(store, deploy()).await;
+    }
+    let first = store.claim(wants("b", 2)).await.unwrap();
+    claim(store, "a").await.unwrap();
+    let holders = store.holders(None).await.unwrap();
+    let held: Vec<(&str, u64)> = holders.iter().map(|it| (it.worker.as_str(), it.held)).collect();
+    assert_eq!(held, [("a", 1), ("b", 2)]);
+    finish(store, &first[0], "success").await.unwrap();
+    assert_eq!(store.holders(None).await.unwrap()[1].held, 1);
+}

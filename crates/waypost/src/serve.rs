@@ -1,0 +1,156 @@
+//! `waypost serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use waypost_server::App;
+use waypost_store::Store;
+use waypost_worker::loops::{Pruner, Sweeper};
+use waypost_worker::playbook::{Input, Playbook, Playbooks};
+use waypost_worker::{Options, Stage, Worker};
+
+use crate::output::{BAD_INPUT, ERROR, Failed, Result};
+use crate::place::Place;
+use crate::worker::{duration, listen, log_to_stderr, playbooks};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "On loopback no token is needed; any other address needs one (`waypost token create`).\n\nSIGTERM: takes no more requests, answers those under way, lets what runs end (--grace), gives the rest back.\n\nExamples:\n  waypost serve\n  waypost serve --listen 0.0.0.0:7070 --no-worker\n  waypost serve --allow-commands --slots 4"
+)]
+pub struct Flags {
+    /// Where to listen; port 0 is any that is free.
+    #[arg(long, env = "WAYPOST_LISTEN", default_value = "127.0.0.1:7070", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// Ask for tokens on loopback too: behind a proxy, everybody comes from there.
+    #[arg(long)]
+    pub require_tokens: bool,
+    /// Do not work runs here: leave them to `waypost worker`.
+    #[arg(long)]
+    pub no_worker: bool,
+    /// Work from this queue; may be given several times.
+    #[arg(long = "queue", default_value = "default")]
+    pub queues: Vec<String>,
+    /// Runs at once.
+    #[arg(long, default_value_t = 1)]
+    pub slots: usize,
+    /// How long a lease of the server's own worker lasts without a heartbeat.
+    #[arg(long, default_value = "60s", value_parser = duration)]
+    pub lease: Duration,
+    /// How long running commands may take to end after a signal.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    pub grace: Duration,
+    /// A folder with playbooks that runs may name: `*.toml`, and folders with a `playbook.toml`.
+    #[arg(long, value_name = "DIR")]
+    pub playbooks: Option<PathBuf>,
+    /// Execute commands that runs bring along. Whoever may start such runs may then run anything here.
+    #[arg(long)]
+    pub allow_commands: bool,
+}
+
+pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
+    let store = place.open_database().await?;
+    check_tokens(&*store, &flags).await?;
+    let (listener, address) = bind(flags.listen).await?;
+    serve(store, listener, &flags, &format!("listening on http://{address}")).await.map(|()| 0)
+}
+
+/// Whoever reaches a server without tokens could do anything with it.
+async fn check_tokens(store: &dyn Store, flags: &Flags) -> Result {
+    if !flags.needs_tokens() || store.tokens().await?.iter().any(|token| token.revoked_at.is_none()) {
+        return Ok(());
+    }
+    let message = format!(
+        "listen: {} needs tokens, and there are none: make one with `waypost token create NAME --role admin`, or listen on loopback: 127.0.0.1:PORT, [::1]:PORT",
+        flags.listen
+    );
+    Err(Failed::new(BAD_INPUT, message))
+}
+
+impl Flags {
+    fn needs_tokens(&self) -> bool {
+        self.require_tokens || !self.listen.ip().is_loopback()
+    }
+}
+
+pub async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    };
+    bound.await.map_err(|error: std::io::Error| {
+        Failed::new(ERROR, format!("cannot listen on {address}: {error}; name another with --listen"))
+    })
+}
+
+/// The API, the loops and the worker, until a signal.
+pub async fn serve(store: Arc<dyn Store>, listener: TcpListener, flags: &Flags, hello: &str) -> Result {
+    log_to_stderr();
+    let (stage, shutdown) = watch::channel(Stage::Working);
+    listen(&Arc::new(stage))?;
+    let playbooks = playbooks(&*store, flags.playbooks.as_deref()).await?;
+    let options = waypost_server::Options {
+        needs_tokens: flags.needs_tokens(),
+        playbooks: playbooks.iter().map(|playbook| described(playbook)).collect(),
+        ..waypost_server::Options::default()
+    };
+    let app = App::new(store.clone(), options, shutdown.clone());
+    let may_work = !flags.no_worker && (flags.allow_commands || !playbooks.is_empty());
+    let worker = Worker::new(store.clone(), worker_options(flags, playbooks));
+    let swept = app.clone();
+    let sweeper = Sweeper::new(store.clone(), worker.name());
+    let sweeper = sweeper.counted(move |moved| {
+        swept.metrics.swept.inc_by(moved as u64);
+    });
+    tokio::spawn(sweeper.run(shutdown.clone()));
+    tokio::spawn(Pruner::new(store).run(shutdown.clone()));
+    let working = async {
+        match may_work {
+            true => worker.run(shutdown).await.map(drop),
+            false => Ok(()),
+        }
+    };
+    anstream::eprintln!("{hello}");
+    let ((), worked) = tokio::join!(waypost_server::serve(app, listener), working);
+    Ok(worked?)
+}
+
+fn worker_options(flags: &Flags, playbooks: Playbooks) -> Options {
+    Options {
+        queues: flags.queues.clone(),
+        slots: flags.slots.max(1),
+        lease: flags.lease,
+        grace: flags.grace,
+        allow_commands: flags.allow_commands,
+        playbooks,
+        ..Options::default()
+    }
+}
+
+fn described(playbook: &Playbook) -> waypost_server::Playbook {
+    waypost_server::Playbook {
+        name: playbook.name.clone(),
+        lifecycle: playbook.lifecycle.clone(),
+        hash: playbook.hash.to_string(),
+        description: playbook.description.clone(),
+        inputs: playbook.inputs.iter().map(input).collect(),
+    }
+}
+
+/// A secret's default is a reference, and still nobody's business.
+fn input(input: &Input) -> Value {
+    json!({
+        "name": input.name,
+        "type": input.kind.name(),
+        "required": input.required,
+        "default": input.default.as_ref().filter(|_| !input.secret),
+        "description": input.description,
+        "secret": input.secret,
+    })
+}

@@ -1,0 +1,127 @@
+//! `waypost token create|list|revoke`.
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+use waypost_store::{NewAudit, NewToken, ROLES, Secret, StoreError, TokenRow, iso};
+
+use crate::output::{Format, Result, cells, pretty, print, print_list, table};
+use crate::place::Place;
+use crate::run::{TENANT, user};
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Make a token for a server. It is shown once.
+    #[command(
+        after_help = "Roles: viewer looks; operator also starts runs and gives commands; worker also takes runs and reports on them\n(and starts none); admin may do everything.\n\nExamples:\n  waypost token create ci --role operator\n  WAYPOST_TOKEN=$(waypost token create build-1 --role worker)"
+    )]
+    Create {
+        /// Whom the log names.
+        name: String,
+        #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(ROLES))]
+        role: String,
+        /// Whose runs it sees; `*` is all tenants.
+        #[arg(long, default_value = TENANT)]
+        tenant: String,
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
+    /// Tokens, without their secrets.
+    List {
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
+    /// Revoke a token by the id that `list` shows. Within 2 seconds no server takes it any more.
+    Revoke { id: String },
+}
+
+pub async fn run(place: &Place, verb: Verb) -> Result {
+    match verb {
+        Verb::Create { name, role, tenant, output } => {
+            let token = create(place, &name, &role, &tenant).await?;
+            anstream::eprintln!(
+                "this is shown once; give it as WAYPOST_TOKEN, or in a file named by WAYPOST_TOKEN_FILE"
+            );
+            print(&match output {
+                Format::Table => token,
+                Format::Json | Format::Jsonl => {
+                    pretty(&json!({ "token": token, "name": name, "role": role, "tenant": tenant }))
+                }
+            })
+        }
+        Verb::List { output } => {
+            let rows = place.open().await?.tokens().await?;
+            print_list(rows.iter().map(object).collect(), output, || as_table(&rows))
+        }
+        Verb::Revoke { id } => {
+            let store = place.open().await?;
+            let row = store.revoke_token(id, user()).await?;
+            if place.server().is_none() {
+                store.audit(entry("token.revoke", &row.id)).await?;
+            }
+            print(&format!("{} ({}) is revoked", row.id, row.name))
+        }
+    }
+}
+
+/// A server makes its tokens itself, so that their secrets do not travel twice.
+async fn create(place: &Place, name: &str, role: &str, tenant: &str) -> Result<String> {
+    if let Some(url) = place.server() {
+        let server = place.open_server(url).await?;
+        return Ok(server.create_token(name, role, Some(tenant), &user()).await?);
+    }
+    let store = place.open_database().await?;
+    let secret = Secret::fresh();
+    let new = NewToken {
+        id: secret.id.clone(),
+        digest: secret.digest(),
+        name: name.to_owned(),
+        role: role.to_owned(),
+        tenant: tenant.to_owned(),
+        by: user(),
+    };
+    let row: std::result::Result<TokenRow, StoreError> = store.add_token(new).await;
+    store.audit(entry("token.create", &row?.id)).await?;
+    Ok(secret.reveal())
+}
+
+fn entry(action: &str, subject: &str) -> NewAudit {
+    NewAudit {
+        tenant: TENANT.to_owned(),
+        by: user(),
+        action: action.to_owned(),
+        subject: subject.to_owned(),
+        reason: None,
+    }
+}
+
+fn object(row: &TokenRow) -> Value {
+    json!({
+        "id": row.id,
+        "name": row.name,
+        "role": row.role,
+        "tenant": row.tenant,
+        "created_at": iso(row.created_at),
+        "created_by": row.created_by,
+        "revoked_at": row.revoked_at.map(iso),
+        "revoked_by": row.revoked_by,
+    })
+}
+
+fn as_table(rows: &[TokenRow]) -> String {
+    if rows.is_empty() {
+        return "no tokens; make one: waypost token create NAME --role operator".into();
+    }
+    let rows = rows.iter().map(|row| {
+        let revoked =
+            row.revoked_at.map(|at| format!("{} by {}", iso(at), row.revoked_by.as_deref().unwrap_or("")));
+        cells([
+            row.id.clone(),
+            row.name.clone(),
+            row.role.clone(),
+            row.tenant.clone(),
+            iso(row.created_at),
+            revoked.unwrap_or_default(),
+        ])
+    });
+    table(&["id", "name", "role", "tenant", "created", "revoked"], rows)
+}

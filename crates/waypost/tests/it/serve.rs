@@ -1,0 +1,180 @@
+//! A server, and the same commands through it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::{Ran, Shop, eventually};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// A command that asks a server. It stands in another folder than the server: nothing may come from a database there.
+fn ask(elsewhere: &Shop, url: &str, args: &[&str]) -> Ran {
+    Ran::from(elsewhere.command(args).env("WAYPOST_URL", url).output().unwrap())
+}
+
+#[track_caller]
+fn ok(elsewhere: &Shop, url: &str, args: &[&str]) -> String {
+    let ran = ask(elsewhere, url, args);
+    assert_eq!(ran.code, Some(0), "{args:?}: {}{}", ran.out, ran.err);
+    ran.out
+}
+
+fn shown(elsewhere: &Shop, url: &str, id: &str) -> Value {
+    serde_json::from_str(&ok(elsewhere, url, &["run", "show", id, "-o", "json"])).unwrap()
+}
+
+#[test]
+fn commands_work_the_same_through_a_server() {
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        let elsewhere = Shop::new();
+        let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+        let id = ok(&elsewhere, &url, &["run", "start", "--idempotency-key", "k", "--", "echo", "hi"]);
+        let id = id.trim();
+        let again = ok(&elsewhere, &url, &["run", "start", "--idempotency-key", "k", "--", "echo", "hi"]);
+        assert_eq!(again.trim(), id);
+        assert_eq!(shown(&elsewhere, &url, id), shop.show(id), "the very object that the database gives");
+        assert!(ok(&elsewhere, &url, &["run", "list"]).contains(id));
+        assert!(ok(&elsewhere, &url, &["queue", "stats"]).contains("default"));
+        ok(&elsewhere, &url, &["run", "cancel", &id[..30], "--reason", "enough"]);
+        assert_eq!(shown(&elsewhere, &url, id)["status"], "cancelled");
+        ask(&elsewhere, &url, &["run", "cancel", "run-nothing"]).expect(4, &["no run"]);
+        assert!(ok(&elsewhere, &url, &["run", "events", id]).contains("tester"));
+        assert!(!elsewhere.database().exists(), "no database was made beside the server");
+        shop.verifies();
+    }
+}
+
+#[test]
+fn a_run_is_worked_and_waited_for_through_a_server() {
+    let (shop, elsewhere) = (Shop::new(), Shop::new());
+    let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+    let ran = ask(&elsewhere, &url, &["run", "start", "--wait", "--", "sh", "-c", "echo out; exit 3"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(3), "out\n"), "{}", ran.err);
+    let ran = ask(&elsewhere, &url, &["run", "start", "--wait", "--", "true"]);
+    ran.expect(0, &["queued → claimed → running → success"]);
+    shop.verifies();
+}
+
+// proves X8
+#[test]
+fn a_worker_works_through_a_server_and_hears_of_a_cancel() {
+    let (shop, elsewhere) = (Shop::new(), Shop::new());
+    let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+    let mut worker = elsewhere.spawn(&["worker", "--allow-commands", "--url", &url]);
+    let done = ok(&elsewhere, &url, &["run", "start", "--", "echo", "hi"]);
+    eventually("it is worked", SOON, || shop.show(done.trim())["status"] == "success");
+    assert_eq!(ok(&elsewhere, &url, &["run", "logs", done.trim()]), "hi\n");
+    let long = ok(&elsewhere, &url, &["run", "start", "--", "sleep", "600"]);
+    eventually("it runs", SOON, || shop.show(long.trim())["status"] == "running");
+    ok(&elsewhere, &url, &["run", "cancel", long.trim()]);
+    eventually("it is cancelled", SOON, || shop.show(long.trim())["status"] == "cancelled");
+    worker.signal("TERM");
+    assert_eq!(worker.end(), Some(0));
+    shop.verifies();
+}
+
+#[test]
+fn a_worker_outlives_its_server() {
+    let (shop, elsewhere) = (Shop::new(), Shop::new());
+    let (mut server, url) = shop.serve(&["serve", "--no-worker"]);
+    let _worker = elsewhere.spawn(&["worker", "--allow-commands", "--url", &url]);
+    let id = ok(
+        &elsewhere,
+        &url,
+        &["run", "start", "--", "sh", "-c", "until [ -e go ]; do sleep 0.05; done; echo on"],
+    );
+    eventually("it runs", SOON, || shop.show(id.trim())["status"] == "running");
+    server.kill();
+    std::fs::write(elsewhere.path("go"), "").unwrap();
+    let address = url.strip_prefix("http://").unwrap();
+    let (_server, _) = shop.serve_at(&["serve", "--no-worker", "--listen", address]);
+    eventually("it ends well", SOON, || shop.show(id.trim())["status"] == "success");
+    assert_eq!(shop.show(id.trim())["attempt"], 1);
+    shop.verifies();
+}
+
+#[test]
+fn dev_runs_what_runs_bring_along() {
+    let (shop, elsewhere) = (Shop::new(), Shop::new());
+    let (mut server, url) = shop.serve(&["dev"]);
+    let id = ok(&elsewhere, &url, &["run", "start", "--", "echo", "hi"]);
+    let ran = ask(&elsewhere, &url, &["run", "watch", id.trim()]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "hi\n"), "{}", ran.err);
+    server.signal("TERM");
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told_of_and_nothing_is_done_instead() {
+    let shop = Shop::new();
+    let ran = ask(&shop, "http://127.0.0.1:1", &["run", "start", "--", "true"]);
+    ran.expect(1, &["cannot reach the server http://127.0.0.1:1", "waypost serve", "unset WAYPOST_URL"]);
+    assert!(!shop.database().exists());
+    ask(&shop, "nonsense", &["run", "list"]).expect(2, &["url", "http://host:port"]);
+    let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+    ask(&shop, &url, &["verify"]).expect(1, &["needs the database itself"]);
+}
+
+#[test]
+fn addresses_that_others_reach_are_refused() {
+    let shop = Shop::new();
+    for noun in ["serve", "dev"] {
+        shop.run(&[noun, "--listen", "0.0.0.0:0"]).expect(2, &["listen", "loopback"]);
+    }
+    let token = shop.ok(&["token", "create", "old", "--role", "admin"]);
+    shop.ok(&["token", "revoke", token.split('_').nth(1).unwrap()]);
+    shop.run(&["serve", "--listen", "0.0.0.0:0"]).expect(2, &["waypost token create"]);
+    shop.run(&["serve", "--listen", "nowhere"]).expect(2, &["--listen"]);
+    let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+    let address = url.strip_prefix("http://").unwrap();
+    shop.run(&["serve", "--listen", address]).expect(1, &["cannot listen", "--listen"]);
+    shop.run(&["serve", "--playbooks", "nowhere", "--listen", "127.0.0.1:0"])
+        .expect(2, &["nowhere", "the folder cannot be read"]);
+}
+
+#[test]
+fn playbooks_of_the_folder_are_listed() {
+    let shop = Shop::new();
+    std::fs::create_dir(shop.path("books")).unwrap();
+    let text = "name = \"update\"\nlifecycle = \"job\"\n[inputs.cluster]\ntype = \"string\"\n[[step]]\nname = \"scan\"\nexec = [\"true\"]\n";
+    std::fs::write(shop.path("books/update.toml"), text).unwrap();
+    let (_server, url) = shop.serve(&["serve", "--playbooks", "books"]);
+    let page = shop.curl(&url, "/v1/playbooks");
+    let book = &page["playbooks"][0];
+    assert_eq!((&book["name"], &book["lifecycle"]), (&json!("update"), &json!("job")));
+    assert_eq!(book["inputs"][0]["name"], "cluster");
+}
+
+#[test]
+fn with_tokens_everybody_may_do_what_their_token_says() {
+    let (shop, elsewhere) = (Shop::new(), Shop::new());
+    let admin = shop.ok(&["token", "create", "root", "--role", "admin"]);
+    let (_server, url) = shop.serve(&["serve", "--no-worker", "--require-tokens"]);
+    ask(&elsewhere, &url, &["run", "list"]).expect(5, &["this server needs a token"]);
+    let with = |token: &str, args: &[&str]| {
+        let mut command = elsewhere.command(args);
+        Ran::from(command.env("WAYPOST_URL", &url).env("WAYPOST_TOKEN", token.trim()).output().unwrap())
+    };
+    with("wp_nonsense", &["run", "list"]).expect(5, &["not one of this server's"]);
+    let made = |role: &str| {
+        let ran = with(&admin, &["token", "create", &format!("{role}-1"), "--role", role]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        ran.out
+    };
+    let (viewer, operator, worker) = (made("viewer"), made("operator"), made("worker"));
+    let id = with(&admin, &["run", "start", "--", "true"]).out.trim().to_owned();
+    with(&operator, &["run", "start", "--", "true"]).expect(5, &["carried", "admin", "playbook"]);
+    with(&viewer, &["run", "cancel", &id]).expect(5, &["viewer", "may not"]);
+    with(&worker, &["run", "cancel", &id]).expect(5, &["worker", "may not"]);
+    assert_eq!(with(&worker, &["worker", "--allow-commands", "--until-idle"]).code, Some(0));
+    assert_eq!(shop.show(&id)["status"], "success");
+    assert_eq!(with(&viewer, &["run", "show", &id]).code, Some(0));
+    let listed = with(&admin, &["token", "list", "-o", "json"]).out;
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let of_viewer = listed.as_array().unwrap().iter().find(|it| it["name"] == "viewer-1").unwrap();
+    assert!(!listed.to_string().contains(viewer.trim()), "no secret is shown again");
+    with(&admin, &["token", "revoke", of_viewer["id"].as_str().unwrap()]).expect(0, &[]);
+    eventually("it is refused", SOON, || with(&viewer, &["run", "list"]).code == Some(5));
+    shop.verifies();
+}
