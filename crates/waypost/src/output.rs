@@ -119,12 +119,17 @@ pub fn cells(words: impl IntoIterator<Item = String>) -> Vec<Cell> {
 
 /// A status by its meaning, whatever its lifecycle calls it. The word is always there: colour only helps.
 pub fn status(run: &RunRow) -> Cell {
-    let colour = match (run.phase(), run.outcome()) {
+    coloured(run.status(), run.phase(), run.outcome())
+}
+
+/// The same for the parts of a run.
+pub fn coloured(word: &str, phase: Phase, outcome: Option<Outcome>) -> Cell {
+    let colour = match (phase, outcome) {
         (_, Some(Outcome::Succeeded)) => Color::Green,
         (_, Some(Outcome::Failed)) => Color::Red,
         (_, Some(_)) | (Phase::Parked, _) => Color::Yellow,
         (Phase::Held, _) => Color::Cyan,
         _ => Color::Reset,
     };
-    Cell::new(run.status()).fg(colour)
+    Cell::new(word).fg(colour)
 }

@@ -62,6 +62,10 @@ impl Plan {
 
 /// Nothing: another worker's. `catalog` is for playbooks that runs bring along.
 pub(crate) fn resolve(row: &RunRow, options: &Options, catalog: &Catalog) -> Option<Plan> {
+    // The very content that the worker has itself needs nobody's leave.
+    if let Some(own) = row.playbook.as_deref().and_then(|pin| options.playbooks.pinned(pin)) {
+        return Some(Plan::Playbook(own.clone()));
+    }
     if let Some(brought) = row.carried.as_ref().and_then(|carried| carried.get("playbook")) {
         if !options.may_run_command_of(row.id()) {
             return None;

@@ -1,11 +1,14 @@
-//! `waypost demo`: twelve runs that go well and badly, by real workers, real leases and real processes, in a
-//! database of their own.
+//! `waypost demo`: runs that go well and badly, by real workers, real leases and real processes, in a database of
+//! their own.
 
 mod acts;
+mod cluster;
 mod narrator;
 mod process;
 mod report;
 mod stage;
+
+use std::path::Path;
 
 use clap::Args;
 use tokio::sync::watch;
@@ -13,6 +16,7 @@ use waypost_worker::Stage as Shutdown;
 use waypost_worker::loops::Sweeper;
 
 use crate::output::{ERROR, Failed, Result, print};
+use acts::Act;
 use stage::Stage;
 
 #[derive(Debug, Args)]
@@ -37,7 +41,7 @@ pub async fn run(flags: Flags) -> Result<u8> {
     tokio::spawn(Sweeper::new(stage.store.clone(), "demo").run(shutdown.clone()));
     let narrated = tokio::spawn(narrator::narrate(stage.store.clone(), shutdown));
     let played = tokio::select! {
-        played = acts::play(&mut stage) => played,
+        played = all(&mut stage, folder.path()) => played,
         _ = tokio::signal::ctrl_c() => Err(Failed::new(crate::output::INTERRUPTED, "interrupted")),
     };
     stage.dismiss_workers().await;
@@ -46,4 +50,10 @@ pub async fn run(flags: Flags) -> Result<u8> {
     let report = report::of(&*stage.store, &played?).await?;
     print(&report.text)?;
     Ok(if report.as_announced { 0 } else { ERROR })
+}
+
+async fn all(stage: &mut Stage, folder: &Path) -> Result<Vec<Act>> {
+    let mut acts = acts::play(stage).await?;
+    acts.extend(cluster::play(stage, folder).await?);
+    Ok(acts)
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
+use waypost_kernel::Phase;
 use waypost_store::sqlite::SqliteStore;
 use waypost_store::{CommandWrite, NewRun, RunRow, Store};
 
@@ -16,8 +17,8 @@ use crate::run::{TENANT, output_lines, user};
 
 pub const LIFECYCLE: &str = "demo";
 
-/// Of a machine that is busy with other things; what is waited for takes some three seconds.
-const PATIENCE: Duration = Duration::from_secs(25);
+/// A hang, not a busy machine: what is waited for takes some seconds.
+const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(50);
 
 pub struct Stage {
@@ -43,10 +44,16 @@ impl Stage {
 
     /// Starts a `waypost worker` and gives its place among the workers.
     pub fn hire(&mut self, cast: &Cast<'_>) -> Result<usize> {
+        self.hire_with(cast, Vec::new())
+    }
+
+    /// The same, with further variables of its environment.
+    pub fn hire_with(&mut self, cast: &Cast<'_>, environment: Vec<(String, String)>) -> Result<usize> {
         let program = std::env::current_exe()
             .map_err(|error| Failed::new(ERROR, format!("cannot find this program's file: {error}")))?;
         let child = Command::new(program)
             .env_remove("WAYPOST_URL")
+            .envs(environment)
             .arg(format!("--database-url=sqlite://{}", self.file.display()))
             .args(["worker", "--allow-commands", "--grace", "1s"])
             .args(["--queue", cast.queue, "--slots", cast.slots, "--lease", cast.lease])
@@ -119,6 +126,18 @@ impl Stage {
                 return Ok(run);
             }
             self.wait(ends_at, run_id, "has not ended").await?;
+        }
+    }
+
+    /// Until it waits for a person, or has ended.
+    pub async fn rests(&self, run_id: &str) -> Result<RunRow> {
+        let ends_at = Instant::now() + PATIENCE;
+        loop {
+            let run = self.run(run_id).await?;
+            if matches!(run.phase(), Phase::Parked | Phase::Settled) {
+                return Ok(run);
+            }
+            self.wait(ends_at, run_id, "neither waits nor has ended").await?;
         }
     }
 

@@ -1,13 +1,13 @@
-//! `waypost run list|show|events`: looking only.
+//! `waypost run list|events`: looking only.
 
 use clap::Args;
 use comfy_table::Cell;
-use serde_json::Value;
 use waypost_kernel::Time;
 use waypost_store::{EventRow, Filter, RunRow, Store, iso};
 
+use super::show::countdown;
 use super::{TENANT, age, find};
-use crate::output::{Format, Result, cells, pretty, print, print_list, status, table};
+use crate::output::{Format, Result, cells, print_list, status, table};
 
 #[derive(Debug, Args)]
 #[command(
@@ -25,15 +25,6 @@ pub struct List {
     text: Option<String>,
     #[arg(long, default_value_t = 20)]
     limit: usize,
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  waypost run show run-0192\n  waypost run show run-0192 -o json")]
-pub struct Show {
-    /// The id, or as much of its beginning as is unique.
-    run: String,
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
@@ -93,7 +84,7 @@ fn as_table(runs: &[RunRow], now: Time) -> String {
             Cell::new(&run.queue),
             Cell::new(age(now - run.run.created_at)),
             Cell::new(run.run.started_at.map(|start| age(end - start)).unwrap_or_default()),
-            Cell::new(why(run)),
+            Cell::new(countdown(run, now).unwrap_or_else(|| why(run))),
         ]
     });
     table(&["run", "lifecycle", "status", "queue", "age", "took", "why"], rows)
@@ -105,31 +96,6 @@ fn why(run: &RunRow) -> String {
         run.intent.as_ref().map(|intent| format!("{} asked by {}", intent.want.command(), intent.by));
     let failure = run.failure.as_ref().map(|failure| failure.code.to_string());
     intent.or(failure).or_else(|| run.reason.as_ref().map(ToString::to_string)).unwrap_or_default()
-}
-
-pub async fn show(store: &dyn Store, flags: Show) -> Result {
-    let run = find(store, &flags.run).await?;
-    if flags.output != Format::Table {
-        return print(&pretty(&run.object()));
-    }
-    let events = store.events(run.id().to_owned(), 0, 500).await?;
-    print(&format!("{}\n\n{}", fields(&run), events_table(&events)))
-}
-
-/// What there is to say about a run; what is empty is left out.
-fn fields(run: &RunRow) -> String {
-    let Value::Object(object) = run.object() else { return String::new() };
-    let rows = object.into_iter().filter_map(|(key, value)| {
-        let text = match value {
-            Value::Null => return None,
-            Value::Object(map) if map.is_empty() => return None,
-            Value::String(text) => text,
-            other => other.to_string(),
-        };
-        let cell = if key == "status" { status(run) } else { Cell::new(text) };
-        Some(vec![Cell::new(key), cell])
-    });
-    table(&["field", "value"], rows)
 }
 
 pub async fn events(store: &dyn Store, flags: Events) -> Result {
@@ -146,7 +112,7 @@ pub async fn events(store: &dyn Store, flags: Events) -> Result {
     print_list(objects, flags.output, || events_table(&found))
 }
 
-fn events_table(events: &[EventRow]) -> String {
+pub fn events_table(events: &[EventRow]) -> String {
     let rows = events.iter().map(|event| {
         let lines = event.payload["lines"].as_array().map(|lines| match lines.len() {
             1 => " (1 line)".to_owned(),

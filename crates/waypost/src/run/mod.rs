@@ -6,6 +6,7 @@ mod brought;
 mod follow;
 mod look;
 mod replay;
+mod show;
 mod start;
 
 use clap::Subcommand;
@@ -16,6 +17,8 @@ use waypost_store::{RunRow, Store};
 use crate::output::Result;
 use crate::place::Place;
 
+pub use brought::of_playbook;
+
 pub const TENANT: &str = "default";
 
 #[derive(Debug, Subcommand)]
@@ -25,7 +28,7 @@ pub enum Verb {
     /// Runs, newest first.
     List(look::List),
     /// One run, whole.
-    Show(look::Show),
+    Show(show::Show),
     /// Follow a run until it is settled or waits for a person, and exit with its result.
     Watch(follow::Watch),
     /// What a run's commands printed.
@@ -49,7 +52,7 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
     match verb {
         Verb::Start(flags) => start::start(store, *flags).await,
         Verb::List(flags) => look::list(&*store, flags).await.map(|()| 0),
-        Verb::Show(flags) => look::show(&*store, flags).await.map(|()| 0),
+        Verb::Show(flags) => show::show(&*store, flags).await.map(|()| 0),
         Verb::Watch(flags) => follow::watch(&*store, flags).await,
         Verb::Logs(flags) => follow::logs(&*store, flags).await.map(|()| 0),
         Verb::Events(flags) => look::events(&*store, flags).await.map(|()| 0),

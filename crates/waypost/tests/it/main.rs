@@ -4,12 +4,14 @@
 mod cli_bad_database;
 mod cli_bad_input;
 mod cli_golden;
+mod cli_jobs;
 mod cli_playbook;
 mod cli_postgres;
 mod cli_run;
 mod cli_stopping;
 mod cli_workers;
 mod demo;
+mod hostile_steps;
 mod kill_workers;
 mod postgres_faults;
 mod rolling_update;

@@ -46,6 +46,11 @@ impl Playbooks {
         self.0.get(name).or_else(|| self.0.values().find(|playbook| playbook.name == name))
     }
 
+    /// By name and hash alone.
+    pub fn pinned(&self, pin: &str) -> Option<&Arc<Playbook>> {
+        self.0.get(pin)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Playbook>> {
         self.0.values()
     }

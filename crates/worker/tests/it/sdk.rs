@@ -12,6 +12,8 @@ use waypost_worker::{Context, Handlers, Outcome};
 use crate::faulty::Faulty;
 use crate::support::{Shop, code, eventually};
 
+const EXAMPLE: &str = "invoices.rs";
+
 fn greeting() -> NewRun {
     NewRun { lifecycle: "job".into(), playbook: Some("greet".into()), ..NewRun::default() }
 }
@@ -21,7 +23,12 @@ async fn the_example_works_a_run_of_its_own() {
     let shop = Shop::new();
     // Tests are in `deps`, examples beside it.
     let here = std::env::current_exe().unwrap();
-    let example = here.parent().and_then(|deps| deps.parent()).unwrap().join("examples/invoices");
+    let example = here
+        .parent()
+        .and_then(|deps| deps.parent())
+        .unwrap()
+        .join("examples")
+        .join(EXAMPLE.trim_end_matches(".rs"));
     let ran = Command::new(&example).arg(shop.database()).arg("--once").output().unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let id = String::from_utf8(ran.stdout).unwrap().trim().to_owned();

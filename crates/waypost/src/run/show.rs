@@ -1,0 +1,151 @@
+//! `waypost run show`: one run, whole. What it waits for comes first, then what it is, its steps and its log.
+
+use clap::Args;
+use comfy_table::Cell;
+use serde_json::Value;
+use waypost_kernel::lifecycle::{Outcome, Phase};
+use waypost_kernel::{Lifecycle, Time};
+use waypost_store::{ItemRow, RunRow, Store, iso};
+
+use super::look::events_table;
+use super::{age, blockers, find};
+use crate::output::{Format, Result, coloured, pretty, print, status, table};
+
+/// Of a run's log, from its beginning.
+const EVENTS: usize = 500;
+/// Shown elsewhere, or for programs.
+const NOT_SHOWN: [&str; 4] = ["console_log", "current_blockers", "worked", "artifacts"];
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  waypost run show run-0192\n  waypost run show run-0192 -o json")]
+pub struct Show {
+    /// The id, or as much of its beginning as is unique.
+    run: String,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+pub async fn show(store: &dyn Store, flags: Show) -> Result {
+    let run = find(store, &flags.run).await?;
+    if flags.output != Format::Table {
+        return print(&pretty(&run.object()));
+    }
+    let now = store.now().await?;
+    let items = store.items(run.id().to_owned(), None).await?;
+    let events = store.events(run.id().to_owned(), 0, EVENTS).await?;
+    let parts = [waits_for(&run), Some(fields(&run, now)), steps(&run, &items, now), artifacts(&run)];
+    let mut parts: Vec<String> = parts.into_iter().flatten().collect();
+    parts.push(events_table(&events));
+    if events.len() == EVENTS {
+        parts.push(format!("the first {EVENTS} events; more: waypost run events {}", run.id()));
+    }
+    print(&parts.join("\n\n"))
+}
+
+/// What a person has to decide, and how.
+fn waits_for(run: &RunRow) -> Option<String> {
+    let blocked = blockers::of(run).filter(|_| run.phase() == Phase::Parked)?;
+    let mut lines = Vec::new();
+    for (host, about) in blocked {
+        lines.push(format!("{host} is blocked:"));
+        lines.extend(blockers::lines(about).into_iter().map(|line| format!("  {line}")));
+    }
+    lines.push(format!("decide: waypost run resume {}", run.id()));
+    Some(lines.join("\n"))
+}
+
+/// What is empty is left out.
+fn fields(run: &RunRow, now: Time) -> String {
+    let Value::Object(object) = run.object() else { return String::new() };
+    let rows = object.into_iter().filter_map(|(key, value)| {
+        let text = match (key.as_str(), value) {
+            (_, Value::Null) => return None,
+            ("items", _) => return None,
+            ("carried", carried) => in_words(&carried),
+            ("details", Value::Object(mut details)) => {
+                details.retain(|key, _| !NOT_SHOWN.contains(&key.as_str()));
+                if details.is_empty() {
+                    return None;
+                }
+                Value::Object(details).to_string()
+            }
+            ("schedule_at", Value::String(text)) => match countdown(run, now) {
+                Some(left) => format!("{text}, {left}"),
+                None => text,
+            },
+            (_, Value::Object(map)) if map.is_empty() => return None,
+            (_, Value::String(text)) => text,
+            (_, other) => other.to_string(),
+        };
+        let cell = if key == "status" { status(run) } else { Cell::new(text) };
+        Some(vec![Cell::new(key), cell])
+    });
+    table(&["field", "value"], rows)
+}
+
+/// `in 2h05m`, of a run that is not due yet.
+pub fn countdown(run: &RunRow, now: Time) -> Option<String> {
+    let due = run.schedule_at.filter(|due| *due > now && run.phase() == Phase::Ready)?;
+    Some(format!("in {}", age(due - now)))
+}
+
+/// What a run brings along, without the text of it.
+fn in_words(carried: &Value) -> String {
+    match carried["playbook"]["file"].as_str() {
+        Some(file) => format!("playbook {file}"),
+        None => carried.to_string(),
+    }
+}
+
+/// In the order of the playbook; the parts of a step after it.
+fn steps(run: &RunRow, items: &[ItemRow], now: Time) -> Option<String> {
+    let first = run.lifecycle.items.first()?;
+    let number =
+        |item: &ItemRow, key: &str| item.details.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let mut steps: Vec<&ItemRow> = items.iter().filter(|item| *item.kind == *first.name).collect();
+    steps.sort_by_key(|item| (number(item, "order"), number(item, "number")));
+    let parts_of = |step: &ItemRow| {
+        let key = step.key.clone();
+        items.iter().filter(move |item| item.details.get("step").is_some_and(|of| *of == *key))
+    };
+    let mut rows = Vec::new();
+    for step in &steps {
+        rows.push(line(&run.lifecycle, step, &step.name, now));
+        rows.extend(parts_of(step).map(|part| line(&run.lifecycle, part, &format!("  {}", part.name), now)));
+    }
+    (!rows.is_empty()).then(|| table(&["step", "status", "progress", "took", "why"], rows))
+}
+
+fn line(lifecycle: &Lifecycle, item: &ItemRow, name: &str, now: Time) -> Vec<Cell> {
+    let kind = lifecycle.items.iter().find(|kind| *kind.name == *item.kind);
+    let state = kind.and_then(|kind| kind.state_named(&item.status).map(|id| kind.state(id)));
+    let (phase, outcome) = state.map_or((Phase::Ready, None), |state| (state.phase, state.outcome));
+    let is_open = !matches!(phase, Phase::Settled);
+    let end = item.finished_at.or(Some(now).filter(|_| is_open && phase == Phase::Held));
+    let took = item.started_at.zip(end).map(|(start, end)| age(end - start)).unwrap_or_default();
+    let failure = item.failure.as_ref().map(|failure| format!("{}: {}", failure.code, failure.message));
+    let reason = || item.details.get("reason").and_then(Value::as_str).map(str::to_owned);
+    let waits = item.not_before.filter(|at| is_open && *at > now).map(|at| format!("again at {}", iso(at)));
+    let progress =
+        if outcome == Some(Outcome::Skipped) { String::new() } else { format!("{} %", item.progress) };
+    vec![
+        Cell::new(name),
+        coloured(&item.status, phase, outcome),
+        Cell::new(progress),
+        Cell::new(took),
+        Cell::new(waits.or(failure).or_else(reason).unwrap_or_default()),
+    ]
+}
+
+fn artifacts(run: &RunRow) -> Option<String> {
+    let listed = run.details.get("artifacts")?.as_array()?;
+    let rows = listed.iter().map(|artifact| {
+        let text = |key: &str| match &artifact[key] {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        ["type", "url", "digest", "size"].map(|key| Cell::new(text(key))).to_vec()
+    });
+    Some(table(&["artifact", "url", "digest", "size"], rows))
+}

@@ -1,0 +1,155 @@
+//! Playbooks that stop for a person, from the command line, on both stores.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::Shop;
+
+/// Blocked by two hosts until somebody decides; HA goes off and on.
+const PLAYBOOK: &str = r#"
+name = "update"
+lifecycle = "job"
+
+[inputs.cluster]
+type = "string"
+
+[[step]]
+name = "disable HA"
+exec = ["sh", "-c", "echo off >> ha"]
+
+[[step]]
+name = "scan {{ inputs.cluster }}"
+id = "scan"
+exec = ["sh", "-c", '''cat > told; grep -q decision told && { echo "$1 scanned"; exit 0; }
+  printf '{"outcome":"pause","reason":"2 hosts are blocked","blockers":{"esx1":{"blockers":[{"vm_name":"vm-7","reason":"usb","severity":"critical"}]},"esx2":{"choices":["skip"]}}}' > $WAYPOST_OUTPUT''', "sh", "{{ inputs.cluster }}"]
+
+[[cleanup]]
+name = "HA as it was"
+after = "disable HA"
+exec = ["sh", "-c", "echo on >> ha"]
+"#;
+
+fn both() -> [Shop; 2] {
+    let shops = [Shop::new(), Shop::on_postgres()];
+    for shop in &shops {
+        fs::write(shop.path("update.toml"), PLAYBOOK).unwrap();
+    }
+    shops
+}
+
+fn ha(shop: &Shop) -> Vec<String> {
+    fs::read_to_string(shop.path("ha")).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+fn paused(shop: &Shop) -> String {
+    let ran = shop.run(&["run", "start", "update.toml", "--input", "cluster=c1", "--wait"]);
+    ran.expect(
+        6,
+        &["▶ disable HA", "✓ disable HA", "⏸ scan c1", "✓ HA as it was", "pending → running → paused"],
+    );
+    shop.runs()[0]["run_id"].as_str().unwrap().to_owned()
+}
+
+// proves J3, J5 and J8
+#[test]
+fn a_blocked_job_waits_and_goes_on_with_decisions() {
+    for shop in both() {
+        let id = paused(&shop);
+        let run = shop.show(&id);
+        assert_eq!(
+            (&run["reason"], &run["details"]["hosts_with_blockers"]),
+            (&json!("2 hosts are blocked"), &json!(2))
+        );
+        assert_eq!(ha(&shop), ["off", "on"]);
+        shop.run(&["run", "resume", &id]).expect(
+            2,
+            &["waits for decisions about esx1, esx2", "--resolve esx1=power_off|skip --resolve esx2=skip"],
+        );
+        shop.run(&["run", "resume", &id, "--resolve", "esx1=skip"])
+            .expect(2, &["nothing is decided about esx2"]);
+        shop.run(&["run", "resume", &id, "--resolve", "esx1"])
+            .expect(2, &["resolve: \"esx1\" is not HOST=DECISION"]);
+        let decided = [
+            "run",
+            "resume",
+            &id,
+            "--resolve",
+            "esx1=power_off",
+            "--resolve",
+            "esx2=skip",
+            "--reason",
+            "agreed",
+            "--wait",
+        ];
+        let ran = shop.run(&decided);
+        ran.expect(0, &["✓ scan c1", "pending → running → completed"]);
+        assert_eq!(ran.out, "c1 scanned\n", "what was printed before is not told again");
+        assert_eq!(ha(&shop), ["off", "on", "off", "on"]);
+        let run = shop.show(&id);
+        let kept = &run["details"]["maintenance_blocker_resolutions"]["esx1"];
+        assert_eq!(
+            (&kept["decision"], &kept["by"], &kept["reason"]),
+            (&json!("power_off"), &json!("tester"), &json!("agreed"))
+        );
+        shop.run(&decided).expect(5, &["completed"]);
+        shop.verifies();
+    }
+}
+
+#[test]
+fn a_paused_job_is_forced_on_or_cancelled() {
+    for shop in both() {
+        let id = paused(&shop);
+        assert_eq!(
+            shop.run(&["run", "resume", &id, "--force", "--wait"]).code,
+            Some(6),
+            "it is blocked again"
+        );
+        assert_eq!(shop.ok(&["run", "cancel", &id, "--reason", "no"]), format!("{id} is cancelled\n"));
+        assert_eq!(ha(&shop).last().map(String::as_str), Some("on"));
+        shop.verifies();
+    }
+}
+
+#[test]
+fn a_job_is_replayed_with_an_edited_input() {
+    for shop in both() {
+        let id = paused(&shop);
+        let refused = shop.run(&["run", "retry", &id]);
+        refused.expect(5, &[&format!("waypost run replay {id}")]);
+        let ran = shop.run(&["run", "replay", &id, "--input", "cluster=c2", "-o", "json"]);
+        let new: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!((&new["retry_of"], &new["input"]), (&json!(id), &json!({"cluster": "c2"})));
+        assert_eq!((&new["status"], &new["items"]["step"]["pending"]), (&json!("pending"), &json!(3)));
+        shop.run(&["run", "replay", &id, "--input", "clster=c2"]).expect(2, &["clster", "cluster"]);
+    }
+}
+
+// proves J5: who is not told to execute what runs bring along has what it was given
+#[test]
+fn a_worker_executes_the_playbooks_of_its_folder_and_no_others() {
+    let shop = Shop::new();
+    fs::create_dir(shop.path("books")).unwrap();
+    let hello =
+        "name = \"hello\"\nlifecycle = \"job\"\n[[step]]\nname = \"greet\"\nexec = [\"echo\", \"hi\"]\n";
+    fs::write(shop.path("books/hello.toml"), hello).unwrap();
+    fs::write(shop.path("other.toml"), hello.replace("hello", "other")).unwrap();
+    let mine = shop.ok(&["run", "start", "books/hello.toml"]).trim().to_owned();
+    let other = shop.ok(&["run", "start", "--queue", "others", "other.toml"]).trim().to_owned();
+    let brought = shop.show(&mine);
+    assert!(brought["playbook"].as_str().unwrap().starts_with("hello@"));
+    shop.run(&["worker"]).expect(2, &["--playbooks DIR", "--allow-commands"]);
+    shop.run(&["worker", "--playbooks", "nowhere"]).expect(2, &["nowhere", "cannot be read"]);
+    let mut worker = shop.spawn(&["worker", "--playbooks", "books", "--until-idle"]);
+    assert_eq!(worker.end(), Some(0));
+    assert_eq!(shop.show(&mine)["status"], json!("completed"), "it has that very content itself");
+    // What a run brings along is not executed, whatever its name.
+    let mut worker = shop.spawn(&["worker", "--playbooks", "books", "--queue", "others", "--until-idle"]);
+    crate::support::eventually("it is left alone", std::time::Duration::from_secs(60), || {
+        let events = shop.ok(&["run", "events", &other]);
+        events.contains("Run released by worker")
+    });
+    worker.kill();
+    assert_eq!(shop.show(&other)["items"]["step"]["pending"], json!(1));
+}
