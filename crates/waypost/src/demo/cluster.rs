@@ -62,7 +62,7 @@ pub async fn play(stage: &mut Stage, folder: &Path) -> Result<Option<Act>> {
     stage.settled(&run_id).await?;
     let after = set.world.site().map_err(|error| Failed::new(ERROR, error.to_string()))?;
     let words = format!("{decided}; HA as it was");
-    let seen = Some((words, after.cluster == before.cluster));
+    let seen = Some((words, after.cluster.ha == before.cluster.ha));
     Ok(Some(Act { what: WHAT, run_id, path: PATH, code: None, seen }))
 }
 
