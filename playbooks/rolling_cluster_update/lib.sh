@@ -198,7 +198,7 @@ holds_appliance() { # blockers
 
 with_blockers() { # object, name of a host, blockers
   jq -c --arg name "$2" --argjson found "$3" --arg appliance "$appliance" '
-    .[$name] = {host_name: $name, decisions: ["power_off", "skip"],
+    .[$name] = {host_name: $name, choices: ["power_off", "skip"],
       blockers: ($found | map(del(.path) | if .vm_name == $appliance then
         .remediation = "this is vCenter itself and is never powered off: move it, or skip the host" else . end))}' <<<"$1"
 }

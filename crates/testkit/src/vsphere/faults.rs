@@ -12,6 +12,9 @@ pub struct Fault {
     /// Of one host, machine or cluster only.
     #[serde(default)]
     pub on: Option<String>,
+    /// Only where all of these stand in who asks and what with.
+    #[serde(default)]
+    pub containing: Vec<String>,
     /// Only the n-th time that it fits, counted from 1; each time if it is not said.
     #[serde(default)]
     pub nth: Option<u64>,
@@ -46,7 +49,14 @@ pub enum When {
 
 impl Fault {
     pub fn new(what: &str, does: Do) -> Fault {
-        Fault { id: what.to_owned(), what: what.to_owned(), on: None, nth: None, does }
+        Fault {
+            id: what.to_owned(),
+            what: what.to_owned(),
+            on: None,
+            containing: Vec::new(),
+            nth: None,
+            does,
+        }
     }
 
     pub fn on(self, on: &str) -> Fault {
@@ -57,10 +67,15 @@ impl Fault {
         Fault { nth: Some(nth), ..self }
     }
 
+    pub fn containing(self, containing: Vec<String>) -> Fault {
+        Fault { containing, ..self }
+    }
+
     /// Whether this is the time; counts.
-    fn fits(&self, site: &mut Site, what: &str, on: &str) -> bool {
-        let is_meant =
-            (self.what == "*" || self.what == what) && self.on.as_deref().is_none_or(|meant| meant == on);
+    fn fits(&self, site: &mut Site, what: &str, on: &str, words: &str) -> bool {
+        let is_meant = (self.what == "*" || self.what == what)
+            && self.on.as_deref().is_none_or(|meant| meant == on)
+            && self.containing.iter().all(|part| words.contains(part));
         if !is_meant {
             return false;
         }
@@ -71,10 +86,10 @@ impl Fault {
 }
 
 /// The first that fits; all of them count.
-pub fn met(faults: &[Fault], site: &mut Site, what: &str, on: &str) -> Option<Fault> {
+pub fn met(faults: &[Fault], site: &mut Site, what: &str, on: &str, words: &str) -> Option<Fault> {
     let mut first = None;
     for fault in faults {
-        if fault.fits(site, what, on) && first.is_none() {
+        if fault.fits(site, what, on, words) && first.is_none() {
             first = Some(fault.clone());
         }
     }

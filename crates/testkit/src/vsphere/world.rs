@@ -196,7 +196,8 @@ impl World {
         }
         let _alone = self.lock()?;
         let mut site = self.read()?;
-        let met = faults::met(&faults, &mut site, request.what, request.on);
+        let words = format!("{} {}", request.by.as_deref().unwrap_or_default(), request.with);
+        let met = faults::met(&faults, &mut site, request.what, request.on, &words);
         self.write(&site)?;
         Ok(met)
     }
@@ -204,7 +205,7 @@ impl World {
     /// Whether something that happens later by itself should go wrong.
     pub(super) fn is_doomed(&self, site: &mut Site, what: &str, on: &str) -> bool {
         let faults = self.faults().unwrap_or_default();
-        matches!(faults::met(&faults, site, what, on), Some(Fault { does: Do::Fail { .. }, .. }))
+        matches!(faults::met(&faults, site, what, on, ""), Some(Fault { does: Do::Fail { .. }, .. }))
     }
 
     fn note(&self, request: &Request<'_>, answer: &str) -> io::Result<()> {

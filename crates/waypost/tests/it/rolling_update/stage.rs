@@ -101,7 +101,7 @@ impl Stage {
         Call { item, ..Call::default() }
     }
 
-    fn path(&self) -> String {
+    pub fn path(&self) -> String {
         format!("{}:{}", self.told["bin"].as_str().unwrap(), std::env::var("PATH").unwrap())
     }
 
@@ -170,7 +170,7 @@ impl Stage {
         self.world.set_faults(&[]).unwrap();
     }
 
-    fn hanging(&self) -> usize {
+    pub fn hanging(&self) -> usize {
         let ledger = self.world.ledger().unwrap();
         ledger.iter().filter(|entry| entry.answer.starts_with("hangs")).count()
     }
