@@ -12,7 +12,6 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio_postgres::Row;
 use waypost_kernel::request::Level;
 use waypost_kernel::text::MAX_PAGE;
 
@@ -26,7 +25,7 @@ use crate::messages::{items_message, standard_message, standard_payload};
 use crate::run::EventRow;
 
 const COLUMNS: &str = "e.position, r.run_id, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.level, e.message, \
-  e.payload::text, e.effect::text, r.tenant";
+  e.payload::text, e.effect::text, e.via, e.via_command, r.tenant";
 
 /// Bits of a position that count a statement's events.
 const COUNTED: u32 = 16;
@@ -47,8 +46,12 @@ pub async fn events(session: &Session, run_id: &str, after_seq: u64, limit: usiz
     let found = async {
         let rid = super::row::by_id(&tx, run_id).await?.rid;
         let condition = "FROM waypost.events e JOIN waypost.runs r ON r.rid = e.rid WHERE e.rid = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3";
-        let limit = limit.min(MAX_PAGE) as i64;
-        read(&tx, condition, args![rid, after_seq.min(i32::MAX as u64) as i32, limit]).await
+        let limit = limit.min(MAX_PAGE);
+        let after = after_seq.min(i32::MAX as u64) as i32;
+        let mut found = read(&tx, condition, args![rid, after, limit as i64]).await?;
+        found.retain(|event| event.seq > after_seq);
+        found.truncate(limit);
+        Ok(found)
     };
     let found = found.await;
     tx.end(found).await
@@ -160,9 +163,11 @@ async fn page(session: &Session, after: u64, limit: usize) -> Result<Vec<EventRo
         let mut page: Vec<EventRow> = Vec::new();
         while from < end && page.len() < limit {
             let to = from.saturating_add(stretch);
-            page.extend(read(&tx, condition, args![from, to, (limit - page.len()) as i64]).await?);
+            let found = read(&tx, condition, args![from, to, (limit - page.len()) as i64]).await?;
+            page.extend(found.into_iter().filter(|event| event.position > after));
             (from, stretch) = (to, stretch.saturating_mul(4));
         }
+        page.truncate(limit);
         Ok(page)
     };
     let found = found.await;
@@ -173,15 +178,28 @@ async fn read(tx: &Tx, condition: &str, values: &Args<'_>) -> Result<Vec<EventRo
     let rows = tx.query(&format!("SELECT {COLUMNS} {condition}"), values).await?;
     let codes = rows.iter().map(|row| Columns(row).get::<i16>(6)).collect::<Result<Vec<_>>>()?;
     let known = tx.known_with(codes).await?;
-    rows.iter().map(|row| event(&known, row)).collect()
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let columns = Columns(row);
+        let (src, via): (Option<i16>, Option<i16>) = (columns.get(5)?, columns.get(13)?);
+        let end = event(&known, &columns, (columns.get(4)?, via.or(src), columns.get(6)?))?;
+        if let Some(via) = via {
+            let begin = event(&known, &columns, (columns.get(14)?, src, via))?;
+            let payload = standard_payload(None);
+            found.push(EventRow { position: end.position - 1, seq: end.seq - 1, payload, ..begin });
+        }
+        found.push(end);
+    }
+    Ok(found)
 }
 
-fn event(known: &Known, row: &Row) -> Result<EventRow> {
-    let columns = Columns(row);
-    let dst: i16 = columns.get(6)?;
-    let src: Option<i16> = columns.get(5)?;
+fn event(
+    known: &Known,
+    columns: &Columns<'_>,
+    (command, src, dst): (String, Option<i16>, i16),
+) -> Result<EventRow> {
     let (level, message): (Option<String>, Option<String>) = (columns.get(9)?, columns.get(10)?);
-    let (command, by): (String, String) = (columns.get(4)?, columns.get(8)?);
+    let by: String = columns.get(8)?;
     let state = |code: i16| known.state(code).map(|(lifecycle, id)| lifecycle.state(*id));
     let unknown = || StoreError::Unusable(format!("this binary does not know state {dst}"));
     let (lifecycle, to) = known.state(dst).ok_or_else(unknown)?;
@@ -189,11 +207,11 @@ fn event(known: &Known, row: &Row) -> Result<EventRow> {
     let from = src.and_then(state);
     let (standard_level, standard): (Level, String) = standard_message(&command, from, to, &by);
     let payload: Option<&str> = columns.get(11)?;
-    let payload = payload.map_or_else(|| payload_of(&columns, src.is_none()), |text| Ok(parse(text)))?;
+    let payload = payload.map_or_else(|| payload_of(columns, src.is_none()), |text| Ok(parse(text)))?;
     Ok(EventRow {
         position: columns.get::<i64>(0)?.unsigned_abs(),
         run_id: columns.get(1)?,
-        tenant: columns.get(13)?,
+        tenant: columns.get(15)?,
         lifecycle: lifecycle.name.to_string(),
         seq: u64::from(columns.get::<i32>(2)?.unsigned_abs()),
         at: time(columns.get(3)?),

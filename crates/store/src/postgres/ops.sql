@@ -59,7 +59,7 @@ CREATE VIEW ops.run_events AS
       ELSE 'Run is ' || t.state END) AS message,
     coalesce(e.payload, CASE WHEN e.command = 'claim' THEN jsonb_build_object('worker_id', e.who) ELSE '{}' END) AS payload,
     e.at AS created_at, e.seq, e.command, f.state AS from_status, t.state AS to_status, e.actor, e.who, e.position
-  FROM waypost.events e JOIN waypost.runs r ON r.rid = e.rid
+  FROM waypost.log e JOIN waypost.runs r ON r.rid = e.rid
     JOIN waypost.lifecycle_states t ON t.code = e.dst AND t.lifecycle = 'deploy' LEFT JOIN waypost.lifecycle_states f ON f.code = e.src;
 
 -- Refusals of arguments: which one, what is wrong, what to do. The sizes are the engine's (kernel/src/text.rs).

@@ -64,7 +64,7 @@ async fn remove(tx: &Tx, over: &[Over], pruned: &mut Pruned) -> Result<()> {
     let gone = tx.query(sql, args![rids, seqs]).await?;
     let gone = gone.iter().map(|row| Columns(row).get(0)).collect::<Result<Vec<i64>>>()?;
     tx.run("DELETE FROM waypost.items WHERE rid = ANY ($1)", args![gone]).await?;
-    let sql = "WITH gone AS (DELETE FROM waypost.events WHERE rid = ANY ($1) RETURNING rid) SELECT rid, count(*) FROM gone GROUP BY rid";
+    let sql = "WITH gone AS (DELETE FROM waypost.events WHERE rid = ANY ($1) RETURNING rid, via) SELECT rid, count(*) + count(via) FROM gone GROUP BY rid";
     let rows = tx.query(sql, args![gone]).await?;
     let counts = rows.iter().map(|row| Ok((Columns(row).get(0)?, Columns(row).get(1)?)));
     let counts = counts.collect::<Result<HashMap<i64, i64>>>()?;

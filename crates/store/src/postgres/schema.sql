@@ -152,6 +152,9 @@ CREATE INDEX items_status ON waypost.items(rid, kind, status);
 -- A position is drawn in the transaction that writes the event and after its first write, so that whoever waits for
 -- the transactions that were open when a gap was seen knows the gap to be final. One at a time for the same reason.
 -- The lower 16 bits count the events of one statement.
+--
+-- A worker that finishes without having begun makes two moves at once. A set of those is one row each, whose position and
+-- seq are the second one's; the first has the numbers before, and led to the state `via`. `log` shows them apart.
 CREATE SEQUENCE waypost.positions CACHE 1;
 CREATE TABLE waypost.events(
   rid bigint NOT NULL,
@@ -160,9 +163,11 @@ CREATE TABLE waypost.events(
   seq int NOT NULL,
   src smallint,
   dst smallint NOT NULL,
+  via smallint,
   command text NOT NULL,
   actor text NOT NULL,
   who text NOT NULL,
+  via_command text,
   level text,
   message text,
   payload jsonb,
@@ -171,7 +176,14 @@ CREATE TABLE waypost.events(
   PRIMARY KEY(rid, seq)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_insert_threshold = 100000);
 CREATE INDEX events_position ON waypost.events USING brin(position) WITH (pages_per_range = 16, autosummarize = on);
+CREATE INDEX events_begun ON waypost.events USING brin((position - 1)) WITH (pages_per_range = 16, autosummarize = on) WHERE via IS NOT NULL;
 CREATE UNIQUE INDEX events_key ON waypost.events(rid, key) WHERE key IS NOT NULL;
+CREATE VIEW waypost.log AS
+  SELECT e.rid, e.position, e.at, e.seq, coalesce(e.via, e.src) AS src, e.dst, e.command, e.actor, e.who, e.level, e.message, e.payload, e.effect, e.key
+    FROM waypost.events e
+  UNION ALL
+  SELECT e.rid, e.position - 1, e.at, e.seq - 1, e.src, e.via, e.via_command, e.actor, e.who, NULL, NULL, NULL, NULL, NULL
+    FROM waypost.events e WHERE e.via IS NOT NULL;
 -- Lists of what people look for: drafts, parked, and whatever did not end well. The bulk, which did, is found by scanning.
 CREATE INDEX events_unusual ON waypost.events(dst, rid) WHERE dst < 2000 OR dst BETWEEN 4000 AND 4999 OR dst >= 6000;
 

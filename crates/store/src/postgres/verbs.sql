@@ -105,7 +105,8 @@ BEGIN
       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL;
 END $$;
 
--- Held runs that end alike, if each still has the seq that was decided on. Gives those that had.
+-- Held runs that end alike, if each still has the seq that was decided on. Gives those that had. Start and end are one row
+-- of the log: a second one would cost a tenth of a run's whole way.
 CREATE FUNCTION waypost.settle_alike(p_rids bigint[], p_seqs int[], p_src smallint, p_via smallint, p_dst smallint, p_start_command text, p_command text,
     p_who text, p_error_code text, p_error_msg text, p_effect json)
   RETURNS TABLE(at timestamptz, rids bigint[]) LANGUAGE plpgsql
@@ -123,11 +124,9 @@ BEGIN
         WHERE r.rid = u.rid AND r.seq = u.seq AND r.state = p_src
         RETURNING r.rid, r.seq, u.place),
     told AS (
-      INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, effect)
-      SELECT (SELECT nextval('waypost.positions') << 16) + 2 * d.place - k.back, d.rid, d.seq - k.back, v_now, k.src, k.dst, k.command, 'worker',
-          p_who, k.effect
-        FROM done d CROSS JOIN (VALUES (1, p_src, p_via, p_start_command, NULL::json),
-          (0, coalesce(p_via, p_src), p_dst, p_command, p_effect)) k(back, src, dst, command, effect)
-        WHERE k.back < v_events)
+      INSERT INTO waypost.events(position, rid, seq, at, src, dst, via, command, actor, who, via_command, effect)
+      SELECT (SELECT nextval('waypost.positions') << 16) + 2 * d.place, d.rid, d.seq, v_now, p_src, p_dst, p_via, p_command, 'worker', p_who,
+          p_start_command, p_effect
+        FROM done d)
   SELECT v_now, coalesce(array_agg(d.rid), '{}') FROM done d;
 END $$;

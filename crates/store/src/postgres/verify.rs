@@ -91,7 +91,7 @@ async fn page(tx: &Tx, after: i64, verified: &mut Verified) -> Result<Option<(i6
     let lifecycles: HashMap<i64, &Lifecycle> = runs.iter().map(|it| (it.rid, &*it.row.lifecycle)).collect();
     let condition = "WHERE i.rid = ANY ($1) ORDER BY i.rid, i.kind, i.key";
     let items = row::items(tx, condition, args![rids], |rid| lifecycles.get(&rid).copied()).await?;
-    let sql = "SELECT e.rid, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.effect::text FROM waypost.events e \
+    let sql = "SELECT e.rid, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.effect::text FROM waypost.log e \
                WHERE e.rid = ANY ($1) ORDER BY e.rid, e.seq";
     let events = tx.query(sql, args![rids]).await?;
     let mut by_run: HashMap<i64, Vec<&Row>> = HashMap::new();

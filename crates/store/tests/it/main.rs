@@ -7,6 +7,7 @@ mod by_psql;
 mod conformance;
 mod differential;
 mod full_disk;
+mod group;
 mod guards;
 mod ops;
 mod postgres;

@@ -237,3 +237,54 @@ async fn another_process_is_heard() {
     }
     assert!(waiting.await.unwrap());
 }
+
+/// Start and end that come at once are one row; whoever reads finds two events, from whichever of them on.
+#[tokio::test]
+async fn events_that_share_a_row_are_read_one_by_one() {
+    let (store, database) = open().await;
+    let mut last = String::new();
+    // The first claim learns what the next one needs to be plain.
+    for _ in 0..2 {
+        store.enqueue(vec![deploy(); 3]).await.unwrap();
+        let held = store.claim(wants("w", 3)).await.unwrap();
+        let ends = held.iter().map(|claimed| FinishWrite {
+            run_id: claimed.run.id().to_owned(),
+            token: Some(claimed.token),
+            by: "w".into(),
+            status: "success".into(),
+            ..FinishWrite::default()
+        });
+        store.finish(ends.collect()).await.unwrap();
+        last = held[2].run.id().to_owned();
+    }
+    let shared: u64 = database
+        .psql("SELECT count(*) FROM waypost.events WHERE via IS NOT NULL")
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(shared >= 3, "{shared}");
+
+    let all = store.events(last.clone(), 0, 100).await.unwrap();
+    let seqs: Vec<u64> = all.iter().map(|event| event.seq).collect();
+    assert_eq!(seqs, [1, 2, 3, 4]);
+    assert_eq!((&*all[2].to, &*all[3].to), ("running", "success"));
+    assert_eq!(all[3].from.as_deref(), Some("running"));
+    for (after, event) in all.iter().enumerate() {
+        assert_eq!(store.events(last.clone(), after as u64, 1).await.unwrap(), std::slice::from_ref(event));
+    }
+
+    let feed = store.feed(0, 100).await.unwrap();
+    assert_eq!(feed.len(), 6 * 4);
+    let mut after = 0;
+    for event in &feed {
+        assert!(event.position > after);
+        assert_eq!(store.feed(after, 1).await.unwrap(), std::slice::from_ref(event));
+        let seen = format!(
+            "SELECT run_id, seq FROM ops.run_events WHERE position > {after} ORDER BY position LIMIT 1"
+        );
+        assert_eq!(database.psql(&seen).unwrap().trim(), format!("{}|{}", event.run_id, event.seq));
+        after = event.position;
+    }
+    assert_clean(&store).await;
+}

@@ -17,7 +17,7 @@ const RUNS: &str = "SELECT json_agg(j ORDER BY rid) FROM (SELECT r.*, s.lifecycl
   (extract(epoch FROM r.finished_at) * 1000000)::bigint AS finished_us, (extract(epoch FROM r.available_at) * 1000000)::bigint AS available_us, \
   (extract(epoch FROM r.expires_at) * 1000000)::bigint AS expires_us, \
   (SELECT json_agg(e ORDER BY e.seq) FROM (SELECT e.*, (extract(epoch FROM e.at) * 1000000)::bigint AS us, f.state AS \"from\", t.state AS \"to\" \
-    FROM waypost.events e JOIN waypost.lifecycle_states t ON t.code = e.dst LEFT JOIN waypost.lifecycle_states f ON f.code = e.src \
+    FROM waypost.log e JOIN waypost.lifecycle_states t ON t.code = e.dst LEFT JOIN waypost.lifecycle_states f ON f.code = e.src \
     WHERE e.rid = r.rid) e) AS log \
   FROM waypost.runs r JOIN waypost.lifecycle_states s ON s.code = r.state) j";
 
