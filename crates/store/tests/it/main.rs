@@ -8,6 +8,7 @@ mod conformance;
 mod differential;
 mod full_disk;
 mod guards;
+mod invariants;
 mod ops;
 mod postgres;
 
