@@ -6,4 +6,5 @@ pub mod mermaid;
 pub mod postgres;
 pub mod reference;
 pub mod sql;
+pub mod stays;
 pub mod toml;

@@ -174,7 +174,7 @@ pub fn guard() -> String {
   JOIN waypost.lifecycles l ON l.name = own.lifecycle AND l.version = own.version
   JOIN waypost.lifecycle_states s ON s.lifecycle = l.items AND s.version = l.items_version
   JOIN waypost.items i ON i.rid = r.rid AND i.kind = s.lifecycle AND i.status = s.state;
-{}
+{}{}
 CREATE FUNCTION waypost.judge_run() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
 DECLARE
   was waypost.lifecycle_states;
@@ -231,6 +231,7 @@ BEGIN
 END $guard$;
 ",
         item_guard("items", Kind::Item),
+        super::stays::view(Dialect::Postgres),
         all_hold(Kind::Run, Dialect::Postgres)
     )
 }

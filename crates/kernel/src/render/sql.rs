@@ -198,7 +198,8 @@ pub fn guard(dialect: Dialect) -> String {
         Dialect::Sqlite => sqlite,
         Dialect::Postgres => postgres,
     };
-    format!("{}{}{}", counted_items(dialect), trigger("runs", Kind::Run), trigger("items", Kind::Item))
+    let (runs, items) = (trigger("runs", Kind::Run), trigger("items", Kind::Item));
+    format!("{}{runs}{items}{}", counted_items(dialect), super::stays::view(dialect))
 }
 
 /// A trigger's program takes room for all that it might do, each time it is looked at. So the one that sees every

@@ -11,6 +11,8 @@ DECLARE
   takes boolean := enters AND became.claimed_by IS NOT NULL;
   way waypost.lifecycle_moves;
   keeps_reason boolean;
+  failure json := CASE WHEN became.error_code IS NOT NULL THEN json_build_object('code', became.error_code, 'message', coalesce(became.error_msg, '')) END;
+  merged jsonb := waypost.merged_by_hand(was, became, src, dst);
   again waypost.runs;
 BEGIN
   SELECT * INTO way FROM waypost.lifecycle_moves m WHERE m.src_code = was.state AND m.dst_code = became.state AND m.events = 1
@@ -19,11 +21,12 @@ BEGIN
     WHERE m.src_code = was.state AND m.dst_code = became.state AND m.guards & 1 = 1);
   INSERT INTO waypost.events(rid, seq, at, command, src, dst, actor, who, effect) VALUES (became.rid, became.seq + 1, at, way.command,
     was.state, became.state, CASE WHEN takes THEN 'worker' ELSE 'operator' END, CASE WHEN takes THEN became.claimed_by ELSE 'by hand' END,
-    json_build_object('by_hand', 1, 'metadata_is', became.metadata, 'details_is', became.details, 'reason', became.reason,
-      'resolved', became.resolved, 'forced', became.forced, 'failure', CASE WHEN became.error_code IS NOT NULL
-        THEN json_build_object('code', became.error_code, 'message', coalesce(became.error_msg, '')) END));
+    json_build_object('by_hand', 1, 'metadata_is', became.metadata, 'details_is', merged, 'reason', became.reason,
+      'resolved', became.resolved, 'forced', became.forced, 'failure', failure, 'shifts', waypost.follow_by_hand(became, became.seq + 1, way.command,
+        CASE WHEN dst = 'settled' AND src <> 'settled' THEN 'end' END, failure, at)));
   UPDATE waypost.runs r SET
       seq = became.seq + 1,
+      details = merged,
       last_command = way.command,
       attempt = was.attempt + enters::int,
       fence = was.fence + takes::int,
@@ -47,6 +50,29 @@ BEGIN
     WHERE r.rid = became.rid RETURNING * INTO again;
   PERFORM waypost.placed_by_hand(was, again, src, dst);
 END $$;
+
+-- Details are merged, never replaced (J7). Whoever says that a run is resolved has decided about every host that it waits for.
+CREATE FUNCTION waypost.merged_by_hand(was waypost.runs, became waypost.runs, src text, dst text) RETURNS jsonb LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  merged jsonb := CASE WHEN became.details = was.details THEN was.details ELSE was.details || became.details END;
+  hosts text[];
+BEGIN
+  IF src = 'parked' AND dst = 'ready' AND became.resolved AND NOT became.forced AND was.details -> 'awaiting_blocker_resolution' = 'true' THEN
+    hosts := waypost.undecided(merged);
+    IF hosts <> '{}' THEN
+      RAISE EXCEPTION 'INVALID_TRANSITION: % waits for decisions about %', was.run_id, array_to_string(hosts, ', ')
+        USING ERRCODE = 'WP409', HINT = 'Save them in details.maintenance_blocker_resolutions, or force it.';
+    END IF;
+  END IF;
+  RETURN merged;
+END $$;
+
+-- The hosts that block a run and that nobody has decided about.
+CREATE FUNCTION waypost.undecided(details jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+  RETURN ARRAY(SELECT h.host FROM jsonb_object_keys(CASE WHEN jsonb_typeof(details -> 'current_blockers') = 'object' THEN details -> 'current_blockers' ELSE '{}' END) h(host)
+    WHERE coalesce(jsonb_typeof(details -> 'maintenance_blocker_resolutions') <> 'object', true)
+      OR NOT details -> 'maintenance_blocker_resolutions' ? h.host ORDER BY h.host);
 
 -- Slots, queue and reminders of a run that was moved by hand.
 CREATE FUNCTION waypost.placed_by_hand(was waypost.runs, became waypost.runs, src text, dst text) RETURNS void LANGUAGE plpgsql
@@ -83,48 +109,6 @@ BEGIN
     INSERT INTO waypost.lanes(queue, priority) VALUES (run.queue, run.priority);
   END IF;
 END $$;
-
--- The same for an item: one event of its run.
-CREATE FUNCTION waypost.item_by_hand() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  at timestamptz := waypost.now();
-  dst waypost.lifecycle_states;
-  run waypost.runs;
-  it waypost.items;
-  micros CONSTANT bigint := 1000000;
-BEGIN
-  SELECT * INTO dst FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status;
-  UPDATE waypost.runs r SET seq = r.seq + 1 WHERE r.rid = NEW.rid RETURNING * INTO run;
-  UPDATE waypost.items i SET
-      seq = run.seq,
-      started_at = CASE WHEN dst.phase = 'held' AND NEW.started_at IS NULL THEN at ELSE NEW.started_at END,
-      finished_at = CASE WHEN dst.phase = 'settled' THEN at END,
-      error_msg = CASE WHEN NEW.error_code IS NOT NULL THEN coalesce(NEW.error_msg, '') END
-    WHERE i.rid = NEW.rid AND i.kind = NEW.kind AND i.key = NEW.key RETURNING * INTO it;
-  INSERT INTO waypost.events(rid, seq, at, command, src, dst, actor, who, effect) VALUES (run.rid, run.seq, at, 'items', run.state, run.state,
-    'operator', 'by hand', json_build_object('by_hand', 1, 'moved', json_build_array(json_build_object('kind', it.kind, 'key', it.key,
-      'from', OLD.status, 'to', it.status, 'attempts', it.attempts, 'max_retries', it.max_retries, 'try_no', it.try_no, 'progress', it.progress,
-      'discarded', it.discarded, 'reruns', it.reruns, 'was_staying', OLD.stays, 'stays', it.stays,
-      'not_before', (extract(epoch FROM it.not_before) * micros)::bigint, 'started_at', (extract(epoch FROM it.started_at) * micros)::bigint,
-      'finished_at', (extract(epoch FROM it.finished_at) * micros)::bigint,
-      'failure', CASE WHEN it.error_code IS NOT NULL THEN json_build_object('code', it.error_code, 'message', it.error_msg) END))));
-  -- Its place in the queue counts only with its seq.
-  IF run.state / 1000 = 2 THEN
-    PERFORM waypost.queued_by_hand(run);
-  END IF;
-  RETURN NULL;
-END $$;
-CREATE TRIGGER items_by_hand AFTER UPDATE OF status ON waypost.items FOR EACH ROW
-  WHEN (NEW.seq = OLD.seq AND NEW.status <> OLD.status) EXECUTE FUNCTION waypost.item_by_hand();
-
-CREATE FUNCTION waypost.item_stays() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  RAISE EXCEPTION 'SETTLED: item %, which is finished, cannot be rewritten', OLD.key USING ERRCODE = 'WP409';
-END $$;
-CREATE TRIGGER items_settled BEFORE UPDATE ON waypost.items FOR EACH ROW WHEN (OLD.finished_at IS NOT NULL AND NEW.status = OLD.status
-    AND NEW.seq = OLD.seq AND (NEW.finished_at IS DISTINCT FROM OLD.finished_at OR NEW.error_code IS DISTINCT FROM OLD.error_code
-      OR NEW.attempts <> OLD.attempts))
-  EXECUTE FUNCTION waypost.item_stays();
 
 -- All runs as people see them, and the way to mend one from psql: UPDATE waypost.board SET status = '…' WHERE run_id = '…'.
 -- What a state asks for (a lease, an end, none of either) comes by itself.

@@ -125,10 +125,16 @@ fn first() -> String {
     let mut out = String::from(include_str!("schema.sql"));
     out.push_str(include_str!("schedules.sql"));
     out.push_str(include_str!("by_hand.sql"));
+    out.push_str(include_str!("by_hand_items.sql"));
+    out.push_str(include_str!("beside.sql"));
     out.push_str(&render::guard());
     out.push_str(include_str!("verbs.sql"));
     out.push_str(include_str!("verbs_ops.sql"));
     out.push_str(include_str!("ops.sql"));
+    out.push_str(include_str!("ops/jobs.sql"));
+    out.push_str(include_str!("ops/job_decisions.sql"));
+    out.push_str(include_str!("ops/job_moves.sql"));
+    out.push_str(include_str!("ops/job_parts.sql"));
     let catalog = Catalog::shipped().unwrap_or_default();
     for (name, source) in SHIPPED {
         if let Some(lifecycle) = catalog.latest(name) {

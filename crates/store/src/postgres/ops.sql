@@ -296,6 +296,10 @@ BEGIN
       INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, level, message, effect)
         VALUES (v_run.rid, v_run.seq + 1, v_now, v_run.state, v_run.state, 'note', 'operator', 'by hand', 'info', 'Metadata changed by hand',
           json_build_object('by_hand', 1, 'metadata_is', NEW.metadata));
+      -- Its place in the queue counts only with its seq.
+      IF v_run.state / 1000 = 2 THEN
+        PERFORM waypost.queued_by_hand(r) FROM waypost.runs r WHERE r.rid = v_run.rid;
+      END IF;
     END IF;
     RETURN NEW;
   END IF;

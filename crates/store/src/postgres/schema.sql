@@ -88,7 +88,7 @@ CREATE TABLE waypost.runs(
   details jsonb NOT NULL DEFAULT '{}',
   CONSTRAINT held_has_a_lease CHECK ((state / 1000 = 3) = (lease_token IS NOT NULL) AND (lease_token IS NULL) = (stale_after IS NULL)),
   CONSTRAINT settled_has_a_time CHECK ((state >= 5000) = (finished_at IS NOT NULL)),
-  CONSTRAINT parked_has_a_reason CHECK (state / 1000 <> 4 OR reason IS NOT NULL)
+  CONSTRAINT parked_has_a_reason CHECK (state / 1000 <> 4 OR reason IS NOT NULL AND btrim(reason) <> '')
 ) WITH (fillfactor = 28, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 10000);
 CREATE UNIQUE INDEX runs_id ON waypost.runs(run_id);
 CREATE UNIQUE INDEX runs_key ON waypost.runs(tenant, idempotency_key) WHERE idempotency_key IS NOT NULL;

@@ -168,14 +168,14 @@ CREATE FUNCTION waypost.fingerprint(p_lifecycle text, p_queue text, p_input json
     'priority', p_priority, 'input', p_input, 'metadata', p_metadata, 'schedule_at', NULL, 'concurrency_key', NULL, 'correlation_id', NULL,
     'playbook', NULL, 'carried', NULL, 'parent_run_id', NULL, 'items', '[]'::jsonb)), 'UTF8')), 'hex');
 
--- A new run without items and without a concurrency key. Its idempotency key, if it was used, gives the run that it
+-- A new run without a concurrency key and without items, or with a first one. Its idempotency key, if it was used, gives the run that it
 -- made; two that race for it make one run, because the second waits for the first to commit.
 CREATE FUNCTION waypost.enqueue_one(p_lifecycle text, p_queue text, p_input json DEFAULT '{}', p_metadata jsonb DEFAULT '{}', p_by text DEFAULT 'client',
     p_idempotency_key text DEFAULT NULL, p_fingerprint text DEFAULT NULL, p_tenant text DEFAULT 'default', p_actor text DEFAULT 'client',
     p_run_id text DEFAULT NULL, p_version int DEFAULT NULL, p_priority smallint DEFAULT 0, p_schedule_at timestamptz DEFAULT NULL,
     p_ttl_ms bigint DEFAULT NULL, p_max_attempts int DEFAULT 1, p_reentrant boolean DEFAULT false, p_details jsonb DEFAULT '{}',
     p_correlation_id text DEFAULT NULL, p_parent_run_id text DEFAULT NULL, p_retry_of text DEFAULT NULL, p_playbook text DEFAULT NULL,
-    p_carried json DEFAULT NULL)
+    p_carried json DEFAULT NULL, p_first_item text DEFAULT NULL)
   RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_now timestamptz := waypost.now();
@@ -194,7 +194,7 @@ BEGIN
   END IF;
   SELECT s.* INTO v_first FROM waypost.lifecycle_states s WHERE s.lifecycle = v_lifecycle.name AND s.version = v_lifecycle.version
     AND s.state = v_lifecycle.definition::jsonb -> 'initial' ->> 0;
-  IF v_first.phase NOT IN ('ready', 'draft') OR v_first.claim_needs_items THEN
+  IF v_first.phase NOT IN ('ready', 'draft') OR v_first.claim_needs_items AND p_first_item IS NULL THEN
     PERFORM waypost.refuse('WP501', format('NOT_PLAIN: a new %s run takes the engine', p_lifecycle), 'Ask waypost for it: its command line or its HTTP interface.');
   END IF;
   IF p_ttl_ms IS NOT NULL AND NOT v_first.expires THEN
@@ -211,16 +211,16 @@ BEGIN
       RETURN (v_run, waypost.status_of(v_run.state), (SELECT e.position FROM waypost.events e WHERE e.rid = v_run.rid AND e.seq = 1), 1, true);
     END IF;
     INSERT INTO waypost.runs(run_id, state, tenant, queue, priority, queued_at, available_at, expires_at, max_attempts, reentrant, seq, last_command,
-        schedule_at, correlation_id, idempotency_key, fingerprint, parent_run_id, retry_of, playbook, carried, input, metadata, details)
+        item_count, schedule_at, correlation_id, idempotency_key, fingerprint, parent_run_id, retry_of, playbook, carried, input, metadata, details)
       VALUES (coalesce(p_run_id, waypost.new_id(v_lifecycle.definition::jsonb ->> 'ids', v_now)), v_first.code, p_tenant, p_queue, p_priority, v_now,
         CASE v_first.phase WHEN 'ready' THEN coalesce(p_schedule_at, v_now) END, v_expires_at, greatest(p_max_attempts, 1), p_reentrant, 1, 'create',
-        p_schedule_at, p_correlation_id, p_idempotency_key, p_fingerprint, p_parent_run_id, p_retry_of, p_playbook, p_carried, p_input, p_metadata, p_details)
+        (p_first_item IS NOT NULL)::int, p_schedule_at, p_correlation_id, p_idempotency_key, p_fingerprint, p_parent_run_id, p_retry_of, p_playbook, p_carried, p_input, p_metadata, p_details)
       ON CONFLICT (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING RETURNING * INTO v_run;
     EXIT WHEN FOUND;
   END LOOP;
   IF v_first.phase = 'ready' THEN
     INSERT INTO waypost.ready(available_at, rid, seq, priority, state, plain, queue)
-      VALUES (v_run.available_at, v_run.rid, 1, p_priority, v_run.state, v_first.claim_to IS NOT NULL, p_queue);
+      VALUES (v_run.available_at, v_run.rid, 1, p_priority, v_run.state, v_first.claim_to IS NOT NULL AND p_first_item IS NULL, p_queue);
     INSERT INTO waypost.lanes(queue, priority) SELECT p_queue, p_priority
       WHERE NOT EXISTS (SELECT 1 FROM waypost.lanes l WHERE l.queue = p_queue AND l.priority = p_priority);
   END IF;
@@ -235,6 +235,12 @@ BEGIN
   END IF;
   IF p_reentrant THEN
     v_effect := v_effect || '{"reentrant": true}';
+  END IF;
+  IF p_first_item IS NOT NULL THEN
+    INSERT INTO waypost.items(rid, kind, key, version, place, seq, name, status) SELECT v_run.rid, s.lifecycle, p_first_item, s.version, 0, 1, p_first_item, s.state
+      FROM waypost.lifecycle_states s WHERE s.lifecycle = v_lifecycle.items AND s.version = v_lifecycle.items_version AND s.initial LIMIT 1;
+    v_effect := v_effect || jsonb_build_object('moved', (SELECT jsonb_agg(jsonb_build_object('kind', i.kind, 'key', i.key, 'to', i.status))
+      FROM waypost.items i WHERE i.rid = v_run.rid));
   END IF;
   INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, effect)
     VALUES (v_run.rid, 1, v_now, NULL, v_run.state, 'create', p_actor, p_by, waypost.effect(v_effect, p_metadata, p_details))

@@ -40,8 +40,9 @@ CREATE TRIGGER runs_delete INSTEAD OF DELETE ON runs
 CREATE TRIGGER runs_insert INSTEAD OF INSERT ON runs
   BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: a run is born with its first event: waypost run start'); END;
 
-CREATE VIEW clock AS SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)
-    + coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'clock_ahead_ms'), 0) AS ms;
+CREATE VIEW clock AS SELECT ms, strftime('%Y-%m-%dT%H:%M:%fZ', ms / 1000.0, 'unixepoch') AS iso FROM (
+  SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)
+    + coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'clock_ahead_ms'), 0) AS ms);
 -- The next of both tables that hold events.
 CREATE VIEW next_position AS SELECT 1 + max(coalesce((SELECT position FROM run_born ORDER BY rid DESC LIMIT 1), 0),
     coalesce((SELECT max(position) FROM run_events), 0)) AS position;
@@ -51,6 +52,22 @@ CREATE VIEW moves_by_hand AS SELECT m.lifecycle, m.version, m.src, m.dst, s.code
   FROM lifecycle_moves m JOIN state_codes s ON s.lifecycle = m.lifecycle AND s.version = m.version AND s.state = m.src
     JOIN state_codes d ON d.lifecycle = m.lifecycle AND d.version = m.version AND d.state = m.dst
   WHERE m.events = 1 GROUP BY m.lifecycle, m.version, m.src, m.dst;
+
+-- Where the items of a run would follow, by its commands and, for those that do not name it, its end.
+CREATE VIEW item_follows AS SELECT i.run_id, i.kind, i.status AS src, substr(f.key, 4) AS command, f.value AS dst, s.phase AS was, t.phase, t.outcome, i.count
+  FROM (SELECT run_id, kind, version, status, count(*) AS count FROM items WHERE stays = 0 GROUP BY run_id, kind, version, status) i
+    JOIN lifecycles l ON l.name = i.kind AND l.version = i.version JOIN json_each(l.definition, '$.states') d JOIN json_each(d.value) f
+    JOIN lifecycle_states s ON s.lifecycle = i.kind AND s.version = i.version AND s.state = i.status
+    JOIN lifecycle_states t ON t.lifecycle = i.kind AND t.version = i.version AND t.state = f.value
+  WHERE json_extract(d.value, '$.name') = i.status AND f.key GLOB 'on_*' AND f.value <> i.status;
+-- What a write to the view `runs` comes to, while it is made: merged details (J7), and the items that follow.
+CREATE TABLE hands(rid INTEGER PRIMARY KEY, details TEXT NOT NULL, shifts TEXT NOT NULL);
+CREATE VIEW shifts_by_hand AS SELECT h.rid, f.value ->> 'kind' AS kind, f.value ->> 'from' AS src, f.value ->> 'to' AS dst, f.value ->> 'failure' AS failure,
+    s.phase AS was, t.phase, t.outcome
+  FROM hands h JOIN json_each(h.shifts) f JOIN run_born b ON b.rid = h.rid
+    JOIN (SELECT DISTINCT run_id, kind, version FROM items) i ON i.run_id = b.run_id AND i.kind = f.value ->> 'kind'
+    JOIN lifecycle_states s ON s.lifecycle = i.kind AND s.version = i.version AND s.state = f.value ->> 'from'
+    JOIN lifecycle_states t ON t.lifecycle = i.kind AND t.version = i.version AND t.state = f.value ->> 'to';
 
 CREATE TRIGGER runs_update INSTEAD OF UPDATE ON runs
 BEGIN
@@ -72,9 +89,19 @@ BEGIN
         + (NEW.forced IN (0, 1)) IS NOT 5
       THEN RAISE(FAIL, 'SHAPE: owes_cleanup, cleanup_failed, operating, resolved and forced are 0 or 1')
     WHEN NOT json_valid(NEW.metadata) OR NOT json_valid(NEW.details) THEN RAISE(FAIL, 'SHAPE: metadata and details are JSON')
+    WHEN json_type(NEW.metadata) <> 'object' OR json_type(NEW.details) <> 'object' THEN RAISE(FAIL, 'SHAPE: metadata and details are objects')
     WHEN NEW.status IS NOT OLD.status AND NOT EXISTS (SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.lifecycle
         AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status AND m.events = 1)
       THEN RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle has no such move')
+    WHEN NEW.status IS OLD.status AND (NEW.lease_token, NEW.claimed_by, NEW.started_at, NEW.reason) IS NOT (OLD.lease_token, OLD.claimed_by, OLD.started_at, OLD.reason)
+      THEN RAISE(FAIL, 'IMMUTABLE: a lease changes hands by a claim; started_at and reason come with a move')
+    WHEN OLD.phase = 'parked' AND NEW.status IS NOT OLD.status AND NEW.resolved = 1 AND NEW.forced = 0
+        AND json_extract(OLD.details, '$.awaiting_blocker_resolution') = 1
+        AND EXISTS (SELECT 1 FROM json_each(OLD.details, '$.current_blockers') b WHERE b.type IS NOT NULL AND b.key IS NOT NULL
+          AND b.key NOT IN (SELECT r.key FROM json_each(OLD.details, '$.maintenance_blocker_resolutions') r)
+          AND b.key NOT IN (SELECT r.key FROM json_each(NEW.details, '$.maintenance_blocker_resolutions') r))
+        AND EXISTS (SELECT 1 FROM state_codes s WHERE s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status AND s.phase = 'ready')
+      THEN RAISE(FAIL, 'INVALID_TRANSITION: it waits for decisions: save them in details.maintenance_blocker_resolutions, or set forced')
     END;
   SELECT RAISE(FAIL, 'SHAPE: held needs lease_token and stale_after, settled finished_at, parked a reason')
     FROM state_codes s WHERE s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status
@@ -90,6 +117,26 @@ BEGIN
       NEW.attempt + (m.phase = 'held' AND m.was <> 'held')
     FROM moves_by_hand m WHERE NEW.status <> OLD.status
       AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status;
+  INSERT OR REPLACE INTO hands(rid, details, shifts) SELECT OLD.rid, iif(NEW.details IS OLD.details, NEW.details, (SELECT json_group_object(d.key, json(d.value))
+      FROM (SELECT o.key, CASE o.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN o.value WHEN 'array' THEN o.value ELSE json_quote(o.value) END AS value
+          FROM json_each(OLD.details) o WHERE o.key NOT IN (SELECT n.key FROM json_each(NEW.details) n)
+        UNION ALL SELECT n.key, CASE n.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN n.value WHEN 'array' THEN n.value
+          ELSE json_quote(n.value) END FROM json_each(NEW.details) n) d)),
+    (SELECT json_group_array(json_object('kind', f.kind, 'from', f.src, 'to', f.dst, 'count', f.count,
+        'failure', json(iif(f.outcome = 'failed' AND NEW.error_code IS NOT NULL, json_object('code', NEW.error_code, 'message', coalesce(NEW.error_msg, '')), 'null'))))
+      FROM moves_by_hand m JOIN item_follows f ON f.run_id = OLD.run_id AND f.command = iif(EXISTS (SELECT 1 FROM item_follows own WHERE own.run_id = OLD.run_id
+          AND own.kind = f.kind AND own.src = f.src AND own.command = m.command), m.command, iif(m.phase = 'settled' AND m.was <> 'settled', 'end', ''))
+      WHERE NEW.status <> OLD.status AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status);
+  UPDATE items SET status = f.dst, seq = OLD.seq + 1, not_before = NULL,
+      finished_at = CASE WHEN f.phase = 'settled' THEN c.iso WHEN f.was = 'settled' THEN NULL ELSE finished_at END,
+      started_at = iif(f.phase = 'held', coalesce(started_at, c.iso), started_at),
+      attempts = iif(f.was = 'settled' AND f.phase <> 'settled', 0, attempts),
+      progress = CASE WHEN f.outcome = 'succeeded' THEN 100 WHEN f.was = 'settled' AND f.phase <> 'settled' THEN 0 ELSE progress END,
+      error_code = CASE WHEN f.outcome = 'succeeded' THEN NULL WHEN f.failure IS NOT NULL THEN json_extract(f.failure, '$.code')
+        WHEN f.was = 'settled' AND f.phase <> 'settled' THEN NULL ELSE error_code END,
+      error_msg = CASE WHEN f.outcome = 'succeeded' THEN NULL WHEN f.failure IS NOT NULL THEN json_extract(f.failure, '$.message')
+        WHEN f.was = 'settled' AND f.phase <> 'settled' THEN NULL ELSE error_msg END
+    FROM shifts_by_hand f, clock c WHERE f.rid = OLD.rid AND items.run_id = OLD.run_id AND items.kind = f.kind AND items.status = f.src AND items.stays = 0;
   UPDATE run_now SET
       state = m.dst_code,
       seq = OLD.seq + 1,
@@ -117,34 +164,39 @@ BEGIN
       intent = iif(m.phase = 'held', NEW.intent, NULL),
       flags = p.flags,
       metadata = iif(NEW.metadata IS OLD.metadata, metadata, NEW.metadata),
-      details = iif(NEW.details IS OLD.details, details, NEW.details)
-    FROM moves_by_hand m, run_permits p, clock c, next_position e
-    WHERE run_now.rid = OLD.rid AND p.rid = OLD.rid AND NEW.status <> OLD.status
+      details = iif(NEW.details IS OLD.details, run_now.details, h.details)
+    FROM moves_by_hand m, run_permits p, clock c, next_position e, hands h
+    WHERE run_now.rid = OLD.rid AND p.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status <> OLD.status
       AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status;
   INSERT INTO run_events(position, rid, seq, prev, at, command, src, dst, actor, who, effect)
     SELECT n.last, OLD.rid, OLD.seq + 1, OLD.last_event, c.ms, m.command, m.src_code, m.dst_code,
       iif(m.phase = 'held' AND m.was <> 'held' AND n.claimed_by IS NOT NULL, 'worker', 'operator'),
       iif(m.phase = 'held' AND m.was <> 'held' AND n.claimed_by IS NOT NULL, n.claimed_by, 'by hand'),
-      json_object('by_hand', 1, 'metadata_is', json(NEW.metadata), 'details_is', json(NEW.details),
+      json_object('by_hand', 1, 'metadata_is', json(NEW.metadata), 'details_is', json(h.details), 'shifts', json(h.shifts),
         'reason', n.reason, 'resolved', json(iif(n.flags & 8, 'true', 'false')), 'forced', json(iif(n.flags & 16, 'true', 'false')),
         'failure', CASE WHEN n.error_code IS NOT NULL THEN json_object('code', n.error_code, 'message', n.error_msg) END)
-    FROM run_now n, moves_by_hand m, clock c
-    WHERE n.rid = OLD.rid AND NEW.status <> OLD.status
+    FROM run_now n, moves_by_hand m, clock c, hands h
+    WHERE n.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status <> OLD.status
       AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status;
   DELETE FROM run_permits WHERE rid = OLD.rid;
   -- No move: what somebody mends beside the lifecycle.
   UPDATE run_now SET queue = NEW.queue, priority = NEW.priority, concurrency_key = NEW.concurrency_key, blocked = NEW.blocked,
       due_at = CAST(round((julianday(iif(OLD.phase = 'held', NEW.stale_after, NEW.available_at)) - 2440587.5) * 86400000) AS INTEGER),
       attempt = NEW.attempt, take_overs = NEW.take_overs, fence = NEW.fence,
-      token = CASE WHEN OLD.phase = 'held' AND NEW.lease_token IS NOT OLD.lease_token THEN NEW.lease_token ELSE token END,
-      claimed_by = NEW.claimed_by, lease_ms = NEW.lease_ms, last_command = NEW.last_command,
-      started_at = CAST(round((julianday(NEW.started_at) - 2440587.5) * 86400000) AS INTEGER),
+      lease_ms = NEW.lease_ms, last_command = NEW.last_command,
       expires_at = CAST(round((julianday(NEW.expires_at) - 2440587.5) * 86400000) AS INTEGER),
       flags = NEW.owes_cleanup + 2 * NEW.cleanup_failed + 4 * NEW.operating + 8 * NEW.resolved + 16 * NEW.forced,
-      intent = NEW.intent, reason = NEW.reason, error_code = NEW.error_code, error_msg = NEW.error_msg,
-      metadata = iif(NEW.metadata IS OLD.metadata, metadata, NEW.metadata),
-      details = iif(NEW.details IS OLD.details, details, NEW.details)
+      intent = NEW.intent, error_code = NEW.error_code, error_msg = NEW.error_msg
     WHERE rid = OLD.rid AND NEW.status = OLD.status;
+  -- Other metadata or details have their event.
+  UPDATE run_now SET seq = OLD.seq + 1, last = e.position, metadata = NEW.metadata, details = h.details FROM hands h, next_position e
+    WHERE run_now.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status = OLD.status AND (NEW.metadata IS NOT OLD.metadata OR NEW.details IS NOT OLD.details);
+  INSERT INTO run_events(position, rid, seq, prev, at, command, src, dst, actor, who, level, message, effect)
+    SELECT n.last, OLD.rid, n.seq, OLD.last_event, c.ms, 'note', n.state, n.state, 'operator', 'by hand', 'info',
+      iif(NEW.details IS OLD.details, 'Metadata changed by hand', 'Details changed by hand'),
+      json_object('by_hand', 1, 'metadata_is', json(NEW.metadata), 'details_is', json(h.details))
+    FROM run_now n, hands h, clock c WHERE n.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status = OLD.status AND n.seq = OLD.seq + 1;
+  DELETE FROM hands WHERE rid = OLD.rid;
 END;
 
 -- The same for an item: one event of its run.
@@ -152,6 +204,7 @@ CREATE TRIGGER items_by_hand AFTER UPDATE OF status ON items WHEN NEW.seq = OLD.
 BEGIN
   UPDATE items SET
       seq = (SELECT n.seq + 1 FROM run_born b JOIN run_now n ON n.rid = b.rid WHERE b.run_id = NEW.run_id),
+      stays = (SELECT s.stays FROM items_stay s WHERE s.run_id = NEW.run_id AND s.kind = NEW.kind AND s.key = NEW.key),
       started_at = iif(s.phase = 'held' AND NEW.started_at IS NULL, c.iso, NEW.started_at),
       finished_at = iif(s.phase = 'settled', c.iso, NULL),
       error_msg = iif(NEW.error_code IS NULL, NULL, coalesce(NEW.error_msg, ''))

@@ -84,7 +84,8 @@ CREATE TABLE run_now(
   details TEXT,
   room BLOB DEFAULT x'000000000000000000000000000000000000000000000000000000000000000000000000',
     -- of a new run, as much as its claim will add: that would split every page of the table otherwise
-  CONSTRAINT "SHAPE: held needs lease_token and stale_after" CHECK (state & 7 <> 2 OR token IS NOT NULL AND due_at IS NOT NULL),
+  CONSTRAINT "SHAPE: held needs lease_token, stale_after and started_at" CHECK (state & 7 <> 2
+    OR token IS NOT NULL AND due_at IS NOT NULL AND started_at IS NOT NULL),
   CONSTRAINT "SHAPE: settled needs finished_at, and nothing else has one" CHECK ((state & 7 = 4) = (finished_at IS NOT NULL)),
   CONSTRAINT "SHAPE: parked needs a reason" CHECK (state & 7 <> 3 OR reason IS NOT NULL AND reason <> '' COLLATE RTRIM)
 );
@@ -228,6 +229,10 @@ CREATE TRIGGER run_now_settled BEFORE UPDATE OF error_code, error_msg, metadata,
   WHEN OLD.finished_at IS NOT NULL AND NEW.state = OLD.state AND (NEW.error_code IS NOT OLD.error_code
     OR NEW.error_msg IS NOT OLD.error_msg OR NEW.metadata IS NOT OLD.metadata OR NEW.details IS NOT OLD.details)
   BEGIN SELECT RAISE(FAIL, 'SETTLED: a finished run cannot be rewritten'); END;
+-- Nor does any heartbeat: what is merged has an event.
+CREATE TRIGGER run_now_merged BEFORE UPDATE OF metadata, details ON run_now
+  WHEN NEW.seq = OLD.seq AND NEW.state = OLD.state AND (NEW.metadata IS NOT OLD.metadata OR NEW.details IS NOT OLD.details)
+  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: metadata and details change with an event: update the view runs, which writes it'); END;
 CREATE TRIGGER items_settled BEFORE UPDATE ON items
   WHEN OLD.finished_at IS NOT NULL AND NEW.status = OLD.status AND NEW.seq = OLD.seq
     AND (NEW.finished_at IS NOT OLD.finished_at OR NEW.error_code IS NOT OLD.error_code OR NEW.attempts <> OLD.attempts)

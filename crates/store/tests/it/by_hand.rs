@@ -13,7 +13,7 @@ use waypost_store::sqlite::SqliteStore;
 use waypost_store::{Admin, Claim, FinishWrite, Log, NewItem, NewRun, Queue};
 
 /// Debian's sqlite3 (3.40), not the library that is built in.
-fn sqlite3(file: &Path, sql: &str) -> Result<String, String> {
+pub fn sqlite3(file: &Path, sql: &str) -> Result<String, String> {
     let output = Command::new("sqlite3").arg("-batch").arg(file).arg(sql).output();
     let output = output.expect("sqlite3 is needed for this test: apt-get install sqlite3");
     if output.status.success() {

@@ -9,6 +9,7 @@ mod differential;
 mod full_disk;
 mod group;
 mod guards;
+mod invariants;
 mod ops;
 mod postgres;
 

@@ -54,7 +54,7 @@ fn the_names_are_the_seeds() {
     let relations = ops.psql(
         "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relnamespace = 'ops'::regnamespace AND relkind IN ('r', 'v', 'm', 'S', 'f', 'p')",
     );
-    assert_eq!(relations, "environments projects run_events runs");
+    assert_eq!(relations, "environments job_tasks jobs projects run_events runs workflow_executions");
 }
 
 #[test]
@@ -77,4 +77,39 @@ fn the_seeds_columns_have_the_seeds_types() {
         ),
         "{events}"
     );
+    for (table, seed) in [
+        (
+            "jobs",
+            "id uuid, job_type text, status text, details jsonb, schedule_at timestamptz, started_at timestamptz, completed_at timestamptz, created_at timestamptz, ",
+        ),
+        (
+            "workflow_executions",
+            "id uuid, job_id uuid, step_number int4, step_name text, step_status text, step_started_at timestamptz, step_completed_at timestamptz, \
+             step_details jsonb, step_error text, server_id uuid, host_id uuid, cluster_id uuid, workflow_type text, created_at timestamptz, ",
+        ),
+        (
+            "job_tasks",
+            "id uuid, job_id uuid, server_id uuid, vcenter_host_id uuid, status text, progress int4, log text, started_at timestamptz, \
+             completed_at timestamptz, created_at timestamptz, ",
+        ),
+    ] {
+        assert!(columns(table).starts_with(seed), "{table}: {}", columns(table));
+    }
+}
+
+/// A job by its id, and its parts by the job's, without reading all runs.
+#[test]
+fn jobs_are_found_by_their_ids() {
+    let ops = open();
+    ops.job();
+    let plan = |sql: &str| ops.psql(&format!("SET enable_seqscan = off; SET jit = off; EXPLAIN {sql}"));
+    let id = "'0190c5d2-7b5e-7000-8000-000000000001'";
+    for sql in [
+        format!("SELECT status FROM ops.jobs WHERE id = {id}"),
+        format!("SELECT step_status FROM ops.workflow_executions WHERE job_id = {id}"),
+        format!("SELECT status FROM ops.job_tasks WHERE job_id = {id}"),
+    ] {
+        let shown = plan(&sql);
+        assert!(shown.contains("runs_uuid") && !shown.contains("Seq Scan on runs"), "{sql}: {shown}");
+    }
 }

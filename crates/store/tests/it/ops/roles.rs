@@ -31,6 +31,17 @@ const CASES: &[(&str, &[&str])] = &[
     ("DELETE FROM ops.environments", &[ADMIN]),
     ("UPDATE ops.run_events SET message = 'x'", &[]),
     ("DELETE FROM ops.runs", &[]),
+    ("SELECT id, status, details FROM ops.jobs", &[CLIENT, WORKER, ADMIN]),
+    ("SELECT * FROM ops.workflow_executions JOIN ops.job_tasks USING (job_id)", &[CLIENT, WORKER, ADMIN]),
+    ("INSERT INTO ops.jobs(job_type) VALUES ('scan')", &[CLIENT, ADMIN]),
+    ("UPDATE ops.jobs SET status = 'cancelled'", &[ADMIN]),
+    ("UPDATE ops.jobs SET details = '{\"a\": 1}'", &[ADMIN]),
+    ("INSERT INTO ops.workflow_executions(job_id, step_name) SELECT id, 'x' FROM ops.jobs", &[ADMIN]),
+    ("UPDATE ops.workflow_executions SET step_status = 'running'", &[ADMIN]),
+    ("INSERT INTO ops.job_tasks(job_id, task_name) SELECT id, 'x' FROM ops.jobs", &[ADMIN]),
+    ("DELETE FROM ops.jobs", &[]),
+    ("DELETE FROM ops.job_tasks", &[]),
+    ("SELECT waypost.job_told(NULL, '{}')", &[]),
     ("SELECT * FROM waypost.meta", &[]),
     ("SELECT lease_token FROM waypost.runs", &[]),
     (
@@ -66,6 +77,7 @@ fn each_role_can_do_its_own_and_nothing_else() {
     ops.running();
     ops.claimed();
     ops.queue();
+    ops.job();
     ops.psql(
         "INSERT INTO ops.projects VALUES ('p'); INSERT INTO ops.environments VALUES ('env-1', 'p', 'e')",
     );
