@@ -129,6 +129,7 @@ fn first() -> String {
     out.push_str(include_str!("verbs.sql"));
     out.push_str(include_str!("verbs_ops.sql"));
     out.push_str(include_str!("ops.sql"));
+    out.push_str(include_str!("ops_cron.sql"));
     let catalog = Catalog::shipped().unwrap_or_default();
     for (name, source) in SHIPPED {
         if let Some(lifecycle) = catalog.latest(name) {

@@ -10,6 +10,7 @@ mod full_disk;
 mod guards;
 mod ops;
 mod postgres;
+mod schedule_costs;
 
 /// The suite on each of them.
 mod on {
