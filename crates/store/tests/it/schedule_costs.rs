@@ -43,7 +43,8 @@ fn buffers(plan: &Value) -> u64 {
 
 fn rows(node: &Value) -> f64 {
     let own = node["Actual Rows"].as_f64().unwrap_or(0.0) * node["Actual Loops"].as_f64().unwrap_or(1.0);
-    let removed = node["Rows Removed by Filter"].as_f64().unwrap_or(0.0) * node["Actual Loops"].as_f64().unwrap_or(1.0);
+    let removed =
+        node["Rows Removed by Filter"].as_f64().unwrap_or(0.0) * node["Actual Loops"].as_f64().unwrap_or(1.0);
     own + removed + node["Plans"].as_array().into_iter().flatten().map(rows).sum::<f64>()
 }
 
@@ -66,7 +67,10 @@ fn a_tick_touches_what_is_due_and_nothing_else() {
         explained(&server, &tick_sql());
         let plan = explained(&server, &tick_sql());
         assert_eq!(plan["Plan"]["Actual Rows"].as_f64(), Some(DUE as f64));
-        let bare = explained(&server, "SELECT * FROM waypost.schedule_scopes WHERE wake_at <= now() ORDER BY wake_at LIMIT 500");
+        let bare = explained(
+            &server,
+            "SELECT * FROM waypost.schedule_scopes WHERE wake_at <= now() ORDER BY wake_at LIMIT 500",
+        );
         let ratio = plan["Execution Time"].as_f64().unwrap() / bare["Execution Time"].as_f64().unwrap();
         println!(
             "{SCHEDULES} schedules, {DUE} due, {history} executions each: {} buffers, {} rows, {ratio:.1} times a bare index scan ({} buffers)",

@@ -93,7 +93,12 @@ pub async fn trigger(store: &dyn Store, name: &str, scopes: Vec<String>) -> Resu
     print(&format!("{added} to execute; see `waypost schedule history {name}`"))
 }
 
-pub async fn backfill(store: &dyn Store, name: &str, (from, to): (&str, &str), scopes: Vec<String>) -> Result {
+pub async fn backfill(
+    store: &dyn Store,
+    name: &str,
+    (from, to): (&str, &str),
+    scopes: Vec<String>,
+) -> Result {
     let (_, schedule) = find(store, name).await?;
     let (from, to) = (instant("from", from)?, instant("to", to)?);
     let now = store.now().await?;
@@ -118,7 +123,8 @@ pub async fn backfill(store: &dyn Store, name: &str, (from, to): (&str, &str), s
 /// Those that were named, or all that there are.
 async fn chosen(store: &dyn Store, name: &str, asked: Vec<String>) -> Result<Vec<String>> {
     let scopes = store.scopes(name.to_owned()).await?;
-    let known: Vec<String> = scopes.into_iter().filter(|scope| !scope.retired).map(|scope| scope.id).collect();
+    let known: Vec<String> =
+        scopes.into_iter().filter(|scope| !scope.retired).map(|scope| scope.id).collect();
     if let Some(unknown) = asked.iter().find(|id| !known.contains(id)) {
         let message = format!("scope: {name} has no {unknown:?}; it has {}", known.join(", "));
         return Err(Failed::new(NOT_FOUND, message));

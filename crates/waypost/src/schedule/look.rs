@@ -34,14 +34,16 @@ impl Seen {
     }
 
     fn last(&self) -> Option<(Time, &str)> {
-        let ended = self.scopes.iter().filter_map(|scope| Some((scope.last_plan?, scope.last_status.as_deref()?)));
+        let ended =
+            self.scopes.iter().filter_map(|scope| Some((scope.last_plan?, scope.last_status.as_deref()?)));
         ended.max()
     }
 
     fn object(&self, now: Time) -> Value {
         let counts = self.counts();
         let sum = |of: fn(&ScopeRow) -> u64| self.scopes.iter().map(of).sum::<u64>();
-        let upcoming = self.schedule.as_ref().map(|it| upcoming(&it.policy, now, UPCOMING)).unwrap_or_default();
+        let upcoming =
+            self.schedule.as_ref().map(|it| upcoming(&it.policy, now, UPCOMING)).unwrap_or_default();
         let timing = self.schedule.as_ref().map(|it| &it.policy.timing);
         json!({
             "name": self.row.name,
@@ -134,7 +136,8 @@ pub async fn next(store: &dyn Store, name: &str, count: u16, output: Format) -> 
     let now = store.now().await?;
     let timing = &schedule.policy.timing;
     let times = upcoming(&schedule.policy, now, usize::from(count));
-    let objects = times.iter().map(|time| json!({ "plan_time": iso(*time), "local": shown(timing, *time) })).collect();
+    let objects =
+        times.iter().map(|time| json!({ "plan_time": iso(*time), "local": shown(timing, *time) })).collect();
     print_list(objects, output, || {
         let mut lines = vec![format!("{}: {}", row.name, in_words(timing))];
         lines.extend(times.iter().map(|time| format!("  {}", shown(timing, *time))));

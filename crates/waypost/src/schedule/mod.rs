@@ -104,8 +104,12 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
         Verb::Pause { name, reason } => ask::pause(&*store, &name, reason).await,
         Verb::Resume { name } => ask::resume(&*store, &name).await,
         Verb::Trigger { name, scopes } => ask::trigger(&*store, &name, scopes).await,
-        Verb::Backfill { name, from, to, scopes } => ask::backfill(&*store, &name, (&from, &to), scopes).await,
-        Verb::History { name, scope, limit, output } => look::history(&*store, name, scope, limit, output).await,
+        Verb::Backfill { name, from, to, scopes } => {
+            ask::backfill(&*store, &name, (&from, &to), scopes).await
+        }
+        Verb::History { name, scope, limit, output } => {
+            look::history(&*store, name, scope, limit, output).await
+        }
         Verb::Remove { name } => ask::remove(&*store, &name).await,
         Verb::Run(flags) => return work::run(store, flags).await,
     }
@@ -122,6 +126,7 @@ async fn find(store: &dyn Store, name: &str) -> Result<(waypost_store::ScheduleR
 
 async fn typed(store: &dyn Store, row: &waypost_store::ScheduleRow) -> Result<Schedule> {
     let catalog = store.lifecycles().await?;
-    let read = waypost_worker::schedules::stored(&row.definition, std::path::Path::new(&row.folder), &catalog);
+    let read =
+        waypost_worker::schedules::stored(&row.definition, std::path::Path::new(&row.folder), &catalog);
     read.map_err(|problems| Failed::new(BAD_INPUT, format!("{}: {problems}", row.name)))
 }

@@ -35,7 +35,9 @@ pub async fn run(store: Arc<dyn Store>, flags: Flags) -> Result<u8> {
     let catalog = store.lifecycles().await?;
     let file = flags.file.or_else(|| Some(PathBuf::from("waypost.toml")).filter(|file| file.exists()));
     let own = match &file {
-        Some(file) => load(file, &catalog).map_err(|problems| Failed::new(BAD_INPUT, problems.to_string()))?,
+        Some(file) => {
+            load(file, &catalog).map_err(|problems| Failed::new(BAD_INPUT, problems.to_string()))?
+        }
         None => Vec::new(),
     };
     let options = SchedulerOptions {

@@ -36,7 +36,10 @@ fn schedules_are_applied_listed_paused_and_removed() {
     assert_eq!(shop.ok(&["schedule", "apply", "waypost.toml"]), "hello: added\nnightly: added\n");
     assert_eq!(shop.ok(&["schedule", "apply", "waypost.toml"]), "hello: unchanged\nnightly: unchanged\n");
     let listed = shop.json(&["schedule", "list"]);
-    assert_eq!((&listed[1]["name"], &listed[1]["when"]), (&json!("nightly"), &json!("at 02:00 every day (Europe/Kyiv)")));
+    assert_eq!(
+        (&listed[1]["name"], &listed[1]["when"]),
+        (&json!("nightly"), &json!("at 02:00 every day (Europe/Kyiv)"))
+    );
     assert_eq!(listed[1]["next"].as_array().unwrap().len(), 5);
     assert_eq!((&listed[1]["scopes"], &listed[0]["skipped"]["late"]), (&json!(2), &json!(0)));
     assert!(shop.ok(&["schedule", "list"]).contains("at 02:00 every day (Europe/Kyiv)"));
@@ -47,7 +50,11 @@ fn schedules_are_applied_listed_paused_and_removed() {
     fs::write(shop.path("waypost.toml"), JOBS.replace("0 2 * * *", "0 3 * * *")).unwrap();
     assert!(shop.ok(&["schedule", "apply", "waypost.toml"]).contains("nightly: changed"));
     let paused = &shop.json(&["schedule", "list"])[1]["paused"];
-    assert_eq!((&paused["by"], &paused["reason"]), (&json!("tester"), &json!("migration")), "a redeploy leaves it");
+    assert_eq!(
+        (&paused["by"], &paused["reason"]),
+        (&json!("tester"), &json!("migration")),
+        "a redeploy leaves it"
+    );
     shop.ok(&["schedule", "resume", "nightly"]);
     shop.ok(&["schedule", "remove", "nightly"]);
     assert_eq!(shop.json(&["schedule", "list"]).as_array().unwrap().len(), 1);
@@ -85,15 +92,24 @@ fn bad_input_names_file_line_and_field() {
     let bad = JOBS.replace("0 2 * * *", "0 25 * * *").replace("cadence = \"1m\"", "cadance = \"1m\"");
     fs::write(shop.path("bad.toml"), bad).unwrap();
     let ran = shop.run(&["schedule", "apply", "bad.toml"]);
-    ran.expect(2, &["bad.toml:10: schedule[1].cron: hour: `25` is no value", "write 0 to 23", "bad.toml:5: schedule[0].cadance"]);
+    ran.expect(
+        2,
+        &[
+            "bad.toml:10: schedule[1].cron: hour: `25` is no value",
+            "write 0 to 23",
+            "bad.toml:5: schedule[0].cadance",
+        ],
+    );
     assert_eq!(shop.json(&["schedule", "list"]), json!([]), "all or none");
     shop.run(&["schedule", "apply", "none.toml"]).expect(4, &["none.toml"]);
     shop.run(&["schedule", "run", "--file", "bad.toml"]).expect(2, &["bad.toml:10"]);
-    for args in [["schedule", "next", "nope"], ["schedule", "pause", "nope"], ["schedule", "trigger", "nope"]] {
+    for args in [["schedule", "next", "nope"], ["schedule", "pause", "nope"], ["schedule", "trigger", "nope"]]
+    {
         shop.run(&args).expect(4, &["there is no schedule \"nope\""]);
     }
     shop.ok(&["schedule", "apply", "waypost.toml"]);
     shop.run(&["schedule", "trigger", "nightly", "--scope", "z"]).expect(4, &["has no \"z\"; it has a, b"]);
     let range = ["--from", "yesterday", "--to", "2026-02-12T23:00:00Z"];
-    shop.run(&[&["schedule", "backfill", "nightly"], range.as_slice()].concat()).expect(2, &["from: \"yesterday\""]);
+    shop.run(&[&["schedule", "backfill", "nightly"], range.as_slice()].concat())
+        .expect(2, &["from: \"yesterday\""]);
 }

@@ -44,7 +44,8 @@ fn scheduler(shop: &Shop) -> Running {
 
 /// One that executes something just now, if one does.
 fn at_work(shop: &Shop, schedulers: &[Running]) -> Option<usize> {
-    let holders = shop.psql("SELECT DISTINCT runner_id FROM ops.sys_cron_executions WHERE status = 'RUNNING'");
+    let holders =
+        shop.psql("SELECT DISTINCT runner_id FROM ops.sys_cron_executions WHERE status = 'RUNNING'");
     schedulers.iter().position(|it| holders.contains(&format!("-{}-", it.0.id())))
 }
 
@@ -115,7 +116,8 @@ fn five_schedulers_that_are_killed_and_frozen_run_every_plan_once() {
     }
     drop(schedulers);
     shop.verifies();
-    let taken = shop.psql("SELECT count(*) FILTER (WHERE attempt > 1), max(attempt) FROM ops.sys_cron_executions");
+    let taken =
+        shop.psql("SELECT count(*) FILTER (WHERE attempt > 1), max(attempt) FROM ops.sys_cron_executions");
     assert!(!taken.starts_with("0|"), "no kill met an execution");
     println!(
         "{SCHEDULERS} schedulers, {count} jobs of a second's cadence, {for_s} s, {kills} kills, {freezes} freezes: {executed} plans executed \

@@ -6,7 +6,9 @@ use super::kit::{Ops, open};
 const PLAN: &str = "2026-02-14 02:00+00";
 
 fn claim(ops: &Ops, runner: &str) -> Option<(String, String)> {
-    let sql = format!("SELECT id || ' ' || lease_token FROM ops.claim_cron_execution('rollup', '{PLAN}', '{runner}', '10 minutes')");
+    let sql = format!(
+        "SELECT id || ' ' || lease_token FROM ops.claim_cron_execution('rollup', '{PLAN}', '{runner}', '10 minutes')"
+    );
     let found = ops.psql(&sql);
     found.split_once(' ').map(|(id, token)| (id.to_owned(), token.to_owned()))
 }
@@ -28,8 +30,14 @@ fn one_claims_a_plan_and_the_others_get_no_row() {
     let ops = open();
     let held = claim(&ops, "s1").unwrap();
     assert_eq!(claim(&ops, "s2"), None);
-    assert_eq!(one(&ops, "status || attempt || max_attempts || runner_id || scope_kind || scope_id"), "RUNNING13s1globalglobal");
-    assert_eq!(live(&ops, &held, "heartbeat_at = now(), stale_after = waypost.now() + interval '20 minutes'"), "1");
+    assert_eq!(
+        one(&ops, "status || attempt || max_attempts || runner_id || scope_kind || scope_id"),
+        "RUNNING13s1globalglobal"
+    );
+    assert_eq!(
+        live(&ops, &held, "heartbeat_at = now(), stale_after = waypost.now() + interval '20 minutes'"),
+        "1"
+    );
     assert_eq!(one(&ops, "stale_after > waypost.now() + interval '19 minutes'"), "t");
     let end = "status = 'SUCCESS', finished_at = now(), duration_ms = 12, rows_affected = 7, result = '{\"rows\": 7}'";
     assert_eq!(live(&ops, &held, end), "1");
@@ -52,7 +60,10 @@ fn a_runner_that_lost_its_lease_writes_nothing() {
     assert_ne!(first.1, second.1, "the token is rotated");
     assert_eq!(live(&ops, &first, "stale_after = waypost.now() + interval '1 hour'"), "0");
     assert_eq!(live(&ops, &first, "status = 'SUCCESS'"), "0");
-    assert_eq!(live(&ops, &second, "status = 'FAILED', error_code = 'run_timeout', error_msg = repeat('é', 5000)"), "1");
+    assert_eq!(
+        live(&ops, &second, "status = 'FAILED', error_code = 'run_timeout', error_msg = repeat('é', 5000)"),
+        "1"
+    );
     assert_eq!(one(&ops, "error_code || ' ' || length(error_msg)"), "run_timeout 4000");
     assert_eq!(claim(&ops, "s3"), None, "no retry time means never");
     assert_eq!(ops.verify(), 1);
@@ -64,7 +75,10 @@ fn a_failure_is_retried_when_it_is_due_and_attempts_come_to_an_end() {
     for attempt in 1..=3 {
         let held = claim(&ops, "s1").unwrap();
         assert_eq!(one(&ops, "attempt"), attempt.to_string());
-        assert_eq!(live(&ops, &held, "status = 'FAILED', next_retry_at = waypost.now() + interval '1 minute'"), "1");
+        assert_eq!(
+            live(&ops, &held, "status = 'FAILED', next_retry_at = waypost.now() + interval '1 minute'"),
+            "1"
+        );
         assert_eq!(claim(&ops, "s1"), None);
         ops.clock(&format!("{} minutes", 2 * attempt));
     }
@@ -77,7 +91,9 @@ fn a_failure_is_retried_when_it_is_due_and_attempts_come_to_an_end() {
 fn the_seeds_checks_and_its_unique_key_hold() {
     let ops = open();
     let insert = |columns: &str, values: &str| {
-        format!("INSERT INTO ops.sys_cron_executions(job_name, plan_time, {columns}) VALUES ('j', '{PLAN}', {values})")
+        format!(
+            "INSERT INTO ops.sys_cron_executions(job_name, plan_time, {columns}) VALUES ('j', '{PLAN}', {values})"
+        )
     };
     ops.psql(&insert("status", "'RUNNING'"));
     let twice = ops.refused(&insert("status", "'RUNNING'"));
@@ -94,7 +110,8 @@ fn the_seeds_checks_and_its_unique_key_hold() {
     let update = |set: &str| format!("UPDATE ops.sys_cron_executions SET {set}");
     ops.refused(&update("stale_after = NULL")).is("23514", "chk_sys_cron_stale_after");
     ops.refused(&update("plan_time = now()")).is("WP409", "IMMUTABLE");
-    ops.refused(&update("attempt = attempt + 1, lease_token = gen_random_uuid()")).is("WP409", "INVALID_TRANSITION");
+    ops.refused(&update("attempt = attempt + 1, lease_token = gen_random_uuid()"))
+        .is("WP409", "INVALID_TRANSITION");
     ops.psql(&update("status = 'SUCCESS'"));
     ops.refused(&update("status = 'RUNNING', stale_after = now()")).is("WP409", "INVALID_TRANSITION");
     ops.refused("DELETE FROM ops.sys_cron_executions").is("WP405", "");
