@@ -117,3 +117,14 @@ fn the_seeds_checks_and_its_unique_key_hold() {
     ops.refused("DELETE FROM ops.sys_cron_executions").is("WP405", "");
     assert_eq!(ops.verify(), 1);
 }
+
+#[test]
+fn the_guides_statements_run() {
+    let ops = open();
+    let guide = include_str!("../../../../../docs/schedules.md");
+    for block in guide.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+        ops.psql(block);
+    }
+    assert_eq!(one(&ops, "status || rows_affected"), "SUCCESS7");
+    assert_eq!(ops.verify(), 1);
+}
