@@ -12,6 +12,7 @@ mod place;
 mod playbook;
 mod queue;
 mod run;
+mod schedule;
 mod serve;
 mod simulate;
 mod token;
@@ -71,6 +72,9 @@ enum Noun {
     /// Check playbooks before they run.
     #[command(subcommand)]
     Playbook(playbook::Verb),
+    /// What fires when: apply, look, pause, trigger, run.
+    #[command(subcommand)]
+    Schedule(schedule::Verb),
     /// Replay the whole log and report every difference from what is stored.
     Verify(verify::Flags),
     /// See what Waypost does: twelve runs that succeed, fail, are retried, cancelled, lost and killed.
@@ -119,6 +123,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Noun::Token(verb) => block_on(token::run(&place, verb)).map(|()| 0),
         Noun::Migrate(flags) => block_on(migrate::run(&place, flags)).map(|()| 0),
         Noun::Doctor(flags) => block_on(doctor::run(&place, flags)),
+        Noun::Schedule(verb) => block_on(schedule::run(&place, verb)),
         Noun::Verify(flags) => block_on(verify::run(&place, flags)),
         Noun::Demo(flags) => block_on(demo::run(flags)),
         Noun::Bench(flags) => block_on(bench::run(&place, flags)).map(|()| 0),

@@ -47,6 +47,7 @@ use crate::schedules::*;
 use crate::verbs::*;
 pub use bell::Hearing;
 pub use doctor::doctor;
+pub use firing::due_scopes as due_scopes_sql;
 use gather::Gather;
 pub use migrate::{Versions, migrate, migration_sql, status};
 pub use open::with_database;

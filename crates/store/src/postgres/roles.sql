@@ -43,6 +43,8 @@ BEGIN
     'EXECUTE ON FUNCTION ops.claim_next_run(text), ops.heartbeat(text, text, text),
       ops.append_event(text, text, text, jsonb, text, text, text), waypost.ops_finish(text, text, jsonb, text, text)
       TO waypost_worker, waypost_admin',
+    'SELECT, INSERT, UPDATE ON ops.sys_cron_executions TO waypost_worker, waypost_admin',
+    'EXECUTE ON FUNCTION ops.claim_cron_execution(text, timestamptz, text, interval, text, text, int) TO waypost_worker, waypost_admin',
     'UPDATE ON ops.runs TO waypost_admin',
     -- What views call is called by whoever looks.
     'EXECUTE ON FUNCTION waypost.as_uuid(text), waypost.part_id(text, text, text) TO waypost_client, waypost_worker, waypost_admin',

@@ -12,6 +12,7 @@ mod guards;
 mod invariants;
 mod ops;
 mod postgres;
+mod schedule_costs;
 
 /// The suite on each of them.
 mod on {

@@ -52,6 +52,8 @@ fn help() {
         &["lifecycle"],
         &["playbook"],
         &["playbook", "check"],
+        &["schedule"],
+        &["schedule", "run"],
         &["verify"],
         &["demo"],
         &["completions"],

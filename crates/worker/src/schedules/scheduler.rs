@@ -12,7 +12,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use waypost_kernel::Catalog;
 use waypost_kernel::schedule::{Overlap, in_words};
-use waypost_store::{Begin, Begun, Claimed, DueExecution, Mine, Result, ScheduleWrite, Store, StoreError};
+use waypost_store::{
+    Begin, Begun, Claimed, DueExecution, Firing, Mine, Result, ScheduleWrite, Store, StoreError,
+};
 
 use super::options::SchedulerOptions;
 use super::planning::{Slot, birth, firing};
@@ -27,6 +29,7 @@ use crate::summary::{End, Summary};
 
 /// Of one tick; the next follows at once if there is more.
 const AT_ONCE: usize = 500;
+const FIRES_AT_ONCE: usize = 8;
 const LAST_WRITES: Duration = Duration::from_secs(5);
 
 pub(super) struct Shared {
@@ -157,23 +160,51 @@ impl Scheduler {
         for execution in due.executions {
             self.begin(execution, &mut tick).await?;
         }
-        for scope in due.scopes {
-            let Some(schedule) = self.schedule(&scope.schedule, &scope.hash).await? else { continue };
-            if self.slots.len() >= self.shared.options.slots {
-                tick.more = false;
-                break;
-            }
-            let firing = firing(&schedule, &scope, due.now, &self.shared.options.name);
-            let asked_at = Instant::now();
-            match self.shared.store.fire(firing).await? {
-                Some(begun) => {
-                    begun.into_iter().for_each(|one| self.began(&schedule, one, asked_at, &mut tick))
-                }
-                None => tick.conflicts += 1,
+        let room = self.shared.options.slots.saturating_sub(self.slots.len());
+        tick.more &= room > 0;
+        let mut firings = Vec::new();
+        for scope in due.scopes.into_iter().take(room) {
+            if let Some(schedule) = self.schedule(&scope.schedule, &scope.hash).await? {
+                let firing = firing(&schedule, &scope, due.now, &self.shared.options.name);
+                firings.push((schedule, firing));
             }
         }
+        self.fire(firings, &mut tick).await?;
         self.conflicts += tick.conflicts as u64;
         Ok(tick)
+    }
+
+    /// Several at once, beginning anywhere: those who tick at the same time would be in each other's way otherwise. All
+    /// answers are waited for, since what was begun is ours to execute.
+    async fn fire(&mut self, mut firings: Vec<(Arc<Schedule>, Firing)>, tick: &mut Tick) -> Result<()> {
+        if firings.is_empty() {
+            return Ok(());
+        }
+        let first = (pace::random() % firings.len() as u64) as usize;
+        firings.rotate_left(first);
+        let mut waiting = firings.into_iter();
+        let mut fires = JoinSet::new();
+        let mut failed = None;
+        loop {
+            while fires.len() < FIRES_AT_ONCE
+                && failed.is_none()
+                && let Some((schedule, firing)) = waiting.next()
+            {
+                let store = self.shared.store.clone();
+                let asked_at = Instant::now();
+                fires.spawn(async move { (schedule, asked_at, store.fire(firing).await) });
+            }
+            let Some(answered) = fires.join_next().await else { break };
+            let Ok((schedule, asked_at, answer)) = answered else { continue };
+            match answer {
+                Ok(Some(begun)) => {
+                    begun.into_iter().for_each(|one| self.began(&schedule, one, asked_at, tick))
+                }
+                Ok(None) => tick.conflicts += 1,
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     fn began(&mut self, schedule: &Arc<Schedule>, begun: Begun, asked_at: Instant, tick: &mut Tick) {

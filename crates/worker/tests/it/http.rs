@@ -1,6 +1,6 @@
 //! Requests against a real server on this machine, which answers as it is told and remembers what it heard.
 
-mod server;
+pub mod server;
 
 use std::io;
 use std::net::IpAddr;

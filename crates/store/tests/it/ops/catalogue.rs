@@ -33,6 +33,7 @@ fn the_names_are_the_seeds() {
         functions.lines().collect::<Vec<_>>(),
         [
             "append_event(p_run_id text, p_level text, p_message text, p_payload jsonb, p_worker_id text, p_lease_token text, p_idempotency_key text) text",
+            "claim_cron_execution(p_job_name text, p_plan_time timestamp with time zone, p_runner_id text, p_stale interval, p_scope_kind text, p_scope_id text, p_max_attempts integer) TABLE(id uuid, attempt integer, lease_token uuid, stale_after timestamp with time zone)",
             "claim_next_run(p_worker_id text) TABLE(run_id text, project_id text, env_id text, git_sha text, git_ref text, metadata jsonb)",
             "finish_run(p_run_id text, p_status text, p_metadata jsonb, p_worker_id text, p_lease_token text) text",
             "heartbeat(p_run_id text, p_worker_id text, p_lease_token text) TABLE(run_id text, status text, lease_expires_at timestamp with time zone, cancel_requested boolean)",
@@ -46,6 +47,7 @@ fn the_names_are_the_seeds() {
         defaults.lines().collect::<Vec<_>>(),
         [
             "append_event|'{}'::jsonb, NULL::text, NULL::text, NULL::text",
+            "claim_cron_execution|'00:30:00'::interval, 'global'::text, 'global'::text, 3",
             "finish_run|'{}'::jsonb, NULL::text, NULL::text",
             "heartbeat|NULL::text, NULL::text",
             "queue_run|'{}'::jsonb, NULL::text",
@@ -54,7 +56,9 @@ fn the_names_are_the_seeds() {
     let relations = ops.psql(
         "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relnamespace = 'ops'::regnamespace AND relkind IN ('r', 'v', 'm', 'S', 'f', 'p')",
     );
-    assert_eq!(relations, "environments job_tasks jobs projects run_events runs workflow_executions");
+    let expected =
+        "environments job_tasks jobs projects run_events runs sys_cron_executions workflow_executions";
+    assert_eq!(relations, expected);
 }
 
 #[test]
@@ -70,6 +74,14 @@ fn the_seeds_columns_have_the_seeds_types() {
         "run_id text, project_id text, env_id text, git_sha text, git_ref text, status text, claimed_by text, started_at timestamptz, \
          finished_at timestamptz, queued_at timestamptz, created_at timestamptz, updated_at timestamptz, idempotency_key text, metadata jsonb"
     ), "{runs}");
+    let cron = columns("sys_cron_executions");
+    assert_eq!(
+        cron,
+        "id uuid, job_name text, scope_kind text, scope_id text, plan_time timestamptz, status text, attempt int4, max_attempts int4, \
+         next_retry_at timestamptz, runner_id text, lease_token uuid, heartbeat_at timestamptz, stale_after timestamptz, started_at timestamptz, \
+         finished_at timestamptz, duration_ms int4, rows_affected int8, result jsonb, error_code text, error_msg text, created_at timestamptz, \
+         updated_at timestamptz"
+    );
     let events = columns("run_events");
     assert!(
         events.starts_with(

@@ -4,6 +4,7 @@ mod bad_input;
 mod by_hand;
 mod catalogue;
 mod claims;
+mod cron;
 mod documented;
 mod events;
 mod finish;

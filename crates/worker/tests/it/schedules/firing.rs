@@ -10,7 +10,10 @@ use waypost_worker::{Context, Handlers, Outcome, Stage as Shutdown};
 
 use super::stage::Stage;
 
+/// On the model, whose clock stands still, or where it does not matter how often.
 const MINUTELY: &str = "cadence = \"1m\"\n";
+/// Its latest plan is long ago, and the next one far away: it fires once.
+const ONCE: &str = "cron = \"0 0 1 1 *\"\n";
 
 // proves C3 and C9
 #[tokio::test]
@@ -18,7 +21,7 @@ async fn a_command_is_executed_with_its_plan_and_its_result_is_kept() {
     let stage = Stage::new();
     let script = r#"cat > input.json; echo "{\"output\": {\"rows_affected\": 7, \"at\": \"$1\"}}" > "$WAYPOST_OUTPUT""#;
     let exec = json!(["sh", "-c", script, "sh", "{{ inputs.plan_time }}"]);
-    stage.apply(&format!("{MINUTELY}exec = {exec}")).await;
+    stage.apply(&format!("{ONCE}exec = {exec}")).await;
     let mut scheduler = stage.scheduler("s1").await;
     stage.tick(&mut scheduler).await;
     let run = stage.only().await;
@@ -38,7 +41,8 @@ async fn a_command_is_executed_with_its_plan_and_its_result_is_kept() {
         (&input["input"]["job_name"], &input["input"]["scope_kind"]),
         (&json!("job"), &json!("global"))
     );
-    assert_eq!(stage.tick(&mut scheduler).await.begun, 0, "once");
+    stage.tick(&mut scheduler).await;
+    assert_eq!(stage.only().await["seq"], run["seq"], "once");
 }
 
 // proves C7
@@ -63,9 +67,10 @@ async fn a_failure_is_retried_after_its_wait_until_attempts_are_over() {
     let run = stage.only().await;
     assert_eq!((&run["status"], &run["error_code"]), (&json!("FAILED"), &json!("handler_error")));
     assert_eq!((&run["error_msg"], &run["input"]["manual"]), (&json!("EXIT_3: no"), &json!("trigger")));
-    assert_eq!(stage.tick(&mut scheduler).await.begun, 0);
+    stage.tick(&mut scheduler).await;
+    assert_eq!(stage.only().await["attempt"], 1, "not before its time");
     stage.advance(301).await;
-    assert_eq!(stage.tick(&mut scheduler).await.begun, 1);
+    stage.tick(&mut scheduler).await;
     stage.advance(100_000).await;
     stage.tick(&mut scheduler).await;
     assert_eq!(stage.only().await["attempt"], 2);
@@ -82,7 +87,7 @@ async fn a_panic_is_a_failure_of_its_own_code() {
         let nothing: Option<Outcome> = None;
         nothing.expect("meant to panic")
     });
-    stage.apply(&format!("{MINUTELY}handler = \"job\"")).await;
+    stage.apply(&format!("{ONCE}handler = \"job\"")).await;
     let mut scheduler = stage.scheduler("s1").await;
     stage.tick(&mut scheduler).await;
     let run = stage.only().await;
@@ -96,7 +101,7 @@ async fn an_oversize_result_is_cut_and_the_success_stays() {
     stage.handlers = Handlers::default().with("job", |_: Context| async {
         Outcome { output: json!({ "text": "é".repeat(100_000) }), ..Outcome::done() }
     });
-    stage.apply(&format!("{MINUTELY}handler = \"job\"")).await;
+    stage.apply(&format!("{ONCE}handler = \"job\"")).await;
     let mut scheduler = stage.scheduler("s1").await;
     stage.tick(&mut scheduler).await;
     let run = stage.only().await;
@@ -110,7 +115,7 @@ async fn an_execution_that_takes_too_long_is_killed() {
     let stage = Stage::new();
     let exec = json!(["sh", "-c", "trap '' TERM; echo $$ > pid; exec sleep 600"]);
     let times = "run_timeout = \"500ms\"\nstale_timeout = \"20s\"\nheartbeat = \"1s\"";
-    stage.apply(&format!("{MINUTELY}{times}\nexec = {exec}")).await;
+    stage.apply(&format!("{ONCE}{times}\nexec = {exec}")).await;
     let mut scheduler = stage.scheduler("s1").await;
     stage.tick(&mut scheduler).await;
     let run = stage.only().await;
@@ -219,9 +224,7 @@ async fn a_cancelled_execution_is_stopped_and_never_retried() {
 async fn a_schedule_may_queue_a_run_with_its_plan_in_the_key() {
     let stage = Stage::new();
     stage
-        .apply(&format!(
-            "{MINUTELY}run = {{ lifecycle = \"deploy\", exec = [\"true\"], input = {{ a = 1 }} }}"
-        ))
+        .apply(&format!("{ONCE}run = {{ lifecycle = \"deploy\", exec = [\"true\"], input = {{ a = 1 }} }}"))
         .await;
     let mut scheduler = stage.scheduler("s1").await;
     stage.tick(&mut scheduler).await;
@@ -238,15 +241,15 @@ async fn a_schedule_may_queue_a_run_with_its_plan_in_the_key() {
 #[tokio::test]
 async fn overlapping_plans_are_skipped_and_counted() {
     let (begun, go) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
-    let mut stage = Stage::new();
+    let mut stage = Stage::model();
     stage.handlers = waiting(&begun, &go);
     stage.apply(&format!("{MINUTELY}handler = \"job\"")).await;
     let mut scheduler = stage.scheduler("s1").await;
     scheduler.run_once().await.unwrap();
     until(|| begun.load(Ordering::SeqCst) == 1).await;
     stage.advance(180).await;
-    assert_eq!(scheduler.run_once().await.unwrap().begun, 0);
-    assert_eq!(stage.scope().await.counts.overlap, 3);
+    scheduler.run_once().await.unwrap();
+    assert_eq!((stage.scope().await.counts.overlap, begun.load(Ordering::SeqCst)), (3, 1));
     go.notify_waiters();
     scheduler.settle().await;
     stage.advance(60).await;
@@ -257,14 +260,15 @@ async fn overlapping_plans_are_skipped_and_counted() {
 // proves C8
 #[tokio::test]
 async fn what_a_pause_left_out_is_counted_and_not_made_up_for() {
-    let stage = Stage::new();
+    let stage = Stage::model();
     stage.apply(&format!("{MINUTELY}catch_up = \"every_plan\"\nexec = [\"true\"]")).await;
     let mut scheduler = stage.scheduler("s1").await;
     stage.tick(&mut scheduler).await;
     let pause = Pause { by: "olena".into(), reason: "migration".into(), at: None };
     stage.store.pause_schedule("job".into(), Some(pause)).await.unwrap();
     stage.advance(600).await;
-    assert_eq!(stage.tick(&mut scheduler).await.begun, 1, "the pruning");
+    stage.tick(&mut scheduler).await;
+    assert_eq!(stage.executions().await.len(), 1);
     stage.store.pause_schedule("job".into(), None).await.unwrap();
     stage.tick(&mut scheduler).await;
     assert_eq!(stage.executions().await.len(), 1);
@@ -278,9 +282,7 @@ async fn what_a_pause_left_out_is_counted_and_not_made_up_for() {
 async fn scopes_come_from_a_query_or_from_code() {
     let mut stage = Stage::new();
     let sql = "SELECT value FROM json_each('[\\\"a\\\", \\\"b\\\", 3]')";
-    stage
-        .apply(&format!("{MINUTELY}scopes = {{ kind = \"shop\", sql = \"{sql}\" }}\nexec = [\"true\"]"))
-        .await;
+    stage.apply(&format!("{ONCE}scopes = {{ kind = \"shop\", sql = \"{sql}\" }}\nexec = [\"true\"]")).await;
     let mut scheduler = stage.scheduler("s1").await;
     scheduler.run_once().await.unwrap();
     stage.tick(&mut scheduler).await;
@@ -296,7 +298,7 @@ async fn scopes_come_from_a_query_or_from_code() {
 
     stage = Stage::new();
     stage
-        .apply(&format!("{MINUTELY}scopes = {{ kind = \"shop\", handler = \"shops\" }}\nexec = [\"true\"]"))
+        .apply(&format!("{ONCE}scopes = {{ kind = \"shop\", handler = \"shops\" }}\nexec = [\"true\"]"))
         .await;
     let mut options = stage.options("s1");
     let list = || async { Ok(vec!["x".to_owned(), "y".to_owned(), "x".to_owned()]) };
@@ -311,7 +313,7 @@ async fn scopes_come_from_a_query_or_from_code() {
 // proves C10
 #[tokio::test]
 async fn pruning_is_a_schedule_itself() {
-    let stage = Stage::new();
+    let stage = Stage::model();
     stage.apply(&format!("{MINUTELY}exec = [\"true\"]")).await;
     let mut scheduler = stage.scheduler("s1").await;
     stage.tick(&mut scheduler).await;
@@ -335,4 +337,33 @@ async fn what_was_applied_is_left_alone_by_those_who_run_their_own_only() {
         waypost_worker::schedules::Scheduler::new(stage.store.clone(), options).await.unwrap();
     stage.tick(&mut scheduler).await;
     assert!(stage.executions().await.is_empty());
+}
+
+// proves C9
+#[tokio::test]
+async fn scopes_and_executions_may_be_requests() {
+    use crate::http::server::{Said, Server};
+    let stage = Stage::new();
+    let server =
+        Server::start(vec![Said::json(200, "[\"a\"]"), Said::json(200, "{\"rows_affected\": 3}")]).await;
+    let scopes = format!(
+        "scopes = {{ kind = \"shop\", http = {{ method = \"GET\", url = \"{}\" }} }}",
+        server.url("/shops")
+    );
+    let action = format!("http = {{ url = \"{}{{{{ inputs.scope_id }}}}\" }}", server.url("/rollup/"));
+    stage.apply(&format!("{ONCE}{scopes}\n{action}")).await;
+    let mut scheduler = stage.scheduler("s1").await;
+    scheduler.run_once().await.unwrap();
+    stage.tick(&mut scheduler).await;
+    let run = stage.only().await;
+    assert_eq!(
+        (&run["status"], &run["metadata"]["rows_affected"]),
+        (&json!("SUCCESS"), &json!(3)),
+        "{run:#}"
+    );
+    assert!(server.heard().await.head.starts_with("GET /shops "));
+    let fired = server.heard().await;
+    assert!(fired.head.starts_with("POST /rollup/a "), "{}", fired.head);
+    let key = run["idempotency_key"].as_str().unwrap();
+    assert!(fired.head.contains(key), "{} in {}", key, fired.head);
 }

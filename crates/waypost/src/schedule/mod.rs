@@ -1,0 +1,132 @@
+//! `waypost schedule …`: one file per kind of verb.
+
+mod ask;
+mod look;
+mod work;
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use waypost_store::Store;
+use waypost_worker::schedules::Schedule;
+
+use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result};
+use crate::place::Place;
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Check files of schedules and store what they say. A pause stays.
+    #[command(
+        after_help = "Examples:\n  waypost schedule apply waypost.toml\n  waypost schedule apply jobs/*.toml --check"
+    )]
+    Apply {
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Only say what is wrong with them.
+        #[arg(long)]
+        check: bool,
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
+    /// Schedules: when they fire, how the last one ended, what was skipped.
+    #[command(after_help = "Examples:\n  waypost schedule list\n  waypost schedule list -o json")]
+    List {
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
+    /// The next plan times of a schedule, in its time zone.
+    #[command(after_help = "Examples:\n  waypost schedule next nightly-backup --count 10")]
+    Next {
+        name: String,
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        count: u16,
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
+    /// Let nothing begin. What is being executed goes on.
+    #[command(after_help = "Examples:\n  waypost schedule pause nightly-backup --reason 'database upgrade'")]
+    Pause {
+        name: String,
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// Go on with the next plan. What was planned meanwhile is counted as skipped.
+    Resume { name: String },
+    /// Execute it now: a plan of its own, marked as such.
+    #[command(after_help = "Examples:\n  waypost schedule trigger rollup --scope shop-1")]
+    Trigger {
+        name: String,
+        /// Of these scopes alone.
+        #[arg(long = "scope", value_name = "ID")]
+        scopes: Vec<String>,
+    },
+    /// Execute the plans of a range that have no execution yet, marked as such.
+    #[command(
+        after_help = "Examples:\n  waypost schedule backfill rollup --from 2026-02-14T00:00:00Z --to 2026-02-15T00:00:00Z"
+    )]
+    Backfill {
+        name: String,
+        /// From this instant on.
+        #[arg(long)]
+        from: String,
+        /// Up to this instant.
+        #[arg(long)]
+        to: String,
+        #[arg(long = "scope", value_name = "ID")]
+        scopes: Vec<String>,
+    },
+    /// Executions, the latest plan first.
+    #[command(after_help = "Examples:\n  waypost schedule history nightly-backup --limit 5 -o json")]
+    History {
+        name: Option<String>,
+        #[arg(long = "scope", value_name = "ID")]
+        scope: Option<String>,
+        #[arg(long, default_value_t = 20)]
+        limit: usize,
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
+    /// Forget a schedule. Its history stays.
+    Remove { name: String },
+    /// Fire schedules until told to stop: those of a file, and with --allow-commands those that were applied.
+    #[command(
+        after_help = "Any number of these may run beside each other.\n\nExamples:\n  waypost schedule run\n  waypost schedule run --file jobs.toml --allow-commands"
+    )]
+    Run(work::Flags),
+}
+
+pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
+    let store = place.open().await?;
+    match verb {
+        Verb::Apply { files, check, output } => ask::apply(&*store, &files, check, output).await,
+        Verb::List { output } => look::list(&*store, output).await,
+        Verb::Next { name, count, output } => look::next(&*store, &name, count, output).await,
+        Verb::Pause { name, reason } => ask::pause(&*store, &name, reason).await,
+        Verb::Resume { name } => ask::resume(&*store, &name).await,
+        Verb::Trigger { name, scopes } => ask::trigger(&*store, &name, scopes).await,
+        Verb::Backfill { name, from, to, scopes } => {
+            ask::backfill(&*store, &name, (&from, &to), scopes).await
+        }
+        Verb::History { name, scope, limit, output } => {
+            look::history(&*store, name, scope, limit, output).await
+        }
+        Verb::Remove { name } => ask::remove(&*store, &name).await,
+        Verb::Run(flags) => return work::run(store, flags).await,
+    }
+    .map(|()| 0)
+}
+
+/// A stored schedule, typed.
+async fn find(store: &dyn Store, name: &str) -> Result<(waypost_store::ScheduleRow, Schedule)> {
+    let found = store.schedules(Some(name.to_owned())).await?.pop();
+    let row = found.ok_or_else(|| Failed::new(NOT_FOUND, format!("there is no schedule {name:?}")))?;
+    let schedule = typed(store, &row).await?;
+    Ok((row, schedule))
+}
+
+async fn typed(store: &dyn Store, row: &waypost_store::ScheduleRow) -> Result<Schedule> {
+    let catalog = store.lifecycles().await?;
+    let read =
+        waypost_worker::schedules::stored(&row.definition, std::path::Path::new(&row.folder), &catalog);
+    read.map_err(|problems| Failed::new(BAD_INPUT, format!("{}: {problems}", row.name)))
+}

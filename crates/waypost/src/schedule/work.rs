@@ -1,0 +1,66 @@
+//! `waypost schedule run`: the scheduler as a process of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::sync::watch;
+use waypost_store::Store;
+use waypost_worker::Stage;
+use waypost_worker::loops::Sweeper;
+use waypost_worker::schedules::{Scheduler, SchedulerOptions, load};
+
+use crate::output::{BAD_INPUT, Failed, Result};
+use crate::worker::{duration, listen, log_to_stderr};
+
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// Schedules of this process. Default: waypost.toml, if it is there.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Execute schedules that were applied too. Whoever may apply may then run anything here.
+    #[arg(long)]
+    allow_commands: bool,
+    /// Executions at once.
+    #[arg(long, default_value_t = 64)]
+    slots: usize,
+    /// How long executions may take to end after a signal.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    grace: Duration,
+}
+
+pub async fn run(store: Arc<dyn Store>, flags: Flags) -> Result<u8> {
+    log_to_stderr();
+    let catalog = store.lifecycles().await?;
+    let file = flags.file.or_else(|| Some(PathBuf::from("waypost.toml")).filter(|file| file.exists()));
+    let own = match &file {
+        Some(file) => {
+            load(file, &catalog).map_err(|problems| Failed::new(BAD_INPUT, problems.to_string()))?
+        }
+        None => Vec::new(),
+    };
+    let options = SchedulerOptions {
+        own,
+        carried: flags.allow_commands,
+        slots: flags.slots.max(1),
+        grace: flags.grace,
+        ..SchedulerOptions::default()
+    };
+    let (stage, shutdown) = watch::channel(Stage::Working);
+    listen(&Arc::new(stage))?;
+    let scheduler = Scheduler::new(store.clone(), options).await?;
+    anstream::eprintln!("{} fires schedules; Ctrl-C stops it", scheduler.name());
+    tokio::spawn(Sweeper::new(store, scheduler.name()).run(shutdown.clone()));
+    let summary = scheduler.run(shutdown).await;
+    anstream::eprintln!(
+        "executed {}, succeeded {}, failed {}, cancelled {}, given back {}, lost {}",
+        summary.claimed,
+        summary.succeeded,
+        summary.failed,
+        summary.cancelled,
+        summary.released,
+        summary.lost
+    );
+    Ok(0)
+}

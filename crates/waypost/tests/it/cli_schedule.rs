@@ -1,0 +1,115 @@
+//! `waypost schedule …`, as a person and as a script use it.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::Shop;
+
+const JOBS: &str = r#"
+[[schedule]]
+name = "hello"
+description = "Says so"
+cadence = "1m"
+exec = ["sh", "-c", "echo hi > said"]
+
+[[schedule]]
+name = "nightly"
+cron = "0 2 * * *"
+overlap = "allow"
+timezone = "Europe/Kyiv"
+scopes = { kind = "shop", ids = ["a", "b"] }
+run = { lifecycle = "deploy", exec = ["true"] }
+"#;
+
+fn shop() -> Shop {
+    let shop = Shop::new();
+    fs::write(shop.path("waypost.toml"), JOBS).unwrap();
+    shop
+}
+
+// proves C8
+#[test]
+fn schedules_are_applied_listed_paused_and_removed() {
+    let shop = shop();
+    assert_eq!(shop.ok(&["schedule", "apply", "waypost.toml"]), "hello: added\nnightly: added\n");
+    assert_eq!(shop.ok(&["schedule", "apply", "waypost.toml"]), "hello: unchanged\nnightly: unchanged\n");
+    let listed = shop.json(&["schedule", "list"]);
+    assert_eq!(
+        (&listed[1]["name"], &listed[1]["when"]),
+        (&json!("nightly"), &json!("at 02:00 every day (Europe/Kyiv)"))
+    );
+    assert_eq!(listed[1]["next"].as_array().unwrap().len(), 5);
+    assert_eq!((&listed[1]["scopes"], &listed[0]["skipped"]["late"]), (&json!(2), &json!(0)));
+    assert!(shop.ok(&["schedule", "list"]).contains("at 02:00 every day (Europe/Kyiv)"));
+    let next = shop.ok(&["schedule", "next", "nightly", "--count", "400"]);
+    assert_eq!(next.lines().filter(|line| line.contains(" 02:00:00 +0")).count(), 400, "{next}");
+    assert!(next.contains("clocks go "), "{next}");
+    shop.ok(&["schedule", "pause", "nightly", "--reason", "migration"]);
+    fs::write(shop.path("waypost.toml"), JOBS.replace("0 2 * * *", "0 3 * * *")).unwrap();
+    assert!(shop.ok(&["schedule", "apply", "waypost.toml"]).contains("nightly: changed"));
+    let paused = &shop.json(&["schedule", "list"])[1]["paused"];
+    assert_eq!(
+        (&paused["by"], &paused["reason"]),
+        (&json!("tester"), &json!("migration")),
+        "a redeploy leaves it"
+    );
+    shop.ok(&["schedule", "resume", "nightly"]);
+    shop.ok(&["schedule", "remove", "nightly"]);
+    assert_eq!(shop.json(&["schedule", "list"]).as_array().unwrap().len(), 1);
+}
+
+// proves C8 and D10
+#[test]
+fn a_trigger_and_a_backfill_are_plans_of_their_own() {
+    let shop = shop();
+    shop.ok(&["schedule", "apply", "waypost.toml"]);
+    assert!(shop.ok(&["schedule", "trigger", "nightly", "--scope", "b"]).starts_with("1 to execute"));
+    let range = ["--from", "2026-02-10T00:00:00Z", "--to", "2026-02-12T23:00:00Z"];
+    let backfill = [&["schedule", "backfill", "nightly"], range.as_slice()].concat();
+    assert!(shop.ok(&backfill).starts_with("6 to execute"), "three nights of two shops");
+    assert!(shop.ok(&backfill).starts_with("0 to execute"));
+    let mut running = shop.spawn(&["schedule", "run", "--allow-commands"]);
+    crate::support::eventually("all of them are queued", Duration::from_secs(60), || {
+        let history = shop.json(&["schedule", "history", "nightly", "--limit", "100"]);
+        let all = history.as_array().unwrap();
+        all.iter().filter(|it| it["manual"] != json!(null) && it["run"]["lifecycle"] == "deploy").count() == 7
+    });
+    crate::support::eventually("the other one was executed", Duration::from_secs(60), || {
+        let history = shop.json(&["schedule", "history", "hello"]);
+        history.get(0).is_some_and(|it| it["run"]["status"] == "SUCCESS")
+    });
+    running.signal("TERM");
+    assert_eq!(running.end(), Some(0));
+    assert_eq!(fs::read_to_string(shop.path("said")).unwrap(), "hi\n");
+    shop.verifies();
+}
+
+#[test]
+fn bad_input_names_file_line_and_field() {
+    let shop = shop();
+    let bad = JOBS.replace("0 2 * * *", "0 25 * * *").replace("cadence = \"1m\"", "cadance = \"1m\"");
+    fs::write(shop.path("bad.toml"), bad).unwrap();
+    let ran = shop.run(&["schedule", "apply", "bad.toml"]);
+    ran.expect(
+        2,
+        &[
+            "bad.toml:10: schedule[1].cron: hour: `25` is no value",
+            "write 0 to 23",
+            "bad.toml:5: schedule[0].cadance",
+        ],
+    );
+    assert_eq!(shop.json(&["schedule", "list"]), json!([]), "all or none");
+    shop.run(&["schedule", "apply", "none.toml"]).expect(4, &["none.toml"]);
+    shop.run(&["schedule", "run", "--file", "bad.toml"]).expect(2, &["bad.toml:10"]);
+    for args in [["schedule", "next", "nope"], ["schedule", "pause", "nope"], ["schedule", "trigger", "nope"]]
+    {
+        shop.run(&args).expect(4, &["there is no schedule \"nope\""]);
+    }
+    shop.ok(&["schedule", "apply", "waypost.toml"]);
+    shop.run(&["schedule", "trigger", "nightly", "--scope", "z"]).expect(4, &["has no \"z\"; it has a, b"]);
+    let range = ["--from", "yesterday", "--to", "2026-02-12T23:00:00Z"];
+    shop.run(&[&["schedule", "backfill", "nightly"], range.as_slice()].concat())
+        .expect(2, &["from: \"yesterday\""]);
+}
