@@ -82,9 +82,8 @@ pub(super) fn finish(mut draft: Draft<'_>, token: Token, finish: &Finish<'_>) ->
     };
     let failure = effect.failure.clone().or_else(|| {
         // Most ends have no code, and need no words.
-        let words = |code| {
-            Failure::new(code, &in_words(&row.command, draft.who.by, effect.reason.as_deref()))
-        };
+        let words =
+            |code| Failure::new(code, &in_words(&row.command, draft.who.by, effect.reason.as_deref()));
         draft.lifecycle.code_of(&row.command).map(words)
     });
     draft.make(row, Actor::Worker, Effect { failure, ..effect }, None);
