@@ -11,6 +11,7 @@ use waypost_store::Store;
 use waypost_worker::Stage;
 
 use crate::metrics::Metrics;
+use crate::stream::hub::Hub;
 use crate::tokens::{Known, Rate};
 
 /// Runs whose tenant is remembered, so that a heartbeat need not look it up.
@@ -49,6 +50,7 @@ pub struct App {
     pub options: Options,
     pub metrics: Metrics,
     pub(crate) tokens: Known,
+    pub(crate) hub: Hub,
     /// Who asked for work lately, by name.
     pub(crate) claimers: Mutex<HashMap<String, Claimer>>,
     /// The tenants of runs that were claimed here.
@@ -70,6 +72,7 @@ impl App {
         Arc::new(App {
             store,
             tokens: Known::new(options.rate),
+            hub: Hub::default(),
             options,
             metrics: Metrics::default(),
             claimers: Mutex::default(),

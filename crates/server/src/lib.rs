@@ -17,6 +17,7 @@ mod openapi;
 mod problem;
 mod reference;
 mod shape;
+mod stream;
 mod tokens;
 
 pub use app::{App, Options, Playbook};

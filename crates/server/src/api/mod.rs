@@ -8,7 +8,7 @@ mod held;
 mod lifecycles;
 mod queues;
 mod runs;
-mod shapes;
+pub mod shapes;
 mod stats;
 pub mod workers;
 
@@ -115,6 +115,7 @@ const GROUPS: &[&[Route]] = &[
     claims::ROUTES,
     held::ROUTES,
     events::ROUTES,
+    crate::stream::ROUTES,
     queues::ROUTES,
     workers::ROUTES,
     stats::ROUTES,

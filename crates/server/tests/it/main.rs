@@ -7,5 +7,6 @@ mod limits;
 mod openapi;
 mod roles;
 mod runs;
+mod stream;
 mod support;
 mod working;

@@ -58,13 +58,20 @@ use session::Session;
 pub struct PostgresStore {
     session: Session,
     puts: Arc<Gather<ItemsWrite, Vec<ItemRow>>>,
+    births: Arc<Gather<NewRun, Enqueued>>,
+    ends: Arc<Gather<FinishWrite, RunRow>>,
 }
 
 impl PostgresStore {
     /// Connects, and makes the tables if there are none. A database of another version is refused.
     pub async fn open(url: &str) -> Result<PostgresStore> {
         let session = Session::open(open::config(url)?).await?;
-        Ok(PostgresStore { session, puts: Arc::new(Gather::new()) })
+        Ok(PostgresStore {
+            session,
+            puts: Arc::new(Gather::new()),
+            births: Arc::new(Gather::new()),
+            ends: Arc::new(Gather::new()),
+        })
     }
 
     /// Whether changes of other processes are heard of at once, or looked for.
@@ -74,12 +81,25 @@ impl PostgresStore {
 }
 
 impl Queue for PostgresStore {
-    fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
-        let runs = Arc::new(runs);
-        self.session.verb(move |session| {
-            let runs = runs.clone();
-            async move { enqueue::enqueue(&session, &runs).await }
-        })
+    fn enqueue(&self, mut runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
+        let session = self.session.clone();
+        let all = move |runs: Vec<NewRun>| {
+            let (session, runs) = (session.clone(), Arc::new(runs));
+            async move {
+                let all = session.verb(move |session| {
+                    let runs = runs.clone();
+                    async move { enqueue::enqueue(&session, &runs).await }
+                });
+                all.await
+            }
+        };
+        match (runs.len(), runs.pop()) {
+            (1, Some(run)) => Box::pin(async move { Ok(vec![self.births.write(run, all).await]) }),
+            (_, last) => {
+                runs.extend(last);
+                Box::pin(all(runs))
+            }
+        }
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
@@ -128,12 +148,25 @@ impl Leases for PostgresStore {
         })
     }
 
-    fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
-        let finishes = Arc::new(finishes);
-        self.session.verb(move |session| {
-            let finishes = finishes.clone();
-            async move { lease::finish(&session, &finishes).await }
-        })
+    fn finish(&self, mut finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
+        let session = self.session.clone();
+        let all = move |finishes: Vec<FinishWrite>| {
+            let (session, finishes) = (session.clone(), Arc::new(finishes));
+            async move {
+                let all = session.verb(move |session| {
+                    let finishes = finishes.clone();
+                    async move { lease::finish(&session, &finishes).await }
+                });
+                all.await
+            }
+        };
+        match (finishes.len(), finishes.pop()) {
+            (1, Some(finish)) => Box::pin(async move { Ok(vec![self.ends.write(finish, all).await]) }),
+            (_, last) => {
+                finishes.extend(last);
+                Box::pin(all(finishes))
+            }
+        }
     }
 
     fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {

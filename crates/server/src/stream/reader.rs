@@ -1,0 +1,223 @@
+//! What one client is sent. It is pulled by the connection: nothing is read for a client that takes nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use bytes::{BufMut, Bytes, BytesMut};
+use serde_json::json;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::time::timeout;
+use waypost_store::EventRow;
+
+use super::hub::{Frame, Subscription};
+use crate::answer::Result;
+use crate::app::App;
+use crate::guard;
+use crate::metrics::Present;
+
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Looked through for a client that comes back, whatever it wants of them; beyond that fetching anew is cheaper.
+const MOST_REPLAYED: usize = 50_000;
+const PAGE: usize = 500;
+/// Of one write to the socket.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+#[derive(Debug)]
+pub struct Want {
+    pub tenant: String,
+    pub run_id: Option<String>,
+    pub lifecycle: Option<String>,
+    pub topics: Option<Vec<String>>,
+}
+
+impl Want {
+    fn takes(&self, frame: &Frame) -> bool {
+        let is = |asked: &Option<String>, has: &str| asked.as_ref().is_none_or(|asked| asked == has);
+        frame.tenant == self.tenant
+            && is(&self.run_id, &frame.run_id)
+            && is(&self.lifecycle, &frame.lifecycle)
+            && self.topics.as_ref().is_none_or(|topics| topics.iter().any(|topic| topic == frame.topic))
+    }
+}
+
+#[derive(Debug)]
+pub struct Reader {
+    app: Arc<App>,
+    headers: HeaderMap,
+    want: Want,
+    live: Subscription,
+    /// All up to here was looked at for this client.
+    at: u64,
+    /// Below the subscription's position: what lies between is read from the store.
+    is_behind: bool,
+    looked_through: usize,
+    /// Of a stream of one run: the number of its last event that was looked at.
+    run_seq: u64,
+    ready: VecDeque<Bytes>,
+    _present: Present,
+}
+
+impl Reader {
+    pub async fn begin(
+        app: Arc<App>,
+        headers: HeaderMap,
+        want: Want,
+        seen: Option<u64>,
+        after: Option<u64>,
+    ) -> Result<Reader> {
+        let live = app.hub.subscribe(&app).await?;
+        let present = app.metrics.streaming();
+        let at = seen.or(after).unwrap_or(live.position);
+        let mut reader = Reader {
+            is_behind: at < live.position,
+            app,
+            headers,
+            want,
+            live,
+            at,
+            looked_through: 0,
+            run_seq: 0,
+            ready: VecDeque::new(),
+            _present: present,
+        };
+        let hello = json!({ "position": at });
+        reader.ready.push_back(format!("retry: 1000\n: waypost\n\nevent: ready\ndata: {hello}\n\n").into());
+        let is_ahead = at > reader.live.position && !reader.exists(at).await?;
+        if is_ahead || (seen.is_some() && reader.is_behind && !reader.exists(at).await?) {
+            reader.reset("the event that was seen last is not there (any more)");
+        }
+        Ok(reader)
+    }
+
+    /// Whether an event stands at this position.
+    async fn exists(&self, position: u64) -> Result<bool> {
+        let found = self.app.store.feed(position.saturating_sub(1), 1).await?;
+        Ok(found.first().is_some_and(|event| event.position == position))
+    }
+
+    /// No id: a client that comes back before anything else was sent asks for the same again.
+    fn reset(&mut self, why: &str) {
+        self.app.metrics.resets.inc();
+        self.at = self.live.position;
+        self.is_behind = false;
+        self.looked_through = 0;
+        let data = json!({ "position": self.at, "reason": why });
+        self.ready.push_back(format!("event: reset\ndata: {data}\n\n").into());
+    }
+
+    /// The next bytes; nothing: the stream ends, and the client comes back by itself.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(chunk) = self.chunk() {
+                return Some(chunk);
+            }
+            if self.app.is_stopping() {
+                return None;
+            }
+            let went_well = if self.is_behind { self.catch_up().await } else { self.listen().await };
+            if let Err(problem) = went_well {
+                tracing::debug!(code = problem.code, "a stream ends: {}", problem.detail);
+                return None;
+            }
+        }
+    }
+
+    /// What is ready, in one piece.
+    fn chunk(&mut self) -> Option<Bytes> {
+        let first = self.ready.pop_front()?;
+        if self.ready.is_empty() {
+            return Some(first);
+        }
+        let mut chunk = BytesMut::from(&first[..]);
+        while let Some(next) = self.ready.pop_front_if(|next| chunk.len() + next.len() <= CHUNK_BYTES) {
+            chunk.put(next);
+        }
+        Some(chunk.freeze())
+    }
+
+    fn take(&mut self, frame: &Frame) {
+        if frame.position <= self.at {
+            return;
+        }
+        self.at = frame.position;
+        if self.want.takes(frame) {
+            self.app.metrics.streamed.inc();
+            self.ready.push_back(frame.text.clone());
+        }
+    }
+
+    async fn catch_up(&mut self) -> Result<()> {
+        let page: Vec<EventRow> = match &self.want.run_id {
+            Some(run_id) => self.app.store.events(run_id.clone(), self.run_seq, PAGE).await?,
+            None => self.app.store.feed(self.at, PAGE).await?,
+        };
+        let position = self.live.position;
+        let is_last = page.len() < PAGE;
+        for event in page {
+            self.run_seq = event.seq;
+            // What came later comes live; a run's events are in the order of their positions too.
+            if event.position > position {
+                self.is_behind = false;
+                break;
+            }
+            self.looked_through += 1;
+            self.take(&Frame::of(&event));
+        }
+        if is_last {
+            self.is_behind = false;
+        }
+        if !self.is_behind {
+            self.at = self.at.max(position);
+            self.looked_through = 0;
+        } else if self.looked_through > MOST_REPLAYED && self.want.run_id.is_none() {
+            self.reset("more happened since than is shown again");
+        }
+        Ok(())
+    }
+
+    async fn listen(&mut self) -> Result<()> {
+        let stopping = self.app.clone();
+        let received = tokio::select! {
+            received = timeout(HEARTBEAT, self.live.frames.recv()) => received,
+            () = stopping.stopping() => return Ok(()),
+        };
+        match received {
+            Ok(Ok(frame)) => {
+                self.take(&frame);
+                self.take_waiting().await
+            }
+            Ok(Err(RecvError::Lagged(_) | RecvError::Closed)) => self.go_back().await,
+            Err(_) => {
+                // Who may no longer look is not sent more.
+                guard::identify(&self.app, &self.headers).await?;
+                self.ready.push_back(Bytes::from_static(b": beat\n\n"));
+                Ok(())
+            }
+        }
+    }
+
+    async fn take_waiting(&mut self) -> Result<()> {
+        let mut bytes = 0;
+        while bytes < CHUNK_BYTES {
+            match self.live.frames.try_recv() {
+                Ok(frame) => {
+                    bytes += frame.text.len();
+                    self.take(&frame);
+                }
+                Err(TryRecvError::Empty) => break,
+                // It is told once: what comes next would leave out what was lost.
+                Err(TryRecvError::Lagged(_) | TryRecvError::Closed) => return self.go_back().await,
+            }
+        }
+        Ok(())
+    }
+
+    /// The ring has gone on without this client: what it missed is in the store.
+    async fn go_back(&mut self) -> Result<()> {
+        self.live = self.app.hub.subscribe(&self.app).await?;
+        self.is_behind = self.at < self.live.position;
+        Ok(())
+    }
+}

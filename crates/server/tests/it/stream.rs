@@ -1,0 +1,308 @@
+//! Events as they are committed: none missed, none twice, none too early.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::{Client, Response};
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+use waypost_kernel::request::Level;
+use waypost_server::Options;
+use waypost_store::postgres::{PostgresStore, migration_sql};
+use waypost_store::{Claimed, FinishWrite, Held, NewRun, NoteWrite, Repeat, Store};
+use waypost_testkit::Postgres;
+use waypost_worker::Stage;
+
+use crate::support::{On, Server, client};
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Sent {
+    id: Option<u64>,
+    event: String,
+    data: Value,
+}
+
+/// A client of a stream.
+struct Stream {
+    response: Response,
+    text: String,
+}
+
+impl Stream {
+    async fn open(client: &Client, url: &str, last: Option<u64>) -> Stream {
+        let mut request = client.get(url);
+        if let Some(last) = last {
+            request = request.header("last-event-id", last.to_string());
+        }
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Stream { response, text: String::new() }
+    }
+
+    /// The next event; comments and settings are passed over. Nothing: the stream ended.
+    async fn next(&mut self) -> Option<Sent> {
+        timeout(SOON, self.sent()).await.expect("something is sent")
+    }
+
+    async fn sent(&mut self) -> Option<Sent> {
+        loop {
+            while let Some((block, rest)) = self.text.split_once("\n\n") {
+                let (block, rest) = (block.to_owned(), rest.to_owned());
+                self.text = rest;
+                let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name));
+                if let (Some(event), Some(data)) = (field("event: "), field("data: ")) {
+                    let id = field("id: ").map(|id| id.parse().unwrap());
+                    return Some(Sent { id, event: event.into(), data: serde_json::from_str(data).unwrap() });
+                }
+            }
+            let chunk = self.response.chunk().await.unwrap_or_default()?;
+            self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+    }
+
+    async fn ready(&mut self) -> u64 {
+        let first = self.next().await.unwrap();
+        assert_eq!((first.event.as_str(), first.id), ("ready", None));
+        first.data["position"].as_u64().unwrap()
+    }
+}
+
+async fn held_run(store: &dyn Store) -> Claimed {
+    let new = NewRun { lifecycle: "deploy".into(), ..NewRun::default() };
+    let made = store.enqueue(vec![new]).await.unwrap().remove(0).unwrap();
+    store.claim_run(made.run.id().into(), "w".into(), None).await.unwrap()
+}
+
+async fn say(store: &dyn Store, claimed: &Claimed, message: &str) {
+    let note = NoteWrite {
+        held: Held { run_id: claimed.run.id().into(), token: claimed.token },
+        by: "w".into(),
+        level: Level::Info,
+        message: message.into(),
+        payload: json!({}),
+        repeat: Repeat::Never,
+        metadata: Map::new(),
+        details: Map::new(),
+    };
+    store.note(vec![note]).await.unwrap().remove(0).unwrap();
+}
+
+async fn end(store: &dyn Store, claimed: &Claimed) {
+    let finish = FinishWrite {
+        run_id: claimed.run.id().into(),
+        token: Some(claimed.token),
+        by: "w".into(),
+        status: "success".into(),
+        ..FinishWrite::default()
+    };
+    store.finish(vec![finish]).await.unwrap().remove(0).unwrap();
+}
+
+// proves D13
+#[tokio::test(flavor = "multi_thread")]
+async fn events_come_as_they_are_committed_and_go_on_after_a_break() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let client = client();
+        let claimed = held_run(&*server.store).await;
+        let mut stream = Stream::open(&client, &server.url("/v1/events/stream"), None).await;
+        stream.ready().await;
+        say(&*server.store, &claimed, "one").await;
+        let first = stream.next().await.unwrap();
+        assert_eq!(
+            (first.event.as_str(), &first.data["message"]),
+            ("run.status.changed", &json!("one")),
+            "{on:?}"
+        );
+        assert_eq!(first.id, first.data["position"].as_u64());
+        say(&*server.store, &claimed, "two").await;
+        let second = stream.next().await.unwrap();
+        assert_eq!((second.event.as_str(), &second.data["to"]), ("run.noted", &json!("running")));
+        drop(stream);
+        say(&*server.store, &claimed, "three").await;
+        end(&*server.store, &claimed).await;
+        let mut stream = Stream::open(&client, &server.url("/v1/events/stream"), first.id).await;
+        stream.ready().await;
+        assert_eq!(stream.next().await.unwrap(), second, "{on:?}");
+        assert_eq!(stream.next().await.unwrap().data["message"], "three");
+        assert_eq!(stream.next().await.unwrap().data["to"], "success");
+        let waiting = async {
+            server.stage.send_replace(Stage::Draining);
+            stream.next().await
+        };
+        assert_eq!(waiting.await, None, "the stream ends with the server");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_is_of_what_was_asked_for_and_of_ones_own() {
+    let server = Server::new().await;
+    let client = client();
+    let (one, other) = (held_run(&*server.store).await, held_run(&*server.store).await);
+    let path = |query: &str| server.url(&format!("/v1/events/stream?after=0{query}"));
+    for claimed in [&one, &other] {
+        say(&*server.store, claimed, "begun").await;
+        end(&*server.store, claimed).await;
+    }
+    let ids = |query: String, count: usize| {
+        let (client, url) = (client.clone(), path(&query));
+        async move {
+            let mut stream = Stream::open(&client, &url, None).await;
+            stream.ready().await;
+            let mut seen = Vec::new();
+            for _ in 0..count {
+                seen.push(stream.next().await.unwrap());
+            }
+            seen
+        }
+    };
+    let of_one = ids(format!("&run={}", one.run.id()), 4).await;
+    assert!(of_one.iter().all(|sent| sent.data["run_id"] == one.run.id()));
+    let seqs: Vec<u64> = of_one.iter().map(|sent| sent.data["seq"].as_u64().unwrap()).collect();
+    assert_eq!(seqs, [1, 2, 3, 4]);
+    let moved = ids("&topics=run.status.changed&lifecycle=deploy".into(), 8).await;
+    assert!(moved.is_sorted_by(|a, b| a.id < b.id));
+    for (query, status, code) in [
+        ("&topics=run.nothing", 400, "INVALID_QUERY"),
+        ("&run=run-nothing", 404, "NOT_FOUND"),
+        ("&last_event_id=x", 400, "INVALID_QUERY"),
+    ] {
+        server.get(&format!("/v1/events/stream?after=0{query}")).await.refused(status, code);
+    }
+    let request = server.request("GET", &format!("/v1/events/stream?run={}", one.run.id()));
+    crate::support::send(request.header("waypost-tenant", "other")).await.refused(404, "NOT_FOUND");
+    let request = server.request("GET", "/v1/events/stream?after=0").header("waypost-tenant", "other");
+    let mut foreign = Stream { response: request.send().await.unwrap(), text: String::new() };
+    foreign.ready().await;
+    let made = NewRun { tenant: "other".into(), lifecycle: "deploy".into(), ..NewRun::default() };
+    server.store.enqueue(vec![made]).await.unwrap();
+    assert_eq!(foreign.next().await.unwrap().data["tenant"], "other", "and nothing before it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_gone_on_from_is_reset() {
+    let server = Server::new().await;
+    let client = client();
+    let claimed = held_run(&*server.store).await;
+    for last in [77_777_777, 88_888_888] {
+        let mut stream = Stream::open(&client, &server.url("/v1/events/stream"), Some(last)).await;
+        stream.ready().await;
+        let reset = stream.next().await.unwrap();
+        assert_eq!((reset.event.as_str(), reset.id), ("reset", None), "a reset has no id");
+        let position = reset.data["position"].as_u64().unwrap();
+        let last = server.store.last_position().await.unwrap();
+        assert_eq!(position, last);
+        say(&*server.store, &claimed, &format!("after {position}")).await;
+        assert!(stream.next().await.unwrap().id.unwrap() > position);
+    }
+    let bad = server.request("GET", "/v1/events/stream").header("last-event-id", "-1");
+    crate::support::send(bad).await.refused(400, "INVALID_QUERY");
+}
+
+/// Far more than the ring and the socket hold.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_late_misses_nothing() {
+    const EVENTS: usize = 1_500;
+    let server = Server::new().await;
+    let claimed = held_run(&*server.store).await;
+    let mut stream = Stream::open(&client(), &server.url("/v1/events/stream"), None).await;
+    stream.ready().await;
+    let words = "x".repeat(1_000);
+    for number in 0..EVENTS {
+        say(&*server.store, &claimed, &format!("{number} {words}")).await;
+    }
+    for number in 0..EVENTS {
+        let sent = stream.next().await.unwrap();
+        assert!(sent.data["message"].as_str().unwrap().starts_with(&format!("{number} ")), "{number}");
+    }
+}
+
+/// One client of a run: reads until the run is settled, and breaks off now and then if it is told to.
+async fn follow(urls: [String; 2], run_id: String, breaks: bool) -> Vec<u64> {
+    let client = client();
+    let mut seen: Vec<u64> = Vec::new();
+    let mut turn = 0;
+    loop {
+        let url = format!("{}/v1/events/stream?run={run_id}&after=0", urls[turn % 2]);
+        turn += 1;
+        let mut stream = Stream::open(&client, &url, seen.last().copied()).await;
+        stream.ready().await;
+        let until = if breaks { 7 } else { usize::MAX };
+        for _ in 0..until {
+            let sent = stream.next().await.expect("the server goes on");
+            assert_ne!(sent.event, "reset");
+            seen.push(sent.id.unwrap());
+            if sent.data["to"] == "success" {
+                return seen;
+            }
+        }
+    }
+}
+
+/// Two servers on one database, clients of both, half of which break off and go on at the other.
+/// The soak has more of everything: WAYPOST_SSE_CLIENTS, WAYPOST_SSE_RUNS, WAYPOST_SSE_EVENTS (of each run).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_clients_of_two_servers_see_every_event_in_order() {
+    let number = |name: &str, otherwise: usize| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+    };
+    let (clients, runs, events) =
+        (number("WAYPOST_SSE_CLIENTS", 50), number("WAYPOST_SSE_RUNS", 10), number("WAYPOST_SSE_EVENTS", 40));
+    let database = Arc::new(Postgres::with_schema(&migration_sql()).unwrap());
+    let mut servers = Vec::new();
+    for _ in 0..2 {
+        let store = Arc::new(PostgresStore::open(&database.url()).await.unwrap());
+        servers.push(Server::with(store, Box::new(database.clone()), Options::default()).await);
+    }
+    let mut held = Vec::new();
+    for at in 0..runs {
+        held.push(held_run(&*servers[at % 2].store).await);
+    }
+    let urls = [servers[0].url(""), servers[1].url("")];
+    let followers: Vec<_> = (0..clients)
+        .map(|at| {
+            let run_id = held[at % runs].run.id().to_owned();
+            tokio::spawn(follow(urls.clone(), run_id, at % 4 < 2))
+        })
+        .collect();
+    let begun = std::time::Instant::now();
+    let writers: Vec<_> = held
+        .iter()
+        .enumerate()
+        .map(|(at, claimed)| {
+            let (store, claimed) = (servers[at % 2].store.clone(), claimed.clone());
+            tokio::spawn(async move {
+                for number in 0..events {
+                    say(&*store, &claimed, &format!("event {number}")).await;
+                }
+                end(&*store, &claimed).await;
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let written = begun.elapsed();
+    for (at, follower) in followers.into_iter().enumerate() {
+        let seen = follower.await.unwrap();
+        let run_id = held[at % runs].run.id().to_owned();
+        let mut expected = Vec::new();
+        loop {
+            let after = expected.len() as u64;
+            let page = servers[0].store.events(run_id.clone(), after, 500).await.unwrap();
+            if page.is_empty() {
+                break;
+            }
+            expected.extend(page.iter().map(|event| event.position));
+        }
+        assert_eq!(seen, expected, "client {at}");
+    }
+    println!(
+        "{clients} clients of 2 servers, half reconnecting, {runs} runs with {} events each: written in {written:?}, all seen in {:?}, every id in order",
+        events + 3,
+        begun.elapsed()
+    );
+}
