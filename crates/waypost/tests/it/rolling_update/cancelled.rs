@@ -17,7 +17,7 @@ async fn cancel_at(whole: &Whole, point: &Point, go: impl FnOnce() -> String) {
     whole.until_hanging(&point.fault, armed);
     whole.shop.ok(&["run", "cancel", run_id, "--reason", "not today"]);
     // A cleanup is not stopped: it ends, and the run with it.
-    if point.step.starts_with("cleanup: ") {
+    if point.step.starts_with("cleanup") {
         whole.release();
     }
     whole.until(run_id, "cancelled").await;

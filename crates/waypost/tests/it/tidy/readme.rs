@@ -23,12 +23,14 @@ fn complaints(tree: &Tree, binary: &Path) -> Vec<Complaint> {
         return vec![complaint(README, 1, "README", "is missing: write it".to_owned())];
     };
     let mut complaints = Vec::new();
+    // Not in the reader's own `.waypost`, whatever is in there.
+    let database = tempfile::tempdir().unwrap();
     for Shown { line, command } in shown_commands(&readme.text) {
         if LEFT_TO_THE_READER.iter().any(|prefix| command.starts_with(prefix)) {
             continue;
         }
         let result = if command.starts_with(FROM_SOURCE) || command.starts_with(INSTALLED) {
-            execute(&command, &tree.root, binary)
+            execute(&command, &tree.root, database.path(), binary)
         } else {
             Err("is a command that the tidy test cannot run: teach tidy/readme.rs how to run it".to_owned())
         };
@@ -62,7 +64,7 @@ fn shown_commands(readme: &str) -> Vec<Shown> {
 }
 
 /// A shell runs the line, so that quotes and pipes mean what they mean to the reader.
-fn execute(command: &str, root: &Path, binary: &Path) -> Result<(), String> {
+fn execute(command: &str, root: &Path, database: &Path, binary: &Path) -> Result<(), String> {
     let expected = expected_exit_code(command)?;
     let command = command.replace(FROM_SOURCE, INSTALLED);
     let output = Command::new("sh")
@@ -70,6 +72,7 @@ fn execute(command: &str, root: &Path, binary: &Path) -> Result<(), String> {
         .arg(format!("waypost() {{ \"$0\" \"$@\"; }}\n{command}"))
         .arg(binary)
         .current_dir(root)
+        .env("WAYPOST_DATABASE_URL", format!("sqlite://{}/waypost.db", database.display()))
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("did not start: {error}"))?;
