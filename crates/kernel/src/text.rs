@@ -5,7 +5,7 @@ mod clean;
 
 use std::fmt::{self, Write as _};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub use clean::{CUT_MARKER, Cleaned, clean_chars, clean_json, clean_line};
 
@@ -63,6 +63,28 @@ pub fn refuse_json(field: &str, value: &Value, max_bytes: usize) -> Result<(), T
     refuse_length(field, Written::of(value, 0).bytes, max_bytes)
 }
 
+/// The same of an object whose members are at hand, without a copy of them.
+pub fn refuse_members(field: &str, members: &Map<String, Value>, max_bytes: usize) -> Result<(), TextError> {
+    check_members(members, 0).map_err(|problem| TextError::new(field, problem.to_string()))?;
+    let mut written = Length(0);
+    // Neither a value of JSON nor this writer fails.
+    let _ = serde_json::to_writer(&mut written, members);
+    refuse_length(field, written.0, max_bytes)
+}
+
+struct Length(usize);
+
+impl std::io::Write for Length {
+    fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.saturating_add(piece.len());
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Reads JSON from outside and refuses what `refuse_json` does.
 pub fn parse_json(field: &str, bytes: &[u8], max_bytes: usize) -> Result<Value, TextError> {
     refuse_length(field, bytes.len(), max_bytes)?;
@@ -100,6 +122,12 @@ struct Problem {
     path_inside_out: Vec<String>,
 }
 
+impl Problem {
+    fn new(message: String) -> Problem {
+        Problem { message, path_inside_out: Vec::new() }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut pointer = String::new();
@@ -113,23 +141,29 @@ impl fmt::Display for Problem {
 }
 
 fn check(value: &Value, depth: usize) -> Result<(), Problem> {
-    let problem = |message: String| Err(Problem { message, path_inside_out: Vec::new() });
-    let within = |value: &Value, step: &dyn fmt::Display| {
-        check(value, depth + 1).map_err(|mut problem| {
-            problem.path_inside_out.push(step.to_string());
-            problem
-        })
-    };
     match value {
-        Value::Array(_) | Value::Object(_) if depth >= MAX_JSON_DEPTH => problem(too_deep()),
-        Value::String(text) if text.contains('\0') => problem("has a NUL character".into()),
-        Value::Object(members) if members.keys().any(|key| key.contains('\0')) => {
-            problem("has a NUL character in a key of the object".into())
+        Value::Array(_) | Value::Object(_) if depth >= MAX_JSON_DEPTH => Err(Problem::new(too_deep())),
+        Value::String(text) if text.contains('\0') => Err(Problem::new("has a NUL character".into())),
+        Value::Array(items) => {
+            items.iter().enumerate().try_for_each(|(index, item)| check_within(item, depth, &index))
         }
-        Value::Array(items) => items.iter().enumerate().try_for_each(|(index, item)| within(item, &index)),
-        Value::Object(members) => members.iter().try_for_each(|(key, member)| within(member, key)),
+        Value::Object(members) => check_members(members, depth),
         _ => Ok(()),
     }
+}
+
+fn check_members(members: &Map<String, Value>, depth: usize) -> Result<(), Problem> {
+    if members.keys().any(|key| key.contains('\0')) {
+        return Err(Problem::new("has a NUL character in a key of the object".into()));
+    }
+    members.iter().try_for_each(|(key, member)| check_within(member, depth, key))
+}
+
+fn check_within(value: &Value, depth: usize, step: &dyn fmt::Display) -> Result<(), Problem> {
+    check(value, depth + 1).map_err(|mut problem| {
+        problem.path_inside_out.push(step.to_string());
+        problem
+    })
 }
 
 fn too_deep() -> String {
@@ -175,6 +209,25 @@ mod tests {
 
     fn nested(depth: usize) -> String {
         format!("{}{}", "[".repeat(depth), "]".repeat(depth))
+    }
+
+    // proves X10
+    #[test]
+    fn members_are_refused_as_the_object_that_they_make() {
+        let deep = serde_json::from_str::<Value>(&nested(MAX_JSON_DEPTH)).expect("it is JSON");
+        for value in [
+            json!({}),
+            json!({ "a": "é\n", "b": [1.5, null] }),
+            json!({ "a": { "b": "\0" } }),
+            json!({ "a\0": 1 }),
+            json!({ "a": deep }),
+        ] {
+            let members = value.as_object().expect("it is an object");
+            for max_bytes in [1, 2, 40, 1_000] {
+                let of_members = refuse_members("metadata", members, max_bytes);
+                assert_eq!(of_members, refuse_json("metadata", &value, max_bytes), "{value}");
+            }
+        }
     }
 
     // proves X10

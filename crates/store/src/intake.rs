@@ -6,7 +6,8 @@ use waypost_kernel::Failure;
 use waypost_kernel::id::check_id;
 use waypost_kernel::text::{
     MAX_ERROR_CHARS, MAX_EVENT_BYTES, MAX_KEY_BYTES, MAX_LINE_BYTES, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES,
-    MAX_REASON_CHARS, TextError, clean_chars, clean_json, clean_line, refuse_json, refuse_text,
+    MAX_REASON_CHARS, TextError, clean_chars, clean_json, clean_line, refuse_json, refuse_members,
+    refuse_text,
 };
 
 use crate::error::{Result, StoreError};
@@ -70,7 +71,7 @@ fn check_map(field: &str, map: &Map<String, Value>) -> Result<()> {
     if map.is_empty() {
         return Ok(());
     }
-    refuse_json(field, &Value::Object(map.clone()), MAX_PAYLOAD_BYTES).map_err(wrong)
+    refuse_members(field, map, MAX_PAYLOAD_BYTES).map_err(wrong)
 }
 
 fn wrong(error: TextError) -> StoreError {
@@ -123,7 +124,7 @@ pub(crate) fn merge(into: &mut Map<String, Value>, patch: &Map<String, Value>) {
     }
     let mut merged = into.clone();
     merged.extend(cleaned_patch(patch));
-    if refuse_json("", &Value::Object(merged.clone()), MAX_PAYLOAD_BYTES).is_ok() {
+    if refuse_members("", &merged, MAX_PAYLOAD_BYTES).is_ok() {
         *into = merged;
     } else {
         into.insert("cut".into(), Value::Bool(true));

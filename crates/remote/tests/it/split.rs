@@ -1,6 +1,7 @@
 //! A server and its store. What only a server does beside its database (time, care, plans) is asked there; everything
 //! else goes over the wire.
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,14 +23,20 @@ pub struct Split {
 }
 
 pub async fn open() -> Opened {
+    let (here, url, lives) = serve().await;
+    let there = RemoteStore::open(&url, None).await.unwrap();
+    (Arc::new(Split { here, there }), lives)
+}
+
+/// A server on a port of its own: its store, its address, and what lives as long as it.
+pub async fn serve() -> (Arc<dyn Store>, String, Box<dyn Any + Send>) {
     let (here, lives) = open_sqlite().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stage, shutdown) = watch::channel(Stage::Working);
     let app = App::new(here.clone(), Options::default(), shutdown);
     tokio::spawn(waypost_server::serve(app, listener));
-    let there = RemoteStore::open(&format!("http://{address}"), None).await.unwrap();
-    (Arc::new(Split { here, there }), Box::new((lives, stage)))
+    (here, format!("http://{address}"), Box::new((lives, stage)))
 }
 
 macro_rules! pass {

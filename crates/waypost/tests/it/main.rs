@@ -14,6 +14,7 @@ mod cli_workers;
 mod cron_faults;
 mod demo;
 mod hostile_steps;
+mod examples_http;
 mod kill_workers;
 mod postgres_faults;
 mod rolling_update;

@@ -100,7 +100,8 @@ fn brings_nothing_special(new: &NewRun) -> bool {
 /// A run before it is written, and its columns.
 struct Born {
     row: RunRow,
-    effect: Option<Value>,
+    metadata: String,
+    effect: Option<String>,
 }
 
 /// Nothing: the general way says why, or does more.
@@ -114,8 +115,15 @@ fn born<'a>(new: &'a NewRun, known: &Known, now: Time) -> Option<(Alike<'a>, Bor
         Birth { id: &id, state: new.status.as_deref(), max_attempts: new.max_attempts, ..Birth::default() };
     let change = decide::create(&lifecycle, &birth, &who(new.actor, &new.by), now).ok()?;
     let [event] = &change.events[..] else { return None };
-    let mut effect = codec::effect_json(event, &lifecycle);
-    codec::add_patch(&mut effect, "metadata", &new.metadata);
+    let metadata = text(&new.metadata);
+    let effect = match codec::effect_json(event, &lifecycle) {
+        // Mostly there is nothing else, and what is written out already need not be copied first.
+        None => (!new.metadata.is_empty()).then(|| format!("{{\"metadata\":{metadata}}}")),
+        mut effect => {
+            codec::add_patch(&mut effect, "metadata", &new.metadata);
+            effect.as_ref().map(Value::to_string)
+        }
+    };
     let state = known.code(&lifecycle, change.after.state).ok()?;
     let row = birth::row_of(new, change.after, lifecycle);
     if !is_claimed_plainly(&row) || row.run.expires_at.is_some() || row.run.seq != 1 {
@@ -130,7 +138,7 @@ fn born<'a>(new: &'a NewRun, known: &Known, now: Time) -> Option<(Alike<'a>, Bor
         actor: new.actor.name(),
         by: &new.by,
     };
-    Some((alike, Born { row, effect }))
+    Some((alike, Born { row, metadata, effect }))
 }
 
 /// Gives their instant.
@@ -153,8 +161,8 @@ async fn insert_born(session: &Session, alike: Alike<'_>, group: &[(usize, Born)
                 alike.by,
                 column!(it: it.row.id()),
                 column!(it: it.row.input.to_string()),
-                column!(it: text(&it.row.metadata)),
-                column!(it: it.effect.as_ref().map(Value::to_string)),
+                column!(it: it.metadata.as_str()),
+                column!(it: it.effect.as_deref()),
             ],
         )
         .await?;
