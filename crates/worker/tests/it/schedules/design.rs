@@ -69,6 +69,7 @@ fn other_sections_of_the_file_are_left_alone() {
 #[test]
 fn the_schedules_of_the_guide_are_sound() {
     let guide = include_str!("../../../../../docs/schedules.md");
-    let blocks: Vec<&str> = guide.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let blocks: Vec<&str> =
+        guide.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert_eq!(blocks.iter().map(|block| sound(block).len()).sum::<usize>(), 3);
 }
