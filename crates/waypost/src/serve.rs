@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +14,12 @@ use waypost_server::App;
 use waypost_store::Store;
 use waypost_worker::loops::{Pruner, Sweeper};
 use waypost_worker::playbook::{Input, Playbook, Playbooks};
+use waypost_worker::schedules::SchedulerOptions;
 use waypost_worker::{Options, Stage, Worker};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 use crate::place::Place;
+use crate::schedule::scheduler;
 use crate::worker::{duration, listen, log_to_stderr, playbooks};
 
 #[derive(Debug, Args)]
@@ -109,7 +112,7 @@ pub async fn serve(store: Arc<dyn Store>, listener: TcpListener, flags: &Flags, 
         swept.metrics.swept.inc_by(moved as u64);
     });
     tokio::spawn(sweeper.run(shutdown.clone()));
-    tokio::spawn(Pruner::new(store).run(shutdown.clone()));
+    let firing = firing(&store, flags, shutdown.clone()).await?;
     let working = async {
         match may_work {
             true => worker.run(shutdown).await.map(drop),
@@ -117,8 +120,26 @@ pub async fn serve(store: Arc<dyn Store>, listener: TcpListener, flags: &Flags, 
         }
     };
     anstream::eprintln!("{hello}");
-    let ((), worked) = tokio::join!(waypost_server::serve(app, listener), working);
+    let ((), worked, ()) = tokio::join!(waypost_server::serve(app, listener), working, firing);
     Ok(worked?)
+}
+
+/// Schedules are fired here, pruning among them; without a worker, pruning alone.
+async fn firing(
+    store: &Arc<dyn Store>,
+    flags: &Flags,
+    shutdown: watch::Receiver<Stage>,
+) -> Result<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    if flags.no_worker {
+        let pruner = Pruner::new(store.clone());
+        return Ok(Box::pin(pruner.run(shutdown)));
+    }
+    let options =
+        SchedulerOptions { carried: flags.allow_commands, grace: flags.grace, ..SchedulerOptions::default() };
+    let scheduler = scheduler(store, None, options).await?;
+    Ok(Box::pin(async move {
+        let _ = scheduler.run(shutdown).await;
+    }))
 }
 
 fn worker_options(flags: &Flags, playbooks: Playbooks) -> Options {

@@ -13,6 +13,8 @@ use waypost_worker::schedules::Schedule;
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result};
 use crate::place::Place;
 
+pub use work::scheduler;
+
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Check files of schedules and store what they say. A pause stays.

@@ -30,18 +30,26 @@ pub struct Flags {
     grace: Duration,
 }
 
-pub async fn run(store: Arc<dyn Store>, flags: Flags) -> Result<u8> {
-    log_to_stderr();
+/// With the schedules of a file: `waypost.toml`, if it is there and no other is named.
+pub async fn scheduler(
+    store: &Arc<dyn Store>,
+    file: Option<PathBuf>,
+    options: SchedulerOptions,
+) -> Result<Scheduler> {
     let catalog = store.lifecycles().await?;
-    let file = flags.file.or_else(|| Some(PathBuf::from("waypost.toml")).filter(|file| file.exists()));
+    let file = file.or_else(|| Some(PathBuf::from("waypost.toml")).filter(|file| file.exists()));
     let own = match &file {
         Some(file) => {
             load(file, &catalog).map_err(|problems| Failed::new(BAD_INPUT, problems.to_string()))?
         }
         None => Vec::new(),
     };
+    Ok(Scheduler::new(store.clone(), SchedulerOptions { own, ..options }).await?)
+}
+
+pub async fn run(store: Arc<dyn Store>, flags: Flags) -> Result<u8> {
+    log_to_stderr();
     let options = SchedulerOptions {
-        own,
         carried: flags.allow_commands,
         slots: flags.slots.max(1),
         grace: flags.grace,
@@ -49,7 +57,7 @@ pub async fn run(store: Arc<dyn Store>, flags: Flags) -> Result<u8> {
     };
     let (stage, shutdown) = watch::channel(Stage::Working);
     listen(&Arc::new(stage))?;
-    let scheduler = Scheduler::new(store.clone(), options).await?;
+    let scheduler = scheduler(&store, flags.file, options).await?;
     anstream::eprintln!("{} fires schedules; Ctrl-C stops it", scheduler.name());
     tokio::spawn(Sweeper::new(store, scheduler.name()).run(shutdown.clone()));
     let summary = scheduler.run(shutdown).await;

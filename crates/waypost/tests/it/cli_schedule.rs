@@ -113,3 +113,22 @@ fn bad_input_names_file_line_and_field() {
     shop.run(&[&["schedule", "backfill", "nightly"], range.as_slice()].concat())
         .expect(2, &["from: \"yesterday\""]);
 }
+
+// proves C11
+#[test]
+fn a_server_fires_the_schedules_of_its_own_file() {
+    let shop = shop();
+    let mut server = shop.spawn(&["serve", "--listen", "127.0.0.1:0"]);
+    crate::support::eventually("it was executed", Duration::from_secs(60), || {
+        shop.path("said").exists()
+            && shop
+                .json(&["schedule", "history", "hello"])
+                .get(0)
+                .is_some_and(|it| it["run"]["status"] == "SUCCESS")
+    });
+    let listed = shop.json(&["schedule", "list"]);
+    assert_eq!((&listed[0]["name"], &listed[0]["applied"]), (&json!("hello"), &json!(false)));
+    assert_eq!(listed[2]["name"], "waypost.prune", "pruning is one of them");
+    server.signal("TERM");
+    assert_eq!(server.end(), Some(0));
+}
