@@ -47,8 +47,8 @@ const FIELDS: [Field; 5] = [
     Field { name: "day of the week", first: 0, last: 7, names: &WEEKDAYS },
 ];
 
-/// 29 February of a leap year that is eight years away (1896, 1904), and one more.
-const MONTHS_TO_SEARCH: u32 = 12 * 9;
+/// A leap day on a certain weekday may be forty years away (over 1900 and 2100), and one more.
+const MONTHS_TO_SEARCH: u32 = 12 * 41;
 
 const NICKNAMES: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),

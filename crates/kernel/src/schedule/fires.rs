@@ -8,8 +8,8 @@ use super::cron::Cron;
 use super::zone::{Zone, at_offset};
 use crate::time::{Span, Time};
 
-/// Beyond what any expression can skip, 29 February in 1900 included.
-const LONGEST_LOOK_BACK: Span = Span::from_seconds(12 * 366 * 86_400);
+/// Beyond what any expression can skip: a leap day that is a Tuesday comes every 28 years, every 40 over 1900 and 2100.
+const LONGEST_LOOK_BACK: Span = Span::from_seconds(42 * 366 * 86_400);
 
 impl Cron {
     /// The first plan time that is later than `after`. Nothing only at the end of the calendar.

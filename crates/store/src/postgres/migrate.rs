@@ -135,7 +135,7 @@ fn first() -> String {
     out.push_str(include_str!("ops/job_decisions.sql"));
     out.push_str(include_str!("ops/job_moves.sql"));
     out.push_str(include_str!("ops/job_parts.sql"));
-    out.push_str(include_str!("ops_cron.sql"));
+    out.push_str(include_str!("ops/cron.sql"));
     let catalog = Catalog::shipped().unwrap_or_default();
     for (name, source) in SHIPPED {
         if let Some(lifecycle) = catalog.latest(name) {
