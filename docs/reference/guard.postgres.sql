@@ -25,6 +25,13 @@ END $guard$;
 CREATE TRIGGER items_move BEFORE UPDATE OF status ON waypost.items FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status)
   EXECUTE FUNCTION waypost.items_move();
 CREATE TRIGGER items_birth BEFORE INSERT ON waypost.items FOR EACH ROW EXECUTE FUNCTION waypost.items_move();
+CREATE VIEW waypost.items_stay AS SELECT i.rid, i.kind, i.key, EXISTS (
+    SELECT 1 FROM waypost.lifecycles l CROSS JOIN LATERAL jsonb_array_elements(l.definition::jsonb -> 'states') d(value) CROSS JOIN LATERAL jsonb_each_text(d.value) f(key, value) WHERE d.value ->> 'name' = i.status AND starts_with(f.key, 'on_')
+      AND l.name = i.kind AND l.version = i.version AND EXISTS (SELECT 1 FROM waypost.lifecycle_moves m
+        WHERE m.lifecycle = i.kind AND m.version = i.version AND m.src = i.status AND m.dst = f.value AND NOT (m.guards = 0 OR ((m.guards & 128 = 0 OR i.attempts <= i.max_retries)
+        AND (m.guards & 1024 = 0 OR NOT (i.discarded))
+        AND (m.guards & 2048 = 0 OR i.reruns))))) AS stays
+  FROM waypost.items i;
 
 CREATE FUNCTION waypost.judge_run() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
 DECLARE

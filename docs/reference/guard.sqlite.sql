@@ -43,6 +43,13 @@ CREATE TRIGGER items_birth BEFORE INSERT ON items WHEN NOT EXISTS (
 BEGIN
   SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there');
 END;
+CREATE VIEW items_stay AS SELECT i.run_id, i.kind, i.key, EXISTS (
+    SELECT 1 FROM lifecycles l CROSS JOIN json_each(l.definition, '$.states') d CROSS JOIN json_each(d.value) f WHERE json_extract(d.value, '$.name') = i.status AND f.key GLOB 'on_*'
+      AND l.name = i.kind AND l.version = i.version AND EXISTS (SELECT 1 FROM lifecycle_moves m
+        WHERE m.lifecycle = i.kind AND m.version = i.version AND m.src = i.status AND m.dst = f.value AND NOT (m.guards = 0 OR ((m.guards & 128 = 0 OR i.attempts <= i.max_retries)
+        AND (m.guards & 1024 = 0 OR NOT (i.discarded = 1))
+        AND (m.guards & 2048 = 0 OR i.reruns = 1))))) AS stays
+  FROM items i;
 
 INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('step', 1, 'item', NULL, NULL, '{"codes":{},"ids":null,"initial":["pending"],"items":[],"kind":"item","name":"step","operations":{},"states":[{"name":"pending","on_end":"skipped","phase":"ready"},{"name":"running","on_end":"failed","on_lost":"pending","on_pause":"paused","phase":"held"},{"name":"paused","on_end":"failed","on_resume":"pending","phase":"parked"},{"name":"completed","on_resume":"pending","outcome":"succeeded","phase":"settled"},{"name":"failed","outcome":"failed","phase":"settled"},{"name":"skipped","outcome":"skipped","phase":"settled"}],"transitions":[{"by":["worker"],"command":"start","from":"pending","guards":[],"to":"running"},{"by":["worker","engine"],"command":"skip","from":"pending","guards":[],"to":"skipped"},{"by":["worker"],"command":"fail","from":"pending","guards":[],"to":"failed"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker","engine"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["worker"],"command":"skip","from":"running","guards":[],"to":"skipped"},{"by":["worker","engine"],"command":"pause","from":"running","guards":[],"to":"paused"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"pending"},{"by":["worker"],"command":"retry","from":"running","guards":["attempts-left"],"to":"pending"},{"by":["worker","engine"],"command":"resume","from":"paused","guards":[],"to":"pending"},{"by":["worker"],"command":"skip","from":"paused","guards":[],"to":"skipped"},{"by":["worker","engine"],"command":"fail","from":"paused","guards":[],"to":"failed"},{"by":["engine"],"command":"resume","from":"completed","guards":["reruns"],"to":"pending"}],"version":1}')
   ON CONFLICT DO NOTHING;

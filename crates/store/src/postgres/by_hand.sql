@@ -102,6 +102,9 @@ END $$;
 
 CREATE FUNCTION waypost.queued_by_hand(run waypost.runs) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  -- The place that it had, if nobody is looking at it: claimers lock that before the run.
+  DELETE FROM waypost.ready w WHERE w.ctid = ANY (ARRAY(SELECT o.ctid FROM waypost.ready o WHERE o.queue = run.queue AND o.priority = run.priority
+    AND o.available_at = run.available_at AND o.rid = run.rid FOR UPDATE SKIP LOCKED));
   INSERT INTO waypost.ready(available_at, rid, seq, priority, state, queue)
     VALUES (run.available_at, run.rid, run.seq, run.priority, run.state, run.queue);
   UPDATE waypost.lanes l SET revision = l.revision + 1 WHERE l.queue = run.queue AND l.priority = run.priority;

@@ -176,6 +176,8 @@ CREATE TRIGGER run_now_delete BEFORE DELETE ON run_now WHEN NOT EXISTS (SELECT 1
   BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
 CREATE TRIGGER items_delete BEFORE DELETE ON items WHEN NOT EXISTS (SELECT 1 FROM pruning)
   BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: items cannot be deleted; they leave with their run'); END;
+CREATE TRIGGER items_own BEFORE UPDATE OF run_id, kind, key, version ON items
+  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: an item stays its run''s'); END;
 CREATE TRIGGER run_now_birth BEFORE INSERT ON run_now WHEN NEW.state NOT IN (SELECT code FROM starts) OR NEW.seq <> 1
   BEGIN SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there'); END;
 

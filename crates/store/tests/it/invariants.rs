@@ -165,7 +165,7 @@ const CASES: &[Case] = &[
         of: "running",
         sqlite: &["UPDATE run_now SET details = '{}'", "UPDATE runs SET details = '[]'"],
         postgres: &[
-            "UPDATE waypost.runs SET details = '{}'",
+            "UPDATE waypost.runs SET details = '{\"x\": 1}'",
             "UPDATE waypost.board SET details = '{}'",
             "UPDATE ops.jobs SET details = '[]'",
         ],
