@@ -49,6 +49,7 @@ BEGIN
         OR EXISTS (SELECT 1 FROM waypost.queues q WHERE q.name = became.queue AND q.at_most IS NOT NULL) END
     WHERE r.rid = became.rid RETURNING * INTO again;
   PERFORM waypost.placed_by_hand(was, again, src, dst);
+  PERFORM waypost.leave_behind(again.run_id, way.command);
 END $$;
 
 -- Details are merged, never replaced (J7). Whoever says that a run is resolved has decided about every host that it waits for.

@@ -179,6 +179,9 @@ BEGIN
     WHERE n.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status <> OLD.status
       AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status;
   DELETE FROM run_permits WHERE rid = OLD.rid;
+  INSERT OR IGNORE INTO cancelled_parents(run_id) SELECT OLD.run_id FROM moves_by_hand m WHERE NEW.status <> OLD.status AND m.command = 'cancel'
+      AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status
+      AND EXISTS (SELECT 1 FROM run_born c WHERE c.parent_run_id = OLD.run_id);
   -- No move: what somebody mends beside the lifecycle.
   UPDATE run_now SET queue = NEW.queue, priority = NEW.priority, concurrency_key = NEW.concurrency_key, blocked = NEW.blocked,
       due_at = CAST(round((julianday(iif(OLD.phase = 'held', NEW.stale_after, NEW.available_at)) - 2440587.5) * 86400000) AS INTEGER),

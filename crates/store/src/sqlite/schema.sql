@@ -161,6 +161,8 @@ CREATE TABLE audit(number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL
   action TEXT NOT NULL, subject TEXT NOT NULL, reason TEXT);
 CREATE TRIGGER audit_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: audit cannot be changed'); END;
 CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: audit cannot be deleted'); END;
+-- Parents that were cancelled, or asked to be, and whose children nobody has asked yet: empty but for a moment.
+CREATE TABLE cancelled_parents(run_id TEXT PRIMARY KEY) WITHOUT ROWID;
 -- Holds a row while the prune verb deletes, and never after a commit.
 CREATE TABLE pruning(run_id TEXT);
 

@@ -352,4 +352,19 @@ async fn legal_writes_to_a_job_in_sqlite_are_moves() {
     let failure = items[0].failure.as_ref().map(|failure| (&*failure.code, &*failure.message));
     assert_eq!((items[0].status.as_str(), failure), ("failed", Some(("CANCELLED", "enough"))));
     verified(&store).await;
+
+    let parent = job_in(&store, "pending").await;
+    let child =
+        NewRun { lifecycle: "deploy".into(), parent_run_id: Some(parent.clone()), ..NewRun::default() };
+    waypost_store::Queue::enqueue(&store, vec![child]).await.unwrap().remove(0).unwrap();
+    sqlite3(
+        &path,
+        &format!(
+            "UPDATE runs SET status = 'cancelled', finished_at = datetime('now') WHERE run_id = '{parent}'"
+        ),
+    )
+    .unwrap();
+    let swept = waypost_store::Leases::sweep(&store, "sweeper".into(), 10).await.unwrap();
+    assert_eq!((swept.moved.len(), swept.moved[0].1.as_str()), (1, "cancel"));
+    verified(&store).await;
 }
