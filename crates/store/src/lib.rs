@@ -6,6 +6,7 @@
 
 mod access;
 mod birth;
+mod children;
 mod chosen;
 pub mod codec;
 pub mod doctor;

@@ -5,6 +5,7 @@ use waypost_kernel::request::Ask;
 use waypost_kernel::text::{MAX_NAME_BYTES, refuse_text};
 
 use super::state::{Patch, State};
+use crate::children::{AT_ONCE, is_cancel};
 use crate::chosen::chosen;
 use crate::error::{Result, StoreError};
 use crate::intake::check_reason;
@@ -40,7 +41,11 @@ impl State {
         let change = self.decide(number, who, Ask::Command { name: &write.name, with })?;
         if !change.events.is_empty() {
             let details = decisions.patch(&row, &change);
+            let cancels = is_cancel(&change.events);
             self.commit_with(number, change, &Patch { details, ..Patch::default() })?;
+            if cancels {
+                self.ask_children(AT_ONCE)?;
+            }
         }
         Ok(self.row(number)?.clone())
     }

@@ -5,6 +5,7 @@
 
 mod access;
 mod admin;
+mod children;
 mod claim;
 mod command;
 mod enqueue;

@@ -1,6 +1,6 @@
 //! What is stored, and the one way in which it changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::event::{Change, Event};
@@ -10,6 +10,7 @@ use waypost_kernel::request::{Ask, Request, Who};
 use waypost_kernel::{Catalog, Time};
 
 use crate::access::{AuditRow, TokenRow};
+use crate::children::is_cancel;
 use crate::codec::{add_patch, effect_json};
 use crate::error::{Result, StoreError};
 use crate::follow::follow;
@@ -30,6 +31,8 @@ pub(super) struct State {
     pub runs: BTreeMap<u64, Entry>,
     pub queues: BTreeMap<String, Settings>,
     pub key_limits: BTreeMap<String, u32>,
+    /// Whose children nobody has asked yet.
+    pub cancelled_parents: BTreeSet<u64>,
     pub schedules: BTreeMap<String, super::schedules::Stored>,
     pub executions: Vec<super::schedules::Execution>,
     pub tokens: Vec<TokenRow>,
@@ -90,6 +93,7 @@ impl State {
             runs: BTreeMap::new(),
             queues: BTreeMap::new(),
             key_limits: BTreeMap::new(),
+            cancelled_parents: BTreeSet::new(),
             schedules: BTreeMap::new(),
             executions: Vec::new(),
             tokens: Vec::new(),
@@ -133,6 +137,7 @@ impl State {
         let entry = self.entry(number)?;
         let lifecycle = entry.row.lifecycle.clone();
         let was = entry.row.phase();
+        let cancelled = is_cancel(&change.events);
         for event in &change.events {
             position += 1;
             entry.log(position, event);
@@ -151,6 +156,9 @@ impl State {
         let settles = was != Phase::Settled && entry.row.phase() == Phase::Settled;
         let parent = entry.row.parent_run_id.clone().filter(|_| settles && &*lifecycle.name == OPERATION);
         self.last_position = position;
+        if cancelled {
+            self.leave_behind(number);
+        }
         parent.map_or(Ok(()), |parent| self.end_operation(&parent))
     }
 

@@ -4,6 +4,7 @@ use waypost_kernel::Time;
 use waypost_kernel::decide::VACANT_FOR_LOST;
 use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::request::Ask;
+use waypost_kernel::run::Want;
 
 use super::state::{Patch, State};
 use crate::error::Result;
@@ -36,6 +37,9 @@ impl State {
             self.commit_with(number, change, &Patch { metadata: patch, ..Patch::default() })?;
             swept.moved.push((self.row(number)?.id().to_owned(), command));
         }
+        let (asked, is_all) = self.ask_children(limit.saturating_sub(swept.moved.len()))?;
+        swept.moved.extend(asked.into_iter().map(|id| (id, Want::Cancel.command().to_owned())));
+        swept.more |= !is_all;
         Ok(swept)
     }
 }

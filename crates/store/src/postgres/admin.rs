@@ -2,6 +2,7 @@
 
 use waypost_kernel::{Actor, Ask, Request, Span, text};
 
+use super::children;
 use super::fault::Result;
 use super::items;
 use super::limits;
@@ -9,6 +10,7 @@ use super::row;
 use super::save::{self, Extra, Pending};
 use super::session::{Session, Tx};
 use super::sql::{Columns, args, stamp};
+use crate::children::{AT_ONCE, is_cancel};
 use crate::chosen::chosen;
 use crate::error::StoreError;
 use crate::intake;
@@ -53,9 +55,14 @@ async fn command_in(tx: &Tx, write: &CommandWrite) -> Result<RunRow> {
         return Ok(stored.row);
     }
     let details = decisions.patch(&stored.row, &change);
+    let cancels = is_cancel(&change.events);
     let mut pending = Pending::new(stored);
     pending.add(change, Extra { details, ..Extra::default() });
-    Ok(save::save_one(tx, pending).await?.0.row)
+    let row = save::save_one(tx, pending).await?.0.row;
+    if cancels {
+        children::ask(tx, AT_ONCE).await?;
+    }
+    Ok(row)
 }
 
 /// By id, or by the beginning of one if only one begins so.

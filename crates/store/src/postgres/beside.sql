@@ -12,3 +12,11 @@ CREATE TRIGGER runs_beside AFTER UPDATE OF lease_token, claimed_by, started_at, 
       OR NEW.claimed_by IS DISTINCT FROM OLD.claimed_by OR NEW.started_at IS DISTINCT FROM OLD.started_at OR NEW.reason IS DISTINCT FROM OLD.reason
       OR NEW.metadata <> OLD.metadata OR NEW.details <> OLD.details))
   EXECUTE FUNCTION waypost.keeps();
+
+-- Nor are items taken away from their run.
+CREATE FUNCTION waypost.item_keeps() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RAISE EXCEPTION 'IMMUTABLE: item % stays its run''s', OLD.key USING ERRCODE = 'WP409', HINT = 'Add another one.';
+END $$;
+CREATE TRIGGER items_beside BEFORE UPDATE OF rid, kind, key, version ON waypost.items FOR EACH ROW EXECUTE FUNCTION waypost.item_keeps();
+CREATE TRIGGER items_keep_all BEFORE TRUNCATE ON waypost.items FOR EACH STATEMENT EXECUTE FUNCTION waypost.keep();

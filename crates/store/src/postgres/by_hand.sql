@@ -49,6 +49,7 @@ BEGIN
         OR EXISTS (SELECT 1 FROM waypost.queues q WHERE q.name = became.queue AND q.at_most IS NOT NULL) END
     WHERE r.rid = became.rid RETURNING * INTO again;
   PERFORM waypost.placed_by_hand(was, again, src, dst);
+  PERFORM waypost.leave_behind(again.run_id, way.command);
 END $$;
 
 -- Details are merged, never replaced (J7). Whoever says that a run is resolved has decided about every host that it waits for.
@@ -102,6 +103,9 @@ END $$;
 
 CREATE FUNCTION waypost.queued_by_hand(run waypost.runs) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  -- The place that it had, if nobody is looking at it: claimers lock that before the run.
+  DELETE FROM waypost.ready w WHERE w.ctid = ANY (ARRAY(SELECT o.ctid FROM waypost.ready o WHERE o.queue = run.queue AND o.priority = run.priority
+    AND o.available_at = run.available_at AND o.rid = run.rid FOR UPDATE SKIP LOCKED));
   INSERT INTO waypost.ready(available_at, rid, seq, priority, state, queue)
     VALUES (run.available_at, run.rid, run.seq, run.priority, run.state, run.queue);
   UPDATE waypost.lanes l SET revision = l.revision + 1 WHERE l.queue = run.queue AND l.priority = run.priority;

@@ -127,6 +127,7 @@ fn first() -> String {
     out.push_str(include_str!("by_hand.sql"));
     out.push_str(include_str!("by_hand_items.sql"));
     out.push_str(include_str!("beside.sql"));
+    out.push_str(include_str!("children.sql"));
     out.push_str(&render::guard());
     out.push_str(include_str!("verbs.sql"));
     out.push_str(include_str!("verbs_ops.sql"));

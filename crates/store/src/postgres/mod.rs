@@ -4,6 +4,7 @@ mod access;
 mod admin;
 mod batch;
 mod bell;
+mod children;
 mod claim;
 mod doctor;
 mod enqueue;

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use waypost_kernel::Phase;
 use waypost_kernel::event::{Change, Event};
 
+use super::children;
 use super::fault::Result;
 use super::items::{self, BornItem, ItemResult};
 use super::limits;
@@ -15,6 +16,7 @@ use super::row::{Stored, stale_after};
 use super::session::Tx;
 use super::sql::{Columns, args, stamp, uuid};
 use super::trail::Trail;
+use crate::children::is_cancel;
 use crate::codec;
 use crate::intake;
 use crate::run::RunRow;
@@ -142,6 +144,11 @@ pub async fn save(tx: &Tx, pending: &[Pending]) -> Result<Saved> {
         .map(|it| &it.row)
         .collect();
     operations::after_moves(tx, &ended).await?;
+    let is_cancelled = |it: &&&Pending| {
+        won.contains_key(&it.before.rid) && is_cancel(it.events.iter().map(|(event, _)| event))
+    };
+    let cancelled: Vec<&str> = changed.iter().filter(is_cancelled).map(|it| it.row.id()).collect();
+    children::left_behind(tx, &cancelled).await?;
     Ok(Saved { won, positions })
 }
 

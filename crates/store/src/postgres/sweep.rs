@@ -1,8 +1,10 @@
 //! Time's doing: leases and times to live that ran out. Rows that the kernel leaves alone are stepped over, so
 //! that none of them can keep the others waiting.
 
+use waypost_kernel::run::Want;
 use waypost_kernel::{Actor, Ask, Request, Time};
 
+use super::children;
 use super::fault::Result;
 use super::limits;
 use super::marks::BEGINNING;
@@ -40,6 +42,11 @@ pub async fn sweep(session: &Session, by: &str, limit: usize) -> Result<Swept> {
             }
         }
     }
+    let tx = session.begin().await?;
+    let asked = children::ask(&tx, limit.saturating_sub(swept.moved.len())).await;
+    let (asked, is_all) = tx.end(asked).await?;
+    swept.moved.extend(asked.into_iter().map(|id| (id, Want::Cancel.command().to_owned())));
+    swept.more |= !is_all;
     let tx = session.begin().await?;
     let let_in = limits::let_in_all(&tx).await;
     tx.end(let_in).await?;

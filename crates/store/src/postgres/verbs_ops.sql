@@ -452,6 +452,7 @@ BEGIN
   INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, effect)
     VALUES (v_run.rid, v_run.seq, p_now, coalesce(p_via, p_run.state), p_dst, p_command, p_actor, p_by, waypost.effect(v_effect, p_metadata, p_details))
     RETURNING "position" INTO v_position;
+  PERFORM waypost.leave_behind(v_run.run_id, p_command);
   PERFORM waypost.wake();
   RETURN (v_run, waypost.status_of(p_dst), v_position, v_run.seq, false);
 END $$;
@@ -564,6 +565,7 @@ BEGIN
     VALUES (v_run.rid, v_run.seq, v_now, v_run.state, v_run.state, 'cancel', p_actor, p_by,
       waypost.effect(jsonb_build_object('intent', v_intent), p_metadata, p_details))
     RETURNING "position" INTO v_position;
+  PERFORM waypost.leave_behind(v_run.run_id, 'cancel');
   PERFORM waypost.wake();
   RETURN (v_run, v_from.state, v_position, v_run.seq, false);
 END $$;

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use rusqlite::{OptionalExtension, params};
 use waypost_kernel::{Actor, Ask, Request, Time, text};
 
+use super::children;
 use super::items;
 use super::limits;
 use super::open::database;
 use super::row;
 use super::save::{self, Extra, prepare};
 use super::session::Tx;
+use crate::children::{AT_ONCE, is_cancel};
 use crate::chosen::chosen;
 use crate::error::{Result, StoreError};
 use crate::intake;
@@ -36,7 +38,11 @@ pub fn command(tx: &Tx<'_>, write: &CommandWrite) -> Result<Arc<RunRow>> {
     let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
     if !change.is_repeat(&stored.row.run) {
         let details = decisions.patch(&stored.row, &change);
+        let cancels = is_cancel(&change.events);
         save::save(tx, &mut stored, change, &Extra { details, ..Extra::default() })?;
+        if cancels {
+            children::ask(tx, AT_ONCE)?;
+        }
     }
     Ok(stored.row)
 }

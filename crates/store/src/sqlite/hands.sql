@@ -54,20 +54,19 @@ CREATE VIEW moves_by_hand AS SELECT m.lifecycle, m.version, m.src, m.dst, s.code
   WHERE m.events = 1 GROUP BY m.lifecycle, m.version, m.src, m.dst;
 
 -- Where the items of a run would follow, by its commands and, for those that do not name it, its end.
-CREATE VIEW item_follows AS SELECT i.run_id, i.kind, i.status AS src, substr(f.key, 4) AS command, f.value AS dst, s.phase AS was, t.phase, t.outcome, i.count
-  FROM (SELECT run_id, kind, version, status, count(*) AS count FROM items WHERE stays = 0 GROUP BY run_id, kind, version, status) i
-    JOIN lifecycles l ON l.name = i.kind AND l.version = i.version JOIN json_each(l.definition, '$.states') d JOIN json_each(d.value) f
+CREATE VIEW item_follows AS SELECT i.run_id, i.kind, i.status AS src, substr(f.key, 4) AS command, f.value AS dst, s.phase AS was, t.phase, t.outcome
+  FROM items i JOIN lifecycles l ON l.name = i.kind AND l.version = i.version JOIN json_each(l.definition, '$.states') d JOIN json_each(d.value) f
     JOIN lifecycle_states s ON s.lifecycle = i.kind AND s.version = i.version AND s.state = i.status
     JOIN lifecycle_states t ON t.lifecycle = i.kind AND t.version = i.version AND t.state = f.value
-  WHERE json_extract(d.value, '$.name') = i.status AND f.key GLOB 'on_*' AND f.value <> i.status;
+  WHERE i.stays = 0 AND json_extract(d.value, '$.name') = i.status AND f.key GLOB 'on_*' AND f.value <> i.status;
 -- What a write to the view `runs` comes to, while it is made: merged details (J7), and the items that follow.
 CREATE TABLE hands(rid INTEGER PRIMARY KEY, details TEXT NOT NULL, shifts TEXT NOT NULL);
 CREATE VIEW shifts_by_hand AS SELECT h.rid, f.value ->> 'kind' AS kind, f.value ->> 'from' AS src, f.value ->> 'to' AS dst, f.value ->> 'failure' AS failure,
     s.phase AS was, t.phase, t.outcome
   FROM hands h JOIN json_each(h.shifts) f JOIN run_born b ON b.rid = h.rid
-    JOIN (SELECT DISTINCT run_id, kind, version FROM items) i ON i.run_id = b.run_id AND i.kind = f.value ->> 'kind'
-    JOIN lifecycle_states s ON s.lifecycle = i.kind AND s.version = i.version AND s.state = f.value ->> 'from'
-    JOIN lifecycle_states t ON t.lifecycle = i.kind AND t.version = i.version AND t.state = f.value ->> 'to';
+    JOIN lifecycle_states s ON s.lifecycle = f.value ->> 'kind' AND s.state = f.value ->> 'from'
+      AND s.version = (SELECT i.version FROM items i WHERE i.run_id = b.run_id AND i.kind = f.value ->> 'kind' LIMIT 1)
+    JOIN lifecycle_states t ON t.lifecycle = s.lifecycle AND t.version = s.version AND t.state = f.value ->> 'to';
 
 CREATE TRIGGER runs_update INSTEAD OF UPDATE ON runs
 BEGIN
@@ -122,11 +121,12 @@ BEGIN
           FROM json_each(OLD.details) o WHERE o.key NOT IN (SELECT n.key FROM json_each(NEW.details) n)
         UNION ALL SELECT n.key, CASE n.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN n.value WHEN 'array' THEN n.value
           ELSE json_quote(n.value) END FROM json_each(NEW.details) n) d)),
-    (SELECT json_group_array(json_object('kind', f.kind, 'from', f.src, 'to', f.dst, 'count', f.count,
-        'failure', json(iif(f.outcome = 'failed' AND NEW.error_code IS NOT NULL, json_object('code', NEW.error_code, 'message', coalesce(NEW.error_msg, '')), 'null'))))
+    (SELECT json_group_array(json(g.shift)) FROM (SELECT json_object('kind', f.kind, 'from', f.src, 'to', f.dst, 'count', count(*),
+        'failure', json(iif(f.outcome = 'failed' AND NEW.error_code IS NOT NULL, json_object('code', NEW.error_code, 'message', coalesce(NEW.error_msg, '')), 'null'))) AS shift
       FROM moves_by_hand m JOIN item_follows f ON f.run_id = OLD.run_id AND f.command = iif(EXISTS (SELECT 1 FROM item_follows own WHERE own.run_id = OLD.run_id
           AND own.kind = f.kind AND own.src = f.src AND own.command = m.command), m.command, iif(m.phase = 'settled' AND m.was <> 'settled', 'end', ''))
-      WHERE NEW.status <> OLD.status AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status);
+      WHERE NEW.status <> OLD.status AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status
+      GROUP BY f.kind, f.src) g);
   UPDATE items SET status = f.dst, seq = OLD.seq + 1, not_before = NULL,
       finished_at = CASE WHEN f.phase = 'settled' THEN c.iso WHEN f.was = 'settled' THEN NULL ELSE finished_at END,
       started_at = iif(f.phase = 'held', coalesce(started_at, c.iso), started_at),
@@ -179,6 +179,9 @@ BEGIN
     WHERE n.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status <> OLD.status
       AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status;
   DELETE FROM run_permits WHERE rid = OLD.rid;
+  INSERT OR IGNORE INTO cancelled_parents(run_id) SELECT OLD.run_id FROM moves_by_hand m WHERE NEW.status <> OLD.status AND m.command = 'cancel'
+      AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status
+      AND EXISTS (SELECT 1 FROM run_born c WHERE c.parent_run_id = OLD.run_id);
   -- No move: what somebody mends beside the lifecycle.
   UPDATE run_now SET queue = NEW.queue, priority = NEW.priority, concurrency_key = NEW.concurrency_key, blocked = NEW.blocked,
       due_at = CAST(round((julianday(iif(OLD.phase = 'held', NEW.stale_after, NEW.available_at)) - 2440587.5) * 86400000) AS INTEGER),

@@ -3,6 +3,7 @@
 mod access;
 mod admin;
 mod born;
+mod children;
 mod claim;
 mod doctor;
 mod enqueue;

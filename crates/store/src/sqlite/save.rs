@@ -9,6 +9,7 @@ use waypost_kernel::Lifecycle;
 use waypost_kernel::event::{Change, Event, Moved, Shift};
 use waypost_kernel::lifecycle::Phase;
 
+use super::children;
 use super::events;
 use super::limits;
 use super::moves::{self, Merged};
@@ -16,6 +17,7 @@ use super::open::database;
 use super::operations;
 use super::row::Stored;
 use super::session::Tx;
+use crate::children::is_cancel;
 use crate::error::{Result, StoreError};
 use crate::intake;
 use crate::run::iso;
@@ -61,6 +63,9 @@ pub fn save(tx: &Tx<'_>, stored: &mut Stored, change: Change, extra: &Extra) -> 
     if before.state != stored.row.run.state || change.events.iter().any(stolen) {
         limits::after_move(tx, stored, was)?;
         operations::after_move(tx, stored, was)?;
+    }
+    if is_cancel(&change.events) {
+        children::left_behind(tx, stored)?;
     }
     Ok(stored.last.unwrap_or_default())
 }

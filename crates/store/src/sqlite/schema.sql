@@ -161,6 +161,8 @@ CREATE TABLE audit(number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL
   action TEXT NOT NULL, subject TEXT NOT NULL, reason TEXT);
 CREATE TRIGGER audit_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: audit cannot be changed'); END;
 CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: audit cannot be deleted'); END;
+-- Parents that were cancelled, or asked to be, and whose children nobody has asked yet: empty but for a moment.
+CREATE TABLE cancelled_parents(run_id TEXT PRIMARY KEY) WITHOUT ROWID;
 -- Holds a row while the prune verb deletes, and never after a commit.
 CREATE TABLE pruning(run_id TEXT);
 
@@ -176,6 +178,8 @@ CREATE TRIGGER run_now_delete BEFORE DELETE ON run_now WHEN NOT EXISTS (SELECT 1
   BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
 CREATE TRIGGER items_delete BEFORE DELETE ON items WHEN NOT EXISTS (SELECT 1 FROM pruning)
   BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: items cannot be deleted; they leave with their run'); END;
+CREATE TRIGGER items_own BEFORE UPDATE OF run_id, kind, key, version ON items
+  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: an item stays its run''s'); END;
 CREATE TRIGGER run_now_birth BEFORE INSERT ON run_now WHEN NEW.state NOT IN (SELECT code FROM starts) OR NEW.seq <> 1
   BEGIN SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there'); END;
 

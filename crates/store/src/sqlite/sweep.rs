@@ -2,8 +2,10 @@
 //! that none of them can keep the others waiting.
 
 use rusqlite::params;
+use waypost_kernel::run::Want;
 use waypost_kernel::{Actor, Ask, Request};
 
+use super::children;
 use super::limits;
 use super::row;
 use super::save::{self, Extra};
@@ -24,6 +26,9 @@ pub fn sweep(tx: &Tx<'_>, by: &str, limit: usize) -> Result<Swept> {
     let expiring = "SELECT expires_at, rid FROM run_now INDEXED BY run_expiring WHERE expires_at IS NOT NULL AND expires_at <= ?1 \
                     AND (expires_at, rid) > (?2, ?3) ORDER BY expires_at, rid LIMIT ?4";
     pages(tx, by, limit, expiring, &mut swept)?;
+    let (asked, is_all) = children::ask(tx, limit.saturating_sub(swept.moved.len()))?;
+    swept.moved.extend(asked.into_iter().map(|id| (id, Want::Cancel.command().to_owned())));
+    swept.more |= !is_all;
     limits::let_in_all(tx)?;
     Ok(swept)
 }

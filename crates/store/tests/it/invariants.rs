@@ -165,7 +165,7 @@ const CASES: &[Case] = &[
         of: "running",
         sqlite: &["UPDATE run_now SET details = '{}'", "UPDATE runs SET details = '[]'"],
         postgres: &[
-            "UPDATE waypost.runs SET details = '{}'",
+            "UPDATE waypost.runs SET details = '{\"x\": 1}'",
             "UPDATE waypost.board SET details = '{}'",
             "UPDATE ops.jobs SET details = '[]'",
         ],
@@ -351,5 +351,20 @@ async fn legal_writes_to_a_job_in_sqlite_are_moves() {
     let items = waypost_store::Items::items(&store, id.clone(), None).await.unwrap();
     let failure = items[0].failure.as_ref().map(|failure| (&*failure.code, &*failure.message));
     assert_eq!((items[0].status.as_str(), failure), ("failed", Some(("CANCELLED", "enough"))));
+    verified(&store).await;
+
+    let parent = job_in(&store, "pending").await;
+    let child =
+        NewRun { lifecycle: "deploy".into(), parent_run_id: Some(parent.clone()), ..NewRun::default() };
+    waypost_store::Queue::enqueue(&store, vec![child]).await.unwrap().remove(0).unwrap();
+    sqlite3(
+        &path,
+        &format!(
+            "UPDATE runs SET status = 'cancelled', finished_at = datetime('now') WHERE run_id = '{parent}'"
+        ),
+    )
+    .unwrap();
+    let swept = waypost_store::Leases::sweep(&store, "sweeper".into(), 10).await.unwrap();
+    assert_eq!((swept.moved.len(), swept.moved[0].1.as_str()), (1, "cancel"));
     verified(&store).await;
 }

@@ -246,6 +246,13 @@ topics! {
         however_an_operation_ends_its_parent_is_free
         a_child_that_is_no_operation_leaves_its_parent_alone
         operations_are_for_what_was_applied;
+    children:
+        a_cancel_goes_down_to_all_that_is_open
+        a_held_parents_children_are_asked_at_once
+        a_graceful_cancel_is_passed_on_and_so_is_a_hard_one
+        what_came_after_the_cancel_is_found_by_a_sweep
+        other_ends_leave_children_alone
+        as_many_as_there_are_are_asked;
     feed:
         positions_rise_over_all_runs
         a_reader_goes_on_where_it_was

@@ -22,14 +22,15 @@ fn the_guides_statements_run() {
             run_id = ops.psql("SELECT run_id FROM ops.runs");
         }
     }
-    assert_eq!(blocks().len(), 6);
+    assert_eq!(blocks().len(), 7);
     assert_eq!(ops.status(&run_id), "success");
     assert_eq!(
         ops.psql("SELECT count(*) FROM releases JOIN ops.runs USING (run_id) WHERE status = 'queued'"),
         "1"
     );
     ops.psql("REVOKE waypost_client FROM CURRENT_USER");
-    assert_eq!(ops.verify(), 2);
+    assert_eq!(ops.psql("SELECT status FROM ops.jobs"), "pending");
+    assert_eq!(ops.verify(), 3);
 }
 
 #[test]

@@ -151,3 +151,26 @@ async fn a_queued_run_with_other_metadata_is_still_claimed() {
     assert_eq!(claim(&store, "ops").await.map(|claimed| claimed.run.id().to_owned()), Some(run_id));
     assert_eq!(ops.verify(), 1);
 }
+
+/// A cancel in SQL leaves the children to any process's sweep.
+// proves J6
+#[tokio::test]
+async fn a_cancel_in_sql_goes_down_to_children() {
+    let (ops, store) = both().await;
+    let parent = ops.job();
+    let insert = |parent: &str| {
+        format!("INSERT INTO ops.jobs(job_type, parent_job_id) VALUES ('scan', '{parent}') RETURNING id")
+    };
+    let child = ops.psql(&insert(&parent));
+    let grandchild = ops.psql(&insert(&child));
+    let alone = ops.job();
+    ops.set_job(&alone, "status = 'cancelled'");
+    ops.set_job(&parent, "status = 'cancelled'");
+    assert_eq!(ops.psql("SELECT string_agg(run_id, ' ') FROM waypost.cancelled_parents"), parent);
+    store.sweep("sweeper".into(), 10).await.unwrap();
+    for id in [&child, &grandchild] {
+        assert_eq!(ops.of_job(id, "status, error_code"), "cancelled|CANCELLED");
+    }
+    assert_eq!(ops.psql("SELECT count(*) FROM waypost.cancelled_parents"), "0");
+    assert_eq!(ops.verify(), 4);
+}
