@@ -88,7 +88,7 @@ impl Schedules for MemoryStore {
     }
 
     fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
-        self.verb(move |state| state.begin_execution(begin))
+        self.verb(move |state| state.begin_execution(&begin))
     }
 
     fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64> {
@@ -306,7 +306,7 @@ impl State {
             {
                 continue;
             }
-            let Some(one) = self.born(plan, birth)? else { continue };
+            let Some(one) = self.born(plan, &birth)? else { continue };
             let row = self.run_of(one.run_id()).cloned().ok_or_else(|| StoreError::no_run(one.run_id()))?;
             self.executions.push(Execution {
                 schedule: firing.schedule.clone(),
@@ -330,7 +330,7 @@ impl State {
         Ok(Some(begun))
     }
 
-    fn born(&mut self, plan: Time, birth: Birth) -> Result<Option<Begun>> {
+    fn born(&mut self, plan: Time, birth: &Birth) -> Result<Option<Begun>> {
         match birth.lease {
             Some(lease) => {
                 let claimed = self.claim_plan(&birth.run, Some(lease))?;
@@ -346,8 +346,8 @@ impl State {
         }
     }
 
-    fn begin_execution(&mut self, begin: Begin) -> Result<Option<Begun>> {
-        let Begin { schedule, kind, id, plan, .. } = &begin;
+    fn begin_execution(&mut self, begin: &Begin) -> Result<Option<Begun>> {
+        let Begin { schedule, kind, id, plan, .. } = begin;
         let found = self.executions.iter().position(|it| it.is_of(schedule, kind, id) && it.plan == *plan);
         let Some(at) = found.filter(|at| self.executions[*at].wake_at.is_some()) else { return Ok(None) };
         if self.schedules.get(schedule).is_none_or(|stored| stored.row.paused.is_some()) {
@@ -361,7 +361,7 @@ impl State {
         let before = run_id.as_deref().and_then(|run_id| self.run_of(run_id)).cloned();
         let (key, plan) = ((schedule.clone(), kind.clone(), id.clone()), *plan);
         let begun = match &before {
-            None => self.born(plan, begin.birth)?,
+            None => self.born(plan, &begin.birth)?,
             Some(row) => match self.taken(row.id(), &begin.by, begin.birth.lease) {
                 Ok(claimed) => Some(Begun::Held(plan, Box::new(claimed))),
                 Err(StoreError::Refused(_)) => None,

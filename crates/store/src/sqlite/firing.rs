@@ -193,8 +193,8 @@ fn born(tx: &Tx<'_>, key: Key<'_>, birth: Birth) -> Result<Option<Fired>> {
     Ok(Some(Fired::Queued(key.3, row.id().to_owned())))
 }
 
-pub fn begin(tx: &Tx<'_>, begin: Begin) -> Result<Option<Fired>> {
-    let Begin { schedule, kind, id, plan, .. } = &begin;
+pub fn begin(tx: &Tx<'_>, begin: &Begin) -> Result<Option<Fired>> {
+    let Begin { schedule, kind, id, plan, .. } = begin;
     let key = (schedule.as_str(), kind.as_str(), id.as_str(), *plan);
     if one(tx, schedule)?.is_none_or(|row| row.paused.is_some()) {
         return Ok(None);

@@ -261,7 +261,7 @@ impl Schedules for SqliteStore {
 
     fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
         let own = |fired: Option<firing::Fired>| fired.map(firing::Fired::begun).transpose();
-        self.session.write_then(move |tx| firing::begin(tx, begin), own)
+        self.session.write_then(move |tx| firing::begin(tx, &begin), own)
     }
 
     fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64> {

@@ -94,7 +94,7 @@ async fn beat(store: Arc<dyn Store>, lease: Arc<Lease>, every: Duration) {
             }
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(run_id = lease.held.run_id, %error, "heartbeat not accepted; trying again")
+                tracing::warn!(run_id = lease.held.run_id, %error, "heartbeat not accepted; trying again");
             }
         }
     }

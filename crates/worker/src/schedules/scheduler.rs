@@ -198,7 +198,7 @@ impl Scheduler {
             let Ok((schedule, asked_at, answer)) = answered else { continue };
             match answer {
                 Ok(Some(begun)) => {
-                    begun.into_iter().for_each(|one| self.began(&schedule, one, asked_at, tick))
+                    begun.into_iter().for_each(|one| self.began(&schedule, one, asked_at, tick));
                 }
                 Ok(None) => tick.conflicts += 1,
                 Err(error) => failed = Some(error),

@@ -281,7 +281,7 @@ pub async fn plans_by_hand_are_marked_and_begin_once(store: &dyn Store) {
     let filter = ExecutionFilter { schedule: Some("backup".into()), limit: 10, ..ExecutionFilter::default() };
     let all = store.executions(filter.clone()).await.unwrap();
     assert_eq!((all[0].manual.as_deref(), all[0].by.as_deref()), (Some("trigger"), Some("olena")));
-    assert_eq!(all[0].run.as_ref().map(|run| run.id()), Some(begun.run_id()));
+    assert_eq!(all[0].run.as_ref().map(waypost_store::RunRow::id), Some(begun.run_id()));
     let old = minute(store).await - Span::from_seconds(3_600);
     let range = ManualPlans {
         plans: Some(vec![old, old + Span::from_seconds(60)]),
