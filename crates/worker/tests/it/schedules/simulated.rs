@@ -18,8 +18,8 @@ fn unsteady(tries: &Arc<AtomicU64>) -> Handlers {
     Handlers::default().with("job", move |context: Context| {
         let number = tries.fetch_add(1, Ordering::SeqCst);
         async move {
-            assert!(context.attempt > 1 || number % 101 != 0, "meant to panic");
-            if context.attempt == 1 && number % 5 == 0 {
+            assert!(context.attempt > 1 || !number.is_multiple_of(101), "meant to panic");
+            if context.attempt == 1 && number.is_multiple_of(5) {
                 return Outcome::fail("UNLUCKY", "meant to fail");
             }
             Outcome::done()
