@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use waypost_store::{Claim, FinishWrite, Leases, Queue};
+use waypost_store::{Claim, FinishWrite};
 
 use crate::split;
 

@@ -1,6 +1,7 @@
 //! One binary for all of the server's proofs: it links once. Real sockets, real stores.
 #![allow(clippy::unwrap_used)]
 
+mod fuzz;
 mod generated;
 mod health;
 mod limits;

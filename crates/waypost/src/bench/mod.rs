@@ -5,6 +5,7 @@ mod backlog;
 mod drain;
 mod enqueue;
 mod hold;
+mod http;
 mod lifecycle;
 mod pickup;
 mod raw;
@@ -53,6 +54,9 @@ pub struct Flags {
     /// PostgreSQL: work beside an open snapshot for so many seconds, next to the same work without one.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "300", conflicts_with = "scenario")]
     hold_xmin: Option<u64>,
+    /// New runs over HTTP, one per request, from 64 connections.
+    #[arg(long, conflicts_with_all = ["scenario", "hold_xmin"])]
+    http: bool,
     /// The folder to measure; a temporary one by default.
     #[arg(long)]
     folder: Option<std::path::PathBuf>,
@@ -76,6 +80,7 @@ enum Scenario {
     Backlog,
     Steps,
     HoldXmin,
+    EnqueueHttp,
 }
 
 const DEFAULT_SET: [Scenario; 7] = [
@@ -93,6 +98,7 @@ type Row = Map<String, Value>;
 
 pub async fn run(place: &crate::place::Place, flags: Flags) -> Result {
     let chosen = flags.scenario.or(flags.hold_xmin.map(|_| Scenario::HoldXmin));
+    let chosen = chosen.or(flags.http.then_some(Scenario::EnqueueHttp));
     let wanted: Vec<Scenario> = chosen.map_or(DEFAULT_SET.to_vec(), |scenario| vec![scenario]);
     let mut rows = Vec::new();
     for scenario in wanted {
@@ -128,6 +134,7 @@ async fn measure(bench: &Bench, scenario: Scenario, flags: &Flags) -> Result<Row
             backlog::measure(bench, flags.backlog, flags.settled.unwrap_or(flags.backlog)).await
         }
         Scenario::Steps => steps::measure(bench, batch, flags.connections.unwrap_or(64)).await,
+        Scenario::EnqueueHttp => http::measure(bench, flags.connections.unwrap_or(64)).await,
         Scenario::HoldXmin => hold::measure(bench, flags.hold_xmin.unwrap_or(300)).await,
     }
 }

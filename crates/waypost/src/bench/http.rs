@@ -1,0 +1,100 @@
+//! New runs over HTTP: one per request, each answered after its commit. Server and clients share this process.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use waypost_server::{App, Options};
+use waypost_worker::Stage;
+
+use super::{Bench, PAIRS, Pairs, Row, row};
+use crate::output::{ERROR, Failed, Result};
+
+const PER_CONNECTION: usize = 60;
+
+pub async fn measure(bench: &Bench, connections: usize) -> Result<Row> {
+    let store = bench.store("http").await?;
+    let mut raw = bench.raw("http", connections).await?;
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(broken)?;
+    let address = listener.local_addr().map_err(broken)?;
+    let (stage, shutdown) = watch::channel(Stage::Working);
+    let serving =
+        tokio::spawn(waypost_server::serve(App::new(store, Options::default(), shutdown), listener));
+    bench.begin("single enqueues over HTTP", PAIRS);
+    let mut pairs = Pairs::new();
+    for _ in 0..PAIRS {
+        let raw = raw.enqueued(connections * PER_CONNECTION, 1).await?;
+        pairs.add(raw, from_clients(address, connections).await?);
+        bench.bar.inc(1);
+    }
+    stage.send_replace(Stage::Draining);
+    let _ = serving.await;
+    let mut found = row("enqueue-http", pairs.fields());
+    found.insert("connections".into(), connections.into());
+    Ok(found)
+}
+
+async fn from_clients(address: SocketAddr, connections: usize) -> Result<f64> {
+    let mut streams = Vec::new();
+    for _ in 0..connections {
+        let stream = TcpStream::connect(address).await.map_err(broken)?;
+        stream.set_nodelay(true).map_err(broken)?;
+        streams.push(BufReader::new(stream));
+    }
+    let start = Instant::now();
+    let clients: Vec<_> = streams
+        .into_iter()
+        .map(|mut stream| {
+            tokio::spawn(async move {
+                for _ in 0..PER_CONNECTION {
+                    post(&mut stream, address).await?;
+                }
+                Ok::<(), std::io::Error>(())
+            })
+        })
+        .collect();
+    for client in clients {
+        client
+            .await
+            .map_err(|error| Failed::new(ERROR, format!("a client ended: {error}")))?
+            .map_err(broken)?;
+    }
+    Ok((connections * PER_CONNECTION) as f64 / start.elapsed().as_secs_f64())
+}
+
+/// What raw writes too: the same input and metadata.
+async fn post(stream: &mut BufReader<TcpStream>, address: SocketAddr) -> std::io::Result<()> {
+    let run = json!({
+        "lifecycle": "deploy",
+        "input": { "x": 1 },
+        "metadata": { "k": "v", "trace": "abcdef0123456789" },
+    });
+    let body = run.to_string();
+    let head = format!(
+        "POST /v1/runs HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.get_mut().write_all(head.as_bytes()).await?;
+    let mut line = String::new();
+    stream.read_line(&mut line).await?;
+    if !line.contains(" 201 ") {
+        return Err(std::io::Error::other(format!("the server answered {:?}", line.trim())));
+    }
+    let mut length = 0;
+    while line.trim() != "" {
+        line.clear();
+        stream.read_line(&mut line).await?;
+        if let Some(text) = line.strip_prefix("content-length: ") {
+            length = text.trim().parse().unwrap_or_default();
+        }
+    }
+    let mut answer = vec![0; length];
+    stream.read_exact(&mut answer).await.map(drop)
+}
+
+fn broken(error: std::io::Error) -> Failed {
+    Failed::new(ERROR, format!("the connection to the server broke: {error}"))
+}
