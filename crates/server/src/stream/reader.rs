@@ -131,8 +131,8 @@ impl Reader {
             return Some(first);
         }
         let mut chunk = BytesMut::from(&first[..]);
-        while let Some(next) = self.ready.pop_front_if(|next| chunk.len() + next.len() <= CHUNK_BYTES) {
-            chunk.put(next);
+        while self.ready.front().is_some_and(|next| chunk.len() + next.len() <= CHUNK_BYTES) {
+            self.ready.pop_front().into_iter().for_each(|next| chunk.put(next));
         }
         Some(chunk.freeze())
     }

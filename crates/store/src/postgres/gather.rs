@@ -33,6 +33,21 @@ impl<W: Send + 'static, A: Send + 'static> Gather<W, A> {
         Gather { waiting: Arc::default(), turns: Arc::new(Semaphore::new(LISTS)) }
     }
 
+    /// The answer to a list of one: a store that is away fails the list, as it does a longer one.
+    pub async fn list_of_one<F>(
+        &self,
+        one: W,
+        all: impl Fn(Vec<W>) -> F + Send + Sync + Clone + 'static,
+    ) -> Result<Each<A>>
+    where
+        F: Future<Output = Result<Each<A>>> + Send + 'static,
+    {
+        match self.write(one, all).await {
+            Err(error @ StoreError::Unavailable(_)) => Err(error),
+            answer => Ok(vec![answer]),
+        }
+    }
+
     /// A caller that goes away takes nobody's write with it.
     pub async fn write<F>(
         &self,

@@ -95,7 +95,7 @@ impl Queue for PostgresStore {
             }
         };
         match (runs.len(), runs.pop()) {
-            (1, Some(run)) => Box::pin(async move { Ok(vec![self.births.write(run, all).await]) }),
+            (1, Some(run)) => Box::pin(async move { self.births.list_of_one(run, all).await }),
             (_, last) => {
                 runs.extend(last);
                 Box::pin(all(runs))
@@ -162,7 +162,7 @@ impl Leases for PostgresStore {
             }
         };
         match (finishes.len(), finishes.pop()) {
-            (1, Some(finish)) => Box::pin(async move { Ok(vec![self.ends.write(finish, all).await]) }),
+            (1, Some(finish)) => Box::pin(async move { self.ends.list_of_one(finish, all).await }),
             (_, last) => {
                 finishes.extend(last);
                 Box::pin(all(finishes))

@@ -97,9 +97,8 @@ impl Entry for Put<'_> {
         pending.born = born(pending, &wanted, seq);
         let mut rows = Vec::new();
         for it in &wanted {
-            let moved = change.events.iter().flat_map(|event| &event.effect.moved);
-            let last =
-                moved.filter(|moved| moved.item.kind == it.kind && moved.item.key == it.item.key).last();
+            let mut moved = change.events.iter().flat_map(|event| &event.effect.moved);
+            let last = moved.rfind(|moved| moved.item.kind == it.kind && moved.item.key == it.item.key);
             let after = last.map_or(&it.item, |moved| &moved.item);
             let kind = &lifecycle.items[usize::from(it.kind)];
             let was = stored(&kind.name, &it.write.key).map(|found| &found.row);
