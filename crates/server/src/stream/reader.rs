@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use serde_json::json;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::timeout;
@@ -131,8 +131,8 @@ impl Reader {
             return Some(first);
         }
         let mut chunk = BytesMut::from(&first[..]);
-        while let Some(next) = self.ready.pop_front_if(|next| chunk.len() + next.len() <= CHUNK_BYTES) {
-            chunk.put(next);
+        while self.ready.front().is_some_and(|next| chunk.len() + next.len() <= CHUNK_BYTES) {
+            chunk.extend(self.ready.pop_front());
         }
         Some(chunk.freeze())
     }

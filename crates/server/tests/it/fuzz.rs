@@ -203,7 +203,7 @@ async fn malformed_requests_are_refused_and_break_nothing() {
             "authorization",
         ] {
             if dice.roll(12) == 0 {
-                let value: String = dice.word().chars().filter(|c| c.is_ascii_graphic()).collect();
+                let value: String = dice.word().chars().filter(char::is_ascii_graphic).collect();
                 request = request.header(name, value);
             }
         }

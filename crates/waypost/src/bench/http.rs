@@ -18,8 +18,8 @@ const PER_CONNECTION: usize = 60;
 pub async fn measure(bench: &Bench, connections: usize) -> Result<Row> {
     let store = bench.store("http").await?;
     let mut raw = bench.raw("http", connections).await?;
-    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(broken)?;
-    let address = listener.local_addr().map_err(broken)?;
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| broken(&error))?;
+    let address = listener.local_addr().map_err(|error| broken(&error))?;
     let (stage, shutdown) = watch::channel(Stage::Working);
     let serving =
         tokio::spawn(waypost_server::serve(App::new(store, Options::default(), shutdown), listener));
@@ -40,8 +40,8 @@ pub async fn measure(bench: &Bench, connections: usize) -> Result<Row> {
 async fn from_clients(address: SocketAddr, connections: usize) -> Result<f64> {
     let mut streams = Vec::new();
     for _ in 0..connections {
-        let stream = TcpStream::connect(address).await.map_err(broken)?;
-        stream.set_nodelay(true).map_err(broken)?;
+        let stream = TcpStream::connect(address).await.map_err(|error| broken(&error))?;
+        stream.set_nodelay(true).map_err(|error| broken(&error))?;
         streams.push(BufReader::new(stream));
     }
     let start = Instant::now();
@@ -60,7 +60,7 @@ async fn from_clients(address: SocketAddr, connections: usize) -> Result<f64> {
         client
             .await
             .map_err(|error| Failed::new(ERROR, format!("a client ended: {error}")))?
-            .map_err(broken)?;
+            .map_err(|error| broken(&error))?;
     }
     Ok((connections * PER_CONNECTION) as f64 / start.elapsed().as_secs_f64())
 }
@@ -95,6 +95,6 @@ async fn post(stream: &mut BufReader<TcpStream>, address: SocketAddr) -> std::io
     stream.read_exact(&mut answer).await.map(drop)
 }
 
-fn broken(error: std::io::Error) -> Failed {
+fn broken(error: &std::io::Error) -> Failed {
     Failed::new(ERROR, format!("the connection to the server broke: {error}"))
 }
