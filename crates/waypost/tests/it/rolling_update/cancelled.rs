@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use waypost_testkit::vsphere::{Do, Fault, Site};
 
 use super::stage::{LONG, is_as_it_was};
-use super::whole::{Point, Whole, site, ways};
+use super::whole::{Point, Whole, changes, site, ways};
 use crate::support::{Shop, eventually};
 
 /// Sets a run going, cancels it where it hangs, and looks what is left.
@@ -53,7 +53,10 @@ impl Saved {
     fn of(whole: &Whole) -> Saved {
         let folder = tempfile::tempdir().unwrap();
         let backup = format!(".backup '{}'", folder.path().join("waypost.db").display());
-        assert!(Command::new("sqlite3").arg(whole.shop.database()).arg(backup).status().unwrap().success());
+        eventually("the database is free to be copied", LONG, || {
+            let copied = Command::new("sqlite3").arg(whole.shop.database()).arg(&backup).output().unwrap();
+            copied.status.success()
+        });
         Saved { site: whole.stage.site(), folder }
     }
 
@@ -69,7 +72,7 @@ impl Saved {
 // proves J6
 #[tokio::test]
 async fn a_run_may_be_cancelled_at_every_place_before_its_pause() {
-    for point in ways(Shop::new()).await.to_the_pause {
+    for point in changes(ways(Shop::new()).await.to_the_pause) {
         let whole = Whole::of(Shop::new(), &site());
         let _worker = whole.worker();
         cancel_at(&whole, &point, || whole.start()).await;
@@ -78,7 +81,7 @@ async fn a_run_may_be_cancelled_at_every_place_before_its_pause() {
 
 /// One of three parts of the way, since it is long.
 async fn cancel_after_the_pause(part: usize) {
-    let points = ways(Shop::new()).await.to_the_end;
+    let points = changes(ways(Shop::new()).await.to_the_end);
     let mut whole = Whole::of(Shop::new(), &site());
     let run_id = whole.start();
     let mut worker = whole.worker();
@@ -113,12 +116,12 @@ async fn a_run_may_be_cancelled_at_every_place_near_its_end() {
 #[tokio::test]
 async fn a_run_on_postgres_may_be_cancelled_before_and_after_its_pause() {
     let ways = ways(Shop::on_postgres()).await;
-    for point in ways.to_the_pause.iter().skip(3).step_by(4) {
+    for point in ways.to_the_pause.iter().skip(3).step_by(5) {
         let whole = Whole::of(Shop::on_postgres(), &site());
         let _worker = whole.worker();
         cancel_at(&whole, point, || whole.start()).await;
     }
-    for point in ways.to_the_end.iter().skip(5).step_by(7) {
+    for point in ways.to_the_end.iter().skip(5).step_by(9) {
         let whole = Whole::of(Shop::on_postgres(), &site());
         let run_id = whole.start();
         let _worker = whole.worker();

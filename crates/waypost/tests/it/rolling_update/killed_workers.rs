@@ -31,12 +31,14 @@ fn every(points: &[Point], n: usize, first: usize) -> Vec<Point> {
     points.iter().skip(first).step_by(n).cloned().collect()
 }
 
-async fn kill_everywhere(shop: impl Fn() -> Shop) {
+/// Every second round, since all of them take long.
+async fn kill_everywhere(shop: impl Fn() -> Shop, first_round: usize) {
     let ways = ways(shop()).await;
     let (first, second) = (&ways.to_the_pause, &ways.to_the_end);
     assert!(first.len() >= 9 && second.len() >= 25, "{first:?} {second:?}");
     let rounds = first.len().max(second.len()).div_ceil(kills_per_claim());
-    for round in 0..rounds {
+    let mut killed = 0;
+    for round in (first_round..rounds).step_by(2) {
         let whole = Whole::of(shop(), &site());
         let mut run_id = String::new();
         let points = every(first, rounds, round);
@@ -49,20 +51,28 @@ async fn kill_everywhere(shop: impl Fn() -> Shop) {
         whole.is_updated(&["esx2", "esx1"]);
         assert_eq!(whole.steps(&run_id).await, ways.steps, "{points:?}");
         drop(worker);
+        killed += every(first, rounds, round).len() + points.len();
     }
-    println!(
-        "killed at {} places in {rounds} runs; each ended the same: no host updated twice, HA as it was",
-        first.len() + second.len()
-    );
+    println!("killed at {killed} places; each run ended the same: no host updated twice, HA as it was");
 }
 
 // proves X5, J5
 #[tokio::test]
-async fn a_worker_may_be_killed_at_every_place_of_a_run() {
-    kill_everywhere(Shop::new).await;
+async fn a_worker_may_be_killed_at_every_odd_place_of_a_run() {
+    kill_everywhere(Shop::new, 0).await;
 }
 
 #[tokio::test]
-async fn a_worker_on_postgres_may_be_killed_at_every_place_of_a_run() {
-    kill_everywhere(Shop::on_postgres).await;
+async fn a_worker_may_be_killed_at_every_even_place_of_a_run() {
+    kill_everywhere(Shop::new, 1).await;
+}
+
+#[tokio::test]
+async fn a_worker_on_postgres_may_be_killed_at_every_odd_place_of_a_run() {
+    kill_everywhere(Shop::on_postgres, 0).await;
+}
+
+#[tokio::test]
+async fn a_worker_on_postgres_may_be_killed_at_every_even_place_of_a_run() {
+    kill_everywhere(Shop::on_postgres, 1).await;
 }

@@ -13,7 +13,7 @@ use waypost_testkit::vsphere::{Do, Entry, Fault, Maintenance, Site, When, World}
 
 use crate::support::{Running, WAYPOST, eventually};
 
-pub const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(120);
 pub const PASSWORDS: [&str; 2] = ["vcenter-password", "idrac-password"];
 
 pub fn playbook() -> PathBuf {

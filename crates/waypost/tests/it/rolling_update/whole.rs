@@ -14,7 +14,7 @@ use crate::support::{Running, Shop, eventually};
 
 /// A worker that is killed keeps its lease for so long, by the database's clock.
 const LEASE: Span = Span::from_seconds(60);
-const WHOLE: Duration = Duration::from_secs(180);
+const WHOLE: Duration = Duration::from_secs(300);
 pub const DECISIONS: [&str; 4] = ["--resolve", "esx2=power_off", "--resolve", "esx3=skip"];
 
 /// esx1 with vCenter on it, esx2 and esx3 with a machine that blocks each; one component to update.
@@ -34,6 +34,8 @@ pub struct Whole {
 
 impl Whole {
     pub fn of(shop: Shop, site: &Site) -> Whole {
+        // The database is there before a worker and a client want it at once.
+        shop.ok(&["run", "list"]);
         Whole { shop, stage: Stage::of(site), before: site.clone() }
     }
 
@@ -189,6 +191,12 @@ pub fn points(run_id: &str, ledger: &[Entry]) -> Vec<Point> {
         }
     }
     points
+}
+
+/// The first, and those after changes: between two changes a cancel finds the same.
+pub fn changes(points: Vec<Point>) -> Vec<Point> {
+    let is_kept = |(at, point): &(usize, Point)| *at == 0 || point.fault.does == Do::Hang(When::After);
+    points.into_iter().enumerate().filter(is_kept).map(|(_, point)| point).collect()
 }
 
 /// The step of `run:step:try`.
