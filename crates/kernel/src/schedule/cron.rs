@@ -289,6 +289,10 @@ mod tests {
         }
         let far = cron("0 0 29 2 *").first_from(date(1896, 3, 1).at(0, 0, 0, 0));
         assert_eq!(far, Some(date(1904, 2, 29).at(0, 0, 0, 0)), "1900 has none");
+        let friday = cron("0 0 */7 3 5").first_from(date(2002, 4, 1).at(0, 0, 0, 0));
+        assert_eq!(friday, Some(date(2013, 3, 1).at(0, 0, 0, 0)), "eleven years");
+        let weekend = cron("0 0 29 2 */6").first_from(date(1880, 3, 1).at(0, 0, 0, 0));
+        assert!(weekend.is_some(), "a leap day on a weekend");
     }
 
     // proves C8
