@@ -116,13 +116,15 @@ impl<'a> Try<'a> {
     /// What a handler of this try is told.
     pub fn call(&self, step: &str, idempotency_key: String) -> Call {
         let row = self.row;
+        // A server keeps the caller's in the details: metadata are a part of what an idempotency key stands for.
+        let kept = [&row.metadata, &row.details].into_iter().find_map(|map| map.get("traceparent")?.as_str());
         Call {
             run_id: row.id().to_owned(),
             step: step.to_owned(),
             attempt: row.run.attempt,
             try_no: self.number,
             idempotency_key,
-            traceparent: row.metadata.get("traceparent").and_then(|value| value.as_str()).map(str::to_owned),
+            traceparent: kept.map(str::to_owned),
             input: row.input.clone(),
             metadata: row.metadata.clone(),
             more: Map::new(),

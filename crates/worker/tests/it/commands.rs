@@ -200,3 +200,15 @@ async fn after_the_last_try_the_run_has_failed_for_good() {
 async fn warnings(shop: &Shop, id: &str) -> Vec<String> {
     shop.events(id).await.into_iter().filter(|it| it.level == "warn").map(|it| it.message).collect()
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_callers_trace_reaches_its_command() {
+    let shop = Shop::new();
+    let mut new = shop.carrying(&["sh", "-c", "echo $TRACEPARENT"], 0);
+    new.details
+        .insert("traceparent".into(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into());
+    let id = shop.enqueue(new).await;
+    shop.work().await;
+    let lines: Vec<String> = shop.lines(&id).await.into_iter().map(|(_, line)| line).collect();
+    assert_eq!(lines, ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"]);
+}
