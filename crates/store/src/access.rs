@@ -1,11 +1,13 @@
 //! Who may ask a server for what, and what people asked for. The secret half of a token is nowhere but with its owner.
 
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use waypost_kernel::Time;
 use waypost_kernel::text::MAX_PAGE;
 
 use crate::error::{Result, StoreError};
 use crate::intake::{check_name, check_reason};
+use crate::run::iso;
 use crate::tokens::random;
 use crate::verbs::Reply;
 
@@ -57,6 +59,22 @@ pub struct TokenRow {
     pub created_by: String,
     pub revoked_at: Option<Time>,
     pub revoked_by: Option<String>,
+}
+
+impl TokenRow {
+    /// As everybody may see it: without its digest.
+    pub fn object(&self) -> Value {
+        json!({
+            "id": self.id,
+            "name": self.name,
+            "role": self.role,
+            "tenant": self.tenant,
+            "created_at": iso(self.created_at),
+            "created_by": self.created_by,
+            "revoked_at": self.revoked_at.map(iso),
+            "revoked_by": self.revoked_by,
+        })
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

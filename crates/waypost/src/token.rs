@@ -1,7 +1,7 @@
 //! `waypost token create|list|revoke`.
 
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde_json::json;
 use waypost_store::{NewAudit, NewToken, ROLES, Secret, StoreError, TokenRow, iso};
 
 use crate::output::{Format, Result, cells, pretty, print, print_list, table};
@@ -50,7 +50,7 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
         }
         Verb::List { output } => {
             let rows = place.open().await?.tokens().await?;
-            print_list(rows.iter().map(object).collect(), output, || as_table(&rows))
+            print_list(rows.iter().map(TokenRow::object).collect(), output, || as_table(&rows))
         }
         Verb::Revoke { id } => {
             let store = place.open().await?;
@@ -92,19 +92,6 @@ fn entry(action: &str, subject: &str) -> NewAudit {
         subject: subject.to_owned(),
         reason: None,
     }
-}
-
-fn object(row: &TokenRow) -> Value {
-    json!({
-        "id": row.id,
-        "name": row.name,
-        "role": row.role,
-        "tenant": row.tenant,
-        "created_at": iso(row.created_at),
-        "created_by": row.created_by,
-        "revoked_at": row.revoked_at.map(iso),
-        "revoked_by": row.revoked_by,
-    })
 }
 
 fn as_table(rows: &[TokenRow]) -> String {

@@ -54,20 +54,6 @@ pub const ROUTES: &[Route] = &[
     },
 ];
 
-/// As everybody may see it.
-fn object(row: &TokenRow) -> Value {
-    json!({
-        "id": row.id,
-        "name": row.name,
-        "role": row.role,
-        "tenant": row.tenant,
-        "created_at": iso(row.created_at),
-        "created_by": row.created_by,
-        "revoked_at": row.revoked_at.map(iso),
-        "revoked_by": row.revoked_by,
-    })
-}
-
 async fn create(call: Call) -> Result {
     let role = call.body.words("role");
     if !ROLES.contains(&role.as_str()) {
@@ -92,7 +78,7 @@ async fn create(call: Call) -> Result {
     };
     let row = call.store().add_token(new).await?;
     call.audit("token.create", &row.id, by, None).await;
-    Ok(answer::json(201, &json!({ "token": secret.reveal(), "row": object(&row) })))
+    Ok(answer::json(201, &json!({ "token": secret.reveal(), "row": row.object() })))
 }
 
 /// Those of the caller's tenant, unless it is everybody's.
@@ -103,7 +89,7 @@ async fn visible(call: &Call) -> Result<Vec<TokenRow>> {
 }
 
 async fn list(call: Call) -> Result {
-    let objects: Vec<Value> = visible(&call).await?.iter().map(object).collect();
+    let objects: Vec<Value> = visible(&call).await?.iter().map(TokenRow::object).collect();
     Ok(answer::json(200, &json!({ "tokens": objects })))
 }
 
@@ -115,7 +101,7 @@ async fn revoke(call: Call) -> Result {
     let by = call.caller.by(call.body.text("by"));
     let row = call.store().revoke_token(id, by.clone()).await?;
     call.audit("token.revoke", &row.id, by, call.body.text("reason")).await;
-    Ok(answer::json(200, &object(&row)))
+    Ok(answer::json(200, &row.object()))
 }
 
 async fn audits(call: Call) -> Result {
