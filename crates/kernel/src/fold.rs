@@ -5,7 +5,6 @@ use crate::event::{Born, Effect, Event, Hold};
 use crate::guard::Guard;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::run::{Lease, Run, Token};
-use crate::tally::Tally;
 use crate::time::{Span, Time};
 
 /// Stands in a folded lease for the token that the log does not hold.
@@ -64,7 +63,7 @@ pub(crate) fn blank(lifecycle: &Lifecycle, born: &Born, first: &Event) -> Run {
         finished_at: None,
         available_at: None,
         expires_at: None,
-        tallies: lifecycle.items.iter().map(|kind| Tally::new(kind)).collect(),
+        tallies: lifecycle.no_items.clone(),
     }
 }
 

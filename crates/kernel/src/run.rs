@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::lifecycle::StateId;
-use crate::tally::Tally;
+use crate::tally::Tallies;
 use crate::time::{Span, Time};
 
 pub type Text = Arc<str>;
@@ -87,7 +87,7 @@ pub struct Run {
     /// When a draft or ready run's time to live ends.
     pub expires_at: Option<Time>,
     /// One per item kind of the lifecycle, in its order.
-    pub tallies: Vec<Tally>,
+    pub tallies: Tallies,
 }
 
 impl Lease {

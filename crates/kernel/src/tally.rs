@@ -1,6 +1,9 @@
 //! How many items of a kind a run has in each state: enough to decide a move of the run without reading
 //! its items, of which there may be a hundred thousand.
 
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
 use crate::lifecycle::{Lifecycle, Outcome, Phase, StateId};
 
 /// One kind of items, counted by state.
@@ -10,6 +13,37 @@ pub struct Tally {
     /// Of these, the ones that stay where they are when the run's command makes their state follow:
     /// discarded targets on a retry, completed steps that no cleanup names on a resume.
     pub staying: Vec<u32>,
+}
+
+/// All kinds of items of a run. Shared until it changes: most runs have no items, and copies of a run are many.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Tallies(Arc<[Tally]>);
+
+impl Tallies {
+    /// Of a run without items, in the order of its lifecycle's kinds.
+    pub fn none(kinds: &[Arc<Lifecycle>]) -> Tallies {
+        kinds.iter().map(|kind| Tally::new(kind)).collect()
+    }
+}
+
+impl FromIterator<Tally> for Tallies {
+    fn from_iter<I: IntoIterator<Item = Tally>>(tallies: I) -> Tallies {
+        Tallies(tallies.into_iter().collect())
+    }
+}
+
+impl Deref for Tallies {
+    type Target = [Tally];
+
+    fn deref(&self) -> &[Tally] {
+        &self.0
+    }
+}
+
+impl DerefMut for Tallies {
+    fn deref_mut(&mut self) -> &mut [Tally] {
+        Arc::make_mut(&mut self.0)
+    }
 }
 
 /// A tally by meaning.

@@ -39,6 +39,8 @@ impl Queue for RemoteStore {
                 "worker": claim.worker,
                 "queues": claim.queues,
                 "lifecycles": Some(claim.lifecycles).filter(|names| !names.is_empty()),
+                "playbooks": claim.can.as_ref().map(|can| &can.playbooks),
+                "carried": claim.can.as_ref().map(|can| can.carried),
                 "limit": claim.limit.clamp(1, 100),
                 "lease_ms": claim.lease.map(Span::ms),
             });

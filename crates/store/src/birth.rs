@@ -8,7 +8,7 @@ use waypost_kernel::{Catalog, Lifecycle, Run};
 
 use crate::error::{Result, StoreError};
 use crate::follow::needs_an_item;
-use crate::run::RunRow;
+use crate::run::{self, RunRow};
 use crate::verbs::{NewItem, NewRun};
 
 /// The words for a lifecycle that is not there.
@@ -103,8 +103,8 @@ pub fn row_of(new: &NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
         retry_of: new.retry_of.clone(),
         playbook: new.playbook.clone(),
         carried: new.carried.clone(),
-        input: new.input.clone(),
-        metadata: new.metadata.clone(),
-        details: new.details.clone(),
+        input: new.input.clone().into(),
+        metadata: run::shared(new.metadata.clone()),
+        details: run::shared(new.details.clone()),
     }
 }

@@ -1,6 +1,8 @@
 //! What comes in is refused where it is wrong, with the field named. What handlers put out is cleaned and cut
 //! instead: a finish is never lost because of what it carries.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 use waypost_kernel::Failure;
 use waypost_kernel::id::check_id;
@@ -128,5 +130,12 @@ pub(crate) fn merge(into: &mut Map<String, Value>, patch: &Map<String, Value>) {
         *into = merged;
     } else {
         into.insert("cut".into(), Value::Bool(true));
+    }
+}
+
+/// The same, of what others may have too.
+pub(crate) fn merge_shared(into: &mut Arc<Map<String, Value>>, patch: &Map<String, Value>) {
+    if !patch.is_empty() {
+        merge(Arc::make_mut(into), patch);
     }
 }

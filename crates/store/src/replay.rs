@@ -94,10 +94,10 @@ impl<'l> Replay<'l> {
                 }
             }
         }
-        if self.metadata != row.metadata {
+        if self.metadata != *row.metadata {
             problems.push("metadata is not what the log says".into());
         }
-        if self.details != row.details {
+        if self.details != *row.details {
             problems.push("details are not what the log says".into());
         }
         for item in items {

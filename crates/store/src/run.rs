@@ -1,6 +1,6 @@
 //! Rows as callers see them: the run object of the API and the CLI is made here, once for all stores.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::lifecycle::Lifecycle;
@@ -25,9 +25,15 @@ pub struct RunRow {
     pub playbook: Option<String>,
     /// `{"command": […], "directory": "…", "retries": n}`: what `run start -- COMMAND` brings along.
     pub carried: Option<Value>,
-    pub input: Value,
-    pub metadata: Map<String, Value>,
-    pub details: Map<String, Value>,
+    pub input: Arc<Value>,
+    pub metadata: Arc<Map<String, Value>>,
+    pub details: Arc<Map<String, Value>>,
+}
+
+/// Most runs have none of it, and share that.
+pub(crate) fn shared(members: Map<String, Value>) -> Arc<Map<String, Value>> {
+    static NONE: LazyLock<Arc<Map<String, Value>>> = LazyLock::new(Arc::default);
+    if members.is_empty() { NONE.clone() } else { Arc::new(members) }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -136,7 +142,7 @@ impl RunRow {
 
     fn item_counts(&self) -> Value {
         let mut counts = Map::new();
-        for (kind, tally) in self.lifecycle.items.iter().zip(&self.run.tallies) {
+        for (kind, tally) in self.lifecycle.items.iter().zip(&*self.run.tallies) {
             let states = kind.states.iter().zip(&tally.by_state).filter(|(_, count)| **count > 0);
             let by_status: Map<String, Value> =
                 states.map(|(state, count)| (state.name.to_string(), json!(count))).collect();

@@ -152,8 +152,19 @@ pub struct Claim {
     pub lifecycles: Vec<String>,
     /// Nothing: any.
     pub tenant: Option<String>,
+    /// Nothing: whatever it is.
+    pub can: Option<Can>,
     pub limit: usize,
     pub lease: Option<Span>,
+}
+
+/// What a claimer can execute. All else is left alone, for those who can.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Can {
+    /// As runs name them: with their hash, or by the name alone.
+    pub playbooks: Vec<String>,
+    /// What runs bring along.
+    pub carried: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -367,6 +378,27 @@ impl Claim {
         let lifecycles = &self.lifecycles;
         (lifecycles.is_empty() || lifecycles.iter().any(|name| **name == *row.lifecycle.name))
             && self.tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
+            && self.can.as_ref().is_none_or(|can| can.execute(row))
+    }
+
+    /// Where this claimer stopped is nothing to those who want or can do something else.
+    pub(crate) fn kind(&self) -> Vec<String> {
+        let mut kind = self.lifecycles.clone();
+        // No lifecycle has such names.
+        kind.extend(self.tenant.as_ref().map(|tenant| format!("of {tenant}")));
+        if let Some(can) = &self.can {
+            kind.extend(can.playbooks.iter().map(|playbook| format!("by {playbook}")));
+            kind.push(format!("by hand: {}", can.carried));
+        }
+        kind.sort_unstable();
+        kind
+    }
+}
+
+impl Can {
+    fn execute(&self, row: &RunRow) -> bool {
+        let named = row.playbook.as_ref().is_some_and(|playbook| self.playbooks.contains(playbook));
+        named || self.carried && row.carried.is_some()
     }
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::run::Lease;
-use waypost_kernel::tally::Tally;
+use waypost_kernel::tally::{Tallies, Tally};
 use waypost_kernel::{Catalog, Failure, Lifecycle, Refusal, Run, Span, Time, Token};
 
 use crate::codec::{intent_from, intent_json};
 use crate::error::StoreError;
-use crate::run::{EventRow, ItemRow, RunRow, parse_time};
+use crate::run::{EventRow, ItemRow, RunRow, parse_time, shared};
 use crate::verbs::{Pause, QueueRow};
 
 /// Stands for a token that this side does not have.
@@ -51,9 +51,9 @@ pub fn row_from(object: &Value, catalog: &Catalog) -> Option<RunRow> {
         retry_of: text(&object["retry_of"]),
         playbook: text(&object["playbook"]),
         carried: Some(object["carried"].clone()).filter(|carried| !carried.is_null()),
-        input: object["input"].clone(),
-        metadata: map(&object["metadata"]),
-        details: map(&object["details"]),
+        input: object["input"].clone().into(),
+        metadata: shared(map(&object["metadata"])),
+        details: shared(map(&object["details"])),
         lifecycle,
     })
 }
@@ -96,7 +96,7 @@ fn run_from(object: &Value, lifecycle: &Arc<Lifecycle>) -> Option<Run> {
     })
 }
 
-fn tallies(object: &Value, engine: &Value, lifecycle: &Lifecycle) -> Vec<Tally> {
+fn tallies(object: &Value, engine: &Value, lifecycle: &Lifecycle) -> Tallies {
     let of = |(place, kind): (usize, &Arc<Lifecycle>)| {
         let mut tally = Tally::new(kind);
         let counts = &object["items"][&*kind.name];

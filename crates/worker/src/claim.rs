@@ -28,6 +28,7 @@ pub(crate) async fn claim(shared: Shared, limit: usize) -> Result<Taken> {
             queues: options.queues.clone(),
             lifecycles: options.lifecycles.clone(),
             tenant: None,
+            can: Some(options.can()),
             limit,
             lease,
         };

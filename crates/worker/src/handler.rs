@@ -98,6 +98,10 @@ impl Handlers {
         self.0.is_empty()
     }
 
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> + '_ {
+        self.0.keys().cloned()
+    }
+
     pub(crate) fn get(&self, playbook: &str) -> Option<&Arc<dyn Handler>> {
         self.0.get(playbook)
     }

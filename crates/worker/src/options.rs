@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use waypost_kernel::backoff::Backoff;
+use waypost_store::Can;
 
 use crate::actions::http::Client;
 use crate::guardian;
@@ -52,6 +53,13 @@ impl Options {
     pub(crate) fn may_execute_anything(&self) -> bool {
         let has_own = !(self.handlers.is_empty() && self.playbooks.is_empty());
         self.allow_commands || self.only.is_some() || has_own
+    }
+
+    pub(crate) fn can(&self) -> Can {
+        let own = self.playbooks.iter().flat_map(|playbook| [playbook.pin(), playbook.name.clone()]);
+        let mut playbooks: Vec<String> = own.chain(self.handlers.names()).collect();
+        playbooks.sort_unstable();
+        Can { playbooks, carried: self.allow_commands }
     }
 
     pub(crate) fn may_run_command_of(&self, run_id: &str) -> bool {

@@ -7,6 +7,7 @@ use super::problem::{Problem, Problems, instead_of, nearest, quoted};
 use super::rules;
 use super::{Catalog, Kind, Lifecycle, OnStale, Outcome, Phase, State, StateId, Transition};
 use crate::id::IdFormat;
+use crate::tally::Tallies;
 use crate::time::Span;
 
 const MAX_STATES: usize = 64;
@@ -103,7 +104,7 @@ impl Resolver<'_> {
         self.once(&draft.items, "items");
         let initial = draft.initial.value.iter().filter_map(|name| self.state_named(name)).collect();
         let transitions = draft.transitions.iter().filter_map(|row| self.transition(row)).collect();
-        let items = draft.items.iter().filter_map(|name| self.item_kind(name, catalog)).collect();
+        let items: Vec<_> = draft.items.iter().filter_map(|name| self.item_kind(name, catalog)).collect();
         let states = draft.states.iter().map(|state| self.state(state)).collect();
         let mut operations = Vec::new();
         let mut operation_lines = Vec::new();
@@ -122,6 +123,7 @@ impl Resolver<'_> {
             initial,
             states,
             transitions,
+            no_items: Tallies::none(&items),
             items,
             codes: self.codes(),
             operations,

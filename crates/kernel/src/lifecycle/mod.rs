@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::guard::Guard;
 use crate::id::IdFormat;
+use crate::tally::Tallies;
 use crate::time::Span;
 
 /// A state's place in its lifecycle's list of states.
@@ -125,6 +126,8 @@ pub struct Lifecycle {
     pub transitions: Vec<Transition>,
     /// The lifecycles of a run's items. Guards count those of the first.
     pub items: Vec<Arc<Lifecycle>>,
+    /// What a run that has none of them counts.
+    pub no_items: Tallies,
     /// The error code that a command leaves behind, where it is not the kernel's own.
     pub codes: Vec<(Arc<str>, Arc<str>)>,
     /// Commands that a run of their own carries out, and the states in which they may be asked for.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use waypost_store::codec::token_text;
-use waypost_store::{Claim, Claimed, Held, iso};
+use waypost_store::{Can, Claim, Claimed, Held, iso};
 
 use super::shapes::{CLAIM, CLAIM_ONE, CLAIMED, CLAIMS};
 use super::{Content, GET, Gives, POST, Route, SMALL_BYTES, ok};
@@ -16,7 +16,7 @@ use crate::app::Claimer;
 use crate::call::Call;
 use crate::guard::Needs;
 use crate::problem::{INTERNAL_ERROR, NOT_FOUND, Problem, STOPPING};
-use crate::shape::{Kind, optional};
+use crate::shape::{Fields, Kind, optional};
 
 /// Between two looks while somebody waits: times arrive (a schedule, a retry, a lease that ends) without a word.
 const LOOK: Duration = Duration::from_millis(500);
@@ -119,12 +119,20 @@ async fn claim(call: Call) -> Result {
     receive.await.map_err(lost)?.map(|(answer, _)| answer)
 }
 
+/// A worker that says neither takes whatever there is.
+fn can(body: &Fields) -> Option<Can> {
+    let playbooks = body.texts("playbooks");
+    let says = playbooks.is_some() || body.0.get("carried").is_some_and(Value::is_boolean);
+    says.then(|| Can { playbooks: playbooks.unwrap_or_default(), carried: body.is("carried") })
+}
+
 async fn take(call: &Call, gone: Pin<&mut (dyn Future<Output = ()> + Send)>) -> Result<Vec<Claimed>> {
     let body = &call.body;
     let claim = Claim {
         worker: body.words("worker"),
         queues: body.texts("queues").unwrap_or_else(|| vec!["default".to_owned()]),
         lifecycles: body.texts("lifecycles").unwrap_or_default(),
+        can: can(body),
         tenant: Some(call.caller.tenant.clone()).filter(|_| !call.caller.is_everybodys),
         limit: body.integer("limit").unwrap_or(1) as usize,
         lease: body.span_ms("lease_ms"),

@@ -165,6 +165,8 @@ shapes! {
         needed("worker", NAME, "A name that is never used again: host, process and something random."),
         optional("queues", Kind::List(&NAME, 100), "`default` if left out."),
         optional("lifecycles", Kind::List(&NAME, 100), "Any if left out."),
+        optional("playbooks", Kind::List(&NAME, 10_000), "Those that this worker has, as runs name them; runs of others are left alone."),
+        optional("carried", Kind::Boolean, "Whether it executes what runs bring along. Without this and `playbooks` any run may come."),
         optional("limit", Kind::Integer(1, 100), "1 if left out."),
         optional("wait_ms", Kind::Integer(0, 60_000), "How long to wait for work."),
         optional("lease_ms", Kind::Integer(1_000, 86_400_000), "How long a lease lasts without a heartbeat."),

@@ -100,5 +100,5 @@ fn matches(entry: &Entry, filter: &Filter) -> bool {
 fn mentions(row: &RunRow, text: &str) -> bool {
     row.id().contains(text)
         || row.correlation_id.as_ref().is_some_and(|id| id.contains(text))
-        || Value::Object(row.metadata.clone()).to_string().contains(text)
+        || Value::Object((*row.metadata).clone()).to_string().contains(text)
 }

@@ -14,7 +14,7 @@ use crate::children::is_cancel;
 use crate::codec::{add_patch, effect_json};
 use crate::error::{Result, StoreError};
 use crate::follow::follow;
-use crate::intake::merge;
+use crate::intake::merge_shared;
 use crate::messages::{items_message, standard_message, standard_payload};
 use crate::run::{EventRow, RunRow};
 use crate::tokens::who;
@@ -151,8 +151,8 @@ impl State {
                 last.row.payload = standard_payload(last.effect.as_ref());
             }
         }
-        merge(&mut entry.row.metadata, &patch.metadata);
-        merge(&mut entry.row.details, &patch.details);
+        merge_shared(&mut entry.row.metadata, &patch.metadata);
+        merge_shared(&mut entry.row.details, &patch.details);
         let settles = was != Phase::Settled && entry.row.phase() == Phase::Settled;
         let parent = entry.row.parent_run_id.clone().filter(|_| settles && &*lifecycle.name == OPERATION);
         self.last_position = position;

@@ -1,7 +1,5 @@
 //! Replays every run's log and compares it with what is stored.
 
-use waypost_kernel::tally::Tally;
-
 use super::state::{Entry, Logged, State};
 use crate::replay::{Replay, Written};
 use crate::verbs::Verified;
@@ -27,7 +25,7 @@ impl Entry {
     /// The row counts its items instead of reading them: here they are read.
     fn miscount(&self) -> Option<String> {
         let lifecycle = &self.row.lifecycle;
-        let mut counted: Vec<Tally> = lifecycle.items.iter().map(|kind| Tally::new(kind)).collect();
+        let mut counted = lifecycle.no_items.clone();
         for item in &self.items {
             let (kind, tally) = (usize::from(item.kind), &mut counted[usize::from(item.kind)]);
             tally.add(item.state, 1);

@@ -190,10 +190,7 @@ async fn lanes(tx: &Tx, claim: &Claim, open: &BTreeMap<&str, Room>) -> Result<Ve
                ORDER BY priority DESC, queue";
     let rows = tx.query(sql, args![names]).await?;
     tx.session.0.plain.set_lanes(&names, &rows)?;
-    let mut wanted = claim.lifecycles.clone();
-    // Where a tenant's claims stopped is nothing to the others'. No lifecycle has such a name.
-    wanted.extend(claim.tenant.as_ref().map(|tenant| format!("of {tenant}")));
-    wanted.sort_unstable();
+    let wanted = claim.kind();
     let began = Instant::now();
     let mut marks = tx.session.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
     let look = |row| {
@@ -333,6 +330,8 @@ async fn fill(tx: &Tx, claim: &Claim, lanes: &mut [Look], size: usize, met: &mut
              CROSS JOIN LATERAL (SELECT q.ctid, q.* FROM waypost.ready q WHERE q.queue = m.queue AND q.priority = m.priority \
                AND (q.available_at, q.rid) > (m.at, m.rid) AND q.available_at <= $6 AND ($7::smallint[] IS NULL OR q.state = ANY ($7)) \
                AND ($9 IS NULL OR EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = q.rid AND r.tenant = $9)) \
+               AND ($10::text[] IS NULL OR EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = q.rid \
+                 AND (r.playbook = ANY ($10) OR $11 AND r.carried IS NOT NULL))) \
                ORDER BY q.available_at, q.rid LIMIT $8 FOR UPDATE SKIP LOCKED) q ORDER BY m.place, q.available_at, q.rid",
             args![
                 hungry.iter().map(|at| *at as i32).collect::<Vec<_>>(),
@@ -344,6 +343,8 @@ async fn fill(tx: &Tx, claim: &Claim, lanes: &mut [Look], size: usize, met: &mut
                 wanted,
                 size as i64,
                 claim.tenant.as_deref(),
+                claim.can.as_ref().map(|can| can.playbooks.iter().map(String::as_str).collect::<Vec<_>>()),
+                claim.can.as_ref().is_some_and(|can| can.carried),
             ],
         )
         .await?;

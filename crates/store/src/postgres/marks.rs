@@ -16,7 +16,7 @@ const FULL_EVERY: Duration = Duration::from_secs(10);
 /// Looking from the beginning takes at most a fiftieth of a claimer's time.
 const SHARE: u32 = 50;
 
-/// A queue's runs of one priority, as seen by those who want the same lifecycles.
+/// A queue's runs of one priority, as seen by those who want and can do the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lane {
     pub queue: String,

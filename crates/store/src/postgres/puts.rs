@@ -1,7 +1,9 @@
 //! Writes of items: those that come at once are one transaction, each all or none.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
 
+use waypost_kernel::Time;
 use waypost_kernel::event::Event;
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Phase;
@@ -9,6 +11,7 @@ use waypost_kernel::lifecycle::Phase;
 use super::batch::{Decided, Entry, each};
 use super::fault::Result;
 use super::items::{self, BornItem, ItemResult};
+use super::plain::{self, Holding};
 use super::row::{Stored, StoredItem};
 use super::save::{Extra, Pending, item_count};
 use super::session::{Line, Session, Tx};
@@ -18,10 +21,14 @@ use crate::item_writes::{Wanted, decide, wanted};
 use crate::run::ItemRow;
 use crate::verbs::{Each, ItemsWrite, NewItem};
 
-struct Put<'a>(&'a ItemsWrite);
+struct Put<'a> {
+    write: &'a ItemsWrite,
+    /// What it leaves, if it comes to be.
+    left: Mutex<Option<Holding>>,
+}
 
-/// As they were, by run, kind and key.
-type Known = HashMap<(i64, String, String), StoredItem>;
+/// By run, kind and key.
+pub type Items = HashMap<(i64, String, String), StoredItem>;
 
 /// One write at a time to each run: a second one has to see what the first one left.
 pub async fn put(session: &Session, writes: &[ItemsWrite]) -> Result<Each<Vec<ItemRow>>> {
@@ -29,10 +36,16 @@ pub async fn put(session: &Session, writes: &[ItemsWrite]) -> Result<Each<Vec<It
     let mut left: Vec<usize> = (0..writes.len()).collect();
     while !left.is_empty() {
         let mut runs = HashSet::new();
-        let (now, later) = left.into_iter().partition(|at: &usize| runs.insert(&writes[*at].held.run_id));
+        let (now, later): (Vec<usize>, _) =
+            left.into_iter().partition(|at: &usize| runs.insert(&writes[*at].held.run_id));
         left = later;
-        let puts: Vec<Put<'_>> = now.iter().map(|at| Put(&writes[*at])).collect();
-        for (at, answer) in now.into_iter().zip(together(session, &puts).await?) {
+        plain::put(session, writes, &now, &mut answers).await?;
+        let now: Vec<usize> = now.into_iter().filter(|at| answers[*at].is_none()).collect();
+        let puts: Vec<Put<'_>> =
+            now.iter().map(|at| Put { write: &writes[*at], left: Mutex::default() }).collect();
+        for ((at, put), answer) in now.into_iter().zip(&puts).zip(together(session, &puts).await?) {
+            let left = put.left.lock().unwrap_or_else(PoisonError::into_inner).take();
+            session.0.plain.hold(left.filter(|_| answer.is_ok()).into_iter());
             answers[at] = Some(answer);
         }
     }
@@ -56,16 +69,16 @@ async fn together(session: &Session, puts: &[Put<'_>]) -> Result<Each<Vec<ItemRo
 
 impl Entry for Put<'_> {
     type Answer = Vec<ItemRow>;
-    type Seen = Known;
+    type Seen = Items;
 
     fn run_id(&self) -> &str {
-        &self.0.held.run_id
+        &self.write.held.run_id
     }
 
-    async fn see(tx: &Tx, entries: &[(usize, &Self, &Stored)]) -> Result<Known> {
+    async fn see(tx: &Tx, entries: &[(usize, &Self, &Stored)]) -> Result<Items> {
         let mut named = Vec::new();
         for (_, put, stored) in entries {
-            named.extend(put.0.items.iter().map(|it| (stored.rid, it.kind.as_str(), it.key.as_str())));
+            named.extend(put.write.items.iter().map(|it| (stored.rid, it.kind.as_str(), it.key.as_str())));
         }
         let of = |rid: i64| {
             entries
@@ -80,40 +93,53 @@ impl Entry for Put<'_> {
         &self,
         tx: &Tx,
         _: usize,
-        known: &Known,
+        known: &Items,
         pending: &mut Pending,
     ) -> Result<Decided<Vec<ItemRow>>, StoreError> {
-        let rid = pending.before.rid;
-        let lifecycle = pending.row.lifecycle.clone();
-        let stored = |kind: &str, key: &str| known.get(&(rid, kind.to_owned(), key.to_owned()));
-        let find = |at: u8, key: &str| {
-            Ok(stored(&lifecycle.items[usize::from(at)].name, key).map(|found| found.item.clone()))
-        };
-        let wanted = wanted(&lifecycle, &self.0.items, tx.now, find)?;
-        let change = decide(&pending.row, self.0, &wanted, tx.now)?;
-        // They are born with the event that adds them; the one that moves them on, if any, is a later one.
-        let adds = |event: &&Event| event.effect.moved.iter().any(|moved| moved.from.is_none());
-        let seq = change.events.iter().find(adds).map_or(change.after.seq, |event| event.seq);
-        pending.born = born(pending, &wanted, seq);
-        let mut rows = Vec::new();
-        for it in &wanted {
-            let mut moved = change.events.iter().flat_map(|event| &event.effect.moved);
-            let last = moved.rfind(|moved| moved.item.kind == it.kind && moved.item.key == it.item.key);
-            let after = last.map_or(&it.item, |moved| &moved.item);
-            let kind = &lifecycle.items[usize::from(it.kind)];
-            let was = stored(&kind.name, &it.write.key).map(|found| &found.row);
-            let mut row = row_of(it, after, &kind.name, &kind.state(after.state).name, was);
-            // The same again, of an item that is done, is a replay and changes nothing.
-            if last.is_some() || kind.phase(it.item.state) != Phase::Settled {
-                pending.results.extend(result(it, &mut row));
-            }
-            rows.push(row);
-        }
-        if !change.is_repeat(&pending.row.run) {
-            pending.add(change, Extra::default());
-        }
+        let rows = decide_on(self.write, tx.now, known, pending)?;
+        let left = Holding::after(pending, known, &rows);
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(left);
         Ok(Decided::Now(rows))
     }
+}
+
+/// Decides on a run with these items; whatever is not among them is new.
+pub fn decide_on(
+    write: &ItemsWrite,
+    now: Time,
+    known: &Items,
+    pending: &mut Pending,
+) -> Result<Vec<ItemRow>, StoreError> {
+    let rid = pending.before.rid;
+    let lifecycle = pending.row.lifecycle.clone();
+    let stored = |kind: &str, key: &str| known.get(&(rid, kind.to_owned(), key.to_owned()));
+    let find = |at: u8, key: &str| {
+        Ok(stored(&lifecycle.items[usize::from(at)].name, key).map(|found| found.item.clone()))
+    };
+    let wanted = wanted(&lifecycle, &write.items, now, find)?;
+    let change = decide(&pending.row, write, &wanted, now)?;
+    // They are born with the event that adds them; the one that moves them on, if any, is a later one.
+    let adds = |event: &&Event| event.effect.moved.iter().any(|moved| moved.from.is_none());
+    let seq = change.events.iter().find(adds).map_or(change.after.seq, |event| event.seq);
+    pending.born = born(pending, &wanted, seq);
+    let mut rows = Vec::new();
+    for it in &wanted {
+        let mut moved = change.events.iter().flat_map(|event| &event.effect.moved);
+        let last = moved.rfind(|moved| moved.item.kind == it.kind && moved.item.key == it.item.key);
+        let after = last.map_or(&it.item, |moved| &moved.item);
+        let kind = &lifecycle.items[usize::from(it.kind)];
+        let was = stored(&kind.name, &it.write.key).map(|found| &found.row);
+        let mut row = row_of(it, after, &kind.name, &kind.state(after.state).name, was);
+        // The same again, of an item that is done, is a replay and changes nothing.
+        if last.is_some() || kind.phase(it.item.state) != Phase::Settled {
+            pending.results.extend(result(it, &mut row));
+        }
+        rows.push(row);
+    }
+    if !change.is_repeat(&pending.row.run) {
+        pending.add(change, Extra::default());
+    }
+    Ok(rows)
 }
 
 /// What an item brought forth is a handler's output: cleaned and cut, never refused.

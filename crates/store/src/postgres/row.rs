@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use tokio_postgres::Row;
 use waypost_kernel::item::Item;
 use waypost_kernel::run::Text;
-use waypost_kernel::tally::Tally;
+use waypost_kernel::tally::Tallies;
 use waypost_kernel::{Failure, Lease, Lifecycle, Run, Span, Time};
 
 use super::fault::{Fault, Result, damaged};
@@ -15,7 +15,7 @@ use super::session::Tx;
 use super::sql::{Args, Columns, args};
 use crate::codec;
 use crate::error::StoreError;
-use crate::run::{ItemRow, RunRow};
+use crate::run::{self, ItemRow, RunRow};
 
 /// The items are counted in the same statement: a second one would see another instant.
 pub const COLUMNS: &str = "r.rid, r.run_id, r.tenant, r.state, r.counted, r.queue, r.priority, r.seq, r.attempt, r.max_attempts, \
@@ -97,9 +97,9 @@ fn read(known: &Known, row: &Row) -> Result<Option<Stored>> {
             retry_of: columns.get(38)?,
             playbook: columns.get(39)?,
             carried: columns.get::<Option<&str>>(40)?.map(json),
-            input: json(columns.get(41)?),
-            metadata: object(columns.get(42)?),
-            details: object(columns.get(43)?),
+            input: json(columns.get(41)?).into(),
+            metadata: shared_object(columns.get(42)?),
+            details: shared_object(columns.get(43)?),
         },
     }))
 }
@@ -138,8 +138,8 @@ fn kernel_run(columns: &Columns<'_>, known: &Known, lifecycle: &Arc<Lifecycle>) 
 }
 
 /// Counted when they are needed: a number kept beside the items could be wrong.
-fn tallies(counted: Option<&str>, lifecycle: &Lifecycle) -> Result<Vec<Tally>> {
-    let mut tallies: Vec<Tally> = lifecycle.items.iter().map(|kind| Tally::new(kind)).collect();
+fn tallies(counted: Option<&str>, lifecycle: &Lifecycle) -> Result<Tallies> {
+    let mut tallies = lifecycle.no_items.clone();
     let counted: Vec<(String, String, u32, u32)> = match counted {
         None => return Ok(tallies),
         Some(text) => serde_json::from_str(text).map_err(|error| damaged(&error.to_string()))?,
@@ -186,6 +186,10 @@ pub fn object(text: &str) -> Map<String, Value> {
             _ => Map::new(),
         },
     }
+}
+
+pub fn shared_object(text: &str) -> Arc<Map<String, Value>> {
+    run::shared(object(text))
 }
 
 const ITEM_COLUMNS: &str = "i.kind, i.key, i.name, i.status, i.attempts, i.max_retries, i.try_no, i.progress, i.not_before, i.discarded, \

@@ -67,8 +67,8 @@ impl Pending {
 
     /// A decision on the row as it will be; the last event keeps what is merged.
     pub fn add(&mut self, change: Change, extra: Extra) {
-        intake::merge(&mut self.row.metadata, &extra.metadata);
-        intake::merge(&mut self.row.details, &extra.details);
+        intake::merge_shared(&mut self.row.metadata, &extra.metadata);
+        intake::merge_shared(&mut self.row.details, &extra.details);
         self.merges |= !extra.metadata.is_empty() || !extra.details.is_empty();
         self.row.run = change.after;
         let last = change.events.len();

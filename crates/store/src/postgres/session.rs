@@ -30,11 +30,11 @@ const CONNECTIONS: usize = 10;
 /// Heartbeats have their own: a claim that waits for its turn must not cost anybody a lease.
 const BEAT_CONNECTIONS: usize = 2;
 
-/// Set for the transaction alone, because a pooler may give the session to another afterwards.
-const BEGIN: &str =
-    "BEGIN; SET LOCAL statement_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '60s'";
+/// Set for the transaction alone, because a pooler may give the session to another afterwards. Compiling a plan takes longer
+/// than any of ours runs.
+const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '60s'; SET LOCAL jit = off";
 const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = '30s'; \
-  SET LOCAL idle_in_transaction_session_timeout = '60s'";
+  SET LOCAL idle_in_transaction_session_timeout = '60s'; SET LOCAL jit = off";
 
 #[derive(Debug)]
 pub struct Shared {

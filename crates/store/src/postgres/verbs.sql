@@ -34,12 +34,13 @@ BEGIN
   SELECT v_now, v_before;
 END $$;
 
--- The best due runs of one queue, lane by lane from the claimer's marks on. Plain ones are taken up to
+-- The best due runs of one queue, at most one for each of the tokens, which are the claimer's to draw (one here costs 1.7 µs). They are
+-- met lane by lane from the claimer's marks on. Plain ones are taken up to
 -- the first that is not; of the others the rid is told (token null), and their rows stay in `ready`. One row with a null rid says that the claim needs a decision: a
 -- lease ran out or is vacant, the queue is paused or has a limit, or its lanes are not those that the marks are of.
 -- Else the last row (rid 0) tells in `seq` how many were met.
 CREATE FUNCTION waypost.claim(p_worker text, p_queue text, p_lanes bigint, p_revisions bigint, p_priorities smallint[], p_marks timestamptz[],
-    p_mark_rids bigint[], p_states smallint[], p_lease_ms bigint, p_limit int)
+    p_mark_rids bigint[], p_states smallint[], p_playbooks text[], p_carried boolean, p_lease_ms bigint, p_tokens uuid[])
   RETURNS TABLE(rid bigint, at timestamptz, stood_at timestamptz, token uuid, expires_at timestamptz, state smallint, seq int, fence int,
     attempt int, max_attempts int, priority smallint, item_count int, flags int, lease_ms bigint, queued_at timestamptz, started_at timestamptz,
     schedule_at timestamptz, run_id text, tenant text, correlation_id text, idempotency_key text, parent_run_id text, retry_of text,
@@ -49,6 +50,7 @@ CREATE FUNCTION waypost.claim(p_worker text, p_queue text, p_lanes bigint, p_rev
   SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
   v_now timestamptz := waypost.now();
+  v_limit int := cardinality(p_tokens);
 BEGIN
   IF EXISTS (SELECT 1 FROM waypost.watch w WHERE NOT w.adrift AND w.due_at < v_now) OR EXISTS (SELECT 1 FROM waypost.watch w WHERE w.adrift AND w.due_at <= v_now)
       OR EXISTS (SELECT 1 FROM waypost.queues q WHERE q.name = p_queue AND (q.paused_at IS NOT NULL OR q.at_most IS NOT NULL))
@@ -65,10 +67,12 @@ BEGIN
           SELECT w.ctid AS tid, w.rid, w.seq, w.state, w.plain, w.available_at FROM waypost.ready w
             WHERE w.queue = p_queue AND w.priority = m.priority AND (w.available_at, w.rid) > (m.at, m.rid) AND w.available_at <= v_now
               AND (p_states IS NULL OR w.state = ANY (p_states))
-            ORDER BY w.available_at, w.rid LIMIT p_limit FOR UPDATE SKIP LOCKED) l
-        LIMIT p_limit),
+              AND (p_playbooks IS NULL OR EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = w.rid
+                AND (r.playbook = ANY (p_playbooks) OR p_carried AND r.carried IS NOT NULL)))
+            ORDER BY w.available_at, w.rid LIMIT v_limit FOR UPDATE SKIP LOCKED) l
+        LIMIT v_limit),
     -- What comes after the first that is not plain waits for it.
-    until AS MATERIALIZED (SELECT coalesce(min(p.place), p_limit + 1) AS place FROM pick p WHERE NOT p.plain),
+    until AS MATERIALIZED (SELECT coalesce(min(p.place), v_limit + 1) AS place FROM pick p WHERE NOT p.plain),
     taken AS (DELETE FROM waypost.ready w WHERE w.ctid = ANY (ARRAY(SELECT p.tid FROM pick p WHERE p.place < (SELECT u.place FROM until u)))),
     kinds AS MATERIALIZED (
       SELECT s.code, s.claim_to, s.expires, coalesce(p_lease_ms, h.lease_ms) AS lease_ms,
@@ -77,7 +81,7 @@ BEGIN
         WHERE s.code = ANY (ARRAY(SELECT DISTINCT p.state FROM pick p))),
     held AS (
       UPDATE waypost.runs r SET state = k.claim_to, seq = r.seq + 1, fence = r.fence + 1, attempt = r.attempt + 1, take_overs = 0,
-          lease_token = gen_random_uuid(), claimed_by = p_worker, lease_ms = k.lease_ms, stale_after = k.until,
+          lease_token = p_tokens[p.place::int], claimed_by = p_worker, lease_ms = k.lease_ms, stale_after = k.until,
           started_at = coalesce(r.started_at, v_now), available_at = NULL, expires_at = NULL, last_command = 'claim', reason = NULL, ended_by = NULL
         FROM pick p JOIN kinds k ON k.code = p.state
         WHERE p.place < (SELECT u.place FROM until u) AND r.rid = p.rid AND r.seq = p.seq AND r.state = p.state
@@ -129,4 +133,50 @@ BEGIN
           p_start_command, p_effect
         FROM done d)
   SELECT v_now, coalesce(array_agg(d.rid), '{}') FROM done d;
+END $$;
+
+-- Writes of items whose runs stay where they are, if each run still has the seq that was decided on, under the lease that was. All
+-- or nothing, and says which: false is "decide again". `p_now` is what the caller took the time to be; a second is what it may be late.
+CREATE FUNCTION waypost.put_items(p_now timestamptz, p_rids bigint[], p_was int[], p_tokens uuid[], p_seqs int[], p_counts int[],
+    b_rids bigint[], b_kinds text[], b_keys text[], b_versions int[], b_places int[], b_names text[], b_statuses text[], b_max_retries int[],
+    b_reruns boolean[], b_stays boolean[], b_seqs int[], b_progress smallint[],
+    m_rids bigint[], m_kinds text[], m_keys text[], m_seqs int[], m_statuses text[], m_attempts int[], m_try_nos int[], m_progress smallint[],
+    m_stays boolean[], m_error_codes text[], m_error_msgs text[], m_started_at timestamptz[], m_finished_at timestamptz[], m_outputs text[],
+    m_were text[], m_details text[],
+    e_rids bigint[], e_seqs int[], e_commands text[], e_whos text[], e_states smallint[], e_effects text[])
+  RETURNS boolean LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+  SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+  v_now timestamptz := waypost.now();
+  v_count bigint;
+BEGIN
+  IF p_now NOT BETWEEN v_now - interval '1 second' AND v_now + interval '1 second' THEN
+    RETURN false;
+  END IF;
+  WITH held AS (
+    SELECT 1 FROM unnest(p_rids, p_was, p_tokens) u(rid, seq, token) JOIN waypost.runs r ON r.rid = u.rid
+      WHERE r.seq = u.seq AND r.lease_token = u.token ORDER BY r.rid FOR UPDATE OF r)
+  SELECT count(*) INTO v_count FROM held;
+  IF v_count < cardinality(p_rids) THEN
+    RETURN false;
+  END IF;
+  INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, stays, seq, progress)
+    SELECT * FROM unnest(b_rids, b_kinds, b_keys, b_versions, b_places, b_names, b_statuses, b_max_retries, b_reruns, b_stays, b_seqs, b_progress);
+  UPDATE waypost.items i SET status = u.status, attempts = u.attempts, try_no = u.try_no, progress = u.progress, not_before = NULL,
+      stays = u.stays, error_code = u.error_code, error_msg = u.error_msg, started_at = u.started_at, finished_at = u.finished_at, seq = u.seq,
+      output = coalesce(u.output::jsonb, i.output), details = coalesce(u.details::jsonb, i.details)
+    FROM unnest(m_rids, m_kinds, m_keys, m_seqs, m_statuses, m_attempts, m_try_nos, m_progress, m_stays, m_error_codes, m_error_msgs, m_started_at,
+      m_finished_at, m_outputs, m_were, m_details)
+      u(rid, kind, key, seq, status, attempts, try_no, progress, stays, error_code, error_msg, started_at, finished_at, output, were, details)
+    WHERE i.rid = u.rid AND i.kind = u.kind AND i.key = u.key AND (u.were IS NULL OR i.details = u.were::jsonb);
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  IF v_count < cardinality(m_rids) THEN
+    RAISE EXCEPTION 'CHANGED: an item is not what it was' USING ERRCODE = 'serialization_failure';
+  END IF;
+  UPDATE waypost.runs r SET seq = u.seq, item_count = u.item_count FROM unnest(p_rids, p_seqs, p_counts) u(rid, seq, item_count) WHERE r.rid = u.rid;
+  INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, effect)
+    SELECT (SELECT nextval('waypost.positions') << 16) + u.place, u.rid, u.seq, p_now, u.state, u.state, u.command, 'worker', u.who, u.effect::json
+      FROM unnest(e_rids, e_seqs, e_commands, e_whos, e_states, e_effects) WITH ORDINALITY u(rid, seq, command, who, state, effect, place);
+  RETURN true;
 END $$;

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use rusqlite::params;
+use serde_json::json;
 use waypost_kernel::lifecycle::OnStale;
 use waypost_kernel::{Ask, Lease, Phase, Request, Span, Time, Token, Who};
 
@@ -22,6 +23,13 @@ use crate::verbs::{Claim, Claimed};
 /// Runs that a claim sets aside at most because their key is full, before it leaves the rest to the next one.
 const MAX_SET_ASIDE: usize = 20_000;
 const PAGE: usize = 64;
+
+const READY: &str = "SELECT due_at, rid FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 AND queue = ?1 \
+  AND priority = ?2 AND due_at <= ?3 AND (due_at, rid) > (?4, ?5) ORDER BY due_at, rid LIMIT ?6";
+/// Those that somebody can execute who has these playbooks.
+const READY_FOR: &str = "SELECT due_at, rid FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 AND queue = ?1 \
+  AND priority = ?2 AND due_at <= ?3 AND (due_at, rid) > (?4, ?5) AND EXISTS (SELECT 1 FROM run_born b WHERE b.rid = run_now.rid \
+    AND (b.playbook IN (SELECT value FROM json_each(?7)) OR ?8 AND b.carried IS NOT NULL)) ORDER BY due_at, rid LIMIT ?6";
 
 /// A run with its new lease, as the writer answers it; the caller makes its copy.
 #[derive(Debug)]
@@ -146,7 +154,7 @@ fn ready(tx: &Tx<'_>, claim: &Claim, open: &mut [(&str, i64)], taken: &mut Vec<T
     while taken.len() < claim.limit && set_aside < MAX_SET_ASIDE {
         let wish = claim.limit - taken.len();
         for head in &mut heads {
-            head.fill(tx, wish)?;
+            head.fill(tx, claim, wish)?;
         }
         let best = heads.iter_mut().filter(|head| open[head.at].1 > 0).max_by_key(|head| head.rank());
         let Some(best) = best else { return Ok(()) };
@@ -190,25 +198,26 @@ impl<'q> Head<'q> {
         Head { at, queue, priority: None, after: (i64::MIN, 0), page: [].into(), done: false }
     }
 
-    fn fill(&mut self, tx: &Tx<'_>, wish: usize) -> Result<()> {
+    fn fill(&mut self, tx: &Tx<'_>, claim: &Claim, wish: usize) -> Result<()> {
+        let can = claim.can.as_ref().map(|can| (json!(can.playbooks).to_string(), can.carried));
         while self.page.is_empty() && !self.done {
             let Some(priority) = self.priority else {
                 self.step_down(tx, i64::MAX)?;
                 continue;
             };
-            let found = row::places(
-                tx,
-                "SELECT due_at, rid FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 AND queue = ?1 \
-                 AND priority = ?2 AND due_at <= ?3 AND (due_at, rid) > (?4, ?5) ORDER BY due_at, rid LIMIT ?6",
-                params![
-                    self.queue,
-                    priority,
-                    tx.now.ms(),
-                    self.after.0,
-                    self.after.1,
-                    wish.clamp(1, 1_000) as i64
-                ],
-            )?;
+            let (now, wish) = (tx.now.ms(), wish.clamp(1, 1_000) as i64);
+            let found = match &can {
+                None => row::places(
+                    tx,
+                    READY,
+                    params![self.queue, priority, now, self.after.0, self.after.1, wish],
+                )?,
+                Some((playbooks, carried)) => row::places(
+                    tx,
+                    READY_FOR,
+                    params![self.queue, priority, now, self.after.0, self.after.1, wish, playbooks, carried],
+                )?,
+            };
             match found.first() {
                 None => self.step_down(tx, priority)?,
                 Some(_) => self.page = found.into(),

@@ -15,7 +15,7 @@ use super::save::prepare;
 use super::session::Tx;
 use super::{born, claim, items};
 use crate::error::{Result, StoreError};
-use crate::run::RunRow;
+use crate::run::{self, RunRow};
 use crate::tokens::{fresh, who};
 use crate::verbs::{Each, NewRun};
 use crate::{birth, intake};
@@ -127,9 +127,9 @@ fn row_of(new: NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
         retry_of: new.retry_of,
         playbook: new.playbook,
         carried: new.carried,
-        input: new.input,
-        metadata: new.metadata,
-        details: new.details,
+        input: new.input.into(),
+        metadata: run::shared(new.metadata),
+        details: run::shared(new.details),
     }
 }
 

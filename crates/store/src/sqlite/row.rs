@@ -7,14 +7,14 @@ use rusqlite::{Row, params};
 use serde_json::{Map, Value};
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::StateId;
-use waypost_kernel::tally::Tally;
+use waypost_kernel::tally::Tallies;
 use waypost_kernel::{Failure, Lease, Lifecycle, Phase, Run, Span, Time, Token};
 
 use super::open::database;
 use super::session::Tx;
 use crate::codec;
 use crate::error::{Result, StoreError};
-use crate::run::{ItemRow, RunRow, parse_time};
+use crate::run::{self, ItemRow, RunRow, parse_time};
 
 const COLUMNS: &str = "n.rid, n.state, n.seq, n.queue, n.priority, n.due_at, n.attempt, n.take_overs, n.fence, n.token, \
   n.claimed_by, n.lease_ms, n.last_command, n.started_at, n.finished_at, n.expires_at, n.concurrency_key, n.items, \
@@ -103,9 +103,9 @@ fn read(tx: &Tx<'_>, row: &Row<'_>) -> Result<Option<Stored>> {
             retry_of: columns.get(34)?,
             playbook: columns.get(35)?,
             carried: texts[3].map(json),
-            input: texts[0].map_or(Value::Null, json),
-            metadata: texts[1].map(object).unwrap_or_default(),
-            details: texts[2].map(object).unwrap_or_default(),
+            input: texts[0].map_or(Value::Null, json).into(),
+            metadata: run::shared(texts[1].map(object).unwrap_or_default()),
+            details: run::shared(texts[2].map(object).unwrap_or_default()),
         }),
     }))
 }
@@ -114,7 +114,7 @@ fn kernel_run(
     columns: &Columns<'_, '_>,
     lifecycle: &Lifecycle,
     state: StateId,
-    tallies: Vec<Tally>,
+    tallies: Tallies,
 ) -> Result<Run> {
     let held = lifecycle.phase(state) == Phase::Held;
     let flags: i64 = columns.get(18)?;
@@ -158,8 +158,8 @@ fn kernel_run(
 }
 
 /// Counted when they are needed: a number kept beside the items could be wrong.
-fn tallies(tx: &Tx<'_>, columns: &Columns<'_, '_>, lifecycle: &Lifecycle) -> Result<Vec<Tally>> {
-    let mut tallies: Vec<Tally> = lifecycle.items.iter().map(|kind| Tally::new(kind)).collect();
+fn tallies(tx: &Tx<'_>, columns: &Columns<'_, '_>, lifecycle: &Lifecycle) -> Result<Tallies> {
+    let mut tallies = lifecycle.no_items.clone();
     if columns.get::<i64>(17)? == 0 {
         return Ok(tallies);
     }

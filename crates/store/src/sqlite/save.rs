@@ -45,8 +45,8 @@ pub fn save(tx: &Tx<'_>, stored: &mut Stored, change: Change, extra: &Extra) -> 
     }
     let row = Arc::make_mut(&mut stored.row);
     let before = std::mem::replace(&mut row.run, change.after);
-    intake::merge(&mut row.metadata, &extra.metadata);
-    intake::merge(&mut row.details, &extra.details);
+    intake::merge_shared(&mut row.metadata, &extra.metadata);
+    intake::merge_shared(&mut row.details, &extra.details);
     let merged = Merged { metadata: !extra.metadata.is_empty(), details: !extra.details.is_empty() };
     if merged.metadata || merged.details {
         stored.bytes = usize::MAX;

@@ -202,19 +202,21 @@ END;
 CREATE TRIGGER run_permits_update BEFORE UPDATE ON run_permits BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: a permit is good as it is'); END;
 
 -- Every change of a run, whoever makes it: a move is one of the lifecycle's and raises seq by its events, the fence and
--- the log's length only rise, a settled run changes by a declared exit only (what the engine keeps beside it raises
+-- the log's length only rise, a lease changes hands with an event, a settled run changes by a declared exit only (what the engine keeps beside it raises
 -- seq). One trigger, because each one costs every write; and a small one, because its program takes room for all that it
 -- might do each time it is looked at: what is not plainly right is handed to a view whose own trigger knows more.
 CREATE VIEW run_doubts AS SELECT NULL AS rid, NULL AS src, NULL AS dst, NULL AS seq, NULL AS rise, NULL AS higher, NULL AS reason,
-  NULL AS flags, NULL AS attempt, NULL AS started_at, NULL AS finished_at WHERE false;
+  NULL AS flags, NULL AS attempt, NULL AS started_at, NULL AS finished_at, NULL AS handed WHERE false;
 CREATE TRIGGER run_now_move BEFORE UPDATE ON run_now
   WHEN (OLD.state * 1048576 + NEW.state) * 4 + NEW.seq - OLD.seq NOT IN (SELECT step FROM steps)
     OR NEW.seq - OLD.seq NOT BETWEEN 0 AND 3 OR NEW.fence < OLD.fence OR NEW.rid <> OLD.rid
     OR coalesce(NEW.last, 0) < coalesce(OLD.last, 0)
+    OR NEW.seq = OLD.seq AND (NEW.token IS NOT OLD.token OR NEW.claimed_by IS NOT OLD.claimed_by OR NEW.started_at IS NOT OLD.started_at)
 BEGIN
-  INSERT INTO run_doubts(rid, src, dst, seq, rise, higher, reason, flags, attempt, started_at, finished_at)
+  INSERT INTO run_doubts(rid, src, dst, seq, rise, higher, reason, flags, attempt, started_at, finished_at, handed)
     VALUES (OLD.rid, OLD.state, NEW.state, NEW.seq, NEW.seq - OLD.seq, NEW.fence >= OLD.fence AND NEW.rid = OLD.rid AND coalesce(NEW.last, 0) >= coalesce(OLD.last, 0),
-      NEW.reason, NEW.flags, NEW.attempt, NEW.started_at, NEW.finished_at);
+      NEW.reason, NEW.flags, NEW.attempt, NEW.started_at, NEW.finished_at,
+      NEW.token IS NOT OLD.token OR NEW.claimed_by IS NOT OLD.claimed_by OR NEW.started_at IS NOT OLD.started_at);
 END;
 CREATE TRIGGER run_doubts_judge INSTEAD OF INSERT ON run_doubts
 BEGIN
@@ -226,6 +228,8 @@ BEGIN
     WHEN NEW.src = NEW.dst AND NEW.src & 7 = 4 AND (NEW.rise = 0 OR NOT EXISTS (SELECT 1 FROM run_now n WHERE n.rid = NEW.rid
         AND n.started_at IS NEW.started_at AND n.finished_at IS NEW.finished_at AND n.attempt = NEW.attempt))
       THEN RAISE(FAIL, 'SETTLED: a finished run cannot be rewritten')
+    WHEN NEW.rise = 0 AND NEW.handed
+      THEN RAISE(FAIL, 'IMMUTABLE: a lease, who has it and when the run began change with an event of the log: a worker claims it')
     END;
 END;
 -- The rest of a settled run. No claim or finish names these columns, so this one costs them nothing.

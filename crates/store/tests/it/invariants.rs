@@ -46,6 +46,11 @@ const CASES: &[Case] = &[
             "UPDATE runs SET lease_token = NULL",
             "UPDATE run_now SET token = NULL",
             "UPDATE run_now SET due_at = NULL",
+            "UPDATE run_now SET claimed_by = 'other'",
+            "UPDATE run_now SET claimed_by = NULL",
+            "UPDATE run_now SET token = '00112233445566778899aabbccddeeff'",
+            "UPDATE run_now SET token = 'x', claimed_by = 'other', fence = fence + 1",
+            "UPDATE run_now SET started_at = 1",
         ],
         postgres: &[
             "UPDATE waypost.runs SET claimed_by = 'other'",

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tokio_postgres::NoTls;
 use waypost_store::postgres::{Hearing, PostgresStore, Versions, migrate, migration_sql, status};
-use waypost_store::{Admin, Claim, FinishWrite, Held, Leases, Log, NewRun, Queue, StoreError};
+use waypost_store::{
+    Admin, Claim, FinishWrite, Held, ItemWrite, Items, ItemsWrite, Leases, Log, NewRun, Queue, StoreError,
+};
 use waypost_testkit::Postgres;
 
 async fn open() -> (PostgresStore, Postgres) {
@@ -287,4 +290,48 @@ async fn events_that_share_a_row_are_read_one_by_one() {
         after = event.position;
     }
     assert_clean(&store).await;
+}
+
+/// Each of two servers remembers what it wrote last; what the other one wrote meanwhile must not be lost.
+#[tokio::test]
+async fn items_written_through_two_servers_in_turn_are_those_of_one() {
+    let (one, database) = open().await;
+    let other = PostgresStore::open(&database.url()).await.unwrap();
+    let job = NewRun { lifecycle: "job".into(), ..NewRun::default() };
+    one.enqueue(vec![job]).await.unwrap().remove(0).unwrap();
+    let held = one.claim(wants("w", 1)).await.unwrap().remove(0);
+    let write = |items: Vec<ItemWrite>| ItemsWrite {
+        held: Held { run_id: held.run.id().to_owned(), token: held.token },
+        by: "w".into(),
+        items,
+    };
+    let step = |key: &str, status: &str, details: Value| ItemWrite {
+        kind: "step".into(),
+        key: key.into(),
+        status: status.into(),
+        details: details.as_object().cloned().unwrap_or_default(),
+        ..ItemWrite::default()
+    };
+    for number in 0..12 {
+        let (store, later) = if number % 3 == 0 { (&other, &one) } else { (&one, &other) };
+        let key = format!("s{number}");
+        let begun = vec![step(&key, "running", json!({ "a": number }))];
+        store.put_items(write(begun)).await.unwrap();
+        // Beside its state: no event is behind it, and the other one does not know of it.
+        later.put_items(write(vec![step(&key, "running", json!({ "b": number }))])).await.unwrap();
+        let ended = vec![
+            step(&key, "completed", json!({ "c": number })),
+            step(&format!("t{number}"), "running", json!({})),
+        ];
+        store.put_items(write(ended)).await.unwrap();
+    }
+    let items = one.items(held.run.id().to_owned(), Some("step".into())).await.unwrap();
+    for number in 0..12 {
+        let ended = items.iter().find(|it| it.key == format!("s{number}")).unwrap();
+        assert_eq!(
+            (&*ended.status, json!(ended.details)),
+            ("completed", json!({ "a": number, "b": number, "c": number }))
+        );
+    }
+    assert_clean(&one).await;
 }

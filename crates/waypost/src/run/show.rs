@@ -33,7 +33,8 @@ pub async fn show(store: &dyn Store, flags: Show) -> Result {
     let now = store.now().await?;
     let items = store.items(run.id().to_owned(), None).await?;
     let events = store.events(run.id().to_owned(), 0, EVENTS).await?;
-    let parts = [waits_for(&run), Some(fields(&run, now)), steps(&run, &items, now), artifacts(&run)];
+    let waits = waits_for(&run).or_else(|| waits_for_a_worker(&run, now));
+    let parts = [waits, Some(fields(&run, now)), steps(&run, &items, now), artifacts(&run)];
     let mut parts: Vec<String> = parts.into_iter().flatten().collect();
     parts.push(events_table(&events));
     if events.len() == EVENTS {
@@ -52,6 +53,25 @@ fn waits_for(run: &RunRow) -> Option<String> {
     }
     lines.push(format!("decide: waypost run resume {}", run.id()));
     Some(lines.join("\n"))
+}
+
+/// One that could would have taken it.
+fn waits_for_a_worker(run: &RunRow, now: Time) -> Option<String> {
+    let due = run.run.available_at.filter(|_| run.phase() == Phase::Ready)?;
+    let needs = match (&run.playbook, &run.carried) {
+        _ if due > now => return None,
+        (Some(playbook), None) => {
+            format!("{playbook} and a slot free; start one: waypost worker --playbooks DIR")
+        }
+        (Some(playbook), Some(_)) => {
+            format!("{playbook} and a slot free; start one that may: waypost worker --allow-commands")
+        }
+        (None, Some(_)) => {
+            "leave to execute it and a slot free; start one: waypost worker --allow-commands".to_owned()
+        }
+        (None, None) => return None,
+    };
+    Some(format!("no worker has {needs}"))
 }
 
 /// What is empty is left out.

@@ -125,8 +125,8 @@ impl<'a> Try<'a> {
             try_no: self.number,
             idempotency_key,
             traceparent: kept.map(str::to_owned),
-            input: row.input.clone(),
-            metadata: row.metadata.clone(),
+            input: (*row.input).clone(),
+            metadata: (*row.metadata).clone(),
             more: Map::new(),
         }
     }

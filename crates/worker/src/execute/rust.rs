@@ -10,8 +10,8 @@ pub(super) async fn execute(it: &Try<'_>, handler: &dyn Handler) -> Option<Answe
     let durable = Arc::new(it.journal.durable(it.row));
     let context = Context {
         run_id: it.row.id().to_owned(),
-        input: it.row.input.clone(),
-        metadata: it.row.metadata.clone(),
+        input: (*it.row.input).clone(),
+        metadata: (*it.row.metadata).clone(),
         attempt: it.row.run.attempt,
         try_no: it.number,
         fence: it.lease.fence,

@@ -51,14 +51,17 @@ async fn an_unknown_run_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_for_others_is_given_back_unharmed() {
+async fn a_run_for_others_is_left_alone_and_holds_nobody_up() {
     let mut shop = Shop::new();
     shop.options.handlers = shop.options.handlers.with("mine", |_| async { Outcome::done() });
     let new = NewRun { lifecycle: "deploy".into(), playbook: Some("theirs".into()), ..NewRun::default() };
-    let id = shop.enqueue(new).await;
+    let theirs = shop.enqueue(new.clone()).await;
+    let mine = shop.enqueue(NewRun { playbook: Some("mine".into()), ..new }).await;
     let summary = shop.work().await;
-    assert_eq!((summary.claimed, summary.left_alone), (1, 1));
-    assert!(shop.run(&id).await.run.lease.unwrap().is_vacant());
+    assert_eq!((summary.claimed, summary.succeeded), (1, 1));
+    assert_eq!(shop.run(&mine).await.status(), "success");
+    let theirs = shop.run(&theirs).await;
+    assert_eq!((theirs.phase(), theirs.run.seq, theirs.run.attempt), (Phase::Ready, 1, 0));
     shop.verify().await;
 }
 

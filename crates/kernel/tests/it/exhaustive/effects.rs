@@ -89,7 +89,7 @@ fn events_are_sound(case: &Case<'_>, before: &Run, change: &Change) -> bool {
 }
 
 fn items<'a>(lifecycle: &'a Lifecycle, run: &Run) -> Vec<Vec<(&'a str, u32)>> {
-    let kinds = lifecycle.items.iter().zip(&run.tallies);
+    let kinds = lifecycle.items.iter().zip(&*run.tallies);
     kinds
         .map(|(kind, tally)| {
             kind.states.iter().map(|state| &*state.name).zip(tally.by_state.iter().copied()).collect()

@@ -2,7 +2,7 @@
 
 use super::table::Table;
 use waypost_kernel::run::Want;
-use waypost_kernel::tally::Tally;
+use waypost_kernel::tally::Tallies;
 use waypost_kernel::{Failure, Intent, Lease, Lifecycle, Phase, Run, Span, Time, Token};
 
 pub const NOW: Time = Time::from_ms(1_800_000_000_000);
@@ -146,8 +146,8 @@ impl Scene<'_> {
         })
     }
 
-    fn tallies(&self, lifecycle: &Lifecycle) -> Vec<Tally> {
-        let mut tallies: Vec<Tally> = lifecycle.items.iter().map(|kind| Tally::new(kind)).collect();
+    fn tallies(&self, lifecycle: &Lifecycle) -> Tallies {
+        let mut tallies = lifecycle.no_items.clone();
         for (at, counts) in self.items.iter().enumerate() {
             for (state, count, staying) in *counts {
                 let id = lifecycle.items[at].state_named(state).unwrap();

@@ -3,7 +3,7 @@
 use waypost_kernel::event::Event;
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Phase;
-use waypost_kernel::tally::Tally;
+use waypost_kernel::tally::Tallies;
 use waypost_kernel::{Lifecycle, Time};
 
 /// What an event does to the items. The shifts of one event look at the items as they were before it.
@@ -55,8 +55,8 @@ fn settle(kind: &Lifecycle, item: &mut Item, at: Time) {
 }
 
 /// The tallies that these items should have.
-pub fn tallies(lifecycle: &Lifecycle, items: &[Item]) -> Vec<Tally> {
-    let mut tallies: Vec<Tally> = lifecycle.items.iter().map(|kind| Tally::new(kind)).collect();
+pub fn tallies(lifecycle: &Lifecycle, items: &[Item]) -> Tallies {
+    let mut tallies = lifecycle.no_items.clone();
     for item in items {
         let kind = &lifecycle.items[usize::from(item.kind)];
         let tally = &mut tallies[usize::from(item.kind)];

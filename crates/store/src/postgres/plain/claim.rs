@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use waypost_kernel::tally::Tally;
 use waypost_kernel::{Lease, Run, Span};
 
 use super::super::fault::{Fault, Result};
 use super::super::known::Known;
 use super::super::marks::{End, Lane, Place, Start};
-use super::super::row::{json, object};
+use super::super::row::{json, shared_object};
 use super::super::session::Session;
-use super::super::sql::{Columns, args, stamp};
+use super::super::sql::{Columns, args, stamp, uuid};
 use super::{Lanes, MOST};
 use crate::run::RunRow;
+use crate::tokens::fresh;
 use crate::verbs::{Claim, Claimed};
 
 /// How far a claim came without a decision.
@@ -40,7 +40,7 @@ pub async fn claim(session: &Session, claim: &Claim) -> Result<Taken> {
     let looks = Looks::new(session, claim, queue, &lanes);
     let (rows, _client) = session
         .statement(
-            "SELECT * FROM waypost.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            "SELECT * FROM waypost.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
             args![
                 claim.worker.as_str(),
                 queue.as_str(),
@@ -50,8 +50,10 @@ pub async fn claim(session: &Session, claim: &Claim) -> Result<Taken> {
                 looks.starts.iter().map(|(_, _, start)| stamp(start.place.0)).collect::<Vec<_>>(),
                 looks.starts.iter().map(|(_, _, start)| start.place.1).collect::<Vec<_>>(),
                 wanted,
+                claim.can.as_ref().map(|can| can.playbooks.iter().map(String::as_str).collect::<Vec<_>>()),
+                claim.can.as_ref().is_some_and(|can| can.carried),
                 claim.lease.filter(|lease| *lease > Span::ZERO).map(Span::ms),
-                limit as i32,
+                (0..limit).map(|_| uuid(fresh())).collect::<Vec<_>>(),
             ],
         )
         .await?;
@@ -67,9 +69,9 @@ pub async fn claim(session: &Session, claim: &Claim) -> Result<Taken> {
     let exhausted = met.count < limit;
     let is_complete = met.left == 0 && met.count == met.taken.len();
     let worth_it = looks.end(session, &met, exhausted);
-    session.0.plain.remember(&met.taken.iter().map(|((_, rid), it)| (*rid, &it.run)).collect::<Vec<_>>());
+    session.0.plain.remember(met.taken.iter().map(|((_, rid), it)| (*rid, &it.run)));
     met.taken.sort_by_key(|(place, claimed)| (std::cmp::Reverse(claimed.run.priority), *place));
-    let taken: Vec<Claimed> = met.taken.into_iter().map(|(_, claimed)| claimed).collect();
+    let taken: Vec<Claimed> = met.taken.into_iter().map(|(_, claimed)| *claimed).collect();
     let enough = taken.len() >= claim.limit || is_complete && (!taken.is_empty() || !worth_it);
     Ok(if enough { Taken::All(taken) } else { Taken::Some(taken) })
 }
@@ -78,7 +80,7 @@ pub async fn claim(session: &Session, claim: &Claim) -> Result<Taken> {
 struct Met {
     count: usize,
     left: usize,
-    taken: Vec<(Place, Claimed)>,
+    taken: Vec<(Place, Box<Claimed>)>,
     /// By priority: up to where everything is gone, and whether something stays.
     places: HashMap<i16, (Option<Place>, bool)>,
 }
@@ -102,7 +104,7 @@ impl Met {
         let Some(claimed) = claimed(columns, known, claim, queue)? else { return Ok(()) };
         let (furthest, _) = self.places.entry(claimed.run.priority).or_insert((None, self.left > 0));
         *furthest = (*furthest).max(Some(place));
-        self.taken.push((place, claimed));
+        self.taken.push((place, Box::new(claimed)));
         Ok(())
     }
 }
@@ -116,8 +118,7 @@ struct Looks {
 impl Looks {
     fn new(session: &Session, claim: &Claim, queue: &str, lanes: &Lanes) -> Looks {
         let began = Instant::now();
-        let mut wanted = claim.lifecycles.clone();
-        wanted.sort_unstable();
+        let wanted = claim.kind();
         let mut marks = session.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
         let start = |(priority, revision): &(i16, i64)| {
             let lane = Lane { queue: queue.to_owned(), priority: *priority, wanted: wanted.clone() };
@@ -179,7 +180,7 @@ fn claimed(columns: &Columns<'_>, known: &Known, claim: &Claim, queue: &str) -> 
         finished_at: None,
         available_at: None,
         expires_at: None,
-        tallies: lifecycle.items.iter().map(|kind| Tally::new(kind)).collect(),
+        tallies: lifecycle.no_items.clone(),
     };
     let row = RunRow {
         run,
@@ -195,9 +196,9 @@ fn claimed(columns: &Columns<'_>, known: &Known, claim: &Claim, queue: &str) -> 
         retry_of: columns.get(22)?,
         playbook: columns.get(23)?,
         carried: columns.get::<Option<&str>>(24)?.map(json),
-        input: json(columns.get(25)?),
-        metadata: object(columns.get(26)?),
-        details: object(columns.get(27)?),
+        input: json(columns.get(25)?).into(),
+        metadata: shared_object(columns.get(26)?),
+        details: shared_object(columns.get(27)?),
     };
     Ok(Some(Claimed { run: row, token, fence, expires_at: until, now: columns.time(1)?.unwrap_or_default() }))
 }

@@ -74,7 +74,7 @@ fn answer_born(
         answers[place] = Some(written.clone().map(|at| {
             run.run.created_at = at;
             run.run.available_at = Some(at);
-            Enqueued { run, replayed: false }
+            Enqueued { run: *run, replayed: false }
         }));
     }
 }
@@ -99,7 +99,7 @@ fn brings_nothing_special(new: &NewRun) -> bool {
 
 /// A run before it is written, and its columns.
 struct Born {
-    row: RunRow,
+    row: Box<RunRow>,
     metadata: String,
     effect: Option<String>,
 }
@@ -125,7 +125,7 @@ fn born<'a>(new: &'a NewRun, known: &Known, now: Time) -> Option<(Alike<'a>, Bor
         }
     };
     let state = known.code(&lifecycle, change.after.state).ok()?;
-    let row = birth::row_of(new, change.after, lifecycle);
+    let row = Box::new(birth::row_of(new, change.after, lifecycle));
     if !is_claimed_plainly(&row) || row.run.expires_at.is_some() || row.run.seq != 1 {
         return None;
     }

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use waypost_kernel::event::{Change, Effect};
 use waypost_kernel::request::Finish;
-use waypost_kernel::{Actor, Ask, Phase, Request, Time};
+use waypost_kernel::run::Text;
+use waypost_kernel::{Actor, Ask, Failure, Phase, Request, Time};
 
 use super::super::fault::Result;
 use super::super::known::Known;
@@ -23,10 +24,10 @@ struct SameEnd {
     src: i16,
     via: Option<i16>,
     dst: i16,
-    start: Option<String>,
-    command: String,
-    by: String,
-    failure: Option<(String, String)>,
+    start: Option<Text>,
+    command: Text,
+    by: Text,
+    failure: Option<Failure>,
     effect: Option<String>,
 }
 
@@ -34,7 +35,7 @@ struct Ending {
     place: usize,
     rid: i64,
     seq: i32,
-    row: RunRow,
+    row: Box<RunRow>,
 }
 
 pub async fn finish(
@@ -60,7 +61,12 @@ pub async fn finish(
 }
 
 /// What the kernel makes of a finish, if it is plain: a settled run that brings along no more than its failure.
-fn ended(write: &FinishWrite, mut row: RunRow, known: &Known, now: Time) -> Option<(SameEnd, RunRow)> {
+fn ended(
+    write: &FinishWrite,
+    mut row: Box<RunRow>,
+    known: &Known,
+    now: Time,
+) -> Option<(SameEnd, Box<RunRow>)> {
     let special = write.retry_in.is_some()
         || write.reason.is_some()
         || !write.metadata.is_empty()
@@ -95,10 +101,10 @@ fn ended(write: &FinishWrite, mut row: RunRow, known: &Known, now: Time) -> Opti
             None => None,
         },
         dst: code(last.to)?,
-        start: start.map(|start| start.command.to_string()),
-        command: last.command.to_string(),
-        by: by.clone(),
-        failure: change.after.failure.as_ref().map(|it| (it.code.to_string(), it.message.to_string())),
+        start: start.map(|start| start.command.clone()),
+        command: last.command.clone(),
+        by: last.by.clone(),
+        failure: change.after.failure.clone(),
         effect: codec::effect_json(last, &lifecycle).map(|effect| effect.to_string()),
     };
     let Change { after, .. } = change;
@@ -125,10 +131,10 @@ async fn write_ends(
                     end.via,
                     end.dst,
                     end.start.as_deref(),
-                    end.command.as_str(),
-                    end.by.as_str(),
-                    end.failure.as_ref().map(|(code, _)| code.as_str()),
-                    end.failure.as_ref().map(|(_, message)| message.as_str()),
+                    &*end.command,
+                    &*end.by,
+                    end.failure.as_ref().map(|failure| &*failure.code),
+                    end.failure.as_ref().map(|failure| &*failure.message),
                     end.effect.as_deref(),
                 ],
             )
@@ -141,7 +147,7 @@ async fn write_ends(
                 let done: HashSet<i64> = rids.into_iter().collect();
                 for mut ending in group.into_iter().filter(|it| done.contains(&it.rid)) {
                     ending.row.run.finished_at = Some(at);
-                    answers[ending.place] = Some(Ok(ending.row));
+                    answers[ending.place] = Some(Ok(*ending.row));
                 }
             }
             Err(fault) => {

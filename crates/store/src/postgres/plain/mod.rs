@@ -7,12 +7,14 @@
 mod claim;
 mod enqueue;
 mod finish;
+mod puts;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio_postgres::Row;
+use waypost_kernel::run::Text;
 use waypost_kernel::{Actor, Phase, Run, Span, Time};
 
 use super::fault::Result;
@@ -22,11 +24,15 @@ use crate::verbs::FinishWrite;
 pub use claim::{Taken, claim};
 pub use enqueue::enqueue;
 pub use finish::finish;
+pub use puts::{Holding, put};
 
 /// One call's share: the events of a statement are counted with 16 bits.
 const MOST: usize = 16_000;
 /// Claimed rows that are remembered for their finish.
 const REMEMBERED: usize = 20_000;
+
+/// Held runs that are remembered with their items.
+const HELD: usize = 2_000;
 
 /// What the hot path remembers. All of it may be forgotten or wrong: the database compares.
 #[derive(Debug, Default)]
@@ -39,8 +45,11 @@ struct Memory {
     lanes: HashMap<String, Lanes>,
     /// Lanes that are known to be there.
     opened: HashSet<(String, i16)>,
-    claimed: HashMap<String, (i64, RunRow)>,
-    claimed_before: HashMap<String, (i64, RunRow)>,
+    claimed: HashMap<Text, (i64, Box<RunRow>)>,
+    claimed_before: HashMap<Text, (i64, Box<RunRow>)>,
+    /// Runs that their holders put items into.
+    held: HashMap<Text, Holding>,
+    held_before: HashMap<Text, Holding>,
 }
 
 /// A queue's lanes, best priority first, each with its revision.
@@ -62,7 +71,7 @@ impl Plain {
     /// What the database's clock says now, about.
     fn now(&self) -> Option<Time> {
         let (seen, now) = self.memory().clock?;
-        Some(now + Span::from_ms(seen.elapsed().as_millis() as i64))
+        Some(now + Span::from_micros(seen.elapsed().as_micros() as i64))
     }
 
     /// Rows of queue, priority, revision and how many they stand for, as just read.
@@ -99,17 +108,32 @@ impl Plain {
         self.memory().opened.clone()
     }
 
-    fn remember(&self, claims: &[(i64, &RunRow)]) {
+    fn remember<'a>(&self, claims: impl ExactSizeIterator<Item = (i64, &'a RunRow)>) {
         let mut memory = self.memory();
         if memory.claimed.len() + claims.len() > REMEMBERED {
             memory.claimed_before = std::mem::take(&mut memory.claimed);
         }
         for (rid, row) in claims {
-            memory.claimed.insert(row.id().to_owned(), (*rid, (*row).clone()));
+            memory.claimed.insert(row.run.id.clone(), (rid, Box::new(row.clone())));
         }
     }
 
-    fn recall(&self, writes: &[FinishWrite]) -> Vec<Option<(i64, RunRow)>> {
+    pub fn hold(&self, left: impl Iterator<Item = Holding>) {
+        let mut memory = self.memory();
+        for holding in left {
+            if memory.held.len() >= HELD {
+                memory.held_before = std::mem::take(&mut memory.held);
+            }
+            memory.held.insert(holding.id().clone(), holding);
+        }
+    }
+
+    fn let_go(&self, run_id: &str) -> Option<Holding> {
+        let mut memory = self.memory();
+        memory.held.remove(run_id).or_else(|| memory.held_before.remove(run_id))
+    }
+
+    fn recall(&self, writes: &[FinishWrite]) -> Vec<Option<(i64, Box<RunRow>)>> {
         let mut memory = self.memory();
         let mut take = |id: &str| memory.claimed.remove(id).or_else(|| memory.claimed_before.remove(id));
         writes.iter().map(|write| take(&write.run_id)).collect()

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::json;
 use waypost_kernel::Span;
-use waypost_store::{Claim, NewRun, Store};
+use waypost_store::{Can, Claim, Claimed, NewRun, Store};
 
 use super::kit::*;
 
@@ -158,4 +159,43 @@ pub async fn sixteen_claimers_share_a_thousand_runs(store: &dyn Store) {
     let all: Vec<String> = taken.into_iter().flatten().collect();
     assert_eq!(all.len(), 1_000, "none twice");
     assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), ids, "none lost");
+}
+
+/// Runs of others are left alone: they keep their place, their attempts and their log, and hold nobody up.
+pub async fn a_claimer_takes_only_what_it_can_execute(store: &dyn Store) {
+    let of = |playbook: Option<&str>, carried: bool| NewRun {
+        playbook: playbook.map(str::to_owned),
+        carried: carried.then(|| json!({ "command": ["true"] })),
+        ..deploy()
+    };
+    let mut ids = Vec::new();
+    for new in [
+        of(Some("b@2"), false),
+        of(None, false),
+        of(Some("a@1"), false),
+        of(None, true),
+        of(Some("a@1"), true),
+        of(Some("a"), false),
+    ] {
+        ids.push(put(store, new).await.id().to_owned());
+    }
+    let who = |worker: &str, playbooks: &[&str], carried: bool| {
+        let playbooks = playbooks.iter().map(|name| (*name).to_owned()).collect();
+        Claim { can: Some(Can { playbooks, carried }), ..wants(worker, 9) }
+    };
+    let taken = |claims: &[Claimed]| claims.iter().map(|it| it.run.id().to_owned()).collect::<Vec<_>>();
+    let nobody = store.claim(who("w0", &["c@3"], false)).await.unwrap();
+    assert!(nobody.is_empty(), "{nobody:?}");
+    let first = store.claim(Claim { limit: 1, ..who("w1", &["a", "a@1"], false) }).await.unwrap();
+    assert_eq!(taken(&first), [ids[2].clone()]);
+    let rest = store.claim(who("w1", &["a", "a@1"], false)).await.unwrap();
+    assert_eq!(taken(&rest), [ids[4].clone(), ids[5].clone()]);
+    // A lease that is given back is theirs who can, too.
+    assert!(release(store, &first[0]).await.is_ok());
+    assert_eq!(taken(&store.claim(who("w2", &["b@2"], true)).await.unwrap()), [ids[0].clone(), ids[3].clone()]);
+    let again = store.claim(who("w3", &["a@1"], false)).await.unwrap();
+    assert_eq!(taken(&again), [ids[2].clone()]);
+    assert_eq!(get(store, &ids[1]).await.run.seq, 1, "nobody touched it");
+    assert_eq!(taken(&store.claim(wants("w4", 9)).await.unwrap()), [ids[1].clone()]);
+    check(store).await;
 }

@@ -53,8 +53,8 @@ pub async fn a_finish_merges_metadata(store: &dyn Store) {
         ..ending(&claimed, "success")
     };
     let row = write_finish(store, end).await.unwrap();
-    assert_eq!(Value::Object(row.metadata), json!({"a": 1, "b": 2, "c": 3}));
-    assert_eq!(Value::Object(row.details), json!({"d": 4}));
+    assert_eq!(json!(row.metadata), json!({"a": 1, "b": 2, "c": 3}));
+    assert_eq!(json!(row.details), json!({"d": 4}));
 }
 
 // proves X3

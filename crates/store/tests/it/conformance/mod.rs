@@ -90,6 +90,7 @@ topics! {
         what_was_left_behind_comes_before_what_is_new
         a_worker_has_a_name
         a_run_is_taken_by_its_id
+        a_claimer_takes_only_what_it_can_execute
         sixteen_claimers_share_a_thousand_runs;
     limits:
         a_queue_holds_no_more_than_its_limit

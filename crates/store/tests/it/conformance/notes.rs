@@ -1,6 +1,6 @@
 //! What workers say of their runs.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use waypost_kernel::request::Level;
 use waypost_store::{NoteWrite, Repeat, Store};
 
@@ -117,8 +117,8 @@ pub async fn metadata_and_details_are_merged(store: &dyn Store) {
     };
     write_note(store, said).await.unwrap();
     let row = get(store, claimed.run.id()).await;
-    assert_eq!(Value::Object(row.metadata), json!({"a": 1, "b": {"d": 2}, "e": null}), "member by member");
-    assert_eq!(Value::Object(row.details), json!({"x": 1, "y": [1]}));
+    assert_eq!(json!(row.metadata), json!({"a": 1, "b": {"d": 2}, "e": null}), "member by member");
+    assert_eq!(json!(row.details), json!({"x": 1, "y": [1]}));
 }
 
 // proves X3

@@ -1,6 +1,6 @@
 //! What time does.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use waypost_kernel::Span;
 use waypost_store::{NewRun, Store, Swept};
 
@@ -27,7 +27,7 @@ pub async fn a_claim_that_was_not_begun_is_cancelled(store: &dyn Store) {
     assert_eq!(sweep(store).await.moved, [(claimed.run.id().to_owned(), "expire".to_owned())]);
     let row = get(store, claimed.run.id()).await;
     assert_eq!((row.status(), &row.object()["error_code"]), ("cancelled", &json!("EXPIRED")));
-    let metadata = Value::Object(row.metadata.clone());
+    let metadata = json!(row.metadata);
     assert_eq!(metadata["kept"], 1);
     assert_eq!(metadata["cancelled_by"], "system");
     assert_eq!(metadata["original_worker"], "w1");

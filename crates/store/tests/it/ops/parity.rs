@@ -356,7 +356,7 @@ async fn compare(ops: &Ops, sqlite: &SqliteStore, file: &Path, ours: &[String]) 
     for ((row, log), run_id) in stored.iter().zip(&logs).zip(ours) {
         let kernel = sqlite.run("default".into(), run_id.clone()).await.unwrap();
         assert_eq!(timeless(run_of(row, &kernel.lifecycle)), timeless(kernel.run), "{row:#}");
-        assert_eq!(row["details"], Value::Object(kernel.details));
+        assert_eq!(row["details"], json!(kernel.details));
         let written: Vec<Value> = row["log"].as_array().unwrap().iter().map(timeless_event).collect();
         assert_eq!(&written, log, "{row:#}");
         if text(&row["lifecycle"]) == "deploy" {

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use waypost_kernel::tally::Tally;
 use waypost_kernel::{Failure, Lease, Lifecycle, Run, Span, Time, Token};
 use waypost_store::Admin;
 use waypost_store::codec::intent_from;
@@ -84,6 +83,6 @@ pub fn run_of(row: &Value, lifecycle: &Lifecycle) -> Run {
         finished_at: time("finished_us"),
         available_at: time("available_us"),
         expires_at: time("expires_us"),
-        tallies: lifecycle.items.iter().map(|kind| Tally::new(kind)).collect(),
+        tallies: lifecycle.no_items.clone(),
     }
 }
