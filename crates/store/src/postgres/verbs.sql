@@ -138,6 +138,7 @@ END $$;
 -- Writes of items whose runs stay where they are, if each run still has the seq that was decided on, under the lease that was. All
 -- or nothing, and says which: false is "decide again". `p_now` is what the caller took the time to be; a second is what it may be late.
 CREATE FUNCTION waypost.put_items(p_now timestamptz, p_rids bigint[], p_was int[], p_tokens uuid[], p_seqs int[], p_counts int[],
+    p_until timestamptz[],
     b_rids bigint[], b_kinds text[], b_keys text[], b_versions int[], b_places int[], b_names text[], b_statuses text[], b_max_retries int[],
     b_reruns boolean[], b_stays boolean[], b_seqs int[], b_progress smallint[],
     m_rids bigint[], m_kinds text[], m_keys text[], m_seqs int[], m_statuses text[], m_attempts int[], m_try_nos int[], m_progress smallint[],
@@ -174,7 +175,8 @@ BEGIN
   IF v_count < cardinality(m_rids) THEN
     RAISE EXCEPTION 'CHANGED: an item is not what it was' USING ERRCODE = 'serialization_failure';
   END IF;
-  UPDATE waypost.runs r SET seq = u.seq, item_count = u.item_count FROM unnest(p_rids, p_seqs, p_counts) u(rid, seq, item_count) WHERE r.rid = u.rid;
+  UPDATE waypost.runs r SET seq = u.seq, item_count = u.item_count, stale_after = greatest(r.stale_after, u.until)
+    FROM unnest(p_rids, p_seqs, p_counts, p_until) u(rid, seq, item_count, until) WHERE r.rid = u.rid;
   INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, effect)
     SELECT (SELECT nextval('waypost.positions') << 16) + u.place, u.rid, u.seq, p_now, u.state, u.state, u.command, 'worker', u.who, u.effect::json
       FROM unnest(e_rids, e_seqs, e_commands, e_whos, e_states, e_effects) WITH ORDINALITY u(rid, seq, command, who, state, effect, place);

@@ -8,13 +8,14 @@ use waypost_kernel::{Span, Time};
 use waypost_store::{Claim, NewRun, Store};
 
 use super::lifecycle::finish;
-use super::{Bench, PAIRS, Row, median, new_runs, row};
+use super::{Bench, Row, median, new_runs, row};
 use crate::output::Result;
 
 const SMALL: usize = 10_000;
 const BATCH: usize = 1_000;
-/// Claimed per measurement, ten at a time, as workers do.
+/// Claimed per round, ten at a time, as workers do. The small ones last for all rounds.
 const CLAIMED: usize = 1_000;
+const ROUNDS: usize = 8;
 const AT_ONCE: usize = 10;
 
 pub async fn measure(bench: &Bench, size: usize, settled: usize) -> Result<Row> {
@@ -38,13 +39,14 @@ pub async fn measure(bench: &Bench, size: usize, settled: usize) -> Result<Row> 
         .await?;
     fill(bench, &*keyed, SMALL, |run| run).await?;
     // The first claims meet the key at its limit and set what waits for it aside, once.
-    claims(&*keyed, CLAIMED).await?;
-    bench.begin("claiming", PAIRS);
+    for store in [&small, &large, &keyed] {
+        claim(&**store, CLAIMED).await?;
+    }
+    bench.begin("claiming", ROUNDS);
     let mut rates = [Vec::new(), Vec::new(), Vec::new()];
-    for _ in 0..PAIRS {
-        for (store, rates) in [&small, &large, &keyed].into_iter().zip(&mut rates) {
-            rates.push(claims(&**store, CLAIMED).await?);
-        }
+    for _ in 0..ROUNDS {
+        let found = in_turn(&[&*small, &*large, &*keyed]).await?;
+        rates.iter_mut().zip(found).for_each(|(rates, rate)| rates.push(rate));
         bench.bar.inc(1);
     }
     let ratio = |of: usize| {
@@ -89,17 +91,21 @@ async fn fill(
     Ok(())
 }
 
-async fn claims(store: &dyn Store, count: usize) -> Result<f64> {
-    let start = Instant::now();
-    let mut taken = 0;
-    while taken < count {
-        let claim = Claim {
-            worker: "bench".into(),
-            queues: vec!["default".into()],
-            limit: AT_ONCE,
-            ..Claim::default()
-        };
-        taken += store.claim(claim).await?.len();
+/// Claims from each by turns, so that whatever else the machine does meanwhile slows all of them alike.
+async fn in_turn(stores: &[&dyn Store; 3]) -> Result<[f64; 3]> {
+    let (mut taken, mut took) = ([0; 3], [0.0; 3]);
+    while taken.iter().any(|count| *count < CLAIMED) {
+        for (at, store) in stores.iter().enumerate() {
+            let start = Instant::now();
+            taken[at] += claim(*store, AT_ONCE).await?;
+            took[at] += start.elapsed().as_secs_f64();
+        }
     }
-    Ok(taken as f64 / start.elapsed().as_secs_f64())
+    Ok([0, 1, 2].map(|at| taken[at] as f64 / took[at]))
+}
+
+async fn claim(store: &dyn Store, limit: usize) -> Result<usize> {
+    let queues = vec!["default".into()];
+    let claim = Claim { worker: "bench".into(), queues, limit, ..Claim::default() };
+    Ok(store.claim(claim).await?.len())
 }

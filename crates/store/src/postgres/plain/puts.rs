@@ -12,7 +12,7 @@ use waypost_kernel::run::Text;
 use super::super::fault::Result;
 use super::super::items::BornItem;
 use super::super::puts::{self, Items};
-use super::super::row::{Stored, StoredItem};
+use super::super::row::{Stored, StoredItem, stale_after};
 use super::super::save::{Extra, Pending, item_count, text};
 use super::super::session::Session;
 use super::super::sql::{Columns, args, stamp, uuid};
@@ -95,11 +95,14 @@ pub async fn put(
     Ok(())
 }
 
-/// The run stays as it is but for its seq and what its items count; each item moves once at most, and waits for nothing.
+/// The run stays as it is but for its seq, its lease's end and what its items count; each item moves once at most, and waits for nothing.
 fn is_plain(pending: &Pending) -> bool {
     let mut same = pending.row.run.clone();
     same.seq = pending.before.row.run.seq;
     same.tallies = pending.before.row.run.tallies.clone();
+    if let Some((lease, was)) = same.lease.as_mut().zip(pending.before.row.run.lease.as_ref()) {
+        lease.until = was.until;
+    }
     let mut moved: HashMap<(&str, &str), usize> = HashMap::new();
     for (event, extra) in &pending.events {
         let Extra { metadata, details, key } = extra;
@@ -180,7 +183,7 @@ async fn insert(session: &Session, writes: &[ItemsWrite], written: &[Written], n
     let (rows, client) = session
         .statement(
             "SELECT waypost.put_items($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, \
-               $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40)",
+               $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41)",
             args![
                 stamp(now),
                 each!(written, |it| it.pending.before.rid),
@@ -188,6 +191,7 @@ async fn insert(session: &Session, writes: &[ItemsWrite], written: &[Written], n
                 each!(written, |it| uuid(writes[it.place].held.token)),
                 each!(written, |it| it.pending.row.run.seq as i32),
                 each!(written, |it| item_count(&it.pending.row)),
+                each!(written, |it| stale_after(&it.pending.row.run).map(stamp)),
                 each!(born, |(rid, _, _)| *rid),
                 each!(born, |(_, kind, _)| &*kind.name),
                 each!(born, |(_, _, it)| it.new.key.as_str()),
