@@ -154,6 +154,18 @@ fn of_kind(kind: Kind, text: String) -> Value {
     }
 }
 
+/// Those that the route reads; what they say is for the route.
+pub fn check_headers(route: &Route, headers: &HeaderMap) -> Result<()> {
+    for field in route.headers {
+        let Kind::Text(most) = field.kind else { continue };
+        if headers.get(field.name).is_some_and(|value| value.len() > most) {
+            let message = format!("must be {}", field.kind.wanted());
+            return Err(Problem::field(&INVALID_QUERY, field.name, &message));
+        }
+    }
+    Ok(())
+}
+
 pub async fn read_body(route: &Route, headers: &HeaderMap, body: Body) -> Result<Fields> {
     let Some(shape) = route.body else { return Ok(Fields::default()) };
     if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {

@@ -18,6 +18,7 @@ mod hostile_steps;
 mod kill_workers;
 mod postgres_faults;
 mod rolling_update;
+mod schemathesis;
 mod serve;
 mod support;
 mod tidy;
