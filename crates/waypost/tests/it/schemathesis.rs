@@ -35,5 +35,9 @@ fn holds_on(name: &str, shop: &Shop) {
 #[test]
 fn whatever_the_document_allows_is_answered_as_it_says() {
     holds_on("SQLite", &Shop::new());
+}
+
+#[test]
+fn whatever_the_document_allows_is_answered_as_it_says_on_postgres() {
     holds_on("PostgreSQL", &Shop::on_postgres());
 }
