@@ -63,6 +63,7 @@ pub struct Metrics {
     pub streams: Level,
     pub streamed: Count,
     pub resets: Count,
+    pub fell_behind: Count,
 }
 
 fn latency() -> Histogram {
@@ -87,6 +88,7 @@ impl Default for Metrics {
             streams: Level::default(),
             streamed: Count::default(),
             resets: Count::default(),
+            fell_behind: Count::default(),
         }
     }
 }
@@ -160,6 +162,11 @@ impl Metrics {
         own.register("runs_swept", "Runs that time moved, by this server's sweeper", self.swept.clone());
         own.register("sse_clients", "Clients that follow events", self.streams.clone());
         own.register("sse_events", "Events sent to them", self.streamed.clone());
+        own.register(
+            "sse_fell_behind",
+            "Times that one was sent from the database what it was too slow for",
+            self.fell_behind.clone(),
+        );
         own.register("sse_resets", "Times that one was told to fetch anew", self.resets.clone());
     }
 }

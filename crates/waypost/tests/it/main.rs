@@ -22,5 +22,6 @@ mod rolling_update;
 mod schemathesis;
 mod serve;
 mod serve_kills;
+mod sse;
 mod support;
 mod tidy;
