@@ -32,7 +32,7 @@ pub mod wire;
 pub use access::{Audit, AuditRow, EVERY_TENANT, NewAudit, NewToken, ROLES, Secret, TokenRow, Tokens};
 pub use error::{Result, StoreError};
 pub use intake::check_new;
-pub use looks::{Ended, Holder, Looks, Stats};
+pub use looks::{Ended, Holder, Looks, Stats, Way};
 pub use run::{EventRow, ItemRow, RunRow, iso, parse_time};
 pub use schedules::*;
 pub use verbs::*;

@@ -17,6 +17,7 @@ mod examples_http;
 mod hostile_steps;
 mod http;
 mod kill_workers;
+mod metrics;
 mod postgres_faults;
 mod rolling_update;
 mod schemathesis;

@@ -21,11 +21,16 @@ fn holds_on(name: &str, shop: &Shop) {
         Err(_) => schemathesis.args(["--max-examples", EXAMPLES, "--seed", "6"]),
     };
     let ran = schemathesis.output().unwrap();
-    // Bodies of a megabyte would hide the rest.
     let said = String::from_utf8_lossy(&ran.stdout);
+    // Bodies of a megabyte would hide the rest.
     let short: Vec<String> = said.lines().map(|line| line.chars().take(300).collect()).collect();
-    println!("{name}\n{}", short.join("\n"));
-    assert!(ran.status.success(), "{name}: {}", String::from_utf8_lossy(&ran.stderr));
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{name}: {}\n{errors}", short.join("\n"));
+    let is_told = |line: &&String| {
+        ["Seed", "Links", "Scenarios", "generated", "Tested"].iter().any(|it| line.contains(it))
+    };
+    let told: Vec<&str> = short.iter().filter(is_told).map(|line| line.trim()).collect();
+    println!("{name}: {}", told.join("; "));
     for phase in ["Coverage", "Fuzzing", "Stateful"] {
         assert!(said.contains(&format!("✅ {phase}")), "{phase} was left out");
     }

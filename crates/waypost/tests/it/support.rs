@@ -49,6 +49,10 @@ impl Shop {
         Shop { server: Some((url.to_owned(), None)), ..Shop::new() }
     }
 
+    pub fn database_url(&self) -> String {
+        self.server.as_ref().expect("a shop on PostgreSQL").0.clone()
+    }
+
     pub fn psql(&self, sql: &str) -> String {
         let database = self.server.as_ref().and_then(|(_, database)| database.as_ref());
         database.expect("a shop on PostgreSQL").psql(sql).unwrap()
