@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 use waypost_kernel::text::{refuse_json, refuse_text};
-use waypost_store::{NewAudit, RunRow, Store};
+use waypost_store::{NewAudit, RunRow, Store, Who};
 
 use crate::answer::Result;
 use crate::api::Route;
@@ -84,6 +84,15 @@ impl Call {
             object["engine"] = waypost_store::wire::engine(row);
         }
         object
+    }
+
+    /// Who asks, and why, as the body says.
+    pub fn who(&self) -> Who {
+        Who {
+            tenant: self.caller.tenant.clone(),
+            by: self.caller.by(self.body.text("by")),
+            reason: self.body.text("reason"),
+        }
     }
 
     /// Keeps what was done, after it was. What cannot be kept is in the server's own log at least.

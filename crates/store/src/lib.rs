@@ -9,6 +9,7 @@ mod birth;
 mod children;
 mod chosen;
 pub mod codec;
+mod deeds;
 pub mod doctor;
 mod error;
 mod fingerprint;
@@ -30,6 +31,7 @@ mod verbs;
 pub mod wire;
 
 pub use access::{Audit, AuditRow, EVERY_TENANT, NewAudit, NewToken, ROLES, Secret, TokenRow, Tokens};
+pub use deeds::{Deeds, Who};
 pub use error::{Result, StoreError};
 pub use intake::check_new;
 pub use looks::{Ended, Holder, Looks, Stats, Way};

@@ -71,10 +71,9 @@ async fn create(call: Call) -> Result {
         name: call.body.words("name"),
         role,
         tenant,
-        by: by.clone(),
+        by,
     };
-    let row = call.store().add_token(new).await?;
-    call.audit("token.create", &row.id, by, None).await;
+    let row = call.store().issue_token(new, call.who()).await?;
     Ok(answer::json(201, &json!({ "token": secret.reveal(), "row": row.object() })))
 }
 
@@ -95,9 +94,7 @@ async fn revoke(call: Call) -> Result {
     if !visible(&call).await?.iter().any(|row| row.id == id) {
         return Err(waypost_store::StoreError::NotFound { what: "token", id }.into());
     }
-    let by = call.caller.by(call.body.text("by"));
-    let row = call.store().revoke_token(id, by.clone()).await?;
-    call.audit("token.revoke", &row.id, by, call.body.text("reason")).await;
+    let row = call.store().end_token(id, call.who()).await?;
     Ok(answer::json(200, &row.object()))
 }
 

@@ -357,9 +357,7 @@ async fn command(mut call: Call) -> Result {
         if_seq: call.if_match()?,
         actor: body.text("as").and_then(|name| actor_named(&name)),
     };
-    let (name, by, reason) = (command.name.clone(), command.by.clone(), command.reason.clone());
-    let row = call.store().command(command).await?;
-    call.audit(&name, row.id(), by, reason).await;
+    let row = call.store().order(command).await?;
     Ok(tagged(answer::json(200, &call.show(&row)), &row))
 }
 
