@@ -36,7 +36,7 @@ impl Tokens for RemoteStore {
     fn tokens(&self) -> Reply<'_, Vec<TokenRow>> {
         Box::pin(async move {
             let answer = Ask::get("/v1/tokens").send(self).await?;
-            Ok(answer["tokens"].as_array().into_iter().flatten().filter_map(row).collect())
+            Ok(answer["tokens"].as_array().into_iter().flatten().filter_map(token_from).collect())
         })
     }
 
@@ -44,12 +44,12 @@ impl Tokens for RemoteStore {
         Box::pin(async move {
             let ask = Ask::post(format!("/v1/tokens/{}/revoke", part(&id)), json!({ "by": by }));
             let unread = || StoreError::Unusable(format!("{} sent a token without its parts", self.base));
-            row(&ask.send(self).await?).ok_or_else(unread)
+            token_from(&ask.send(self).await?).ok_or_else(unread)
         })
     }
 }
 
-fn row(object: &Value) -> Option<TokenRow> {
+pub fn token_from(object: &Value) -> Option<TokenRow> {
     let text = |name: &str| object[name].as_str().map(str::to_owned);
     let time = |name: &str| parse_time(object[name].as_str()?);
     Some(TokenRow {

@@ -47,7 +47,7 @@ impl RemoteStore {
         events.ok_or_else(|| self.unread("an event"))
     }
 
-    fn unread(&self, what: &str) -> StoreError {
+    pub(crate) fn unread(&self, what: &str) -> StoreError {
         StoreError::Unusable(format!("{} sent {what} without its parts", self.base))
     }
 

@@ -7,6 +7,7 @@
 mod access;
 mod admin;
 mod ask;
+mod deeds;
 mod leases;
 mod looks;
 mod queue;

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 use waypost_kernel::text::{refuse_json, refuse_text};
-use waypost_store::{NewAudit, RunRow, Store};
+use waypost_store::{NewAudit, RunRow, Store, Who};
 
 use crate::answer::Result;
 use crate::api::Route;
@@ -86,6 +86,15 @@ impl Call {
         object
     }
 
+    /// Who asks, and why, as the body says.
+    pub fn who(&self) -> Who {
+        Who {
+            tenant: self.caller.tenant.clone(),
+            by: self.caller.by(self.body.text("by")),
+            reason: self.body.text("reason"),
+        }
+    }
+
     /// Keeps what was done, after it was. What cannot be kept is in the server's own log at least.
     pub async fn audit(&self, action: &str, subject: &str, by: String, reason: Option<String>) {
         let entry = NewAudit {
@@ -152,6 +161,18 @@ fn of_kind(kind: Kind, text: String) -> Value {
         Kind::Boolean if text == "false" => Value::Bool(false),
         _ => Value::String(text),
     }
+}
+
+/// Those that the route reads; what they say is for the route.
+pub fn check_headers(route: &Route, headers: &HeaderMap) -> Result<()> {
+    for field in route.headers {
+        let Kind::Text(most) = field.kind else { continue };
+        if headers.get(field.name).is_some_and(|value| value.len() > most) {
+            let message = format!("must be {}", field.kind.wanted());
+            return Err(Problem::field(&INVALID_QUERY, field.name, &message));
+        }
+    }
+    Ok(())
 }
 
 pub async fn read_body(route: &Route, headers: &HeaderMap, body: Body) -> Result<Fields> {

@@ -11,6 +11,7 @@ mod call;
 mod dispatch;
 mod guard;
 mod json;
+mod links;
 mod listen;
 mod metrics;
 mod openapi;

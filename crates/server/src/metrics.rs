@@ -12,6 +12,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use tokio::time::timeout;
+
 use crate::answer::Result;
 use crate::api::{Method, Route};
 use crate::app::App;
@@ -40,6 +42,11 @@ struct OfQueue {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfWay {
+    pool: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfStatus {
     lifecycle: String,
     status: String,
@@ -59,10 +66,12 @@ pub struct Metrics {
     pub heartbeats: Count,
     pub leases_lost: Count,
     pub finished: Count,
+    pub sweeps: Count,
     pub swept: Count,
     pub streams: Level,
     pub streamed: Count,
     pub resets: Count,
+    pub fell_behind: Count,
 }
 
 fn latency() -> Histogram {
@@ -83,10 +92,12 @@ impl Default for Metrics {
             heartbeats: Count::default(),
             leases_lost: Count::default(),
             finished: Count::default(),
+            sweeps: Count::default(),
             swept: Count::default(),
             streams: Level::default(),
             streamed: Count::default(),
             resets: Count::default(),
+            fell_behind: Count::default(),
         }
     }
 }
@@ -157,12 +168,21 @@ impl Metrics {
             self.leases_lost.clone(),
         );
         own.register("runs_finished", "Runs that workers finished here", self.finished.clone());
+        own.register("sweeps", "Times that this server looked for what time moves", self.sweeps.clone());
         own.register("runs_swept", "Runs that time moved, by this server's sweeper", self.swept.clone());
         own.register("sse_clients", "Clients that follow events", self.streams.clone());
         own.register("sse_events", "Events sent to them", self.streamed.clone());
+        own.register(
+            "sse_fell_behind",
+            "Times that one was sent from the database what it was too slow for",
+            self.fell_behind.clone(),
+        );
         own.register("sse_resets", "Times that one was told to fetch anew", self.resets.clone());
     }
 }
+
+/// What the server counts itself is told even if the database is stuck: then it is wanted most.
+const STORE_WITHIN: Duration = Duration::from_secs(5);
 
 /// The whole page. What the store knows is read now: it is the same whichever server is asked.
 pub async fn page(app: &App) -> Result<String> {
@@ -170,14 +190,31 @@ pub async fn page(app: &App) -> Result<String> {
     app.metrics.register(&mut registry);
     let own = registry.sub_registry_with_prefix("waypost");
     own.register("build", "This server", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
-    let stored = read_store(app, own).await;
+    read_ways(app, own);
+    let stored = timeout(STORE_WITHIN, read_store(app, own)).await;
     let up = Level::default();
-    up.set(i64::from(stored.is_ok()));
+    up.set(i64::from(stored.is_ok_and(|read| read.is_ok())));
     own.register("store_up", "Whether the database answered", up);
     let mut text = String::new();
     let encoded = encode(&mut text, &registry);
     encoded.map_err(|error| Problem::new(&INTERNAL_ERROR, format!("metrics: {error}")))?;
     Ok(text)
+}
+
+/// This server's ways to its database: connections, or the threads of the embedded one.
+fn read_ways(app: &App, own: &mut Registry) {
+    let families: [Family<OfWay, Level>; 4] = Default::default();
+    for way in app.store.ways() {
+        let label = OfWay { pool: way.name };
+        for (family, count) in families.iter().zip([way.most, way.open, way.idle, way.waiting]) {
+            family.get_or_create(&label).set(count as i64);
+        }
+    }
+    let [most, open, idle, waiting] = families;
+    own.register("store_pool_limit", "How many ways to the database there may be", most);
+    own.register("store_pool_size", "How many there are", open);
+    own.register("store_pool_idle", "How many of them nobody uses", idle);
+    own.register("store_pool_waiting", "Requests that wait for one", waiting);
 }
 
 async fn read_store(app: &App, own: &mut Registry) -> Result<()> {

@@ -5,6 +5,7 @@ use waypost_kernel::Code;
 
 use crate::api::{self, Content, Gives, Route};
 use crate::guard::Needs;
+use crate::links::{links, names_in};
 use crate::problem::{self, Reason};
 use crate::shape::{Field, Shape};
 
@@ -95,7 +96,7 @@ fn operation(route: &Route) -> Value {
         .chain(route.headers.iter().map(|field| parameter("header", field)))
         .collect();
     let mut responses: Map<String, Value> =
-        route.gives.iter().map(|gives| (gives.status.to_string(), response(gives))).collect();
+        route.gives.iter().map(|gives| (gives.status.to_string(), response(route, gives))).collect();
     for (code, status, about) in refusals(route) {
         let known = responses.entry(status.to_string()).or_insert_with(|| {
             json!({
@@ -138,21 +139,22 @@ pub fn role(needs: Needs) -> &'static str {
     }
 }
 
-fn names_in(path: &'static str) -> impl Iterator<Item = &'static str> {
-    path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
-}
-
 fn parameter(place: &str, field: &Field) -> Value {
-    json!({
+    let mut parameter = json!({
         "name": field.name,
         "in": place,
         "required": field.is_needed,
         "description": field.about,
         "schema": field.kind.schema(),
-    })
+    });
+    if place == "query" {
+        // As if it were left out.
+        parameter["allowEmptyValue"] = true.into();
+    }
+    parameter
 }
 
-fn response(gives: &Gives) -> Value {
+fn response(route: &Route, gives: &Gives) -> Value {
     let content = match gives.body {
         Content::Nothing => return json!({ "description": gives.about }),
         Content::Json(shape) => {
@@ -161,7 +163,12 @@ fn response(gives: &Gives) -> Value {
         Content::AnyJson => json!({ "application/json": { "schema": { "type": "object" } } }),
         Content::Text(kind) => json!({ kind: { "schema": { "type": "string" } } }),
     };
-    json!({ "description": gives.about, "content": content })
+    let mut response = json!({ "description": gives.about, "content": content });
+    let links = links(route, gives);
+    if !links.is_empty() {
+        response["links"] = links.into();
+    }
+    response
 }
 
 /// By hand: its members depend on the code.

@@ -22,6 +22,8 @@ pub struct Field {
 pub enum Kind {
     /// At most this many bytes.
     Text(usize),
+    /// This many hexadecimal digits, with dashes between them or without.
+    Hex(usize),
     Integer(i64, i64),
     Boolean,
     /// RFC 3339.
@@ -116,6 +118,9 @@ impl Kind {
     pub fn schema(&self) -> Value {
         match self {
             Kind::Text(most) => json!({ "type": "string", "maxLength": most }),
+            Kind::Hex(digits) => {
+                json!({ "type": "string", "pattern": format!("^-*([0-9a-fA-F]-*){{{digits}}}$") })
+            }
             Kind::Integer(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
             Kind::Boolean => json!({ "type": "boolean" }),
             Kind::Time => json!({ "type": "string", "format": "date-time" }),
@@ -145,6 +150,7 @@ impl Kind {
     pub fn wanted(&self) -> String {
         match self {
             Kind::Text(most) => format!("text of at most {most} bytes"),
+            Kind::Hex(digits) => format!("{digits} hexadecimal digits"),
             Kind::Integer(least, most) => format!("a whole number from {least} to {most}"),
             Kind::Boolean => "true or false".into(),
             Kind::Time => "a time like 2026-02-14T08:00:00Z".into(),
@@ -158,6 +164,11 @@ impl Kind {
     fn check(&self, value: &Value, at: &str, wrongs: &mut Vec<Wrong>) {
         let fits = match (self, value) {
             (Kind::Text(most), Value::String(text)) => text.len() <= *most,
+            (Kind::Hex(digits), Value::String(text)) => {
+                let digit = |byte: &u8| byte.is_ascii_hexdigit();
+                text.bytes().all(|byte| byte == b'-' || digit(&byte))
+                    && text.bytes().filter(digit).count() == *digits
+            }
             (Kind::Integer(least, most), Value::Number(number)) => {
                 number.as_i64().is_some_and(|number| (*least..=*most).contains(&number))
             }

@@ -14,6 +14,22 @@ pub trait Looks: Send + Sync {
     fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats>;
     /// Who holds runs now, by name.
     fn holders(&self, tenant: Option<String>) -> Reply<'_, Vec<Holder>>;
+    /// This process's ways to the database, and how busy they are. None where there is nothing to wait for.
+    fn ways(&self) -> Vec<Way> {
+        Vec::new()
+    }
+}
+
+/// A pool of connections, or a thread with a queue before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    pub name: &'static str,
+    /// How many there may be at most.
+    pub most: usize,
+    pub open: usize,
+    pub idle: usize,
+    /// Requests that wait for one.
+    pub waiting: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

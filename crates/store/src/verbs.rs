@@ -12,7 +12,7 @@ use waypost_kernel::request::{Level, With};
 use waypost_kernel::run::Want;
 use waypost_kernel::{Catalog, Failure, Lifecycle, Run, Span, Time, Token};
 
-use crate::access::{Audit, Tokens};
+use crate::deeds::Deeds;
 use crate::error::{Result, StoreError};
 use crate::looks::Looks;
 use crate::run::{EventRow, ItemRow, RunRow};
@@ -24,9 +24,9 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 /// An answer per entry of a list.
 pub type Each<T> = Vec<Result<T>>;
 
-pub trait Store: Queue + Leases + Items + Log + Admin + Schedules + Looks + Tokens + Audit {}
+pub trait Store: Queue + Leases + Items + Log + Schedules + Looks + Deeds {}
 
-impl<S: Queue + Leases + Items + Log + Admin + Schedules + Looks + Tokens + Audit> Store for S {}
+impl<S: Queue + Leases + Items + Log + Schedules + Looks + Deeds> Store for S {}
 
 /// Runs come in, and workers take them.
 pub trait Queue: Send + Sync {

@@ -3,11 +3,11 @@
 use clap::Subcommand;
 use comfy_table::Cell;
 use waypost_kernel::Time;
-use waypost_store::{LimitOf, Pause, QueueRow};
+use waypost_store::{LimitOf, QueueRow};
 
 use crate::output::{Format, Result, print, print_list, table};
 use crate::place::Place;
-use crate::run::{age, user};
+use crate::run::{age, who};
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
@@ -21,14 +21,26 @@ pub enum Verb {
     #[command(after_help = "Examples:\n  waypost queue pause default --reason 'database upgrade'")]
     Pause {
         queue: String,
-        #[arg(long, default_value = "")]
-        reason: String,
+        /// Shown with the queue, and kept in the audit log.
+        #[arg(long)]
+        reason: Option<String>,
     },
     /// Let workers take from it again.
-    Resume { queue: String },
+    Resume {
+        queue: String,
+        /// Kept in the audit log.
+        #[arg(long)]
+        reason: Option<String>,
+    },
     /// How many runs of a queue may be held at once; `none` removes the limit.
     #[command(after_help = "Examples:\n  waypost queue limit default 4\n  waypost queue limit default none")]
-    Limit { queue: String, at_most: String },
+    Limit {
+        queue: String,
+        at_most: String,
+        /// Kept in the audit log.
+        #[arg(long)]
+        reason: Option<String>,
+    },
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result {
@@ -41,17 +53,16 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
             print_list(objects, output, || as_table(&queues, now))
         }
         Verb::Pause { queue, reason } => {
-            let pause = Pause { by: user(), reason, at: None };
-            store.pause_queue(queue.clone(), Some(pause)).await?;
+            store.close_queue(queue.clone(), who(reason)).await?;
             print(&format!(
                 "{queue} is paused: workers take nothing from it until `waypost queue resume {queue}`"
             ))
         }
-        Verb::Resume { queue } => {
-            store.pause_queue(queue.clone(), None).await?;
+        Verb::Resume { queue, reason } => {
+            store.open_queue(queue.clone(), who(reason)).await?;
             print(&format!("{queue} is open"))
         }
-        Verb::Limit { queue, at_most } => {
+        Verb::Limit { queue, at_most, reason } => {
             let at_most = match at_most.as_str() {
                 "none" => None,
                 number => Some(number.parse().map_err(|_| {
@@ -60,7 +71,7 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
                     crate::output::Failed::new(crate::output::BAD_INPUT, message)
                 })?),
             };
-            store.limit(LimitOf::Queue, queue.clone(), at_most).await?;
+            store.set_limit(LimitOf::Queue, queue.clone(), at_most, who(reason)).await?;
             let words = at_most.map_or("any number".to_owned(), |number| number.to_string());
             print(&format!("{words} of {queue} may be held at once"))
         }

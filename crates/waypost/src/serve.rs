@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use waypost_server::App;
 use waypost_store::Store;
@@ -81,9 +81,20 @@ impl Flags {
     }
 }
 
+/// What the system takes from the server for a client that does not read: by itself up to 4 MiB of each.
+const SEND_BYTES: u32 = 128 * 1024;
+/// Connections that wait to be taken.
+const BACKLOG: u32 = 1_024;
+
 pub async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     let bound = async {
-        let listener = TcpListener::bind(address).await?;
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // As a listener of its own does: the address of a server that was killed is free at once.
+        socket.set_reuseaddr(true)?;
+        // Those that are taken have what the listener has.
+        socket.set_send_buffer_size(SEND_BYTES)?;
+        socket.bind(address)?;
+        let listener = socket.listen(BACKLOG)?;
         let address = listener.local_addr()?;
         Ok((listener, address))
     };
@@ -109,6 +120,7 @@ pub async fn serve(store: Arc<dyn Store>, listener: TcpListener, flags: &Flags, 
     let swept = app.clone();
     let sweeper = Sweeper::new(store.clone(), worker.name());
     let sweeper = sweeper.counted(move |moved| {
+        swept.metrics.sweeps.inc();
         swept.metrics.swept.inc_by(moved as u64);
     });
     tokio::spawn(sweeper.run(shutdown.clone()));

@@ -2,11 +2,11 @@
 
 use clap::Subcommand;
 use serde_json::json;
-use waypost_store::{NewAudit, NewToken, ROLES, Secret, StoreError, TokenRow, iso};
+use waypost_store::{NewToken, ROLES, Secret, TokenRow, iso};
 
 use crate::output::{Format, Result, cells, pretty, print, print_list, table};
 use crate::place::Place;
-use crate::run::{TENANT, user};
+use crate::run::{TENANT, user, who};
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
@@ -31,7 +31,12 @@ pub enum Verb {
         output: Format,
     },
     /// Revoke a token by the id that `list` shows. Within 2 seconds no server takes it any more.
-    Revoke { id: String },
+    Revoke {
+        id: String,
+        /// Kept in the audit log.
+        #[arg(long)]
+        reason: Option<String>,
+    },
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result {
@@ -52,12 +57,8 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
             let rows = place.open().await?.tokens().await?;
             print_list(rows.iter().map(TokenRow::object).collect(), output, || as_table(&rows))
         }
-        Verb::Revoke { id } => {
-            let store = place.open().await?;
-            let row = store.revoke_token(id, user()).await?;
-            if place.server().is_none() {
-                store.audit(entry("token.revoke", &row.id)).await?;
-            }
+        Verb::Revoke { id, reason } => {
+            let row = place.open().await?.end_token(id, who(reason)).await?;
             print(&format!("{} ({}) is revoked", row.id, row.name))
         }
     }
@@ -79,19 +80,8 @@ async fn create(place: &Place, name: &str, role: &str, tenant: &str) -> Result<S
         tenant: tenant.to_owned(),
         by: user(),
     };
-    let row: std::result::Result<TokenRow, StoreError> = store.add_token(new).await;
-    store.audit(entry("token.create", &row?.id)).await?;
+    store.issue_token(new, who(None)).await?;
     Ok(secret.reveal())
-}
-
-fn entry(action: &str, subject: &str) -> NewAudit {
-    NewAudit {
-        tenant: TENANT.to_owned(),
-        by: user(),
-        action: action.to_owned(),
-        subject: subject.to_owned(),
-        reason: None,
-    }
 }
 
 fn as_table(rows: &[TokenRow]) -> String {

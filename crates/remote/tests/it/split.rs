@@ -93,6 +93,18 @@ impl Tokens for Split {
     }
 }
 
+impl Deeds for Split {
+    pass! {
+        there.keep(entry: NewAudit) -> ();
+        there.order(command: CommandWrite) -> RunRow;
+        there.close_queue(queue: String, who: Who) -> QueueRow;
+        there.open_queue(queue: String, who: Who) -> QueueRow;
+        there.set_limit(what: LimitOf, name: String, at_most: Option<u32>, who: Who) -> ();
+        here.issue_token(token: NewToken, who: Who) -> TokenRow;
+        there.end_token(id: String, who: Who) -> TokenRow;
+    }
+}
+
 impl Audit for Split {
     pass! {
         here.audit(entry: NewAudit) -> u64;

@@ -128,22 +128,18 @@ pub fn routes() -> impl Iterator<Item = &'static Route> {
     GROUPS.iter().flat_map(|group| group.iter())
 }
 
-/// What a path takes, whatever its parameters are.
+/// What a path takes, whatever its parameters are. As the router does, a part that is spelt out goes before one that is a
+/// parameter: `/v1/runs/batch` is no run.
 pub fn methods_of(path: &str) -> Vec<&'static str> {
-    let fits = |route: &&Route| {
-        let (mut given, mut known) = (path.split('/'), route.path.split('/'));
-        loop {
-            match (given.next(), known.next()) {
-                (None, None) => return true,
-                (Some(given), Some(known)) if known.starts_with('{') => {
-                    if given.is_empty() {
-                        return false;
-                    }
-                }
-                (Some(given), Some(known)) if given == known => {}
-                _ => return false,
-            }
-        }
-    };
-    routes().filter(fits).map(|route| route.method.name()).collect()
+    let fitting = || routes().filter(|route| fits(route.path, path));
+    let spelt =
+        |route: &&Route| -> Vec<bool> { route.path.split('/').map(|part| part.starts_with('{')).collect() };
+    let Some(best) = fitting().min_by_key(spelt) else { return Vec::new() };
+    fitting().filter(|route| route.path == best.path).map(|route| route.method.name()).collect()
+}
+
+fn fits(known: &str, given: &str) -> bool {
+    let parts = || known.split('/').zip(given.split('/'));
+    known.split('/').count() == given.split('/').count()
+        && parts().all(|(known, given)| known == given || known.starts_with('{') && !given.is_empty())
 }

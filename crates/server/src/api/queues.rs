@@ -1,7 +1,7 @@
 //! Queues and limits. They are the installation's, not a tenant's.
 
 use serde_json::{Value, json};
-use waypost_store::{LimitOf, Pause};
+use waypost_store::LimitOf;
 
 use super::shapes::{CLOCK, LIMITING, PAUSING, QUEUE, QUEUES};
 use super::{Content, GET, Gives, Method, POST, Route, ok};
@@ -77,31 +77,19 @@ async fn list(call: Call) -> Result {
 }
 
 async fn pause(call: Call) -> Result {
-    let pause = Pause {
-        by: call.caller.by(call.body.text("by")),
-        reason: call.body.text("reason").unwrap_or_default(),
-        at: None,
-    };
-    let (by, reason) = (pause.by.clone(), call.body.text("reason"));
-    let queue = call.store().pause_queue(call.path("queue"), Some(pause)).await?;
-    call.audit("queue.pause", &queue.name, by, reason).await;
+    let queue = call.store().close_queue(call.path("queue"), call.who()).await?;
     Ok(answer::json(200, &queue.object()))
 }
 
 async fn resume(call: Call) -> Result {
-    let queue = call.store().pause_queue(call.path("queue"), None).await?;
-    let by = call.caller.by(call.body.text("by"));
-    call.audit("queue.resume", &queue.name, by, call.body.text("reason")).await;
+    let queue = call.store().open_queue(call.path("queue"), call.who()).await?;
     Ok(answer::json(200, &queue.object()))
 }
 
 async fn limit(call: Call, what: LimitOf) -> Result {
     let name = call.path(if what == LimitOf::Queue { "queue" } else { "key" });
     let at_most = call.body.integer("at_most").and_then(|number| number.try_into().ok());
-    call.store().limit(what, name.clone(), at_most).await?;
-    let action = if what == LimitOf::Queue { "queue.limit" } else { "key.limit" };
-    let by = call.caller.by(call.body.text("by"));
-    call.audit(action, &name, by, call.body.text("reason")).await;
+    call.store().set_limit(what, name, at_most, call.who()).await?;
     Ok(answer::empty(204))
 }
 

@@ -23,11 +23,12 @@ const KEY_HEADER: Field = optional(
     KEY,
     "The same key and body make one run, however often they are sent. The key is the run's for as long as the run is kept.",
 );
-const TRACE: Field = optional("traceparent", Kind::Text(128), "Kept in the run's `details.traceparent`.");
+const TRACE: Field =
+    optional("traceparent", Kind::Any, "Kept in the run's `details.traceparent`, if it is one.");
 const IF_MATCH: Field =
     optional("If-Match", Kind::Text(64), "The ETag that the run must still have, or 412.");
 const IF_NONE_MATCH: Field =
-    optional("If-None-Match", Kind::Text(64), "The ETag that the caller has: 304 if it is still that.");
+    optional("If-None-Match", Kind::Text(1_024), "The ETag that the caller has: 304 if it is still that.");
 
 pub const ROUTES: &[Route] = &[
     Route {
@@ -356,9 +357,7 @@ async fn command(mut call: Call) -> Result {
         if_seq: call.if_match()?,
         actor: body.text("as").and_then(|name| actor_named(&name)),
     };
-    let (name, by, reason) = (command.name.clone(), command.by.clone(), command.reason.clone());
-    let row = call.store().command(command).await?;
-    call.audit(&name, row.id(), by, reason).await;
+    let row = call.store().order(command).await?;
     Ok(tagged(answer::json(200, &call.show(&row)), &row))
 }
 

@@ -1,6 +1,7 @@
 //! Objects of the API. The store makes the answers' (`object()`); a test holds them to these.
 
 use waypost_kernel::text::{MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PAGE};
+use waypost_store::ROLES;
 
 use crate::shape::{Field, Kind, Shape, needed, optional};
 
@@ -10,7 +11,7 @@ pub const LONG: Kind = Kind::Text(4 * 1024 * 1024);
 pub const COUNT: Kind = Kind::Integer(0, i64::MAX);
 /// A year of milliseconds.
 pub const MS: Kind = Kind::Integer(0, 366 * 86_400_000);
-pub const TOKEN: Field = needed("lease_token", Kind::Text(64), "The lease's token, as the claim gave it.");
+pub const TOKEN: Field = needed("lease_token", Kind::Hex(32), "The lease's token, as the claim gave it.");
 pub const MOST_OF_A_BATCH: usize = 1_000;
 
 pub const LIMIT: Field =
@@ -324,7 +325,7 @@ shapes! {
     PLAYBOOKS "Playbooks" [needed("playbooks", Kind::List(&Kind::Of(&PLAYBOOK), 100_000), "By name.")];
     NEW_TOKEN "NewToken" [
         needed("name", NAME, "Whom the log names."),
-        needed("role", NAME, "viewer, operator, worker or admin."),
+        needed("role", Kind::Choice(&ROLES), "What it may do."),
         optional("tenant", NAME, "The caller's own if left out; `*` is all of them."),
         optional("by", NAME, "Whom the request is made for."),
     ];

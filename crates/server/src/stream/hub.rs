@@ -23,6 +23,8 @@ const AFTER_AN_ERROR: Duration = Duration::from_secs(1);
 pub struct Frame {
     pub position: u64,
     pub run_id: String,
+    /// Its number in the run.
+    pub seq: u64,
     pub tenant: String,
     pub lifecycle: String,
     pub topic: &'static str,
@@ -45,6 +47,7 @@ impl Frame {
         Frame {
             position: event.position,
             run_id: event.run_id.clone(),
+            seq: event.seq,
             tenant: event.tenant.clone(),
             lifecycle: event.lifecycle.clone(),
             topic,

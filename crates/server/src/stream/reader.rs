@@ -84,17 +84,22 @@ impl Reader {
         };
         let hello = json!({ "position": at });
         reader.ready.push_back(format!("retry: 1000\n: waypost\n\nevent: ready\ndata: {hello}\n\n").into());
-        let is_ahead = at > reader.live.position && !reader.exists(at).await?;
-        if is_ahead || (seen.is_some() && reader.is_behind && !reader.exists(at).await?) {
+        let is_ahead = at > reader.live.position;
+        if (is_ahead || seen.is_some() && reader.is_behind) && !reader.find(at).await? {
             reader.reset("the event that was seen last is not there (any more)");
         }
         Ok(reader)
     }
 
-    /// Whether an event stands at this position.
-    async fn exists(&self, position: u64) -> Result<bool> {
+    /// Whether an event stands at this position. One of the run that is followed tells where to go on in the run: else every
+    /// client that comes back would read it from its beginning.
+    async fn find(&mut self, position: u64) -> Result<bool> {
         let found = self.app.store.feed(position.saturating_sub(1), 1).await?;
-        Ok(found.first().is_some_and(|event| event.position == position))
+        let found = found.first().filter(|event| event.position == position);
+        if let Some(event) = found.filter(|event| self.want.run_id.as_ref() == Some(&event.run_id)) {
+            self.run_seq = event.seq;
+        }
+        Ok(found.is_some())
     }
 
     /// No id: a client that comes back before anything else was sent asks for the same again.
@@ -142,6 +147,9 @@ impl Reader {
             return;
         }
         self.at = frame.position;
+        if self.want.run_id.as_ref() == Some(&frame.run_id) {
+            self.run_seq = frame.seq;
+        }
         if self.want.takes(frame) {
             self.app.metrics.streamed.inc();
             self.ready.push_back(frame.text.clone());
@@ -156,12 +164,13 @@ impl Reader {
         let position = self.live.position;
         let is_last = page.len() < PAGE;
         for event in page {
-            self.run_seq = event.seq;
-            // What came later comes live; a run's events are in the order of their positions too.
+            // What came later comes live; a run's events are in the order of their positions too. It was not sent yet: if the
+            // ring goes on without this client once more, it is read here again.
             if event.position > position {
                 self.is_behind = false;
                 break;
             }
+            self.run_seq = event.seq;
             self.looked_through += 1;
             self.take(&Frame::of(&event));
         }
@@ -216,6 +225,7 @@ impl Reader {
 
     /// The ring has gone on without this client: what it missed is in the store.
     async fn go_back(&mut self) -> Result<()> {
+        self.app.metrics.fell_behind.inc();
         self.live = self.app.hub.subscribe(&self.app).await?;
         self.is_behind = self.at < self.live.position;
         Ok(())

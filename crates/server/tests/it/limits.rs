@@ -82,6 +82,25 @@ async fn queries_are_known_and_in_their_range() {
     long.refused(400, "INVALID_QUERY");
     let tenant = send(server.request("GET", "/v1/runs").header("waypost-tenant", "")).await;
     tenant.refused(400, "INVALID_QUERY");
+    let key = server.request("GET", "/v1/runs/x").header("if-none-match", "x".repeat(1_025));
+    let problem = send(key).await.refused(400, "INVALID_QUERY");
+    assert!(problem["detail"].as_str().unwrap().contains("If-None-Match: must be text of at most 1024"));
+    server.get("/v1/runs?limit=&status=").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_path_that_is_spelt_out_tells_its_own_methods() {
+    let server = Server::new().await;
+    for (path, methods) in
+        [("/v1/runs/batch", "POST"), ("/v1/runs/x/heartbeat", "POST"), ("/v1/runs/x/events", "POST, GET")]
+    {
+        let answer = send(server.request("PATCH", path)).await;
+        let mut allowed: Vec<&str> = answer.header("allow").split(", ").collect();
+        let mut expected: Vec<&str> = methods.split(", ").collect();
+        allowed.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!((answer.status, allowed), (405, expected), "{path}");
+    }
 }
 
 #[tokio::test]

@@ -6,13 +6,14 @@ use waypost_store::{EVERY_TENANT, NewToken, Secret, Store};
 
 use crate::support::{Answer, On, Server, open, send, with_body};
 
-/// The whole matrix, by hand: what the table of routes says is held to this.
+/// By hand: what the table of routes says is held to this.
 const VIEWER: &[&str] = &[
     "GET /metrics",
     "GET /v1/changes",
     "GET /v1/clock",
     "GET /v1/events",
     "GET /v1/events/last",
+    "GET /v1/events/stream",
     "GET /v1/lifecycles",
     "GET /v1/lifecycles/{name}",
     "GET /v1/playbooks",
@@ -75,114 +76,184 @@ async fn ask(server: &Server, token: &str, method: &str, path: &str, body: &Valu
     send(with_body(server.request(method, path).bearer_auth(token), body)).await
 }
 
-/// A request that goes through the role check and then as far as it gets.
-fn example(route: &str, run_id: &str) -> (String, String, Value) {
-    let (method, path) = route.split_once(' ').unwrap();
-    let path = path
-        .replace("{run_id}", run_id)
-        .replace("{command}", "cancel")
-        .replace("{queue}", "q")
-        .replace("{key}", "k")
-        .replace("{name}", "deploy")
-        .replace("{token_id}", "nothing");
-    let body = match path.rsplit('/').next().unwrap() {
-        "runs" => json!({ "lifecycle": "deploy" }),
-        "batch" => json!({ "runs": [] }),
-        "claims" | "claim" => json!({ "worker": "w" }),
-        "tokens" => json!({ "name": "n", "role": "viewer" }),
-        _ => json!({}),
-    };
-    (method.to_owned(), path, body)
+/// A route of the table with a request that fits its shape, made of the document: a route that comes later is asked too.
+struct Asked {
+    /// `POST /v1/runs`.
+    route: String,
+    method: String,
+    path: String,
+    body: Value,
+    /// As the document says it.
+    role: String,
 }
 
-fn all_routes() -> Vec<String> {
-    let document = waypost_server::openapi();
-    let paths = document["paths"].as_object().unwrap().iter();
-    let of = |(path, methods): (&String, &Value)| -> Vec<String> {
-        methods
-            .as_object()
-            .unwrap()
-            .keys()
-            .map(|method| format!("{} {path}", method.to_uppercase()))
-            .collect()
+impl Asked {
+    fn all(run_id: &str, lease: &str) -> Vec<Asked> {
+        let document = waypost_server::openapi();
+        let mut found = Vec::new();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for (method, operation) in methods.as_object().unwrap() {
+                let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+                found.push(Asked {
+                    route: format!("{} {path}", method.to_uppercase()),
+                    method: method.to_uppercase(),
+                    path: filled(path, run_id),
+                    body: fitting(&document, schema, "", lease),
+                    role: operation["x-waypost-role"].as_str().unwrap().to_owned(),
+                });
+            }
+        }
+        found
+    }
+
+    fn may(&self, role: &str) -> bool {
+        self.role == "none" || self.role.replace(',', " ").split_whitespace().any(|word| word == role)
+    }
+
+    fn is_of_a_run(&self) -> bool {
+        self.route.contains("{run_id}")
+    }
+
+    async fn by(&self, server: &Server, token: &str) -> Answer {
+        ask(server, token, &self.method, &self.path, &self.body).await
+    }
+}
+
+fn filled(path: &str, run_id: &str) -> String {
+    let part = |part: &str| match part {
+        "{run_id}" => run_id.to_owned(),
+        "{command}" => "cancel".to_owned(),
+        "{name}" => "deploy".to_owned(),
+        part if part.starts_with('{') => "something".to_owned(),
+        part => part.to_owned(),
     };
-    paths.flat_map(of).filter(|route| !route.ends_with("stream")).collect()
+    path.split('/').map(part).collect::<Vec<_>>().join("/")
+}
+
+/// What the schema asks for, and no more.
+fn fitting(document: &Value, schema: &Value, name: &str, lease: &str) -> Value {
+    if let Some(reference) = schema["$ref"].as_str() {
+        return fitting(document, document.pointer(&reference[1..]).unwrap(), name, lease);
+    }
+    match (name, schema["type"].as_str()) {
+        ("lease_token", _) => json!(lease),
+        ("lifecycle", _) => json!("deploy"),
+        (_, Some("string")) if schema["enum"].is_array() => schema["enum"][0].clone(),
+        (_, Some("string")) => json!("success"),
+        (_, Some("integer")) => schema["minimum"].clone(),
+        (_, Some("boolean")) => json!(true),
+        (_, Some("array")) => json!([]),
+        _ => {
+            let needed = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let member =
+                |name: &str| (name.to_owned(), fitting(document, &schema["properties"][name], name, lease));
+            needed.map(member).collect()
+        }
+    }
+}
+
+const NO_LEASE: &str = "00000000000000000000000000000000";
+
+#[test]
+fn the_matrix_is_what_was_decided() {
+    let by_hand = [
+        (VIEWER, "viewer, operator, worker or admin"),
+        (OPERATOR, "operator or admin"),
+        (WORKER, "worker or admin"),
+        (ADMIN, "admin"),
+        (ANYBODY, "none"),
+    ];
+    let table = Asked::all("r", NO_LEASE);
+    for (routes, role) in by_hand {
+        for route in routes {
+            let found = table.iter().find(|asked| asked.route == *route);
+            assert_eq!(found.map(|asked| asked.role.as_str()), Some(role), "{route}");
+        }
+    }
+    for asked in &table {
+        assert!(
+            asked.role != "none" || ANYBODY.contains(&asked.route.as_str()),
+            "{} is for anybody",
+            asked.route
+        );
+        assert!(asked.method == "GET" || !asked.may("viewer"), "{} changes something", asked.route);
+    }
 }
 
 #[tokio::test]
 async fn every_route_asks_for_its_role() {
     let server = with_tokens().await;
-    let known: Vec<&str> = [VIEWER, OPERATOR, WORKER, ADMIN, ANYBODY].concat();
-    for route in all_routes() {
-        assert!(known.contains(&route.as_str()), "{route} is not in the matrix");
-        let row = json!({ "lifecycle": "deploy" });
-        let admin = token(&*server.store, "admin", "default").await;
-        let run = ask(&server, &admin, "POST", "/v1/runs", &row).await.expect(201);
-        let (method, path, body) = example(&route, run["run_id"].as_str().unwrap());
-        for role in ["viewer", "worker", "operator", "admin"] {
-            let is_its = match role {
-                "viewer" => [VIEWER, ANYBODY].concat(),
-                "operator" => [VIEWER, ANYBODY, OPERATOR].concat(),
-                "worker" => [VIEWER, ANYBODY, WORKER].concat(),
-                _ => known.clone(),
-            };
-            let token = token(&*server.store, role, "default").await;
-            let answer = ask(&server, &token, &method, &path, &body).await;
-            let is_refused = answer.status == 403;
-            assert_eq!(!is_refused, is_its.contains(&route.as_str()), "{role} {route}: {}", answer.text);
-            assert!(answer.status < 500 && answer.status != 401, "{role} {route}: {}", answer.text);
+    let admin = token(&*server.store, "admin", "default").await;
+    let mut tokens = Vec::new();
+    for role in ["viewer", "worker", "operator", "admin"] {
+        tokens.push((role, token(&*server.store, role, "default").await));
+    }
+    let mut asked_for = 0;
+    for at in 0..Asked::all("r", NO_LEASE).len() {
+        let run =
+            ask(&server, &admin, "POST", "/v1/runs", &json!({ "lifecycle": "deploy" })).await.expect(201);
+        let asked = Asked::all(run["run_id"].as_str().unwrap(), NO_LEASE).remove(at);
+        for (role, token) in &tokens {
+            let answer = asked.by(&server, token).await;
+            assert_eq!(answer.status != 403, asked.may(role), "{role} {}: {}", asked.route, answer.text);
+            assert!(answer.status < 500 && answer.status != 401, "{role} {}: {}", asked.route, answer.text);
+            asked_for += 1;
         }
         for nobody in [None, Some("wp_0123456789ab_0"), Some("Basic x")] {
-            let mut request = with_body(server.request(&method, &path), &body);
+            let mut request = with_body(server.request(&asked.method, &asked.path), &asked.body);
             if let Some(text) = nobody {
                 request = request.header("authorization", format!("Bearer {text}"));
             }
             let answer = send(request).await;
-            let is_open = ANYBODY.contains(&route.as_str());
-            assert_eq!(answer.status == 401, !is_open, "{nobody:?} {route}: {}", answer.text);
+            assert_eq!(
+                answer.status == 401,
+                asked.role != "none",
+                "{nobody:?} {}: {}",
+                asked.route,
+                answer.text
+            );
         }
     }
+    let reference = waypost_server::reference();
+    let routes = reference.lines().filter(|line| line.starts_with("## ") && line.contains(" /")).count();
+    assert_eq!(asked_for, 4 * routes, "no route is left out");
 }
 
 #[tokio::test]
 async fn a_foreign_tenant_sees_and_moves_nothing() {
     let server = with_tokens().await;
-    let own = token(&*server.store, "admin", "a").await;
+    let own = token(&*server.store, "admin", "tenant-a").await;
     let run = ask(&server, &own, "POST", "/v1/runs", &json!({ "lifecycle": "deploy" })).await.expect(201);
     let id = run["run_id"].as_str().unwrap();
-    let claims = ask(&server, &own, "POST", "/v1/claims", &json!({ "worker": "w" })).await.expect(200);
-    let lease = claims["claims"][0]["lease"]["token"].clone();
-    let foreign = token(&*server.store, "admin", "b").await;
-    for route in all_routes().iter().filter(|route| route.contains("{run_id}")) {
-        let (method, path, mut body) = example(route, id);
-        // Even with the lease's own token, which it cannot know.
-        if WORKER.contains(&route.as_str()) && !route.ends_with("claim") {
-            body["lease_token"] = lease.clone();
+    let claims =
+        ask(&server, &own, "POST", "/v1/claims", &json!({ "worker": "worker-of-a" })).await.expect(200);
+    let lease = claims["claims"][0]["lease"]["token"].as_str().unwrap();
+    let foreign = token(&*server.store, "admin", "tenant-b").await;
+    // Even with the lease's own token, which it cannot know.
+    for asked in Asked::all(id, lease) {
+        let answer = asked.by(&server, &foreign).await;
+        for secret in ["tenant-a", "worker-of-a", lease] {
+            assert!(!answer.text.contains(secret), "{}: {}", asked.route, answer.text);
         }
-        let more = match path.rsplit('/').next().unwrap() {
-            "events" if method == "POST" => json!({ "message": "m" }),
-            "items" if method == "POST" => json!({ "items": [] }),
-            "finish" => json!({ "status": "success" }),
-            "owe" => json!({ "owes": true }),
-            _ => json!({}),
-        };
-        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let answer = ask(&server, &foreign, &method, &path, &body).await;
-        answer.refused(404, "NOT_FOUND");
+        if asked.is_of_a_run() {
+            answer.refused(404, "NOT_FOUND");
+        } else {
+            assert!(!answer.text.contains(id), "{}: {}", asked.route, answer.text);
+        }
     }
+    let stream = format!("/v1/events/stream?run={id}");
+    ask(&server, &foreign, "GET", &stream, &Value::Null).await.refused(404, "NOT_FOUND");
     let none = |path: &'static str| ask(&server, &foreign, "GET", path, &Value::Null);
-    assert_eq!(none("/v1/runs").await.expect(200)["runs"], json!([]));
-    assert_eq!(none("/v1/events").await.expect(200)["events"], json!([]));
-    assert_eq!(none("/v1/workers").await.expect(200)["workers"], json!([]));
-    assert_eq!(none("/v1/stats").await.expect(200)["ended"], json!([]));
-    assert_eq!(none("/v1/audit").await.expect(200)["audit"], json!([]));
+    let stats = none("/v1/stats").await.expect(200);
+    assert_eq!(stats["ended"], json!([]));
     let tokens = none("/v1/tokens").await.expect(200);
-    assert!(tokens["tokens"].as_array().unwrap().iter().all(|token| token["tenant"] == "b"), "{tokens}");
-    let claims = ask(&server, &foreign, "POST", "/v1/claims", &json!({ "worker": "w" })).await.expect(200);
-    assert_eq!(claims["claims"], json!([]));
-    let named = server.request("GET", "/v1/runs").bearer_auth(&foreign).header("waypost-tenant", "a");
+    assert!(
+        tokens["tokens"].as_array().unwrap().iter().all(|token| token["tenant"] == "tenant-b"),
+        "{tokens}"
+    );
+    let named = server.request("GET", "/v1/runs").bearer_auth(&foreign).header("waypost-tenant", "tenant-a");
     send(named).await.refused(403, "FORBIDDEN");
-    let other = json!({ "name": "n", "role": "admin", "tenant": "a" });
+    let other = json!({ "name": "n", "role": "admin", "tenant": "tenant-a" });
     ask(&server, &foreign, "POST", "/v1/tokens", &other).await.refused(403, "FORBIDDEN");
     let still = ask(&server, &own, "GET", &format!("/v1/runs/{id}"), &Value::Null).await.expect(200);
     assert_eq!((&still["status"], &still["seq"]), (&json!("claimed"), &json!(2)));

@@ -1,16 +1,12 @@
 //! Events as they are committed: none missed, none twice, none too early.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::{Client, Response};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 use waypost_kernel::request::Level;
-use waypost_server::Options;
-use waypost_store::postgres::{PostgresStore, migration_sql};
 use waypost_store::{Claimed, FinishWrite, Held, NewRun, NoteWrite, Repeat, Store};
-use waypost_testkit::Postgres;
 use waypost_worker::Stage;
 
 use crate::support::{On, Server, client};
@@ -218,91 +214,4 @@ async fn a_client_that_reads_late_misses_nothing() {
         let sent = stream.next().await.unwrap();
         assert!(sent.data["message"].as_str().unwrap().starts_with(&format!("{number} ")), "{number}");
     }
-}
-
-/// One client of a run: reads until the run is settled, and breaks off now and then if it is told to.
-async fn follow(urls: [String; 2], run_id: String, breaks: bool) -> Vec<u64> {
-    let client = client();
-    let mut seen: Vec<u64> = Vec::new();
-    let mut turn = 0;
-    loop {
-        let url = format!("{}/v1/events/stream?run={run_id}&after=0", urls[turn % 2]);
-        turn += 1;
-        let mut stream = Stream::open(&client, &url, seen.last().copied()).await;
-        stream.ready().await;
-        let until = if breaks { 7 } else { usize::MAX };
-        for _ in 0..until {
-            let sent = stream.next().await.expect("the server goes on");
-            assert_ne!(sent.event, "reset");
-            seen.push(sent.id.unwrap());
-            if sent.data["to"] == "success" {
-                return seen;
-            }
-        }
-    }
-}
-
-/// Two servers on one database, clients of both, half of which break off and go on at the other.
-/// The soak has more of everything: WAYPOST_SSE_CLIENTS, WAYPOST_SSE_RUNS, WAYPOST_SSE_EVENTS (of each run).
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_clients_of_two_servers_see_every_event_in_order() {
-    let number = |name: &str, otherwise: usize| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-    };
-    let (clients, runs, events) =
-        (number("WAYPOST_SSE_CLIENTS", 50), number("WAYPOST_SSE_RUNS", 10), number("WAYPOST_SSE_EVENTS", 40));
-    let database = Arc::new(Postgres::with_schema(&migration_sql()).unwrap());
-    let mut servers = Vec::new();
-    for _ in 0..2 {
-        let store = Arc::new(PostgresStore::open(&database.url()).await.unwrap());
-        servers.push(Server::with(store, Box::new(database.clone()), Options::default()).await);
-    }
-    let mut held = Vec::new();
-    for at in 0..runs {
-        held.push(held_run(&*servers[at % 2].store).await);
-    }
-    let urls = [servers[0].url(""), servers[1].url("")];
-    let followers: Vec<_> = (0..clients)
-        .map(|at| {
-            let run_id = held[at % runs].run.id().to_owned();
-            tokio::spawn(follow(urls.clone(), run_id, at % 4 < 2))
-        })
-        .collect();
-    let begun = std::time::Instant::now();
-    let writers: Vec<_> = held
-        .iter()
-        .enumerate()
-        .map(|(at, claimed)| {
-            let (store, claimed) = (servers[at % 2].store.clone(), claimed.clone());
-            tokio::spawn(async move {
-                for number in 0..events {
-                    say(&*store, &claimed, &format!("event {number}")).await;
-                }
-                end(&*store, &claimed).await;
-            })
-        })
-        .collect();
-    for writer in writers {
-        writer.await.unwrap();
-    }
-    let written = begun.elapsed();
-    for (at, follower) in followers.into_iter().enumerate() {
-        let seen = follower.await.unwrap();
-        let run_id = held[at % runs].run.id().to_owned();
-        let mut expected = Vec::new();
-        loop {
-            let after = expected.len() as u64;
-            let page = servers[0].store.events(run_id.clone(), after, 500).await.unwrap();
-            if page.is_empty() {
-                break;
-            }
-            expected.extend(page.iter().map(|event| event.position));
-        }
-        assert_eq!(seen, expected, "client {at}");
-    }
-    println!(
-        "{clients} clients of 2 servers, half reconnecting, {runs} runs with {} events each: written in {written:?}, all seen in {:?}, every id in order",
-        events + 3,
-        begun.elapsed()
-    );
 }

@@ -127,7 +127,9 @@ pub fn with_body(request: RequestBuilder, body: &Value) -> RequestBuilder {
 pub async fn send(request: RequestBuilder) -> Answer {
     let response = request.send().await.unwrap();
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    let text = response.text().await.unwrap();
+    // A stream does not end: its head is the answer.
+    let is_stream = headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
+    let text = if is_stream { String::new() } else { response.text().await.unwrap() };
     let body = serde_json::from_str(&text).unwrap_or_default();
     Answer { status, headers, body, text }
 }

@@ -2,6 +2,7 @@
 
 use super::MemoryStore;
 use crate::access::{Audit, AuditRow, NewAudit, NewToken, TokenRow, Tokens, no_token, page};
+use crate::deeds::Deeds;
 use crate::verbs::Reply;
 
 impl Tokens for MemoryStore {
@@ -35,6 +36,8 @@ impl Tokens for MemoryStore {
         })
     }
 }
+
+impl Deeds for MemoryStore {}
 
 impl Audit for MemoryStore {
     fn audit(&self, entry: NewAudit) -> Reply<'_, u64> {

@@ -9,6 +9,7 @@ use super::fault::Result;
 use super::session::{Session, Tx};
 use super::sql::{Columns, args, stamp, time};
 use crate::access::{Audit, AuditRow, NewAudit, NewToken, TokenRow, Tokens, no_token, page};
+use crate::deeds::Deeds;
 use crate::verbs::Reply;
 
 const TOKEN: &str = "SELECT id, digest, name, role, tenant, created_at, created_by, revoked_at, revoked_by FROM waypost.tokens";
@@ -94,6 +95,8 @@ fn token(row: &Row) -> Result<TokenRow> {
         revoked_by: columns.get(8)?,
     })
 }
+
+impl Deeds for PostgresStore {}
 
 impl Audit for PostgresStore {
     fn audit(&self, entry: NewAudit) -> Reply<'_, u64> {

@@ -8,7 +8,7 @@ use super::PostgresStore;
 use super::fault::Result;
 use super::session::{Session, Tx};
 use super::sql::{Columns, args, stamp, time};
-use crate::looks::{DAY, Ended, Holder, LOOKED_AT, Looks, Stats, WEEK};
+use crate::looks::{DAY, Ended, Holder, LOOKED_AT, Looks, Stats, WEEK, Way};
 use crate::verbs::Reply;
 
 impl Looks for PostgresStore {
@@ -26,6 +26,10 @@ impl Looks for PostgresStore {
             let tenant = tenant.clone();
             async move { holders(&session, tenant.as_deref()).await }
         })
+    }
+
+    fn ways(&self) -> Vec<Way> {
+        self.session.ways()
     }
 }
 

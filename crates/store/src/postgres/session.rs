@@ -24,6 +24,7 @@ use super::open;
 use super::plain::Plain;
 use super::sql::{self, Args, Columns, args};
 use crate::error::StoreError;
+use crate::looks::Way;
 use crate::verbs::Reply;
 
 const CONNECTIONS: usize = 10;
@@ -70,6 +71,20 @@ impl Session {
             bell: Bell::new(config),
             plain: Plain::default(),
         })))
+    }
+
+    pub fn ways(&self) -> Vec<Way> {
+        let way = |name: &'static str, pool: &Pool| {
+            let status = pool.status();
+            Way {
+                name,
+                most: status.max_size,
+                open: status.size,
+                idle: status.available,
+                waiting: status.waiting,
+            }
+        };
+        vec![way("work", &self.0.pool), way("heartbeats", &self.0.beats)]
     }
 
     /// A database without a schema gets it; one of another version is refused.

@@ -8,6 +8,7 @@ use super::open::database;
 use super::save::prepare;
 use super::session::Tx;
 use crate::access::{Audit, AuditRow, NewAudit, NewToken, TokenRow, Tokens, no_token, page};
+use crate::deeds::Deeds;
 use crate::error::Result;
 use crate::verbs::Reply;
 
@@ -70,6 +71,8 @@ fn token(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
         revoked_by: row.get(8)?,
     })
 }
+
+impl Deeds for SqliteStore {}
 
 impl Audit for SqliteStore {
     fn audit(&self, entry: NewAudit) -> Reply<'_, u64> {

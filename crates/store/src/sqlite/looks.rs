@@ -7,7 +7,7 @@ use super::SqliteStore;
 use super::open::database;
 use super::session::Tx;
 use crate::error::Result;
-use crate::looks::{DAY, Ended, Holder, LOOKED_AT, Looks, Stats, WEEK};
+use crate::looks::{DAY, Ended, Holder, LOOKED_AT, Looks, Stats, WEEK, Way};
 use crate::verbs::Reply;
 
 impl Looks for SqliteStore {
@@ -18,6 +18,10 @@ impl Looks for SqliteStore {
 
     fn holders(&self, tenant: Option<String>) -> Reply<'_, Vec<Holder>> {
         self.session.read(move |tx| holders(tx, tenant.as_deref()))
+    }
+
+    fn ways(&self) -> Vec<Way> {
+        self.session.ways()
     }
 }
 

@@ -15,6 +15,7 @@ mod kept;
 mod known;
 mod lease;
 mod limits;
+mod line;
 mod log;
 mod looks;
 mod moves;

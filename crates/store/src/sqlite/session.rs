@@ -13,9 +13,11 @@ use tokio::sync::{Notify, oneshot};
 use waypost_kernel::{Time, Token};
 
 use super::kept::Kept;
+use super::line::Line;
 use super::open::{self, database};
 use super::statements::Statements;
 use crate::error::{Result, StoreError};
+use crate::looks::Way;
 use crate::verbs::Reply;
 
 /// More would only make the first ones wait.
@@ -37,14 +39,14 @@ pub struct Tx<'c> {
     lost: Cell<Option<StoreError>>,
 }
 
-type Answer = Box<dyn FnOnce(Option<StoreError>) + Send>;
-type Job = Box<dyn FnOnce(&Tx<'_>) -> Answer + Send>;
+pub type Answer = Box<dyn FnOnce(Option<StoreError>) + Send>;
+pub type Job = Box<dyn FnOnce(&Tx<'_>) -> Answer + Send>;
 
 #[derive(Clone)]
 pub struct Session {
     path: Arc<PathBuf>,
-    writer: mpsc::Sender<Job>,
-    reader: mpsc::Sender<Job>,
+    writer: Line,
+    reader: Line,
     pub changed: Arc<Notify>,
 }
 
@@ -64,7 +66,12 @@ impl Session {
             let jobs = jobs.clone();
             spawn("waypost-reader", move || read_loop(&conn, &kept, &jobs))?;
         }
+        let (writer, reader) = (Line::new("writer", 1, writer), Line::new("readers", READERS, reader));
         Ok(Session { path: Arc::new(path.to_owned()), writer, reader, changed })
+    }
+
+    pub fn ways(&self) -> Vec<Way> {
+        vec![self.writer.way(), self.reader.way()]
     }
 
     /// Runs `work` in a write transaction, together with others that are waiting.
@@ -73,7 +80,7 @@ impl Session {
         T: Send + 'static,
         F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
     {
-        Box::pin(ask(&self.writer, move |tx| tx.apart(work)))
+        Box::pin(self.writer.ask(move |tx| tx.apart(work)))
     }
 
     /// The same, and lets the caller do what needs no writer: `then` runs in the caller's task.
@@ -92,7 +99,7 @@ impl Session {
         T: Send + 'static,
         F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
     {
-        Box::pin(ask(&self.reader, work))
+        Box::pin(self.reader.ask(work))
     }
 
     /// For long looks: a connection and a thread of its own, so that nobody waits behind it.
@@ -116,23 +123,7 @@ impl Session {
     }
 }
 
-async fn ask<T, F>(to: &mpsc::Sender<Job>, work: F) -> Result<T>
-where
-    T: Send + 'static,
-    F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
-{
-    let (send, receive) = oneshot::channel();
-    let job: Job = Box::new(move |tx| {
-        let result = work(tx);
-        Box::new(move |failed| {
-            let _ = send.send(failed.map_or(result, Err));
-        })
-    });
-    to.send(job).map_err(|_| closed())?;
-    receive.await.unwrap_or_else(|_| Err(closed()))
-}
-
-fn closed() -> StoreError {
+pub fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".into())
 }
 

@@ -138,7 +138,7 @@ fn asking(name: &str, reason: Option<String>) -> CommandWrite {
 async fn ask(store: &dyn Store, id: &str, command: CommandWrite) -> Result<RunRow> {
     let run_id = find(store, id).await?.id().to_owned();
     let name = command.name.clone();
-    match store.command(CommandWrite { run_id: run_id.clone(), ..command }).await {
+    match store.order(CommandWrite { run_id: run_id.clone(), ..command }).await {
         Err(StoreError::Refused(refusal))
             if name == "retry" && !refusal.allowed.iter().any(|it| **it == *name) =>
         {

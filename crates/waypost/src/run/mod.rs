@@ -12,7 +12,7 @@ mod start;
 use clap::Subcommand;
 use serde_json::Value;
 use waypost_kernel::Span;
-use waypost_store::{RunRow, Store};
+use waypost_store::{RunRow, Store, Who};
 
 use crate::output::Result;
 use crate::place::Place;
@@ -74,6 +74,11 @@ pub fn user() -> String {
     let named =
         ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok().filter(|it| !it.is_empty()));
     named.unwrap_or_else(|| "cli".into())
+}
+
+/// The same, with a reason, for what is kept in the audit log.
+pub fn who(reason: Option<String>) -> Who {
+    Who { tenant: TENANT.to_owned(), by: user(), reason }
 }
 
 /// A length of time as people say it: the two largest units.

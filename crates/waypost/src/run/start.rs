@@ -176,7 +176,7 @@ pub async fn work(
             reason: Some(why.into()),
             ..CommandWrite::default()
         };
-        if store.command(cancel).await.is_ok() {
+        if store.order(cancel).await.is_ok() {
             follower.follow(&*store).await?;
         }
     }

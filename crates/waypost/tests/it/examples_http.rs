@@ -1,7 +1,7 @@
 //! The examples of the guide, as people would start them.
 
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -47,13 +47,36 @@ fn the_worker_in_python_works_a_run_and_hears_of_a_cancel() {
     eventually("it is worked", SOON, || shop.show(&id)["status"] == "success");
     let events = shop.ok(&["run", "events", &id]);
     assert!(["step 1", "step 2", "step 3"].iter().all(|step| events.contains(step)), "{events}");
-    let long = deploy(&url, r#"{"steps": 1000, "pause": 0.2}"#);
-    eventually("it runs", SOON, || shop.show(&long)["status"] == "running");
-    let asked = Instant::now();
-    post(&url, &format!("/v1/runs/{long}/cancel"), r#"{"reason": "enough"}"#);
-    eventually("it is cancelled", SOON, || shop.show(&long)["status"] == "cancelled");
-    println!("the worker in Python had ended the cancelled run after {:?}", asked.elapsed());
+    let mut took: Vec<i64> = (0..cancels()).map(|_| cancelled_after(&shop, &url)).collect();
+    took.sort_unstable();
+    let (median, most) = (took[took.len() / 2], took[took.len() - 1]);
+    println!(
+        "{} runs cancelled under way: the worker in Python, which beats twice a second, had ended them after {median} ms in the \
+         middle, {most} ms at most",
+        took.len()
+    );
+    assert!(median < 5_000, "{took:?}");
     shop.verifies();
+}
+
+/// `./scripts/soak python-worker` asks for more.
+fn cancels() -> usize {
+    std::env::var("WAYPOST_CANCELS").map_or(3, |text| text.parse().unwrap())
+}
+
+/// From the request to the run's end, by the database's clock.
+fn cancelled_after(shop: &Shop, url: &str) -> i64 {
+    let long = deploy(url, r#"{"steps": 1000, "pause": 0.2}"#);
+    eventually("it runs", SOON, || shop.show(&long)["status"] == "running");
+    post(url, &format!("/v1/runs/{long}/cancel"), r#"{"reason": "enough"}"#);
+    eventually("it is cancelled", SOON, || shop.show(&long)["status"] == "cancelled");
+    let page = shop.curl(url, &format!("/v1/runs/{long}/events?limit=500"));
+    let events = page["events"].as_array().unwrap();
+    let at =
+        |event: Option<&Value>| waypost_store::parse_time(event.unwrap()["at"].as_str().unwrap()).unwrap();
+    let asked = events.iter().find(|event| event["actor"] == "operator");
+    let ended = events.iter().find(|event| event["to"] == "cancelled");
+    (at(ended) - at(asked)).ms()
 }
 
 #[test]

@@ -178,3 +178,52 @@ fn with_tokens_everybody_may_do_what_their_token_says() {
     eventually("it is refused", SOON, || with(&viewer, &["run", "list"]).code == Some(5));
     shop.verifies();
 }
+
+/// Who and why is kept, whether a command asks the database or a server.
+#[test]
+fn what_people_do_is_kept_the_same_with_and_without_a_server() {
+    let told = |shop: &Shop, url: Option<&str>| -> Vec<Value> {
+        let elsewhere = Shop::new();
+        let run = |args: &[&str]| match url {
+            Some(url) => ok(&elsewhere, url, args),
+            None => shop.ok(args),
+        };
+        let id = run(&["run", "start", "--", "true"]);
+        run(&["run", "cancel", id.trim(), "--reason", "wrong branch"]);
+        run(&["queue", "pause", "default", "--reason", "upgrade"]);
+        run(&["queue", "resume", "default", "--reason", "done"]);
+        run(&["queue", "limit", "default", "4", "--reason", "slow disk"]);
+        let token = run(&["token", "create", "ci", "--role", "viewer"]);
+        let token_id = token.split('_').nth(1).unwrap();
+        run(&["token", "revoke", token_id, "--reason", "leaked"]);
+        let page = match url {
+            Some(url) => shop.curl(url, "/v1/audit"),
+            None => {
+                let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+                shop.curl(&url, "/v1/audit")
+            }
+        };
+        let subject = |row: &Value| match row["subject"].as_str().unwrap() {
+            subject if subject == id.trim() => "the run".to_owned(),
+            subject if subject == token_id => "the token".to_owned(),
+            subject => subject.to_owned(),
+        };
+        let rows = page["audit"].as_array().unwrap().iter();
+        rows.map(|row| json!([row["tenant"], row["by"], row["action"], subject(row), row["reason"]]))
+            .collect()
+    };
+    let expected = [
+        json!(["default", "tester", "cancel", "the run", "wrong branch"]),
+        json!(["default", "tester", "queue.pause", "default", "upgrade"]),
+        json!(["default", "tester", "queue.resume", "default", "done"]),
+        json!(["default", "tester", "queue.limit", "default", "slow disk"]),
+        json!(["default", "tester", "token.create", "the token", null]),
+        json!(["default", "tester", "token.revoke", "the token", "leaked"]),
+    ];
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        assert_eq!(told(&shop, None), expected);
+    }
+    let shop = Shop::new();
+    let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+    assert_eq!(told(&shop, Some(&url)), expected);
+}

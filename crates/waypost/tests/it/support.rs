@@ -49,6 +49,10 @@ impl Shop {
         Shop { server: Some((url.to_owned(), None)), ..Shop::new() }
     }
 
+    pub fn database_url(&self) -> String {
+        self.server.as_ref().expect("a shop on PostgreSQL").0.clone()
+    }
+
     pub fn psql(&self, sql: &str) -> String {
         let database = self.server.as_ref().and_then(|(_, database)| database.as_ref());
         database.expect("a shop on PostgreSQL").psql(sql).unwrap()
@@ -144,9 +148,14 @@ impl Shop {
     /// What a server answers, asked as people would.
     #[track_caller]
     pub fn curl(&self, url: &str, path: &str) -> Value {
+        let page = self.page(url, path);
+        serde_json::from_str(&page).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    pub fn page(&self, url: &str, path: &str) -> String {
         let asked =
             Command::new("curl").args(["-s", "--noproxy", "*", &format!("{url}{path}")]).output().unwrap();
-        serde_json::from_slice(&asked.stdout).unwrap_or_else(|error| panic!("{path}: {error}"))
+        String::from_utf8(asked.stdout).unwrap()
     }
 
     #[track_caller]

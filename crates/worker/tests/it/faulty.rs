@@ -183,6 +183,8 @@ impl Tokens for Faulty {
     }
 }
 
+impl Deeds for Faulty {}
+
 impl Audit for Faulty {
     pass! {
         audit(entry: NewAudit) -> u64;

@@ -1,6 +1,6 @@
 //! Tokens, and what people did.
 
-use waypost_store::{NewAudit, NewRun, NewToken, Secret, Store};
+use waypost_store::{CommandWrite, LimitOf, NewAudit, NewRun, NewToken, Secret, Store, Who};
 
 use super::kit::*;
 
@@ -64,6 +64,48 @@ pub async fn what_people_did_is_kept_in_order(store: &dyn Store) {
     assert_eq!(store.audits(None, 0, 1).await.unwrap().len(), 1);
     let long = NewAudit { reason: Some("r".repeat(2_000)), ..entry(TENANT, "cancel") };
     assert_eq!(invalid(store.audit(long).await).0, "reason");
+}
+
+pub async fn whatever_people_do_is_kept_with_who_and_why(store: &dyn Store) {
+    let who = |reason: &str| Who { tenant: TENANT.into(), by: "ann".into(), reason: Some(reason.into()) };
+    let run = put(store, deploy()).await;
+    let order = |name: &str, reason: &str| CommandWrite {
+        tenant: TENANT.into(),
+        run_id: run.id().into(),
+        name: name.into(),
+        by: "ann".into(),
+        reason: Some(reason.into()),
+        ..CommandWrite::default()
+    };
+    store.order(order("promote", "no such command")).await.unwrap_err();
+    store.order(order("cancel", "wrong branch")).await.unwrap();
+    assert_eq!(store.close_queue("q".into(), who("upgrade")).await.unwrap().paused.unwrap().reason, "upgrade");
+    store.open_queue("q".into(), who("done")).await.unwrap();
+    store.set_limit(LimitOf::Queue, "q".into(), Some(3), who("slow disk")).await.unwrap();
+    store.set_limit(LimitOf::Key, "k".into(), None, who("")).await.unwrap();
+    let token = new_token(&Secret::fresh(), "viewer");
+    let id = store.issue_token(token, who("")).await.unwrap().id;
+    store.end_token(id.clone(), who("leaked")).await.unwrap();
+    let told: Vec<_> = store
+        .audits(Some(TENANT.into()), 0, 100)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|row| (row.by, row.action, row.subject, row.reason.unwrap_or_default()))
+        .collect();
+    let expected = [
+        ("cancel", run.id(), "wrong branch"),
+        ("queue.pause", "q", "upgrade"),
+        ("queue.resume", "q", "done"),
+        ("queue.limit", "q", "slow disk"),
+        ("key.limit", "k", ""),
+        ("token.create", &id, ""),
+        ("token.revoke", &id, "leaked"),
+    ];
+    let expected = expected.map(|(action, subject, reason)| {
+        ("ann".to_owned(), action.to_owned(), subject.to_owned(), reason.to_owned())
+    });
+    assert_eq!(told, expected, "what was refused is not there");
 }
 
 pub async fn a_claim_for_a_tenant_takes_only_its_runs(store: &dyn Store) {

@@ -85,6 +85,7 @@ pub async fn payloads_have_a_depth_and_no_nul(store: &dyn Store) {
 pub async fn what_json_can_say_is_kept(store: &dyn Store) {
     let input = json!({
         "null": null, "yes": true, "max": u64::MAX, "min": i64::MIN, "float": 0.1, "small": 5e-324,
+        "digits": [1.4527347821689774e-34, 2.5628235751480467e-265, 4.724831733247005e243, 0.30000000000000004],
         "text": "naïve 😀 \u{1}\u{7f}\u{feff}\u{2028}", "": {"empty": [[], {}]}, "quote\"'\\": "\r\n\t",
     });
     let run = put(store, NewRun { input: input.clone(), metadata: map(input.clone()), ..deploy() }).await;

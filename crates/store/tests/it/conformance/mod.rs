@@ -275,6 +275,7 @@ topics! {
         a_revoked_token_stays_revoked
         a_token_has_a_name_and_a_known_role
         what_people_did_is_kept_in_order
+        whatever_people_do_is_kept_with_who_and_why
         a_claim_for_a_tenant_takes_only_its_runs;
     looks:
         what_ended_lately_is_counted

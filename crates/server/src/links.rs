@@ -1,0 +1,84 @@
+//! Where an answer leads: what it hands out is what other routes ask for. Made of the table of routes, as OpenAPI links.
+
+use serde_json::{Map, Value, json};
+
+use crate::api::{self, Content, Gives, Route};
+use crate::shape::{Field, Kind, Shape};
+
+/// What answers call otherwise than the routes that ask for it: (asked for, shape, where in it).
+const ALIASES: &[(&str, &str, &str)] = &[
+    ("lease_token", "Lease", "/token"),
+    ("token_id", "Token", "/id"),
+    // The first of those that may be given now.
+    ("command", "Run", "/allowed/0"),
+];
+
+/// Links of one answer, by the operation that each leads to.
+pub fn links(route: &Route, gives: &Gives) -> Map<String, Value> {
+    let Content::Json(shape) = gives.body else { return Map::new() };
+    let found = api::routes().filter_map(|to| Some((to.name.to_owned(), link(route, shape, to)?)));
+    found.collect()
+}
+
+/// None, unless all that `to` needs is there, and something of it is news to who asked.
+fn link(from: &Route, shape: &'static Shape, to: &Route) -> Option<Value> {
+    let in_path: Vec<(&str, String)> =
+        names_in(to.path).map(|name| Some((name, place(from, shape, to, name)?))).collect::<Option<_>>()?;
+    let token = to.body.and_then(|body| body.fields.iter().find(|field| field.name == "lease_token"));
+    let in_body = match token {
+        Some(field) => vec![(field.name, place(from, shape, to, field.name)?)],
+        None => Vec::new(),
+    };
+    let is_news =
+        |(name, _): &(&str, String)| *name != "command" && !names_in(from.path).any(|it| it == *name);
+    if !in_path.iter().chain(&in_body).any(is_news) {
+        return None;
+    }
+    let members = |places: Vec<(&str, String)>| -> Map<String, Value> {
+        let member = |(name, pointer): (&str, String)| {
+            (name.to_owned(), Value::from(format!("$response.body#{pointer}")))
+        };
+        places.into_iter().map(member).collect()
+    };
+    let mut link = json!({ "operationId": to.name, "parameters": members(in_path) });
+    if !in_body.is_empty() {
+        link["requestBody"] = members(in_body).into();
+    }
+    Some(link)
+}
+
+pub fn names_in(path: &'static str) -> impl Iterator<Item = &'static str> {
+    path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+}
+
+/// Where the answer has what is asked for. A plain `name` is looked for among routes of the same noun only.
+fn place(from: &Route, shape: &Shape, to: &Route, name: &str) -> Option<String> {
+    let noun = |route: &Route| route.path.split('/').nth(2);
+    let is_plain = !name.contains('_') && !ALIASES.iter().any(|(asked, ..)| *asked == name);
+    if is_plain && noun(from) != noun(to) {
+        return None;
+    }
+    pointer(shape, name)
+}
+
+fn pointer(shape: &Shape, name: &str) -> Option<String> {
+    let here = match ALIASES.iter().find(|(asked, ..)| *asked == name) {
+        Some((_, of, place)) => (*of == shape.name).then(|| (*place).to_owned()),
+        None => shape
+            .fields
+            .iter()
+            .find(|field| field.name == name && field.is_needed)
+            .map(|_| format!("/{name}")),
+    };
+    let deeper = |field: &Field| Some(format!("/{}{}", field.name, inside(&field.kind, name)?));
+    here.or_else(|| shape.fields.iter().find_map(deeper))
+}
+
+/// Of a list, in its first entry.
+fn inside(kind: &Kind, name: &str) -> Option<String> {
+    match kind {
+        Kind::Of(shape) => pointer(shape, name),
+        Kind::List(of, _) => Some(format!("/0{}", inside(of, name)?)),
+        _ => None,
+    }
+}

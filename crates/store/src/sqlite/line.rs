@@ -1,0 +1,70 @@
+//! The queue before a thread, and how long it is.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+
+use tokio::sync::oneshot;
+
+use super::session::{Job, Tx, closed};
+use crate::error::{Result, StoreError};
+use crate::looks::Way;
+
+#[derive(Clone)]
+pub struct Line {
+    name: &'static str,
+    threads: usize,
+    jobs: mpsc::Sender<Job>,
+    waiting: Arc<AtomicUsize>,
+    /// Begun, and not answered yet.
+    under_way: Arc<AtomicUsize>,
+}
+
+/// One more for as long as it lives.
+struct One(Arc<AtomicUsize>);
+
+impl One {
+    fn of(count: &Arc<AtomicUsize>) -> One {
+        count.fetch_add(1, Ordering::Relaxed);
+        One(count.clone())
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Line {
+    pub fn new(name: &'static str, threads: usize, jobs: mpsc::Sender<Job>) -> Line {
+        Line { name, threads, jobs, waiting: Arc::default(), under_way: Arc::default() }
+    }
+
+    pub fn way(&self) -> Way {
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        // Where something waits nobody is idle: a thread may wait for the file's lock itself.
+        let busy = self.under_way.load(Ordering::Relaxed) + waiting;
+        let idle = self.threads.saturating_sub(busy);
+        Way { name: self.name, most: self.threads, open: self.threads, idle, waiting }
+    }
+
+    pub async fn ask<T, F>(&self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+    {
+        let (send, receive) = oneshot::channel();
+        let (waiting, under_way) = (One::of(&self.waiting), self.under_way.clone());
+        let job: Job = Box::new(move |tx| {
+            drop(waiting);
+            let busy = One::of(&under_way);
+            let result = work(tx);
+            Box::new(move |failed: Option<StoreError>| {
+                drop(busy);
+                let _ = send.send(failed.map_or(result, Err));
+            })
+        });
+        self.jobs.send(job).map_err(|_| closed())?;
+        receive.await.unwrap_or_else(|_| Err(closed()))
+    }
+}
