@@ -2,6 +2,8 @@
 //! that says how to install it.
 
 #[cfg(feature = "postgres")]
+mod certificates;
+#[cfg(feature = "postgres")]
 mod cluster;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -9,6 +11,8 @@ mod postgres;
 mod server;
 pub mod vsphere;
 
+#[cfg(feature = "postgres")]
+pub use certificates::{Certificate, Issuer};
 #[cfg(feature = "postgres")]
 pub use cluster::Cluster;
 #[cfg(feature = "postgres")]

@@ -69,21 +69,29 @@ impl Server {
         lock(&self.folder.join(format!("{name}.lock")))
     }
 
-    /// The script goes in as a file: a pipe could fill up while the answers fill another.
     pub fn psql(&self, url: &str, sql: &str) -> Result<String, String> {
-        let script = || -> std::io::Result<File> {
-            let mut file = tempfile::tempfile()?;
-            file.write_all(sql.as_bytes())?;
-            file.rewind()?;
-            Ok(file)
-        };
-        let script = script().map_err(|error| format!("no file for the script: {error}"))?;
-        let mut psql = Command::new(&self.psql);
-        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url]).stdin(script);
-        psql.env("PGOPTIONS", "-c client_min_messages=warning");
-        let output = done(&mut psql)?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+        psql_by(&self.psql, url, sql)
     }
+}
+
+pub fn psql(url: &str, sql: &str) -> Result<String, String> {
+    psql_by(&program("psql")?, url, sql)
+}
+
+/// The script goes in as a file: a pipe could fill up while the answers fill another.
+fn psql_by(program: &Path, url: &str, sql: &str) -> Result<String, String> {
+    let script = || -> std::io::Result<File> {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(sql.as_bytes())?;
+        file.rewind()?;
+        Ok(file)
+    };
+    let script = script().map_err(|error| format!("no file for the script: {error}"))?;
+    let mut psql = Command::new(program);
+    psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url]).stdin(script);
+    psql.env("PGOPTIONS", "-c client_min_messages=warning");
+    let output = done(&mut psql)?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
 }
 
 /// Makes the folder, the cluster and the guardian. The file `used` comes last: it says that all is there.

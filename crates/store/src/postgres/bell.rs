@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
-use tokio_postgres::{Client, Config};
+use tokio_postgres::Client;
 
+use super::address::Address;
 use super::fault::Result;
 use super::open::connect;
 use crate::tokens::random;
@@ -36,7 +37,7 @@ pub enum Hearing {
 
 #[derive(Debug)]
 pub struct Bell {
-    config: Config,
+    address: Address,
     changed: Arc<Notify>,
     orders: mpsc::Sender<()>,
     /// Taken by the task when it starts.
@@ -48,11 +49,11 @@ pub struct Bell {
 }
 
 impl Bell {
-    pub fn new(config: Config) -> Bell {
+    pub fn new(address: Address) -> Bell {
         // Room for one: who comes while one waits is told by that one.
         let (orders, ordered) = mpsc::channel(1);
         Bell {
-            config,
+            address,
             changed: Arc::new(Notify::new()),
             orders,
             ordered: std::sync::Mutex::new(Some(ordered)),
@@ -102,7 +103,7 @@ impl Bell {
             let ordered = self.ordered.lock().ok().and_then(|mut ordered| ordered.take());
             let Some(ordered) = ordered else { return };
             let tower = Tower {
-                config: self.config.clone(),
+                address: self.address.clone(),
                 changed: self.changed.clone(),
                 listens: self.listens.clone(),
                 hearing: self.hearing.clone(),
@@ -115,7 +116,7 @@ impl Bell {
 
 /// The task with the connection of its own. Ends with the store.
 struct Tower {
-    config: Config,
+    address: Address,
     changed: Arc<Notify>,
     listens: Arc<AtomicBool>,
     hearing: Arc<AtomicU8>,
@@ -143,7 +144,7 @@ impl Tower {
 
     /// As long as the connection lasts; `Ok` when the store is gone.
     async fn run_once(&mut self, orders: &mut mpsc::Receiver<()>) -> Result<()> {
-        let (client, mut heard) = connect(&self.config).await?;
+        let (client, mut heard) = connect(&self.address).await?;
         let mut listening = false;
         // When the next one may go out, and when one is to.
         let mut next = Instant::now();
@@ -183,7 +184,7 @@ impl Tower {
     /// A pooler takes a LISTEN and never delivers: what another connection sends must arrive.
     async fn probe(&mut self, heard: &mut mpsc::Receiver<()>) {
         let sent = async {
-            let (other, _) = connect(&self.config).await?;
+            let (other, _) = connect(&self.address).await?;
             other.batch_execute("NOTIFY waypost").await?;
             Ok::<_, super::fault::Fault>(other)
         };

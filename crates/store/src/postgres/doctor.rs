@@ -3,9 +3,11 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::timeout;
-use tokio_postgres::{Client, Config, Row};
+use tokio_postgres::{Client, Row};
 
+use super::address::Address;
 use super::fault::{Fault, Result};
+use super::tls::Check;
 use super::{migrate, open};
 use crate::doctor::Finding;
 use crate::error::StoreError;
@@ -21,13 +23,12 @@ const SKEW_MS: i64 = 2_000;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub async fn doctor(url: &str) -> Result<Vec<Finding>, StoreError> {
-    let config = open::config(url)?;
-    look(&config).await.map_err(Fault::told)
+    look(&Address::read(url)?).await.map_err(Fault::told)
 }
 
-async fn look(config: &Config) -> Result<Vec<Finding>> {
-    let (client, _hears) = open::connect(config).await?;
-    let mut found = vec![version(&client).await?];
+async fn look(address: &Address) -> Result<Vec<Finding>> {
+    let (client, _hears) = open::connect(address).await?;
+    let mut found = vec![version(&client).await?, encryption(address)];
     let versions = migrate::versions(&client).await?;
     found.push(match versions.check() {
         Ok(()) => Finding::ok("schema", format!("version {}", versions.found)),
@@ -39,7 +40,7 @@ async fn look(config: &Config) -> Result<Vec<Finding>> {
     settings(&client, &mut found).await?;
     roles(&client, &mut found).await?;
     found.push(clock(&client).await?);
-    found.push(listen(config).await?);
+    found.push(listen(address).await?);
     connections(&client, &mut found).await?;
     if versions.check().is_ok() {
         indexes(&client, &mut found).await?;
@@ -61,6 +62,24 @@ async fn version(client: &Client) -> Result<Finding> {
     } else {
         Finding::error("version", format!("PostgreSQL {text}"), "use PostgreSQL 15 or later")
     })
+}
+
+/// Of the way to what answers, which may be a pooler.
+fn encryption(address: &Address) -> Finding {
+    let checked = match address.tls.check {
+        Check::Nothing => "whose certificate it is was not looked at: sslmode=verify-full does",
+        Check::Issuer => "the certificate's issuer is known",
+        Check::Name => "the certificate's issuer and name are right",
+    };
+    match address.tls.agreed() {
+        Some(agreed) => Finding::ok("encryption", format!("{agreed}; {checked}")),
+        None if address.is_local() => Finding::ok("encryption", "none, on this machine"),
+        None => Finding::warning(
+            "encryption",
+            "none: passwords and runs go over the network as they are",
+            "switch ssl on at the server, and use sslmode=verify-full with its issuer's certificate as sslrootcert",
+        ),
+    }
 }
 
 async fn settings(client: &Client, found: &mut Vec<Finding>) -> Result<()> {
@@ -120,10 +139,10 @@ async fn clock(client: &Client) -> Result<Finding> {
 }
 
 /// Through a transaction pooler a LISTEN is heard by nobody. Tried for real: another connection notifies.
-async fn listen(config: &Config) -> Result<Finding> {
-    let (listener, mut hears) = open::connect(config).await?;
+async fn listen(address: &Address) -> Result<Finding> {
+    let (listener, mut hears) = open::connect(address).await?;
     listener.batch_execute("LISTEN waypost").await?;
-    let (other, _) = open::connect(config).await?;
+    let (other, _) = open::connect(address).await?;
     other.batch_execute("NOTIFY waypost").await?;
     let heard = timeout(PATIENCE, hears.recv()).await.is_ok_and(|sound| sound.is_some());
     Ok(if heard {

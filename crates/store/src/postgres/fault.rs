@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use waypost_kernel::Refusal;
 
+use super::tls;
 use crate::error::StoreError;
 use crate::tokens::random;
 
@@ -98,6 +99,9 @@ fn is_broken(code: &SqlState) -> bool {
 
 fn in_words(error: &tokio_postgres::Error) -> String {
     let Some(said) = error.as_db_error() else {
+        if let Some(words) = tls::in_words(error) {
+            return words;
+        }
         let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
         return format!("no connection to the server ({cause}); check its address and that it runs");
     };

@@ -7,8 +7,9 @@ use waypost_kernel::Lifecycle;
 use waypost_kernel::lifecycle::{Catalog, SHIPPED};
 use waypost_kernel::render::postgres as render;
 
+use super::address::Address;
 use super::fault::{Fault, Result};
-use super::open::{config, connect};
+use super::open::connect;
 use super::sql::args;
 use crate::error::StoreError;
 
@@ -57,13 +58,13 @@ impl Versions {
 }
 
 pub async fn status(url: &str) -> Result<Versions, StoreError> {
-    let (client, _hears) = connect(&config(url)?).await.map_err(Fault::told)?;
+    let (client, _hears) = connect(&Address::read(url)?).await.map_err(Fault::told)?;
     versions(&client).await.map_err(Fault::told)
 }
 
 /// Brings a database up to date; says which versions were added.
 pub async fn migrate(url: &str) -> Result<Vec<u32>, StoreError> {
-    let (client, _hears) = connect(&config(url)?).await.map_err(Fault::told)?;
+    let (client, _hears) = connect(&Address::read(url)?).await.map_err(Fault::told)?;
     up(&client).await.map_err(Fault::told)
 }
 

@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use deadpool_postgres::{Object, Pool};
 use futures_util::future::try_join;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, Row};
+use tokio_postgres::{Client, Row};
 use waypost_kernel::{Catalog, Lifecycle, Time};
 
+use super::address::Address;
 use super::bell::Bell;
 use super::fault::{Fault, Patience, Result, damaged};
 use super::known::Known;
@@ -58,8 +59,8 @@ pub enum Line {
 }
 
 impl Session {
-    pub async fn open(config: Config) -> Result<Session, StoreError> {
-        let (pool, beats) = (open::pool(&config, CONNECTIONS)?, open::pool(&config, BEAT_CONNECTIONS)?);
+    pub async fn open(address: Address) -> Result<Session, StoreError> {
+        let (pool, beats) = (open::pool(&address, CONNECTIONS)?, open::pool(&address, BEAT_CONNECTIONS)?);
         let known = Session::prepare(&pool).await.map_err(Fault::told)?;
         Ok(Session(Arc::new(Shared {
             pool,
@@ -67,7 +68,7 @@ impl Session {
             known: RwLock::new(Arc::new(known)),
             marks: Mutex::default(),
             gaps: Mutex::default(),
-            bell: Bell::new(config),
+            bell: Bell::new(address),
             plain: Plain::default(),
         })))
     }

@@ -1,5 +1,7 @@
 //! What is PostgreSQL's own: connections that break, callers that go away, keys that meet.
 
+mod tls;
+
 use std::sync::Arc;
 use std::time::Duration;
 
