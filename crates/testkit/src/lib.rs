@@ -6,6 +6,8 @@ mod certificates;
 #[cfg(feature = "postgres")]
 mod cluster;
 #[cfg(feature = "postgres")]
+mod pooler;
+#[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
 mod server;
@@ -15,5 +17,7 @@ pub mod vsphere;
 pub use certificates::{Certificate, Issuer};
 #[cfg(feature = "postgres")]
 pub use cluster::Cluster;
+#[cfg(feature = "postgres")]
+pub use pooler::Pooler;
 #[cfg(feature = "postgres")]
 pub use postgres::Postgres;

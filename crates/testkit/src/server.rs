@@ -114,7 +114,7 @@ fn start(pg_ctl: &Path, folder: &Path) -> Result<(), String> {
 
 /// Makes a cluster in `data` of a folder. Says whether it is another user's, because the server refuses to be root's.
 pub fn init(folder: &Path) -> Result<bool, String> {
-    let is_root = folder.metadata().is_ok_and(|metadata| metadata.uid() == 0);
+    let is_root = is_root(folder);
     if is_root {
         done(Command::new("chown").arg(format!("{USER}:")).arg(folder))?;
     }
@@ -123,6 +123,11 @@ pub fn init(folder: &Path) -> Result<bool, String> {
     let data = folder.join("data");
     done(init.args(["-A", "trust", "-U", USER, "-E", "UTF8", "--no-locale", "-N", "-D"]).arg(data))?;
     Ok(is_root)
+}
+
+/// Whether what this process makes is root's.
+pub fn is_root(folder: &Path) -> bool {
+    folder.metadata().is_ok_and(|metadata| metadata.uid() == 0)
 }
 
 /// A shell in a group of its own, so that what ends the test's group does not end it. Looks a last time under the lock

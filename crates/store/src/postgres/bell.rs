@@ -14,6 +14,7 @@ use tokio_postgres::Client;
 use super::address::Address;
 use super::fault::Result;
 use super::open::connect;
+use super::pooler;
 use crate::tokens::random;
 
 const SPACING: Duration = Duration::from_millis(20);
@@ -152,9 +153,9 @@ impl Tower {
         let mut pulse = Instant::now() + PULSE;
         loop {
             if self.listens.load(Ordering::Acquire) && !listening {
-                client.batch_execute("LISTEN waypost").await?;
                 listening = true;
-                self.probe(&mut heard).await;
+                let hears = self.listen(&client, &mut heard).await?;
+                self.told(hears);
             }
             let turn = pulse.min(Instant::now() + LOOK_LISTENING);
             tokio::select! {
@@ -181,19 +182,21 @@ impl Tower {
         }
     }
 
-    /// A pooler takes a LISTEN and never delivers: what another connection sends must arrive.
-    async fn probe(&mut self, heard: &mut mpsc::Receiver<()>) {
-        let sent = async {
-            let (other, _) = connect(&self.address).await?;
-            other.batch_execute("NOTIFY waypost").await?;
-            Ok::<_, super::fault::Fault>(other)
-        };
-        let _other = sent.await;
-        if timeout(PATIENCE, heard.recv()).await.is_ok_and(|sound| sound.is_some()) {
-            return self.hear(Hearing::Hears);
+    /// A pooler takes a LISTEN, leaves it in a session that others get, and never delivers. So there is none through one,
+    /// and else what another connection sends must arrive.
+    async fn listen(&self, client: &Client, heard: &mut mpsc::Receiver<()>) -> Result<bool> {
+        let (other, _hears) = connect(&self.address).await?;
+        if pooler::is_between(client, &other).await? {
+            return Ok(false);
         }
-        self.hear(Hearing::Deaf);
-        if !self.warned {
+        client.batch_execute("LISTEN waypost").await?;
+        other.batch_execute("NOTIFY waypost").await?;
+        Ok(timeout(PATIENCE, heard.recv()).await.is_ok_and(|sound| sound.is_some()))
+    }
+
+    fn told(&mut self, hears: bool) {
+        self.hear(if hears { Hearing::Hears } else { Hearing::Deaf });
+        if !hears && !self.warned {
             self.warned = true;
             tracing::warn!(
                 "notifications do not arrive: behind a pooler, give the server's own address. Work is looked for every 100 ms instead"

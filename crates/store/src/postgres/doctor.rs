@@ -8,7 +8,7 @@ use tokio_postgres::{Client, Row};
 use super::address::Address;
 use super::fault::{Fault, Result};
 use super::tls::Check;
-use super::{migrate, open};
+use super::{migrate, open, pooler};
 use crate::doctor::Finding;
 use crate::error::StoreError;
 
@@ -40,7 +40,7 @@ async fn look(address: &Address) -> Result<Vec<Finding>> {
     settings(&client, &mut found).await?;
     roles(&client, &mut found).await?;
     found.push(clock(&client).await?);
-    found.push(listen(address).await?);
+    listen(address, &mut found).await?;
     connections(&client, &mut found).await?;
     if versions.check().is_ok() {
         indexes(&client, &mut found).await?;
@@ -138,22 +138,29 @@ async fn clock(client: &Client) -> Result<Finding> {
     })
 }
 
-/// Through a transaction pooler a LISTEN is heard by nobody. Tried for real: another connection notifies.
-async fn listen(address: &Address) -> Result<Finding> {
+/// Through a transaction pooler a LISTEN is heard by nobody. Else it is tried: another connection notifies.
+async fn listen(address: &Address, found: &mut Vec<Finding>) -> Result<()> {
     let (listener, mut hears) = open::connect(address).await?;
-    listener.batch_execute("LISTEN waypost").await?;
     let (other, _) = open::connect(address).await?;
-    other.batch_execute("NOTIFY waypost").await?;
-    let heard = timeout(PATIENCE, hears.recv()).await.is_ok_and(|sound| sound.is_some());
-    Ok(if heard {
+    let is_pooled = pooler::is_between(&listener, &other).await?;
+    if is_pooled {
+        let name = pooler::name(address).await;
+        found.push(Finding::ok("pooler", format!("{name}: sessions are given out per transaction")));
+    } else {
+        listener.batch_execute("LISTEN waypost").await?;
+        other.batch_execute("NOTIFY waypost").await?;
+    }
+    let heard = !is_pooled && timeout(PATIENCE, hears.recv()).await.is_ok_and(|sound| sound.is_some());
+    found.push(if heard {
         Finding::ok("listen", "wake-ups arrive")
     } else {
         Finding::warning(
             "listen",
-            "wake-ups do not arrive: this looks like a transaction pooler",
+            if is_pooled { "wake-ups do not pass through the pooler" } else { "wake-ups do not arrive" },
             "nothing is lost, workers poll; for pickups within milliseconds give workers a direct address",
         )
-    })
+    });
+    Ok(())
 }
 
 async fn connections(client: &Client, found: &mut Vec<Finding>) -> Result<()> {

@@ -23,6 +23,7 @@ mod migrate;
 mod open;
 mod operations;
 mod plain;
+mod pooler;
 mod prune;
 mod puts;
 mod row;

@@ -78,13 +78,11 @@ impl Session {
         let client = pool.get().await?;
         let versions = migrate::versions(&client).await?;
         if versions.is_empty() {
-            // Not in the pool any more: its session holds a lock and a setting.
-            let client = Object::take(client);
             migrate::up(&client).await?;
             migrate::versions(&client).await?.check()?;
-            return Known::read(&client).await;
+        } else {
+            versions.check()?;
         }
-        versions.check()?;
         Known::read(&client).await
     }
 
