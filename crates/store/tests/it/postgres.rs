@@ -1,6 +1,7 @@
 //! What is PostgreSQL's own: connections that break, callers that go away, keys that meet.
 
 mod faults;
+mod keys;
 mod pooler;
 mod tls;
 
