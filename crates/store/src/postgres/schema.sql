@@ -241,6 +241,14 @@ BEGIN
   END LOOP;
 END $$;
 
+-- The same, and claimers do look. Says whether there is something to look for.
+CREATE FUNCTION waypost.give_back(which text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  UPDATE waypost.lanes l SET revision = l.revision + 1 FROM (SELECT DISTINCT c.queue, c.priority FROM waypost.let_in(which) c) c
+    WHERE l.queue = c.queue AND l.priority = c.priority;
+  RETURN FOUND;
+END $$;
+
 -- The log is append-only, and rows leave by pruning alone: that verb says so for its own transaction.
 CREATE FUNCTION waypost.keep() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
