@@ -77,8 +77,8 @@ fn state_row(lifecycle: &Lifecycle, id: StateId) -> String {
     let ms = |span: Option<Span>| span.map_or("NULL".into(), |span| span.ms().to_string());
     let held = state.phase == Phase::Held;
     format!(
-        "INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {code};\n",
+        "INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {code};\n",
         quoted(&lifecycle.name),
         lifecycle.version,
         quoted(&state.name),
@@ -89,6 +89,7 @@ fn state_row(lifecycle: &Lifecycle, id: StateId) -> String {
         ms(state.deadline),
         boolean(lifecycle.transitions_from(id).any(|row| &*row.command == "expire"), Dialect::Postgres),
         ms(state.ttl),
+        ms(state.keep),
     )
 }
 

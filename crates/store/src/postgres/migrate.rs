@@ -144,6 +144,7 @@ fn first() -> String {
     out.push_str(include_str!("verbs_ops.sql"));
     out.push_str(include_str!("verbs_born.sql"));
     out.push_str(include_str!("ops.sql"));
+    out.push_str(include_str!("admin.sql"));
     out.push_str(include_str!("ops/jobs.sql"));
     out.push_str(include_str!("ops/job_decisions.sql"));
     out.push_str(include_str!("ops/job_moves.sql"));

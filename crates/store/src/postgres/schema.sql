@@ -29,6 +29,7 @@ CREATE TABLE waypost.lifecycle_states(lifecycle text, version int, state text, p
   deadline_ms bigint,                             -- to begin within: heartbeats do not extend it
   expires boolean NOT NULL DEFAULT false,         -- a time to live that ran out ends it
   ttl_ms bigint,
+  keep_ms bigint,                                 -- how long a settled run stays
   PRIMARY KEY(lifecycle, version, state));
 CREATE UNIQUE INDEX lifecycle_states_code ON waypost.lifecycle_states(code);
 CREATE TABLE waypost.lifecycle_moves(lifecycle text, version int, src text, dst text, guards int, events int NOT NULL,
