@@ -156,6 +156,9 @@ DECLARE
   v_run waypost.runs;
   v_effect jsonb := p_effect;
 BEGIN
+  IF p_run.parent_run_id IS NOT NULL THEN
+    PERFORM waypost.expect_children(ARRAY[p_run.parent_run_id]);
+  END IF;
   INSERT INTO waypost.runs(run_id, state, tenant, queue, priority, queued_at, available_at, expires_at, max_attempts, reentrant, seq, last_command,
       item_count, schedule_at, correlation_id, idempotency_key, fingerprint, parent_run_id, retry_of, playbook, carried, input, metadata, details)
     VALUES (p_run.run_id, p_run.state, p_run.tenant, p_run.queue, p_run.priority, p_run.queued_at, p_run.available_at, p_run.expires_at, p_run.max_attempts,
