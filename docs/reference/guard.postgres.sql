@@ -98,18 +98,18 @@ BEGIN
 END $guard$;
 
 INSERT INTO waypost.lifecycles(name, version, kind, items, items_version, definition) VALUES ('step', 1, 'item', NULL, NULL, '{"codes":{},"ids":null,"initial":["pending"],"items":[],"kind":"item","name":"step","operations":{},"states":[{"name":"pending","on_end":"skipped","phase":"ready"},{"name":"running","on_end":"failed","on_lost":"pending","on_pause":"paused","phase":"held"},{"name":"paused","on_end":"failed","on_resume":"pending","phase":"parked"},{"name":"completed","on_resume":"pending","outcome":"succeeded","phase":"settled"},{"name":"failed","outcome":"failed","phase":"settled"},{"name":"skipped","outcome":"skipped","phase":"settled"}],"transitions":[{"by":["worker"],"command":"start","from":"pending","guards":[],"to":"running"},{"by":["worker","engine"],"command":"skip","from":"pending","guards":[],"to":"skipped"},{"by":["worker"],"command":"fail","from":"pending","guards":[],"to":"failed"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker","engine"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["worker"],"command":"skip","from":"running","guards":[],"to":"skipped"},{"by":["worker","engine"],"command":"pause","from":"running","guards":[],"to":"paused"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"pending"},{"by":["worker"],"command":"retry","from":"running","guards":["attempts-left"],"to":"pending"},{"by":["worker","engine"],"command":"resume","from":"paused","guards":[],"to":"pending"},{"by":["worker"],"command":"skip","from":"paused","guards":[],"to":"skipped"},{"by":["worker","engine"],"command":"fail","from":"paused","guards":[],"to":"failed"},{"by":["engine"],"command":"resume","from":"completed","guards":["reruns"],"to":"pending"}],"version":1}');
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'step', 1, 'pending', 'ready', NULL, true, NULL, NULL, false, NULL, NULL::smallint;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'step', 1, 'running', 'held', NULL, false, 60000, NULL, false, NULL, NULL::smallint;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'step', 1, 'paused', 'parked', NULL, false, NULL, NULL, false, NULL, NULL::smallint;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'step', 1, 'completed', 'settled', 'succeeded', false, NULL, NULL, false, NULL, NULL::smallint;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'step', 1, 'failed', 'settled', 'failed', false, NULL, NULL, false, NULL, NULL::smallint;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'step', 1, 'skipped', 'settled', 'skipped', false, NULL, NULL, false, NULL, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'step', 1, 'pending', 'ready', NULL, true, NULL, NULL, false, NULL, NULL, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'step', 1, 'running', 'held', NULL, false, 60000, NULL, false, NULL, NULL, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'step', 1, 'paused', 'parked', NULL, false, NULL, NULL, false, NULL, NULL, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'step', 1, 'completed', 'settled', 'succeeded', false, NULL, NULL, false, NULL, 2592000000, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'step', 1, 'failed', 'settled', 'failed', false, NULL, NULL, false, NULL, 7776000000, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'step', 1, 'skipped', 'settled', 'skipped', false, NULL, NULL, false, NULL, 7776000000, NULL::smallint;
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('step', 1, 'pending', 'running', 0, 1, 'start');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('step', 1, 'pending', 'skipped', 0, 1, 'skip');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('step', 1, 'pending', 'failed', 0, 1, 'fail');
@@ -127,14 +127,14 @@ INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('step', 1, 'pending', 'paused', 0, 2, 'pause');
 
 INSERT INTO waypost.lifecycles(name, version, kind, items, items_version, definition) VALUES ('task', 1, 'item', NULL, NULL, '{"codes":{},"ids":null,"initial":["pending"],"items":[],"kind":"item","name":"task","operations":{},"states":[{"name":"pending","on_end":"failed","phase":"ready"},{"name":"running","on_end":"failed","on_lost":"running","phase":"held"},{"name":"completed","outcome":"succeeded","phase":"settled"},{"name":"failed","outcome":"failed","phase":"settled"}],"transitions":[{"by":["worker"],"command":"start","from":"pending","guards":[],"to":"running"},{"by":["worker","engine"],"command":"fail","from":"pending","guards":[],"to":"failed"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker","engine"],"command":"fail","from":"running","guards":[],"to":"failed"}],"version":1}');
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'task', 1, 'pending', 'ready', NULL, true, NULL, NULL, false, NULL, NULL::smallint;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'task', 1, 'running', 'held', NULL, false, 60000, NULL, false, NULL, NULL::smallint;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'task', 1, 'completed', 'settled', 'succeeded', false, NULL, NULL, false, NULL, NULL::smallint;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'task', 1, 'failed', 'settled', 'failed', false, NULL, NULL, false, NULL, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'task', 1, 'pending', 'ready', NULL, true, NULL, NULL, false, NULL, NULL, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'task', 1, 'running', 'held', NULL, false, 60000, NULL, false, NULL, NULL, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'task', 1, 'completed', 'settled', 'succeeded', false, NULL, NULL, false, NULL, 2592000000, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'task', 1, 'failed', 'settled', 'failed', false, NULL, NULL, false, NULL, 7776000000, NULL::smallint;
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('task', 1, 'pending', 'running', 0, 1, 'start');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('task', 1, 'pending', 'failed', 0, 1, 'fail');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('task', 1, 'running', 'completed', 0, 1, 'complete');
@@ -142,18 +142,18 @@ INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('task', 1, 'pending', 'completed', 0, 2, 'complete');
 
 INSERT INTO waypost.lifecycles(name, version, kind, items, items_version, definition) VALUES ('target', 1, 'item', NULL, NULL, '{"codes":{},"ids":null,"initial":["PREVIEW","QUEUED"],"items":[],"kind":"item","name":"target","operations":{},"states":[{"name":"PREVIEW","on_queue":"QUEUED","phase":"draft"},{"name":"QUEUED","on_end":"FAILED","phase":"ready"},{"name":"APPLYING","on_end":"FAILED","on_lost":"QUEUED","phase":"held"},{"name":"APPLIED","outcome":"succeeded","phase":"settled"},{"name":"FAILED","on_retry":"QUEUED","outcome":"failed","phase":"settled"},{"name":"ROLLED_BACK","outcome":"reverted","phase":"settled"}],"transitions":[{"by":["client","engine"],"command":"queue","from":"PREVIEW","guards":[],"to":"QUEUED"},{"by":["worker"],"command":"apply","from":"QUEUED","guards":[],"to":"APPLYING"},{"by":["worker","engine"],"command":"fail","from":"QUEUED","guards":[],"to":"FAILED"},{"by":["worker"],"command":"succeed","from":"APPLYING","guards":[],"to":"APPLIED"},{"by":["worker"],"command":"retry","from":"APPLYING","guards":["attempts-left"],"to":"QUEUED"},{"by":["worker"],"command":"wait","from":"APPLYING","guards":[],"to":"QUEUED"},{"by":["engine"],"command":"lose","from":"APPLYING","guards":[],"to":"QUEUED"},{"by":["worker","engine"],"command":"fail","from":"APPLYING","guards":[],"to":"FAILED"},{"by":["client","engine"],"command":"retry","from":"FAILED","guards":["not-discarded"],"to":"QUEUED"},{"by":["engine"],"command":"rollback","from":"APPLIED","guards":[],"to":"ROLLED_BACK"}],"version":1}');
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'target', 1, 'PREVIEW', 'draft', NULL, true, NULL, NULL, false, NULL, NULL::smallint;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'target', 1, 'QUEUED', 'ready', NULL, true, NULL, NULL, false, NULL, NULL::smallint;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'target', 1, 'APPLYING', 'held', NULL, false, 60000, NULL, false, NULL, NULL::smallint;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'target', 1, 'APPLIED', 'settled', 'succeeded', false, NULL, NULL, false, NULL, NULL::smallint;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'target', 1, 'FAILED', 'settled', 'failed', false, NULL, NULL, false, NULL, NULL::smallint;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'target', 1, 'ROLLED_BACK', 'settled', 'reverted', false, NULL, NULL, false, NULL, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'target', 1, 'PREVIEW', 'draft', NULL, true, NULL, NULL, false, NULL, NULL, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'target', 1, 'QUEUED', 'ready', NULL, true, NULL, NULL, false, NULL, NULL, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'target', 1, 'APPLYING', 'held', NULL, false, 60000, NULL, false, NULL, NULL, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'target', 1, 'APPLIED', 'settled', 'succeeded', false, NULL, NULL, false, NULL, 2592000000, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'target', 1, 'FAILED', 'settled', 'failed', false, NULL, NULL, false, NULL, 7776000000, NULL::smallint;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'target', 1, 'ROLLED_BACK', 'settled', 'reverted', false, NULL, NULL, false, NULL, 7776000000, NULL::smallint;
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('target', 1, 'PREVIEW', 'QUEUED', 0, 1, 'queue');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('target', 1, 'QUEUED', 'APPLYING', 0, 1, 'apply');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('target', 1, 'QUEUED', 'FAILED', 0, 1, 'fail');
@@ -166,18 +166,18 @@ INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('target', 1, 'QUEUED', 'APPLIED', 0, 2, 'succeed');
 
 INSERT INTO waypost.lifecycles(name, version, kind, items, items_version, definition) VALUES ('deploy', 1, 'run', 'step', 1, '{"codes":{},"ids":"run-{uuid7}","initial":["queued"],"items":["step"],"kind":"run","name":"deploy","operations":{},"states":[{"name":"queued","phase":"ready","terminal":false},{"deadline":"5m","name":"claimed","on_stale":"expire","phase":"held","terminal":false},{"lease":"1m","name":"running","on_stale":"lose","phase":"held","terminal":false},{"keep":"30d","name":"success","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"failed","outcome":"failed","phase":"settled","terminal":true},{"keep":"90d","name":"cancelled","outcome":"cancelled","phase":"settled","terminal":true}],"transitions":[{"by":["worker"],"command":"claim","from":"queued","guards":[],"to":"claimed"},{"by":["client"],"command":"cancel","from":"queued","guards":[],"to":"cancelled"},{"by":["engine"],"command":"expire","from":"queued","guards":[],"to":"cancelled"},{"by":["worker"],"command":"start","from":"claimed","guards":[],"to":"running"},{"by":["engine"],"command":"expire","from":"claimed","guards":[],"to":"cancelled"},{"by":["client","worker"],"command":"cancel","from":"claimed","guards":[],"to":"cancelled"},{"by":["worker"],"command":"succeed","from":"running","guards":[],"to":"success"},{"by":["worker"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["client","worker"],"command":"cancel","from":"running","guards":[],"to":"cancelled"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"failed"}],"version":1}');
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'deploy', 1, 'queued', 'ready', NULL, true, NULL, NULL, true, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 2000 AND 2999), 2000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'deploy', 1, 'claimed', 'held', NULL, false, 60000, 300000, true, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 3000 AND 3999), 3000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'deploy', 1, 'running', 'held', NULL, false, 60000, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 3000 AND 3999), 3000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'deploy', 1, 'success', 'settled', 'succeeded', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 5000 AND 5999), 5000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'deploy', 1, 'failed', 'settled', 'failed', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'deploy', 1, 'cancelled', 'settled', 'cancelled', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'deploy', 1, 'queued', 'ready', NULL, true, NULL, NULL, true, NULL, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 2000 AND 2999), 2000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'deploy', 1, 'claimed', 'held', NULL, false, 60000, 300000, true, NULL, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 3000 AND 3999), 3000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'deploy', 1, 'running', 'held', NULL, false, 60000, NULL, false, NULL, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 3000 AND 3999), 3000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'deploy', 1, 'success', 'settled', 'succeeded', false, NULL, NULL, false, NULL, 2592000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 5000 AND 5999), 5000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'deploy', 1, 'failed', 'settled', 'failed', false, NULL, NULL, false, NULL, 7776000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'deploy', 1, 'cancelled', 'settled', 'cancelled', false, NULL, NULL, false, NULL, 7776000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('deploy', 1, 'queued', 'claimed', 0, 1, 'claim');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('deploy', 1, 'queued', 'cancelled', 0, 1, 'cancel');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('deploy', 1, 'claimed', 'running', 0, 1, 'start');
@@ -201,16 +201,16 @@ UPDATE waypost.lifecycle_moves m SET src_code = a.code, dst_code = b.code FROM w
     AND b.lifecycle = m.lifecycle AND b.version = m.version AND b.state = m.dst;
 
 INSERT INTO waypost.lifecycles(name, version, kind, items, items_version, definition) VALUES ('agent', 1, 'run', 'step', 1, '{"codes":{"expire":"UPSTREAM_UNAVAILABLE"},"ids":"run_{date}_{time}_{rand6}","initial":["requested"],"items":["step"],"kind":"run","name":"agent","operations":{},"states":[{"name":"requested","phase":"draft","terminal":false,"ttl":"1m"},{"name":"queued","phase":"ready","terminal":false},{"lease":"1m","max_take_overs":5,"name":"running","on_stale":"take-over","phase":"held","terminal":false},{"keep":"30d","name":"completed","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"failed","outcome":"failed","phase":"settled","terminal":true}],"transitions":[{"by":["engine"],"command":"acknowledge","from":"requested","guards":[],"to":"queued"},{"by":["engine"],"command":"expire","from":"requested","guards":[],"to":"failed"},{"by":["client"],"command":"cancel","from":"requested","guards":[],"to":"failed"},{"by":["worker"],"command":"claim","from":"queued","guards":[],"to":"running"},{"by":["engine"],"command":"fail","from":"queued","guards":[],"to":"failed"},{"by":["client"],"command":"cancel","from":"queued","guards":[],"to":"failed"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["client","worker"],"command":"cancel","from":"running","guards":[],"to":"failed"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"failed"}],"version":1}');
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'agent', 1, 'requested', 'draft', NULL, true, NULL, NULL, true, 60000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 1000 AND 1999), 1000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'agent', 1, 'queued', 'ready', NULL, false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 2000 AND 2999), 2000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'agent', 1, 'running', 'held', NULL, false, 60000, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 3000 AND 3999), 3000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'agent', 1, 'completed', 'settled', 'succeeded', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 5000 AND 5999), 5000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'agent', 1, 'failed', 'settled', 'failed', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'agent', 1, 'requested', 'draft', NULL, true, NULL, NULL, true, 60000, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 1000 AND 1999), 1000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'agent', 1, 'queued', 'ready', NULL, false, NULL, NULL, false, NULL, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 2000 AND 2999), 2000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'agent', 1, 'running', 'held', NULL, false, 60000, NULL, false, NULL, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 3000 AND 3999), 3000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'agent', 1, 'completed', 'settled', 'succeeded', false, NULL, NULL, false, NULL, 2592000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 5000 AND 5999), 5000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'agent', 1, 'failed', 'settled', 'failed', false, NULL, NULL, false, NULL, 7776000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('agent', 1, 'requested', 'queued', 0, 1, 'acknowledge');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('agent', 1, 'requested', 'failed', 0, 1, 'expire');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('agent', 1, 'queued', 'running', 0, 1, 'claim');
@@ -227,12 +227,12 @@ UPDATE waypost.lifecycle_moves m SET src_code = a.code, dst_code = b.code FROM w
     AND b.lifecycle = m.lifecycle AND b.version = m.version AND b.state = m.dst;
 
 INSERT INTO waypost.lifecycles(name, version, kind, items, items_version, definition) VALUES ('cron', 1, 'run', NULL, NULL, '{"codes":{"cancel":"canceled","lose":"stale_timeout"},"ids":"{uuid7}","initial":["RUNNING"],"items":[],"kind":"run","name":"cron","operations":{},"states":[{"lease":"30m","name":"RUNNING","on_stale":"steal","phase":"held","terminal":false},{"keep":"30d","name":"SUCCESS","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"FAILED","outcome":"failed","phase":"settled","retry":true,"terminal":false}],"transitions":[{"by":["worker"],"command":"succeed","from":"RUNNING","guards":[],"to":"SUCCESS"},{"by":["worker"],"command":"fail","from":"RUNNING","guards":[],"to":"FAILED"},{"by":["worker"],"command":"steal","from":"RUNNING","guards":["attempts-left","reentrant"],"to":"RUNNING"},{"by":["engine"],"command":"lose","from":"RUNNING","guards":[],"to":"FAILED"},{"by":["client","worker"],"command":"cancel","from":"RUNNING","guards":[],"to":"FAILED"},{"by":["worker"],"command":"retry","from":"FAILED","guards":["attempts-left"],"to":"RUNNING"}],"version":1}');
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'cron', 1, 'RUNNING', 'held', NULL, true, 1800000, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 3000 AND 3999), 3000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'cron', 1, 'SUCCESS', 'settled', 'succeeded', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 5000 AND 5999), 5000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'cron', 1, 'FAILED', 'settled', 'failed', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'cron', 1, 'RUNNING', 'held', NULL, true, 1800000, NULL, false, NULL, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 3000 AND 3999), 3000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'cron', 1, 'SUCCESS', 'settled', 'succeeded', false, NULL, NULL, false, NULL, 2592000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 5000 AND 5999), 5000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'cron', 1, 'FAILED', 'settled', 'failed', false, NULL, NULL, false, NULL, 7776000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('cron', 1, 'RUNNING', 'SUCCESS', 0, 1, 'succeed');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('cron', 1, 'RUNNING', 'FAILED', 0, 1, 'fail');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('cron', 1, 'FAILED', 'RUNNING', 128, 1, 'retry');
@@ -242,18 +242,18 @@ UPDATE waypost.lifecycle_moves m SET src_code = a.code, dst_code = b.code FROM w
     AND b.lifecycle = m.lifecycle AND b.version = m.version AND b.state = m.dst;
 
 INSERT INTO waypost.lifecycles(name, version, kind, items, items_version, definition) VALUES ('job', 1, 'run', 'step', 1, '{"codes":{},"ids":"{uuid7}","initial":["pending"],"items":["step","task"],"kind":"run","name":"job","operations":{},"states":[{"name":"pending","phase":"ready","terminal":false},{"lease":"1m","max_take_overs":5,"name":"running","on_stale":"take-over","phase":"held","terminal":false},{"name":"paused","phase":"parked","terminal":false},{"keep":"30d","name":"completed","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"failed","outcome":"failed","phase":"settled","terminal":true},{"keep":"90d","name":"cancelled","outcome":"cancelled","phase":"settled","terminal":true}],"transitions":[{"by":["worker"],"command":"claim","from":"pending","guards":["has-items"],"to":"running"},{"by":["client"],"command":"cancel","from":"pending","guards":[],"to":"cancelled"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["operator","worker"],"command":"pause","from":"running","guards":["has-reason"],"to":"paused"},{"by":["client","worker"],"command":"cancel","from":"running","guards":[],"to":"cancelled"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"failed"},{"by":["operator"],"command":"resume","from":"paused","guards":["resolved-or-forced"],"to":"pending"},{"by":["client"],"command":"cancel","from":"paused","guards":[],"to":"cancelled"}],"version":1}');
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'job', 1, 'pending', 'ready', NULL, true, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 2000 AND 2999), 2000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'job', 1, 'running', 'held', NULL, false, 60000, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 3000 AND 3999), 3000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'job', 1, 'paused', 'parked', NULL, false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 4000 AND 4999), 4000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'job', 1, 'completed', 'settled', 'succeeded', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 5000 AND 5999), 5000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'job', 1, 'failed', 'settled', 'failed', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'job', 1, 'cancelled', 'settled', 'cancelled', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'job', 1, 'pending', 'ready', NULL, true, NULL, NULL, false, NULL, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 2000 AND 2999), 2000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'job', 1, 'running', 'held', NULL, false, 60000, NULL, false, NULL, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 3000 AND 3999), 3000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'job', 1, 'paused', 'parked', NULL, false, NULL, NULL, false, NULL, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 4000 AND 4999), 4000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'job', 1, 'completed', 'settled', 'succeeded', false, NULL, NULL, false, NULL, 2592000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 5000 AND 5999), 5000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'job', 1, 'failed', 'settled', 'failed', false, NULL, NULL, false, NULL, 7776000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'job', 1, 'cancelled', 'settled', 'cancelled', false, NULL, NULL, false, NULL, 7776000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('job', 1, 'pending', 'running', 4, 1, 'claim');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('job', 1, 'pending', 'cancelled', 0, 1, 'cancel');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('job', 1, 'running', 'completed', 0, 1, 'complete');
@@ -272,20 +272,20 @@ UPDATE waypost.lifecycle_moves m SET src_code = a.code, dst_code = b.code FROM w
     AND b.lifecycle = m.lifecycle AND b.version = m.version AND b.state = m.dst;
 
 INSERT INTO waypost.lifecycles(name, version, kind, items, items_version, definition) VALUES ('rule', 1, 'run', 'target', 1, '{"codes":{},"ids":"rule-{uuid7}","initial":["PREVIEW","QUEUED"],"items":["target"],"kind":"run","name":"rule","operations":{"reconcile":["APPLIED","PARTIAL"],"rollback":["APPLIED","PARTIAL"]},"states":[{"name":"PREVIEW","phase":"draft","terminal":false,"ttl":"7d"},{"name":"QUEUED","phase":"ready","terminal":false},{"lease":"1m","max_take_overs":5,"name":"APPLYING","on_stale":"take-over","phase":"held","terminal":false},{"keep":"30d","name":"APPLIED","outcome":"succeeded","phase":"settled","terminal":false},{"keep":"90d","name":"PARTIAL","outcome":"partial","phase":"settled","terminal":false},{"keep":"90d","name":"FAILED","outcome":"failed","phase":"settled","terminal":false},{"keep":"90d","name":"ROLLED_BACK","outcome":"reverted","phase":"settled","terminal":true}],"transitions":[{"by":["client","engine"],"command":"queue","from":"PREVIEW","guards":["has-items"],"to":"QUEUED"},{"by":["client"],"command":"cancel","from":"PREVIEW","guards":[],"to":"FAILED"},{"by":["engine"],"command":"expire","from":"PREVIEW","guards":[],"to":"FAILED"},{"by":["worker"],"command":"claim","from":"QUEUED","guards":[],"to":"APPLYING"},{"by":["client"],"command":"cancel","from":"QUEUED","guards":[],"to":"FAILED"},{"by":["worker"],"command":"complete","from":"APPLYING","guards":["all-items-ok"],"to":"APPLIED"},{"by":["worker"],"command":"settle","from":"APPLYING","guards":["some-item-failed"],"to":"PARTIAL"},{"by":["worker"],"command":"fail","from":"APPLYING","guards":["no-item-ok"],"to":"FAILED"},{"by":["client","worker"],"command":"cancel","from":"APPLYING","guards":["all-items-ok"],"to":"APPLIED"},{"by":["client","worker"],"command":"cancel","from":"APPLYING","guards":["some-item-failed"],"to":"PARTIAL"},{"by":["client","worker"],"command":"cancel","from":"APPLYING","guards":["no-item-ok"],"to":"FAILED"},{"by":["engine"],"command":"lose","from":"APPLYING","guards":["all-items-ok"],"to":"APPLIED"},{"by":["engine"],"command":"lose","from":"APPLYING","guards":["some-item-failed"],"to":"PARTIAL"},{"by":["engine"],"command":"lose","from":"APPLYING","guards":["no-item-ok"],"to":"FAILED"},{"by":["client"],"command":"retry","from":"PARTIAL","guards":["no-operation","some-item-open"],"to":"APPLYING"},{"by":["client"],"command":"retry","from":"FAILED","guards":["no-operation","some-item-open"],"to":"APPLYING"},{"by":["engine"],"command":"rollback","from":"APPLIED","guards":["no-item-ok"],"to":"ROLLED_BACK"},{"by":["engine"],"command":"rollback","from":"PARTIAL","guards":["no-item-ok"],"to":"ROLLED_BACK"}],"version":1}');
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'rule', 1, 'PREVIEW', 'draft', NULL, true, NULL, NULL, true, 604800000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 1000 AND 1999), 1000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'rule', 1, 'QUEUED', 'ready', NULL, true, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 2000 AND 2999), 2000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'rule', 1, 'APPLYING', 'held', NULL, false, 60000, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 3000 AND 3999), 3000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'rule', 1, 'APPLIED', 'settled', 'succeeded', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 5000 AND 5999), 5000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'rule', 1, 'PARTIAL', 'settled', 'partial', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'rule', 1, 'FAILED', 'settled', 'failed', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'rule', 1, 'ROLLED_BACK', 'settled', 'reverted', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'rule', 1, 'PREVIEW', 'draft', NULL, true, NULL, NULL, true, 604800000, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 1000 AND 1999), 1000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'rule', 1, 'QUEUED', 'ready', NULL, true, NULL, NULL, false, NULL, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 2000 AND 2999), 2000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'rule', 1, 'APPLYING', 'held', NULL, false, 60000, NULL, false, NULL, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 3000 AND 3999), 3000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'rule', 1, 'APPLIED', 'settled', 'succeeded', false, NULL, NULL, false, NULL, 2592000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 5000 AND 5999), 5000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'rule', 1, 'PARTIAL', 'settled', 'partial', false, NULL, NULL, false, NULL, 7776000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'rule', 1, 'FAILED', 'settled', 'failed', false, NULL, NULL, false, NULL, 7776000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'rule', 1, 'ROLLED_BACK', 'settled', 'reverted', false, NULL, NULL, false, NULL, 7776000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('rule', 1, 'PREVIEW', 'QUEUED', 4, 1, 'queue');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('rule', 1, 'PREVIEW', 'FAILED', 0, 1, 'cancel');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('rule', 1, 'QUEUED', 'APPLYING', 0, 1, 'claim');
@@ -305,18 +305,18 @@ UPDATE waypost.lifecycle_moves m SET src_code = a.code, dst_code = b.code FROM w
     AND b.lifecycle = m.lifecycle AND b.version = m.version AND b.state = m.dst;
 
 INSERT INTO waypost.lifecycles(name, version, kind, items, items_version, definition) VALUES ('operation', 1, 'run', NULL, NULL, '{"codes":{},"ids":"op-{uuid7}","initial":["queued"],"items":[],"kind":"run","name":"operation","operations":{},"states":[{"name":"queued","phase":"ready","terminal":false},{"lease":"1m","max_take_overs":5,"name":"running","on_stale":"take-over","phase":"held","terminal":false},{"keep":"30d","name":"completed","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"partial","outcome":"partial","phase":"settled","terminal":true},{"keep":"90d","name":"failed","outcome":"failed","phase":"settled","terminal":true},{"keep":"90d","name":"cancelled","outcome":"cancelled","phase":"settled","terminal":true}],"transitions":[{"by":["worker"],"command":"claim","from":"queued","guards":[],"to":"running"},{"by":["client"],"command":"cancel","from":"queued","guards":[],"to":"cancelled"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker"],"command":"settle","from":"running","guards":[],"to":"partial"},{"by":["worker"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["client","worker"],"command":"cancel","from":"running","guards":[],"to":"cancelled"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"failed"}],"version":1}');
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'operation', 1, 'queued', 'ready', NULL, true, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 2000 AND 2999), 2000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'operation', 1, 'running', 'held', NULL, false, 60000, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 3000 AND 3999), 3000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'operation', 1, 'completed', 'settled', 'succeeded', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 5000 AND 5999), 5000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'operation', 1, 'partial', 'settled', 'partial', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'operation', 1, 'failed', 'settled', 'failed', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
-INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT 'operation', 1, 'cancelled', 'settled', 'cancelled', false, NULL, NULL, false, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'operation', 1, 'queued', 'ready', NULL, true, NULL, NULL, false, NULL, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 2000 AND 2999), 2000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'operation', 1, 'running', 'held', NULL, false, 60000, NULL, false, NULL, NULL, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 3000 AND 3999), 3000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'operation', 1, 'completed', 'settled', 'succeeded', false, NULL, NULL, false, NULL, 2592000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 5000 AND 5999), 5000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'operation', 1, 'partial', 'settled', 'partial', false, NULL, NULL, false, NULL, 7776000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'operation', 1, 'failed', 'settled', 'failed', false, NULL, NULL, false, NULL, 7776000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
+INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT 'operation', 1, 'cancelled', 'settled', 'cancelled', false, NULL, NULL, false, NULL, 7776000000, coalesce((SELECT max(code) FROM waypost.lifecycle_states WHERE code BETWEEN 6000 AND 6999), 6000 - 1) + 1;
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('operation', 1, 'queued', 'running', 0, 1, 'claim');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('operation', 1, 'queued', 'cancelled', 0, 1, 'cancel');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('operation', 1, 'running', 'completed', 0, 1, 'complete');

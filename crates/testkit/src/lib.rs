@@ -2,7 +2,11 @@
 //! that says how to install it.
 
 #[cfg(feature = "postgres")]
+mod certificates;
+#[cfg(feature = "postgres")]
 mod cluster;
+#[cfg(feature = "postgres")]
+mod pooler;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
@@ -10,6 +14,10 @@ mod server;
 pub mod vsphere;
 
 #[cfg(feature = "postgres")]
+pub use certificates::{Certificate, Issuer};
+#[cfg(feature = "postgres")]
 pub use cluster::Cluster;
+#[cfg(feature = "postgres")]
+pub use pooler::Pooler;
 #[cfg(feature = "postgres")]
 pub use postgres::Postgres;

@@ -57,6 +57,16 @@ impl Postgres {
         with_database(&self.server.url, &self.name)
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The server's address without a database.
+    pub(crate) fn place(&self) -> String {
+        let words = self.server.url.split(' ').filter(|word| !word.starts_with("dbname="));
+        words.collect::<Vec<_>>().join(" ")
+    }
+
     /// Runs a script in a session of its own and gives what it printed: rows by line, columns parted by `|`.
     /// The first error ends it.
     pub fn psql(&self, sql: &str) -> Result<String, String> {

@@ -69,21 +69,29 @@ impl Server {
         lock(&self.folder.join(format!("{name}.lock")))
     }
 
-    /// The script goes in as a file: a pipe could fill up while the answers fill another.
     pub fn psql(&self, url: &str, sql: &str) -> Result<String, String> {
-        let script = || -> std::io::Result<File> {
-            let mut file = tempfile::tempfile()?;
-            file.write_all(sql.as_bytes())?;
-            file.rewind()?;
-            Ok(file)
-        };
-        let script = script().map_err(|error| format!("no file for the script: {error}"))?;
-        let mut psql = Command::new(&self.psql);
-        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url]).stdin(script);
-        psql.env("PGOPTIONS", "-c client_min_messages=warning");
-        let output = done(&mut psql)?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+        psql_by(&self.psql, url, sql)
     }
+}
+
+pub fn psql(url: &str, sql: &str) -> Result<String, String> {
+    psql_by(&program("psql")?, url, sql)
+}
+
+/// The script goes in as a file: a pipe could fill up while the answers fill another.
+fn psql_by(program: &Path, url: &str, sql: &str) -> Result<String, String> {
+    let script = || -> std::io::Result<File> {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(sql.as_bytes())?;
+        file.rewind()?;
+        Ok(file)
+    };
+    let script = script().map_err(|error| format!("no file for the script: {error}"))?;
+    let mut psql = Command::new(program);
+    psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url]).stdin(script);
+    psql.env("PGOPTIONS", "-c client_min_messages=warning");
+    let output = done(&mut psql)?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
 }
 
 /// Makes the folder, the cluster and the guardian. The file `used` comes last: it says that all is there.
@@ -106,7 +114,7 @@ fn start(pg_ctl: &Path, folder: &Path) -> Result<(), String> {
 
 /// Makes a cluster in `data` of a folder. Says whether it is another user's, because the server refuses to be root's.
 pub fn init(folder: &Path) -> Result<bool, String> {
-    let is_root = folder.metadata().is_ok_and(|metadata| metadata.uid() == 0);
+    let is_root = is_root(folder);
     if is_root {
         done(Command::new("chown").arg(format!("{USER}:")).arg(folder))?;
     }
@@ -115,6 +123,11 @@ pub fn init(folder: &Path) -> Result<bool, String> {
     let data = folder.join("data");
     done(init.args(["-A", "trust", "-U", USER, "-E", "UTF8", "--no-locale", "-N", "-D"]).arg(data))?;
     Ok(is_root)
+}
+
+/// Whether what this process makes is root's.
+pub fn is_root(folder: &Path) -> bool {
+    folder.metadata().is_ok_and(|metadata| metadata.uid() == 0)
 }
 
 /// A shell in a group of its own, so that what ends the test's group does not end it. Looks a last time under the lock

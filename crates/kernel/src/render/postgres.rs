@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::sql::{Dialect, all_hold, boolean, moves, postgres as item_guard, quoted};
+use super::sql::{Dialect, all_hold, moves, quoted};
 use crate::decide::DEFAULT_LEASE;
 use crate::guard::Guard;
 use crate::lifecycle::{Actor, Kind, Lifecycle, Outcome, Phase, StateId, Transition};
@@ -77,18 +77,19 @@ fn state_row(lifecycle: &Lifecycle, id: StateId) -> String {
     let ms = |span: Option<Span>| span.map_or("NULL".into(), |span| span.ms().to_string());
     let held = state.phase == Phase::Held;
     format!(
-        "INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, code)
-  SELECT {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {code};\n",
+        "INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
+  SELECT {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {code};\n",
         quoted(&lifecycle.name),
         lifecycle.version,
         quoted(&state.name),
         quoted(state.phase.name()),
         state.outcome.map_or("NULL".into(), |outcome| quoted(outcome.name())),
-        boolean(lifecycle.initial.contains(&id), Dialect::Postgres),
+        lifecycle.initial.contains(&id),
         if held { ms(Some(state.lease.unwrap_or(DEFAULT_LEASE))) } else { "NULL".into() },
         ms(state.deadline),
-        boolean(lifecycle.transitions_from(id).any(|row| &*row.command == "expire"), Dialect::Postgres),
+        lifecycle.transitions_from(id).any(|row| &*row.command == "expire"),
         ms(state.ttl),
+        ms(state.keep),
     )
 }
 
@@ -118,10 +119,10 @@ fn plain_ways(lifecycle: &Lifecycle, from: StateId) -> String {
         && claim.guards.iter().all(|guard| *guard == Guard::HasItems)
     {
         set("claim_to", &state(claim.to));
-        set("claim_needs_items", boolean(!claim.guards.is_empty(), Dialect::Postgres));
+        set("claim_needs_items", &(!claim.guards.is_empty()).to_string());
         let follows =
             lifecycle.items.iter().any(|kind| kind.states.iter().any(|it| it.follow("claim").is_some()));
-        set("claim_shifts", boolean(follows, Dialect::Postgres));
+        set("claim_shifts", &follows.to_string());
     }
     let start = lifecycle.start_edge(from).filter(|row| row.guards.is_empty());
     let start = start.filter(|_| lifecycle.state(from).deadline.is_some());
@@ -230,8 +231,34 @@ BEGIN
     EXECUTE FUNCTION waypost.judge_birth()$make$, births);
 END $guard$;
 ",
-        item_guard("items", Kind::Item),
+        item_guard(),
         super::stays::view(Dialect::Postgres),
         all_hold(Kind::Run, Dialect::Postgres)
+    )
+}
+
+/// Items keep their states' names, and their run's event tells of their moves.
+fn item_guard() -> String {
+    format!(
+        "CREATE OR REPLACE FUNCTION waypost.items_move() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
+BEGIN
+  IF TG_OP = 'INSERT' THEN
+    IF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.initial) THEN
+      RAISE EXCEPTION 'INVALID_TRANSITION: a % does not start as %', NEW.kind, NEW.status USING ERRCODE = 'WP409';
+    END IF;
+  ELSIF NOT EXISTS (
+    SELECT 1 FROM waypost.lifecycle_moves m WHERE m.lifecycle = OLD.kind AND m.version = OLD.version
+      AND m.src = OLD.status AND m.dst = NEW.status
+      AND {}) THEN
+    RAISE EXCEPTION 'INVALID_TRANSITION: % has no such move from % to %, or its guard does not hold', OLD.kind, OLD.status, NEW.status
+      USING ERRCODE = 'WP409';
+  END IF;
+  RETURN NEW;
+END $guard$;
+CREATE TRIGGER items_move BEFORE UPDATE OF status ON waypost.items FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status)
+  EXECUTE FUNCTION waypost.items_move();
+CREATE TRIGGER items_birth BEFORE INSERT ON waypost.items FOR EACH ROW EXECUTE FUNCTION waypost.items_move();
+",
+        all_hold(Kind::Item, Dialect::Postgres)
     )
 }

@@ -1,5 +1,6 @@
 //! A lifecycle as rows that a database's own guard looks up, and that guard: one trigger per table for all
-//! lifecycles, so that adding one is data. The tables are the store's; this is what it holds them to.
+//! lifecycles, so that adding one is data. The tables are the store's; this is what it holds them to. Rows and triggers here
+//! are SQLite's ([`super::postgres`] has the others); moves and the meaning of guards are both's.
 //!
 //! A guard sees the row as it will be (NEW). `seq` tells an engine's write, which raises it by its events,
 //! from a raw one, which does not and gets its event from the store's trigger.
@@ -71,35 +72,27 @@ fn mask(guards: &[Guard]) -> u32 {
 }
 
 /// The rows of a lifecycle. Written once per name and version; a second time changes nothing.
-pub fn definition(lifecycle: &Lifecycle, dialect: Dialect) -> String {
-    let table = |name: &str| table(name, dialect);
+pub fn definition(lifecycle: &Lifecycle) -> String {
     let (name, version) = (quoted(&lifecycle.name), lifecycle.version);
     let counted = lifecycle.items.first();
     let mut out = format!(
-        "INSERT INTO {}(name, version, kind, items, items_version, definition) VALUES ({name}, {version}, {}, {}, {}, {})\n  ON CONFLICT DO NOTHING;\n",
-        table("lifecycles"),
+        "INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ({name}, {version}, {}, {}, {}, {})\n  ON CONFLICT DO NOTHING;\n",
         quoted(lifecycle.kind.name()),
         counted.map_or("NULL".into(), |kind| quoted(&kind.name)),
         counted.map_or("NULL".into(), |kind| kind.version.to_string()),
         quoted(&super::json::json(lifecycle).to_string()),
     );
-    let _ = writeln!(
-        out,
-        "INSERT INTO {}(lifecycle, version, state, phase, outcome, initial) VALUES",
-        table("lifecycle_states")
-    );
+    out.push_str("INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial) VALUES\n");
     let rows = lifecycle.state_ids().map(|id| {
         let state = lifecycle.state(id);
         let outcome = state.outcome.map_or("NULL".into(), |outcome| quoted(outcome.name()));
-        let initial = boolean(lifecycle.initial.contains(&id), dialect);
+        let initial = u8::from(lifecycle.initial.contains(&id));
         let phase = quoted(state.phase.name());
         format!("  ({name}, {version}, {}, {phase}, {outcome}, {initial})", quoted(&state.name))
     });
     out.push_str(&rows.collect::<Vec<_>>().join(",\n"));
-    let _ = writeln!(
-        out,
-        "\n  ON CONFLICT DO NOTHING;\nINSERT INTO {}(lifecycle, version, src, dst, guards, events, command) VALUES",
-        table("lifecycle_moves")
+    out.push_str(
+        "\n  ON CONFLICT DO NOTHING;\nINSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES\n",
     );
     let rows = moves(lifecycle).into_iter().map(|it| {
         let (src, dst) = (quoted(&lifecycle.state(it.from).name), quoted(&lifecycle.state(it.to).name));
@@ -159,23 +152,20 @@ fn outcome(outcome: Outcome) -> String {
 }
 
 fn items(which: &str, dialect: Dialect) -> String {
-    let view = table("counted_items", dialect);
-    format!("EXISTS (SELECT 1 FROM {view} i WHERE i.run_id = NEW.run_id AND {which})")
+    let schema = match dialect {
+        Dialect::Sqlite => "",
+        Dialect::Postgres => "waypost.",
+    };
+    format!("EXISTS (SELECT 1 FROM {schema}counted_items i WHERE i.run_id = NEW.run_id AND {which})")
 }
 
 /// The items that a run's guards count, by meaning. The states come first: with an index on (run, kind, status)
 /// each is one probe, however many items there are.
-fn counted_items(dialect: Dialect) -> String {
-    let [view, runs, lifecycles, states, items] =
-        ["counted_items", "runs", "lifecycles", "lifecycle_states", "items"].map(|name| table(name, dialect));
-    format!(
-        "CREATE VIEW {view} AS SELECT r.run_id, s.phase, s.outcome FROM {runs} r
-  CROSS JOIN {lifecycles} l CROSS JOIN {states} s CROSS JOIN {items} i
+const COUNTED_ITEMS: &str = "CREATE VIEW counted_items AS SELECT r.run_id, s.phase, s.outcome FROM runs r
+  CROSS JOIN lifecycles l CROSS JOIN lifecycle_states s CROSS JOIN items i
   WHERE l.name = r.lifecycle AND l.version = r.version AND s.lifecycle = l.items AND s.version = l.items_version
     AND i.run_id = r.run_id AND i.kind = s.lifecycle AND i.status = s.state;
-"
-    )
-}
+";
 
 /// All guards of a move `m` hold.
 pub(super) fn all_hold(kind: Kind, dialect: Dialect) -> String {
@@ -192,21 +182,20 @@ pub(super) fn all_hold(kind: Kind, dialect: Dialect) -> String {
     out
 }
 
-/// The guard of both tables: refuses a change of status that no lifecycle declares.
-pub fn guard(dialect: Dialect) -> String {
-    let trigger = match dialect {
-        Dialect::Sqlite => sqlite,
-        Dialect::Postgres => postgres,
-    };
-    let (runs, items) = (trigger("runs", Kind::Run), trigger("items", Kind::Item));
-    format!("{}{runs}{items}{}", counted_items(dialect), super::stays::view(dialect))
+/// SQLite's guard of both tables: refuses a change of status that no lifecycle declares.
+pub fn guard() -> String {
+    let (runs, items) = (sqlite("runs", Kind::Run), sqlite("items", Kind::Item));
+    format!("{COUNTED_ITEMS}{runs}{items}{}", super::stays::view(Dialect::Sqlite))
 }
 
 /// A trigger's program takes room for all that it might do, each time it is looked at. So the one that sees every
 /// move only looks for an unguarded row; what has none is handed to a view, whose own trigger knows all guards.
 /// The trigger that sees the moves of runs is the store's own: it knows how their states are kept.
 fn sqlite(table: &str, kind: Kind) -> String {
-    let (name, _) = lookup(kind);
+    let name = match kind {
+        Kind::Run => "lifecycle",
+        Kind::Item => "kind",
+    };
     let columns = judged_columns(kind);
     let judge = format!(
         "CREATE VIEW {table}_judged AS SELECT NULL AS src, NULL AS dst, NULL AS rise, {empty} WHERE false;
@@ -270,58 +259,6 @@ fn judged_columns(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-pub(super) fn postgres(table: &str, kind: Kind) -> String {
-    let (name, events) = lookup(kind);
-    format!(
-        "CREATE OR REPLACE FUNCTION waypost.{table}_move() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
-BEGIN
-  IF TG_OP = 'INSERT' THEN
-    IF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.{name} AND s.version = NEW.version AND s.state = NEW.status AND s.initial) THEN
-      RAISE EXCEPTION 'INVALID_TRANSITION: a % does not start as %', NEW.{name}, NEW.status USING ERRCODE = 'WP409';
-    END IF;
-  ELSIF NOT EXISTS (
-    SELECT 1 FROM waypost.lifecycle_moves m WHERE m.lifecycle = OLD.{name} AND m.version = OLD.version
-      AND m.src = OLD.status AND m.dst = NEW.status{events}
-      AND {}) THEN
-    RAISE EXCEPTION 'INVALID_TRANSITION: % has no such move from % to %, or its guard does not hold', OLD.{name}, OLD.status, NEW.status
-      USING ERRCODE = 'WP409';
-  END IF;
-  RETURN NEW;
-END $guard$;
-CREATE TRIGGER {table}_move BEFORE UPDATE OF status ON waypost.{table} FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status)
-  EXECUTE FUNCTION waypost.{table}_move();
-CREATE TRIGGER {table}_birth BEFORE INSERT ON waypost.{table} FOR EACH ROW EXECUTE FUNCTION waypost.{table}_move();
-",
-        all_hold(kind, Dialect::Postgres)
-    )
-}
-
-/// The column that names the lifecycle, and the condition on events. Items have none: their run's event tells.
-fn lookup(kind: Kind) -> (&'static str, &'static str) {
-    match kind {
-        Kind::Run => {
-            ("lifecycle", "\n      AND (NEW.seq >= OLD.seq + m.events OR NEW.seq = OLD.seq AND m.events = 1)")
-        }
-        Kind::Item => ("kind", ""),
-    }
-}
-
-fn table(name: &str, dialect: Dialect) -> String {
-    match dialect {
-        Dialect::Sqlite => name.to_owned(),
-        Dialect::Postgres => format!("waypost.{name}"),
-    }
-}
-
 pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
-}
-
-pub(super) fn boolean(value: bool, dialect: Dialect) -> &'static str {
-    match (dialect, value) {
-        (Dialect::Sqlite, true) => "1",
-        (Dialect::Sqlite, false) => "0",
-        (Dialect::Postgres, true) => "true",
-        (Dialect::Postgres, false) => "false",
-    }
 }

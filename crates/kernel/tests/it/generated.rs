@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use waypost_kernel::Lifecycle;
 use waypost_kernel::render::postgres;
-use waypost_kernel::render::sql::{self, Dialect};
+use waypost_kernel::render::sql;
 use waypost_kernel::render::{markdown::markdown, reference};
 
 use crate::shipped::catalog;
@@ -32,7 +32,7 @@ fn pages() -> BTreeMap<PathBuf, String> {
             catalog().iter().map(|lifecycle| format!("\n{}", definition(lifecycle))).collect();
         format!("{notice}{guard}{definitions}")
     };
-    let sqlite = of(sql::guard(Dialect::Sqlite), &|lifecycle| sql::definition(lifecycle, Dialect::Sqlite));
+    let sqlite = of(sql::guard(), &|lifecycle| sql::definition(lifecycle));
     pages.insert(docs().join("guard.sqlite.sql"), sqlite);
     pages.insert(docs().join("guard.postgres.sql"), of(postgres::guard(), &postgres::definition));
     pages

@@ -188,14 +188,8 @@ pub async fn pause_queue(session: &Session, queue: &str, pause: Option<&Pause>) 
     let tx = session.begin().await?;
     let paused = async {
         tx.run(
-            "INSERT INTO waypost.queues(name, paused_by, pause_reason, paused_at) VALUES ($1, $2, $3, $4) ON CONFLICT (name) \
-             DO UPDATE SET paused_by = excluded.paused_by, pause_reason = excluded.pause_reason, paused_at = excluded.paused_at",
-            args![
-                queue,
-                pause.map(|pause| pause.by.as_str()),
-                pause.map(|pause| pause.reason.as_str()),
-                pause.map(|_| stamp(tx.now)),
-            ],
+            "SELECT waypost.put_pause($1, $2, $3)",
+            args![queue, pause.map(|pause| pause.by.as_str()), pause.map(|pause| pause.reason.as_str())],
         )
         .await?;
         tx.has_written(pause.is_none());

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
-use tokio_postgres::{Client, Config};
+use tokio_postgres::Client;
 
+use super::address::Address;
 use super::fault::Result;
 use super::open::connect;
+use super::pooler;
 use crate::tokens::random;
 
 const SPACING: Duration = Duration::from_millis(20);
@@ -36,7 +38,7 @@ pub enum Hearing {
 
 #[derive(Debug)]
 pub struct Bell {
-    config: Config,
+    address: Address,
     changed: Arc<Notify>,
     orders: mpsc::Sender<()>,
     /// Taken by the task when it starts.
@@ -48,11 +50,11 @@ pub struct Bell {
 }
 
 impl Bell {
-    pub fn new(config: Config) -> Bell {
+    pub fn new(address: Address) -> Bell {
         // Room for one: who comes while one waits is told by that one.
         let (orders, ordered) = mpsc::channel(1);
         Bell {
-            config,
+            address,
             changed: Arc::new(Notify::new()),
             orders,
             ordered: std::sync::Mutex::new(Some(ordered)),
@@ -102,7 +104,7 @@ impl Bell {
             let ordered = self.ordered.lock().ok().and_then(|mut ordered| ordered.take());
             let Some(ordered) = ordered else { return };
             let tower = Tower {
-                config: self.config.clone(),
+                address: self.address.clone(),
                 changed: self.changed.clone(),
                 listens: self.listens.clone(),
                 hearing: self.hearing.clone(),
@@ -115,7 +117,7 @@ impl Bell {
 
 /// The task with the connection of its own. Ends with the store.
 struct Tower {
-    config: Config,
+    address: Address,
     changed: Arc<Notify>,
     listens: Arc<AtomicBool>,
     hearing: Arc<AtomicU8>,
@@ -143,7 +145,7 @@ impl Tower {
 
     /// As long as the connection lasts; `Ok` when the store is gone.
     async fn run_once(&mut self, orders: &mut mpsc::Receiver<()>) -> Result<()> {
-        let (client, mut heard) = connect(&self.config).await?;
+        let (client, mut heard) = connect(&self.address).await?;
         let mut listening = false;
         // When the next one may go out, and when one is to.
         let mut next = Instant::now();
@@ -151,9 +153,9 @@ impl Tower {
         let mut pulse = Instant::now() + PULSE;
         loop {
             if self.listens.load(Ordering::Acquire) && !listening {
-                client.batch_execute("LISTEN waypost").await?;
                 listening = true;
-                self.probe(&mut heard).await;
+                let hears = self.listen(&client, &mut heard).await?;
+                self.told(hears);
             }
             let turn = pulse.min(Instant::now() + LOOK_LISTENING);
             tokio::select! {
@@ -180,19 +182,21 @@ impl Tower {
         }
     }
 
-    /// A pooler takes a LISTEN and never delivers: what another connection sends must arrive.
-    async fn probe(&mut self, heard: &mut mpsc::Receiver<()>) {
-        let sent = async {
-            let (other, _) = connect(&self.config).await?;
-            other.batch_execute("NOTIFY waypost").await?;
-            Ok::<_, super::fault::Fault>(other)
-        };
-        let _other = sent.await;
-        if timeout(PATIENCE, heard.recv()).await.is_ok_and(|sound| sound.is_some()) {
-            return self.hear(Hearing::Hears);
+    /// A pooler takes a LISTEN, leaves it in a session that others get, and never delivers. So there is none through one,
+    /// and else what another connection sends must arrive.
+    async fn listen(&self, client: &Client, heard: &mut mpsc::Receiver<()>) -> Result<bool> {
+        let (other, _hears) = connect(&self.address).await?;
+        if pooler::is_between(client, &other).await? {
+            return Ok(false);
         }
-        self.hear(Hearing::Deaf);
-        if !self.warned {
+        client.batch_execute("LISTEN waypost").await?;
+        other.batch_execute("NOTIFY waypost").await?;
+        Ok(timeout(PATIENCE, heard.recv()).await.is_ok_and(|sound| sound.is_some()))
+    }
+
+    fn told(&mut self, hears: bool) {
+        self.hear(if hears { Hearing::Hears } else { Hearing::Deaf });
+        if !hears && !self.warned {
             self.warned = true;
             tracing::warn!(
                 "notifications do not arrive: behind a pooler, give the server's own address. Work is looked for every 100 ms instead"

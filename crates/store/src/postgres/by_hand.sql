@@ -96,8 +96,7 @@ BEGIN
     PERFORM waypost.queued_by_hand(became);
   END IF;
   IF became.concurrency_key IS NOT NULL AND src IN ('held', 'ready') THEN
-    UPDATE waypost.lanes l SET revision = l.revision + 1 FROM (SELECT DISTINCT queue, priority FROM waypost.let_in(became.concurrency_key)) c
-      WHERE l.queue = c.queue AND l.priority = c.priority;
+    PERFORM waypost.give_back(became.concurrency_key);
   END IF;
 END $$;
 

@@ -1,5 +1,6 @@
 //! Children of runs that are cancelled.
 
+use waypost_kernel::run::Want;
 use waypost_kernel::{Actor, Request};
 
 use super::fault::Result;
@@ -17,27 +18,40 @@ pub async fn left_behind(tx: &Tx, parents: &[&str]) -> Result<()> {
     if parents.is_empty() {
         return Ok(());
     }
-    // Whoever asks them at this moment has not seen this: its row is waited for.
-    let sql = "INSERT INTO waypost.cancelled_parents(run_id) SELECT p.id FROM unnest($1) p(id) \
-               WHERE EXISTS (SELECT 1 FROM waypost.runs c WHERE c.parent_run_id = p.id) ORDER BY p.id \
-               ON CONFLICT (run_id) DO UPDATE SET run_id = EXCLUDED.run_id";
-    tx.run(sql, args![parents.to_vec()]).await.map(drop)
+    let sql = "SELECT waypost.leave_behind(p.id, $2) FROM (SELECT u.id FROM unnest($1) u(id) ORDER BY u.id OFFSET 0) p";
+    tx.run(sql, args![parents.to_vec(), Want::Cancel.command()]).await.map(drop)
+}
+
+/// Before a run with a parent is born, and before any other lock of its birth.
+pub async fn expect(tx: &Tx, parents: &[&str]) -> Result<()> {
+    if parents.is_empty() {
+        return Ok(());
+    }
+    tx.run("SELECT waypost.expect_children($1)", args![parents.to_vec()]).await.map(drop)
 }
 
 /// Asks the children of all parents that were left behind, and theirs. Gives those that were; whether that was all that
 /// nobody else is busy with.
 pub async fn ask(tx: &Tx, limit: usize) -> Result<(Vec<String>, bool)> {
     let mut asked = Vec::new();
+    // Children of these are being born: who is there is asked, and the next sweep looks again.
+    let mut expecting: Vec<String> = Vec::new();
     loop {
         let sql = "SELECT p.run_id FROM waypost.cancelled_parents p LEFT JOIN waypost.runs r ON r.run_id = p.run_id \
-                   ORDER BY r.rid LIMIT 1 FOR UPDATE OF p SKIP LOCKED";
-        let rows = tx.query(sql, args![]).await?;
+                   WHERE p.run_id <> ALL ($1) ORDER BY r.rid LIMIT 1 FOR UPDATE OF p SKIP LOCKED";
+        let rows = tx.query(sql, args![expecting]).await?;
         let Some(row) = rows.first() else { return Ok((asked, true)) };
         let parent: String = Columns(row).get(0)?;
+        let sql = "SELECT waypost.births_ended($1)";
+        let is_all_there: bool = Columns(&tx.one(sql, args![parent.as_str()]).await?).get(0)?;
         if !of_parent(tx, &parent, limit, &mut asked).await? {
             return Ok((asked, false));
         }
-        tx.run("DELETE FROM waypost.cancelled_parents WHERE run_id = $1", args![parent.as_str()]).await?;
+        if is_all_there {
+            tx.run("DELETE FROM waypost.cancelled_parents WHERE run_id = $1", args![parent.as_str()]).await?;
+        } else {
+            expecting.push(parent);
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::timeout;
-use tokio_postgres::{Client, Config, Row};
+use tokio_postgres::{Client, Row};
 
+use super::address::Address;
 use super::fault::{Fault, Result};
-use super::{migrate, open};
+use super::tls::Check;
+use super::{migrate, open, pooler};
 use crate::doctor::Finding;
 use crate::error::StoreError;
 
@@ -21,13 +23,12 @@ const SKEW_MS: i64 = 2_000;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub async fn doctor(url: &str) -> Result<Vec<Finding>, StoreError> {
-    let config = open::config(url)?;
-    look(&config).await.map_err(Fault::told)
+    look(&Address::read(url)?).await.map_err(Fault::told)
 }
 
-async fn look(config: &Config) -> Result<Vec<Finding>> {
-    let (client, _hears) = open::connect(config).await?;
-    let mut found = vec![version(&client).await?];
+async fn look(address: &Address) -> Result<Vec<Finding>> {
+    let (client, _hears) = open::connect(address).await?;
+    let mut found = vec![version(&client).await?, encryption(address)];
     let versions = migrate::versions(&client).await?;
     found.push(match versions.check() {
         Ok(()) => Finding::ok("schema", format!("version {}", versions.found)),
@@ -39,7 +40,7 @@ async fn look(config: &Config) -> Result<Vec<Finding>> {
     settings(&client, &mut found).await?;
     roles(&client, &mut found).await?;
     found.push(clock(&client).await?);
-    found.push(listen(config).await?);
+    listen(address, &mut found).await?;
     connections(&client, &mut found).await?;
     if versions.check().is_ok() {
         indexes(&client, &mut found).await?;
@@ -61,6 +62,24 @@ async fn version(client: &Client) -> Result<Finding> {
     } else {
         Finding::error("version", format!("PostgreSQL {text}"), "use PostgreSQL 15 or later")
     })
+}
+
+/// Of the way to what answers, which may be a pooler.
+fn encryption(address: &Address) -> Finding {
+    let checked = match address.tls.check {
+        Check::Nothing => "whose certificate it is was not looked at: sslmode=verify-full does",
+        Check::Issuer => "the certificate's issuer is known",
+        Check::Name => "the certificate's issuer and name are right",
+    };
+    match address.tls.agreed() {
+        Some(agreed) => Finding::ok("encryption", format!("{agreed}; {checked}")),
+        None if address.is_local() => Finding::ok("encryption", "none, on this machine"),
+        None => Finding::warning(
+            "encryption",
+            "none: passwords and runs go over the network as they are",
+            "switch ssl on at the server, and use sslmode=verify-full with its issuer's certificate as sslrootcert",
+        ),
+    }
 }
 
 async fn settings(client: &Client, found: &mut Vec<Finding>) -> Result<()> {
@@ -119,22 +138,29 @@ async fn clock(client: &Client) -> Result<Finding> {
     })
 }
 
-/// Through a transaction pooler a LISTEN is heard by nobody. Tried for real: another connection notifies.
-async fn listen(config: &Config) -> Result<Finding> {
-    let (listener, mut hears) = open::connect(config).await?;
-    listener.batch_execute("LISTEN waypost").await?;
-    let (other, _) = open::connect(config).await?;
-    other.batch_execute("NOTIFY waypost").await?;
-    let heard = timeout(PATIENCE, hears.recv()).await.is_ok_and(|sound| sound.is_some());
-    Ok(if heard {
+/// Through a transaction pooler a LISTEN is heard by nobody. Else it is tried: another connection notifies.
+async fn listen(address: &Address, found: &mut Vec<Finding>) -> Result<()> {
+    let (listener, mut hears) = open::connect(address).await?;
+    let (other, _) = open::connect(address).await?;
+    let is_pooled = pooler::is_between(&listener, &other).await?;
+    if is_pooled {
+        let name = pooler::name(address).await;
+        found.push(Finding::ok("pooler", format!("{name}: sessions are given out per transaction")));
+    } else {
+        listener.batch_execute("LISTEN waypost").await?;
+        other.batch_execute("NOTIFY waypost").await?;
+    }
+    let heard = !is_pooled && timeout(PATIENCE, hears.recv()).await.is_ok_and(|sound| sound.is_some());
+    found.push(if heard {
         Finding::ok("listen", "wake-ups arrive")
     } else {
         Finding::warning(
             "listen",
-            "wake-ups do not arrive: this looks like a transaction pooler",
+            if is_pooled { "wake-ups do not pass through the pooler" } else { "wake-ups do not arrive" },
             "nothing is lost, workers poll; for pickups within milliseconds give workers a direct address",
         )
-    })
+    });
+    Ok(())
 }
 
 async fn connections(client: &Client, found: &mut Vec<Finding>) -> Result<()> {

@@ -10,6 +10,7 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Kind;
 use waypost_kernel::{Lifecycle, Phase, Span};
 
+use super::children;
 use super::claim;
 use super::fault::{Fault, Patience, Result};
 use super::items::{self, BornItem};
@@ -194,6 +195,8 @@ async fn insert(tx: &Tx, births: Vec<Birthday>) -> Result<Vec<(usize, Stored)>> 
     if births.is_empty() {
         return Ok(Vec::new());
     }
+    let parents: Vec<&str> = births.iter().filter_map(|it| it.row.parent_run_id.as_deref()).collect();
+    children::expect(tx, &parents).await?;
     let sql = "SELECT nextval('waypost.rids') << 16 FROM generate_series(1, $1)";
     let rids = tx.query(sql, args![births.len() as i64]).await?;
     let rids = rids.iter().map(|row| Columns(row).get(0)).collect::<Result<Vec<i64>>>()?;

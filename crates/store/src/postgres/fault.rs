@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use waypost_kernel::Refusal;
 
+use super::tls;
 use crate::error::StoreError;
 use crate::tokens::random;
 
@@ -49,7 +50,10 @@ impl From<tokio_postgres::Error> for Fault {
             return Fault::Broken(told);
         }
         match error.code() {
-            Some(code) if is_in_the_way(code) => Fault::Again(told),
+            // Others of this process have connections, and will give one back.
+            Some(code) if is_in_the_way(code) || *code == SqlState::TOO_MANY_CONNECTIONS => {
+                Fault::Again(told)
+            }
             Some(code) if is_broken(code) => Fault::Broken(told),
             Some(code) if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME => {
                 Fault::Told(StoreError::Unusable("its schema is not Waypost's: run `waypost migrate`".into()))
@@ -64,10 +68,7 @@ impl From<tokio_postgres::Error> for Fault {
 impl From<deadpool_postgres::PoolError> for Fault {
     fn from(error: deadpool_postgres::PoolError) -> Fault {
         match error {
-            deadpool_postgres::PoolError::Backend(error) => match Fault::from(error) {
-                Fault::Told(error) => Fault::Told(error),
-                other => Fault::Broken(other.told()),
-            },
+            deadpool_postgres::PoolError::Backend(error) => error.into(),
             deadpool_postgres::PoolError::Timeout(_) => Fault::Told(StoreError::Unavailable(
                 "all of this process's connections have been busy, or the server has not answered, for 10 s; try again"
                     .into(),
@@ -98,15 +99,21 @@ fn is_broken(code: &SqlState) -> bool {
 
 fn in_words(error: &tokio_postgres::Error) -> String {
     let Some(said) = error.as_db_error() else {
+        if let Some(words) = tls::in_words(error) {
+            return words;
+        }
         let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
         return format!("no connection to the server ({cause}); check its address and that it runs");
     };
     let words = match said.code() {
         code if is_in_the_way(code) => "others were in the way each time; try again",
         &SqlState::TOO_MANY_CONNECTIONS => {
-            "the server has no connection left; raise max_connections or use fewer processes"
+            "the server gives out no more connections; raise max_connections or the role's CONNECTION LIMIT, or use fewer processes"
         }
-        &SqlState::INSUFFICIENT_PRIVILEGE => "permission denied; grant this role the use of schema waypost",
+        &SqlState::INSUFFICIENT_PRIVILEGE => {
+            "permission denied; connect as the owner of schema waypost, or GRANT that role to this user: waypost_client, \
+             waypost_worker and waypost_admin are for callers of schema ops"
+        }
         &SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
             "the server refused this user; check user name and password"
         }

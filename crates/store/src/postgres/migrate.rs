@@ -7,8 +7,9 @@ use waypost_kernel::Lifecycle;
 use waypost_kernel::lifecycle::{Catalog, SHIPPED};
 use waypost_kernel::render::postgres as render;
 
+use super::address::Address;
 use super::fault::{Fault, Result};
-use super::open::{config, connect};
+use super::open::connect;
 use super::sql::args;
 use crate::error::StoreError;
 
@@ -22,7 +23,11 @@ struct Version {
 
 /// "waypost": whoever changes the schema or adds a lifecycle has this advisory lock.
 pub const LOCK: i64 = 0x77_61_79_70_6f_73_74;
-const PATIENCE: &str = "SET lock_timeout = '10s'";
+const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '10s'";
+/// Only if something is missing there: to change a trigger takes a lock on all runs.
+const LIST_MOVES: &str = "SELECT waypost.list_moves() WHERE EXISTS (SELECT 1 FROM waypost.lifecycle_moves m JOIN pg_trigger t ON t.tgname = 'runs_move'
+  AND t.tgrelid = 'waypost.runs'::regclass WHERE m.guards = 0 AND m.src_code IS NOT NULL
+  AND position((m.events * 100000000::bigint + m.src_code * 10000 + m.dst_code)::text IN pg_get_triggerdef(t.oid)) = 0)";
 
 const TABLE: &str = "CREATE SCHEMA IF NOT EXISTS waypost;
 CREATE TABLE IF NOT EXISTS waypost.migrations(version int PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());";
@@ -57,13 +62,13 @@ impl Versions {
 }
 
 pub async fn status(url: &str) -> Result<Versions, StoreError> {
-    let (client, _hears) = connect(&config(url)?).await.map_err(Fault::told)?;
+    let (client, _hears) = connect(&Address::read(url)?).await.map_err(Fault::told)?;
     versions(&client).await.map_err(Fault::told)
 }
 
 /// Brings a database up to date; says which versions were added.
 pub async fn migrate(url: &str) -> Result<Vec<u32>, StoreError> {
-    let (client, _hears) = connect(&config(url)?).await.map_err(Fault::told)?;
+    let (client, _hears) = connect(&Address::read(url)?).await.map_err(Fault::told)?;
     up(&client).await.map_err(Fault::told)
 }
 
@@ -91,34 +96,40 @@ pub(super) async fn versions(client: &Client) -> Result<Versions> {
     Ok(Versions { found: row.try_get::<_, i32>(0)?.unsigned_abs(), known, is_missing: false })
 }
 
-/// The lock is the session's, and so is this connection's end its release: a pooler in between would lose it, and then
-/// the versions' own key stops the second of two.
+/// A transaction for each version, with a lock that ends with it: the session may be a pooler's, and keeps nothing.
 pub(super) async fn up(client: &Client) -> Result<Vec<u32>> {
-    client.batch_execute(PATIENCE).await?;
-    client.execute_typed("SELECT pg_advisory_lock($1)", args![LOCK]).await?;
-    let added = up_locked(client).await;
-    let unlocked = client.execute_typed("SELECT pg_advisory_unlock($1)", args![LOCK]).await;
-    let added = added?;
-    unlocked?;
-    Ok(added)
+    let mut added = Vec::new();
+    loop {
+        let began = client.batch_execute(BEGIN).await;
+        let next = match began {
+            Ok(()) => next(client).await,
+            Err(error) => Err(error.into()),
+        };
+        match next {
+            Ok(version) => client.batch_execute("COMMIT").await.map(|()| added.extend(version))?,
+            Err(fault) => {
+                let _ = client.batch_execute("ROLLBACK").await;
+                return Err(fault);
+            }
+        }
+        if matches!(next, Ok(None)) {
+            return Ok(added);
+        }
+    }
 }
 
-async fn up_locked(client: &Client) -> Result<Vec<u32>> {
-    let found = versions(client).await?.found as usize;
-    let mut added = Vec::new();
-    for (at, Version { name, script }) in VERSIONS.iter().enumerate().skip(found) {
-        let version = at as u32 + 1;
-        let text = format!(
-            "BEGIN;\n{TABLE}\n{}\nINSERT INTO waypost.migrations(version, name) VALUES ({version}, '{name}');\nCOMMIT;",
-            script()
-        );
-        if let Err(error) = client.batch_execute(&text).await {
-            let _ = client.batch_execute("ROLLBACK").await;
-            return Err(error.into());
-        }
-        added.push(version);
-    }
-    Ok(added)
+/// Adds the next version. If there is none, lifecycles that came by themselves get into the guard's list.
+async fn next(client: &Client) -> Result<Option<u32>> {
+    client.execute_typed("SELECT pg_advisory_xact_lock($1)", args![LOCK]).await?;
+    let found = versions(client).await?.found;
+    let Some(Version { name, script }) = VERSIONS.get(found as usize) else {
+        client.batch_execute(LIST_MOVES).await?;
+        return Ok(None);
+    };
+    let version = found + 1;
+    let noted = format!("INSERT INTO waypost.migrations(version, name) VALUES ({version}, '{name}');");
+    client.batch_execute(&format!("{TABLE}\n{}\n{noted}", script())).await?;
+    Ok(Some(version))
 }
 
 fn first() -> String {
@@ -131,7 +142,9 @@ fn first() -> String {
     out.push_str(&render::guard());
     out.push_str(include_str!("verbs.sql"));
     out.push_str(include_str!("verbs_ops.sql"));
+    out.push_str(include_str!("verbs_born.sql"));
     out.push_str(include_str!("ops.sql"));
+    out.push_str(include_str!("admin.sql"));
     out.push_str(include_str!("ops/jobs.sql"));
     out.push_str(include_str!("ops/job_decisions.sql"));
     out.push_str(include_str!("ops/job_moves.sql"));

@@ -1,6 +1,7 @@
 //! Runs on a PostgreSQL server, for any number of processes on any number of machines.
 
 mod access;
+mod address;
 mod admin;
 mod batch;
 mod bell;
@@ -22,6 +23,7 @@ mod migrate;
 mod open;
 mod operations;
 mod plain;
+mod pooler;
 mod prune;
 mod puts;
 mod row;
@@ -31,6 +33,7 @@ mod scratch;
 mod session;
 mod sql;
 mod sweep;
+mod tls;
 mod trail;
 mod verify;
 mod watch;
@@ -46,13 +49,14 @@ use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
 use crate::schedules::*;
 use crate::verbs::*;
+use address::Address;
 pub use bell::Hearing;
 pub use doctor::doctor;
 pub use firing::due_scopes as due_scopes_sql;
 use gather::Gather;
 pub use migrate::{Versions, migrate, migration_sql, status};
 pub use open::with_database;
-pub use scratch::{OpenSnapshot, Scratch};
+pub use scratch::{OpenSnapshot, Scratch, client};
 use session::Session;
 
 #[derive(Clone, Debug)]
@@ -66,7 +70,7 @@ pub struct PostgresStore {
 impl PostgresStore {
     /// Connects, and makes the tables if there are none. A database of another version is refused.
     pub async fn open(url: &str) -> Result<PostgresStore> {
-        let session = Session::open(open::config(url)?).await?;
+        let session = Session::open(Address::read(url)?).await?;
         Ok(PostgresStore {
             session,
             puts: Arc::new(Gather::new()),

@@ -46,6 +46,7 @@ BEGIN
     'SELECT, INSERT, UPDATE ON ops.sys_cron_executions TO waypost_worker, waypost_admin',
     'EXECUTE ON FUNCTION ops.claim_cron_execution(text, timestamptz, text, interval, text, text, int) TO waypost_worker, waypost_admin',
     'UPDATE ON ops.runs TO waypost_admin',
+    'EXECUTE ON FUNCTION waypost.pause_queue(text, text), waypost.resume_queue(text), waypost.prune(int) TO waypost_admin',
     -- What views call is called by whoever looks.
     'EXECUTE ON FUNCTION waypost.as_uuid(text), waypost.part_id(text, text, text) TO waypost_client, waypost_worker, waypost_admin',
     'INSERT ON ops.jobs TO waypost_client, waypost_admin',

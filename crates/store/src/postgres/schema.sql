@@ -29,6 +29,7 @@ CREATE TABLE waypost.lifecycle_states(lifecycle text, version int, state text, p
   deadline_ms bigint,                             -- to begin within: heartbeats do not extend it
   expires boolean NOT NULL DEFAULT false,         -- a time to live that ran out ends it
   ttl_ms bigint,
+  keep_ms bigint,                                 -- how long a settled run stays
   PRIMARY KEY(lifecycle, version, state));
 CREATE UNIQUE INDEX lifecycle_states_code ON waypost.lifecycle_states(code);
 CREATE TABLE waypost.lifecycle_moves(lifecycle text, version int, src text, dst text, guards int, events int NOT NULL,
@@ -239,6 +240,14 @@ BEGIN
       EXIT WHEN came >= free OR NOT EXISTS (SELECT 1 FROM waypost.aside a WHERE a.key = which AND a.queue = g.of AND a.state = g.state);
     END LOOP;
   END LOOP;
+END $$;
+
+-- The same, and claimers do look. Says whether there is something to look for.
+CREATE FUNCTION waypost.give_back(which text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  UPDATE waypost.lanes l SET revision = l.revision + 1 FROM (SELECT DISTINCT c.queue, c.priority FROM waypost.let_in(which) c) c
+    WHERE l.queue = c.queue AND l.priority = c.priority;
+  RETURN FOUND;
 END $$;
 
 -- The log is append-only, and rows leave by pruning alone: that verb says so for its own transaction.

@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio_postgres::Client;
 
+use super::address::Address;
 use super::fault::{Fault, Result};
 use super::open::{self, with_database};
 use super::sql::Columns;
@@ -24,7 +25,7 @@ pub struct OpenSnapshot {
 
 impl Scratch {
     pub async fn open(url: &str) -> Result<Scratch, StoreError> {
-        let (admin, _hears) = open::connect(&open::config(url)?).await.map_err(Fault::told)?;
+        let (admin, _hears) = open::connect(&Address::read(url)?).await.map_err(Fault::told)?;
         Ok(Scratch { url: url.to_owned(), admin, made: Mutex::default() })
     }
 
@@ -67,8 +68,7 @@ impl Scratch {
     }
 
     async fn connect(&self, name: &str) -> Result<Client, StoreError> {
-        let url = self.database(name).await?;
-        Ok(open::connect(&open::config(&url)?).await.map_err(Fault::told)?.0)
+        client(&self.database(name).await?).await
     }
 
     async fn run(&self, sql: &str) -> Result<(), StoreError> {
@@ -82,4 +82,9 @@ impl Scratch {
 
 async fn number(client: &Client, sql: &str) -> Result<f64> {
     Columns(&client.query_typed_one(sql, &[]).await?).get(0)
+}
+
+/// The driver's own, for what is compared with a store.
+pub async fn client(url: &str) -> Result<Client, StoreError> {
+    Ok(open::connect(&Address::read(url)?).await.map_err(Fault::told)?.0)
 }

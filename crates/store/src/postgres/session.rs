@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use deadpool_postgres::{Object, Pool};
 use futures_util::future::try_join;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, Row};
+use tokio_postgres::{Client, Row};
 use waypost_kernel::{Catalog, Lifecycle, Time};
 
+use super::address::Address;
 use super::bell::Bell;
 use super::fault::{Fault, Patience, Result, damaged};
 use super::known::Known;
@@ -59,8 +60,8 @@ pub enum Line {
 }
 
 impl Session {
-    pub async fn open(config: Config) -> Result<Session, StoreError> {
-        let (pool, beats) = (open::pool(&config, CONNECTIONS)?, open::pool(&config, BEAT_CONNECTIONS)?);
+    pub async fn open(address: Address) -> Result<Session, StoreError> {
+        let (pool, beats) = (open::pool(&address, CONNECTIONS)?, open::pool(&address, BEAT_CONNECTIONS)?);
         let known = Session::prepare(&pool).await.map_err(Fault::told)?;
         Ok(Session(Arc::new(Shared {
             pool,
@@ -68,7 +69,7 @@ impl Session {
             known: RwLock::new(Arc::new(known)),
             marks: Mutex::default(),
             gaps: Mutex::default(),
-            bell: Bell::new(config),
+            bell: Bell::new(address),
             plain: Plain::default(),
         })))
     }
@@ -92,13 +93,11 @@ impl Session {
         let client = pool.get().await?;
         let versions = migrate::versions(&client).await?;
         if versions.is_empty() {
-            // Not in the pool any more: its session holds a lock and a setting.
-            let client = Object::take(client);
             migrate::up(&client).await?;
             migrate::versions(&client).await?.check()?;
-            return Known::read(&client).await;
+        } else {
+            versions.check()?;
         }
-        versions.check()?;
         Known::read(&client).await
     }
 

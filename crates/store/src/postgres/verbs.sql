@@ -10,9 +10,10 @@ CREATE FUNCTION waypost.uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
     FROM 1 FOR 6) PLACING set_byte('\x00'::bytea, 0, 112 + (get_byte(uuid_send(gen_random_uuid()), 0) & 15)) FROM 7 FOR 1), 'hex')::uuid;
 
 -- New runs that are alike but for their ids and what they carry, to be had at once. Whoever calls has decided that they
--- may be born. The rid of the n-th (from 1) is `before` + n.
+-- may be born, and that there is a lane for them. The rid of the n-th (from 1) is `before` + n. One alone may have an idempotency key.
 CREATE FUNCTION waypost.enqueue_alike(p_state smallint, p_plain boolean, p_tenant text, p_queue text, p_priority smallint, p_max_attempts int,
-    p_actor text, p_who text, p_run_ids text[], p_inputs json[], p_metadata jsonb[], p_effects json[])
+    p_actor text, p_who text, p_run_ids text[], p_inputs json[], p_metadata jsonb[], p_effects json[], p_key text DEFAULT NULL,
+    p_fingerprint text DEFAULT NULL)
   RETURNS TABLE(at timestamptz, before bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -21,8 +22,10 @@ DECLARE
 BEGIN
   RETURN QUERY
   WITH born AS (
-      INSERT INTO waypost.runs(rid, run_id, state, tenant, queue, priority, queued_at, available_at, max_attempts, seq, last_command, input, metadata)
-      SELECT v_before + n.place, n.run_id, p_state, p_tenant, p_queue, p_priority, v_now, v_now, p_max_attempts, 1, 'create', n.input, n.metadata
+      INSERT INTO waypost.runs(rid, run_id, state, tenant, queue, priority, queued_at, available_at, max_attempts, seq, last_command, input, metadata,
+        idempotency_key, fingerprint)
+      SELECT v_before + n.place, n.run_id, p_state, p_tenant, p_queue, p_priority, v_now, v_now, p_max_attempts, 1, 'create', n.input, n.metadata,
+          p_key, p_fingerprint
         FROM unnest(p_run_ids, p_inputs, p_metadata) WITH ORDINALITY n(run_id, input, metadata, place)),
     told AS (
       INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, effect)
@@ -38,9 +41,10 @@ END $$;
 -- met lane by lane from the claimer's marks on. Plain ones are taken up to
 -- the first that is not; of the others the rid is told (token null), and their rows stay in `ready`. One row with a null rid says that the claim needs a decision: a
 -- lease ran out or is vacant, the queue is paused or has a limit, or its lanes are not those that the marks are of.
--- Else the last row (rid 0) tells in `seq` how many were met.
+-- Else the last row (rid 0) tells in `seq` how many were met. `p_decided`: whoever calls has looked at all that, and at the
+-- runs between the marks and the limit.
 CREATE FUNCTION waypost.claim(p_worker text, p_queue text, p_lanes bigint, p_revisions bigint, p_priorities smallint[], p_marks timestamptz[],
-    p_mark_rids bigint[], p_states smallint[], p_playbooks text[], p_carried boolean, p_lease_ms bigint, p_tokens uuid[])
+    p_mark_rids bigint[], p_states smallint[], p_playbooks text[], p_carried boolean, p_lease_ms bigint, p_tokens uuid[], p_decided boolean DEFAULT false)
   RETURNS TABLE(rid bigint, at timestamptz, stood_at timestamptz, token uuid, expires_at timestamptz, state smallint, seq int, fence int,
     attempt int, max_attempts int, priority smallint, item_count int, flags int, lease_ms bigint, queued_at timestamptz, started_at timestamptz,
     schedule_at timestamptz, run_id text, tenant text, correlation_id text, idempotency_key text, parent_run_id text, retry_of text,
@@ -52,9 +56,9 @@ DECLARE
   v_now timestamptz := waypost.now();
   v_limit int := cardinality(p_tokens);
 BEGIN
-  IF EXISTS (SELECT 1 FROM waypost.watch w WHERE NOT w.adrift AND w.due_at < v_now) OR EXISTS (SELECT 1 FROM waypost.watch w WHERE w.adrift AND w.due_at <= v_now)
+  IF NOT p_decided AND (EXISTS (SELECT 1 FROM waypost.watch w WHERE NOT w.adrift AND w.due_at < v_now) OR EXISTS (SELECT 1 FROM waypost.watch w WHERE w.adrift AND w.due_at <= v_now)
       OR EXISTS (SELECT 1 FROM waypost.queues q WHERE q.name = p_queue AND (q.paused_at IS NOT NULL OR q.at_most IS NOT NULL))
-      OR (SELECT (count(*), coalesce(sum(l.revision), 0)::bigint) FROM waypost.lanes l WHERE l.queue = p_queue) <> (p_lanes, p_revisions) THEN
+      OR (SELECT (count(*), coalesce(sum(l.revision), 0)::bigint) FROM waypost.lanes l WHERE l.queue = p_queue) <> (p_lanes, p_revisions)) THEN
     rid := NULL;
     at := v_now;
     RETURN NEXT;
@@ -72,7 +76,7 @@ BEGIN
             ORDER BY w.available_at, w.rid LIMIT v_limit FOR UPDATE SKIP LOCKED) l
         LIMIT v_limit),
     -- What comes after the first that is not plain waits for it.
-    until AS MATERIALIZED (SELECT coalesce(min(p.place), v_limit + 1) AS place FROM pick p WHERE NOT p.plain),
+    until AS MATERIALIZED (SELECT coalesce(min(p.place), v_limit + 1) AS place FROM pick p WHERE NOT p.plain AND NOT p_decided),
     taken AS (DELETE FROM waypost.ready w WHERE w.ctid = ANY (ARRAY(SELECT p.tid FROM pick p WHERE p.place < (SELECT u.place FROM until u)))),
     kinds AS MATERIALIZED (
       SELECT s.code, s.claim_to, s.expires, coalesce(p_lease_ms, h.lease_ms) AS lease_ms,
@@ -109,10 +113,12 @@ BEGIN
       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL;
 END $$;
 
--- Held runs that end alike, if each still has the seq that was decided on. Gives those that had. Start and end are one row
--- of the log: a second one would cost a tenth of a run's whole way.
+-- Runs that end alike, if each still has the seq that was decided on. Gives those that had. Start and end are one row
+-- of the log: a second one would cost a tenth of a run's whole way. A worker's end is known by its token. Slots are given back
+-- by whoever calls.
 CREATE FUNCTION waypost.settle_alike(p_rids bigint[], p_seqs int[], p_src smallint, p_via smallint, p_dst smallint, p_start_command text, p_command text,
-    p_who text, p_error_code text, p_error_msg text, p_effect json)
+    p_who text, p_error_code text, p_error_msg text, p_effect json, p_actor text DEFAULT 'worker', p_metadata jsonb DEFAULT NULL,
+    p_details jsonb DEFAULT NULL)
   RETURNS TABLE(at timestamptz, rids bigint[]) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
   SET plan_cache_mode = force_generic_plan SET jit = off AS $$
@@ -122,14 +128,18 @@ DECLARE
 BEGIN
   RETURN QUERY
   WITH done AS (
-      UPDATE waypost.runs r SET state = p_dst, seq = r.seq + v_events, finished_at = v_now, ended_by = r.lease_token, lease_token = NULL,
-          stale_after = NULL, lease_ms = NULL, claimed_by = NULL, last_command = p_command, error_code = p_error_code, error_msg = p_error_msg
+      UPDATE waypost.runs r SET state = p_dst, seq = r.seq + v_events, finished_at = v_now,
+          ended_by = CASE p_actor WHEN 'worker' THEN r.lease_token END, lease_token = NULL, stale_after = NULL, lease_ms = NULL, claimed_by = NULL,
+          available_at = NULL, expires_at = NULL, intent = NULL, reason = NULL, counted = false, last_command = p_command,
+          error_code = p_error_code, error_msg = p_error_msg,
+          metadata = CASE WHEN p_metadata IS NULL THEN r.metadata ELSE waypost.merged('metadata', r.metadata, p_metadata) END,
+          details = CASE WHEN p_details IS NULL THEN r.details ELSE waypost.merged('details', r.details, p_details) END
         FROM unnest(p_rids, p_seqs) WITH ORDINALITY u(rid, seq, place)
         WHERE r.rid = u.rid AND r.seq = u.seq AND r.state = p_src
         RETURNING r.rid, r.seq, u.place),
     told AS (
       INSERT INTO waypost.events(position, rid, seq, at, src, dst, via, command, actor, who, via_command, effect)
-      SELECT (SELECT nextval('waypost.positions') << 16) + 2 * d.place, d.rid, d.seq, v_now, p_src, p_dst, p_via, p_command, 'worker', p_who,
+      SELECT (SELECT nextval('waypost.positions') << 16) + 2 * d.place, d.rid, d.seq, v_now, p_src, p_dst, p_via, p_command, p_actor, p_who,
           p_start_command, p_effect
         FROM done d)
   SELECT v_now, coalesce(array_agg(d.rid), '{}') FROM done d;

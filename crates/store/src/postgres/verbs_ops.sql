@@ -1,8 +1,9 @@
--- The same moves one run at a time, for callers in SQL: `ops` is made of these. General over lifecycles: they look up
--- what the kernel rendered, and write what it would have written, so that the log folds to the row.
+-- Moves one run at a time, for callers in SQL: `ops` is made of these. They check and find the words; births, claims and ends
+-- are written by the sets of verbs.sql, with one run in them. General over lifecycles: they look up what the kernel
+-- rendered, and write what it would have written, so that the log folds to the row.
 --
 -- A refusal is an exception: SQLSTATE `WP…`, `CODE: words` as its message, what to do next as its hint. A move that
--- needs a decision (items that follow, slots to give back, owed cleanup, guards) is `WP501`, raised before any write.
+-- needs a decision (items that follow, owed cleanup, guards) is `WP501`, raised before any write.
 
 -- What a verb leaves: the run as it is now, and the event that says so (of a repeat, the first one's).
 CREATE TYPE waypost.written AS (run waypost.runs, status text, "position" bigint, seq int, repeated boolean);
@@ -38,10 +39,16 @@ CREATE FUNCTION waypost.open_token(p_rid bigint, p_fence int) RETURNS uuid LANGU
   RETURN (SELECT encode(substring(sha256(convert_to(m.value || ':' || p_rid || ':' || p_fence, 'UTF8')) FOR 16), 'hex')::uuid
     FROM waypost.meta m WHERE m.key = 'open_lease_secret');
 
-CREATE FUNCTION waypost.locked_run(p_run_id text) RETURNS waypost.runs LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- `p_ends`: the run may leave its key's slot, whose lock comes before the run's.
+CREATE FUNCTION waypost.locked_run(p_run_id text, p_ends boolean DEFAULT false) RETURNS waypost.runs LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_run waypost.runs;
 BEGIN
+  IF p_ends THEN
+    PERFORM pg_advisory_xact_lock(waypost.slot(false, r.concurrency_key)) FROM waypost.runs r
+      WHERE r.run_id = p_run_id AND r.concurrency_key IS NOT NULL AND r.state < 5000;
+  END IF;
   SELECT r.* INTO v_run FROM waypost.runs r WHERE r.run_id = p_run_id FOR UPDATE;
   IF NOT FOUND THEN
     PERFORM waypost.refuse('WP404', format('NOT_FOUND: there is no run %s', quote_literal(left(p_run_id, 80))), 'Look it up: SELECT run_id, status FROM ops.runs.');
@@ -95,8 +102,6 @@ CREATE FUNCTION waypost.items_follow(p_run waypost.runs, p_command text, p_gener
 CREATE FUNCTION waypost.check_plain(p_run waypost.runs, p_command text, p_general text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_why text := CASE
-    -- The next one of the key has to be let in, under a lock that comes before the run's.
-    WHEN p_general IS NOT NULL AND p_run.concurrency_key IS NOT NULL THEN 'a slot has to be given back'
     WHEN p_general IS NOT NULL AND p_run.parent_run_id IS NOT NULL AND EXISTS (SELECT 1 FROM waypost.lifecycle_states s
       WHERE s.code = p_run.state AND s.lifecycle = 'operation') THEN 'its parent has to be told'
     WHEN waypost.items_follow(p_run, p_command, p_general) THEN 'its items have to follow' END;
@@ -130,125 +135,6 @@ CREATE FUNCTION waypost.effect(p_effect jsonb, p_metadata jsonb, p_details jsonb
     || CASE WHEN coalesce(p_metadata, '{}') = '{}' THEN '{}' ELSE jsonb_build_object('metadata', p_metadata) END
     || CASE WHEN coalesce(p_details, '{}') = '{}' THEN '{}' ELSE jsonb_build_object('details', p_details) END, '{}')::json;
 
--- By the lifecycle's template, as the engine makes them.
-CREATE FUNCTION waypost.new_id(p_template text, p_now timestamptz) RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  v_id text := p_template;
-  v_part text;
-BEGIN
-  LOOP
-    v_part := substring(v_id FROM '\{([a-z0-9]+)\}');
-    EXIT WHEN v_part IS NULL;
-    v_id := regexp_replace(v_id, '\{[a-z0-9]+\}', CASE v_part
-      WHEN 'uuid7' THEN waypost.uuid7()::text
-      WHEN 'uuid4' THEN gen_random_uuid()::text
-      WHEN 'date' THEN to_char(p_now AT TIME ZONE 'UTC', 'YYYY-MM-DD')
-      WHEN 'time' THEN to_char(p_now AT TIME ZONE 'UTC', 'HH24MISS')
-      ELSE (SELECT string_agg(substr('0123456789abcdefghijklmnopqrstuvwxyz', 1 + get_byte(uuid_send(gen_random_uuid()), 0) % 36, 1), '')
-        FROM generate_series(1, CASE v_part WHEN 'rand6' THEN 6 ELSE 12 END)) END);
-  END LOOP;
-  RETURN v_id;
-END $$;
-
--- Members by name, as the engine's fingerprint writes them.
-CREATE FUNCTION waypost.canonical(p_value jsonb) RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  RETURN CASE jsonb_typeof(p_value)
-    WHEN 'object' THEN '{' || coalesce((SELECT string_agg(to_json(m.key)::text || ':' || waypost.canonical(m.value) || ',', '' ORDER BY m.key COLLATE "C")
-      FROM jsonb_each(p_value) m), '') || '}'
-    WHEN 'array' THEN '[' || coalesce((SELECT string_agg(waypost.canonical(e.value) || ',', '' ORDER BY e.place)
-      FROM jsonb_array_elements(p_value) WITH ORDINALITY e(value, place)), '') || ']'
-    ELSE p_value::text END;
-END $$;
-
--- Whether two requests under one idempotency key ask for the same. The engine's own digest, of a run without items.
-CREATE FUNCTION waypost.fingerprint(p_lifecycle text, p_queue text, p_input jsonb, p_metadata jsonb, p_priority smallint DEFAULT 0) RETURNS text
-  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-  RETURN encode(sha256(convert_to(waypost.canonical(jsonb_build_object('lifecycle', p_lifecycle, 'version', NULL, 'status', NULL, 'queue', p_queue,
-    'priority', p_priority, 'input', p_input, 'metadata', p_metadata, 'schedule_at', NULL, 'concurrency_key', NULL, 'correlation_id', NULL,
-    'playbook', NULL, 'carried', NULL, 'parent_run_id', NULL, 'items', '[]'::jsonb)), 'UTF8')), 'hex');
-
--- A new run without a concurrency key and without items, or with a first one. Its idempotency key, if it was used, gives the run that it
--- made; two that race for it make one run, because the second waits for the first to commit.
-CREATE FUNCTION waypost.enqueue_one(p_lifecycle text, p_queue text, p_input json DEFAULT '{}', p_metadata jsonb DEFAULT '{}', p_by text DEFAULT 'client',
-    p_idempotency_key text DEFAULT NULL, p_fingerprint text DEFAULT NULL, p_tenant text DEFAULT 'default', p_actor text DEFAULT 'client',
-    p_run_id text DEFAULT NULL, p_version int DEFAULT NULL, p_priority smallint DEFAULT 0, p_schedule_at timestamptz DEFAULT NULL,
-    p_ttl_ms bigint DEFAULT NULL, p_max_attempts int DEFAULT 1, p_reentrant boolean DEFAULT false, p_details jsonb DEFAULT '{}',
-    p_correlation_id text DEFAULT NULL, p_parent_run_id text DEFAULT NULL, p_retry_of text DEFAULT NULL, p_playbook text DEFAULT NULL,
-    p_carried json DEFAULT NULL, p_first_item text DEFAULT NULL)
-  RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  v_now timestamptz := waypost.now();
-  v_lifecycle waypost.lifecycles;
-  v_first waypost.lifecycle_states;
-  v_run waypost.runs;
-  v_expires_at timestamptz;
-  v_effect jsonb := '{}';
-  v_position bigint;
-BEGIN
-  SELECT l.* INTO v_lifecycle FROM waypost.lifecycles l WHERE l.name = p_lifecycle AND l.version = coalesce(p_version, l.version) AND l.kind = 'run'
-    ORDER BY l.version DESC LIMIT 1;
-  IF NOT FOUND THEN
-    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: lifecycle: there is no %s', quote_literal(p_lifecycle)),
-      'There are: ' || (SELECT string_agg(DISTINCT l.name, ', ') FROM waypost.lifecycles l WHERE l.kind = 'run'), 'lifecycle');
-  END IF;
-  SELECT s.* INTO v_first FROM waypost.lifecycle_states s WHERE s.lifecycle = v_lifecycle.name AND s.version = v_lifecycle.version
-    AND s.state = v_lifecycle.definition::jsonb -> 'initial' ->> 0;
-  IF v_first.phase NOT IN ('ready', 'draft') OR v_first.claim_needs_items AND p_first_item IS NULL THEN
-    PERFORM waypost.refuse('WP501', format('NOT_PLAIN: a new %s run takes the engine', p_lifecycle), 'Ask waypost for it: its command line or its HTTP interface.');
-  END IF;
-  IF p_ttl_ms IS NOT NULL AND NOT v_first.expires THEN
-    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: ttl: a %s run does not expire as %s', p_lifecycle, v_first.state), 'Leave it out.', 'ttl');
-  END IF;
-  v_expires_at := v_now + coalesce(p_ttl_ms, v_first.ttl_ms) * interval '1 millisecond';
-  LOOP
-    SELECT r.* INTO v_run FROM waypost.runs r WHERE p_idempotency_key IS NOT NULL AND r.tenant = p_tenant AND r.idempotency_key = p_idempotency_key;
-    IF FOUND THEN
-      IF p_fingerprint IS DISTINCT FROM v_run.fingerprint THEN
-        PERFORM waypost.refuse('WP422', format('IDEMPOTENCY_KEY_REUSED: idempotency_key %s was used for %s with another body',
-          quote_literal(p_idempotency_key), v_run.run_id), 'Use a new key, or send the same body.', 'idempotency_key');
-      END IF;
-      RETURN (v_run, waypost.status_of(v_run.state), (SELECT e.position FROM waypost.events e WHERE e.rid = v_run.rid AND e.seq = 1), 1, true);
-    END IF;
-    INSERT INTO waypost.runs(run_id, state, tenant, queue, priority, queued_at, available_at, expires_at, max_attempts, reentrant, seq, last_command,
-        item_count, schedule_at, correlation_id, idempotency_key, fingerprint, parent_run_id, retry_of, playbook, carried, input, metadata, details)
-      VALUES (coalesce(p_run_id, waypost.new_id(v_lifecycle.definition::jsonb ->> 'ids', v_now)), v_first.code, p_tenant, p_queue, p_priority, v_now,
-        CASE v_first.phase WHEN 'ready' THEN coalesce(p_schedule_at, v_now) END, v_expires_at, greatest(p_max_attempts, 1), p_reentrant, 1, 'create',
-        (p_first_item IS NOT NULL)::int, p_schedule_at, p_correlation_id, p_idempotency_key, p_fingerprint, p_parent_run_id, p_retry_of, p_playbook, p_carried, p_input, p_metadata, p_details)
-      ON CONFLICT (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING RETURNING * INTO v_run;
-    EXIT WHEN FOUND;
-  END LOOP;
-  IF v_first.phase = 'ready' THEN
-    INSERT INTO waypost.ready(available_at, rid, seq, priority, state, plain, queue)
-      VALUES (v_run.available_at, v_run.rid, 1, p_priority, v_run.state, v_first.claim_to IS NOT NULL AND p_first_item IS NULL, p_queue);
-    INSERT INTO waypost.lanes(queue, priority) SELECT p_queue, p_priority
-      WHERE NOT EXISTS (SELECT 1 FROM waypost.lanes l WHERE l.queue = p_queue AND l.priority = p_priority);
-  END IF;
-  IF p_schedule_at IS NOT NULL AND v_first.phase = 'ready' THEN
-    v_effect := v_effect || jsonb_build_object('available_at', (extract(epoch FROM p_schedule_at) * 1000000)::bigint);
-  END IF;
-  IF v_expires_at IS NOT NULL THEN
-    v_effect := v_effect || jsonb_build_object('expires_at', (extract(epoch FROM v_expires_at) * 1000000)::bigint);
-  END IF;
-  IF v_run.max_attempts <> 1 THEN
-    v_effect := v_effect || jsonb_build_object('max_attempts', v_run.max_attempts);
-  END IF;
-  IF p_reentrant THEN
-    v_effect := v_effect || '{"reentrant": true}';
-  END IF;
-  IF p_first_item IS NOT NULL THEN
-    INSERT INTO waypost.items(rid, kind, key, version, place, seq, name, status) SELECT v_run.rid, s.lifecycle, p_first_item, s.version, 0, 1, p_first_item, s.state
-      FROM waypost.lifecycle_states s WHERE s.lifecycle = v_lifecycle.items AND s.version = v_lifecycle.items_version AND s.initial LIMIT 1;
-    v_effect := v_effect || jsonb_build_object('moved', (SELECT jsonb_agg(jsonb_build_object('kind', i.kind, 'key', i.key, 'to', i.status))
-      FROM waypost.items i WHERE i.rid = v_run.rid));
-  END IF;
-  INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, effect)
-    VALUES (v_run.rid, 1, v_now, NULL, v_run.state, 'create', p_actor, p_by, waypost.effect(v_effect, p_metadata, p_details))
-    RETURNING "position" INTO v_position;
-  PERFORM waypost.wake();
-  RETURN (v_run, v_first.state, v_position, 1, false);
-END $$;
-
 -- No key to count, no items that are missing or would follow. Whoever holds an open lease cannot move items, and so
 -- could not end a run that has some.
 CREATE FUNCTION waypost.is_plain_claim(p_run waypost.runs, p_open boolean) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -270,7 +156,6 @@ DECLARE
   v_after_rid bigint;
   v_found record;
   v_run waypost.runs;
-  v_written waypost.written;
 BEGIN
   -- Who sets a limit waits for claims that did not see it, and a limited queue is counted by one claimer at a time.
   LOCK TABLE waypost.runs IN ROW EXCLUSIVE MODE;
@@ -285,7 +170,7 @@ BEGIN
     v_after := '-infinity';
     v_after_rid := 0;
     LOOP
-      SELECT w.ctid AS tid, w.rid, w.seq, w.state, w.available_at INTO v_found FROM waypost.ready w
+      SELECT w.ctid AS tid, w.rid, w.seq, w.available_at INTO v_found FROM waypost.ready w
         WHERE w.queue = p_queue AND w.priority = v_priority AND (w.available_at, w.rid) > (v_after, v_after_rid) AND w.available_at <= v_now
           AND w.state = ANY (v_states)
         ORDER BY w.available_at, w.rid LIMIT 1 FOR UPDATE SKIP LOCKED;
@@ -293,50 +178,25 @@ BEGIN
       v_after := v_found.available_at;
       v_after_rid := v_found.rid;
       SELECT r.* INTO v_run FROM waypost.runs r WHERE r.rid = v_found.rid FOR UPDATE SKIP LOCKED;
-      CONTINUE WHEN FOUND AND NOT waypost.is_plain_claim(v_run, p_open);
-      IF FOUND AND v_run.seq = v_found.seq AND v_run.state = v_found.state THEN
-        v_written := waypost.take(v_run, p_worker, p_lease_ms, p_open, v_queue.at_most IS NOT NULL, v_now);
+      IF FOUND AND v_run.seq = v_found.seq THEN
         -- What has outlived its time is the sweeper's.
-        IF NOT v_written.repeated THEN
-          DELETE FROM waypost.ready w WHERE w.ctid = v_found.tid;
-          PERFORM waypost.wake();
-          RETURN NEXT v_written;
-          RETURN;
+        CONTINUE WHEN NOT waypost.is_plain_claim(v_run, p_open) OR v_run.expires_at <= v_now;
+        PERFORM FROM waypost.claim(p_worker, p_queue, NULL, NULL, ARRAY[v_priority], ARRAY[v_found.available_at], ARRAY[v_found.rid - 1], v_states, NULL, NULL, p_lease_ms,
+          ARRAY[CASE WHEN p_open THEN waypost.open_token(v_run.rid, v_run.fence + 1) ELSE gen_random_uuid() END], true) c WHERE c.token IS NOT NULL;
+        CONTINUE WHEN NOT FOUND;
+        IF v_queue.at_most IS NOT NULL THEN
+          UPDATE waypost.runs r SET counted = true WHERE r.rid = v_run.rid;
+          INSERT INTO waypost.holders(of_queue, name, rid) VALUES (true, p_queue, v_run.rid);
         END IF;
+        PERFORM waypost.wake();
+        RETURN QUERY SELECT r, waypost.status_of(r.state), e.position, r.seq, false FROM waypost.runs r JOIN waypost.events e ON e.rid = r.rid AND e.seq = r.seq
+          WHERE r.rid = v_run.rid;
+        RETURN;
       ELSIF FOUND OR NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = v_found.rid) THEN
         DELETE FROM waypost.ready w WHERE w.ctid = v_found.tid;
       END IF;
     END LOOP;
   END LOOP;
-END $$;
-
--- Gives a ready run that is locked to a worker; `repeated` if its time to live has run out and nothing was written.
-CREATE FUNCTION waypost.take(p_run waypost.runs, p_worker text, p_lease_ms bigint, p_open boolean, p_counted boolean, p_now timestamptz)
-  RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  v_from waypost.lifecycle_states;
-  v_to waypost.lifecycle_states;
-  v_run waypost.runs;
-  v_position bigint;
-BEGIN
-  SELECT s.* INTO v_from FROM waypost.lifecycle_states s WHERE s.code = p_run.state;
-  SELECT s.* INTO v_to FROM waypost.lifecycle_states s WHERE s.code = v_from.claim_to;
-  IF v_from.expires AND p_run.expires_at <= p_now THEN
-    RETURN (p_run, v_from.state, NULL::bigint, p_run.seq, true);
-  END IF;
-  UPDATE waypost.runs r SET state = v_to.code, seq = r.seq + 1, fence = r.fence + 1, attempt = r.attempt + 1, take_overs = 0,
-      lease_token = CASE WHEN p_open THEN waypost.open_token(r.rid, r.fence + 1) ELSE gen_random_uuid() END, claimed_by = p_worker,
-      lease_ms = coalesce(p_lease_ms, v_to.lease_ms), ended_by = NULL, reason = NULL, counted = p_counted,
-      stale_after = p_now + coalesce(v_to.deadline_ms, p_lease_ms, v_to.lease_ms) * interval '1 millisecond',
-      started_at = coalesce(r.started_at, p_now), available_at = NULL, expires_at = NULL, last_command = 'claim'
-    WHERE r.rid = p_run.rid RETURNING r.* INTO v_run;
-  IF p_counted THEN
-    INSERT INTO waypost.holders(of_queue, name, rid) VALUES (true, v_run.queue, v_run.rid);
-  END IF;
-  INSERT INTO waypost.watch(due_at, rids) VALUES (v_run.stale_after, ARRAY[v_run.rid]);
-  INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who)
-    VALUES (v_run.rid, v_run.seq, p_now, p_run.state, v_run.state, 'claim', 'worker', p_worker) RETURNING "position" INTO v_position;
-  RETURN (v_run, v_to.state, v_position, v_run.seq, false);
 END $$;
 
 -- A heartbeat: never shortens, and leaves a deadline alone.
@@ -422,39 +282,32 @@ BEGIN
   END IF;
 END $$;
 
--- Leaves a run's last event and its row settled; with `p_via` it is begun and ended at once, by two events.
+-- Leaves a run's last event and its row settled; with `p_via` it is begun and ended at once. The run is locked, and its key's slot.
 CREATE FUNCTION waypost.settle_one(p_run waypost.runs, p_via smallint, p_start_command text, p_dst smallint, p_command text, p_actor text, p_by text,
-    p_ended_by uuid, p_failure jsonb, p_reason text, p_metadata jsonb, p_details jsonb, p_now timestamptz)
+    p_failure jsonb, p_reason text, p_metadata jsonb, p_details jsonb)
   RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_run waypost.runs;
   v_failure jsonb := CASE WHEN p_dst < 6000 THEN NULL ELSE p_failure END;
   v_effect jsonb := CASE WHEN v_failure IS NULL THEN '{}'::jsonb ELSE jsonb_build_object('failure', v_failure) END
     || CASE WHEN p_reason IS NULL THEN '{}' ELSE jsonb_build_object('reason', p_reason) END;
-  v_position bigint;
 BEGIN
   IF p_via IS NOT NULL THEN
     PERFORM waypost.check_plain(p_run, p_start_command, NULL);
   END IF;
   PERFORM waypost.check_plain(p_run, p_command, 'end');
-  UPDATE waypost.runs r SET state = p_dst, seq = r.seq + CASE WHEN p_via IS NULL THEN 1 ELSE 2 END, finished_at = p_now, ended_by = p_ended_by,
-      lease_token = NULL, stale_after = NULL, lease_ms = NULL, claimed_by = NULL, available_at = NULL, expires_at = NULL, intent = NULL, reason = NULL, counted = false,
-      last_command = p_command, error_code = v_failure ->> 'code', error_msg = v_failure ->> 'message',
-      metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged('details', r.details, p_details)
-    WHERE r.rid = p_run.rid RETURNING r.* INTO v_run;
+  PERFORM waypost.settle_alike(ARRAY[p_run.rid], ARRAY[p_run.seq], p_run.state, p_via, p_dst, p_start_command, p_command, p_by, v_failure ->> 'code',
+    v_failure ->> 'message', waypost.effect(v_effect, p_metadata, p_details), p_actor, nullif(p_metadata, '{}'), nullif(p_details, '{}'));
   IF p_run.counted THEN
     DELETE FROM waypost.holders h WHERE h.rid = p_run.rid;
   END IF;
-  IF p_via IS NOT NULL THEN
-    INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who)
-      VALUES (v_run.rid, v_run.seq - 1, p_now, p_run.state, p_via, p_start_command, p_actor, p_by);
+  IF p_run.concurrency_key IS NOT NULL AND p_run.state / 1000 IN (2, 3) THEN
+    PERFORM waypost.give_back(p_run.concurrency_key);
   END IF;
-  INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, effect)
-    VALUES (v_run.rid, v_run.seq, p_now, coalesce(p_via, p_run.state), p_dst, p_command, p_actor, p_by, waypost.effect(v_effect, p_metadata, p_details))
-    RETURNING "position" INTO v_position;
+  SELECT r.* INTO v_run FROM waypost.runs r WHERE r.rid = p_run.rid;
   PERFORM waypost.leave_behind(v_run.run_id, p_command);
   PERFORM waypost.wake();
-  RETURN (v_run, waypost.status_of(p_dst), v_position, v_run.seq, false);
+  RETURN (v_run, waypost.status_of(p_dst), (SELECT e.position FROM waypost.events e WHERE e.rid = v_run.rid AND e.seq = v_run.seq), v_run.seq, false);
 END $$;
 
 -- Where `cancel` leads from a state for this actor, in the order of the lifecycle's table, and the code that it leaves.
@@ -473,8 +326,7 @@ CREATE FUNCTION waypost.finish_one(p_run_id text, p_token uuid, p_by text, p_sta
     p_reason text DEFAULT NULL, p_metadata jsonb DEFAULT '{}', p_details jsonb DEFAULT '{}')
   RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  v_now timestamptz := waypost.now();
-  v_run waypost.runs := waypost.locked_run(p_run_id);
+  v_run waypost.runs := waypost.locked_run(p_run_id, true);
   v_token uuid := coalesce(p_token, waypost.open_token(v_run.rid, v_run.fence));
   v_by text := coalesce(p_by, v_run.claimed_by);
   v_from waypost.lifecycle_states;
@@ -505,8 +357,8 @@ BEGIN
   END IF;
   SELECT e.* INTO v_end FROM waypost.plain_ends e WHERE e.src = v_run.state AND e.dst = v_to.code AND NOT v_cancelling;
   IF FOUND THEN
-    RETURN waypost.settle_one(v_run, v_end.via, v_end.start_command, v_end.dst, v_end.command, 'worker', v_by, v_token, v_failure, v_reason,
-      p_metadata, p_details, v_now);
+    RETURN waypost.settle_one(v_run, v_end.via, v_end.start_command, v_end.dst, v_end.command, 'worker', v_by, v_failure, v_reason,
+      p_metadata, p_details);
   END IF;
   SELECT w.* INTO v_way FROM waypost.cancel_ways(v_run.state, 'worker') w WHERE w.dst = v_to.code AND NOT w.guarded LIMIT 1;
   IF FOUND THEN
@@ -514,7 +366,7 @@ BEGIN
       v_failure := jsonb_build_object('code', v_way.code, 'message', coalesce(v_run.intent ->> 'reason', 'cancel by ' || (v_run.intent ->> 'by')));
     END IF;
     v_failure := coalesce(v_failure, jsonb_build_object('code', v_way.code, 'message', coalesce(v_reason, 'cancel by ' || v_by)));
-    RETURN waypost.settle_one(v_run, NULL, NULL, v_way.dst, 'cancel', 'worker', v_by, v_token, v_failure, v_reason, p_metadata, p_details, v_now);
+    RETURN waypost.settle_one(v_run, NULL, NULL, v_way.dst, 'cancel', 'worker', v_by, v_failure, v_reason, p_metadata, p_details);
   ELSIF v_cancelling THEN
     PERFORM waypost.refuse('WP412', format('CANCEL_REQUESTED: a cancel of %s came first', v_run.run_id), 'Finish it as '
       || coalesce((SELECT string_agg(waypost.status_of(w.dst), ' or ') FROM waypost.cancel_ways(v_run.state, 'worker') w), 'that')
@@ -532,7 +384,7 @@ CREATE FUNCTION waypost.cancel_one(p_run_id text, p_by text, p_reason text DEFAU
   RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_now timestamptz := waypost.now();
-  v_run waypost.runs := waypost.locked_run(p_run_id);
+  v_run waypost.runs := waypost.locked_run(p_run_id, true);
   v_from waypost.lifecycle_states;
   v_way record;
   v_intent jsonb := jsonb_build_object('want', 'cancel', 'by', p_by) || CASE WHEN p_reason IS NULL THEN '{}' ELSE jsonb_build_object('reason', p_reason) END
@@ -555,8 +407,8 @@ BEGIN
     IF v_way.guarded THEN
       PERFORM waypost.refuse('WP501', format('NOT_PLAIN: cancel of %s takes the engine: it is guarded', v_run.run_id), 'Ask waypost for it: waypost run cancel.');
     END IF;
-    RETURN waypost.settle_one(v_run, NULL, NULL, v_way.dst, 'cancel', p_actor, p_by, NULL,
-      jsonb_build_object('code', v_way.code, 'message', coalesce(p_reason, 'cancel by ' || p_by)), p_reason, p_metadata, p_details, v_now);
+    RETURN waypost.settle_one(v_run, NULL, NULL, v_way.dst, 'cancel', p_actor, p_by,
+      jsonb_build_object('code', v_way.code, 'message', coalesce(p_reason, 'cancel by ' || p_by)), p_reason, p_metadata, p_details);
   END IF;
   UPDATE waypost.runs r SET seq = r.seq + 1, intent = v_intent,
       metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged('details', r.details, p_details)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use waypost_kernel::lifecycle::{Catalog, Kind, SHIPPED};
-use waypost_kernel::render::sql::{self, Dialect};
+use waypost_kernel::render::sql;
 
 use crate::error::{Result, StoreError};
 
@@ -101,7 +101,7 @@ fn install(conn: &Connection) -> Result<()> {
     for script in [include_str!("schema.sql"), include_str!("hands.sql")] {
         conn.execute_batch(script).map_err(|error| database(&error))?;
     }
-    conn.execute_batch(&sql::guard(Dialect::Sqlite)).map_err(|error| database(&error))?;
+    conn.execute_batch(&sql::guard()).map_err(|error| database(&error))?;
     for (name, source) in SHIPPED {
         if let Some(lifecycle) = catalog.latest(name) {
             add_lifecycle(conn, lifecycle, source)?;
@@ -112,7 +112,7 @@ fn install(conn: &Connection) -> Result<()> {
 }
 
 pub fn add_lifecycle(conn: &Connection, lifecycle: &waypost_kernel::Lifecycle, source: &str) -> Result<()> {
-    conn.execute_batch(&sql::definition(lifecycle, Dialect::Sqlite)).map_err(|error| database(&error))?;
+    conn.execute_batch(&sql::definition(lifecycle)).map_err(|error| database(&error))?;
     conn.execute(
         "UPDATE lifecycles SET source = ?3 WHERE name = ?1 AND version = ?2",
         (&*lifecycle.name, lifecycle.version, source),

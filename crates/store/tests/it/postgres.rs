@@ -1,5 +1,11 @@
 //! What is PostgreSQL's own: connections that break, callers that go away, keys that meet.
 
+mod children;
+mod faults;
+mod keys;
+mod pooler;
+mod tls;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,9 +1,12 @@
 //! The commands on PostgreSQL: the same words and codes, and those that only make sense there.
 
-use serde_json::{Value, json};
-use waypost_testkit::Postgres;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
-use crate::support::Shop;
+use serde_json::{Value, json};
+use waypost_testkit::{Pooler, Postgres};
+
+use crate::support::{Running, Shop};
 
 fn findings(shop: &Shop, code: i32) -> Vec<Value> {
     let ran = shop.run(&["doctor", "-o", "json"]);
@@ -56,9 +59,18 @@ fn doctor_finds_what_is_wrong_and_says_what_to_do() {
     // The tests' server does not flush, and is told so.
     let found = findings(&shop, 1);
     assert!(finding(&found, "settings", "error")["advice"].as_str().unwrap().contains("fsync"));
-    for well in
-        ["version", "schema", "roles", "clock", "listen", "connections", "indexes", "guards", "tables"]
-    {
+    for well in [
+        "version",
+        "encryption",
+        "schema",
+        "roles",
+        "clock",
+        "listen",
+        "connections",
+        "indexes",
+        "guards",
+        "tables",
+    ] {
         finding(&found, well, "ok");
     }
     shop.psql("DROP INDEX waypost.ready_order; ALTER TABLE waypost.runs DISABLE TRIGGER runs_move");
@@ -70,6 +82,27 @@ fn doctor_finds_what_is_wrong_and_says_what_to_do() {
     let empty = Postgres::start().unwrap();
     let found = findings(&Shop::at(&empty.url()), 1);
     assert_eq!(finding(&found, "schema", "error")["advice"], "run: waypost migrate");
+}
+
+/// PgBouncer in transaction mode: commands and a worker go through it, and the worker says that it polls.
+#[test]
+fn a_worker_behind_a_pooler_works_and_says_that_it_polls() {
+    let database = Postgres::start().unwrap();
+    let pooler = Pooler::start(&database, 2).unwrap();
+    let shop = Shop::at(&pooler.url(&database));
+    assert_eq!(shop.json(&["migrate"])[0]["added"], json!([1]));
+    let mut command = shop.command(&["worker", "--allow-commands"]);
+    let mut worker = Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut said = BufReader::new(worker.0.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(said.any(|line| line.contains("notifications do not arrive")), "the worker ended");
+    let run_id = &shop.queue(&[], "echo hi");
+    shop.ok(&["run", "watch", run_id]);
+    assert_eq!(shop.show(run_id)["status"], "success");
+    assert!(shop.ok(&["run", "logs", run_id]).contains("hi"));
+    shop.verifies();
+    let found = findings(&shop, 1);
+    assert!(finding(&found, "pooler", "ok")["found"].as_str().unwrap().contains("PgBouncer"));
+    finding(&found, "listen", "warning");
 }
 
 #[test]

@@ -5,6 +5,8 @@
 pub mod kit;
 
 use std::any::Any;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use waypost_kernel::Catalog;
@@ -33,9 +35,19 @@ pub async fn open_postgres() -> Opened {
     (Arc::new(store), Box::new(database))
 }
 
+pub type Test = for<'s> fn(&'s dyn Store) -> Pin<Box<dyn Future<Output = ()> + 's>>;
+
 macro_rules! topics {
     ($($topic:ident: $($test:ident)+;)+) => {
         $(pub mod $topic;)+
+
+        /// Those of a topic, by name.
+        pub fn of_topic(topic: &str) -> Vec<(&'static str, Test)> {
+            match topic {
+                $(stringify!($topic) => vec![$((stringify!($test), |store| Box::pin($topic::$test(store)))),+],)+
+                _ => panic!("there is no topic {topic}"),
+            }
+        }
 
         /// Every test of every topic, for one backend.
         macro_rules! backend {

@@ -102,11 +102,11 @@ CREATE INDEX items_status ON items(run_id, kind, status);
 ";
 
 fn set_up_sqlite(runs: &Table, items: &Table) -> String {
-    let view = sql::guard(Dialect::Sqlite);
+    let view = sql::guard();
     let (view, _) = view.split_once(";\n").unwrap();
     assert!(view.starts_with("CREATE VIEW"), "{view}");
     let mut script = format!("{TABLES}{view};\n");
-    shipped().iter().for_each(|lifecycle| script += &sql::definition(lifecycle, Dialect::Sqlite));
+    shipped().iter().for_each(|lifecycle| script += &sql::definition(lifecycle));
     let columns = "runs(run_id, lifecycle, version, status, reason, attempt, max_attempts, resolved, forced, \
                    reentrant, operating)";
     script += &insert(columns, &runs.rows);

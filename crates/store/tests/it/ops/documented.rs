@@ -22,7 +22,7 @@ fn the_guides_statements_run() {
             run_id = ops.psql("SELECT run_id FROM ops.runs");
         }
     }
-    assert_eq!(blocks().len(), 7);
+    assert_eq!(blocks().len(), 8);
     assert_eq!(ops.status(&run_id), "success");
     assert_eq!(
         ops.psql("SELECT count(*) FROM releases JOIN ops.runs USING (run_id) WHERE status = 'queued'"),

@@ -1,6 +1,11 @@
 //! Callers in SQL and the engine at work on the same runs.
 // proves D5, D7, D8, X5, X7, X8
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use serde_json::{Map, json};
 use waypost_kernel::Span;
 use waypost_store::postgres::PostgresStore;
@@ -69,6 +74,93 @@ async fn what_the_engine_queued_sql_claims_but_for_what_it_could_not_end() {
     let theirs = [claim(&store).await.unwrap(), claim(&store).await.unwrap()];
     assert_eq!(theirs.map(|claimed| claimed.run.id().to_owned()), ids[..2], "none is forgotten");
     assert_eq!(ops.verify(), 3);
+}
+
+fn keyed(key: &str) -> NewRun {
+    let (lifecycle, queue) = ("deploy".into(), "ops".into());
+    NewRun { lifecycle, queue, concurrency_key: Some(key.into()), ..NewRun::default() }
+}
+
+/// Whoever ends a run, the next one of its key is let in.
+#[tokio::test]
+async fn a_keys_slot_is_given_back_by_sql() {
+    let (ops, store) = both().await;
+    store.enqueue(vec![keyed("host-1"); 4]).await.unwrap();
+    let end = |claimed: &Claimed, status: &str| {
+        let token = waypost_store::codec::token_text(claimed.token);
+        let sql =
+            format!("SELECT ops.finish_run('{}', '{status}', p_lease_token := '{token}')", claimed.run.id());
+        ops.psql(&sql)
+    };
+    let first = claim(&store).await.unwrap();
+    assert!(claim(&store).await.is_none(), "one at a time");
+    assert_eq!(end(&first, "success"), "success");
+    let second = claim(&store).await.unwrap();
+    assert!(claim(&store).await.is_none());
+    // One that waits leaves, and nobody is let in for it.
+    let waits = ops.psql("SELECT max(run_id) FROM ops.runs WHERE status = 'queued'");
+    assert_eq!(ops.psql(&format!("SELECT ops.finish_run('{waits}', 'cancelled')")), "cancelled");
+    assert!(claim(&store).await.is_none());
+    // A person's cancel of one that was not begun.
+    let asked = format!("SELECT ops.finish_run('{}', 'cancelled')", second.run.id());
+    assert_eq!(ops.psql(&asked), "cancelled");
+    let last = claim(&store).await.unwrap();
+    assert_eq!(end(&last, "failed"), "failed");
+    assert!(claim(&store).await.is_none());
+    let left = "SELECT (SELECT count(*) FROM waypost.holders), (SELECT count(*) FROM waypost.aside a JOIN waypost.runs r USING (rid, seq))";
+    assert_eq!(ops.psql(left), "0|0");
+    assert_eq!(ops.verify(), 4);
+}
+
+/// Sessions of `ops` and a store end runs of the same keys: no two of a key are held, and nobody waits for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ends_from_both_sides_never_let_two_of_a_key_in() {
+    const RUNS: u64 = 90;
+    let (ops, store) = both().await;
+    store.enqueue((0..RUNS).map(|at| keyed(&format!("host-{}", at % 3))).collect()).await.unwrap();
+    let held = Arc::new(Mutex::new(BTreeSet::new()));
+    let ended = Arc::new(AtomicU64::new(0));
+    let workers = (0..6).map(|at| {
+        let (store, held, ended, url) = (store.clone(), held.clone(), ended.clone(), ops.server.url());
+        tokio::spawn(async move {
+            let client = waypost_store::postgres::client(&url).await.unwrap();
+            while ended.load(Ordering::Acquire) < RUNS {
+                let Some(claimed) = claim(&store).await else {
+                    store.changed(Duration::from_millis(5)).await;
+                    continue;
+                };
+                let key = claimed.run.concurrency_key.clone().unwrap();
+                assert!(held.lock().unwrap().insert(key.clone()), "two of {key}");
+                let of_key = "SELECT count(*) FROM waypost.runs WHERE state / 1000 = 3 AND concurrency_key =";
+                let count = client.query_typed_one(&format!("{of_key} '{key}'"), &[]).await.unwrap();
+                assert_eq!(count.get::<_, i64>(0), 1, "{key}");
+                held.lock().unwrap().remove(&key);
+                if at % 2 == 0 {
+                    let token = waypost_store::codec::token_text(claimed.token);
+                    let sql = format!(
+                        "SELECT ops.finish_run('{}', 'success', p_lease_token := '{token}')",
+                        claimed.run.id()
+                    );
+                    client.batch_execute(&sql).await.unwrap();
+                } else {
+                    let end = FinishWrite {
+                        run_id: claimed.run.id().into(),
+                        token: Some(claimed.token),
+                        by: "engine-1".into(),
+                        status: "success".into(),
+                        ..FinishWrite::default()
+                    };
+                    store.finish(vec![end]).await.unwrap().remove(0).unwrap();
+                }
+                ended.fetch_add(1, Ordering::AcqRel);
+            }
+        })
+    });
+    for worker in workers.collect::<Vec<_>>() {
+        worker.await.unwrap();
+    }
+    assert_eq!(ops.psql("SELECT count(*) FROM waypost.holders"), "0");
+    assert_eq!(ops.verify(), RUNS);
 }
 
 #[tokio::test]

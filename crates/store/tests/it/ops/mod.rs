@@ -1,5 +1,6 @@
 //! Seed 000's SQL interface on PostgreSQL, called as its users call it: through psql, by the seed's own statements.
 
+mod admin;
 mod bad_input;
 mod by_hand;
 mod catalogue;

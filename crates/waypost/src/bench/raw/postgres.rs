@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use futures_util::future::{try_join, try_join4};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, NoTls, Statement};
+use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
+use waypost_store::postgres::client;
 
 use super::{section, two};
 use crate::output::{ERROR, Failed, Result};
@@ -37,7 +38,7 @@ type Held = (Vec<Uuid>, Vec<Uuid>);
 
 impl Raw {
     pub async fn open(url: &str, connections: usize) -> Result<Raw> {
-        connect(url).await?.batch_execute(&section("postgres schema")).await?;
+        client(url).await?.batch_execute(&section("postgres schema")).await?;
         let mut open = Vec::new();
         for _ in 0..connections {
             open.push(Arc::new(Connection::open(url).await?));
@@ -97,7 +98,7 @@ impl Raw {
 
 impl Connection {
     async fn open(url: &str) -> Result<Connection> {
-        let client = connect(url).await?;
+        let client = client(url).await?;
         let both = async |name: &str| -> Result<[Statement; 2]> {
             let [first, second] = two(name)?;
             Ok([client.prepare(&first).await?, client.prepare(&second).await?])
@@ -150,12 +151,4 @@ impl Connection {
         try_join4(begin, insert, update, self.client.batch_execute("commit")).await?;
         Ok(())
     }
-}
-
-async fn connect(url: &str) -> Result<Client> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-    tokio::spawn(async move {
-        let _ = connection.await;
-    });
-    Ok(client)
 }
