@@ -47,7 +47,7 @@ impl RemoteStore {
         events.ok_or_else(|| self.unread("an event"))
     }
 
-    fn unread(&self, what: &str) -> StoreError {
+    pub(super) fn unread(&self, what: &str) -> StoreError {
         StoreError::Unusable(format!("{} sent {what} without its parts", self.base))
     }
 
@@ -65,7 +65,7 @@ impl RemoteStore {
         })
     }
 
-    fn beside_the_database<T>(&self, what: &str) -> Result<T> {
+    pub(super) fn beside_the_database<T>(&self, what: &str) -> Result<T> {
         let message = format!(
             "{what} needs the database itself: unset WAYPOST_URL and give --database-url where {} runs",
             self.base

@@ -11,6 +11,7 @@ use waypost_kernel::{Span, Time};
 use crate::error::{Result, StoreError};
 use crate::intake::{check_name, check_reason};
 use crate::run::RunRow;
+use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
 use crate::verbs::{Claimed, NewRun, Pause, Reply};
 
 /// How often the end of a run that was queued is looked for.
@@ -47,7 +48,9 @@ pub trait Schedules: Send + Sync {
     /// An execution has ended: `due` looks at it at once.
     fn look_again(&self, run_id: String) -> Reply<'_, ()>;
     /// The newest plans first.
-    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, Vec<ExecutionRow>>;
+    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage>;
+    /// By name, each with what came of its plans.
+    fn look_at_schedules(&self, filter: ScheduleFilter) -> Reply<'_, Vec<ScheduleLook>>;
 }
 
 #[derive(Clone, Debug, Default)]
@@ -71,6 +74,18 @@ pub enum Put {
     Added,
     Changed,
     Same,
+}
+
+impl Put {
+    pub const ALL: [Put; 3] = [Put::Added, Put::Changed, Put::Same];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Put::Added => "added",
+            Put::Changed => "changed",
+            Put::Same => "unchanged",
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -199,25 +214,6 @@ pub struct ManualPlans {
     /// `trigger` or `backfill`.
     pub how: String,
     pub by: String,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct ExecutionFilter {
-    pub schedule: Option<String>,
-    pub kind: Option<String>,
-    pub id: Option<String>,
-    pub limit: usize,
-}
-
-#[derive(Clone, Debug)]
-pub struct ExecutionRow {
-    pub schedule: String,
-    pub kind: String,
-    pub id: String,
-    pub plan: Time,
-    pub manual: Option<String>,
-    pub by: Option<String>,
-    pub run: Option<RunRow>,
 }
 
 /// Counted since the schedule was added.

@@ -242,37 +242,3 @@ async fn take(tx: &Tx, key: Key<'_>, stored: Stored, begin: &Begin) -> Result<Op
         Err(fault) => Err(fault),
     }
 }
-
-pub async fn executions(session: &Session, filter: &ExecutionFilter) -> Result<Vec<ExecutionRow>> {
-    let tx = session.look().await?;
-    let found = executions_in(&tx, filter).await;
-    tx.end(found).await
-}
-
-async fn executions_in(tx: &Tx, filter: &ExecutionFilter) -> Result<Vec<ExecutionRow>> {
-    let rows = tx
-        .query(
-            "SELECT schedule, kind, id, plan_time, manual, who, run_id FROM waypost.executions WHERE ($1 IS NULL OR schedule = $1) \
-             AND ($2 IS NULL OR kind = $2) AND ($3 IS NULL OR id = $3) ORDER BY plan_time DESC, schedule, id LIMIT $4",
-            args![filter.schedule, filter.kind, filter.id, filter.limit.max(1) as i64],
-        )
-        .await?;
-    let ids = rows.iter().map(|row| Columns(row).get(6)).collect::<Result<Vec<Option<&str>>>>()?;
-    let ids: Vec<&str> = ids.into_iter().flatten().collect();
-    let stored = if ids.is_empty() { Vec::new() } else { row::by_ids(tx, &ids).await? };
-    let runs: HashMap<String, RunRow> =
-        stored.into_iter().map(|stored| (stored.row.id().to_owned(), stored.row)).collect();
-    let read = |row| {
-        let columns = Columns(row);
-        Ok(ExecutionRow {
-            schedule: columns.get(0)?,
-            kind: columns.get(1)?,
-            id: columns.get(2)?,
-            plan: columns.time(3)?.unwrap_or_default(),
-            manual: columns.get(4)?,
-            by: columns.get(5)?,
-            run: columns.get::<Option<&str>>(6)?.and_then(|run_id| runs.get(run_id)).cloned(),
-        })
-    };
-    rows.iter().map(read).collect()
-}

@@ -26,6 +26,7 @@ mod prune;
 mod puts;
 mod row;
 mod save;
+mod schedule_looks;
 mod schedules;
 mod scratch;
 mod session;
@@ -44,6 +45,7 @@ use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
+use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
 use crate::schedules::*;
 use crate::verbs::*;
 pub use bell::Hearing;
@@ -416,11 +418,19 @@ impl Schedules for PostgresStore {
         })
     }
 
-    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, Vec<ExecutionRow>> {
+    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage> {
         let filter = Arc::new(filter);
         self.session.verb(move |session| {
             let filter = filter.clone();
-            async move { firing::executions(&session, &filter).await }
+            async move { schedule_looks::executions(&session, &filter).await }
+        })
+    }
+
+    fn look_at_schedules(&self, filter: ScheduleFilter) -> Reply<'_, Vec<ScheduleLook>> {
+        let filter = Arc::new(filter);
+        self.session.verb(move |session| {
+            let filter = filter.clone();
+            async move { schedule_looks::look_at_schedules(&session, &filter).await }
         })
     }
 }

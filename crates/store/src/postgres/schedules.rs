@@ -1,5 +1,7 @@
 //! Schedules: definitions, scopes, and plans by hand. What fires is in `firing`.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 use tokio_postgres::Row;
 use waypost_kernel::Time;
@@ -11,9 +13,9 @@ use crate::error::StoreError;
 use crate::schedules::*;
 use crate::verbs::Pause;
 
-const SCHEDULE: &str = "SELECT name, definition::text, folder, hash, timing, carried, updated_at, paused_by, pause_reason, paused_at FROM waypost.schedules";
+pub const SCHEDULE: &str = "SELECT name, definition::text, folder, hash, timing, carried, updated_at, paused_by, pause_reason, paused_at FROM waypost.schedules";
 
-fn schedule(row: &Row) -> Result<ScheduleRow> {
+pub fn schedule(row: &Row) -> Result<ScheduleRow> {
     let columns = Columns(row);
     let pause = Pause {
         by: columns.get::<Option<String>>(7)?.unwrap_or_default(),
@@ -154,7 +156,8 @@ async fn pause_in(tx: &Tx, name: &str, pause: Option<&Pause>) -> Result<Schedule
     Ok(one(tx, name).await?.unwrap_or(was))
 }
 
-const SCOPE: &str = "SELECT kind, id, through, since, wake_at, retired, counts, last_plan, last_status, last_success FROM waypost.schedule_scopes";
+const SCOPE: &str =
+    "SELECT kind, id, through, since, wake_at, retired, counts, last_plan, last_status, last_success";
 
 fn scope(row: &Row) -> Result<ScopeRow> {
     let columns = Columns(row);
@@ -176,7 +179,9 @@ fn scope(row: &Row) -> Result<ScopeRow> {
 
 /// Locked: whatever begins in a scope begins one after the other.
 pub async fn one_scope(tx: &Tx, schedule: &str, kind: &str, id: &str) -> Result<Option<ScopeRow>> {
-    let sql = format!("{SCOPE} WHERE schedule = $1 AND kind = $2 AND id = $3 FOR UPDATE");
+    let sql = format!(
+        "{SCOPE} FROM waypost.schedule_scopes WHERE schedule = $1 AND kind = $2 AND id = $3 FOR UPDATE"
+    );
     tx.query(&sql, args![schedule, kind, id]).await?.first().map(scope).transpose()
 }
 
@@ -211,21 +216,33 @@ async fn scopes_in(tx: &Tx, schedule: &str) -> Result<Vec<ScopeRow>> {
     if tx.query("SELECT 1 FROM waypost.schedules WHERE name = $1", args![schedule]).await?.is_empty() {
         return Err(no_schedule(schedule).into());
     }
-    let rows = tx.query(&format!("{SCOPE} WHERE schedule = $1 ORDER BY kind, id"), args![schedule]).await?;
-    let mut found = rows.iter().map(scope).collect::<Result<Vec<_>>>()?;
+    Ok(scopes_of(tx, &[schedule]).await?.remove(schedule).unwrap_or_default())
+}
+
+/// The scopes of several schedules, by their names.
+pub async fn scopes_of(tx: &Tx, names: &[&str]) -> Result<HashMap<String, Vec<ScopeRow>>> {
+    let names = names.to_vec();
+    let sql =
+        format!("{SCOPE}, schedule FROM waypost.schedule_scopes WHERE schedule = ANY ($1) ORDER BY kind, id");
+    let mut found: HashMap<String, Vec<ScopeRow>> = HashMap::new();
+    for row in &tx.query(&sql, args![names]).await? {
+        found.entry(Columns(row).get(10)?).or_default().push(scope(row)?);
+    }
     let held = tx
         .query(
-            "SELECT e.kind, e.id, count(*), count(*) FILTER (WHERE r.claimed_by IS NOT NULL AND r.stale_after < $2) FROM waypost.executions e \
-             JOIN waypost.runs r ON r.run_id = e.run_id WHERE e.schedule = $1 AND e.wake_at IS NOT NULL AND r.state < 5000 GROUP BY e.kind, e.id",
-            args![schedule, stamp(tx.now)],
+            "SELECT e.schedule, e.kind, e.id, count(*), count(*) FILTER (WHERE r.claimed_by IS NOT NULL AND r.stale_after < $2) \
+             FROM waypost.executions e JOIN waypost.runs r ON r.run_id = e.run_id WHERE e.schedule = ANY ($1) AND e.wake_at IS NOT NULL \
+             AND r.state < 5000 GROUP BY e.schedule, e.kind, e.id",
+            args![names, stamp(tx.now)],
         )
         .await?;
     for row in &held {
         let columns = Columns(row);
-        let (kind, id): (&str, &str) = (columns.get(0)?, columns.get(1)?);
-        if let Some(scope) = found.iter_mut().find(|scope| scope.kind == kind && scope.id == id) {
-            scope.running = columns.get::<i64>(2)?.unsigned_abs();
-            scope.stale = columns.get::<i64>(3)?.unsigned_abs();
+        let (schedule, kind, id): (&str, &str, &str) = (columns.get(0)?, columns.get(1)?, columns.get(2)?);
+        let scopes = found.get_mut(schedule).into_iter().flatten();
+        for scope in scopes.filter(|scope| scope.kind == kind && scope.id == id) {
+            scope.running = columns.get::<i64>(3)?.unsigned_abs();
+            scope.stale = columns.get::<i64>(4)?.unsigned_abs();
         }
     }
     Ok(found)

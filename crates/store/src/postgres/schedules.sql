@@ -44,7 +44,7 @@ CREATE TABLE waypost.executions(
 CREATE INDEX executions_wake ON waypost.executions(wake_at) WHERE wake_at IS NOT NULL;
 CREATE INDEX executions_open ON waypost.executions(schedule, kind, id) WHERE wake_at IS NOT NULL;
 CREATE INDEX executions_run ON waypost.executions(run_id) WHERE run_id IS NOT NULL;
-CREATE INDEX executions_plan ON waypost.executions(plan_time DESC, schedule, id);
+CREATE INDEX executions_plan ON waypost.executions(plan_time DESC, schedule, kind, id);
 
 -- Of these open executions' runs, whether one is under way: ready, held or parked.
 CREATE FUNCTION waypost.is_running(of_schedule text, of_kind text, of_id text, but text) RETURNS boolean LANGUAGE sql STABLE

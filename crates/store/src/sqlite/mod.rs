@@ -23,6 +23,7 @@ mod operations;
 mod prune;
 mod row;
 mod save;
+mod schedule_looks;
 mod schedules;
 mod session;
 mod statements;
@@ -41,6 +42,7 @@ pub use doctor::doctor;
 
 use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
+use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
 use crate::schedules::*;
 use crate::verbs::*;
 use claim::Taken;
@@ -273,7 +275,11 @@ impl Schedules for SqliteStore {
         self.session.write(move |tx| schedules::look_again(tx, &run_id))
     }
 
-    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, Vec<ExecutionRow>> {
-        self.session.read(move |tx| firing::executions(tx, &filter))
+    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage> {
+        self.session.read(move |tx| schedule_looks::executions(tx, &filter))
+    }
+
+    fn look_at_schedules(&self, filter: ScheduleFilter) -> Reply<'_, Vec<ScheduleLook>> {
+        self.session.read(move |tx| schedule_looks::look_at_schedules(tx, &filter))
     }
 }

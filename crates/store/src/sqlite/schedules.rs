@@ -35,9 +35,9 @@ pub fn run(tx: &Tx<'_>, sql: &str, values: impl rusqlite::Params) -> Result<usiz
     prepare(tx, sql)?.execute(values).map_err(|error| database(&error))
 }
 
-const SCHEDULE: &str = "SELECT name, definition, folder, hash, timing, carried, updated_at, paused_by, pause_reason, paused_at FROM schedules";
+pub const SCHEDULE: &str = "SELECT name, definition, folder, hash, timing, carried, updated_at, paused_by, pause_reason, paused_at FROM schedules";
 
-fn schedule(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
+pub fn schedule(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
     let definition: String = row.get(1)?;
     let pause = Pause {
         by: row.get::<_, Option<String>>(7)?.unwrap_or_default(),

@@ -170,7 +170,8 @@ impl Schedules for Faulty {
         begin(begin: Begin) -> Option<Begun>;
         add_plans(plans: ManualPlans) -> u64;
         look_again(run_id: String) -> ();
-        executions(filter: ExecutionFilter) -> Vec<ExecutionRow>;
+        executions(filter: ExecutionFilter) -> ExecutionPage;
+        look_at_schedules(filter: ScheduleFilter) -> Vec<ScheduleLook>;
     }
 }
 

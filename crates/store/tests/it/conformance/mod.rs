@@ -219,7 +219,9 @@ topics! {
         plans_by_hand_are_marked_and_begin_once
         a_firing_may_queue_a_run_in_the_same_transaction
         who_may_not_execute_a_schedule_is_not_told_of_it
-        history_leaves_with_its_runs;
+        history_leaves_with_its_runs
+        executions_are_listed_page_by_page_and_by_what_they_are
+        a_schedule_is_shown_with_the_sum_of_its_scopes;
     retry_rule:
         chosen_targets_are_retried
         a_retried_run_is_anybodys_and_counts_all_targets

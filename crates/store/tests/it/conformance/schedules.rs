@@ -3,23 +3,33 @@
 use serde_json::json;
 use waypost_kernel::{Actor, Failure, Span, Time};
 use waypost_store::{
-    Begin, Begun, Birth, Claimed, Counts, Due, DueExecution, ExecutionFilter, FinishWrite, Firing, ManualPlans, Mine,
-    NewRun, Pause, Put, ScheduleWrite, ScopeRow, Store,
+    Begin, Begun, Birth, Claimed, Counts, Due, DueExecution, ExecutionFilter, ExecutionRow, FinishWrite, Firing, ManualPlans, Mine,
+    NewRun, Pause, Put, ScheduleFilter, ScheduleWrite, ScopeRow, Store,
 };
 
 use super::kit::*;
 
-fn write(name: &str, ids: &[&str]) -> ScheduleWrite {
+/// A definition that any server can read, and what it says beside it.
+fn every(cadence: &str, name: &str, ids: &[&str]) -> ScheduleWrite {
+    let scopes = match ids {
+        [] => json!({ "kind": "shop", "handler": "shops" }),
+        ids => json!({ "kind": "shop", "ids": ids }),
+    };
+    let definition = json!({ "name": name, "cadence": cadence, "scopes": scopes, "handler": "back-up" });
     ScheduleWrite {
         name: name.into(),
-        definition: json!({ "name": name, "cadence": "1m" }),
+        hash: definition.to_string(),
+        definition,
         folder: "/srv".into(),
-        hash: format!("hash-of-{name}"),
-        timing: "1m".into(),
+        timing: cadence.into(),
         carried: true,
         kind: "shop".into(),
-        ids: Some(ids.iter().map(|id| (*id).to_owned()).collect()),
+        ids: (!ids.is_empty()).then(|| ids.iter().map(|id| (*id).to_owned()).collect()),
     }
+}
+
+fn write(name: &str, ids: &[&str]) -> ScheduleWrite {
+    every("1m", name, ids)
 }
 
 async fn put_one(store: &dyn Store) {
@@ -89,6 +99,21 @@ fn begin(by: &str, it: &DueExecution) -> Begin {
     }
 }
 
+/// All of it, two at a time.
+async fn listed(store: &dyn Store, filter: ExecutionFilter) -> Vec<ExecutionRow> {
+    let mut filter = ExecutionFilter { limit: 2, ..filter };
+    let mut all = Vec::new();
+    loop {
+        let page = store.executions(filter.clone()).await.unwrap();
+        assert!(page.executions.len() <= 2);
+        all.extend(page.executions);
+        filter.cursor = page.next;
+        if filter.cursor.is_none() {
+            return all;
+        }
+    }
+}
+
 async fn fail(store: &dyn Store, claimed: &Claimed, retry_in: Option<i64>) {
     let end = FinishWrite {
         failure: Some(Failure::new("handler_error", "exit 1")),
@@ -122,8 +147,7 @@ pub async fn of_sixteen_planners_one_fires(store: &dyn Store) {
     let plan = minute(store).await;
     let fired = in_parallel(16, |at| async move { fire(store, &format!("s{at}"), None, plan).await });
     assert_eq!(fired.iter().flatten().count(), 1);
-    let all = store.executions(ExecutionFilter { limit: 10, ..ExecutionFilter::default() }).await.unwrap();
-    assert_eq!(all.len(), 1);
+    assert_eq!(listed(store, ExecutionFilter::default()).await.len(), 1);
 }
 
 // proves C5 and C7
@@ -208,7 +232,7 @@ pub async fn a_pause_says_who_and_why_and_outlives_a_redeploy(store: &dyn Store)
     let pause = Pause { by: "olena".into(), reason: "migration".into(), at: None };
     let paused = store.pause_schedule("backup".into(), Some(pause)).await.unwrap();
     assert_eq!(paused.paused.as_ref().map(|it| (it.by.as_str(), it.reason.as_str())), Some(("olena", "migration")));
-    let changed = ScheduleWrite { hash: "other".into(), timing: "5m".into(), ..write("backup", &["a", "b"]) };
+    let changed = every("5m", "backup", &["a", "b"]);
     assert_eq!(store.put_schedule(changed).await.unwrap(), Put::Changed);
     let row = store.schedules(Some("backup".into())).await.unwrap().remove(0);
     assert_eq!(row.paused.map(|it| it.by), Some("olena".into()));
@@ -229,7 +253,7 @@ pub async fn the_same_definition_again_changes_nothing(store: &dyn Store) {
     let before = scope(store).await;
     assert_eq!(store.put_schedule(write("backup", &["a"])).await.unwrap(), Put::Same);
     assert_eq!(scope(store).await, before);
-    let moved = ScheduleWrite { hash: "h2".into(), timing: "5m".into(), ..write("backup", &["a"]) };
+    let moved = every("5m", "backup", &["a"]);
     assert_eq!(store.put_schedule(moved).await.unwrap(), Put::Changed);
     assert!(scope(store).await.since.is_some());
     assert!(store.remove_schedule("backup".into()).await.unwrap());
@@ -238,7 +262,7 @@ pub async fn the_same_definition_again_changes_nothing(store: &dyn Store) {
 }
 
 pub async fn scopes_come_and_go(store: &dyn Store) {
-    store.put_schedule(ScheduleWrite { ids: None, ..write("backup", &[]) }).await.unwrap();
+    store.put_schedule(write("backup", &[])).await.unwrap();
     assert_eq!(due(store).await.refresh, ["backup"]);
     let list = |ids: &[&str]| {
         let ids = ids.iter().map(|id| (*id).to_owned()).collect();
@@ -278,8 +302,8 @@ pub async fn plans_by_hand_are_marked_and_begin_once(store: &dyn Store) {
     assert_eq!((told.len(), told[0].run_id.as_deref(), told[0].manual.as_deref()), (1, None, Some("trigger")));
     let begun = store.begin(begin("s1", &told[0])).await.unwrap().unwrap();
     assert!(store.begin(begin("s2", &told[0])).await.unwrap().is_none());
-    let filter = ExecutionFilter { schedule: Some("backup".into()), limit: 10, ..ExecutionFilter::default() };
-    let all = store.executions(filter.clone()).await.unwrap();
+    let filter = ExecutionFilter { schedule: Some("backup".into()), ..ExecutionFilter::default() };
+    let all = listed(store, filter.clone()).await;
     assert_eq!((all[0].manual.as_deref(), all[0].by.as_deref()), (Some("trigger"), Some("olena")));
     assert_eq!(all[0].run.as_ref().map(waypost_store::RunRow::id), Some(begun.run_id()));
     let old = minute(store).await - Span::from_seconds(3_600);
@@ -290,7 +314,7 @@ pub async fn plans_by_hand_are_marked_and_begin_once(store: &dyn Store) {
     };
     assert_eq!(store.add_plans(range.clone()).await.unwrap(), 2);
     assert_eq!(store.add_plans(range).await.unwrap(), 0, "there is one execution per plan");
-    assert_eq!(store.executions(filter).await.unwrap().len(), 3);
+    assert_eq!(listed(store, filter).await.len(), 3);
     let unknown = ManualPlans { schedule: "nope".into(), ..manual };
     assert!(store.add_plans(unknown).await.is_err());
 }
@@ -321,7 +345,7 @@ pub async fn who_may_not_execute_a_schedule_is_not_told_of_it(store: &dyn Store)
     store.put_schedule(own).await.unwrap();
     let names = |due: Due| due.scopes.into_iter().map(|it| it.schedule).collect::<Vec<_>>();
     assert_eq!(names(due(store).await), ["backup"]);
-    let its = Mine { carried: false, hashes: vec!["hash-of-own".into()] };
+    let its = Mine { carried: false, hashes: vec![write("own", &["a"]).hash] };
     assert_eq!(names(store.due(its, 100).await.unwrap()), ["own"]);
     assert!(names(store.due(Mine::default(), 100).await.unwrap()).is_empty());
 }
@@ -336,5 +360,62 @@ pub async fn history_leaves_with_its_runs(store: &dyn Store) {
     advance(store, 31 * DAY).await;
     due(store).await;
     store.prune(10).await.unwrap();
-    assert!(store.executions(ExecutionFilter { limit: 10, ..ExecutionFilter::default() }).await.unwrap().is_empty());
+    assert!(listed(store, ExecutionFilter::default()).await.is_empty());
+}
+
+// proves C8 and C10
+pub async fn executions_are_listed_page_by_page_and_by_what_they_are(store: &dyn Store) {
+    store.put_schedule(write("backup", &["a", "b"])).await.unwrap();
+    store.put_schedule(write("audit", &["a"])).await.unwrap();
+    let old = minute(store).await - Span::from_seconds(3_600);
+    let plans = |schedule: &str, ids: &[&str], count: i64| ManualPlans {
+        schedule: schedule.into(),
+        kind: "shop".into(),
+        ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+        how: "backfill".into(),
+        by: "olena".into(),
+        plans: Some((0..count).map(|n| old + Span::from_seconds(60 * n)).collect()),
+    };
+    store.add_plans(plans("backup", &["a", "b"], 3)).await.unwrap();
+    store.add_plans(plans("audit", &["a"], 1)).await.unwrap();
+    let minutes = |it: &ExecutionRow| (it.plan - old).ms() / 60_000;
+    let names = |all: &[ExecutionRow]| -> Vec<String> {
+        all.iter().map(|it| format!("{}{} {}", minutes(it), it.id, it.schedule)).collect()
+    };
+    let all = listed(store, ExecutionFilter::default()).await;
+    let expected = ["2a backup", "2b backup", "1a backup", "1b backup", "0a audit", "0a backup", "0b backup"];
+    assert_eq!(names(&all), expected);
+    let of_b = ExecutionFilter { id: Some("b".into()), kind: Some("shop".into()), ..ExecutionFilter::default() };
+    assert_eq!(names(&listed(store, of_b).await), ["2b backup", "1b backup", "0b backup"]);
+    let told = due(store).await.executions;
+    let first = told.iter().find(|it| it.schedule == "audit").unwrap();
+    let begun = store.begin(begin("s1", first)).await.unwrap().unwrap();
+    let running = ExecutionFilter { status: Some("RUNNING".into()), ..ExecutionFilter::default() };
+    assert_eq!(names(&listed(store, running).await), ["0a audit"]);
+    let that = ExecutionFilter { run_id: Some(begun.run_id().into()), limit: 1, ..ExecutionFilter::default() };
+    assert_eq!(names(&store.executions(that).await.unwrap().executions), ["0a audit"]);
+    let wrong = ExecutionFilter { cursor: Some("x".into()), limit: 1, ..ExecutionFilter::default() };
+    assert!(store.executions(wrong).await.is_err());
+}
+
+// proves C10
+pub async fn a_schedule_is_shown_with_the_sum_of_its_scopes(store: &dyn Store) {
+    put_one(store).await;
+    store.put_schedule(write("audit", &["a", "b"])).await.unwrap();
+    let plan = minute(store).await;
+    let claimed = fire(store, "s1", None, plan).await.unwrap();
+    let page = |after: Option<&str>, limit| ScheduleFilter { after: after.map(Into::into), limit, name: None };
+    let look = store.look_at_schedules(page(Some("audit"), 10)).await.unwrap().remove(0);
+    assert_eq!((look.row.name.as_str(), look.scopes, look.running, look.stale), ("backup", 1, 1, 0));
+    assert_eq!((look.counts.won, look.counts.superseded, look.last_success), (1, 2, None));
+    finish(store, &claimed, "SUCCESS").await.unwrap();
+    store.look_again(claimed.run.id().into()).await.unwrap();
+    due(store).await;
+    let one = ScheduleFilter { name: Some("backup".into()), after: None, limit: 10 };
+    let look = store.look_at_schedules(one).await.unwrap().remove(0);
+    assert_eq!((look.last_plan, look.last_status.as_deref()), (Some(plan), Some("SUCCESS")));
+    assert_eq!((look.last_success, look.running, look.counts.succeeded), (Some(plan), 0, 1));
+    let names: Vec<String> =
+        store.look_at_schedules(page(None, 1)).await.unwrap().into_iter().map(|look| look.row.name).collect();
+    assert_eq!(names, ["audit"]);
 }

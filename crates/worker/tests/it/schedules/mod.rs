@@ -4,6 +4,7 @@ mod bad;
 mod design;
 mod firing;
 mod generated;
+mod queued;
 mod simulated;
 mod stage;
 
