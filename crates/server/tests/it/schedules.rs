@@ -258,3 +258,56 @@ async fn a_playbook_of_the_servers_own_folder_is_pinned() {
     let applied = server.put("/v1/schedules/s", body).await.expect(200);
     assert_eq!(applied["schedule"]["definition"]["run"]["playbook"], pin.as_str());
 }
+
+async fn metrics(server: &Server) -> Vec<String> {
+    let page = server.get("/metrics").await;
+    assert_eq!(page.status, 200, "{}", page.text);
+    page.text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+// proves C10
+#[tokio::test]
+async fn lag_stale_skipped_failed_and_claims_are_metrics() {
+    for on in [On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        server.put("/v1/schedules/nightly", nightly()).await.expect(200);
+        fire(&server, "nightly").await;
+        let has = |lines: &[String], start: &str| lines.iter().any(|line| line.starts_with(start));
+        let lines = metrics(&server).await;
+        for expected in [
+            "waypost_schedules 1",
+            "waypost_schedule_running{schedule=\"nightly\"} 1",
+            "waypost_schedule_running_stale{schedule=\"nightly\"} 0",
+            "waypost_schedule_failed_unretried_total{schedule=\"nightly\"} 0",
+            "waypost_schedule_claims_total{schedule=\"nightly\",result=\"won\"} 1",
+            "waypost_schedule_skipped_plans_total{schedule=\"nightly\",reason=\"late\"} 0",
+        ] {
+            assert!(has(&lines, expected), "{expected}: {lines:#?}");
+        }
+        assert!(!has(&lines, "waypost_schedule_lag_seconds{"), "it never succeeded");
+        server.store.advance_clock(Span::from_seconds(700)).await.unwrap();
+        let lines = metrics(&server).await;
+        assert!(has(&lines, "waypost_schedule_running_stale{schedule=\"nightly\"} 1"), "{lines:#?}");
+    }
+}
+
+#[tokio::test]
+async fn ten_thousand_schedules_do_not_make_a_long_page_of_metrics() {
+    let server = Server::on(On::Memory).await;
+    let empty = metrics(&server).await.len();
+    for n in 0..10_000 {
+        let write = waypost_store::ScheduleWrite {
+            name: format!("job{n:05}"),
+            hash: format!("h{n}"),
+            carried: true,
+            kind: "global".into(),
+            ids: Some(vec!["global".into()]),
+            ..waypost_store::ScheduleWrite::default()
+        };
+        server.store.put_schedule(write).await.unwrap();
+    }
+    let lines = metrics(&server).await;
+    assert!(lines.contains(&"waypost_schedules 10000".to_owned()));
+    assert!(lines.len() - empty <= 201 * 12, "{} lines", lines.len());
+    assert!(lines.iter().any(|line| line.contains("schedule=\"(others)\"")));
+}

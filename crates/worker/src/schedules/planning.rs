@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use waypost_kernel::schedule::Overlap;
 use waypost_kernel::text::MAX_KEY_BYTES;
 use waypost_kernel::{Actor, Time};
-use waypost_store::{Birth, Counts, DueScope, Firing, NewRun};
+use waypost_store::{Birth, Counts, DueScope, Firing, HOUSEKEEPING, NewRun};
 
 use super::schedule::{Schedule, What};
 
@@ -74,7 +74,7 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
     }
     let run = NewRun {
         lifecycle: super::LIFECYCLE.to_owned(),
-        queue: QUEUE.to_owned(),
+        queue: if schedule.name == super::pruning::NAME { HOUSEKEEPING } else { QUEUE }.to_owned(),
         input: Value::Object(about),
         idempotency_key,
         max_attempts: schedule.max_attempts,

@@ -271,6 +271,7 @@ topics! {
         a_run_is_found_by_a_unique_prefix
         a_page_has_an_end
         queues_are_counted
+        the_engines_own_runs_are_in_nobodys_way
         the_clock_goes_ahead_only;
     access:
         a_token_is_found_by_its_public_half
