@@ -170,8 +170,8 @@ impl Schedules for RemoteStore {
         put_scopes(String, String, Vec<String>) -> ();
         ask_scopes(String) -> Vec<String>;
         due(Mine, usize) -> Due;
-        fire(Firing) -> Option<Vec<Begun>>;
+        fire(Vec<Firing>) -> Each<Option<Vec<Begun>>>;
         begin(Begin) -> Option<Begun>;
-        look_again(String) -> ();
+        look_again(Vec<String>) -> ();
     }
 }

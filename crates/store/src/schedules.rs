@@ -12,7 +12,7 @@ use crate::error::{Result, StoreError};
 use crate::intake::{check_name, check_reason};
 use crate::run::RunRow;
 use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
-use crate::verbs::{Claimed, NewRun, Pause, Reply};
+use crate::verbs::{Claimed, Each, NewRun, Pause, Reply};
 
 /// How often the end of a run that was queued is looked for.
 const LOOK: Span = Span::from_seconds(5);
@@ -39,14 +39,15 @@ pub trait Schedules: Send + Sync {
     fn ask_scopes(&self, sql: String) -> Reply<'_, Vec<String>>;
     /// What there is to do now, of the schedules that the asker may execute.
     fn due(&self, mine: Mine, limit: usize) -> Reply<'_, Due>;
-    /// Writes a planning and begins what it fires, in one transaction. Nothing: somebody else has planned meanwhile.
-    fn fire(&self, firing: Firing) -> Reply<'_, Option<Vec<Begun>>>;
+    /// Writes plannings and begins what they fire, each with it in one transaction. Nothing: somebody else has planned
+    /// meanwhile, or is about to.
+    fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>>;
     /// Takes up an execution that `due` told of. Nothing: it is not to be taken now.
     fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>>;
     /// Plans by hand. Gives how many are new.
     fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64>;
-    /// An execution has ended: `due` looks at it at once.
-    fn look_again(&self, run_id: String) -> Reply<'_, ()>;
+    /// Executions have ended: `due` looks at them at once.
+    fn look_again(&self, run_ids: Vec<String>) -> Reply<'_, ()>;
     /// The newest plans first.
     fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage>;
     /// By name, each with what came of its plans.

@@ -124,10 +124,10 @@ impl Schedules for Split {
         there.scopes(schedule: String) -> Vec<ScopeRow>;
         here.ask_scopes(sql: String) -> Vec<String>;
         here.due(mine: Mine, limit: usize) -> Due;
-        here.fire(firing: Firing) -> Option<Vec<Begun>>;
+        here.fire(firings: Vec<Firing>) -> Each<Option<Vec<Begun>>>;
         here.begin(begin: Begin) -> Option<Begun>;
         there.add_plans(plans: ManualPlans) -> u64;
-        here.look_again(run_id: String) -> ();
+        here.look_again(run_ids: Vec<String>) -> ();
         there.executions(filter: ExecutionFilter) -> ExecutionPage;
         there.look_at_schedules(filter: ScheduleFilter) -> Vec<ScheduleLook>;
     }

@@ -34,7 +34,7 @@ async fn fire(server: &Server, schedule: &str) -> String {
         plans: vec![(plan, Birth { run, lease: Some(Span::from_seconds(600)) })],
         ..Firing::default()
     };
-    let begun = server.store.fire(firing).await.unwrap().unwrap();
+    let begun = server.store.fire(vec![firing]).await.unwrap().remove(0).unwrap().unwrap();
     begun[0].run_id().to_owned()
 }
 

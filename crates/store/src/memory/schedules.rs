@@ -10,7 +10,7 @@ use crate::run::RunRow;
 use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
 use crate::schedules::*;
 use crate::tokens::who;
-use crate::verbs::{Claimed, Pause, Reply};
+use crate::verbs::{Claimed, Each, Pause, Reply};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
@@ -84,8 +84,8 @@ impl Schedules for MemoryStore {
         self.verb(move |state| state.due(&mine, limit))
     }
 
-    fn fire(&self, firing: Firing) -> Reply<'_, Option<Vec<Begun>>> {
-        self.verb(move |state| state.fire(firing))
+    fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>> {
+        self.verb(move |state| Ok(firings.into_iter().map(|firing| state.fire(firing)).collect()))
     }
 
     fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
@@ -96,10 +96,11 @@ impl Schedules for MemoryStore {
         self.verb(move |state| state.add_plans(&plans))
     }
 
-    fn look_again(&self, run_id: String) -> Reply<'_, ()> {
+    fn look_again(&self, run_ids: Vec<String>) -> Reply<'_, ()> {
         self.verb(move |state| {
             let now = state.now;
-            let open = state.executions.iter_mut().filter(|it| it.run_id.as_ref() == Some(&run_id));
+            let is_one = |it: &&mut Execution| it.run_id.as_ref().is_some_and(|id| run_ids.contains(id));
+            let open = state.executions.iter_mut().filter(is_one);
             open.filter(|it| it.wake_at.is_some()).for_each(|it| it.wake_at = Some(now));
             Ok(())
         })
@@ -297,6 +298,7 @@ impl State {
             return Ok(None);
         };
         let Some(scope) = stored.scope(kind, id) else { return Ok(None) };
+        let before = scope.clone();
         if scope.through != firing.expected || scope.wake_at.is_none() || running {
             return Ok(None);
         }
@@ -311,7 +313,13 @@ impl State {
             {
                 continue;
             }
-            let Some(one) = self.born(plan, &birth)? else { continue };
+            let born = self.born(plan, &birth).inspect_err(|_| {
+                let stored = self.schedules.get_mut(&firing.schedule);
+                if let Some(scope) = stored.and_then(|stored| stored.scope(&firing.kind, &firing.id)) {
+                    *scope = before.clone();
+                }
+            });
+            let Some(one) = born? else { continue };
             let row = self.run_of(one.run_id()).cloned().ok_or_else(|| StoreError::no_run(one.run_id()))?;
             self.executions.push(Execution {
                 schedule: firing.schedule.clone(),

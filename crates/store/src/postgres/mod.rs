@@ -9,6 +9,7 @@ mod claim;
 mod doctor;
 mod enqueue;
 mod fault;
+mod fire;
 mod firing;
 mod gather;
 mod items;
@@ -386,11 +387,11 @@ impl Schedules for PostgresStore {
         })
     }
 
-    fn fire(&self, firing: Firing) -> Reply<'_, Option<Vec<Begun>>> {
-        let firing = Arc::new(firing);
+    fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>> {
+        let firings = Arc::new(firings);
         self.session.verb(move |session| {
-            let firing = firing.clone();
-            async move { firing::fire(&session, &firing).await }
+            let firings = firings.clone();
+            async move { fire::fire(&session, &firings).await }
         })
     }
 
@@ -410,11 +411,11 @@ impl Schedules for PostgresStore {
         })
     }
 
-    fn look_again(&self, run_id: String) -> Reply<'_, ()> {
-        let run_id = Arc::new(run_id);
+    fn look_again(&self, run_ids: Vec<String>) -> Reply<'_, ()> {
+        let run_ids = Arc::new(run_ids);
         self.session.verb(move |session| {
-            let run_id = run_id.clone();
-            async move { schedules::look_again(&session, &run_id).await }
+            let run_ids = run_ids.clone();
+            async move { schedules::look_again(&session, &run_ids).await }
         })
     }
 

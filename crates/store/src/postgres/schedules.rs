@@ -186,24 +186,68 @@ pub async fn one_scope(tx: &Tx, schedule: &str, kind: &str, id: &str) -> Result<
 }
 
 pub async fn save_scope(tx: &Tx, schedule: &str, scope: &ScopeRow) -> Result<()> {
+    save_scopes(tx, &[(schedule, scope)]).await
+}
+
+/// Rows that the caller has locked.
+pub async fn save_scopes(tx: &Tx, scopes: &[(&str, &ScopeRow)]) -> Result<()> {
+    macro_rules! column {
+        ($scope:ident: $value:expr) => {
+            scopes.iter().map(|(_, $scope)| $value).collect::<Vec<_>>()
+        };
+    }
     tx.run(
-        "UPDATE waypost.schedule_scopes SET through = $4, since = $5, wake_at = $6, counts = $7, last_plan = $8, last_status = $9, \
-         last_success = $10 WHERE schedule = $1 AND kind = $2 AND id = $3",
+        "UPDATE waypost.schedule_scopes c SET through = u.through, since = u.since, wake_at = u.wake_at, counts = u.counts, \
+         last_plan = u.last_plan, last_status = u.last_status, last_success = u.last_success \
+         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS u(schedule, kind, id, through, since, wake_at, counts, last_plan, last_status, \
+           last_success) WHERE c.schedule = u.schedule AND c.kind = u.kind AND c.id = u.id",
         args![
-            schedule,
-            scope.kind,
-            scope.id,
-            scope.through.map(stamp),
-            scope.since.map(stamp),
-            scope.wake_at.map(stamp),
-            scope.counts.to_json().to_string(),
-            scope.last_plan.map(stamp),
-            scope.last_status,
-            scope.last_success.map(stamp),
+            scopes.iter().map(|(schedule, _)| *schedule).collect::<Vec<_>>(),
+            column!(scope: scope.kind.as_str()),
+            column!(scope: scope.id.as_str()),
+            column!(scope: scope.through.map(stamp)),
+            column!(scope: scope.since.map(stamp)),
+            column!(scope: scope.wake_at.map(stamp)),
+            scopes.iter().map(|(_, scope)| scope.counts.to_json().to_string()).collect::<Vec<String>>(),
+            column!(scope: scope.last_plan.map(stamp)),
+            column!(scope: scope.last_status.as_deref()),
+            column!(scope: scope.last_success.map(stamp)),
         ],
     )
     .await
     .map(drop)
+}
+
+/// Schedule, kind and id of scopes, each as a column.
+pub type Keys<'a> = (Vec<&'a str>, Vec<&'a str>, Vec<&'a str>);
+
+pub fn keys<'a>(scopes: impl Iterator<Item = (&'a str, &'a str, &'a str)>) -> Keys<'a> {
+    let mut keys = Keys::default();
+    for (schedule, kind, id) in scopes {
+        keys.0.push(schedule);
+        keys.1.push(kind);
+        keys.2.push(id);
+    }
+    keys
+}
+
+/// Schedule, kind and id.
+pub type ScopeKey = (String, String, String);
+pub type Locked = HashMap<ScopeKey, ScopeRow>;
+
+/// Locks those that nobody else has locked; the others are not among the answer, and are not waited for.
+pub async fn lock_scopes(tx: &Tx, keys: &Keys<'_>) -> Result<Locked> {
+    let sql = format!(
+        "{}, c.schedule FROM waypost.schedule_scopes c WHERE (c.schedule, c.kind, c.id) IN (SELECT u.schedule, u.kind, u.id \
+         FROM unnest($1, $2, $3) AS u(schedule, kind, id)) FOR UPDATE OF c SKIP LOCKED",
+        SCOPE.replace("SELECT kind, id", "SELECT c.kind, c.id")
+    );
+    let mut locked = Locked::new();
+    for row in &tx.query(&sql, args![keys.0, keys.1, keys.2]).await? {
+        let scope = scope(row)?;
+        locked.insert((Columns(row).get(10)?, scope.kind.clone(), scope.id.clone()), scope);
+    }
+    Ok(locked)
 }
 
 pub async fn scopes(session: &Session, schedule: &str) -> Result<Vec<ScopeRow>> {
@@ -290,8 +334,8 @@ pub async fn add_plans(session: &Session, plans: &ManualPlans) -> Result<u64> {
     tx.end(added).await
 }
 
-pub async fn look_again(session: &Session, run_id: &str) -> Result<()> {
-    let sql =
-        "UPDATE waypost.executions SET wake_at = waypost.now() WHERE run_id = $1 AND wake_at IS NOT NULL";
-    session.statement(sql, args![run_id]).await.map(drop)
+pub async fn look_again(session: &Session, run_ids: &[String]) -> Result<()> {
+    let ids: Vec<&str> = run_ids.iter().map(String::as_str).collect();
+    let sql = "UPDATE waypost.executions SET wake_at = waypost.now() WHERE run_id = ANY ($1) AND wake_at IS NOT NULL";
+    session.statement(sql, args![ids]).await.map(drop)
 }

@@ -36,6 +36,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 pub use doctor::doctor;
@@ -255,11 +256,14 @@ impl Schedules for SqliteStore {
         self.session.write(move |tx| firing::due(tx, &mine, limit))
     }
 
-    fn fire(&self, firing: Firing) -> Reply<'_, Option<Vec<Begun>>> {
+    /// Each by itself; the writer commits all that wait as one transaction.
+    fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>> {
         let own = |fired: Option<Vec<firing::Fired>>| {
             fired.map(|all| all.into_iter().map(firing::Fired::begun).collect()).transpose()
         };
-        self.session.write_then(move |tx| firing::fire(tx, firing), own)
+        let fire = |firing| self.session.write_then(move |tx| firing::fire(tx, firing), own);
+        let asked: Vec<_> = firings.into_iter().map(fire).collect();
+        Box::pin(async move { Ok(join_all(asked).await) })
     }
 
     fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
@@ -271,8 +275,8 @@ impl Schedules for SqliteStore {
         self.session.write(move |tx| schedules::add_plans(tx, &plans))
     }
 
-    fn look_again(&self, run_id: String) -> Reply<'_, ()> {
-        self.session.write(move |tx| schedules::look_again(tx, &run_id))
+    fn look_again(&self, run_ids: Vec<String>) -> Reply<'_, ()> {
+        self.session.write(move |tx| schedules::look_again(tx, &run_ids))
     }
 
     fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage> {

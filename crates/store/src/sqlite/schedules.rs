@@ -251,7 +251,7 @@ pub fn add_plans(tx: &Tx<'_>, plans: &ManualPlans) -> Result<u64> {
     Ok(added as u64)
 }
 
-pub fn look_again(tx: &Tx<'_>, run_id: &str) -> Result<()> {
+pub fn look_again(tx: &Tx<'_>, run_ids: &[String]) -> Result<()> {
     let sql = "UPDATE executions SET wake_at = ?2 WHERE run_id = ?1 AND wake_at IS NOT NULL";
-    run(tx, sql, params![run_id, tx.now.ms()]).map(drop)
+    run_ids.iter().try_for_each(|run_id| run(tx, sql, params![run_id, tx.now.ms()]).map(drop))
 }

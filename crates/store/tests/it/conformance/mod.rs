@@ -221,7 +221,8 @@ topics! {
         who_may_not_execute_a_schedule_is_not_told_of_it
         history_leaves_with_its_runs
         executions_are_listed_page_by_page_and_by_what_they_are
-        a_schedule_is_shown_with_the_sum_of_its_scopes;
+        a_schedule_is_shown_with_the_sum_of_its_scopes
+        many_are_fired_at_once_and_each_is_answered_by_itself;
     retry_rule:
         chosen_targets_are_retried
         a_retried_run_is_anybodys_and_counts_all_targets

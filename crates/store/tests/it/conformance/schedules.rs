@@ -76,8 +76,12 @@ async fn minute(store: &dyn Store) -> Time {
     Time::from_ms(store.now().await.unwrap().seconds() / 60 * 60_000)
 }
 
+async fn fire_one(store: &dyn Store, firing: Firing) -> Option<Vec<Begun>> {
+    store.fire(vec![firing]).await.unwrap().remove(0).unwrap()
+}
+
 async fn fire(store: &dyn Store, by: &str, expected: Option<Time>, plan: Time) -> Option<Claimed> {
-    let begun = store.fire(firing(by, expected, plan)).await.unwrap()?;
+    let begun = fire_one(store, firing(by, expected, plan)).await?;
     let [Begun::Held(at, claimed)] = begun.as_slice() else { panic!("{begun:?}") };
     assert_eq!(*at, plan);
     Some((**claimed).clone())
@@ -121,7 +125,7 @@ async fn fail(store: &dyn Store, claimed: &Claimed, retry_in: Option<i64>) {
         ..ending(claimed, "FAILED")
     };
     write_finish(store, end).await.unwrap();
-    store.look_again(claimed.run.id().into()).await.unwrap();
+    store.look_again(vec![claimed.run.id().into()]).await.unwrap();
 }
 
 // proves C11 and C3
@@ -161,7 +165,7 @@ pub async fn a_failed_plan_is_not_stranded_by_a_newer_one(store: &dyn Store) {
     let next = plan + Span::from_seconds(60);
     let second = fire(store, "s1", Some(plan), next).await.unwrap();
     finish(store, &second, "SUCCESS").await.unwrap();
-    store.look_again(second.run.id().into()).await.unwrap();
+    store.look_again(vec![second.run.id().into()]).await.unwrap();
     advance(store, 300).await;
     let told = due(store).await.executions;
     assert_eq!(told.iter().map(|it| it.plan).collect::<Vec<_>>(), [plan]);
@@ -171,7 +175,7 @@ pub async fn a_failed_plan_is_not_stranded_by_a_newer_one(store: &dyn Store) {
     assert_eq!((again.run.id(), again.run.run.attempt), (first.run.id(), 2));
     assert!(store.begin(begin("s3", &told[0])).await.unwrap().is_none());
     finish(store, &again, "SUCCESS").await.unwrap();
-    store.look_again(again.run.id().into()).await.unwrap();
+    store.look_again(vec![again.run.id().into()]).await.unwrap();
     due(store).await;
     let row = scope(store).await;
     assert_eq!((row.counts.won, row.counts.retried, row.counts.succeeded, row.counts.failed), (2, 1, 2, 0));
@@ -214,7 +218,7 @@ pub async fn what_must_be_alone_waits_for_the_other(store: &dyn Store) {
     let next = plan + Span::from_seconds(60);
     assert!(fire(store, "s1", Some(plan), next).await.is_none());
     let beside = Firing { alone: false, ..firing("s1", Some(plan), next) };
-    let second = store.fire(beside).await.unwrap().unwrap();
+    let second = fire_one(store, beside).await.unwrap();
     fail(store, &first, Some(1)).await;
     advance(store, 5).await;
     let told = due(store).await.executions;
@@ -325,9 +329,9 @@ pub async fn a_firing_may_queue_a_run_in_the_same_transaction(store: &dyn Store)
     let plan = minute(store).await;
     let run = NewRun { idempotency_key: Some(format!("schedule:backup:shop:a:{plan}")), ..deploy() };
     let firing = Firing { plans: vec![(plan, Birth { run, lease: None })], ..firing("s1", None, plan) };
-    let begun = store.fire(firing.clone()).await.unwrap().unwrap();
+    let begun = fire_one(store, firing.clone()).await.unwrap();
     assert!(matches!(&begun[0], Begun::Queued(at, _) if *at == plan));
-    assert!(store.fire(firing).await.unwrap().is_none());
+    assert!(fire_one(store, firing).await.is_none());
     advance(store, 60).await;
     assert!(due(store).await.scopes[0].is_running, "it waits for a worker");
     let claimed = claim(store, "w1").await.unwrap();
@@ -409,7 +413,7 @@ pub async fn a_schedule_is_shown_with_the_sum_of_its_scopes(store: &dyn Store) {
     assert_eq!((look.row.name.as_str(), look.scopes, look.running, look.stale), ("backup", 1, 1, 0));
     assert_eq!((look.counts.won, look.counts.superseded, look.last_success), (1, 2, None));
     finish(store, &claimed, "SUCCESS").await.unwrap();
-    store.look_again(claimed.run.id().into()).await.unwrap();
+    store.look_again(vec![claimed.run.id().into()]).await.unwrap();
     due(store).await;
     let one = ScheduleFilter { name: Some("backup".into()), after: None, limit: 10 };
     let look = store.look_at_schedules(one).await.unwrap().remove(0);
@@ -418,4 +422,31 @@ pub async fn a_schedule_is_shown_with_the_sum_of_its_scopes(store: &dyn Store) {
     let names: Vec<String> =
         store.look_at_schedules(page(None, 1)).await.unwrap().into_iter().map(|look| look.row.name).collect();
     assert_eq!(names, ["audit"]);
+}
+
+// proves C11
+pub async fn many_are_fired_at_once_and_each_is_answered_by_itself(store: &dyn Store) {
+    store.put_schedule(write("backup", &["a", "b", "c", "d"])).await.unwrap();
+    let plan = minute(store).await;
+    let of = |id: &str| {
+        let key = Some(format!("schedule:backup:shop:{id}:{plan}"));
+        let run = NewRun { idempotency_key: key, ..birth("s1", plan).run };
+        let plans = vec![(plan, Birth { run, ..birth("s1", plan) })];
+        Firing { id: id.into(), plans, ..firing("s1", None, plan) }
+    };
+    let late = Firing { expected: Some(plan), ..of("b") };
+    let mut unfit = of("c");
+    unfit.plans[0].1.run.lifecycle = "nothing".into();
+    let answers = store.fire(vec![of("a"), late, unfit, of("x"), of("d"), of("a")]).await.unwrap();
+    let begun: Vec<Option<usize>> =
+        answers.iter().map(|it| it.as_ref().ok().and_then(|it| it.as_ref().map(Vec::len))).collect();
+    assert_eq!(begun, [Some(1), None, None, None, Some(1), None]);
+    assert!(answers[2].is_err(), "it says what is wrong with it");
+    let all = listed(store, ExecutionFilter::default()).await;
+    assert_eq!(all.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["a", "d"]);
+    let through = |scopes: Vec<ScopeRow>| scopes.iter().map(|it| it.through == Some(plan)).collect::<Vec<_>>();
+    assert_eq!(through(store.scopes("backup".into()).await.unwrap()), [true, false, false, true]);
+    let ids = all.iter().map(|it| it.run.as_ref().unwrap().id().to_owned()).collect();
+    store.look_again(ids).await.unwrap();
+    assert!(due(store).await.executions.is_empty(), "they are held");
 }
