@@ -133,10 +133,10 @@ async fn new_executions<'f>(tx: &Tx, plans: Vec<Planned<'f>>) -> Result<Vec<Plan
     let (schedules, kinds, ids) =
         keys(plans.iter().map(|(_, (schedule, kind, id, _), _)| (*schedule, *kind, *id)));
     let times: Vec<_> = plans.iter().map(|(_, (.., plan), _)| stamp(*plan)).collect();
-    let sql = "INSERT INTO waypost.executions(schedule, kind, id, plan_time) SELECT u.schedule, u.kind, u.id, u.plan_time \
+    let sql = "INSERT INTO waypost.executions(schedule, kind, id, plan_time, wake_at) SELECT u.schedule, u.kind, u.id, u.plan_time, $5 \
                FROM unnest($1, $2, $3, $4) AS u(schedule, kind, id, plan_time) ORDER BY 1, 2, 3, 4 ON CONFLICT DO NOTHING \
                RETURNING schedule, kind, id, plan_time";
-    let rows = tx.query(sql, args![schedules, kinds, ids, times]).await?;
+    let rows = tx.query(sql, args![schedules, kinds, ids, times, stamp(tx.now)]).await?;
     let mut new: HashSet<(ScopeKey, Time)> = HashSet::new();
     for row in &rows {
         let columns = Columns(row);
@@ -155,13 +155,14 @@ async fn begin_held(tx: &Tx, plans: Vec<Planned<'_>>) -> Result<Vec<(usize, Begu
     let mut begun = Vec::new();
     let (mut executions, mut run_ids, mut looks) = (Vec::new(), Vec::new(), Vec::new());
     for ((at, key, _), row) in plans.iter().zip(rows) {
-        let Some(row) = row else { continue };
         executions.push(*key);
-        run_ids.push(row.id().to_owned());
-        looks.push(Some(first_look(&row, tx.now)));
-        begun.push((*at, Begun::Held(key.3, Box::new(claim::claimed(tx.now, row)?))));
+        run_ids.push(row.as_ref().map(|row| row.id().to_owned()));
+        looks.push(row.as_ref().map(|row| first_look(row, tx.now)));
+        if let Some(row) = row {
+            begun.push((*at, Begun::Held(key.3, Box::new(claim::claimed(tx.now, row)?))));
+        }
     }
-    let run_ids: Vec<Option<&str>> = run_ids.iter().map(|id| Some(id.as_str())).collect();
+    let run_ids: Vec<Option<&str>> = run_ids.iter().map(Option::as_deref).collect();
     wake_all(tx, &executions, &run_ids, looks).await?;
     Ok(begun)
 }

@@ -250,6 +250,10 @@ async fn begin_in(tx: &Tx, begin: &Begin) -> Result<Option<Begun>> {
         return Ok(None);
     }
     let scope = one_scope(tx, schedule, kind, id).await?;
+    // Its run before itself: whoever moves the run writes both in this order.
+    let sql = "SELECT 1 FROM waypost.runs r WHERE r.run_id = (SELECT e.run_id FROM waypost.executions e WHERE e.schedule = $1 AND e.kind = $2 \
+               AND e.id = $3 AND e.plan_time = $4) FOR UPDATE";
+    tx.query(sql, args![*schedule, *kind, *id, stamp(*plan)]).await?;
     let sql = "SELECT run_id FROM waypost.executions WHERE schedule = $1 AND kind = $2 AND id = $3 AND plan_time = $4 \
                AND wake_at IS NOT NULL FOR UPDATE";
     let rows = tx.query(sql, args![*schedule, *kind, *id, stamp(*plan)]).await?;

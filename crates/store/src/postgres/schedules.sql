@@ -38,9 +38,36 @@ CREATE TABLE waypost.executions(
   run_id text COLLATE "C",                        -- null: asked for by hand, and not begun
   manual text,
   who text,
-  wake_at timestamptz,                            -- when to look at it; null: it has ended
-  CONSTRAINT uq_execution PRIMARY KEY(schedule, kind, id, plan_time)
+  wake_at timestamptz,                            -- when to look at it; null: it has ended, or it is no scheduler's
+  -- What the run is, in seed 002's words: ops.sys_cron_executions shows these. They follow the run (ops/cron.sql); of a run of
+  -- another lifecycle they stay null.
+  execution_id uuid,
+  status text,
+  attempt int,
+  max_attempts int,
+  next_retry_at timestamptz,
+  runner_id text,
+  lease_token uuid,
+  heartbeat_at timestamptz,
+  stale_after timestamptz,
+  started_at timestamptz,
+  finished_at timestamptz,
+  duration_ms int,
+  rows_affected bigint,
+  result jsonb,
+  error_code text,
+  error_msg text,
+  created_at timestamptz,
+  updated_at timestamptz,
+  CONSTRAINT uq_sys_cron_execution PRIMARY KEY(schedule, kind, id, plan_time),
+  CONSTRAINT chk_sys_cron_status CHECK (status IN ('RUNNING', 'SUCCESS', 'FAILED')),
+  CONSTRAINT chk_sys_cron_attempt CHECK (attempt >= 1 AND max_attempts >= attempt),
+  CONSTRAINT chk_sys_cron_duration CHECK (duration_ms IS NULL OR duration_ms >= 0),
+  CONSTRAINT chk_sys_cron_stale_after CHECK (status <> 'RUNNING' OR stale_after IS NOT NULL)
 );
+-- Of columns that a heartbeat leaves alone: it would have to be written into each index else.
+CREATE INDEX executions_running ON waypost.executions(schedule, kind, id, plan_time DESC) WHERE status = 'RUNNING';
+CREATE INDEX executions_failed ON waypost.executions(schedule, plan_time DESC) WHERE status = 'FAILED';
 CREATE INDEX executions_wake ON waypost.executions(wake_at) WHERE wake_at IS NOT NULL;
 CREATE INDEX executions_open ON waypost.executions(schedule, kind, id) WHERE wake_at IS NOT NULL;
 CREATE INDEX executions_run ON waypost.executions(run_id) WHERE run_id IS NOT NULL;
