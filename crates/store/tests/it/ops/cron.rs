@@ -247,6 +247,37 @@ fn the_seeds_questions_are_answered() {
 }
 
 #[test]
+fn a_worker_may_claim_and_finish_and_a_client_may_not() {
+    let ops = open();
+    let conflict = "ON CONFLICT (job_name, scope_kind, scope_id, plan_time) DO NOTHING";
+    let held = pair(
+        ops.psql(&format!(
+            "SET ROLE waypost_worker; {}",
+            insert("s1", conflict).replace("waypost.now()", "now()")
+        ))
+        .lines()
+        .last()
+        .unwrap(),
+    );
+    let end = format!(
+        "UPDATE ops.sys_cron_executions SET status = 'SUCCESS' WHERE id = '{}' AND lease_token = '{}'",
+        held.0, held.1
+    );
+    ops.psql(&format!("SET ROLE waypost_worker; {end} AND status = 'RUNNING'"));
+    assert_eq!(one(&ops, "status"), "SUCCESS");
+    for sql in [
+        insert("s2", conflict).replace("waypost.now()", "now()"),
+        end,
+        "SELECT * FROM waypost.executions".to_owned(),
+    ] {
+        let refused = ops.refused(&format!("SET ROLE waypost_client; {sql}"));
+        assert_eq!(refused.sqlstate, "42501", "{refused:?}");
+    }
+    native(&ops.refused("SET ROLE waypost_worker; SELECT * FROM waypost.executions"), "42501", "executions");
+    assert_eq!(ops.verify(), 1);
+}
+
+#[test]
 fn the_table_itself_holds_the_checks() {
     let ops = open();
     ops.psql(&insert("s1", ""));

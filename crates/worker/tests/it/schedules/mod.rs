@@ -7,6 +7,7 @@ mod generated;
 mod queued;
 mod simulated;
 mod stage;
+mod traps;
 
 use std::path::Path;
 
