@@ -52,15 +52,13 @@ async fn due_in(tx: &Tx, mine: &Mine, limit: usize) -> Result<Due> {
     Ok(due)
 }
 
-/// What one tick reads: the scopes that are due, by the index of their times, each with its schedule and what is open of
-/// it; nothing of what was executed before. The OFFSET keeps the planner from reading all schedules for a few.
+/// What one tick reads: the scopes that are due, by the index of their times, each with what is open of it; nothing of
+/// schedules, nor of what was executed before. A scope of a paused one has no time.
 pub fn due_scopes() -> String {
-    format!(
-        "SELECT s.name, s.hash, c.kind, c.id, c.through, c.since, EXISTS (SELECT 1 FROM waypost.executions e JOIN waypost.runs r \
-             ON r.run_id = e.run_id WHERE e.schedule = c.schedule AND e.kind = c.kind AND e.id = c.id AND e.wake_at IS NOT NULL AND r.state < 5000) \
-         FROM waypost.schedule_scopes c CROSS JOIN LATERAL (SELECT s.name, s.hash FROM waypost.schedules s WHERE s.name = c.schedule \
-           AND s.paused_at IS NULL AND {MINE} OFFSET 0) s WHERE c.wake_at <= $3 ORDER BY c.wake_at LIMIT $4"
-    )
+    "SELECT c.schedule, c.hash, c.kind, c.id, c.through, c.since, EXISTS (SELECT 1 FROM waypost.executions e JOIN waypost.runs r \
+       ON r.run_id = e.run_id WHERE e.schedule = c.schedule AND e.kind = c.kind AND e.id = c.id AND e.wake_at IS NOT NULL AND r.state < 5000) \
+     FROM waypost.schedule_scopes c WHERE c.wake_at <= $3 AND (c.carried AND $1 OR c.hash = ANY ($2)) ORDER BY c.wake_at LIMIT $4"
+        .to_owned()
 }
 
 /// One process at a time looks at an execution; the others pass over it.

@@ -81,6 +81,10 @@ async fn put_in(tx: &Tx, write: &ScheduleWrite) -> Result<Put> {
         )
         .await?;
     }
+    if put == Put::Changed {
+        let sql = "UPDATE waypost.schedule_scopes SET hash = $2, carried = $3 WHERE schedule = $1";
+        tx.run(sql, args![write.name, write.hash, write.carried]).await?;
+    }
     if was.as_ref().is_some_and(|was| was.timing != write.timing) {
         let sql = "UPDATE waypost.schedule_scopes SET wake_at = $2, since = $2, through = NULL WHERE schedule = $1 AND wake_at IS NOT NULL";
         tx.run(sql, args![write.name, now]).await?;
@@ -110,8 +114,8 @@ async fn list(tx: &Tx, schedule: &str, kind: &str, ids: &[String]) -> Result<()>
     let sql = "UPDATE waypost.schedule_scopes SET wake_at = NULL, retired = true WHERE schedule = $1 AND (kind <> $2 OR NOT id = ANY ($3))";
     tx.run(sql, args![schedule, kind, ids]).await?;
     tx.run(
-        "INSERT INTO waypost.schedule_scopes AS c(schedule, kind, id, wake_at) SELECT DISTINCT $1, $2, u.id, \
-           CASE WHEN s.paused_at IS NULL THEN $4::timestamptz END FROM unnest($3) AS u(id), waypost.schedules s WHERE s.name = $1 \
+        "INSERT INTO waypost.schedule_scopes AS c(schedule, kind, id, wake_at, hash, carried) SELECT DISTINCT $1, $2, u.id, \
+           CASE WHEN s.paused_at IS NULL THEN $4::timestamptz END, s.hash, s.carried FROM unnest($3) AS u(id), waypost.schedules s WHERE s.name = $1 \
          ON CONFLICT (schedule, kind, id) DO UPDATE SET retired = false, wake_at = excluded.wake_at, since = $4, through = NULL WHERE c.retired",
         args![schedule, kind, ids, stamp(tx.now)],
     )

@@ -21,6 +21,8 @@ CREATE TABLE waypost.schedule_scopes(
   since timestamptz,                              -- plans up to here do not count
   wake_at timestamptz,                            -- when there is something to plan; null: paused or retired
   retired boolean NOT NULL DEFAULT false,
+  hash text COLLATE "C" NOT NULL,                 -- as its schedule has them: a tick need not look there
+  carried boolean NOT NULL,
   counts text NOT NULL DEFAULT '{}',
   last_plan timestamptz,
   last_status text,
@@ -59,15 +61,8 @@ CREATE TABLE waypost.executions(
   error_msg text,
   created_at timestamptz,
   updated_at timestamptz,
-  CONSTRAINT uq_sys_cron_execution PRIMARY KEY(schedule, kind, id, plan_time),
-  CONSTRAINT chk_sys_cron_status CHECK (status IN ('RUNNING', 'SUCCESS', 'FAILED')),
-  CONSTRAINT chk_sys_cron_attempt CHECK (attempt >= 1 AND max_attempts >= attempt),
-  CONSTRAINT chk_sys_cron_duration CHECK (duration_ms IS NULL OR duration_ms >= 0),
-  CONSTRAINT chk_sys_cron_stale_after CHECK (status <> 'RUNNING' OR stale_after IS NOT NULL)
+  CONSTRAINT uq_sys_cron_execution PRIMARY KEY(schedule, kind, id, plan_time)
 );
--- Of columns that a heartbeat leaves alone: it would have to be written into each index else.
-CREATE INDEX executions_running ON waypost.executions(schedule, kind, id, plan_time DESC) WHERE status = 'RUNNING';
-CREATE INDEX executions_failed ON waypost.executions(schedule, plan_time DESC) WHERE status = 'FAILED';
 CREATE INDEX executions_wake ON waypost.executions(wake_at) WHERE wake_at IS NOT NULL;
 CREATE INDEX executions_open ON waypost.executions(schedule, kind, id) WHERE wake_at IS NOT NULL;
 CREATE INDEX executions_run ON waypost.executions(run_id) WHERE run_id IS NOT NULL;

@@ -136,7 +136,7 @@ impl Scheduler {
             }
         }
         self.close(&mut shutdown).await;
-        self.summary.clone()
+        self.summary
     }
 
     /// Until a quarter of the slots is free: one tick for each that comes free would be one request for each.
@@ -207,7 +207,7 @@ impl Scheduler {
                             }
                             Ok(None) => tick.conflicts += 1,
                             Err(error) => {
-                                tracing::error!(schedule = schedule.name, %error, "could not be fired")
+                                tracing::error!(schedule = schedule.name, %error, "could not be fired");
                             }
                         }
                     }

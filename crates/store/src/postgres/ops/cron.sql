@@ -8,6 +8,15 @@ CREATE VIEW ops.sys_cron_executions AS
     e.result, e.error_code, e.error_msg, e.created_at, e.updated_at
   FROM waypost.executions e WHERE e.status IS NOT NULL;
 
+-- The seed's CHECKs by its names, and one more.
+ALTER TABLE waypost.executions ADD CONSTRAINT chk_sys_cron_status CHECK (status IN ('RUNNING', 'SUCCESS', 'FAILED')),
+  ADD CONSTRAINT chk_sys_cron_attempt CHECK (attempt >= 1 AND max_attempts >= attempt),
+  ADD CONSTRAINT chk_sys_cron_duration CHECK (duration_ms IS NULL OR duration_ms >= 0),
+  ADD CONSTRAINT chk_sys_cron_stale_after CHECK (status <> 'RUNNING' OR stale_after IS NOT NULL);
+-- Of columns that a heartbeat leaves alone: it would have to be written into each index else.
+CREATE INDEX executions_running ON waypost.executions(schedule, kind, id, plan_time DESC) WHERE status = 'RUNNING';
+CREATE INDEX executions_failed ON waypost.executions(schedule, plan_time DESC) WHERE status = 'FAILED';
+
 -- A number of the metadata, whatever somebody wrote there: an end is never lost because of what it carries.
 CREATE FUNCTION waypost.cron_number(p_metadata jsonb, p_name text, p_least numeric, p_most numeric) RETURNS numeric LANGUAGE sql IMMUTABLE
   RETURN CASE WHEN jsonb_typeof(p_metadata -> p_name) = 'number' THEN least(greatest(trunc((p_metadata ->> p_name)::numeric), p_least), p_most) END;
