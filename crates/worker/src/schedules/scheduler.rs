@@ -206,7 +206,9 @@ impl Scheduler {
                                 begun.into_iter().for_each(|one| self.began(schedule, one, asked_at, tick));
                             }
                             Ok(None) => tick.conflicts += 1,
+                            // It stays due: not before the next tick.
                             Err(error) => {
+                                tick.more = false;
                                 tracing::error!(schedule = schedule.name, %error, "could not be fired");
                             }
                         }

@@ -81,7 +81,7 @@ async fn a_playbooks_run_is_pinned_and_executed_by_who_has_that_content() {
     let folder = stage.folder.path();
     work(&stage, own(&BACKUP.replace("dumped", "other"), folder)).await;
     let left = stage.only().await;
-    assert_eq!((&left["claimed_by"], &left["phase"]), (&Value::Null, &json!("held")), "given back at once");
+    assert_eq!((&left["claimed_by"], &left["status"]), (&Value::Null, &json!("pending")));
     assert!(!folder.join("done").exists(), "another version leaves it alone");
     work(&stage, own(BACKUP, folder)).await;
     assert_eq!(stage.only().await["status"], "completed");
