@@ -65,7 +65,7 @@ impl RemoteStore {
         })
     }
 
-    fn beside_the_database<T>(&self, what: &str) -> Result<T> {
+    pub(super) fn beside_the_database<T>(&self, what: &str) -> Result<T> {
         let message = format!(
             "{what} needs the database itself: unset WAYPOST_URL and give --database-url where {} runs",
             self.base

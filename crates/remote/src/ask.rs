@@ -47,6 +47,10 @@ impl Ask {
         Ask { method: Method::PUT, ..Ask::post(path, body) }
     }
 
+    pub fn delete(path: impl Into<String>) -> Ask {
+        Ask { method: Method::DELETE, ..Ask::get(path) }
+    }
+
     /// A token has its tenant; only without one may it be named.
     pub fn of(mut self, tenant: &str) -> Ask {
         self.tenant = (tenant != "default").then(|| tenant.to_owned());

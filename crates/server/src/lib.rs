@@ -17,6 +17,7 @@ mod metrics;
 mod openapi;
 mod problem;
 mod reference;
+mod schedule_metrics;
 mod shape;
 mod stream;
 mod tokens;

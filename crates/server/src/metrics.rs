@@ -267,5 +267,5 @@ async fn read_store(app: &App, own: &mut Registry) -> Result<()> {
         Unit::Seconds,
         mean,
     );
-    Ok(())
+    crate::schedule_metrics::read(app, own).await
 }

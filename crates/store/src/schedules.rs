@@ -11,7 +11,8 @@ use waypost_kernel::{Span, Time};
 use crate::error::{Result, StoreError};
 use crate::intake::{check_name, check_reason};
 use crate::run::RunRow;
-use crate::verbs::{Claimed, NewRun, Pause, Reply};
+use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
+use crate::verbs::{Claimed, Each, NewRun, Pause, Reply};
 
 /// How often the end of a run that was queued is looked for.
 const LOOK: Span = Span::from_seconds(5);
@@ -38,16 +39,19 @@ pub trait Schedules: Send + Sync {
     fn ask_scopes(&self, sql: String) -> Reply<'_, Vec<String>>;
     /// What there is to do now, of the schedules that the asker may execute.
     fn due(&self, mine: Mine, limit: usize) -> Reply<'_, Due>;
-    /// Writes a planning and begins what it fires, in one transaction. Nothing: somebody else has planned meanwhile.
-    fn fire(&self, firing: Firing) -> Reply<'_, Option<Vec<Begun>>>;
+    /// Writes plannings and begins what they fire, each with it in one transaction. Nothing: somebody else has planned
+    /// meanwhile, or is about to.
+    fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>>;
     /// Takes up an execution that `due` told of. Nothing: it is not to be taken now.
     fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>>;
     /// Plans by hand. Gives how many are new.
     fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64>;
-    /// An execution has ended: `due` looks at it at once.
-    fn look_again(&self, run_id: String) -> Reply<'_, ()>;
+    /// Executions have ended: `due` looks at them at once.
+    fn look_again(&self, run_ids: Vec<String>) -> Reply<'_, ()>;
     /// The newest plans first.
-    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, Vec<ExecutionRow>>;
+    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage>;
+    /// By name, each with what came of its plans.
+    fn look_at_schedules(&self, filter: ScheduleFilter) -> Reply<'_, Vec<ScheduleLook>>;
 }
 
 #[derive(Clone, Debug, Default)]
@@ -71,6 +75,18 @@ pub enum Put {
     Added,
     Changed,
     Same,
+}
+
+impl Put {
+    pub const ALL: [Put; 3] = [Put::Added, Put::Changed, Put::Same];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Put::Added => "added",
+            Put::Changed => "changed",
+            Put::Same => "unchanged",
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -199,25 +215,6 @@ pub struct ManualPlans {
     /// `trigger` or `backfill`.
     pub how: String,
     pub by: String,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct ExecutionFilter {
-    pub schedule: Option<String>,
-    pub kind: Option<String>,
-    pub id: Option<String>,
-    pub limit: usize,
-}
-
-#[derive(Clone, Debug)]
-pub struct ExecutionRow {
-    pub schedule: String,
-    pub kind: String,
-    pub id: String,
-    pub plan: Time,
-    pub manual: Option<String>,
-    pub by: Option<String>,
-    pub run: Option<RunRow>,
 }
 
 /// Counted since the schedule was added.

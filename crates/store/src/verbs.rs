@@ -327,6 +327,16 @@ pub struct Filter {
     pub cursor: Option<String>,
 }
 
+/// The queue of what the engine does for itself.
+pub const HOUSEKEEPING: &str = "waypost.housekeeping";
+
+impl Filter {
+    /// The engine's own runs are shown to whoever asks for their queue or lifecycle, and are in nobody's way else.
+    pub(crate) fn hidden(&self) -> Option<&'static str> {
+        (self.queue.is_none() && self.lifecycle.is_none()).then_some(HOUSEKEEPING)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Page {
     pub runs: Vec<RunRow>,

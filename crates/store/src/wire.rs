@@ -11,6 +11,7 @@ use waypost_kernel::{Catalog, Failure, Lifecycle, Refusal, Run, Span, Time, Toke
 use crate::codec::{intent_from, intent_json};
 use crate::error::StoreError;
 use crate::run::{EventRow, ItemRow, RunRow, parse_time, shared};
+pub use crate::schedule_wire::{execution_from, look_from, scope_from};
 use crate::verbs::{Pause, QueueRow};
 
 /// Stands for a token that this side does not have.
@@ -238,7 +239,7 @@ pub fn error_from(problem: &Value) -> Option<StoreError> {
 
 /// What refusals and errors name; they hold these words for ever, so they are not read from the wire.
 const FIELDS: [&str; 4] = ["ttl", "status", "items", "failing"];
-const THINGS: [&str; 5] = ["run", "queue", "lifecycle", "token", "item"];
+const THINGS: [&str; 7] = ["run", "queue", "lifecycle", "token", "item", "schedule", "execution"];
 
 fn failure(object: &Value) -> Option<Failure> {
     Some(Failure::new(object["error_code"].as_str()?, object["error_msg"].as_str()?))

@@ -120,20 +120,28 @@ impl Looks for Split {
 }
 
 impl Schedules for Split {
+    /// Over the wire a schedule is always one that was applied.
+    fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, Put> {
+        match write.carried {
+            true => self.there.put_schedule(write),
+            false => self.here.put_schedule(write),
+        }
+    }
+
     pass! {
-        here.put_schedule(write: ScheduleWrite) -> Put;
-        here.remove_schedule(name: String) -> bool;
-        here.schedules(name: Option<String>) -> Vec<ScheduleRow>;
-        here.pause_schedule(name: String, pause: Option<Pause>) -> ScheduleRow;
+        there.remove_schedule(name: String) -> bool;
+        there.schedules(name: Option<String>) -> Vec<ScheduleRow>;
+        there.pause_schedule(name: String, pause: Option<Pause>) -> ScheduleRow;
         here.put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
-        here.scopes(schedule: String) -> Vec<ScopeRow>;
+        there.scopes(schedule: String) -> Vec<ScopeRow>;
         here.ask_scopes(sql: String) -> Vec<String>;
         here.due(mine: Mine, limit: usize) -> Due;
-        here.fire(firing: Firing) -> Option<Vec<Begun>>;
+        here.fire(firings: Vec<Firing>) -> Each<Option<Vec<Begun>>>;
         here.begin(begin: Begin) -> Option<Begun>;
-        here.add_plans(plans: ManualPlans) -> u64;
-        here.look_again(run_id: String) -> ();
-        here.executions(filter: ExecutionFilter) -> Vec<ExecutionRow>;
+        there.add_plans(plans: ManualPlans) -> u64;
+        here.look_again(run_ids: Vec<String>) -> ();
+        there.executions(filter: ExecutionFilter) -> ExecutionPage;
+        there.look_at_schedules(filter: ScheduleFilter) -> Vec<ScheduleLook>;
     }
 }
 

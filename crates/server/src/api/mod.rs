@@ -3,11 +3,14 @@
 mod access;
 mod claims;
 mod events;
+mod executions;
 mod health;
 mod held;
 mod lifecycles;
 mod queues;
 mod runs;
+mod schedule_shapes;
+mod schedules;
 pub mod shapes;
 mod stats;
 pub mod workers;
@@ -117,6 +120,8 @@ const GROUPS: &[&[Route]] = &[
     events::ROUTES,
     crate::stream::ROUTES,
     queues::ROUTES,
+    schedules::ROUTES,
+    executions::ROUTES,
     workers::ROUTES,
     stats::ROUTES,
     lifecycles::ROUTES,

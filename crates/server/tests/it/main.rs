@@ -8,6 +8,7 @@ mod limits;
 mod openapi;
 mod roles;
 mod runs;
+mod schedules;
 mod stream;
 mod support;
 mod working;

@@ -72,7 +72,7 @@ fn misfits(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Str
 
 /// The answer is one that the document has for this route.
 #[track_caller]
-fn fits(method: &str, path: &str, answer: &Answer) {
+pub fn fits(method: &str, path: &str, answer: &Answer) {
     let document = document();
     let operation = &document["paths"][path][method];
     let response = &operation["responses"][answer.status.to_string()];

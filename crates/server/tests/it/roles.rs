@@ -14,6 +14,8 @@ const VIEWER: &[&str] = &[
     "GET /v1/events",
     "GET /v1/events/last",
     "GET /v1/events/stream",
+    "GET /v1/executions",
+    "GET /v1/executions/{run_id}",
     "GET /v1/lifecycles",
     "GET /v1/lifecycles/{name}",
     "GET /v1/playbooks",
@@ -22,6 +24,11 @@ const VIEWER: &[&str] = &[
     "GET /v1/runs/{run_id}",
     "GET /v1/runs/{run_id}/events",
     "GET /v1/runs/{run_id}/items",
+    "GET /v1/schedules",
+    "GET /v1/schedules/{schedule}",
+    "GET /v1/schedules/{schedule}/history",
+    "GET /v1/schedules/{schedule}/next",
+    "GET /v1/schedules/{schedule}/scopes",
     "GET /v1/stats",
     "GET /v1/workers",
 ];
@@ -33,6 +40,11 @@ const OPERATOR: &[&str] = &[
     "POST /v1/queues/{queue}/resume",
     "PUT /v1/queues/{queue}/limit",
     "PUT /v1/keys/{key}/limit",
+    "PUT /v1/schedules/{schedule}",
+    "POST /v1/schedules/{schedule}/pause",
+    "POST /v1/schedules/{schedule}/resume",
+    "POST /v1/schedules/{schedule}/trigger",
+    "POST /v1/schedules/{schedule}/backfill",
 ];
 const WORKER: &[&str] = &[
     "POST /v1/claims",
@@ -45,6 +57,7 @@ const WORKER: &[&str] = &[
     "POST /v1/runs/{run_id}/owe",
 ];
 const ADMIN: &[&str] = &[
+    "DELETE /v1/schedules/{schedule}",
     "POST /v1/lifecycles",
     "POST /v1/tokens",
     "GET /v1/tokens",
@@ -53,12 +66,12 @@ const ADMIN: &[&str] = &[
 ];
 const ANYBODY: &[&str] = &["GET /livez", "GET /readyz", "GET /openapi.json", "GET /reference"];
 
-async fn with_tokens() -> Server {
+pub async fn with_tokens() -> Server {
     let (store, lives) = open(On::Sqlite).await;
     Server::with(store, lives, Options { needs_tokens: true, ..Options::default() }).await
 }
 
-async fn token(store: &dyn Store, role: &str, tenant: &str) -> String {
+pub async fn token(store: &dyn Store, role: &str, tenant: &str) -> String {
     let secret = Secret::fresh();
     let new = NewToken {
         id: secret.id.clone(),
@@ -72,7 +85,7 @@ async fn token(store: &dyn Store, role: &str, tenant: &str) -> String {
     secret.reveal()
 }
 
-async fn ask(server: &Server, token: &str, method: &str, path: &str, body: &Value) -> Answer {
+pub async fn ask(server: &Server, token: &str, method: &str, path: &str, body: &Value) -> Answer {
     send(with_body(server.request(method, path).bearer_auth(token), body)).await
 }
 

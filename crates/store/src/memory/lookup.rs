@@ -94,6 +94,7 @@ fn matches(entry: &Entry, filter: &Filter) -> bool {
         && is(&filter.lifecycle, &row.lifecycle.name)
         && is(&filter.status, row.status())
         && is(&filter.queue, &row.queue)
+        && filter.hidden() != Some(row.queue.as_str())
         && filter.text.as_ref().is_none_or(|text| mentions(row, text))
 }
 

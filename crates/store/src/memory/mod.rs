@@ -15,6 +15,7 @@ mod log;
 mod looks;
 mod lookup;
 mod prune;
+mod schedule_looks;
 mod schedules;
 mod state;
 mod sweep;

@@ -7,26 +7,27 @@ use super::MemoryStore;
 use super::state::State;
 use crate::error::{Result, StoreError};
 use crate::run::RunRow;
+use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
 use crate::schedules::*;
 use crate::tokens::who;
-use crate::verbs::{Claimed, Pause, Reply};
+use crate::verbs::{Claimed, Each, Pause, Reply};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
-    row: ScheduleRow,
+    pub row: ScheduleRow,
     scopes: Vec<ScopeRow>,
     scopes_at: Option<Time>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Execution {
-    schedule: String,
-    kind: String,
-    id: String,
-    plan: Time,
+    pub schedule: String,
+    pub kind: String,
+    pub id: String,
+    pub plan: Time,
     pub run_id: Option<String>,
-    manual: Option<String>,
-    by: Option<String>,
+    pub manual: Option<String>,
+    pub by: Option<String>,
     /// Nothing: it has ended.
     wake_at: Option<Time>,
 }
@@ -83,8 +84,8 @@ impl Schedules for MemoryStore {
         self.verb(move |state| state.due(&mine, limit))
     }
 
-    fn fire(&self, firing: Firing) -> Reply<'_, Option<Vec<Begun>>> {
-        self.verb(move |state| state.fire(firing))
+    fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>> {
+        self.verb(move |state| Ok(firings.into_iter().map(|firing| state.fire(firing)).collect()))
     }
 
     fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
@@ -95,17 +96,22 @@ impl Schedules for MemoryStore {
         self.verb(move |state| state.add_plans(&plans))
     }
 
-    fn look_again(&self, run_id: String) -> Reply<'_, ()> {
+    fn look_again(&self, run_ids: Vec<String>) -> Reply<'_, ()> {
         self.verb(move |state| {
             let now = state.now;
-            let open = state.executions.iter_mut().filter(|it| it.run_id.as_ref() == Some(&run_id));
+            let is_one = |it: &&mut Execution| it.run_id.as_ref().is_some_and(|id| run_ids.contains(id));
+            let open = state.executions.iter_mut().filter(is_one);
             open.filter(|it| it.wake_at.is_some()).for_each(|it| it.wake_at = Some(now));
             Ok(())
         })
     }
 
-    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, Vec<ExecutionRow>> {
-        self.verb(move |state| Ok(state.executions_of(&filter)))
+    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage> {
+        self.verb(move |state| state.executions_of(&filter))
+    }
+
+    fn look_at_schedules(&self, filter: ScheduleFilter) -> Reply<'_, Vec<ScheduleLook>> {
+        self.verb(move |state| state.look_at_schedules(&filter))
     }
 }
 
@@ -196,11 +202,11 @@ impl State {
         runs.filter_map(|run_id| self.run_of(run_id)).any(|row| row.phase() != Phase::Settled)
     }
 
-    fn run_of(&self, run_id: &str) -> Option<&RunRow> {
+    pub(super) fn run_of(&self, run_id: &str) -> Option<&RunRow> {
         self.number_of(run_id).ok().and_then(|number| self.row(number).ok())
     }
 
-    fn scopes(&self, schedule: &str) -> Result<Vec<ScopeRow>> {
+    pub(super) fn scopes(&self, schedule: &str) -> Result<Vec<ScopeRow>> {
         let stored = self.schedules.get(schedule).ok_or_else(|| no_schedule(schedule))?;
         let mut scopes = stored.scopes.clone();
         for scope in &mut scopes {
@@ -292,6 +298,7 @@ impl State {
             return Ok(None);
         };
         let Some(scope) = stored.scope(kind, id) else { return Ok(None) };
+        let before = scope.clone();
         if scope.through != firing.expected || scope.wake_at.is_none() || running {
             return Ok(None);
         }
@@ -306,7 +313,13 @@ impl State {
             {
                 continue;
             }
-            let Some(one) = self.born(plan, &birth)? else { continue };
+            let born = self.born(plan, &birth).inspect_err(|_| {
+                let stored = self.schedules.get_mut(&firing.schedule);
+                if let Some(scope) = stored.and_then(|stored| stored.scope(&firing.kind, &firing.id)) {
+                    *scope = before.clone();
+                }
+            });
+            let Some(one) = born? else { continue };
             let row = self.run_of(one.run_id()).cloned().ok_or_else(|| StoreError::no_run(one.run_id()))?;
             self.executions.push(Execution {
                 schedule: firing.schedule.clone(),
@@ -416,31 +429,5 @@ impl State {
         }
         self.writes += 1;
         Ok(added)
-    }
-
-    fn executions_of(&self, filter: &ExecutionFilter) -> Vec<ExecutionRow> {
-        let fits = |asked: &Option<String>, is: &str| asked.as_ref().is_none_or(|asked| asked == is);
-        let mut found: Vec<&Execution> = self
-            .executions
-            .iter()
-            .filter(|it| {
-                fits(&filter.schedule, &it.schedule)
-                    && fits(&filter.kind, &it.kind)
-                    && fits(&filter.id, &it.id)
-            })
-            .collect();
-        found.sort_by(|one, other| {
-            (other.plan, &one.schedule, &one.id).cmp(&(one.plan, &other.schedule, &other.id))
-        });
-        let row = |it: &Execution| ExecutionRow {
-            schedule: it.schedule.clone(),
-            kind: it.kind.clone(),
-            id: it.id.clone(),
-            plan: it.plan,
-            manual: it.manual.clone(),
-            by: it.by.clone(),
-            run: it.run_id.as_deref().and_then(|run_id| self.run_of(run_id)).cloned(),
-        };
-        found.into_iter().take(filter.limit.max(1)).map(row).collect()
     }
 }

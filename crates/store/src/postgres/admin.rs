@@ -121,7 +121,7 @@ async fn find(tx: &Tx, filter: &Filter, before: i64, limit: i64) -> Result<Vec<r
         Some(states) if !states.is_empty() && states.iter().all(unusual) => {
             "FROM (SELECT DISTINCT e.rid FROM unnest($3) AS s(state) CROSS JOIN LATERAL (SELECT DISTINCT e.rid FROM waypost.events e \
                JOIN waypost.runs r ON r.rid = e.rid AND r.state = e.dst WHERE e.dst = s.state AND e.rid < $1 \
-               AND (e.dst < 2000 OR e.dst BETWEEN 4000 AND 4999 OR e.dst >= 6000) AND r.tenant = $2 AND ($4 IS NULL OR r.queue = $4) \
+               AND (e.dst < 2000 OR e.dst BETWEEN 4000 AND 4999 OR e.dst >= 6000) AND r.tenant = $2 AND ($4 IS NULL OR r.queue = $4) AND ($7 IS NULL OR r.queue <> $7) \
                AND ($5 IS NULL OR strpos(r.run_id, $5) > 0 OR strpos(coalesce(r.correlation_id, ''), $5) > 0 OR strpos(r.metadata::text, $5) > 0) \
                ORDER BY e.rid DESC LIMIT $6) e) e JOIN waypost.runs r ON r.rid = e.rid"
         }
@@ -129,10 +129,11 @@ async fn find(tx: &Tx, filter: &Filter, before: i64, limit: i64) -> Result<Vec<r
     };
     let condition = format!(
         "{from} WHERE r.rid < $1 AND r.tenant = $2 AND ($3::smallint[] IS NULL OR r.state = ANY ($3)) AND ($4 IS NULL OR r.queue = $4) \
-         AND ($5 IS NULL OR strpos(r.run_id, $5) > 0 OR strpos(coalesce(r.correlation_id, ''), $5) > 0 OR strpos(r.metadata::text, $5) > 0) \
+         AND ($7 IS NULL OR r.queue <> $7) AND ($5 IS NULL OR strpos(r.run_id, $5) > 0 OR strpos(coalesce(r.correlation_id, ''), $5) > 0 OR strpos(r.metadata::text, $5) > 0) \
          ORDER BY r.rid DESC LIMIT $6"
     );
-    let values = args![before, filter.tenant, states, filter.queue, filter.text, limit];
+    let hidden = filter.hidden();
+    let values = args![before, filter.tenant, states, filter.queue, filter.text, limit, hidden];
     row::select(tx, &condition, values).await
 }
 

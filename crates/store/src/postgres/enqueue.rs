@@ -313,14 +313,7 @@ pub async fn claim_plan(session: &Session, new: &NewRun, lease: Option<Span>) ->
 }
 
 pub async fn plan(tx: &Tx, new: &NewRun, lease: Option<Span>) -> Result<Option<crate::run::RunRow>> {
-    let Some(lifecycle) = lifecycle(tx, new).await? else {
-        return Err(birth::unknown_lifecycle(new, &tx.session.known().catalog).into());
-    };
-    if !lifecycle.initial.iter().any(|state| lifecycle.phase(*state) == Phase::Held) {
-        return Err(
-            StoreError::invalid("lifecycle", format!("a {} run is not born held", lifecycle.name)).into()
-        );
-    }
+    let lifecycle = born_held(tx, new).await?;
     if let Some((stored, _)) = known(tx, [new].into_iter()).await?.into_values().next() {
         return claim::take(tx, stored, &new.by, lease, fresh()).await.map(Some);
     }
@@ -330,4 +323,48 @@ pub async fn plan(tx: &Tx, new: &NewRun, lease: Option<Span>) -> Result<Option<c
         // Somebody was faster: what is there now is looked at again.
         None => Err(Fault::Again(StoreError::Unavailable("its key was taken meanwhile; try again".into()))),
     }
+}
+
+async fn born_held(tx: &Tx, new: &NewRun) -> Result<Arc<Lifecycle>> {
+    let Some(lifecycle) = lifecycle(tx, new).await? else {
+        return Err(birth::unknown_lifecycle(new, &tx.session.known().catalog).into());
+    };
+    if !lifecycle.initial.iter().any(|state| lifecycle.phase(*state) == Phase::Held) {
+        return Err(
+            StoreError::invalid("lifecycle", format!("a {} run is not born held", lifecycle.name)).into()
+        );
+    }
+    Ok(lifecycle)
+}
+
+/// The same of many with keys of their own. Nothing: what is there is not to be taken.
+pub async fn plans(tx: &Tx, news: &[(&NewRun, Option<Span>)]) -> Result<Vec<Option<crate::run::RunRow>>> {
+    let mut rows: Vec<Option<crate::run::RunRow>> = news.iter().map(|_| None).collect();
+    if news.is_empty() {
+        return Ok(rows);
+    }
+    let known = known(tx, news.iter().map(|(new, _)| *new)).await?;
+    let mut births = Vec::new();
+    for (place, (new, lease)) in news.iter().enumerate() {
+        intake::check_new(new)?;
+        let lifecycle = born_held(tx, new).await?;
+        let key = (new.tenant.clone(), new.idempotency_key.clone().unwrap_or_default());
+        match known.get(&key) {
+            Some((stored, _)) => {
+                rows[place] = match claim::take(tx, stored.clone(), &new.by, *lease, fresh()).await {
+                    Err(Fault::Told(StoreError::Refused(_))) => None,
+                    taken => Some(taken?),
+                }
+            }
+            None => births.push(Birthday { place, ..born(tx, new, &lifecycle, *lease)? }),
+        }
+    }
+    let count = births.len();
+    let made = insert(tx, births).await?;
+    if made.len() < count {
+        let error = StoreError::Unavailable("a key was taken meanwhile; try again".into());
+        return Err(Fault::Again(error));
+    }
+    made.into_iter().for_each(|(place, stored)| rows[place] = Some(stored.row));
+    Ok(rows)
 }

@@ -1,6 +1,6 @@
 //! What is due of the schedules, and beginning it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use waypost_kernel::Time;
 
@@ -8,7 +8,7 @@ use super::claim;
 use super::enqueue;
 use super::fault::{Fault, Result};
 use super::row::{self, Stored};
-use super::schedules::{one_scope, save_scope};
+use super::schedules::{Keys, Locked, ScopeKey, keys, lock_scopes, one_scope, save_scope, save_scopes};
 use super::session::{Session, Tx};
 use super::sql::{Columns, args, stamp};
 use crate::error::StoreError;
@@ -52,15 +52,13 @@ async fn due_in(tx: &Tx, mine: &Mine, limit: usize) -> Result<Due> {
     Ok(due)
 }
 
-/// What one tick reads: the scopes that are due, by the index of their times, each with its schedule and what is open of
-/// it; nothing of what was executed before. The OFFSET keeps the planner from reading all schedules for a few.
+/// What one tick reads: the scopes that are due, by the index of their times, each with what is open of it; nothing of
+/// schedules, nor of what was executed before. A scope of a paused one has no time.
 pub fn due_scopes() -> String {
-    format!(
-        "SELECT s.name, s.hash, c.kind, c.id, c.through, c.since, EXISTS (SELECT 1 FROM waypost.executions e JOIN waypost.runs r \
-             ON r.run_id = e.run_id WHERE e.schedule = c.schedule AND e.kind = c.kind AND e.id = c.id AND e.wake_at IS NOT NULL AND r.state < 5000) \
-         FROM waypost.schedule_scopes c CROSS JOIN LATERAL (SELECT s.name, s.hash FROM waypost.schedules s WHERE s.name = c.schedule \
-           AND s.paused_at IS NULL AND {MINE} OFFSET 0) s WHERE c.wake_at <= $3 ORDER BY c.wake_at LIMIT $4"
-    )
+    "SELECT c.schedule, c.hash, c.kind, c.id, c.through, c.since, EXISTS (SELECT 1 FROM waypost.executions e JOIN waypost.runs r \
+       ON r.run_id = e.run_id WHERE e.schedule = c.schedule AND e.kind = c.kind AND e.id = c.id AND e.wake_at IS NOT NULL AND r.state < 5000) \
+     FROM waypost.schedule_scopes c WHERE c.wake_at <= $3 AND (c.carried AND $1 OR c.hash = ANY ($2)) ORDER BY c.wake_at LIMIT $4"
+        .to_owned()
 }
 
 /// One process at a time looks at an execution; the others pass over it.
@@ -89,10 +87,7 @@ async fn look_after(tx: &Tx, carried: bool, hashes: &[&str], limit: usize, due: 
     let stored = if ids.is_empty() { Vec::new() } else { row::by_ids(tx, &ids).await? };
     let runs: HashMap<String, RunRow> =
         stored.into_iter().map(|stored| (stored.row.id().to_owned(), stored.row)).collect();
-    // In one order: two processes that close executions of the same scopes must not wait for each other.
-    found.sort_by(|(one, _), (other, _)| {
-        (&one.schedule, &one.kind, &one.id).cmp(&(&other.schedule, &other.kind, &other.id))
-    });
+    let mut looked = Vec::new();
     for (execution, is_paused) in found {
         let run = execution.run_id.as_deref().and_then(|run_id| runs.get(run_id));
         let next = match (run, &execution.run_id) {
@@ -100,37 +95,114 @@ async fn look_after(tx: &Tx, carried: bool, hashes: &[&str], limit: usize, due: 
             (None, Some(_)) => Next::Close,
             (None, None) => Next::Take(tx.now + SOON),
         };
-        let (wake_at, take) = match next {
-            Next::Close => (None, false),
-            Next::Wake(at) => (Some(at), false),
-            Next::Take(_) if is_paused => (Some(tx.now + SOON), false),
-            Next::Take(at) => (Some(at), true),
-        };
-        let DueExecution { schedule, kind, id, plan, .. } = &execution;
-        wake(tx, (schedule, kind, id, *plan), None, wake_at).await?;
-        if let (None, Some(run)) = (wake_at, run)
-            && let Some(mut scope) = one_scope(tx, schedule, kind, id).await?
-        {
-            close(&mut scope, *plan, run);
-            save_scope(tx, schedule, &scope).await?;
-        }
-        if take {
-            due.executions.push(execution);
-        }
+        looked.push(match next {
+            Next::Close => Looked { run, execution, wake_at: None, is_mine: false },
+            Next::Wake(at) => Looked { run, execution, wake_at: Some(at), is_mine: false },
+            Next::Take(_) if is_paused => {
+                Looked { run, execution, wake_at: Some(tx.now + SOON), is_mine: false }
+            }
+            Next::Take(at) => Looked { run, execution, wake_at: Some(at), is_mine: true },
+        });
     }
+    close_all(tx, &mut looked).await?;
+    let keys: Vec<Key<'_>> = looked.iter().map(Looked::key).collect();
+    wake_all(tx, &keys, &vec![None; keys.len()], looked.iter().map(|it| it.wake_at).collect()).await?;
+    due.executions = looked.into_iter().filter(|it| it.is_mine).map(|it| it.execution).collect();
     Ok(())
 }
 
-type Key<'a> = (&'a str, &'a str, &'a str, Time);
+/// An execution that was looked at, and what becomes of it.
+struct Looked<'r> {
+    execution: DueExecution,
+    run: Option<&'r RunRow>,
+    wake_at: Option<Time>,
+    is_mine: bool,
+}
 
-async fn wake(
+impl Looked<'_> {
+    fn key(&self) -> Key<'_> {
+        let DueExecution { schedule, kind, id, plan, .. } = &self.execution;
+        (schedule, kind, id, *plan)
+    }
+
+    fn scope(&self) -> ScopeKey {
+        let DueExecution { schedule, kind, id, .. } = &self.execution;
+        (schedule.clone(), kind.clone(), id.clone())
+    }
+}
+
+/// Counts those that have ended in their scopes. Where a scope is in use just now, they are looked at once more: who
+/// holds executions must not wait for scopes.
+async fn close_all(tx: &Tx, looked: &mut [Looked<'_>]) -> Result<()> {
+    let ended = |it: &Looked<'_>| it.wake_at.is_none() && it.run.is_some();
+    if !looked.iter().any(ended) {
+        return Ok(());
+    }
+    let found = looked.iter().filter(|it| ended(it)).map(Looked::key);
+    let found = keys(found.map(|(schedule, kind, id, _)| (schedule, kind, id)));
+    let mut scopes = lock_scopes(tx, &found).await?;
+    let in_use = in_use(tx, &found, &scopes).await?;
+    for it in looked.iter_mut().filter(|it| ended(it)) {
+        let key = it.scope();
+        match (scopes.get_mut(&key), it.run) {
+            (Some(scope), Some(run)) => close(scope, it.execution.plan, run),
+            _ if in_use.contains(&key) => it.wake_at = Some(tx.now),
+            _ => {}
+        }
+    }
+    let all: Vec<(&str, &ScopeRow)> = scopes.iter().map(|(key, scope)| (key.0.as_str(), scope)).collect();
+    save_scopes(tx, &all).await
+}
+
+/// Scopes that are there, and that somebody else has locked.
+async fn in_use(tx: &Tx, asked: &Keys<'_>, locked: &Locked) -> Result<HashSet<ScopeKey>> {
+    let is_free = |at: usize| {
+        locked.contains_key(&(asked.0[at].to_owned(), asked.1[at].to_owned(), asked.2[at].to_owned()))
+    };
+    if (0..asked.0.len()).all(is_free) {
+        return Ok(HashSet::new());
+    }
+    let sql = "SELECT c.schedule, c.kind, c.id FROM waypost.schedule_scopes c JOIN unnest($1, $2, $3) AS u(schedule, kind, id) \
+               ON c.schedule = u.schedule AND c.kind = u.kind AND c.id = u.id";
+    let rows = tx.query(sql, args![asked.0, asked.1, asked.2]).await?;
+    let key = |row| Ok((Columns(row).get(0)?, Columns(row).get(1)?, Columns(row).get(2)?));
+    let there: HashSet<ScopeKey> = rows.iter().map(key).collect::<Result<_>>()?;
+    Ok(there.into_iter().filter(|key| !locked.contains_key(key)).collect())
+}
+
+pub type Key<'a> = (&'a str, &'a str, &'a str, Time);
+
+async fn wake(tx: &Tx, key: Key<'_>, run_id: Option<&str>, at: Option<Time>) -> Result<()> {
+    wake_all(tx, &[key], &[run_id], vec![at]).await
+}
+
+/// Of each: the run that it has now, if that is told, and when it is looked at.
+pub async fn wake_all(
     tx: &Tx,
-    (schedule, kind, id, plan): Key<'_>,
-    run_id: Option<&str>,
-    at: Option<Time>,
+    executions: &[Key<'_>],
+    run_ids: &[Option<&str>],
+    at: Vec<Option<Time>>,
 ) -> Result<()> {
-    let sql = "UPDATE waypost.executions SET wake_at = $5, run_id = coalesce($6, run_id) WHERE schedule = $1 AND kind = $2 AND id = $3 AND plan_time = $4";
-    tx.run(sql, args![schedule, kind, id, stamp(plan), at.map(stamp), run_id]).await.map(drop)
+    if executions.is_empty() {
+        return Ok(());
+    }
+    let (schedules, kinds, ids) =
+        keys(executions.iter().map(|(schedule, kind, id, _)| (*schedule, *kind, *id)));
+    tx.run(
+        "UPDATE waypost.executions e SET wake_at = u.wake_at, run_id = coalesce(u.run_id, e.run_id) \
+         FROM unnest($1, $2, $3, $4, $5, $6) AS u(schedule, kind, id, plan_time, wake_at, run_id) \
+         WHERE e.schedule = u.schedule AND e.kind = u.kind AND e.id = u.id AND e.plan_time = u.plan_time",
+        args![
+            schedules,
+            kinds,
+            ids,
+            executions.iter().map(|(.., plan)| stamp(*plan)).collect::<Vec<_>>(),
+            at.into_iter().map(|at| at.map(stamp)).collect::<Vec<_>>(),
+            run_ids.to_vec(),
+        ],
+    )
+    .await
+    .map(drop)
 }
 
 async fn is_running(tx: &Tx, schedule: &str, kind: &str, id: &str, but: Option<&str>) -> Result<bool> {
@@ -142,36 +214,6 @@ async fn is_running(tx: &Tx, schedule: &str, kind: &str, id: &str, but: Option<&
 async fn is_open(tx: &Tx, schedule: &str) -> Result<bool> {
     let sql = "SELECT 1 FROM waypost.schedules WHERE name = $1 AND paused_at IS NULL FOR SHARE";
     Ok(!tx.query(sql, args![schedule]).await?.is_empty())
-}
-
-pub async fn fire(session: &Session, firing: &Firing) -> Result<Option<Vec<Begun>>> {
-    let tx = session.begin().await?;
-    let fired = fire_in(&tx, firing).await;
-    tx.end(fired).await
-}
-
-async fn fire_in(tx: &Tx, firing: &Firing) -> Result<Option<Vec<Begun>>> {
-    let Firing { schedule, kind, id, .. } = firing;
-    if !is_open(tx, schedule).await? {
-        return Ok(None);
-    }
-    let Some(mut scope) = one_scope(tx, schedule, kind, id).await? else { return Ok(None) };
-    let is_free = !firing.alone || !is_running(tx, schedule, kind, id, None).await?;
-    if scope.through != firing.expected || scope.wake_at.is_none() || !is_free {
-        return Ok(None);
-    }
-    (scope.through, scope.wake_at, scope.since) = (firing.through, firing.wake_at, None);
-    scope.counts.add(&firing.skipped);
-    let mut begun = Vec::new();
-    for (plan, birth) in &firing.plans {
-        let sql = "INSERT INTO waypost.executions(schedule, kind, id, plan_time) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING";
-        if tx.run(sql, args![*schedule, *kind, *id, stamp(*plan)]).await? == 1 {
-            begun.extend(born(tx, (schedule, kind, id, *plan), birth).await?);
-        }
-    }
-    scope.counts.add(&Counts { won: begun.len() as u64, ..Counts::default() });
-    save_scope(tx, schedule, &scope).await?;
-    Ok(Some(begun))
 }
 
 async fn born(tx: &Tx, key: Key<'_>, birth: &Birth) -> Result<Option<Begun>> {
@@ -206,6 +248,10 @@ async fn begin_in(tx: &Tx, begin: &Begin) -> Result<Option<Begun>> {
         return Ok(None);
     }
     let scope = one_scope(tx, schedule, kind, id).await?;
+    // Its run before itself: whoever moves the run writes both in this order.
+    let sql = "SELECT 1 FROM waypost.runs r WHERE r.run_id = (SELECT e.run_id FROM waypost.executions e WHERE e.schedule = $1 AND e.kind = $2 \
+               AND e.id = $3 AND e.plan_time = $4) FOR UPDATE";
+    tx.query(sql, args![*schedule, *kind, *id, stamp(*plan)]).await?;
     let sql = "SELECT run_id FROM waypost.executions WHERE schedule = $1 AND kind = $2 AND id = $3 AND plan_time = $4 \
                AND wake_at IS NOT NULL FOR UPDATE";
     let rows = tx.query(sql, args![*schedule, *kind, *id, stamp(*plan)]).await?;
@@ -241,38 +287,4 @@ async fn take(tx: &Tx, key: Key<'_>, stored: Stored, begin: &Begin) -> Result<Op
         Err(Fault::Told(StoreError::Refused(_))) => Ok(None),
         Err(fault) => Err(fault),
     }
-}
-
-pub async fn executions(session: &Session, filter: &ExecutionFilter) -> Result<Vec<ExecutionRow>> {
-    let tx = session.look().await?;
-    let found = executions_in(&tx, filter).await;
-    tx.end(found).await
-}
-
-async fn executions_in(tx: &Tx, filter: &ExecutionFilter) -> Result<Vec<ExecutionRow>> {
-    let rows = tx
-        .query(
-            "SELECT schedule, kind, id, plan_time, manual, who, run_id FROM waypost.executions WHERE ($1 IS NULL OR schedule = $1) \
-             AND ($2 IS NULL OR kind = $2) AND ($3 IS NULL OR id = $3) ORDER BY plan_time DESC, schedule, id LIMIT $4",
-            args![filter.schedule, filter.kind, filter.id, filter.limit.max(1) as i64],
-        )
-        .await?;
-    let ids = rows.iter().map(|row| Columns(row).get(6)).collect::<Result<Vec<Option<&str>>>>()?;
-    let ids: Vec<&str> = ids.into_iter().flatten().collect();
-    let stored = if ids.is_empty() { Vec::new() } else { row::by_ids(tx, &ids).await? };
-    let runs: HashMap<String, RunRow> =
-        stored.into_iter().map(|stored| (stored.row.id().to_owned(), stored.row)).collect();
-    let read = |row| {
-        let columns = Columns(row);
-        Ok(ExecutionRow {
-            schedule: columns.get(0)?,
-            kind: columns.get(1)?,
-            id: columns.get(2)?,
-            plan: columns.time(3)?.unwrap_or_default(),
-            manual: columns.get(4)?,
-            by: columns.get(5)?,
-            run: columns.get::<Option<&str>>(6)?.and_then(|run_id| runs.get(run_id)).cloned(),
-        })
-    };
-    rows.iter().map(read).collect()
 }

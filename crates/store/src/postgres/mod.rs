@@ -10,6 +10,7 @@ mod claim;
 mod doctor;
 mod enqueue;
 mod fault;
+mod fire;
 mod firing;
 mod gather;
 mod items;
@@ -28,6 +29,7 @@ mod prune;
 mod puts;
 mod row;
 mod save;
+mod schedule_looks;
 mod schedules;
 mod scratch;
 mod session;
@@ -47,6 +49,7 @@ use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
+use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
 use crate::schedules::*;
 use crate::verbs::*;
 use address::Address;
@@ -388,11 +391,11 @@ impl Schedules for PostgresStore {
         })
     }
 
-    fn fire(&self, firing: Firing) -> Reply<'_, Option<Vec<Begun>>> {
-        let firing = Arc::new(firing);
+    fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>> {
+        let firings = Arc::new(firings);
         self.session.verb(move |session| {
-            let firing = firing.clone();
-            async move { firing::fire(&session, &firing).await }
+            let firings = firings.clone();
+            async move { fire::fire(&session, &firings).await }
         })
     }
 
@@ -412,19 +415,27 @@ impl Schedules for PostgresStore {
         })
     }
 
-    fn look_again(&self, run_id: String) -> Reply<'_, ()> {
-        let run_id = Arc::new(run_id);
+    fn look_again(&self, run_ids: Vec<String>) -> Reply<'_, ()> {
+        let run_ids = Arc::new(run_ids);
         self.session.verb(move |session| {
-            let run_id = run_id.clone();
-            async move { schedules::look_again(&session, &run_id).await }
+            let run_ids = run_ids.clone();
+            async move { schedules::look_again(&session, &run_ids).await }
         })
     }
 
-    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, Vec<ExecutionRow>> {
+    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage> {
         let filter = Arc::new(filter);
         self.session.verb(move |session| {
             let filter = filter.clone();
-            async move { firing::executions(&session, &filter).await }
+            async move { schedule_looks::executions(&session, &filter).await }
+        })
+    }
+
+    fn look_at_schedules(&self, filter: ScheduleFilter) -> Reply<'_, Vec<ScheduleLook>> {
+        let filter = Arc::new(filter);
+        self.session.verb(move |session| {
+            let filter = filter.clone();
+            async move { schedule_looks::look_at_schedules(&session, &filter).await }
         })
     }
 }

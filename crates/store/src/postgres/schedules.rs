@@ -1,5 +1,7 @@
 //! Schedules: definitions, scopes, and plans by hand. What fires is in `firing`.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 use tokio_postgres::Row;
 use waypost_kernel::Time;
@@ -11,9 +13,9 @@ use crate::error::StoreError;
 use crate::schedules::*;
 use crate::verbs::Pause;
 
-const SCHEDULE: &str = "SELECT name, definition::text, folder, hash, timing, carried, updated_at, paused_by, pause_reason, paused_at FROM waypost.schedules";
+pub const SCHEDULE: &str = "SELECT name, definition::text, folder, hash, timing, carried, updated_at, paused_by, pause_reason, paused_at FROM waypost.schedules";
 
-fn schedule(row: &Row) -> Result<ScheduleRow> {
+pub fn schedule(row: &Row) -> Result<ScheduleRow> {
     let columns = Columns(row);
     let pause = Pause {
         by: columns.get::<Option<String>>(7)?.unwrap_or_default(),
@@ -79,6 +81,10 @@ async fn put_in(tx: &Tx, write: &ScheduleWrite) -> Result<Put> {
         )
         .await?;
     }
+    if put == Put::Changed {
+        let sql = "UPDATE waypost.schedule_scopes SET hash = $2, carried = $3 WHERE schedule = $1";
+        tx.run(sql, args![write.name, write.hash, write.carried]).await?;
+    }
     if was.as_ref().is_some_and(|was| was.timing != write.timing) {
         let sql = "UPDATE waypost.schedule_scopes SET wake_at = $2, since = $2, through = NULL WHERE schedule = $1 AND wake_at IS NOT NULL";
         tx.run(sql, args![write.name, now]).await?;
@@ -108,8 +114,8 @@ async fn list(tx: &Tx, schedule: &str, kind: &str, ids: &[String]) -> Result<()>
     let sql = "UPDATE waypost.schedule_scopes SET wake_at = NULL, retired = true WHERE schedule = $1 AND (kind <> $2 OR NOT id = ANY ($3))";
     tx.run(sql, args![schedule, kind, ids]).await?;
     tx.run(
-        "INSERT INTO waypost.schedule_scopes AS c(schedule, kind, id, wake_at) SELECT DISTINCT $1, $2, u.id, \
-           CASE WHEN s.paused_at IS NULL THEN $4::timestamptz END FROM unnest($3) AS u(id), waypost.schedules s WHERE s.name = $1 \
+        "INSERT INTO waypost.schedule_scopes AS c(schedule, kind, id, wake_at, hash, carried) SELECT DISTINCT $1, $2, u.id, \
+           CASE WHEN s.paused_at IS NULL THEN $4::timestamptz END, s.hash, s.carried FROM unnest($3) AS u(id), waypost.schedules s WHERE s.name = $1 \
          ON CONFLICT (schedule, kind, id) DO UPDATE SET retired = false, wake_at = excluded.wake_at, since = $4, through = NULL WHERE c.retired",
         args![schedule, kind, ids, stamp(tx.now)],
     )
@@ -154,7 +160,8 @@ async fn pause_in(tx: &Tx, name: &str, pause: Option<&Pause>) -> Result<Schedule
     Ok(one(tx, name).await?.unwrap_or(was))
 }
 
-const SCOPE: &str = "SELECT kind, id, through, since, wake_at, retired, counts, last_plan, last_status, last_success FROM waypost.schedule_scopes";
+const SCOPE: &str =
+    "SELECT kind, id, through, since, wake_at, retired, counts, last_plan, last_status, last_success";
 
 fn scope(row: &Row) -> Result<ScopeRow> {
     let columns = Columns(row);
@@ -176,29 +183,75 @@ fn scope(row: &Row) -> Result<ScopeRow> {
 
 /// Locked: whatever begins in a scope begins one after the other.
 pub async fn one_scope(tx: &Tx, schedule: &str, kind: &str, id: &str) -> Result<Option<ScopeRow>> {
-    let sql = format!("{SCOPE} WHERE schedule = $1 AND kind = $2 AND id = $3 FOR UPDATE");
+    let sql = format!(
+        "{SCOPE} FROM waypost.schedule_scopes WHERE schedule = $1 AND kind = $2 AND id = $3 FOR UPDATE"
+    );
     tx.query(&sql, args![schedule, kind, id]).await?.first().map(scope).transpose()
 }
 
 pub async fn save_scope(tx: &Tx, schedule: &str, scope: &ScopeRow) -> Result<()> {
+    save_scopes(tx, &[(schedule, scope)]).await
+}
+
+/// Rows that the caller has locked.
+pub async fn save_scopes(tx: &Tx, scopes: &[(&str, &ScopeRow)]) -> Result<()> {
+    macro_rules! column {
+        ($scope:ident: $value:expr) => {
+            scopes.iter().map(|(_, $scope)| $value).collect::<Vec<_>>()
+        };
+    }
     tx.run(
-        "UPDATE waypost.schedule_scopes SET through = $4, since = $5, wake_at = $6, counts = $7, last_plan = $8, last_status = $9, \
-         last_success = $10 WHERE schedule = $1 AND kind = $2 AND id = $3",
+        "UPDATE waypost.schedule_scopes c SET through = u.through, since = u.since, wake_at = u.wake_at, counts = u.counts, \
+         last_plan = u.last_plan, last_status = u.last_status, last_success = u.last_success \
+         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS u(schedule, kind, id, through, since, wake_at, counts, last_plan, last_status, \
+           last_success) WHERE c.schedule = u.schedule AND c.kind = u.kind AND c.id = u.id",
         args![
-            schedule,
-            scope.kind,
-            scope.id,
-            scope.through.map(stamp),
-            scope.since.map(stamp),
-            scope.wake_at.map(stamp),
-            scope.counts.to_json().to_string(),
-            scope.last_plan.map(stamp),
-            scope.last_status,
-            scope.last_success.map(stamp),
+            scopes.iter().map(|(schedule, _)| *schedule).collect::<Vec<_>>(),
+            column!(scope: scope.kind.as_str()),
+            column!(scope: scope.id.as_str()),
+            column!(scope: scope.through.map(stamp)),
+            column!(scope: scope.since.map(stamp)),
+            column!(scope: scope.wake_at.map(stamp)),
+            scopes.iter().map(|(_, scope)| scope.counts.to_json().to_string()).collect::<Vec<String>>(),
+            column!(scope: scope.last_plan.map(stamp)),
+            column!(scope: scope.last_status.as_deref()),
+            column!(scope: scope.last_success.map(stamp)),
         ],
     )
     .await
     .map(drop)
+}
+
+/// Schedule, kind and id of scopes, each as a column.
+pub type Keys<'a> = (Vec<&'a str>, Vec<&'a str>, Vec<&'a str>);
+
+pub fn keys<'a>(scopes: impl Iterator<Item = (&'a str, &'a str, &'a str)>) -> Keys<'a> {
+    let mut keys = Keys::default();
+    for (schedule, kind, id) in scopes {
+        keys.0.push(schedule);
+        keys.1.push(kind);
+        keys.2.push(id);
+    }
+    keys
+}
+
+/// Schedule, kind and id.
+pub type ScopeKey = (String, String, String);
+pub type Locked = HashMap<ScopeKey, ScopeRow>;
+
+/// Locks those that nobody else has locked; the others are not among the answer, and are not waited for.
+pub async fn lock_scopes(tx: &Tx, keys: &Keys<'_>) -> Result<Locked> {
+    let sql = format!(
+        "{}, c.schedule FROM waypost.schedule_scopes c WHERE (c.schedule, c.kind, c.id) IN (SELECT u.schedule, u.kind, u.id \
+         FROM unnest($1, $2, $3) AS u(schedule, kind, id)) FOR UPDATE OF c SKIP LOCKED",
+        SCOPE.replace("SELECT kind, id", "SELECT c.kind, c.id")
+    );
+    let mut locked = Locked::new();
+    for row in &tx.query(&sql, args![keys.0, keys.1, keys.2]).await? {
+        let scope = scope(row)?;
+        locked.insert((Columns(row).get(10)?, scope.kind.clone(), scope.id.clone()), scope);
+    }
+    Ok(locked)
 }
 
 pub async fn scopes(session: &Session, schedule: &str) -> Result<Vec<ScopeRow>> {
@@ -211,21 +264,33 @@ async fn scopes_in(tx: &Tx, schedule: &str) -> Result<Vec<ScopeRow>> {
     if tx.query("SELECT 1 FROM waypost.schedules WHERE name = $1", args![schedule]).await?.is_empty() {
         return Err(no_schedule(schedule).into());
     }
-    let rows = tx.query(&format!("{SCOPE} WHERE schedule = $1 ORDER BY kind, id"), args![schedule]).await?;
-    let mut found = rows.iter().map(scope).collect::<Result<Vec<_>>>()?;
+    Ok(scopes_of(tx, &[schedule]).await?.remove(schedule).unwrap_or_default())
+}
+
+/// The scopes of several schedules, by their names.
+pub async fn scopes_of(tx: &Tx, names: &[&str]) -> Result<HashMap<String, Vec<ScopeRow>>> {
+    let names = names.to_vec();
+    let sql =
+        format!("{SCOPE}, schedule FROM waypost.schedule_scopes WHERE schedule = ANY ($1) ORDER BY kind, id");
+    let mut found: HashMap<String, Vec<ScopeRow>> = HashMap::new();
+    for row in &tx.query(&sql, args![names]).await? {
+        found.entry(Columns(row).get(10)?).or_default().push(scope(row)?);
+    }
     let held = tx
         .query(
-            "SELECT e.kind, e.id, count(*), count(*) FILTER (WHERE r.claimed_by IS NOT NULL AND r.stale_after < $2) FROM waypost.executions e \
-             JOIN waypost.runs r ON r.run_id = e.run_id WHERE e.schedule = $1 AND e.wake_at IS NOT NULL AND r.state < 5000 GROUP BY e.kind, e.id",
-            args![schedule, stamp(tx.now)],
+            "SELECT e.schedule, e.kind, e.id, count(*), count(*) FILTER (WHERE r.claimed_by IS NOT NULL AND r.stale_after < $2) \
+             FROM waypost.executions e JOIN waypost.runs r ON r.run_id = e.run_id WHERE e.schedule = ANY ($1) AND e.wake_at IS NOT NULL \
+             AND r.state < 5000 GROUP BY e.schedule, e.kind, e.id",
+            args![names, stamp(tx.now)],
         )
         .await?;
     for row in &held {
         let columns = Columns(row);
-        let (kind, id): (&str, &str) = (columns.get(0)?, columns.get(1)?);
-        if let Some(scope) = found.iter_mut().find(|scope| scope.kind == kind && scope.id == id) {
-            scope.running = columns.get::<i64>(2)?.unsigned_abs();
-            scope.stale = columns.get::<i64>(3)?.unsigned_abs();
+        let (schedule, kind, id): (&str, &str, &str) = (columns.get(0)?, columns.get(1)?, columns.get(2)?);
+        let scopes = found.get_mut(schedule).into_iter().flatten();
+        for scope in scopes.filter(|scope| scope.kind == kind && scope.id == id) {
+            scope.running = columns.get::<i64>(3)?.unsigned_abs();
+            scope.stale = columns.get::<i64>(4)?.unsigned_abs();
         }
     }
     Ok(found)
@@ -273,8 +338,8 @@ pub async fn add_plans(session: &Session, plans: &ManualPlans) -> Result<u64> {
     tx.end(added).await
 }
 
-pub async fn look_again(session: &Session, run_id: &str) -> Result<()> {
-    let sql =
-        "UPDATE waypost.executions SET wake_at = waypost.now() WHERE run_id = $1 AND wake_at IS NOT NULL";
-    session.statement(sql, args![run_id]).await.map(drop)
+pub async fn look_again(session: &Session, run_ids: &[String]) -> Result<()> {
+    let ids: Vec<&str> = run_ids.iter().map(String::as_str).collect();
+    let sql = "UPDATE waypost.executions SET wake_at = waypost.now() WHERE run_id = ANY ($1) AND wake_at IS NOT NULL";
+    session.statement(sql, args![ids]).await.map(drop)
 }

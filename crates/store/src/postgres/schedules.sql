@@ -21,6 +21,8 @@ CREATE TABLE waypost.schedule_scopes(
   since timestamptz,                              -- plans up to here do not count
   wake_at timestamptz,                            -- when there is something to plan; null: paused or retired
   retired boolean NOT NULL DEFAULT false,
+  hash text COLLATE "C" NOT NULL,                 -- as its schedule has them: a tick need not look there
+  carried boolean NOT NULL,
   counts text NOT NULL DEFAULT '{}',
   last_plan timestamptz,
   last_status text,
@@ -38,13 +40,33 @@ CREATE TABLE waypost.executions(
   run_id text COLLATE "C",                        -- null: asked for by hand, and not begun
   manual text,
   who text,
-  wake_at timestamptz,                            -- when to look at it; null: it has ended
-  CONSTRAINT uq_execution PRIMARY KEY(schedule, kind, id, plan_time)
+  wake_at timestamptz,                            -- when to look at it; null: it has ended, or it is no scheduler's
+  -- What the run is, in seed 002's words: ops.sys_cron_executions shows these. They follow the run (ops/cron.sql); of a run of
+  -- another lifecycle they stay null.
+  execution_id uuid,
+  status text,
+  attempt int,
+  max_attempts int,
+  next_retry_at timestamptz,
+  runner_id text,
+  lease_token uuid,
+  heartbeat_at timestamptz,
+  stale_after timestamptz,
+  started_at timestamptz,
+  finished_at timestamptz,
+  duration_ms int,
+  rows_affected bigint,
+  result jsonb,
+  error_code text,
+  error_msg text,
+  created_at timestamptz,
+  updated_at timestamptz,
+  CONSTRAINT uq_sys_cron_execution PRIMARY KEY(schedule, kind, id, plan_time)
 );
 CREATE INDEX executions_wake ON waypost.executions(wake_at) WHERE wake_at IS NOT NULL;
 CREATE INDEX executions_open ON waypost.executions(schedule, kind, id) WHERE wake_at IS NOT NULL;
 CREATE INDEX executions_run ON waypost.executions(run_id) WHERE run_id IS NOT NULL;
-CREATE INDEX executions_plan ON waypost.executions(plan_time DESC, schedule, id);
+CREATE INDEX executions_plan ON waypost.executions(plan_time DESC, schedule, kind, id);
 
 -- Of these open executions' runs, whether one is under way: ready, held or parked.
 CREATE FUNCTION waypost.is_running(of_schedule text, of_kind text, of_id text, but text) RETURNS boolean LANGUAGE sql STABLE

@@ -86,7 +86,7 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
         tx,
         "run_now n CROSS JOIN run_born b ON b.rid = n.rid CROSS JOIN state_codes s ON s.code = n.state \
          WHERE n.rid < ?1 AND b.tenant = ?2 AND (?3 IS NULL OR s.lifecycle = ?3) AND (?4 IS NULL OR s.state = ?4) \
-         AND (?5 IS NULL OR n.queue = ?5) AND (?6 IS NULL OR instr(b.run_id, ?6) OR instr(coalesce(b.correlation_id, ''), ?6) \
+         AND (?5 IS NULL OR n.queue = ?5) AND (?8 IS NULL OR n.queue <> ?8) AND (?6 IS NULL OR instr(b.run_id, ?6) OR instr(coalesce(b.correlation_id, ''), ?6) \
          OR instr(coalesce(n.metadata, b.metadata, '{}'), ?6)) ORDER BY n.rid DESC LIMIT ?7",
         params![
             before,
@@ -95,7 +95,8 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
             filter.status,
             filter.queue,
             filter.text,
-            limit as i64 + 1
+            limit as i64 + 1,
+            filter.hidden()
         ],
     )?;
     let next = found.get(limit).map(|_| found[limit - 1].rid.to_string());

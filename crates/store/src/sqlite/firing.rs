@@ -234,31 +234,3 @@ pub fn begin(tx: &Tx<'_>, begin: &Begin) -> Result<Option<Fired>> {
     }
     Ok(fired)
 }
-
-pub fn executions(tx: &Tx<'_>, filter: &ExecutionFilter) -> Result<Vec<ExecutionRow>> {
-    let found = all(
-        tx,
-        "SELECT schedule, kind, id, plan_time, manual, who, run_id FROM executions WHERE (?1 IS NULL OR schedule = ?1) \
-         AND (?2 IS NULL OR kind = ?2) AND (?3 IS NULL OR id = ?3) ORDER BY plan_time DESC, schedule, id LIMIT ?4",
-        params![filter.schedule, filter.kind, filter.id, filter.limit.max(1) as i64],
-        |row| {
-            let execution = ExecutionRow {
-                schedule: row.get(0)?,
-                kind: row.get(1)?,
-                id: row.get(2)?,
-                plan: time(row, 3)?.unwrap_or_default(),
-                manual: row.get(4)?,
-                by: row.get(5)?,
-                run: None,
-            };
-            Ok((execution, row.get::<_, Option<String>>(6)?))
-        },
-    )?;
-    let with_run = |(mut execution, run_id): (ExecutionRow, Option<String>)| {
-        if let Some(run_id) = run_id {
-            execution.run = Some((*row::by_id(tx, &run_id)?.row).clone());
-        }
-        Ok(execution)
-    };
-    found.into_iter().map(with_run).collect()
-}

@@ -24,6 +24,7 @@ mod operations;
 mod prune;
 mod row;
 mod save;
+mod schedule_looks;
 mod schedules;
 mod session;
 mod statements;
@@ -36,12 +37,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 pub use doctor::doctor;
 
 use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
+use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
 use crate::schedules::*;
 use crate::verbs::*;
 use claim::Taken;
@@ -254,11 +257,14 @@ impl Schedules for SqliteStore {
         self.session.write(move |tx| firing::due(tx, &mine, limit))
     }
 
-    fn fire(&self, firing: Firing) -> Reply<'_, Option<Vec<Begun>>> {
+    /// Each by itself; the writer commits all that wait as one transaction.
+    fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>> {
         let own = |fired: Option<Vec<firing::Fired>>| {
             fired.map(|all| all.into_iter().map(firing::Fired::begun).collect()).transpose()
         };
-        self.session.write_then(move |tx| firing::fire(tx, firing), own)
+        let fire = |firing| self.session.write_then(move |tx| firing::fire(tx, firing), own);
+        let asked: Vec<_> = firings.into_iter().map(fire).collect();
+        Box::pin(async move { Ok(join_all(asked).await) })
     }
 
     fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
@@ -270,11 +276,15 @@ impl Schedules for SqliteStore {
         self.session.write(move |tx| schedules::add_plans(tx, &plans))
     }
 
-    fn look_again(&self, run_id: String) -> Reply<'_, ()> {
-        self.session.write(move |tx| schedules::look_again(tx, &run_id))
+    fn look_again(&self, run_ids: Vec<String>) -> Reply<'_, ()> {
+        self.session.write(move |tx| schedules::look_again(tx, &run_ids))
     }
 
-    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, Vec<ExecutionRow>> {
-        self.session.read(move |tx| firing::executions(tx, &filter))
+    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage> {
+        self.session.read(move |tx| schedule_looks::executions(tx, &filter))
+    }
+
+    fn look_at_schedules(&self, filter: ScheduleFilter) -> Reply<'_, Vec<ScheduleLook>> {
+        self.session.read(move |tx| schedule_looks::look_at_schedules(tx, &filter))
     }
 }

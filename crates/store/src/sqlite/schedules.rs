@@ -35,9 +35,9 @@ pub fn run(tx: &Tx<'_>, sql: &str, values: impl rusqlite::Params) -> Result<usiz
     prepare(tx, sql)?.execute(values).map_err(|error| database(&error))
 }
 
-const SCHEDULE: &str = "SELECT name, definition, folder, hash, timing, carried, updated_at, paused_by, pause_reason, paused_at FROM schedules";
+pub const SCHEDULE: &str = "SELECT name, definition, folder, hash, timing, carried, updated_at, paused_by, pause_reason, paused_at FROM schedules";
 
-fn schedule(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
+pub fn schedule(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
     let definition: String = row.get(1)?;
     let pause = Pause {
         by: row.get::<_, Option<String>>(7)?.unwrap_or_default(),
@@ -251,7 +251,7 @@ pub fn add_plans(tx: &Tx<'_>, plans: &ManualPlans) -> Result<u64> {
     Ok(added as u64)
 }
 
-pub fn look_again(tx: &Tx<'_>, run_id: &str) -> Result<()> {
+pub fn look_again(tx: &Tx<'_>, run_ids: &[String]) -> Result<()> {
     let sql = "UPDATE executions SET wake_at = ?2 WHERE run_id = ?1 AND wake_at IS NOT NULL";
-    run(tx, sql, params![run_id, tx.now.ms()]).map(drop)
+    run_ids.iter().try_for_each(|run_id| run(tx, sql, params![run_id, tx.now.ms()]).map(drop))
 }

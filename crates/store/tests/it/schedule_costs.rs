@@ -19,10 +19,10 @@ fn open() -> Postgres {
 fn fill(server: &Postgres, history: usize) {
     server
         .psql(&format!(
-            "INSERT INTO waypost.schedules(name, definition, folder, hash, timing, carried, updated_at) \
+            "SET session_replication_role = replica; INSERT INTO waypost.schedules(name, definition, folder, hash, timing, carried, updated_at) \
                SELECT 'job' || n, '{{}}', '/', 'h' || n, 't', true, now() FROM generate_series(1, {SCHEDULES}) n; \
-             INSERT INTO waypost.schedule_scopes(schedule, kind, id, through, wake_at) \
-               SELECT 'job' || n, 'global', 'global', now(), now() + CASE WHEN n <= {DUE} THEN interval '-1 s' ELSE interval '1 day' END \
+             INSERT INTO waypost.schedule_scopes(schedule, kind, id, through, wake_at, hash, carried) \
+               SELECT 'job' || n, 'global', 'global', now(), now() + CASE WHEN n <= {DUE} THEN interval '-1 s' ELSE interval '1 day' END, 'h' || n, true \
                FROM generate_series(1, {SCHEDULES}) n; \
              INSERT INTO waypost.executions(schedule, kind, id, plan_time, run_id) \
                SELECT 'job' || n, 'global', 'global', now() - p * interval '1 minute', 'r' || n || '-' || p \

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use waypost_kernel::Time;
-use waypost_store::{ManualPlans, Pause, Put, Store, parse_time};
+use waypost_store::{Pause, Store, parse_time};
 use waypost_worker::playbook::Problem;
-use waypost_worker::schedules::{self, Schedule};
+use waypost_worker::schedules::{self, Asked, Schedule};
 
-use super::find;
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print, print_list};
 use crate::run::user;
 
@@ -43,21 +42,13 @@ pub async fn apply(store: &dyn Store, files: &[PathBuf], check: bool, output: Fo
     }
     let mut done = Vec::new();
     for (_, schedule) in &found {
-        let word = if check { "sound" } else { said(schedules::apply(store, schedule).await?) };
+        let word = if check { "sound" } else { schedules::apply(store, schedule).await?.name() };
         done.push((schedule.name.clone(), word));
     }
     let objects = done.iter().map(|(name, word)| json!({ "name": name, "result": word })).collect();
     print_list(objects, output, || {
         done.iter().map(|(name, word)| format!("{name}: {word}")).collect::<Vec<_>>().join("\n")
     })
-}
-
-fn said(put: Put) -> &'static str {
-    match put {
-        Put::Added => "added",
-        Put::Changed => "changed",
-        Put::Same => "unchanged",
-    }
 }
 
 pub async fn pause(store: &dyn Store, name: &str, reason: String) -> Result {
@@ -79,18 +70,7 @@ pub async fn remove(store: &dyn Store, name: &str) -> Result {
 }
 
 pub async fn trigger(store: &dyn Store, name: &str, scopes: Vec<String>) -> Result {
-    let (_, schedule) = find(store, name).await?;
-    let ids = chosen(store, name, scopes).await?;
-    let plans = ManualPlans {
-        schedule: name.to_owned(),
-        kind: schedule.scopes.kind().to_owned(),
-        ids,
-        plans: None,
-        how: "trigger".into(),
-        by: user(),
-    };
-    let added = store.add_plans(plans).await?;
-    print(&format!("{added} to execute; see `waypost schedule history {name}`"))
+    added(store, name, Asked::Now, scopes).await
 }
 
 pub async fn backfill(
@@ -99,37 +79,13 @@ pub async fn backfill(
     (from, to): (&str, &str),
     scopes: Vec<String>,
 ) -> Result {
-    let (_, schedule) = find(store, name).await?;
-    let (from, to) = (instant("from", from)?, instant("to", to)?);
-    let now = store.now().await?;
-    if to < from || to > now {
-        let message = "to: is not after from, or lies ahead; allowed: a range of the past, oldest first";
-        return Err(Failed::new(BAD_INPUT, message));
-    }
-    let before = from - waypost_kernel::Span::from_micros(1);
-    let times = schedule.policy.timing.between(before, to, waypost_store::MAX_MANUAL + 1);
-    let plans = ManualPlans {
-        schedule: name.to_owned(),
-        kind: schedule.scopes.kind().to_owned(),
-        ids: chosen(store, name, scopes).await?,
-        plans: Some(times),
-        how: "backfill".into(),
-        by: user(),
-    };
-    let added = store.add_plans(plans).await?;
-    print(&format!("{added} to execute; see `waypost schedule history {name}`"))
+    let asked = Asked::Range(instant("from", from)?, instant("to", to)?);
+    added(store, name, asked, scopes).await
 }
 
-/// Those that were named, or all that there are.
-async fn chosen(store: &dyn Store, name: &str, asked: Vec<String>) -> Result<Vec<String>> {
-    let scopes = store.scopes(name.to_owned()).await?;
-    let known: Vec<String> =
-        scopes.into_iter().filter(|scope| !scope.retired).map(|scope| scope.id).collect();
-    if let Some(unknown) = asked.iter().find(|id| !known.contains(id)) {
-        let message = format!("scope: {name} has no {unknown:?}; it has {}", known.join(", "));
-        return Err(Failed::new(NOT_FOUND, message));
-    }
-    Ok(if asked.is_empty() { known } else { asked })
+async fn added(store: &dyn Store, name: &str, asked: Asked, scopes: Vec<String>) -> Result {
+    let added = schedules::add_plans(store, name, asked, scopes, user()).await?;
+    print(&format!("{added} to execute; see `waypost schedule history {name}`"))
 }
 
 fn instant(field: &str, text: &str) -> Result<Time> {

@@ -7,10 +7,8 @@ mod work;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use waypost_store::Store;
-use waypost_worker::schedules::Schedule;
 
-use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result};
+use crate::output::{ERROR, Failed, Format, Result};
 use crate::place::Place;
 
 pub use work::scheduler;
@@ -98,6 +96,12 @@ pub enum Verb {
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
+    if let (Verb::Run(_), Some(url)) = (&verb, place.server()) {
+        let message = format!(
+            "firing schedules needs the database itself: {url} fires its own; else unset WAYPOST_URL and give --database-url"
+        );
+        return Err(Failed::new(ERROR, message));
+    }
     let store = place.open().await?;
     match verb {
         Verb::Apply { files, check, output } => ask::apply(&*store, &files, check, output).await,
@@ -116,19 +120,4 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
         Verb::Run(flags) => return work::run(store, flags).await,
     }
     .map(|()| 0)
-}
-
-/// A stored schedule, typed.
-async fn find(store: &dyn Store, name: &str) -> Result<(waypost_store::ScheduleRow, Schedule)> {
-    let found = store.schedules(Some(name.to_owned())).await?.pop();
-    let row = found.ok_or_else(|| Failed::new(NOT_FOUND, format!("there is no schedule {name:?}")))?;
-    let schedule = typed(store, &row).await?;
-    Ok((row, schedule))
-}
-
-async fn typed(store: &dyn Store, row: &waypost_store::ScheduleRow) -> Result<Schedule> {
-    let catalog = store.lifecycles().await?;
-    let read =
-        waypost_worker::schedules::stored(&row.definition, std::path::Path::new(&row.folder), &catalog);
-    read.map_err(|problems| Failed::new(BAD_INPUT, format!("{}: {problems}", row.name)))
 }

@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::Shop;
+use crate::support::{Ran, Shop};
 
 const JOBS: &str = r#"
 [[schedule]]
@@ -108,7 +108,8 @@ fn bad_input_names_file_line_and_field() {
         shop.run(&args).expect(4, &["there is no schedule \"nope\""]);
     }
     shop.ok(&["schedule", "apply", "waypost.toml"]);
-    shop.run(&["schedule", "trigger", "nightly", "--scope", "z"]).expect(4, &["has no \"z\"; it has a, b"]);
+    shop.run(&["schedule", "trigger", "nightly", "--scope", "z"])
+        .expect(2, &["scopes: nightly has no \"z\"; it has a, b"]);
     let range = ["--from", "yesterday", "--to", "2026-02-12T23:00:00Z"];
     shop.run(&[&["schedule", "backfill", "nightly"], range.as_slice()].concat())
         .expect(2, &["from: \"yesterday\""]);
@@ -131,4 +132,41 @@ fn a_server_fires_the_schedules_of_its_own_file() {
     assert_eq!(listed[2]["name"], "waypost.prune", "pruning is one of them");
     server.signal("TERM");
     assert_eq!(server.end(), Some(0));
+}
+
+// proves C8
+#[test]
+fn schedules_work_the_same_through_a_server() {
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        let elsewhere = self::shop();
+        let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+        let ask =
+            |args: &[&str]| Ran::from(elsewhere.command(args).env("WAYPOST_URL", &url).output().unwrap());
+        let ok = |args: &[&str]| {
+            let ran = ask(args);
+            assert_eq!(ran.code, Some(0), "{args:?}: {}{}", ran.out, ran.err);
+            ran.out
+        };
+        assert_eq!(ok(&["schedule", "apply", "waypost.toml"]), "hello: added\nnightly: added\n");
+        assert_eq!(ok(&["schedule", "apply", "waypost.toml"]), "hello: unchanged\nnightly: unchanged\n");
+        ok(&["schedule", "pause", "nightly", "--reason", "migration"]);
+        let listed = shop.json(&["schedule", "list"]);
+        assert_eq!(listed[1]["paused"]["reason"], "migration");
+        assert_eq!(listed[1]["folder"], elsewhere.folder().display().to_string());
+        let there: Value = serde_json::from_str(&ok(&["schedule", "list", "-o", "json"])).unwrap();
+        assert_eq!(there, listed, "the very objects that the database gives");
+        ok(&["schedule", "resume", "nightly"]);
+        assert!(ok(&["schedule", "trigger", "nightly", "--scope", "b"]).starts_with("1 to execute"));
+        let range = ["--from", "2026-02-10T00:00:00Z", "--to", "2026-02-12T23:00:00Z"];
+        let backfill = [&["schedule", "backfill", "nightly"], range.as_slice()].concat();
+        assert!(ok(&backfill).starts_with("6 to execute"));
+        assert!(ok(&["schedule", "next", "nightly"]).contains("at 02:00 every day (Europe/Kyiv)"));
+        let history = ["schedule", "history", "nightly", "--limit", "100", "-o", "json"];
+        let there: Value = serde_json::from_str(&ok(&history)).unwrap();
+        assert_eq!((there.as_array().unwrap().len(), &there[0]["manual"]), (7, &json!("trigger")));
+        ask(&["schedule", "next", "nope"]).expect(4, &["there is no schedule \"nope\""]);
+        ask(&["schedule", "run"]).expect(1, &["needs the database itself", "--database-url"]);
+        ok(&["schedule", "remove", "nightly"]);
+        ask(&["schedule", "remove", "nightly"]).expect(4, &["there is no schedule \"nightly\""]);
+    }
 }

@@ -80,6 +80,11 @@ const ACCOUNT: &str = "SELECT c.schedule, extract(epoch FROM c.through)::bigint,
     (SELECT extract(epoch FROM min(e.plan_time))::bigint FROM waypost.executions e WHERE e.schedule = c.schedule) \
   FROM waypost.schedule_scopes c WHERE c.schedule LIKE 'job%' ORDER BY 1";
 
+/// Executions whose log tells of more than one success, or of one that is not a plan's: all are whole seconds.
+const TWICE: &str = "SELECT count(*) FROM (SELECT e.plan_time FROM waypost.executions e JOIN waypost.runs r ON r.run_id = e.run_id \
+    JOIN waypost.events v ON v.rid = r.rid AND v.command = 'succeed' WHERE e.schedule LIKE 'job%' \
+    GROUP BY e.schedule, e.kind, e.id, e.plan_time HAVING count(*) <> 1 OR e.plan_time <> date_trunc('second', e.plan_time)) t";
+
 fn open_until(shop: &Shop, cutoff: &str) -> u64 {
     let sql = format!(
         "SELECT count(*) FROM ops.sys_cron_executions WHERE job_name LIKE 'job%' AND created_at <= '{cutoff}' AND status <> 'SUCCESS'"
@@ -103,6 +108,7 @@ fn five_schedulers_that_are_killed_and_frozen_run_every_plan_once() {
     eventually("every execution begun until then has its success", SETTLED * 3, || {
         open_until(&shop, &cutoff) == 0
     });
+    assert_eq!(shop.psql(TWICE), "0", "no plan succeeded twice");
     let (mut executed, mut skipped) = (0, 0);
     for line in shop.psql(ACCOUNT).lines() {
         let words: Vec<&str> = line.split('|').collect();

@@ -5,11 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
-use waypost_kernel::request::Level;
+use tokio::time::{Instant, sleep};
 use waypost_kernel::text::{MAX_ERROR_CHARS, MAX_RESULT_BYTES, clean_chars, clean_json};
 use waypost_kernel::{Code, Failure, Span};
-use waypost_store::{Claimed, FinishWrite, Store, StoreError};
+use waypost_store::{Claimed, FinishWrite, StoreError};
 
 use super::schedule::{Schedule, What};
 use super::scheduler::Shared;
@@ -54,12 +53,11 @@ pub(super) async fn work(
 ) -> End {
     let options = Options { lease: pace::duration(schedule.stale_timeout), ..Options::default() };
     let lease = Lease::new(&claimed, asked_at, &options);
-    shared.hold(&lease);
     let every = pace::duration(schedule.heartbeat).min(LONGEST_BEAT);
-    let heart = tokio::spawn(beat(shared.store.clone(), lease.clone(), every));
+    let beats = shared.hearts.hold(&lease, every);
     let began = Instant::now();
     let ending = perform(&shared, &schedule, &claimed, &lease).await;
-    heart.abort();
+    drop(beats);
     let end = match ending {
         _ if lease.is_lost() => End::Lost,
         None => report::release(&shared.store, &lease.held).await,
@@ -69,35 +67,8 @@ pub(super) async fn work(
             finish(&shared, &schedule, &claimed, &lease, ending).await
         }
     };
-    if let Err(error) = shared.store.look_again(lease.held.run_id.clone()).await {
-        tracing::debug!(run_id = lease.held.run_id, %error, "its end is looked for later");
-    }
+    shared.hearts.notice(&lease.held.run_id);
     end
-}
-
-/// Signs of life until it is stopped; each counts from when it was sent.
-async fn beat(store: Arc<dyn Store>, lease: Arc<Lease>, every: Duration) {
-    let mut beats = interval(every);
-    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        beats.tick().await;
-        let asked_at = Instant::now();
-        let Ok(answers) = timeout(every.max(LONGEST_BEAT) * 4, store.renew(vec![lease.held.clone()])).await
-        else {
-            continue;
-        };
-        match answers.map(|mut answers| answers.pop()) {
-            Ok(Some(Ok(renewed))) => lease.renewed(asked_at, &renewed),
-            Ok(Some(Err(StoreError::Refused(_) | StoreError::NotFound { .. }))) => {
-                tracing::warn!(run_id = lease.held.run_id, "the lease is lost: stopping the execution");
-                return lease.lose();
-            }
-            Ok(_) => {}
-            Err(error) => {
-                tracing::warn!(run_id = lease.held.run_id, %error, "heartbeat not accepted; trying again");
-            }
-        }
-    }
 }
 
 /// Nothing: it was stopped before it had an end, by a shutdown or because the lease is lost.
@@ -109,10 +80,6 @@ async fn perform(
 ) -> Option<Ending> {
     let journal = Journal::new(shared.store.clone(), lease.clone(), &shared.options.name);
     let row = &claimed.run;
-    let about = json!({ "attempt": row.run.attempt, "plan_time": row.input["plan_time"] });
-    if !journal.note(Level::Info, &format!("Starting: {}", schedule.name), about).await {
-        return None;
-    }
     let it = Try::of_run(row, lease, &journal, shared.options.grace, 1);
     let limit = pace::duration(schedule.run_timeout);
     let mut work = std::pin::pin!(execute(shared, schedule, &it));
@@ -248,10 +215,7 @@ async fn finish(
             metadata: ending.metadata.clone(),
             ..FinishWrite::default()
         };
-        let answers = shared.store.finish(vec![write]).await;
-        match answers
-            .and_then(|mut all| all.pop().unwrap_or_else(|| Err(StoreError::no_run(&lease.held.run_id))))
-        {
+        match shared.hearts.finish(write).await {
             Ok(_) => {
                 return match ending.goal {
                     Goal::Succeed => End::Succeeded,

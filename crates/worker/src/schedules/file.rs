@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use waypost_kernel::lifecycle::{instead_of, quoted};
+use waypost_kernel::lifecycle::quoted;
 use waypost_kernel::schedule::{CatchUp, Cron, Overlap, Policy, Timing, Zone};
 use waypost_kernel::{Catalog, Span};
 
@@ -39,8 +39,18 @@ pub fn load(path: &Path, catalog: &Catalog) -> Result<Vec<Schedule>, Problems> {
 
 /// `path` is for messages, `folder` for what is relative.
 pub fn parse(text: &str, path: &Path, folder: &Path, catalog: &Catalog) -> Result<Vec<Schedule>, Problems> {
+    build(text, path, folder, catalog, true)
+}
+
+fn build(
+    text: &str,
+    path: &Path,
+    folder: &Path,
+    catalog: &Catalog,
+    may_read: bool,
+) -> Result<Vec<Schedule>, Problems> {
     let (root, reader) = read(text, path, &FILE)?;
-    let mut builder = Builder { reader, folder, catalog };
+    let mut builder = Builder { reader, folder, catalog, may_read };
     let nodes = root.get("schedule").map(Node::items).unwrap_or_default();
     let mut schedules: Vec<Schedule> = Vec::new();
     for node in nodes {
@@ -59,7 +69,7 @@ pub fn parse(text: &str, path: &Path, folder: &Path, catalog: &Catalog) -> Resul
     }
 }
 
-/// As `parse` made it once.
+/// As `parse` made it once. No other file is read.
 pub fn stored(definition: &Value, folder: &Path, catalog: &Catalog) -> Result<Schedule, Problems> {
     let path = Path::new("schedule");
     let mut text = "[[schedule]]\n".to_owned();
@@ -67,7 +77,7 @@ pub fn stored(definition: &Value, folder: &Path, catalog: &Catalog) -> Result<Sc
         text.push_str(&format!("{} = {}\n", Value::from(key.as_str()), inline(value)));
     }
     let none = || Problems::one(path, 1, "missing-key", "there is no schedule", "apply it again");
-    parse(&text, path, folder, catalog)?.pop().ok_or_else(none)
+    build(&text, path, folder, catalog, false)?.pop().ok_or_else(none)
 }
 
 /// A JSON value as TOML writes it. JSON's texts are TOML's.
@@ -84,10 +94,12 @@ fn inline(value: &Value) -> String {
     }
 }
 
-struct Builder<'t> {
+pub(super) struct Builder<'t> {
     reader: Reader<'t>,
-    folder: &'t Path,
-    catalog: &'t Catalog,
+    pub folder: &'t Path,
+    pub catalog: &'t Catalog,
+    /// Files that are named beside it.
+    pub may_read: bool,
 }
 
 impl Builder<'_> {
@@ -107,7 +119,13 @@ impl Builder<'_> {
             Some(_) => node.durations_of("backoff"),
             None => [1, 5, 15].map(|minutes| Span::from_seconds(60 * minutes)).to_vec(),
         };
-        let definition = node.to_json();
+        let what = self.what(node, &name)?;
+        let mut definition = node.to_json();
+        if let What::Run(QueuedRun { carried: Some(carried), .. }) = &what
+            && let Some(playbook) = carried.get("playbook")
+        {
+            definition["run"]["brought"] = playbook.clone();
+        }
         let schedule = Schedule {
             description: node.text_of("description"),
             policy,
@@ -118,7 +136,7 @@ impl Builder<'_> {
             backoff,
             reentry: node.boolean_of("reentry").unwrap_or(true),
             scopes: self.scopes(node)?,
-            what: self.what(node, &name)?,
+            what,
             hash: Hash::of(&json!([definition, self.folder.display().to_string()])),
             definition,
             folder: self.folder.to_owned(),
@@ -350,32 +368,6 @@ impl Builder<'_> {
         self.action(node, node, name).map(What::Action)
     }
 
-    fn run(&mut self, node: &Node) -> Option<QueuedRun> {
-        let lifecycle = node.get("lifecycle")?;
-        let known = self.catalog.latest(lifecycle.text());
-        if known.is_none_or(|known| !super::is_queueable(known)) {
-            let fit: Vec<&str> =
-                self.catalog.iter().filter(|it| super::is_queueable(it)).map(|it| &*it.name).collect();
-            let message = format!("no run of {} can be queued", quoted(lifecycle.text()));
-            let mend = instead_of(lifecycle.text(), &fit);
-            self.problem(lifecycle, "unknown-lifecycle", &message, &mend);
-        }
-        Some(QueuedRun {
-            lifecycle: lifecycle.text().to_owned(),
-            playbook: node.text_of("playbook"),
-            command: node
-                .get("exec")
-                .map(Node::items)
-                .unwrap_or_default()
-                .iter()
-                .map(|it| it.text().to_owned())
-                .collect(),
-            queue: node.text_of("queue").unwrap_or_else(|| "default".to_owned()),
-            priority: node.whole_of("priority").and_then(|it| i16::try_from(it).ok()).unwrap_or(0),
-            input: node.get("input").map_or(json!({}), Node::to_json),
-        })
-    }
-
     /// `exec` or `http` of a node, with the secrets of its schedule.
     fn action(&mut self, node: &Node, schedule: &Node, name: &str) -> Option<Box<Playbook>> {
         node.get("exec").or(node.get("http"))?;
@@ -415,7 +407,7 @@ impl Builder<'_> {
         }
     }
 
-    fn problem(&mut self, node: &Node, rule: &'static str, message: &str, mend: &str) {
+    pub(super) fn problem(&mut self, node: &Node, rule: &'static str, message: &str, mend: &str) {
         self.reader.problem(node.line, &node.field, rule, message, mend);
     }
 }

@@ -92,7 +92,11 @@ static RUN: Shape = Shape {
     whose: "a run",
     keys: &[
         needed("lifecycle", Kind::Name, "What it may become: deploy, job, agent, or your own."),
-        key("playbook", Kind::Text, "What to do."),
+        key(
+            "playbook",
+            Kind::Text,
+            "What to do: a file beside this one (`backup.toml`), whose content is pinned; or one that workers have, by its name.",
+        ),
         key(
             "exec",
             Kind::List { of: &Kind::Text, at_least: 1, at_most: 256 },
@@ -101,13 +105,21 @@ static RUN: Shape = Shape {
         key("queue", Kind::Name, "Default: default."),
         key("priority", Kind::Whole { at_least: -1_000, at_most: 1_000 }, "Higher first. Default: 0."),
         key("input", Kind::Anything, "What it is given."),
+        key("brought", Kind::Table(&BROUGHT), "The playbook's content, filled in when it is read."),
     ],
     one_of: &["playbook", "exec"],
 };
 
+static BROUGHT: Shape = Shape {
+    whose: "a playbook that is brought along",
+    keys: &[needed("file", Kind::Text, "Where it was."), needed("text", Kind::Text, "What it said.")],
+    one_of: &[],
+};
+
 /// Rules beside those of playbooks.
-pub const RULES: [(&str, &str); 3] = [
+pub const RULES: [(&str, &str); 4] = [
     ("bad-cron", "a cron expression has five fields, and comes true"),
+    ("bad-playbook", "a playbook that is named as a file is sound, and given what it takes"),
     ("bad-schedule", "times of a schedule fit together"),
     ("bad-scopes", "scopes say where they come from"),
 ];

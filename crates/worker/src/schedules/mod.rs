@@ -1,26 +1,32 @@
 //! Schedules: what fires when, read from files; the loop that fires, and executes what fires.
 //!
 //! `file` makes schedules of a file, `scheduler` is the loop, `planning` says what a scope that is due makes of its
-//! schedule, `execution` takes one from its claim to its end, `providers` list scopes, `pruning` is built in.
+//! schedule, `execution` takes one from its claim to its end, `hearts` speaks to the store for all of them, `providers` list scopes, `pruning` is built in.
 
+mod by_hand;
 mod execution;
 mod file;
 mod format;
+mod hearts;
 mod options;
 mod planning;
 mod providers;
 mod pruning;
+mod queued;
 mod schedule;
 mod scheduler;
+mod view;
 
 use waypost_kernel::Lifecycle;
 use waypost_kernel::lifecycle::{Kind, Phase};
 
+pub use by_hand::{Asked, add_plans, find, typed};
 pub use file::{load, parse, stored};
 pub use format::{RULES, json_schema, reference};
 pub use options::{Provider, SchedulerOptions};
 pub use schedule::{QueuedRun, Schedule, Scopes, What};
 pub use scheduler::{Scheduler, Tick, apply, write_of};
+pub use view::{View, note, shown, upcoming};
 
 /// The lifecycle of executions.
 pub const LIFECYCLE: &str = "cron";

@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use waypost_kernel::schedule::Overlap;
 use waypost_kernel::text::MAX_KEY_BYTES;
 use waypost_kernel::{Actor, Time};
-use waypost_store::{Birth, Counts, DueScope, Firing, NewRun};
+use waypost_store::{Birth, Counts, DueScope, Firing, HOUSEKEEPING, NewRun};
 
 use super::schedule::{Schedule, What};
 
@@ -55,9 +55,6 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
     about.extend(manual.as_ref().map(|how| ("manual".to_owned(), json!(how))));
     let idempotency_key = Some(key(&schedule.name, slot));
     if let What::Run(queued) = &schedule.what {
-        let carried = (!queued.command.is_empty()).then(
-            || json!({ "command": queued.command, "directory": schedule.folder.display().to_string() }),
-        );
         let metadata = [("schedule".to_owned(), Value::Object(about))].into_iter().collect();
         let run = NewRun {
             lifecycle: queued.lifecycle.clone(),
@@ -65,7 +62,9 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
             priority: queued.priority,
             input: queued.input.clone(),
             playbook: queued.playbook.clone(),
-            carried,
+            carried: queued.carried.clone(),
+            concurrency_key: queued.concurrency_key.clone(),
+            items: queued.items.clone(),
             metadata,
             idempotency_key,
             by: by.to_owned(),
@@ -75,7 +74,7 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
     }
     let run = NewRun {
         lifecycle: super::LIFECYCLE.to_owned(),
-        queue: QUEUE.to_owned(),
+        queue: if schedule.name == super::pruning::NAME { HOUSEKEEPING } else { QUEUE }.to_owned(),
         input: Value::Object(about),
         idempotency_key,
         max_attempts: schedule.max_attempts,

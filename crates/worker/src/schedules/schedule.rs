@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 use waypost_kernel::Span;
 use waypost_kernel::schedule::Policy;
+use waypost_store::NewItem;
 
 use crate::playbook::{Hash, Playbook};
 
@@ -63,11 +64,15 @@ pub enum What {
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueuedRun {
     pub lifecycle: String,
+    /// By name, or pinned to its content.
     pub playbook: Option<String>,
-    pub command: Vec<String>,
+    /// A command or a playbook that it brings along.
+    pub carried: Option<Value>,
     pub queue: String,
     pub priority: i16,
     pub input: Value,
+    pub concurrency_key: Option<String>,
+    pub items: Vec<NewItem>,
 }
 
 impl Scopes {

@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use waypost_kernel::Catalog;
 use waypost_kernel::schedule::{Overlap, in_words};
@@ -16,42 +16,37 @@ use waypost_store::{
     Begin, Begun, Claimed, DueExecution, Firing, Mine, Result, ScheduleWrite, Store, StoreError,
 };
 
+use super::hearts::Hearts;
 use super::options::SchedulerOptions;
 use super::planning::{Slot, birth, firing};
 use super::schedule::Schedule;
 use super::{execution, file, providers, pruning};
 use crate::actions::http::Client;
 use crate::handler::Handler;
-use crate::lease::Lease;
 use crate::pace;
 use crate::shutdown::{Stage, reached};
 use crate::summary::{End, Summary};
 
 /// Of one tick; the next follows at once if there is more.
 const AT_ONCE: usize = 500;
-const FIRES_AT_ONCE: usize = 8;
+/// Of one request.
+const FIRES_AT_ONCE: usize = 16;
+const REQUESTS_AT_ONCE: usize = 4;
 const LAST_WRITES: Duration = Duration::from_secs(5);
 
 pub(super) struct Shared {
     pub store: Arc<dyn Store>,
     pub options: SchedulerOptions,
     pub client: Option<Client>,
-    held: Mutex<Vec<Weak<Lease>>>,
+    pub hearts: Arc<Hearts>,
     /// Executions are told to end because the process does.
     pub is_stopping: AtomicBool,
 }
 
 impl Shared {
-    pub fn hold(&self, lease: &Arc<Lease>) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.retain(|lease| lease.strong_count() > 0);
-        held.push(Arc::downgrade(lease));
-    }
-
     fn stop_all(&self, stage: Stage) {
         self.is_stopping.store(true, Ordering::Relaxed);
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.iter().filter_map(Weak::upgrade).for_each(|lease| lease.stop(stage));
+        self.hearts.stop_all(stage);
     }
 
     pub fn handler(&self, name: &str) -> Option<Arc<dyn Handler>> {
@@ -79,6 +74,7 @@ pub struct Scheduler {
     /// By hash: a definition is read once.
     known: HashMap<String, Option<Arc<Schedule>>>,
     slots: JoinSet<End>,
+    beating: [JoinHandle<()>; 2],
     pub summary: Summary,
     pub conflicts: u64,
 }
@@ -97,19 +93,16 @@ impl Scheduler {
         }
         let client = Client::new(options.allow_private);
         let client = client.map_err(|error| tracing::warn!(error, "HTTP actions will fail")).ok();
-        let shared = Arc::new(Shared {
-            store,
-            options,
-            client,
-            held: Mutex::default(),
-            is_stopping: AtomicBool::new(false),
-        });
+        let (hearts, beating) = Hearts::new(store.clone());
+        let is_stopping = AtomicBool::new(false);
+        let shared = Arc::new(Shared { store, options, client, hearts, is_stopping });
         Ok(Scheduler {
             shared,
             mine,
             catalog,
             known,
             slots: JoinSet::new(),
+            beating,
             summary: Summary::default(),
             conflicts: 0,
         })
@@ -134,13 +127,25 @@ impl Scheduler {
                     pace::store_away(failures).max(self.shared.options.tick)
                 }
             };
+            // Whoever has no slot free waits for some, not for the next tick.
+            let is_full = self.slots.len() >= self.shared.options.slots;
             tokio::select! {
                 () = reached(&mut shutdown, Stage::Draining) => break,
                 () = sleep(wait) => {}
+                () = self.room(), if is_full => {}
             }
         }
         self.close(&mut shutdown).await;
         self.summary
+    }
+
+    /// Until a quarter of the slots is free: one tick for each that comes free would be one request for each.
+    async fn room(&mut self) {
+        while self.slots.len() * 4 > self.shared.options.slots * 3
+            && let Some(ended) = self.slots.join_next().await
+        {
+            self.summary.count(ended.unwrap_or(End::Lost));
+        }
     }
 
     /// Everything that is due now is begun; the executions go on beside it.
@@ -148,6 +153,7 @@ impl Scheduler {
         while let Some(ended) = self.slots.try_join_next() {
             self.summary.count(ended.unwrap_or(End::Lost));
         }
+        self.shared.hearts.tell().await;
         let free = self.shared.options.slots.saturating_sub(self.slots.len()).min(AT_ONCE);
         if free == 0 {
             return Ok(Tick::default());
@@ -157,9 +163,7 @@ impl Scheduler {
         for name in &due.refresh {
             self.refresh(name).await;
         }
-        for execution in due.executions {
-            self.begin(execution, &mut tick).await?;
-        }
+        self.begin(due.executions, &mut tick).await?;
         let room = self.shared.options.slots.saturating_sub(self.slots.len());
         tick.more &= room > 0;
         let mut firings = Vec::new();
@@ -174,7 +178,7 @@ impl Scheduler {
         Ok(tick)
     }
 
-    /// Several at once, beginning anywhere: those who tick at the same time would be in each other's way otherwise. All
+    /// Many in one request, beginning anywhere: those who tick at the same time would be in each other's way otherwise. All
     /// answers are waited for, since what was begun is ours to execute.
     async fn fire(&mut self, mut firings: Vec<(Arc<Schedule>, Firing)>, tick: &mut Tick) -> Result<()> {
         if firings.is_empty() {
@@ -186,21 +190,30 @@ impl Scheduler {
         let mut fires = JoinSet::new();
         let mut failed = None;
         loop {
-            while fires.len() < FIRES_AT_ONCE
-                && failed.is_none()
-                && let Some((schedule, firing)) = waiting.next()
-            {
+            while fires.len() < REQUESTS_AT_ONCE && failed.is_none() && waiting.len() > 0 {
+                let (schedules, firings): (Vec<_>, Vec<_>) = waiting.by_ref().take(FIRES_AT_ONCE).unzip();
                 let store = self.shared.store.clone();
                 let asked_at = Instant::now();
-                fires.spawn(async move { (schedule, asked_at, store.fire(firing).await) });
+                fires.spawn(async move { (schedules, asked_at, store.fire(firings).await) });
             }
             let Some(answered) = fires.join_next().await else { break };
-            let Ok((schedule, asked_at, answer)) = answered else { continue };
-            match answer {
-                Ok(Some(begun)) => {
-                    begun.into_iter().for_each(|one| self.began(&schedule, one, asked_at, tick));
+            let Ok((schedules, asked_at, answers)) = answered else { continue };
+            match answers {
+                Ok(answers) => {
+                    for (schedule, answer) in schedules.iter().zip(answers) {
+                        match answer {
+                            Ok(Some(begun)) => {
+                                begun.into_iter().for_each(|one| self.began(schedule, one, asked_at, tick));
+                            }
+                            Ok(None) => tick.conflicts += 1,
+                            // It stays due: not before the next tick.
+                            Err(error) => {
+                                tick.more = false;
+                                tracing::error!(schedule = schedule.name, %error, "could not be fired");
+                            }
+                        }
+                    }
                 }
-                Ok(None) => tick.conflicts += 1,
                 Err(error) => failed = Some(error),
             }
         }
@@ -222,25 +235,51 @@ impl Scheduler {
         self.slots.spawn(execution::work(self.shared.clone(), schedule.clone(), claimed, asked_at));
     }
 
-    /// A retry, a steal, or a plan by hand.
-    async fn begin(&mut self, due: DueExecution, tick: &mut Tick) -> Result<()> {
-        let Some(schedule) = self.schedule(&due.schedule, &due.hash).await? else { return Ok(()) };
+    /// Retries, steals and plans by hand. All answers are waited for here too.
+    async fn begin(&mut self, due: Vec<DueExecution>, tick: &mut Tick) -> Result<()> {
+        let mut waiting = due.into_iter();
+        let mut begins = JoinSet::new();
+        let mut failed = None;
+        loop {
+            while begins.len() < REQUESTS_AT_ONCE
+                && failed.is_none()
+                && let Some(due) = waiting.next()
+            {
+                let schedule = match self.schedule(&due.schedule, &due.hash).await {
+                    Ok(Some(schedule)) => schedule,
+                    Ok(None) => continue,
+                    Err(error) => {
+                        failed = Some(error);
+                        break;
+                    }
+                };
+                let begin = self.begin_of(&schedule, due);
+                let store = self.shared.store.clone();
+                let asked_at = Instant::now();
+                begins.spawn(async move { (schedule, asked_at, store.begin(begin).await) });
+            }
+            let Some(answered) = begins.join_next().await else { break };
+            let Ok((schedule, asked_at, answer)) = answered else { continue };
+            match answer {
+                Ok(begun) => begun.into_iter().for_each(|one| self.began(&schedule, one, asked_at, tick)),
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn begin_of(&self, schedule: &Schedule, due: DueExecution) -> Begin {
         let by = &self.shared.options.name;
         let slot = Slot { kind: due.kind.clone(), id: due.id.clone(), plan: due.plan, manual: due.manual };
-        let begin = Begin {
+        Begin {
             schedule: due.schedule,
             kind: due.kind,
             id: due.id,
             plan: due.plan,
-            birth: birth(&schedule, &slot, by),
+            birth: birth(schedule, &slot, by),
             by: by.clone(),
             alone: schedule.policy.overlap != Overlap::Allow,
-        };
-        let asked_at = Instant::now();
-        if let Some(begun) = self.shared.store.begin(begin).await? {
-            self.began(&schedule, begun, asked_at, tick);
         }
-        Ok(())
     }
 
     async fn refresh(&mut self, name: &str) {
@@ -272,6 +311,7 @@ impl Scheduler {
         while let Some(ended) = self.slots.join_next().await {
             self.summary.count(ended.unwrap_or(End::Lost));
         }
+        self.shared.hearts.tell().await;
     }
 
     /// In this order: nothing more is begun, executions may end, those that have not are stopped and given back.
@@ -316,6 +356,12 @@ fn timing_of(schedule: &Schedule) -> String {
     match &schedule.policy.timing {
         waypost_kernel::schedule::Timing::Cron { cron, zone } => format!("{} {}", cron.as_str(), zone.name()),
         every => in_words(every),
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        self.beating.iter().for_each(JoinHandle::abort);
     }
 }
 

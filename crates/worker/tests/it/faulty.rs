@@ -166,11 +166,12 @@ impl Schedules for Faulty {
         scopes(schedule: String) -> Vec<ScopeRow>;
         ask_scopes(sql: String) -> Vec<String>;
         due(mine: Mine, limit: usize) -> Due;
-        fire(firing: Firing) -> Option<Vec<Begun>>;
+        fire(firings: Vec<Firing>) -> Each<Option<Vec<Begun>>>;
         begin(begin: Begin) -> Option<Begun>;
         add_plans(plans: ManualPlans) -> u64;
-        look_again(run_id: String) -> ();
-        executions(filter: ExecutionFilter) -> Vec<ExecutionRow>;
+        look_again(run_ids: Vec<String>) -> ();
+        executions(filter: ExecutionFilter) -> ExecutionPage;
+        look_at_schedules(filter: ScheduleFilter) -> Vec<ScheduleLook>;
     }
 }
 

@@ -1,16 +1,93 @@
 
 -- Seed 002's table, by its own names: one row per job, scope and plan time, the lease and the audit entry at once.
--- Writes become moves of the lifecycle with their events; a runner that lost its lease matches no row.
+-- Writes become moves of the lifecycle with their events; a runner that lost its lease matches no row. It is a view of one
+-- table without expressions, so that INSERT … ON CONFLICT meets the table's own unique key.
 CREATE VIEW ops.sys_cron_executions AS
-  SELECT r.run_id::uuid AS id, e.schedule::text AS job_name, e.kind::text AS scope_kind, e.id::text AS scope_id, e.plan_time,
-    s.state AS status, r.attempt, r.max_attempts, CASE WHEN r.state >= 5000 THEN r.available_at END AS next_retry_at,
-    coalesce(r.claimed_by, (SELECT v.who FROM waypost.events v WHERE v.rid = r.rid AND v.actor = 'worker' ORDER BY v.seq DESC LIMIT 1)) AS runner_id,
-    coalesce(r.lease_token, r.ended_by) AS lease_token, r.stale_after - r.lease_ms * interval '1 millisecond' AS heartbeat_at, r.stale_after,
-    r.started_at, r.finished_at, (r.metadata ->> 'duration_ms')::int AS duration_ms, (r.metadata ->> 'rows_affected')::bigint AS rows_affected,
-    coalesce(r.metadata -> 'result', '{}') AS result, r.error_code, r.error_msg, r.queued_at AS created_at,
-    (SELECT v.at FROM waypost.events v WHERE v.rid = r.rid AND v.seq = r.seq) AS updated_at
-  FROM waypost.executions e JOIN waypost.runs r ON r.run_id = e.run_id
-    JOIN waypost.lifecycle_states s ON s.code = r.state AND s.lifecycle = 'cron';
+  SELECT e.execution_id AS id, e.schedule AS job_name, e.kind AS scope_kind, e.id AS scope_id, e.plan_time, e.status, e.attempt, e.max_attempts,
+    e.next_retry_at, e.runner_id, e.lease_token, e.heartbeat_at, e.stale_after, e.started_at, e.finished_at, e.duration_ms, e.rows_affected,
+    e.result, e.error_code, e.error_msg, e.created_at, e.updated_at
+  FROM waypost.executions e WHERE e.status IS NOT NULL;
+
+-- The seed's CHECKs by its names, and one more.
+ALTER TABLE waypost.executions ADD CONSTRAINT chk_sys_cron_status CHECK (status IN ('RUNNING', 'SUCCESS', 'FAILED')),
+  ADD CONSTRAINT chk_sys_cron_attempt CHECK (attempt >= 1 AND max_attempts >= attempt),
+  ADD CONSTRAINT chk_sys_cron_duration CHECK (duration_ms IS NULL OR duration_ms >= 0),
+  ADD CONSTRAINT chk_sys_cron_stale_after CHECK (status <> 'RUNNING' OR stale_after IS NOT NULL);
+-- Of columns that a heartbeat leaves alone: it would have to be written into each index else.
+CREATE INDEX executions_running ON waypost.executions(schedule, kind, id, plan_time DESC) WHERE status = 'RUNNING';
+CREATE INDEX executions_failed ON waypost.executions(schedule, plan_time DESC) WHERE status = 'FAILED';
+
+-- A number of the metadata, whatever somebody wrote there: an end is never lost because of what it carries.
+CREATE FUNCTION waypost.cron_number(p_metadata jsonb, p_name text, p_least numeric, p_most numeric) RETURNS numeric LANGUAGE sql IMMUTABLE
+  RETURN CASE WHEN jsonb_typeof(p_metadata -> p_name) = 'number' THEN least(greatest(trunc((p_metadata ->> p_name)::numeric), p_least), p_most) END;
+
+-- The row follows its run.
+CREATE FUNCTION waypost.cron_follows(was waypost.executions, run waypost.runs, p_status text) RETURNS waypost.executions LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  was.execution_id := run.run_id::uuid;
+  was.status := p_status;
+  was.attempt := run.attempt;
+  was.max_attempts := run.max_attempts;
+  was.next_retry_at := CASE WHEN run.state >= 5000 THEN run.available_at END;
+  was.runner_id := coalesce(run.claimed_by, was.runner_id);
+  was.lease_token := coalesce(run.lease_token, run.ended_by, was.lease_token);
+  was.heartbeat_at := coalesce(run.stale_after - run.lease_ms * interval '1 millisecond', was.heartbeat_at);
+  was.stale_after := run.stale_after;
+  was.started_at := run.started_at;
+  was.finished_at := run.finished_at;
+  was.duration_ms := waypost.cron_number(run.metadata, 'duration_ms', 0, 2147483647);
+  was.rows_affected := waypost.cron_number(run.metadata, 'rows_affected', -9223372036854775808, 9223372036854775807);
+  was.result := coalesce(run.metadata -> 'result', '{}');
+  was.error_code := run.error_code;
+  was.error_msg := run.error_msg;
+  was.created_at := coalesce(was.created_at, run.queued_at);
+  was.updated_at := waypost.now();
+  RETURN was;
+END $$;
+
+CREATE FUNCTION waypost.cron_moved_on() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_status text := (SELECT s.state FROM waypost.lifecycle_states s WHERE s.code = NEW.state AND s.lifecycle = 'cron');
+  e waypost.executions;
+BEGIN
+  IF v_status IS NULL THEN
+    RETURN NULL;
+  END IF;
+  FOR e IN SELECT x.* FROM waypost.executions x WHERE x.run_id = NEW.run_id LOOP
+    e := waypost.cron_follows(e, NEW, v_status);
+    UPDATE waypost.executions x SET status = e.status, attempt = e.attempt, max_attempts = e.max_attempts, next_retry_at = e.next_retry_at,
+        runner_id = e.runner_id, lease_token = e.lease_token, heartbeat_at = e.heartbeat_at, stale_after = e.stale_after,
+        started_at = e.started_at, finished_at = e.finished_at, duration_ms = e.duration_ms, rows_affected = e.rows_affected, result = e.result,
+        error_code = e.error_code, error_msg = e.error_msg, updated_at = e.updated_at
+      WHERE x.schedule = e.schedule AND x.kind = e.kind AND x.id = e.id AND x.plan_time = e.plan_time;
+  END LOOP;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER runs_execution_follows AFTER UPDATE ON waypost.runs FOR EACH ROW WHEN (NEW.idempotency_key LIKE 'schedule:%')
+  EXECUTE FUNCTION waypost.cron_moved_on();
+
+-- A scheduler has begun it: from now on the row is its run's.
+CREATE FUNCTION waypost.cron_begun() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  run waypost.runs;
+  v_status text;
+BEGIN
+  SELECT r.* INTO run FROM waypost.runs r WHERE r.run_id = NEW.run_id;
+  SELECT s.state INTO v_status FROM waypost.lifecycle_states s WHERE s.code = run.state AND s.lifecycle = 'cron';
+  RETURN CASE WHEN v_status IS NULL THEN NEW ELSE waypost.cron_follows(NEW, run, v_status) END;
+END $$;
+CREATE TRIGGER executions_begun BEFORE UPDATE OF run_id ON waypost.executions FOR EACH ROW WHEN (NEW.run_id IS DISTINCT FROM OLD.run_id)
+  EXECUTE FUNCTION waypost.cron_begun();
+
+-- ON CONFLICT DO UPDATE comes here: it would leave the run behind.
+CREATE FUNCTION waypost.cron_by_hand() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RAISE EXCEPTION 'INVALID_TRANSITION: an execution that is there is not taken by an insert' USING ERRCODE = 'WP409',
+    HINT = 'INSERT … ON CONFLICT DO NOTHING; if it gives no row, UPDATE ops.sys_cron_executions; or ask ops.claim_cron_execution for both.';
+END $$;
+CREATE TRIGGER executions_by_hand BEFORE UPDATE OF status, attempt, max_attempts, next_retry_at, runner_id, lease_token, stale_after, finished_at
+  ON waypost.executions FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION waypost.cron_by_hand();
 
 CREATE FUNCTION waypost.cron_state(p_status text) RETURNS smallint LANGUAGE sql STABLE
   RETURN (SELECT s.code FROM waypost.lifecycle_states s WHERE s.lifecycle = 'cron' AND s.state = p_status ORDER BY s.version DESC LIMIT 1);
@@ -39,19 +116,24 @@ CREATE FUNCTION waypost.cron_moved(was waypost.runs, p_command text, p_to smalli
     VALUES (was.rid, was.seq + 1, waypost.now(), p_command, was.state, p_to, 'worker', p_who, p_effect)
 $$;
 
+-- What a scheduler inserts has a time to be looked at; what comes through the view has none, and begins here and now.
 CREATE FUNCTION waypost.cron_insert() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_now timestamptz := waypost.now();
-  v_rid bigint := nextval('waypost.rids') << 16;
 BEGIN
-  NEW.id := coalesce(NEW.id, gen_random_uuid());
-  NEW.scope_kind := coalesce(NEW.scope_kind, 'global');
-  NEW.scope_id := coalesce(NEW.scope_id, 'global');
+  IF NEW.schedule IS NULL OR NEW.plan_time IS NULL THEN
+    RAISE EXCEPTION 'job_name and plan_time are needed' USING ERRCODE = 'not_null_violation', HINT = 'They are its key, with the scope.';
+  END IF;
+  NEW.execution_id := coalesce(NEW.execution_id, gen_random_uuid());
+  NEW.run_id := NEW.execution_id::text;
+  NEW.kind := coalesce(NEW.kind, 'global');
+  NEW.id := coalesce(NEW.id, 'global');
   NEW.attempt := coalesce(NEW.attempt, 1);
   NEW.max_attempts := coalesce(NEW.max_attempts, 3);
   NEW.lease_token := coalesce(NEW.lease_token, gen_random_uuid());
   NEW.runner_id := coalesce(NEW.runner_id, session_user::text);
   NEW.stale_after := coalesce(NEW.stale_after, v_now + interval '30 minutes');
+  NEW.heartbeat_at := v_now;
   NEW.started_at := v_now;
   NEW.created_at := v_now;
   NEW.updated_at := v_now;
@@ -59,28 +141,36 @@ BEGIN
   IF NEW.status <> 'RUNNING' OR NEW.attempt <> 1 THEN
     RAISE EXCEPTION 'INVALID_TRANSITION: an execution begins as RUNNING, with attempt 1' USING ERRCODE = 'WP409', HINT = 'Insert it so, then finish it.';
   END IF;
-  IF NEW.job_name IS NULL OR NEW.plan_time IS NULL THEN
-    RAISE EXCEPTION 'job_name and plan_time are needed' USING ERRCODE = 'not_null_violation', HINT = 'They are its key, with the scope.';
-  END IF;
-  BEGIN
-    INSERT INTO waypost.executions(schedule, kind, id, plan_time, run_id) VALUES (NEW.job_name, NEW.scope_kind, NEW.scope_id, NEW.plan_time, NEW.id::text);
-  EXCEPTION WHEN unique_violation THEN
-    RAISE EXCEPTION 'duplicate key value violates unique constraint "uq_sys_cron_execution"'
-      USING ERRCODE = 'unique_violation', CONSTRAINT = 'uq_sys_cron_execution', TABLE = 'sys_cron_executions', SCHEMA = 'ops',
-        DETAIL = format('Key (job_name, scope_kind, scope_id, plan_time)=(%s, %s, %s, %s) already exists.', NEW.job_name, NEW.scope_kind, NEW.scope_id, NEW.plan_time),
-        HINT = 'Somebody else runs this plan: ops.claim_cron_execution says so without an error.';
-  END;
+  NEW.next_retry_at := NULL;
+  NEW.finished_at := NULL;
+  NEW.duration_ms := NULL;
+  NEW.rows_affected := NULL;
+  NEW.result := '{}';
+  NEW.error_code := NULL;
+  NEW.error_msg := NULL;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER executions_by_sql BEFORE INSERT ON waypost.executions FOR EACH ROW WHEN (NEW.wake_at IS NULL)
+  EXECUTE FUNCTION waypost.cron_insert();
+
+-- After it, so that who loses the key has made no run.
+CREATE FUNCTION waypost.cron_born() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_now timestamptz := NEW.created_at;
+  v_rid bigint := nextval('waypost.rids') << 16;
+BEGIN
   INSERT INTO waypost.runs(rid, state, run_id, tenant, queue, attempt, max_attempts, fence, lease_token, claimed_by, lease_ms, stale_after,
       last_command, reentrant, queued_at, started_at, idempotency_key, input, seq)
-    VALUES (v_rid, waypost.cron_state('RUNNING'), NEW.id::text, 'default', 'cron', 1, NEW.max_attempts, 1, NEW.lease_token, NEW.runner_id,
+    VALUES (v_rid, waypost.cron_state('RUNNING'), NEW.run_id, 'default', 'cron', 1, NEW.max_attempts, 1, NEW.lease_token, NEW.runner_id,
       greatest(1, (extract(epoch FROM NEW.stale_after - v_now) * 1000)::bigint), NEW.stale_after, 'claim', true, v_now, v_now,
-      'schedule:sql:' || NEW.id, json_build_object('job_name', NEW.job_name, 'scope_kind', NEW.scope_kind, 'scope_id', NEW.scope_id,
+      'schedule:sql:' || NEW.run_id, json_build_object('job_name', NEW.schedule, 'scope_kind', NEW.kind, 'scope_id', NEW.id,
         'plan_time', NEW.plan_time), 1);
   INSERT INTO waypost.events(rid, seq, at, command, dst, actor, who, effect) VALUES (v_rid, 1, v_now, 'claim', waypost.cron_state('RUNNING'),
     'worker', NEW.runner_id, json_build_object('max_attempts', NEW.max_attempts, 'reentrant', true));
   INSERT INTO waypost.watch(due_at, rids) VALUES (NEW.stale_after, ARRAY[v_rid]);
-  RETURN NEW;
+  RETURN NULL;
 END $$;
+CREATE TRIGGER executions_born AFTER INSERT ON waypost.executions FOR EACH ROW WHEN (NEW.wake_at IS NULL) EXECUTE FUNCTION waypost.cron_born();
 
 -- Another lease of a row that is locked: a steal, or a retry.
 CREATE FUNCTION waypost.cron_taken(was waypost.runs, p_command text, p_runner text, p_token uuid, p_stale_after timestamptz) RETURNS void
@@ -159,7 +249,6 @@ BEGIN
   RAISE EXCEPTION 'INVALID_TRANSITION: % of attempt % does not become % of attempt %', OLD.status, OLD.attempt, NEW.status, NEW.attempt
     USING ERRCODE = 'WP409', HINT = 'A retry is due, a stolen lease has run out and both take a new lease_token and attempt + 1; SUCCESS stays.';
 END $$;
-CREATE TRIGGER sys_cron_insert INSTEAD OF INSERT ON ops.sys_cron_executions FOR EACH ROW EXECUTE FUNCTION waypost.cron_insert();
 CREATE TRIGGER sys_cron_update INSTEAD OF UPDATE ON ops.sys_cron_executions FOR EACH ROW EXECUTE FUNCTION waypost.cron_update();
 CREATE TRIGGER sys_cron_delete INSTEAD OF DELETE ON ops.sys_cron_executions FOR EACH ROW
   EXECUTE FUNCTION waypost.ops_append_only('Settled executions leave by pruning, with their events.');
@@ -173,14 +262,12 @@ DECLARE
   v_stale timestamptz := v_now + greatest(p_stale, interval '1 second');
   v_token uuid := gen_random_uuid();
 BEGIN
-  BEGIN
-    RETURN QUERY INSERT INTO ops.sys_cron_executions AS x(job_name, scope_kind, scope_id, plan_time, status, runner_id, lease_token, stale_after, max_attempts)
-      VALUES (p_job_name, p_scope_kind, p_scope_id, p_plan_time, 'RUNNING', p_runner_id, v_token, v_stale, p_max_attempts)
-      RETURNING x.id, x.attempt, x.lease_token, x.stale_after;
+  RETURN QUERY INSERT INTO ops.sys_cron_executions AS x(job_name, scope_kind, scope_id, plan_time, status, runner_id, lease_token, stale_after, max_attempts)
+    VALUES (p_job_name, p_scope_kind, p_scope_id, p_plan_time, 'RUNNING', p_runner_id, v_token, v_stale, p_max_attempts)
+    ON CONFLICT (job_name, scope_kind, scope_id, plan_time) DO NOTHING RETURNING x.id, x.attempt, x.lease_token, x.stale_after;
+  IF FOUND THEN
     RETURN;
-  EXCEPTION WHEN unique_violation THEN
-    NULL;
-  END;
+  END IF;
   RETURN QUERY UPDATE ops.sys_cron_executions AS x SET status = 'RUNNING', attempt = x.attempt + 1, runner_id = p_runner_id, lease_token = v_token,
       stale_after = v_stale
     WHERE x.job_name = p_job_name AND x.scope_kind = p_scope_kind AND x.scope_id = p_scope_id AND x.plan_time = p_plan_time

@@ -129,3 +129,13 @@ pub async fn the_clock_goes_ahead_only(store: &dyn Store) {
     assert_eq!(code(&store.advance_clock(Span::from_seconds(-1)).await), "INVALID_INPUT");
     assert!(store.now().await.unwrap() - before >= Span::from_seconds(1_000));
 }
+
+pub async fn the_engines_own_runs_are_in_nobodys_way(store: &dyn Store) {
+    let own = put(store, NewRun { queue: waypost_store::HOUSEKEEPING.into(), ..deploy() }).await;
+    let run = put(store, deploy()).await;
+    assert_eq!(ids(store, all()).await, [run.id()]);
+    let asked = Filter { queue: Some(waypost_store::HOUSEKEEPING.into()), ..all() };
+    assert_eq!(ids(store, asked).await, [own.id()]);
+    let deploys = Filter { lifecycle: Some("deploy".into()), ..all() };
+    assert_eq!(ids(store, deploys).await, [run.id(), own.id()]);
+}

@@ -231,7 +231,10 @@ topics! {
         plans_by_hand_are_marked_and_begin_once
         a_firing_may_queue_a_run_in_the_same_transaction
         who_may_not_execute_a_schedule_is_not_told_of_it
-        history_leaves_with_its_runs;
+        history_leaves_with_its_runs
+        executions_are_listed_page_by_page_and_by_what_they_are
+        a_schedule_is_shown_with_the_sum_of_its_scopes
+        many_are_fired_at_once_and_each_is_answered_by_itself;
     retry_rule:
         chosen_targets_are_retried
         a_retried_run_is_anybodys_and_counts_all_targets
@@ -281,6 +284,7 @@ topics! {
         a_run_is_found_by_a_unique_prefix
         a_page_has_an_end
         queues_are_counted
+        the_engines_own_runs_are_in_nobodys_way
         the_clock_goes_ahead_only;
     access:
         a_token_is_found_by_its_public_half

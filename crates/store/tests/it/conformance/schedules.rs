@@ -3,23 +3,33 @@
 use serde_json::json;
 use waypost_kernel::{Actor, Failure, Span, Time};
 use waypost_store::{
-    Begin, Begun, Birth, Claimed, Counts, Due, DueExecution, ExecutionFilter, FinishWrite, Firing, ManualPlans, Mine,
-    NewRun, Pause, Put, ScheduleWrite, ScopeRow, Store,
+    Begin, Begun, Birth, Claimed, Counts, Due, DueExecution, ExecutionFilter, ExecutionRow, FinishWrite, Firing, ManualPlans, Mine,
+    NewRun, Pause, Put, ScheduleFilter, ScheduleWrite, ScopeRow, Store,
 };
 
 use super::kit::*;
 
-fn write(name: &str, ids: &[&str]) -> ScheduleWrite {
+/// A definition that any server can read, and what it says beside it.
+fn every(cadence: &str, name: &str, ids: &[&str]) -> ScheduleWrite {
+    let scopes = match ids {
+        [] => json!({ "kind": "shop", "handler": "shops" }),
+        ids => json!({ "kind": "shop", "ids": ids }),
+    };
+    let definition = json!({ "name": name, "cadence": cadence, "scopes": scopes, "handler": "back-up" });
     ScheduleWrite {
         name: name.into(),
-        definition: json!({ "name": name, "cadence": "1m" }),
+        hash: definition.to_string(),
+        definition,
         folder: "/srv".into(),
-        hash: format!("hash-of-{name}"),
-        timing: "1m".into(),
+        timing: cadence.into(),
         carried: true,
         kind: "shop".into(),
-        ids: Some(ids.iter().map(|id| (*id).to_owned()).collect()),
+        ids: (!ids.is_empty()).then(|| ids.iter().map(|id| (*id).to_owned()).collect()),
     }
+}
+
+fn write(name: &str, ids: &[&str]) -> ScheduleWrite {
+    every("1m", name, ids)
 }
 
 async fn put_one(store: &dyn Store) {
@@ -66,8 +76,12 @@ async fn minute(store: &dyn Store) -> Time {
     Time::from_ms(store.now().await.unwrap().seconds() / 60 * 60_000)
 }
 
+async fn fire_one(store: &dyn Store, firing: Firing) -> Option<Vec<Begun>> {
+    store.fire(vec![firing]).await.unwrap().remove(0).unwrap()
+}
+
 async fn fire(store: &dyn Store, by: &str, expected: Option<Time>, plan: Time) -> Option<Claimed> {
-    let begun = store.fire(firing(by, expected, plan)).await.unwrap()?;
+    let begun = fire_one(store, firing(by, expected, plan)).await?;
     let [Begun::Held(at, claimed)] = begun.as_slice() else { panic!("{begun:?}") };
     assert_eq!(*at, plan);
     Some((**claimed).clone())
@@ -89,6 +103,21 @@ fn begin(by: &str, it: &DueExecution) -> Begin {
     }
 }
 
+/// All of it, two at a time.
+async fn listed(store: &dyn Store, filter: ExecutionFilter) -> Vec<ExecutionRow> {
+    let mut filter = ExecutionFilter { limit: 2, ..filter };
+    let mut all = Vec::new();
+    loop {
+        let page = store.executions(filter.clone()).await.unwrap();
+        assert!(page.executions.len() <= 2);
+        all.extend(page.executions);
+        filter.cursor = page.next;
+        if filter.cursor.is_none() {
+            return all;
+        }
+    }
+}
+
 async fn fail(store: &dyn Store, claimed: &Claimed, retry_in: Option<i64>) {
     let end = FinishWrite {
         failure: Some(Failure::new("handler_error", "exit 1")),
@@ -96,7 +125,7 @@ async fn fail(store: &dyn Store, claimed: &Claimed, retry_in: Option<i64>) {
         ..ending(claimed, "FAILED")
     };
     write_finish(store, end).await.unwrap();
-    store.look_again(claimed.run.id().into()).await.unwrap();
+    store.look_again(vec![claimed.run.id().into()]).await.unwrap();
 }
 
 // proves C11 and C3
@@ -122,8 +151,7 @@ pub async fn of_sixteen_planners_one_fires(store: &dyn Store) {
     let plan = minute(store).await;
     let fired = in_parallel(16, |at| async move { fire(store, &format!("s{at}"), None, plan).await });
     assert_eq!(fired.iter().flatten().count(), 1);
-    let all = store.executions(ExecutionFilter { limit: 10, ..ExecutionFilter::default() }).await.unwrap();
-    assert_eq!(all.len(), 1);
+    assert_eq!(listed(store, ExecutionFilter::default()).await.len(), 1);
 }
 
 // proves C5 and C7
@@ -137,7 +165,7 @@ pub async fn a_failed_plan_is_not_stranded_by_a_newer_one(store: &dyn Store) {
     let next = plan + Span::from_seconds(60);
     let second = fire(store, "s1", Some(plan), next).await.unwrap();
     finish(store, &second, "SUCCESS").await.unwrap();
-    store.look_again(second.run.id().into()).await.unwrap();
+    store.look_again(vec![second.run.id().into()]).await.unwrap();
     advance(store, 300).await;
     let told = due(store).await.executions;
     assert_eq!(told.iter().map(|it| it.plan).collect::<Vec<_>>(), [plan]);
@@ -147,7 +175,7 @@ pub async fn a_failed_plan_is_not_stranded_by_a_newer_one(store: &dyn Store) {
     assert_eq!((again.run.id(), again.run.run.attempt), (first.run.id(), 2));
     assert!(store.begin(begin("s3", &told[0])).await.unwrap().is_none());
     finish(store, &again, "SUCCESS").await.unwrap();
-    store.look_again(again.run.id().into()).await.unwrap();
+    store.look_again(vec![again.run.id().into()]).await.unwrap();
     due(store).await;
     let row = scope(store).await;
     assert_eq!((row.counts.won, row.counts.retried, row.counts.succeeded, row.counts.failed), (2, 1, 2, 0));
@@ -190,7 +218,7 @@ pub async fn what_must_be_alone_waits_for_the_other(store: &dyn Store) {
     let next = plan + Span::from_seconds(60);
     assert!(fire(store, "s1", Some(plan), next).await.is_none());
     let beside = Firing { alone: false, ..firing("s1", Some(plan), next) };
-    let second = store.fire(beside).await.unwrap().unwrap();
+    let second = fire_one(store, beside).await.unwrap();
     fail(store, &first, Some(1)).await;
     advance(store, 5).await;
     let told = due(store).await.executions;
@@ -208,7 +236,7 @@ pub async fn a_pause_says_who_and_why_and_outlives_a_redeploy(store: &dyn Store)
     let pause = Pause { by: "olena".into(), reason: "migration".into(), at: None };
     let paused = store.pause_schedule("backup".into(), Some(pause)).await.unwrap();
     assert_eq!(paused.paused.as_ref().map(|it| (it.by.as_str(), it.reason.as_str())), Some(("olena", "migration")));
-    let changed = ScheduleWrite { hash: "other".into(), timing: "5m".into(), ..write("backup", &["a", "b"]) };
+    let changed = every("5m", "backup", &["a", "b"]);
     assert_eq!(store.put_schedule(changed).await.unwrap(), Put::Changed);
     let row = store.schedules(Some("backup".into())).await.unwrap().remove(0);
     assert_eq!(row.paused.map(|it| it.by), Some("olena".into()));
@@ -229,7 +257,7 @@ pub async fn the_same_definition_again_changes_nothing(store: &dyn Store) {
     let before = scope(store).await;
     assert_eq!(store.put_schedule(write("backup", &["a"])).await.unwrap(), Put::Same);
     assert_eq!(scope(store).await, before);
-    let moved = ScheduleWrite { hash: "h2".into(), timing: "5m".into(), ..write("backup", &["a"]) };
+    let moved = every("5m", "backup", &["a"]);
     assert_eq!(store.put_schedule(moved).await.unwrap(), Put::Changed);
     assert!(scope(store).await.since.is_some());
     assert!(store.remove_schedule("backup".into()).await.unwrap());
@@ -238,7 +266,7 @@ pub async fn the_same_definition_again_changes_nothing(store: &dyn Store) {
 }
 
 pub async fn scopes_come_and_go(store: &dyn Store) {
-    store.put_schedule(ScheduleWrite { ids: None, ..write("backup", &[]) }).await.unwrap();
+    store.put_schedule(write("backup", &[])).await.unwrap();
     assert_eq!(due(store).await.refresh, ["backup"]);
     let list = |ids: &[&str]| {
         let ids = ids.iter().map(|id| (*id).to_owned()).collect();
@@ -278,8 +306,8 @@ pub async fn plans_by_hand_are_marked_and_begin_once(store: &dyn Store) {
     assert_eq!((told.len(), told[0].run_id.as_deref(), told[0].manual.as_deref()), (1, None, Some("trigger")));
     let begun = store.begin(begin("s1", &told[0])).await.unwrap().unwrap();
     assert!(store.begin(begin("s2", &told[0])).await.unwrap().is_none());
-    let filter = ExecutionFilter { schedule: Some("backup".into()), limit: 10, ..ExecutionFilter::default() };
-    let all = store.executions(filter.clone()).await.unwrap();
+    let filter = ExecutionFilter { schedule: Some("backup".into()), ..ExecutionFilter::default() };
+    let all = listed(store, filter.clone()).await;
     assert_eq!((all[0].manual.as_deref(), all[0].by.as_deref()), (Some("trigger"), Some("olena")));
     assert_eq!(all[0].run.as_ref().map(waypost_store::RunRow::id), Some(begun.run_id()));
     let old = minute(store).await - Span::from_seconds(3_600);
@@ -290,7 +318,7 @@ pub async fn plans_by_hand_are_marked_and_begin_once(store: &dyn Store) {
     };
     assert_eq!(store.add_plans(range.clone()).await.unwrap(), 2);
     assert_eq!(store.add_plans(range).await.unwrap(), 0, "there is one execution per plan");
-    assert_eq!(store.executions(filter).await.unwrap().len(), 3);
+    assert_eq!(listed(store, filter).await.len(), 3);
     let unknown = ManualPlans { schedule: "nope".into(), ..manual };
     assert!(store.add_plans(unknown).await.is_err());
 }
@@ -301,9 +329,9 @@ pub async fn a_firing_may_queue_a_run_in_the_same_transaction(store: &dyn Store)
     let plan = minute(store).await;
     let run = NewRun { idempotency_key: Some(format!("schedule:backup:shop:a:{plan}")), ..deploy() };
     let firing = Firing { plans: vec![(plan, Birth { run, lease: None })], ..firing("s1", None, plan) };
-    let begun = store.fire(firing.clone()).await.unwrap().unwrap();
+    let begun = fire_one(store, firing.clone()).await.unwrap();
     assert!(matches!(&begun[0], Begun::Queued(at, _) if *at == plan));
-    assert!(store.fire(firing).await.unwrap().is_none());
+    assert!(fire_one(store, firing).await.is_none());
     advance(store, 60).await;
     assert!(due(store).await.scopes[0].is_running, "it waits for a worker");
     let claimed = claim(store, "w1").await.unwrap();
@@ -321,7 +349,7 @@ pub async fn who_may_not_execute_a_schedule_is_not_told_of_it(store: &dyn Store)
     store.put_schedule(own).await.unwrap();
     let names = |due: Due| due.scopes.into_iter().map(|it| it.schedule).collect::<Vec<_>>();
     assert_eq!(names(due(store).await), ["backup"]);
-    let its = Mine { carried: false, hashes: vec!["hash-of-own".into()] };
+    let its = Mine { carried: false, hashes: vec![write("own", &["a"]).hash] };
     assert_eq!(names(store.due(its, 100).await.unwrap()), ["own"]);
     assert!(names(store.due(Mine::default(), 100).await.unwrap()).is_empty());
 }
@@ -336,5 +364,89 @@ pub async fn history_leaves_with_its_runs(store: &dyn Store) {
     advance(store, 31 * DAY).await;
     due(store).await;
     store.prune(10).await.unwrap();
-    assert!(store.executions(ExecutionFilter { limit: 10, ..ExecutionFilter::default() }).await.unwrap().is_empty());
+    assert!(listed(store, ExecutionFilter::default()).await.is_empty());
+}
+
+// proves C8 and C10
+pub async fn executions_are_listed_page_by_page_and_by_what_they_are(store: &dyn Store) {
+    store.put_schedule(write("backup", &["a", "b"])).await.unwrap();
+    store.put_schedule(write("audit", &["a"])).await.unwrap();
+    let old = minute(store).await - Span::from_seconds(3_600);
+    let plans = |schedule: &str, ids: &[&str], count: i64| ManualPlans {
+        schedule: schedule.into(),
+        kind: "shop".into(),
+        ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+        how: "backfill".into(),
+        by: "olena".into(),
+        plans: Some((0..count).map(|n| old + Span::from_seconds(60 * n)).collect()),
+    };
+    store.add_plans(plans("backup", &["a", "b"], 3)).await.unwrap();
+    store.add_plans(plans("audit", &["a"], 1)).await.unwrap();
+    let minutes = |it: &ExecutionRow| (it.plan - old).ms() / 60_000;
+    let names = |all: &[ExecutionRow]| -> Vec<String> {
+        all.iter().map(|it| format!("{}{} {}", minutes(it), it.id, it.schedule)).collect()
+    };
+    let all = listed(store, ExecutionFilter::default()).await;
+    let expected = ["2a backup", "2b backup", "1a backup", "1b backup", "0a audit", "0a backup", "0b backup"];
+    assert_eq!(names(&all), expected);
+    let of_b = ExecutionFilter { id: Some("b".into()), kind: Some("shop".into()), ..ExecutionFilter::default() };
+    assert_eq!(names(&listed(store, of_b).await), ["2b backup", "1b backup", "0b backup"]);
+    let told = due(store).await.executions;
+    let first = told.iter().find(|it| it.schedule == "audit").unwrap();
+    let begun = store.begin(begin("s1", first)).await.unwrap().unwrap();
+    let running = ExecutionFilter { status: Some("RUNNING".into()), ..ExecutionFilter::default() };
+    assert_eq!(names(&listed(store, running).await), ["0a audit"]);
+    let that = ExecutionFilter { run_id: Some(begun.run_id().into()), limit: 1, ..ExecutionFilter::default() };
+    assert_eq!(names(&store.executions(that).await.unwrap().executions), ["0a audit"]);
+    let wrong = ExecutionFilter { cursor: Some("x".into()), limit: 1, ..ExecutionFilter::default() };
+    assert!(store.executions(wrong).await.is_err());
+}
+
+// proves C10
+pub async fn a_schedule_is_shown_with_the_sum_of_its_scopes(store: &dyn Store) {
+    put_one(store).await;
+    store.put_schedule(write("audit", &["a", "b"])).await.unwrap();
+    let plan = minute(store).await;
+    let claimed = fire(store, "s1", None, plan).await.unwrap();
+    let page = |after: Option<&str>, limit| ScheduleFilter { after: after.map(Into::into), limit, name: None };
+    let look = store.look_at_schedules(page(Some("audit"), 10)).await.unwrap().remove(0);
+    assert_eq!((look.row.name.as_str(), look.scopes, look.running, look.stale), ("backup", 1, 1, 0));
+    assert_eq!((look.counts.won, look.counts.superseded, look.last_success), (1, 2, None));
+    finish(store, &claimed, "SUCCESS").await.unwrap();
+    store.look_again(vec![claimed.run.id().into()]).await.unwrap();
+    due(store).await;
+    let one = ScheduleFilter { name: Some("backup".into()), after: None, limit: 10 };
+    let look = store.look_at_schedules(one).await.unwrap().remove(0);
+    assert_eq!((look.last_plan, look.last_status.as_deref()), (Some(plan), Some("SUCCESS")));
+    assert_eq!((look.last_success, look.running, look.counts.succeeded), (Some(plan), 0, 1));
+    let names: Vec<String> =
+        store.look_at_schedules(page(None, 1)).await.unwrap().into_iter().map(|look| look.row.name).collect();
+    assert_eq!(names, ["audit"]);
+}
+
+// proves C11
+pub async fn many_are_fired_at_once_and_each_is_answered_by_itself(store: &dyn Store) {
+    store.put_schedule(write("backup", &["a", "b", "c", "d"])).await.unwrap();
+    let plan = minute(store).await;
+    let of = |id: &str| {
+        let key = Some(format!("schedule:backup:shop:{id}:{plan}"));
+        let run = NewRun { idempotency_key: key, ..birth("s1", plan).run };
+        let plans = vec![(plan, Birth { run, ..birth("s1", plan) })];
+        Firing { id: id.into(), plans, ..firing("s1", None, plan) }
+    };
+    let late = Firing { expected: Some(plan), ..of("b") };
+    let mut unfit = of("c");
+    unfit.plans[0].1.run.lifecycle = "nothing".into();
+    let answers = store.fire(vec![of("a"), late, unfit, of("x"), of("d"), of("a")]).await.unwrap();
+    let begun: Vec<Option<usize>> =
+        answers.iter().map(|it| it.as_ref().ok().and_then(|it| it.as_ref().map(Vec::len))).collect();
+    assert_eq!(begun, [Some(1), None, None, None, Some(1), None]);
+    assert!(answers[2].is_err(), "it says what is wrong with it");
+    let all = listed(store, ExecutionFilter::default()).await;
+    assert_eq!(all.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["a", "d"]);
+    let through = |scopes: Vec<ScopeRow>| scopes.iter().map(|it| it.through == Some(plan)).collect::<Vec<_>>();
+    assert_eq!(through(store.scopes("backup".into()).await.unwrap()), [true, false, false, true]);
+    let ids = all.iter().map(|it| it.run.as_ref().unwrap().id().to_owned()).collect();
+    store.look_again(ids).await.unwrap();
+    assert!(due(store).await.executions.is_empty(), "they are held");
 }

@@ -1,7 +1,7 @@
 //! Seed 002's table from psql: claim, heartbeat, finish, retry, steal, by the seed's own statements.
 // proves C1, C3, C4, C9
 
-use super::kit::{Ops, open};
+use super::kit::{Ops, Refused, open};
 
 const PLAN: &str = "2026-02-14 02:00+00";
 
@@ -23,6 +23,13 @@ fn live(ops: &Ops, (id, token): &(String, String), set: &str) -> String {
 
 fn one(ops: &Ops, column: &str) -> String {
     ops.psql(&format!("SELECT {column} FROM ops.sys_cron_executions"))
+}
+
+/// PostgreSQL's own words, as of any table.
+#[track_caller]
+fn native(refused: &Refused, sqlstate: &str, constraint: &str) {
+    assert_eq!(refused.sqlstate, sqlstate, "{refused:?}");
+    assert!(refused.message.contains(constraint), "{refused:?}");
 }
 
 #[test]
@@ -97,7 +104,7 @@ fn the_seeds_checks_and_its_unique_key_hold() {
     };
     ops.psql(&insert("status", "'RUNNING'"));
     let twice = ops.refused(&insert("status", "'RUNNING'"));
-    twice.is("23505", "uq_sys_cron_execution");
+    native(&twice, "23505", "uq_sys_cron_execution");
     for (columns, values, sqlstate, words) in [
         ("scope_id, status", "'a', 'STALE'", "23514", "chk_sys_cron_status"),
         ("scope_id, status, attempt", "'a', 'RUNNING', 0", "23514", "chk_sys_cron_attempt"),
@@ -116,6 +123,176 @@ fn the_seeds_checks_and_its_unique_key_hold() {
     ops.refused(&update("status = 'RUNNING', stale_after = now()")).is("WP409", "INVALID_TRANSITION");
     ops.refused("DELETE FROM ops.sys_cron_executions").is("WP405", "");
     assert_eq!(ops.verify(), 1);
+}
+
+/// As a caller writes the claim: the insert wins, or somebody else has.
+fn insert(runner: &str, conflict: &str) -> String {
+    format!(
+        "WITH i AS (INSERT INTO ops.sys_cron_executions (job_name, scope_kind, scope_id, plan_time, status, attempt, max_attempts, runner_id, \
+           lease_token, heartbeat_at, stale_after, started_at) VALUES ('rollup', 'global', 'global', '{PLAN}', 'RUNNING', 1, 3, '{runner}', \
+           gen_random_uuid(), waypost.now(), waypost.now() + interval '10 minutes', waypost.now()) {conflict} RETURNING id, lease_token) \
+         SELECT id || ' ' || lease_token FROM i"
+    )
+}
+
+const TAKE: &str = "WITH u AS (UPDATE ops.sys_cron_executions SET status = 'RUNNING', attempt = attempt + 1, runner_id = 's9', \
+    lease_token = gen_random_uuid(), heartbeat_at = waypost.now(), stale_after = waypost.now() + interval '10 minutes', started_at = waypost.now(), \
+    finished_at = NULL, duration_ms = NULL, next_retry_at = NULL, error_code = NULL, error_msg = NULL \
+  WHERE job_name = 'rollup' AND scope_kind = 'global' AND scope_id = 'global' AND plan_time = '2026-02-14 02:00+00' AND attempt < max_attempts \
+    AND (status = 'FAILED' AND next_retry_at <= waypost.now() OR status = 'RUNNING' AND stale_after < waypost.now()) RETURNING id, lease_token) \
+  SELECT id || ' ' || lease_token FROM u";
+
+fn pair(found: &str) -> (String, String) {
+    let (id, token) = found.split_once(' ').unwrap_or_else(|| panic!("no row: {found:?}"));
+    (id.to_owned(), token.to_owned())
+}
+
+#[test]
+fn an_insert_that_meets_the_key_gives_no_row_and_leaves_no_run() {
+    let key = "(job_name, scope_kind, scope_id, plan_time)";
+    for conflict in ["ON CONFLICT DO NOTHING".to_owned(), format!("ON CONFLICT {key} DO NOTHING")] {
+        let ops = open();
+        let held = pair(&ops.psql(&insert("s1", &conflict)));
+        assert_eq!(ops.psql(&insert("s2", &conflict)), "");
+        assert_eq!(one(&ops, "runner_id || id"), format!("s1{}", held.0));
+        assert_eq!(ops.psql("SELECT count(*) FROM waypost.runs"), "1");
+        assert_eq!(live(&ops, &held, "status = 'SUCCESS'"), "1");
+        assert_eq!(ops.psql(&insert("s3", &conflict)), "", "a success never reruns");
+        assert_eq!(ops.verify(), 1);
+    }
+    let ops = open();
+    ops.psql(&insert("s1", ""));
+    native(&ops.refused(&insert("s2", "")), "23505", "uq_sys_cron_execution");
+    let update = format!("ON CONFLICT {key} DO UPDATE SET attempt = 2");
+    ops.refused(&insert("s2", &update)).is("WP409", "not taken by an insert");
+    assert_eq!(one(&ops, "runner_id || attempt"), "s11");
+}
+
+#[test]
+fn of_eight_who_insert_at_once_one_wins() {
+    let ops = open();
+    let conflict = "ON CONFLICT (job_name, scope_kind, scope_id, plan_time) DO NOTHING";
+    let won: Vec<String> = std::thread::scope(|scope| {
+        let ops = &ops;
+        let racers: Vec<_> =
+            (0..8).map(|n| scope.spawn(move || ops.psql(&insert(&format!("s{n}"), conflict)))).collect();
+        racers.into_iter().map(|racer| racer.join().unwrap()).filter(|found| !found.is_empty()).collect()
+    });
+    assert_eq!(won.len(), 1, "{won:?}");
+    assert_eq!(ops.psql("SELECT count(*) FROM waypost.runs"), "1");
+    assert_eq!(ops.verify(), 1);
+}
+
+#[test]
+fn one_update_retries_or_steals_and_who_lost_writes_nothing() {
+    let ops = open();
+    let first = pair(&ops.psql(&insert("s1", "ON CONFLICT DO NOTHING")));
+    assert_eq!(ops.psql(TAKE), "", "it is held");
+    ops.clock("11 minutes");
+    let second = pair(&ops.psql(TAKE));
+    assert_eq!((&second.0, one(&ops, "attempt")), (&first.0, "2".to_owned()));
+    for set in [
+        "heartbeat_at = waypost.now(), stale_after = waypost.now() + interval '1 hour'",
+        "status = 'SUCCESS', finished_at = waypost.now(), duration_ms = 1, result = '{\"late\": true}'",
+        "status = 'FAILED', error_code = 'lease_lost', error_msg = 'late'",
+        "result = '{}'",
+    ] {
+        assert_eq!(live(&ops, &first, set), "0", "{set}");
+    }
+    assert_eq!(one(&ops, "status || attempt || lease_token"), format!("RUNNING2{}", second.1));
+    let failed = "status = 'FAILED', error_code = 'handler_error', error_msg = 'x', next_retry_at = waypost.now() + interval '1 minute'";
+    assert_eq!(live(&ops, &second, failed), "1");
+    assert_eq!(ops.psql(TAKE), "", "not before its time");
+    ops.clock("13 minutes");
+    let third = pair(&ops.psql(TAKE));
+    assert_eq!(one(&ops, "attempt || ' ' || (error_code IS NULL) || (next_retry_at IS NULL)"), "3 truetrue");
+    ops.clock("30 minutes");
+    assert_eq!(ops.psql(TAKE), "", "attempts are over");
+    let sweep = "WITH u AS (UPDATE ops.sys_cron_executions SET status = 'FAILED', error_code = 'stale_timeout', \
+                 error_msg = 'lease expired without heartbeat', finished_at = waypost.now() WHERE status = 'RUNNING' AND stale_after < waypost.now() \
+                 RETURNING 1) SELECT count(*) FROM u";
+    assert_eq!((ops.psql(sweep), ops.psql(sweep)), ("1".to_owned(), "0".to_owned()));
+    assert_eq!(live(&ops, &third, "status = 'SUCCESS'"), "0");
+    assert_eq!(one(&ops, "error_code || (finished_at IS NOT NULL)"), "stale_timeouttrue");
+    assert_eq!(ops.verify(), 1);
+}
+
+#[test]
+fn the_seeds_questions_are_answered() {
+    let ops = open();
+    let at = |hour: u32| PLAN.replace("02:00", &format!("{hour:02}:00"));
+    for (hour, end) in [(2, "SUCCESS"), (3, "FAILED"), (4, "")] {
+        let sql = insert("s1", "ON CONFLICT DO NOTHING").replace(PLAN, &at(hour));
+        let held = pair(&ops.psql(&sql));
+        if !end.is_empty() {
+            assert_eq!(live(&ops, &held, &format!("status = '{end}'")), "1");
+        }
+    }
+    let scope = "job_name = 'rollup' AND scope_kind = 'global' AND scope_id = 'global'";
+    let ask = |what: &str, rest: &str| {
+        ops.psql(&format!("SELECT {what} FROM ops.sys_cron_executions WHERE {rest}"))
+    };
+    let latest = format!("{scope} ORDER BY plan_time DESC LIMIT 1");
+    assert_eq!(ask("status", &latest), "RUNNING");
+    let success = format!("{scope} AND status = 'SUCCESS' ORDER BY plan_time DESC LIMIT 1");
+    assert_eq!(ask("extract(hour FROM plan_time AT TIME ZONE 'UTC')", &success), "2");
+    let failed = "job_name = 'rollup' AND status = 'FAILED' ORDER BY plan_time DESC LIMIT 1";
+    assert_eq!(ask("max_attempts - attempt", failed), "2");
+    assert_eq!(ask("count(*)", "status = 'RUNNING' AND stale_after < waypost.now()"), "0");
+    ops.clock("11 minutes");
+    assert_eq!(ask("count(*)", "status = 'RUNNING' AND stale_after < waypost.now()"), "1");
+    let old = "status IN ('SUCCESS', 'FAILED') AND finished_at < waypost.now() - interval '10 minutes'";
+    assert_eq!(ask("count(*)", old), "2");
+    ops.refused(&format!("DELETE FROM ops.sys_cron_executions WHERE {old}")).is("WP405", "APPEND_ONLY");
+}
+
+#[test]
+fn a_worker_may_claim_and_finish_and_a_client_may_not() {
+    let ops = open();
+    let conflict = "ON CONFLICT (job_name, scope_kind, scope_id, plan_time) DO NOTHING";
+    let held = pair(
+        ops.psql(&format!(
+            "SET ROLE waypost_worker; {}",
+            insert("s1", conflict).replace("waypost.now()", "now()")
+        ))
+        .lines()
+        .last()
+        .unwrap(),
+    );
+    let end = format!(
+        "UPDATE ops.sys_cron_executions SET status = 'SUCCESS' WHERE id = '{}' AND lease_token = '{}'",
+        held.0, held.1
+    );
+    ops.psql(&format!("SET ROLE waypost_worker; {end} AND status = 'RUNNING'"));
+    assert_eq!(one(&ops, "status"), "SUCCESS");
+    for sql in [
+        insert("s2", conflict).replace("waypost.now()", "now()"),
+        end,
+        "SELECT * FROM waypost.executions".to_owned(),
+    ] {
+        let refused = ops.refused(&format!("SET ROLE waypost_client; {sql}"));
+        assert_eq!(refused.sqlstate, "42501", "{refused:?}");
+    }
+    native(&ops.refused("SET ROLE waypost_worker; SELECT * FROM waypost.executions"), "42501", "executions");
+    assert_eq!(ops.verify(), 1);
+}
+
+#[test]
+fn the_table_itself_holds_the_checks() {
+    let ops = open();
+    ops.psql(&insert("s1", ""));
+    for (set, constraint) in [
+        ("status = 'STALE'", "chk_sys_cron_status"),
+        ("attempt = 4", "chk_sys_cron_attempt"),
+        ("attempt = 0", "chk_sys_cron_attempt"),
+        ("duration_ms = -1", "chk_sys_cron_duration"),
+        ("stale_after = NULL", "chk_sys_cron_stale_after"),
+    ] {
+        // Whoever may do anything, and does it behind the triggers' backs.
+        let sql = format!("SET session_replication_role = replica; UPDATE waypost.executions SET {set}");
+        native(&ops.refused(&sql), "23514", constraint);
+        ops.refused(&format!("UPDATE ops.sys_cron_executions SET {set}")).is("23514", constraint);
+    }
 }
 
 #[test]

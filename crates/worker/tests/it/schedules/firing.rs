@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
-use waypost_store::{CommandWrite, Pause};
+use waypost_store::{CommandWrite, Filter, Pause};
 use waypost_worker::{Context, Handlers, Outcome, Stage as Shutdown};
 
 use super::stage::Stage;
@@ -325,6 +325,10 @@ async fn pruning_is_a_schedule_itself() {
     assert!(stage.now().await - oldest < waypost_kernel::Span::from_seconds(86_400));
     let pruned = stage.store.scopes("waypost.prune".into()).await.unwrap().remove(0);
     assert!(pruned.counts.won >= 2, "{pruned:?}");
+    let shown =
+        stage.store.runs(Filter { tenant: "default".into(), limit: 500, ..Filter::default() }).await.unwrap();
+    assert!(!shown.runs.is_empty());
+    assert!(shown.runs.iter().all(|run| run.input["job_name"] == "job"), "its runs are in nobody's way");
 }
 
 // proves X2

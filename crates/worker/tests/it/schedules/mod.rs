@@ -4,8 +4,10 @@ mod bad;
 mod design;
 mod firing;
 mod generated;
+mod queued;
 mod simulated;
 mod stage;
+mod traps;
 
 use std::path::Path;
 

@@ -70,9 +70,17 @@ impl Stage {
     }
 
     pub async fn executions(&self) -> Vec<ExecutionRow> {
-        let filter =
-            ExecutionFilter { schedule: Some("job".into()), limit: 100_000, ..ExecutionFilter::default() };
-        self.store.executions(filter).await.unwrap()
+        let mut filter =
+            ExecutionFilter { schedule: Some("job".into()), limit: 500, ..ExecutionFilter::default() };
+        let mut all = Vec::new();
+        loop {
+            let page = self.store.executions(filter.clone()).await.unwrap();
+            all.extend(page.executions);
+            filter.cursor = page.next;
+            if filter.cursor.is_none() {
+                return all;
+            }
+        }
     }
 
     /// The only one there is.

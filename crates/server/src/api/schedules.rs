@@ -1,0 +1,311 @@
+//! Schedules. They are the installation's, and so their executions are the default tenant's: nobody else sees them.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use waypost_store::{Pause, Put, ScheduleFilter, ScheduleLook, ScopeRow, StoreError, iso};
+use waypost_worker::schedules::{self, Asked, Schedule, Scopes, View, What, note, shown, upcoming};
+
+use super::executions;
+use super::schedule_shapes::{
+    ADDED, APPLIED, APPLYING, BACKFILL, EXECUTIONS, HISTORY_QUERY, PLAN_TIMES, SCHEDULE, SCHEDULE_SCOPES,
+    SCHEDULES, TRIGGER,
+};
+use super::shapes::{LIMIT, NAME, PAUSING};
+use super::{BODY_BYTES, Content, GET, Gives, Method, POST, Route, ok};
+use crate::answer::{self, Result};
+use crate::call::Call;
+use crate::guard::{Needs, Role};
+use crate::problem::{FORBIDDEN, INVALID_INPUT, NOT_FOUND, Problem};
+use crate::shape::{Kind, optional};
+
+/// Schedules are theirs.
+const TENANT: &str = "default";
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        path: "/v1/schedules",
+        name: "listSchedules",
+        about: "Schedules by name, page by page: when they fire, how the last one ended, lag, what was skipped.",
+        query: &[LIMIT, optional("cursor", NAME, "From `next_cursor` of the page before.")],
+        gives: &[ok(&SCHEDULES)],
+        run: |call| Box::pin(list(call)),
+        ..GET
+    },
+    Route {
+        path: "/v1/schedules/{schedule}",
+        name: "getSchedule",
+        about: "One schedule, with its next five plan times.",
+        gives: &[ok(&SCHEDULE)],
+        refuses: &[&NOT_FOUND],
+        run: |call| Box::pin(show(call)),
+        ..GET
+    },
+    Route {
+        method: Method::Put,
+        path: "/v1/schedules/{schedule}",
+        name: "applySchedule",
+        about: "Adds a schedule, or puts a new definition in place of the old one. A pause stays. It needs the role admin, \
+                unless all that it does is to queue a run of a playbook that workers have.",
+        needs: Needs::Operate,
+        body: Some(&APPLYING),
+        body_bytes: BODY_BYTES,
+        gives: &[ok(&APPLIED)],
+        run: |call| Box::pin(apply(call)),
+        ..POST
+    },
+    Route {
+        method: Method::Delete,
+        path: "/v1/schedules/{schedule}",
+        name: "removeSchedule",
+        about: "Forgets a schedule. Its executions stay.",
+        needs: Needs::Admin,
+        gives: &[Gives { status: 204, about: "it is gone", body: Content::Nothing }],
+        refuses: &[&NOT_FOUND],
+        run: |call| Box::pin(remove(call)),
+        ..GET
+    },
+    Route {
+        path: "/v1/schedules/{schedule}/pause",
+        name: "pauseSchedule",
+        about: "Lets nothing of it begin; a new definition leaves the pause in place. What is being executed goes on.",
+        needs: Needs::Operate,
+        body: Some(&PAUSING),
+        gives: &[ok(&SCHEDULE)],
+        refuses: &[&NOT_FOUND],
+        run: |call| Box::pin(pause(call)),
+        ..POST
+    },
+    Route {
+        path: "/v1/schedules/{schedule}/resume",
+        name: "resumeSchedule",
+        about: "Goes on with the next plan. Those in between are counted.",
+        needs: Needs::Operate,
+        body: Some(&PAUSING),
+        gives: &[ok(&SCHEDULE)],
+        refuses: &[&NOT_FOUND],
+        run: |call| Box::pin(resume(call)),
+        ..POST
+    },
+    Route {
+        path: "/v1/schedules/{schedule}/trigger",
+        name: "triggerSchedule",
+        about: "Executes it now: a plan of its own, marked as such.",
+        needs: Needs::Operate,
+        body: Some(&TRIGGER),
+        gives: &[ok(&ADDED)],
+        refuses: &[&NOT_FOUND],
+        run: |call| Box::pin(trigger(call)),
+        ..POST
+    },
+    Route {
+        path: "/v1/schedules/{schedule}/backfill",
+        name: "backfillSchedule",
+        about: "Executes the plans of a range, or those named, that have no execution yet; marked as such.",
+        needs: Needs::Operate,
+        body: Some(&BACKFILL),
+        body_bytes: BODY_BYTES,
+        gives: &[ok(&ADDED)],
+        refuses: &[&NOT_FOUND],
+        run: |call| Box::pin(backfill(call)),
+        ..POST
+    },
+    Route {
+        path: "/v1/schedules/{schedule}/next",
+        name: "nextPlans",
+        about: "The next plan times, in its time zone.",
+        query: &[optional("count", Kind::Integer(1, 1_000), "How many; 5 if left out.")],
+        gives: &[ok(&PLAN_TIMES)],
+        refuses: &[&NOT_FOUND],
+        run: |call| Box::pin(next(call)),
+        ..GET
+    },
+    Route {
+        path: "/v1/schedules/{schedule}/scopes",
+        name: "listScopes",
+        about: "Its scopes, and what came of their plans.",
+        gives: &[ok(&SCHEDULE_SCOPES)],
+        refuses: &[&NOT_FOUND],
+        run: |call| Box::pin(scopes(call)),
+        ..GET
+    },
+    Route {
+        path: "/v1/schedules/{schedule}/history",
+        name: "scheduleHistory",
+        about: "Its executions, the latest plan first, page by page.",
+        query: HISTORY_QUERY,
+        gives: &[ok(&EXECUTIONS)],
+        run: |call| Box::pin(history(call)),
+        ..GET
+    },
+];
+
+/// What belongs to no tenant in particular belongs to the default one.
+pub fn check_tenant(call: &Call) -> Result<()> {
+    if call.caller.is_everybodys || call.caller.tenant == TENANT {
+        return Ok(());
+    }
+    let message = format!("schedules are the tenant {TENANT:?}'s, and yours is {:?}", call.caller.tenant);
+    Err(Problem::new(&FORBIDDEN, message))
+}
+
+fn missing(name: String) -> Problem {
+    StoreError::NotFound { what: "schedule", id: name }.into()
+}
+
+async fn look(call: &Call) -> Result<ScheduleLook> {
+    let name = call.path("schedule");
+    let filter = ScheduleFilter { name: Some(name.clone()), after: None, limit: 1 };
+    call.store().look_at_schedules(filter).await?.pop().ok_or_else(|| missing(name))
+}
+
+async fn object(call: &Call) -> Result<Value> {
+    let look = look(call).await?;
+    let (now, catalog) = (call.store().now().await?, call.store().lifecycles().await?);
+    Ok(View::of(look, &catalog).object(now))
+}
+
+async fn list(call: Call) -> Result {
+    check_tenant(&call)?;
+    let limit = call.query.integer("limit").unwrap_or(50) as usize;
+    let filter = ScheduleFilter { name: None, after: call.query.text("cursor"), limit: limit + 1 };
+    let mut found = call.store().look_at_schedules(filter).await?;
+    // The store gives no more than a page, so the last full one is followed by an empty one.
+    let more = found.len() > limit || found.len() == waypost_kernel::text::MAX_PAGE;
+    found.truncate(limit);
+    let next = found.last().filter(|_| more).map(|look| look.row.name.clone());
+    let (now, catalog) = (call.store().now().await?, call.store().lifecycles().await?);
+    let objects: Vec<Value> = found.into_iter().map(|look| View::of(look, &catalog).object(now)).collect();
+    let answer = answer::json(200, &json!({ "schedules": objects, "next_cursor": next }));
+    Ok(executions::linked(answer, "/v1/schedules", &call.query, next.as_deref()))
+}
+
+async fn show(call: Call) -> Result {
+    check_tenant(&call)?;
+    Ok(answer::json(200, &object(&call).await?))
+}
+
+async fn apply(mut call: Call) -> Result {
+    check_tenant(&call)?;
+    let name = call.path("schedule");
+    let mut definition = call.body.take_object("definition").unwrap_or_default();
+    definition.entry("name").or_insert_with(|| name.as_str().into());
+    let folder = call.body.text("folder").unwrap_or_else(|| "/".to_owned());
+    let catalog = call.store().lifecycles().await?;
+    pin(&call, definition.get_mut("run"));
+    let read = schedules::stored(&Value::Object(definition), Path::new(&folder), &catalog);
+    let wrong = |message: &str| Problem::field(&INVALID_INPUT, "definition", message);
+    let schedule = read.map_err(|problems| wrong(&problems.to_string()))?;
+    if schedule.name != name {
+        return Err(wrong(&format!("its name is {:?}, not {name:?} as in the path", schedule.name)));
+    }
+    check_role(&call, &schedule)?;
+    let put = schedules::apply(call.store(), &schedule).await?;
+    let by = call.caller.by(call.body.text("by"));
+    if put != Put::Same {
+        call.audit("schedule.apply", &name, by, call.body.text("reason")).await;
+    }
+    Ok(answer::json(200, &json!({ "result": put.name(), "schedule": object(&call).await? })))
+}
+
+/// The version of a playbook that the server's own folder has now, as `run start` pins it.
+fn pin(call: &Call, run: Option<&mut Value>) {
+    let Some(run) = run else { return };
+    let name = run["playbook"].as_str().unwrap_or_default();
+    if let Some(known) = call.app.options.playbooks.iter().find(|known| known.name == name) {
+        run["playbook"] = format!("{}@{}", known.name, known.hash).into();
+    }
+}
+
+/// Applying must not be a way to execute code, to read the database, or to send its secrets somewhere.
+fn check_role(call: &Call, schedule: &Schedule) -> Result<()> {
+    let queues_only = matches!(&schedule.what, What::Run(run) if run.carried.is_none());
+    let lists_only = matches!(schedule.scopes, Scopes::Global | Scopes::Listed { .. });
+    if call.caller.role == Role::Admin || queues_only && lists_only {
+        return Ok(());
+    }
+    let message = "definition: what it executes or asks for is brought along, and that needs a token with the role admin; \
+                   an operator may apply run = { playbook = … } with scopes that are listed";
+    Err(Problem::new(&FORBIDDEN, message).with("role", call.caller.role.name()))
+}
+
+async fn remove(call: Call) -> Result {
+    check_tenant(&call)?;
+    let name = call.path("schedule");
+    if !call.store().remove_schedule(name.clone()).await? {
+        return Err(missing(name));
+    }
+    call.audit("schedule.remove", &name, call.caller.by(None), None).await;
+    Ok(answer::empty(204))
+}
+
+async fn pause(call: Call) -> Result {
+    check_tenant(&call)?;
+    let (by, reason) = (call.caller.by(call.body.text("by")), call.body.text("reason"));
+    let pause = Pause { by: by.clone(), reason: reason.clone().unwrap_or_default(), at: None };
+    let row = call.store().pause_schedule(call.path("schedule"), Some(pause)).await?;
+    call.audit("schedule.pause", &row.name, by, reason).await;
+    Ok(answer::json(200, &object(&call).await?))
+}
+
+async fn resume(call: Call) -> Result {
+    check_tenant(&call)?;
+    let row = call.store().pause_schedule(call.path("schedule"), None).await?;
+    let by = call.caller.by(call.body.text("by"));
+    call.audit("schedule.resume", &row.name, by, call.body.text("reason")).await;
+    Ok(answer::json(200, &object(&call).await?))
+}
+
+async fn trigger(call: Call) -> Result {
+    add_plans(call, "schedule.trigger", Asked::Now).await
+}
+
+async fn backfill(call: Call) -> Result {
+    let times = call.body.texts("plan_times").map(|times| {
+        let time = |text: &String| waypost_store::parse_time(text);
+        times.iter().filter_map(time).collect::<Vec<_>>()
+    });
+    let asked = match (times, call.body.time("from"), call.body.time("to")) {
+        (Some(times), None, None) => Asked::Times(times),
+        (None, Some(from), Some(to)) => Asked::Range(from, to),
+        _ => {
+            let message = "is missing; allowed: from and to, or plan_times";
+            return Err(Problem::field(&INVALID_INPUT, "from", message));
+        }
+    };
+    add_plans(call, "schedule.backfill", asked).await
+}
+
+async fn add_plans(call: Call, action: &str, asked: Asked) -> Result {
+    check_tenant(&call)?;
+    let name = call.path("schedule");
+    let by = call.caller.by(call.body.text("by"));
+    let scopes = call.body.texts("scopes").unwrap_or_default();
+    let added = schedules::add_plans(call.store(), &name, asked, scopes, by.clone()).await?;
+    call.audit(action, &name, by, call.body.text("reason")).await;
+    Ok(answer::json(200, &json!({ "added": added })))
+}
+
+async fn next(call: Call) -> Result {
+    check_tenant(&call)?;
+    let (_, schedule) = schedules::find(call.store(), &call.path("schedule")).await?;
+    let now = call.store().now().await?;
+    let timing = &schedule.policy.timing;
+    let times = upcoming(timing, now, call.query.integer("count").unwrap_or(5) as usize);
+    let plan = |time| json!({ "plan_time": iso(time), "local": shown(timing, time) });
+    let plans: Vec<Value> = times.iter().map(|time| plan(*time)).collect();
+    Ok(answer::json(200, &json!({ "next": plans, "clock_change": note(timing, now, &times) })))
+}
+
+async fn scopes(call: Call) -> Result {
+    check_tenant(&call)?;
+    let scopes = call.store().scopes(call.path("schedule")).await?;
+    let objects: Vec<Value> = scopes.iter().map(ScopeRow::object).collect();
+    Ok(answer::json(200, &json!({ "scopes": objects })))
+}
+
+async fn history(call: Call) -> Result {
+    let name = call.path("schedule");
+    let path = format!("/v1/schedules/{}/history", executions::encoded(&name));
+    executions::page(&call, &path, Some(name)).await
+}

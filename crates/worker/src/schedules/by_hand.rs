@@ -1,0 +1,76 @@
+//! Plans that somebody asks for: now, or those of a range.
+
+use std::path::Path;
+
+use waypost_kernel::{Catalog, Span, Time};
+use waypost_store::{MAX_MANUAL, ManualPlans, Result, ScheduleRow, Store, StoreError};
+
+use super::file::stored;
+use super::schedule::Schedule;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// One plan, whose time is now.
+    Now,
+    /// Those that the schedule has, from the first instant to the second.
+    Range(Time, Time),
+    /// These.
+    Times(Vec<Time>),
+}
+
+/// Gives how many are new. Without scopes: all that it has.
+pub async fn add_plans(
+    store: &dyn Store,
+    name: &str,
+    asked: Asked,
+    scopes: Vec<String>,
+    by: String,
+) -> Result<u64> {
+    let (_, schedule) = find(store, name).await?;
+    let how = if asked == Asked::Now { "trigger" } else { "backfill" };
+    let plans = match asked {
+        Asked::Now => None,
+        Asked::Range(from, to) => Some(range(store, &schedule, from, to).await?),
+        Asked::Times(times) => Some(times),
+    };
+    let ids = chosen(store, name, scopes).await?;
+    let kind = schedule.scopes.kind().to_owned();
+    store.add_plans(ManualPlans { schedule: name.to_owned(), kind, ids, plans, how: how.into(), by }).await
+}
+
+/// A stored schedule, typed.
+pub async fn find(store: &dyn Store, name: &str) -> Result<(ScheduleRow, Schedule)> {
+    let found = store.schedules(Some(name.to_owned())).await?.pop();
+    let row = found.ok_or_else(|| StoreError::NotFound { what: "schedule", id: name.to_owned() })?;
+    let schedule = typed(&row, &store.lifecycles().await?)?;
+    Ok((row, schedule))
+}
+
+pub fn typed(row: &ScheduleRow, catalog: &Catalog) -> Result<Schedule> {
+    let read = stored(&row.definition, Path::new(&row.folder), catalog);
+    read.map_err(|problems| StoreError::invalid(&row.name, problems.to_string()))
+}
+
+async fn range(store: &dyn Store, schedule: &Schedule, from: Time, to: Time) -> Result<Vec<Time>> {
+    if to < from || to > store.now().await? {
+        let message = "is not after from, or lies ahead; allowed: a range of the past, oldest first";
+        return Err(StoreError::invalid("to", message));
+    }
+    Ok(schedule.policy.timing.between(from - Span::from_micros(1), to, MAX_MANUAL + 1))
+}
+
+/// Those that were named, or all that there are.
+async fn chosen(store: &dyn Store, name: &str, asked: Vec<String>) -> Result<Vec<String>> {
+    let scopes = store.scopes(name.to_owned()).await?;
+    let known: Vec<String> =
+        scopes.into_iter().filter(|scope| !scope.retired).map(|scope| scope.id).collect();
+    match asked.iter().find(|id| !known.contains(id)) {
+        Some(unknown) => {
+            let some: Vec<&str> = known.iter().take(20).map(String::as_str).collect();
+            let message = format!("{name} has no {unknown:?}; it has {}", some.join(", "));
+            Err(StoreError::invalid("scopes", message))
+        }
+        None if asked.is_empty() => Ok(known),
+        None => Ok(asked),
+    }
+}

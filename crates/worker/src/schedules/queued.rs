@@ -1,0 +1,127 @@
+//! `run = { … }`: a run for a queue, with a command or a playbook that it brings along, or a playbook that workers have.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use waypost_kernel::lifecycle::{instead_of, quoted};
+
+use super::file::Builder;
+use super::schedule::QueuedRun;
+use crate::first_steps;
+use crate::playbook::node::Node;
+use crate::playbook::{Playbook, Scope};
+
+const RULE: &str = "bad-playbook";
+
+impl Builder<'_> {
+    pub(super) fn run(&mut self, node: &Node) -> Option<QueuedRun> {
+        let lifecycle = node.get("lifecycle")?;
+        let known = self.catalog.latest(lifecycle.text());
+        if known.is_none_or(|known| !super::is_queueable(known)) {
+            let fit: Vec<&str> =
+                self.catalog.iter().filter(|it| super::is_queueable(it)).map(|it| &*it.name).collect();
+            let message = format!("no run of {} can be queued", quoted(lifecycle.text()));
+            let mend = instead_of(lifecycle.text(), &fit);
+            self.problem(lifecycle, "unknown-lifecycle", &message, &mend);
+        }
+        let command: Vec<&str> =
+            node.get("exec").map(Node::items).unwrap_or_default().iter().map(Node::text).collect();
+        let directory = self.folder.display().to_string();
+        let run = QueuedRun {
+            lifecycle: lifecycle.text().to_owned(),
+            playbook: node.text_of("playbook"),
+            carried: (!command.is_empty()).then(|| json!({ "command": command, "directory": directory })),
+            queue: node.text_of("queue").unwrap_or_else(|| "default".to_owned()),
+            priority: node.whole_of("priority").and_then(|it| i16::try_from(it).ok()).unwrap_or(0),
+            input: node.get("input").map_or(json!({}), Node::to_json),
+            concurrency_key: None,
+            items: Vec::new(),
+        };
+        match node.get("playbook") {
+            Some(named) if named.text().ends_with(".toml") => self.with_playbook(node, named, run),
+            _ => Some(run),
+        }
+    }
+
+    /// As `run start FILE` does: its very content goes along, by its hash a worker that has it knows it.
+    fn with_playbook(&mut self, node: &Node, named: &Node, run: QueuedRun) -> Option<QueuedRun> {
+        let (file, text) = self.text_of(node, named)?;
+        let playbook = match Playbook::parse_with(&text, Path::new(&file), self.catalog) {
+            Ok(playbook) => playbook,
+            Err(problems) => {
+                let first = problems.0.first().map(ToString::to_string).unwrap_or_default();
+                self.problem(named, RULE, &first, "`waypost playbook check` tells more");
+                return None;
+            }
+        };
+        let mend = "name another playbook, or write this lifecycle";
+        if playbook.lifecycle != run.lifecycle || playbook.rule.is_some() {
+            let message = format!("the playbook is one of {}", quoted(&playbook.lifecycle));
+            self.problem(named, RULE, &message, mend);
+            return None;
+        }
+        let inputs = self.inputs(node, named, &playbook, &run.input)?;
+        let scope = Scope { inputs: inputs.clone(), ..Scope::default() };
+        let key = playbook.concurrency_key_for(&scope);
+        let concurrency_key = key.map_err(|error| {
+            self.problem(named, RULE, &error.to_string(), "give it the inputs that its key is made of");
+        });
+        let lifecycle = self.catalog.latest(&run.lifecycle)?;
+        Some(QueuedRun {
+            playbook: Some(playbook.pin()),
+            queue: node.text_of("queue").or(playbook.queue.clone()).unwrap_or(run.queue),
+            priority: match node.get("priority") {
+                Some(_) => run.priority,
+                None => i16::try_from(playbook.priority).unwrap_or_default(),
+            },
+            carried: Some(json!({ "playbook": { "file": file, "text": text } })),
+            concurrency_key: concurrency_key.ok().flatten(),
+            items: first_steps(&playbook, lifecycle, &inputs),
+            input: Value::Object(inputs),
+            ..run
+        })
+    }
+
+    /// What was stored brings its text along; only a file of schedules is read beside.
+    fn text_of(&mut self, node: &Node, named: &Node) -> Option<(String, String)> {
+        if let Some(brought) = node.get("brought") {
+            return Some((brought.text_of("file")?, brought.text_of("text")?));
+        }
+        if !self.may_read {
+            let mend =
+                "name one that workers have, or apply a file with the command line, which brings it along";
+            self.problem(named, RULE, "a playbook's file is not read here", mend);
+            return None;
+        }
+        let file = self.folder.join(named.text());
+        let text = match std::fs::read_to_string(&file) {
+            Ok(text) if text.len() <= crate::playbook::read::MAX_FILE_BYTES => Ok(text),
+            Ok(_) => Err("the file is larger than 256 KiB".to_owned()),
+            Err(error) => Err(format!("the file cannot be read: {error}")),
+        };
+        let unfit = |message: String| {
+            let mend = format!("name a playbook's file beside this one: {} is none", file.display());
+            self.problem(named, RULE, &message, &mend);
+        };
+        let text = text.map_err(unfit).ok()?;
+        Some((file.display().to_string(), text))
+    }
+
+    fn inputs(
+        &mut self,
+        node: &Node,
+        named: &Node,
+        playbook: &Playbook,
+        input: &Value,
+    ) -> Option<Map<String, Value>> {
+        match playbook.accept(input) {
+            Ok(inputs) => Some(inputs),
+            Err(problems) => {
+                let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                let at = node.get("input").unwrap_or(named).clone();
+                self.problem(&at, RULE, &told.join("; "), "give the playbook the inputs that it declares");
+                None
+            }
+        }
+    }
+}
