@@ -145,11 +145,14 @@ fn a_worker_executes_the_playbooks_of_its_folder_and_no_others() {
     assert_eq!(worker.end(), Some(0));
     assert_eq!(shop.show(&mine)["status"], json!("completed"), "it has that very content itself");
     // What a run brings along is not executed, whatever its name.
-    let mut worker = shop.spawn(&["worker", "--playbooks", "books", "--queue", "others", "--until-idle"]);
-    crate::support::eventually("it is left alone", std::time::Duration::from_secs(60), || {
-        let events = shop.ok(&["run", "events", &other]);
-        events.contains("Run released by worker")
+    let behind = shop.ok(&["run", "start", "--queue", "others", "books/hello.toml"]).trim().to_owned();
+    let mut worker = shop.spawn(&["worker", "--playbooks", "books", "--queue", "others"]);
+    crate::support::eventually("the one behind it is worked", std::time::Duration::from_secs(60), || {
+        shop.show(&behind)["status"] == json!("completed")
     });
     worker.kill();
-    assert_eq!(shop.show(&other)["items"]["step"]["pending"], json!(1));
+    let left = shop.show(&other);
+    assert_eq!((&left["items"]["step"]["pending"], &left["seq"]), (&json!(1), &json!(1)));
+    let said = shop.ok(&["run", "show", &other]);
+    assert!(said.contains(&format!("no worker has {}", left["playbook"].as_str().unwrap())), "{said}");
 }
