@@ -33,7 +33,7 @@ CREATE VIEW waypost.items_stay AS SELECT i.rid, i.kind, i.key, EXISTS (
         AND (m.guards & 2048 = 0 OR i.reruns))))) AS stays
   FROM waypost.items i;
 
-CREATE FUNCTION waypost.judge_run() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
+CREATE FUNCTION waypost.judge_run() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $guard$
 DECLARE
   was waypost.lifecycle_states;
   will waypost.lifecycle_states;

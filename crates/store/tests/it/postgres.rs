@@ -55,6 +55,41 @@ async fn a_database_is_installed_once_and_other_versions_are_refused() {
     }
 }
 
+/// The trigger's condition holds the moves that call no function: `migrate` adds those of lifecycles that came since.
+#[tokio::test]
+async fn a_lifecycle_of_ones_own_gets_into_the_list_of_moves() {
+    const OWN: &str = r#"
+name    = "own"
+version = 1
+ids     = "own-{uuid7}"
+initial = ["waits"]
+
+[states]
+waits = { phase = "ready" }
+works = { phase = "held", lease = "2m", on_stale = "lose" }
+done  = { phase = "settled", outcome = "succeeded" }
+lost  = { phase = "settled", outcome = "failed" }
+
+transitions = [
+  ["waits", "claim",   "works", "worker", ""],
+  ["waits", "cancel",  "lost",  "client", ""],
+  ["works", "deliver", "done",  "worker", ""],
+  ["works", "lose",    "lost",  "engine", ""],
+]
+"#;
+    let (store, database) = open().await;
+    store.add_lifecycle(OWN.into()).await.unwrap();
+    let missing = "SELECT count(*) FROM waypost.lifecycle_moves m JOIN pg_trigger t ON t.tgname = 'runs_move' WHERE m.lifecycle = 'own' \
+                   AND position((m.events * 100000000::bigint + m.src_code * 10000 + m.dst_code)::text IN pg_get_triggerdef(t.oid)) = 0";
+    assert_eq!(database.psql(missing).unwrap(), "4");
+    assert_eq!(migrate(&database.url()).await, Ok(Vec::new()));
+    assert_eq!(database.psql(missing).unwrap(), "0");
+    let own = NewRun { lifecycle: "own".into(), ..NewRun::default() };
+    store.enqueue(vec![own]).await.unwrap().remove(0).unwrap();
+    assert_eq!(store.claim(wants("w", 1)).await.unwrap().len(), 1);
+    assert_clean(&store).await;
+}
+
 #[tokio::test]
 async fn what_cannot_be_reached_is_told() {
     let database = Postgres::start().unwrap();
