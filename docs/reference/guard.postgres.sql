@@ -33,7 +33,8 @@ CREATE VIEW waypost.items_stay AS SELECT i.rid, i.kind, i.key, EXISTS (
         AND (m.guards & 2048 = 0 OR i.reruns))))) AS stays
   FROM waypost.items i;
 
-CREATE FUNCTION waypost.judge_run() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $guard$
+CREATE FUNCTION waypost.judge_run() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off
+  SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $guard$
 DECLARE
   was waypost.lifecycle_states;
   will waypost.lifecycle_states;

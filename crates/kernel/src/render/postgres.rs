@@ -176,7 +176,8 @@ pub fn guard() -> String {
   JOIN waypost.lifecycle_states s ON s.lifecycle = l.items AND s.version = l.items_version
   JOIN waypost.items i ON i.rid = r.rid AND i.kind = s.lifecycle AND i.status = s.state;
 {}{}
-CREATE FUNCTION waypost.judge_run() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $guard$
+CREATE FUNCTION waypost.judge_run() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off
+  SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $guard$
 DECLARE
   was waypost.lifecycle_states;
   will waypost.lifecycle_states;
