@@ -4,12 +4,15 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use waypost_kernel::Time;
-use waypost_store::{Pause, Store, parse_time};
+use waypost_store::{Pause, Store, Who, parse_time};
 use waypost_worker::playbook::Problem;
 use waypost_worker::schedules::{self, Asked, Schedule};
 
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print, print_list};
 use crate::run::user;
+
+/// Whose schedules are.
+const TENANT: &str = "default";
 
 /// Nothing is stored unless all files are sound.
 pub async fn apply(store: &dyn Store, files: &[PathBuf], check: bool, output: Format) -> Result {
@@ -43,6 +46,9 @@ pub async fn apply(store: &dyn Store, files: &[PathBuf], check: bool, output: Fo
     let mut done = Vec::new();
     for (_, schedule) in &found {
         let word = if check { "sound" } else { schedules::apply(store, schedule).await?.name() };
+        if !check {
+            keep(store, "schedule.apply", &schedule.name, None).await?;
+        }
         done.push((schedule.name.clone(), word));
     }
     let objects = done.iter().map(|(name, word)| json!({ "name": name, "result": word })).collect();
@@ -52,13 +58,15 @@ pub async fn apply(store: &dyn Store, files: &[PathBuf], check: bool, output: Fo
 }
 
 pub async fn pause(store: &dyn Store, name: &str, reason: String) -> Result {
-    let pause = Pause { by: user(), reason, at: None };
+    let pause = Pause { by: user(), reason: reason.clone(), at: None };
     store.pause_schedule(name.to_owned(), Some(pause)).await?;
+    keep(store, "schedule.pause", name, Some(reason)).await?;
     print(&format!("{name} is paused: nothing of it begins until `waypost schedule resume {name}`"))
 }
 
 pub async fn resume(store: &dyn Store, name: &str) -> Result {
     store.pause_schedule(name.to_owned(), None).await?;
+    keep(store, "schedule.resume", name, None).await?;
     print(&format!("{name} goes on with its next plan"))
 }
 
@@ -66,6 +74,7 @@ pub async fn remove(store: &dyn Store, name: &str) -> Result {
     if !store.remove_schedule(name.to_owned()).await? {
         return Err(Failed::new(NOT_FOUND, format!("there is no schedule {name:?}")));
     }
+    keep(store, "schedule.remove", name, None).await?;
     print(&format!("{name} is removed"))
 }
 
@@ -84,8 +93,16 @@ pub async fn backfill(
 }
 
 async fn added(store: &dyn Store, name: &str, asked: Asked, scopes: Vec<String>) -> Result {
+    let action = if matches!(asked, Asked::Now) { "schedule.trigger" } else { "schedule.backfill" };
     let added = schedules::add_plans(store, name, asked, scopes, user()).await?;
+    keep(store, action, name, None).await?;
     print(&format!("{added} to execute; see `waypost schedule history {name}`"))
+}
+
+/// In the audit log, as a server does it itself.
+async fn keep(store: &dyn Store, action: &str, name: &str, reason: Option<String>) -> Result {
+    let who = Who { tenant: TENANT.to_owned(), by: user(), reason };
+    Ok(store.keep(who.did(action, name)).await?)
 }
 
 fn instant(field: &str, text: &str) -> Result<Time> {

@@ -179,6 +179,32 @@ fn with_tokens_everybody_may_do_what_their_token_says() {
     shop.verifies();
 }
 
+#[test]
+fn what_people_do_to_schedules_is_kept() {
+    let shop = Shop::new();
+    let file = "[[schedule]]\nname = \"beat\"\ncadence = \"1h\"\nexec = [\"true\"]\n";
+    std::fs::write(shop.path("beat.toml"), file).unwrap();
+    shop.ok(&["schedule", "apply", "beat.toml"]);
+    shop.ok(&["schedule", "apply", "--check", "beat.toml"]);
+    shop.ok(&["schedule", "pause", "beat", "--reason", "upgrade"]);
+    shop.ok(&["schedule", "resume", "beat"]);
+    shop.ok(&["schedule", "trigger", "beat"]);
+    shop.ok(&["schedule", "remove", "beat"]);
+    let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+    let page = shop.curl(&url, "/v1/audit");
+    let rows = page["audit"].as_array().unwrap().iter();
+    let told: Vec<Value> =
+        rows.map(|row| json!([row["by"], row["action"], row["subject"], row["reason"]])).collect();
+    let expected = [
+        json!(["tester", "schedule.apply", "beat", null]),
+        json!(["tester", "schedule.pause", "beat", "upgrade"]),
+        json!(["tester", "schedule.resume", "beat", null]),
+        json!(["tester", "schedule.trigger", "beat", null]),
+        json!(["tester", "schedule.remove", "beat", null]),
+    ];
+    assert_eq!(told, expected);
+}
+
 /// Who and why is kept, whether a command asks the database or a server.
 #[test]
 fn what_people_do_is_kept_the_same_with_and_without_a_server() {
