@@ -153,7 +153,8 @@ async fn kill_and_look(shop: Shop) {
     assert!(lost > 0 && ends.contains_key("success"), "{ends:?}");
     for file in fs::read_dir(site.shop.path("pids")).unwrap() {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();
-        assert_eq!(text.lines().count(), 1, "a run of this lifecycle is begun once: {text}");
+        // None: its shell was killed after it had opened the file and before it wrote.
+        assert!(text.lines().count() <= 1, "a run of this lifecycle is begun once: {text}");
     }
     let left: Vec<_> = site.processes().into_iter().filter(|(process, _)| process.is_alive()).collect();
     assert!(left.is_empty(), "processes without a worker: {left:?}");
