@@ -71,30 +71,35 @@ impl Leases {
         if leases.is_empty() {
             return;
         }
-        let asked: Vec<Held> = leases.iter().map(|lease| lease.held.clone()).collect();
-        let asked_at = Instant::now();
-        let answers = match self.store.renew(asked).await {
-            Ok(answers) => answers,
-            Err(error) => return tracing::warn!(%error, "heartbeat not accepted; trying again"),
-        };
-        for (lease, answer) in leases.iter().zip(answers) {
-            let run_id = &lease.held.run_id;
-            match answer {
-                Ok(renewed) => lease.renewed(asked_at, &renewed),
-                Err(StoreError::Refused(_) | StoreError::NotFound { .. }) => {
-                    // Its finish may have overtaken the beat: then it is no longer ours to lose.
-                    if self.held().contains_key(run_id) {
-                        tracing::warn!(run_id, "the lease is lost: stopping the run");
-                    }
-                    lease.lose();
-                }
-                Err(error) => tracing::warn!(run_id, %error, "heartbeat not accepted; trying again"),
-            }
-        }
+        renew(&*self.store, &leases, |run_id| self.held().contains_key(run_id)).await;
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<String, Arc<Lease>>> {
         // Every change is one insertion or removal, so that a panic elsewhere leaves nothing half done.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One request for all of them; each counts from when it was sent. `is_held`: nobody has ended the run meanwhile.
+pub(crate) async fn renew(store: &dyn Store, leases: &[Arc<Lease>], is_held: impl Fn(&str) -> bool) {
+    let asked: Vec<Held> = leases.iter().map(|lease| lease.held.clone()).collect();
+    let asked_at = Instant::now();
+    let answers = match store.renew(asked).await {
+        Ok(answers) => answers,
+        Err(error) => return tracing::warn!(%error, "heartbeat not accepted; trying again"),
+    };
+    for (lease, answer) in leases.iter().zip(answers) {
+        let run_id = &lease.held.run_id;
+        match answer {
+            Ok(renewed) => lease.renewed(asked_at, &renewed),
+            Err(StoreError::Refused(_) | StoreError::NotFound { .. }) => {
+                // Its finish may have overtaken the beat: then it is no longer ours to lose.
+                if is_held(run_id) {
+                    tracing::warn!(run_id, "the lease is lost: stopping the run");
+                }
+                lease.lose();
+            }
+            Err(error) => tracing::warn!(run_id, %error, "heartbeat not accepted; trying again"),
+        }
     }
 }

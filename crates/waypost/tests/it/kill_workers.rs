@@ -13,8 +13,9 @@ const SOON: Duration = Duration::from_secs(30);
 /// A lease of 2 s, a sweep each second, and what is left to work.
 const DRAINED: Duration = Duration::from_secs(120);
 
-/// Process, guardian, start; then it works, some runs for ever.
-const SCRIPT: &str = r#"echo $$ $PPID $(cut -d" " -f22 /proc/$$/stat) >>pids/$WAYPOST_RUN_ID; exec sleep "#;
+/// Process, guardian, start; then it works, some runs for ever. Each beginning has a file of its own, which is there even if
+/// the shell is killed before it has written to it.
+const SCRIPT: &str = r#"echo $$ $PPID $(cut -d" " -f22 /proc/$$/stat) >pids/$WAYPOST_RUN_ID.$$; exec sleep "#;
 
 /// `./scripts/soak kill-workers` asks for more.
 fn kills() -> usize {
@@ -151,10 +152,13 @@ async fn kill_and_look(shop: Shop) {
     }
     let lost = ends.get("WORKER_LOST").copied().unwrap_or(0);
     assert!(lost > 0 && ends.contains_key("success"), "{ends:?}");
+    let mut begun: BTreeMap<String, usize> = BTreeMap::new();
     for file in fs::read_dir(site.shop.path("pids")).unwrap() {
-        let text = fs::read_to_string(file.unwrap().path()).unwrap();
-        // None: its shell was killed after it had opened the file and before it wrote.
-        assert!(text.lines().count() <= 1, "a run of this lifecycle is begun once: {text}");
+        let name = file.unwrap().file_name().into_string().unwrap();
+        *begun.entry(name.rsplit_once('.').unwrap().0.to_owned()).or_default() += 1;
+    }
+    for (run_id, count) in begun {
+        assert_eq!(count, 1, "a run of this lifecycle is begun once: {run_id}");
     }
     let left: Vec<_> = site.processes().into_iter().filter(|(process, _)| process.is_alive()).collect();
     assert!(left.is_empty(), "processes without a worker: {left:?}");

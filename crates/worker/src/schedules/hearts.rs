@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
-use waypost_store::{FinishWrite, Held, Result, RunRow, Store, StoreError};
+use waypost_store::{FinishWrite, Result, RunRow, Store, StoreError};
 
+use crate::heartbeat;
 use crate::lease::Lease;
 use crate::shutdown::Stage;
 
@@ -100,28 +101,8 @@ impl Hearts {
         due
     }
 
-    /// Each counts from when it was sent.
     async fn renew(&self, leases: Vec<Arc<Lease>>) {
-        let asked: Vec<Held> = leases.iter().map(|lease| lease.held.clone()).collect();
-        let asked_at = Instant::now();
-        let answers = match self.store.renew(asked).await {
-            Ok(answers) => answers,
-            Err(error) => return tracing::warn!(%error, "heartbeat not accepted; trying again"),
-        };
-        for (lease, answer) in leases.iter().zip(answers) {
-            let run_id = &lease.held.run_id;
-            match answer {
-                Ok(renewed) => lease.renewed(asked_at, &renewed),
-                Err(StoreError::Refused(_) | StoreError::NotFound { .. }) => {
-                    // Its end may have overtaken the sign: then there is nothing to lose.
-                    if self.held().contains_key(run_id) {
-                        tracing::warn!(run_id, "the lease is lost: stopping the execution");
-                    }
-                    lease.lose();
-                }
-                Err(error) => tracing::warn!(run_id, %error, "heartbeat not accepted; trying again"),
-            }
-        }
+        heartbeat::renew(&*self.store, &leases, |run_id| self.held().contains_key(run_id)).await;
     }
 
     /// With whatever else ends at the same time.
