@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use serde_json::{Map, json};
 use tokio::time::sleep;
 use waypost_kernel::lifecycle::{Actor, Lifecycle, Outcome, Phase, StateId, Transition};
+use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_kernel::{Code, Failure};
-use waypost_store::{FinishWrite, Held, RunRow, Store, StoreError};
+use waypost_store::{FinishWrite, Held, NoteWrite, Repeat, RunRow, Store, StoreError};
 
 use crate::interpret::{Ending, Goal};
 use crate::journal::is_lost;
@@ -14,7 +16,8 @@ use crate::pace;
 use crate::summary::End;
 
 /// Sends the finish until it is accepted or refused; the token makes one that arrived after all a repeat. What
-/// is refused because somebody else was first is finished as they wanted it.
+/// is refused because somebody else was first is finished as they wanted it, and what cannot be had is tried by the next
+/// best way: a run that is given back is executed again, so that is no way out.
 pub(crate) async fn finish(
     store: &Arc<dyn Store>,
     row: &RunRow,
@@ -22,42 +25,110 @@ pub(crate) async fn finish(
     by: &str,
     ending: Ending,
 ) -> End {
-    let mut ending = ending;
-    let mut refusals = 0;
-    for retry in 1.. {
-        let Some(status) = status_for(&row.lifecycle, row.run.state, ending.goal) else {
-            match without_status(&ending) {
-                Some(other) => ending = other,
-                None => break,
-            }
-            continue;
-        };
-        let answers = store.finish(vec![write(held, by, &status, &ending)]).await;
+    let mut attempt = Attempt::new(row, ending);
+    let mut retry = 0;
+    while let Some(status) = attempt.status() {
+        let answers = store.finish(vec![write(held, by, status, &attempt.ending)]).await;
         let answer =
             answers.and_then(|mut all| all.pop().unwrap_or_else(|| Err(StoreError::no_run(&held.run_id))));
         match answer {
-            Ok(row) => return end_of(&row, ending.goal),
+            Ok(row) => return end_of(&row, attempt.ending.goal),
             Err(error) if is_lost(&error) => {
                 tracing::warn!(run_id = held.run_id, "the lease is lost: the result is not written");
                 return End::Lost;
             }
             Err(error @ StoreError::Unavailable(_)) => {
                 tracing::warn!(run_id = held.run_id, %error, "result not accepted; trying again");
+                retry += 1;
                 sleep(pace::store_away(retry)).await;
             }
-            Err(error) => {
-                refusals += 1;
-                match instead(&ending, &error).filter(|_| refusals < 4) {
-                    Some(other) => ending = other,
-                    None => {
-                        tracing::error!(run_id = held.run_id, %error, "no result is accepted: giving the run back");
-                        break;
-                    }
-                }
+            Err(error) => attempt.refused(error),
+        }
+    }
+    abandon(store, held, by, &attempt).await
+}
+
+/// No end is accepted: the lease is left to run out. What the lifecycle says of stale leases waits for that and counts
+/// how often, so the run is neither executed again at once nor for ever.
+async fn abandon(store: &Arc<dyn Store>, held: &Held, by: &str, attempt: &Attempt<'_>) -> End {
+    let message = format!("No end of this run is accepted: {}", attempt.why());
+    tracing::error!(run_id = held.run_id, "{message}");
+    let note = NoteWrite {
+        held: held.clone(),
+        by: by.to_owned(),
+        level: Level::Error,
+        message,
+        payload: json!({ "wanted": format!("{:?}", attempt.ending.goal).to_lowercase() }),
+        repeat: Repeat::Never,
+        metadata: Map::new(),
+        details: Map::new(),
+    };
+    if let Err(error) = store.note(vec![note]).await {
+        tracing::warn!(run_id = held.run_id, %error, "nor is the reason");
+    }
+    End::Lost
+}
+
+/// How a run is tried to be ended.
+struct Attempt<'r> {
+    row: &'r RunRow,
+    ending: Ending,
+    /// The states that the goal may be met in, best first, and how many of them were refused.
+    statuses: Vec<String>,
+    refused: usize,
+    last: Option<StoreError>,
+    /// Goals that were tried, so that two refusals do not send it back and forth.
+    goals: Vec<Goal>,
+}
+
+impl<'r> Attempt<'r> {
+    fn new(row: &'r RunRow, ending: Ending) -> Attempt<'r> {
+        let mut attempt =
+            Attempt { row, ending, statuses: Vec::new(), refused: 0, last: None, goals: Vec::new() };
+        attempt.aim();
+        attempt
+    }
+
+    /// Makes the list for the goal; where the lifecycle has no such end, for the next best one.
+    fn aim(&mut self) {
+        loop {
+            self.goals.push(self.ending.goal);
+            self.statuses = statuses_for(&self.row.lifecycle, self.row.run.state, self.ending.goal);
+            self.refused = 0;
+            match without_status(&self.ending).filter(|_| self.statuses.is_empty()) {
+                Some(other) if !self.goals.contains(&other.goal) => self.ending = other,
+                _ => return,
             }
         }
     }
-    release(store, held).await
+
+    fn status(&self) -> Option<&str> {
+        self.statuses.get(self.refused).map(String::as_str)
+    }
+
+    fn refused(&mut self, error: StoreError) {
+        let other = instead(&self.ending, &error);
+        self.last = Some(error);
+        match other {
+            Some(other) if other.goal == self.ending.goal => self.ending = other,
+            Some(other) if self.refused + 1 >= self.statuses.len() || other.goal != Goal::Fail => {
+                if self.goals.contains(&other.goal) {
+                    self.refused = self.statuses.len();
+                } else {
+                    self.ending = other;
+                    self.aim();
+                }
+            }
+            _ => self.refused += 1,
+        }
+    }
+
+    fn why(&self) -> String {
+        match &self.last {
+            Some(error) => error.to_string(),
+            None => format!("a {} run has no such end for a worker", self.row.lifecycle.name),
+        }
+    }
 }
 
 /// Gives the run back unharmed.
@@ -117,7 +188,15 @@ fn without_status(ending: &Ending) -> Option<Ending> {
             })
         }
         Goal::Cancel => Some(Ending { goal: Goal::Fail, ..ending.clone() }),
-        Goal::Succeed | Goal::Fail => None,
+        Goal::Succeed => {
+            let message = "all is done, but the lifecycle has no end for that which a worker may choose";
+            Some(Ending {
+                goal: Goal::Fail,
+                failure: Some(Failure::new("NO_SUCCESS", message)),
+                ..ending.clone()
+            })
+        }
+        Goal::Fail => None,
     }
 }
 
@@ -131,7 +210,7 @@ fn instead(ending: &Ending, error: &StoreError) -> Option<Ending> {
             Code::FailureRecorded if ending.goal != Goal::Fail => {
                 Some(Ending { goal: Goal::Fail, failure: None, reason: None, ..ending.clone() })
             }
-            Code::InvalidTransition if ending.goal != Goal::Fail => {
+            Code::InvalidTransition | Code::InvalidInput if ending.goal != Goal::Fail => {
                 let failure = Failure::new(refusal.code.name(), &refusal.message);
                 Some(Ending { goal: Goal::Fail, failure: Some(failure), ..ending.clone() })
             }
@@ -150,29 +229,49 @@ fn instead(ending: &Ending, error: &StoreError) -> Option<Ending> {
     }
 }
 
-/// The state to finish in: the first in the table that a worker's edge leads to from here, or from where the
-/// first event moves the run.
-pub(crate) fn status_for(lifecycle: &Lifecycle, from: StateId, goal: Goal) -> Option<String> {
+/// The states to finish in, best first: where a worker's edges lead from here, or from where the first event moves
+/// the run.
+fn statuses_for(lifecycle: &Lifecycle, from: StateId, goal: Goal) -> Vec<String> {
     let begun = lifecycle.start_edge(from).map(|edge| edge.to);
     let edges =
         |from: StateId| lifecycle.transitions_from(from).filter(|edge| edge.by.contains(Actor::Worker));
     let all: Vec<&Transition> = begun.into_iter().chain([from]).flat_map(edges).collect();
-    let leads_to =
-        |outcome: Outcome| all.iter().find(|edge| lifecycle.state(edge.to).outcome == Some(outcome));
-    let edge = match goal {
-        Goal::Succeed => leads_to(Outcome::Succeeded),
-        Goal::Skip => leads_to(Outcome::Skipped),
-        Goal::Fail => leads_to(Outcome::Failed),
-        Goal::Park => all.iter().find(|edge| lifecycle.phase(edge.to) == Phase::Parked),
-        // By its command, since some lifecycles have no state of its own for it.
+    let with = |outcomes: &[Outcome]| -> Vec<&Transition> {
+        let leads_to = |outcome: &Outcome| {
+            let outcome = *outcome;
+            all.iter().copied().filter(move |edge| lifecycle.state(edge.to).outcome == Some(outcome))
+        };
+        outcomes.iter().flat_map(leads_to).collect()
+    };
+    let cancels = |edge: &&Transition| &*edge.command == Want::Cancel.command();
+    let edges: Vec<&Transition> = match goal {
+        Goal::Succeed => with(&[Outcome::Succeeded]),
+        Goal::Skip => with(&[Outcome::Skipped]),
+        Goal::Fail => with(&FAILURES).into_iter().filter(|edge| !cancels(edge)).collect(),
+        Goal::Park => all.iter().copied().filter(|edge| lifecycle.phase(edge.to) == Phase::Parked).collect(),
+        // By its command first, since some lifecycles have no state of its own for it.
         Goal::Cancel => {
-            let cancels = all.iter().find(|edge| {
-                &*edge.command == Want::Cancel.command() && lifecycle.phase(edge.to) == Phase::Settled
-            });
-            cancels.or_else(|| leads_to(Outcome::Cancelled))
+            let settles = |edge: &&Transition| lifecycle.phase(edge.to) == Phase::Settled;
+            let named = all.iter().copied().filter(cancels).filter(settles);
+            named.chain(with(&[Outcome::Cancelled])).collect()
         }
     };
-    edge.map(|edge| lifecycle.state(edge.to).name.to_string())
+    let mut names: Vec<String> = Vec::new();
+    for edge in edges {
+        let name = lifecycle.state(edge.to).name.to_string();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// How a failure may be told, the plainest way first.
+const FAILURES: [Outcome; 4] = [Outcome::Failed, Outcome::Reverted, Outcome::Partial, Outcome::Cancelled];
+
+/// The best of them.
+pub(crate) fn status_for(lifecycle: &Lifecycle, from: StateId, goal: Goal) -> Option<String> {
+    statuses_for(lifecycle, from, goal).into_iter().next()
 }
 
 #[cfg(test)]

@@ -28,7 +28,8 @@ pub async fn of_playbook(
         bad(told.join("\n"))
     })?;
     let scope = Scope { inputs: inputs.clone(), ..Scope::default() };
-    let key = playbook.concurrency_key_for(&scope).map_err(|error| bad(error.to_string()))?;
+    let key =
+        playbook.concurrency_key_for(&playbook.context(&scope)).map_err(|error| bad(error.to_string()))?;
     let Some(lifecycle) = catalog.latest(&playbook.lifecycle) else {
         return Err(bad(format!("there is no lifecycle {:?}", playbook.lifecycle)));
     };

@@ -32,7 +32,7 @@ pub use canonical::Hash;
 pub use inputs::{Input, InputProblem, Type};
 pub use library::Playbooks;
 pub use problem::{Problem, Problems};
-pub use render::{RenderError, Scope};
+pub use render::{Context, RenderError, Scope};
 pub use rule::{Breaker, Fetch, Limit, Rate, Reconcile, Rule, Source, TargetAction, Targets};
 pub use schema::{json_schema, reference};
 pub use secret::{Needs, Reference, Sealed, Secrets};

@@ -1,9 +1,9 @@
 //! One step and a scope become something to execute. What holds secrets is rendered apart from what is stored
 //! and shown: the latter never sees them, whatever an expression makes up while it runs.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use minijinja::value::Value;
 use serde_json::{Map, Value as Json, json};
@@ -18,6 +18,8 @@ use crate::actions::{Action, Body, Exec, Http, Mask, Rendered};
 
 /// Items of one `for_each`.
 const MAX_ITEMS: usize = 10_000;
+/// Of one of them: it is kept with its step, whose details must have room for more than that.
+const MAX_ITEM_BYTES: usize = 256 * 1024;
 /// Linux takes no longer word.
 const MAX_WORD_BYTES: usize = 128 * 1024 - 1;
 const MAX_HEADER_BYTES: usize = 16 * 1024;
@@ -34,6 +36,28 @@ pub struct Scope {
     pub item: Option<Json>,
     pub target: Option<Json>,
     pub run: Map<String, Json>,
+}
+
+/// A scope made ready for templates. That takes as long as the scope is large, so it is done once for all the items
+/// of a `for_each`: between them only `item` differs.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// With references in the place of secrets.
+    inputs: Arc<Map<String, Json>>,
+    /// What is stored and shown may be made of this.
+    shown: Arc<[(&'static str, Value)]>,
+    item: Option<Value>,
+}
+
+impl Context {
+    pub fn with_item(&self, item: &Json) -> Context {
+        Context { item: Some(from_json(item)), ..self.clone() }
+    }
+
+    fn shown(&self) -> Value {
+        let pairs = self.shown.iter().map(|(name, value)| (*name, value.clone()));
+        Value::from_pairs(pairs.chain(self.item.clone().map(|item| ("item", item))))
+    }
 }
 
 /// A template that could not be rendered: no later try would do better with the same scope.
@@ -62,10 +86,28 @@ fn at<T>(field: &'static str, result: std::result::Result<T, String>) -> Result<
 }
 
 impl Playbook {
+    pub fn context(&self, scope: &Scope) -> Context {
+        let mut inputs = scope.inputs.clone();
+        for input in self.inputs.iter().filter(|input| input.secret) {
+            inputs.remove(&input.name);
+        }
+        let mut steps: Map<String, Json> =
+            self.steps.iter().map(|step| (step.key.clone(), json!({ "ran": false, "ok": false }))).collect();
+        steps.extend(scope.steps.clone());
+        let object = |name: &'static str, map: Map<String, Json>| (name, from_json(&Json::Object(map)));
+        let mut shown = vec![object("inputs", inputs), object("steps", steps), object("run", run_of(scope))];
+        shown.extend(scope.target.as_ref().map(|target| ("target", from_json(target))));
+        Context {
+            inputs: Arc::new(scope.inputs.clone()),
+            shown: shown.into(),
+            item: scope.item.as_ref().map(from_json),
+        }
+    }
+
     /// Before the first step: what this run must not overlap with.
-    pub fn concurrency_key_for(&self, scope: &Scope) -> Result<Option<String>> {
+    pub fn concurrency_key_for(&self, context: &Context) -> Result<Option<String>> {
         let Some(template) = &self.concurrency_key else { return Ok(None) };
-        let key = at("concurrency_key", template.text(&self.context(scope, None)))?;
+        let key = at("concurrency_key", template.text(&context.shown()))?;
         if key.trim().is_empty() || key.len() > MAX_KEY_BYTES || key.contains('\0') {
             let message = format!("the key is empty or longer than {MAX_KEY_BYTES} bytes");
             return Err(RenderError { field: "concurrency_key", message });
@@ -74,41 +116,52 @@ impl Playbook {
     }
 
     /// The items of a `for_each`; nothing for a step without one, which is executed once.
-    pub fn items_of(&self, step: &Step, scope: &Scope) -> Result<Option<Vec<Json>>> {
+    pub fn items_of(&self, step: &Step, context: &Context) -> Result<Option<Vec<Json>>> {
         let Some(expression) = &step.for_each else { return Ok(None) };
-        list("for_each", expression, &self.context(scope, None)).map(Some)
+        let items = list("for_each", expression, &context.shown())?;
+        for (index, item) in items.iter().enumerate() {
+            let bytes = item.to_string().len();
+            if bytes > MAX_ITEM_BYTES {
+                let message = format!(
+                    "{}: item {} is {bytes} bytes long; at most {MAX_ITEM_BYTES} are allowed",
+                    expression.source(),
+                    index + 1
+                );
+                return Err(RenderError { field: "for_each", message });
+            }
+        }
+        Ok(Some(items))
     }
 
-    pub fn applies(&self, step: &Step, scope: &Scope) -> Result<bool> {
-        let context = self.context(scope, None);
-        step.when.as_ref().map_or(Ok(true), |when| at("when", when.is_true(&context)))
+    pub fn applies(&self, step: &Step, context: &Context) -> Result<bool> {
+        step.when.as_ref().map_or(Ok(true), |when| at("when", when.is_true(&context.shown())))
     }
 
-    pub fn name_of(&self, step: &Step, scope: &Scope) -> Result<String> {
-        let name = at("name", step.name.text(&self.context(scope, None)))?;
+    pub fn name_of(&self, step: &Step, context: &Context) -> Result<String> {
+        let name = at("name", step.name.text(&context.shown()))?;
         Ok(clean_line(name.as_bytes(), MAX_NAME_BYTES).text)
     }
 
-    pub fn tasks_of(&self, step: &Step, scope: &Scope) -> Result<Vec<String>> {
-        let context = self.context(scope, None);
+    pub fn tasks_of(&self, step: &Step, context: &Context) -> Result<Vec<String>> {
+        let shown = context.shown();
         let names = match &step.tasks {
             Tasks::None => Vec::new(),
             Tasks::Named(names) => {
-                names.iter().map(|name| at("tasks", name.text(&context))).collect::<Result<Vec<_>>>()?
+                names.iter().map(|name| at("tasks", name.text(&shown))).collect::<Result<Vec<_>>>()?
             }
-            Tasks::Given(expression) => list("tasks", expression, &context)?.iter().map(to_text).collect(),
+            Tasks::Given(expression) => list("tasks", expression, &shown)?.iter().map(to_text).collect(),
         };
         Ok(names.iter().map(|name| clean_line(name.as_bytes(), MAX_NAME_BYTES).text).collect())
     }
 
     /// The references that must be resolved before [`Playbook::render`].
-    pub fn needs(&self, action: &ActionTemplate, scope: &Scope) -> Result<Needs> {
+    pub fn needs(&self, action: &ActionTemplate, context: &Context) -> Result<Needs> {
         let mut needs = Needs::default();
         for (name, reference) in self.secrets.iter().filter(|(name, _)| action.secrets.contains(name)) {
             needs.declared.insert(name.clone(), reference.clone());
         }
         for name in &action.secret_inputs {
-            let Some(text) = scope.inputs.get(name).and_then(Json::as_str) else { continue };
+            let Some(text) = context.inputs.get(name).and_then(Json::as_str) else { continue };
             // A default is the file's own word and may name what a run may not.
             let default = self.input(name).and_then(|input| input.default.as_ref()).and_then(Json::as_str);
             let parsed =
@@ -123,10 +176,10 @@ impl Playbook {
     }
 
     /// The action, ready to execute, and what must be hidden of all that comes of it.
-    pub fn render(&self, action: &ActionTemplate, scope: &Scope, secrets: &Secrets) -> Result<Rendered> {
+    pub fn render(&self, action: &ActionTemplate, context: &Context, secrets: &Secrets) -> Result<Rendered> {
         let mut renderer = Renderer {
-            shown: self.context(scope, None),
-            open: self.context(scope, Some(secrets)),
+            shown: context.shown(),
+            open: self.open(context, secrets),
             mask: Mask::new(secrets.values()),
         };
         let rendered = match &action.way {
@@ -141,30 +194,21 @@ impl Playbook {
         }
     }
 
-    fn context(&self, scope: &Scope, secrets: Option<&Secrets>) -> Value {
-        let mut inputs = scope.inputs.clone();
-        for input in self.inputs.iter().filter(|input| input.secret) {
-            inputs.remove(&input.name);
-            let value = secrets.and_then(|secrets| secrets.inputs.get(&input.name));
-            if let Some(value) = value {
-                inputs.insert(input.name.clone(), json!(value.open()));
-            }
+    /// With the secrets that the action needs.
+    fn open(&self, context: &Context, secrets: &Secrets) -> Value {
+        let mut pairs: Vec<(&str, Value)> =
+            context.shown.iter().map(|(name, value)| (*name, value.clone())).collect();
+        if !secrets.inputs.is_empty() {
+            let mut inputs = (*context.inputs).clone();
+            inputs.retain(|name, _| self.input(name).is_none_or(|input| !input.secret));
+            inputs.extend(secrets.inputs.iter().map(|(name, value)| (name.clone(), json!(value.open()))));
+            pairs.retain(|(name, _)| *name != "inputs");
+            pairs.push(("inputs", from_json(&Json::Object(inputs))));
         }
-        let mut steps: Map<String, Json> =
-            self.steps.iter().map(|step| (step.key.clone(), json!({ "ran": false, "ok": false }))).collect();
-        steps.extend(scope.steps.clone());
-        let mut context = BTreeMap::from([
-            ("inputs", Json::Object(inputs)),
-            ("steps", Json::Object(steps)),
-            ("run", Json::Object(run_of(scope))),
-        ]);
-        context.extend(scope.item.clone().map(|item| ("item", item)));
-        context.extend(scope.target.clone().map(|target| ("target", target)));
-        if let Some(secrets) = secrets {
-            let values = secrets.declared.iter().map(|(name, value)| (name.clone(), json!(value.open())));
-            context.insert("secrets", Json::Object(values.collect()));
-        }
-        Value::from_pairs(context.iter().map(|(name, value)| (*name, from_json(value))))
+        let declared = secrets.declared.iter().map(|(name, value)| (name.clone(), json!(value.open())));
+        pairs.push(("secrets", from_json(&Json::Object(declared.collect()))));
+        pairs.extend(context.item.clone().map(|item| ("item", item)));
+        Value::from_pairs(pairs)
     }
 }
 

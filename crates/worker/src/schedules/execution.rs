@@ -148,9 +148,10 @@ pub(super) fn rendered(
 ) -> Result<crate::actions::Rendered, String> {
     let step = playbook.steps.first().ok_or("there is nothing to do")?;
     let scope = Scope { inputs: inputs.cloned().unwrap_or_default(), ..Scope::default() };
-    let needs = playbook.needs(&step.action, &scope).map_err(|error| error.to_string())?;
+    let context = playbook.context(&scope);
+    let needs = playbook.needs(&step.action, &context).map_err(|error| error.to_string())?;
     let secrets = Secrets::resolve(&needs, find)?;
-    playbook.render(&step.action, &scope, &secrets).map_err(|error| error.to_string())
+    playbook.render(&step.action, &context, &secrets).map_err(|error| error.to_string())
 }
 
 fn not_started(problem: String) -> Answer {

@@ -62,7 +62,7 @@ impl Builder<'_> {
         }
         let inputs = self.inputs(node, named, &playbook, &run.input)?;
         let scope = Scope { inputs: inputs.clone(), ..Scope::default() };
-        let key = playbook.concurrency_key_for(&scope);
+        let key = playbook.concurrency_key_for(&playbook.context(&scope));
         let concurrency_key = key.map_err(|error| {
             self.problem(named, RULE, &error.to_string(), "give it the inputs that its key is made of");
         });

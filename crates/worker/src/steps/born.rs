@@ -1,12 +1,14 @@
 //! The steps that a run has from its beginning. Those of a `for_each` over what an earlier step answers are added
 //! when that is known.
 
+use std::collections::{HashMap, HashSet, VecDeque};
+
 use serde_json::{Map, Value, json};
 use waypost_kernel::Lifecycle;
-use waypost_store::NewItem;
+use waypost_store::{ItemRow, NewItem};
 
-use super::sheet::Added;
-use crate::playbook::{Playbook, Scope, Step};
+use super::sheet::{Added, number};
+use crate::playbook::{Context, Hash, Playbook, Scope, Step};
 
 /// For the run that is to be queued. `inputs` as [`Playbook::accept`] gave them.
 pub fn first_steps(playbook: &Playbook, lifecycle: &Lifecycle, inputs: &Map<String, Value>) -> Vec<NewItem> {
@@ -27,59 +29,109 @@ pub fn first_steps(playbook: &Playbook, lifecycle: &Lifecycle, inputs: &Map<Stri
 }
 
 pub(crate) fn known_steps(playbook: &Playbook, inputs: &Map<String, Value>) -> Vec<Added> {
-    let scope = Scope { inputs: inputs.clone(), ..Scope::default() };
+    let context = playbook.context(&Scope { inputs: inputs.clone(), ..Scope::default() });
     let mut known = Vec::new();
-    for (order, step) in playbook.steps.iter().chain(&playbook.cleanups).enumerate() {
+    for step in playbook.steps.iter().chain(&playbook.cleanups) {
         if step.for_each.is_none() {
-            known.push(single(playbook, step, order, &scope));
+            known.push(single(playbook, step, &context));
         } else if depends_on_inputs_alone(step) && !is_cleanup(playbook, step) {
-            let items = playbook.items_of(step, &scope).ok().flatten().unwrap_or_default();
-            known.extend(parts(playbook, step, &items, &scope));
+            let items = playbook.items_of(step, &context).ok().flatten().unwrap_or_default();
+            known.extend(revised(playbook, step, &items, std::iter::empty(), &context).added);
         }
     }
     known
 }
 
-/// The steps of a `for_each`, one for each item.
-pub(crate) fn parts(playbook: &Playbook, step: &Step, items: &[Value], scope: &Scope) -> Vec<Added> {
-    let order = order_of(playbook, step);
-    let part = |(index, item): (usize, &Value)| {
-        let number = index + 1;
-        let scope = Scope { item: Some(item.clone()), ..scope.clone() };
-        let own = key_of(playbook, step);
-        let details = json!({ "of": own, "number": number, "item": item, "order": order });
-        Added {
-            name: name_of(playbook, step, &scope),
-            key: format!("{own}[{number}]"),
-            retries: step.retries,
-            reruns: runs_again(playbook, step),
-            details: details.as_object().cloned().unwrap_or_default(),
+/// How the items of a `for_each` differ from those that its run has.
+pub(crate) struct Revised {
+    pub added: Vec<Added>,
+    /// The keys of those that are no longer wanted.
+    pub dropped: Vec<String>,
+}
+
+/// A step that ran again after a pause may answer anew, and the list that is made of it with it. An item is known again by
+/// what it is, so that none is done twice because another came before it.
+pub(crate) fn revised<'r>(
+    playbook: &Playbook,
+    step: &Step,
+    items: &[Value],
+    known: impl Iterator<Item = &'r ItemRow>,
+    context: &Context,
+) -> Revised {
+    let mut last = 0;
+    let mut dropped = Vec::new();
+    let mut keys_of: HashMap<String, VecDeque<&str>> = HashMap::new();
+    for row in known {
+        last = last.max(number(row));
+        dropped.push(row.key.as_str());
+        let hash = row.details.get("hash").and_then(Value::as_str);
+        let hash = hash.map_or_else(|| hash_of(row.details.get("item")), str::to_owned);
+        keys_of.entry(hash).or_default().push_back(&row.key);
+    }
+    let mut kept = HashSet::new();
+    let mut added = Vec::new();
+    for item in items {
+        if let Some(key) = keys_of.get_mut(&hash_of(Some(item))).and_then(VecDeque::pop_front) {
+            kept.insert(key);
+        } else {
+            last += 1;
+            added.push(part(playbook, step, item, last, context));
         }
-    };
-    items.iter().enumerate().map(part).collect()
+    }
+    dropped.retain(|key| !kept.contains(key));
+    Revised { added, dropped: dropped.into_iter().map(str::to_owned).collect() }
+}
+
+/// The step of one item.
+fn part(playbook: &Playbook, step: &Step, item: &Value, number: u64, context: &Context) -> Added {
+    let own = key_of(playbook, step);
+    let details = json!({
+        "of": own,
+        "number": number,
+        "item": item,
+        "hash": hash_of(Some(item)),
+        "order": order_of(playbook, step),
+    });
+    Added {
+        name: name_of(playbook, step, &context.with_item(item)),
+        key: format!("{own}[{number}]"),
+        retries: step.retries,
+        reruns: runs_again(playbook, step),
+        details: details.as_object().cloned().unwrap_or_default(),
+    }
+}
+
+/// Of the item itself: what the store keeps of it may have been cleaned.
+fn hash_of(item: Option<&Value>) -> String {
+    Hash::of(item.unwrap_or(&Value::Null)).short().to_owned()
 }
 
 /// A cleanup may have a step's name.
 pub(crate) const CLEANUP: &str = "cleanup: ";
+
+pub(crate) fn is_cleanup_key(key: &str) -> bool {
+    key.starts_with(CLEANUP)
+}
 
 /// What a step is called in the run.
 pub(crate) fn key_of(playbook: &Playbook, step: &Step) -> String {
     if is_cleanup(playbook, step) { format!("{CLEANUP}{}", step.key) } else { step.key.clone() }
 }
 
-fn single(playbook: &Playbook, step: &Step, order: usize, scope: &Scope) -> Added {
+/// Of a step without items; of one with them, what stands for it when there are none.
+pub(crate) fn single(playbook: &Playbook, step: &Step, context: &Context) -> Added {
     Added {
         key: key_of(playbook, step),
-        name: name_of(playbook, step, scope),
+        name: name_of(playbook, step, context),
         retries: step.retries,
         reruns: runs_again(playbook, step),
-        details: Map::from_iter([("order".to_owned(), json!(order))]),
+        details: Map::from_iter([("order".to_owned(), json!(order_of(playbook, step)))]),
     }
 }
 
 /// Made of what is known by then; a name that needs more is told by its key until it begins.
-fn name_of(playbook: &Playbook, step: &Step, scope: &Scope) -> String {
-    playbook.name_of(step, scope).unwrap_or_else(|_| step.key.clone())
+fn name_of(playbook: &Playbook, step: &Step, context: &Context) -> String {
+    playbook.name_of(step, context).unwrap_or_else(|_| step.key.clone())
 }
 
 fn is_cleanup(playbook: &Playbook, step: &Step) -> bool {

@@ -83,7 +83,13 @@ impl Durable {
     }
 }
 
-/// Nobody reads it: the run is another's by now.
-fn gone(_: Gone) -> Outcome {
-    Outcome::fail("LEASE_LOST", "the run is not this worker's any more")
+/// What the handler should end with. Nobody reads it if the run is another's by now.
+fn gone(gone: Gone) -> Outcome {
+    match gone {
+        Gone::Lost => Outcome::fail("LEASE_LOST", "the run is not this worker's any more"),
+        Gone::Failing => Outcome::fail("FAILURE_RECORDED", "the run is failing already"),
+        Gone::Refused(failure) => {
+            Outcome { permanent: true, ..Outcome::fail(&failure.code, &failure.message) }
+        }
+    }
 }

@@ -2,30 +2,37 @@
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::Failure;
-use waypost_kernel::lifecycle::{Actor, Outcome, Phase};
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_store::ItemRow;
 
-use super::born::{CLEANUP, key_of};
+use super::born::{is_cleanup_key, key_of};
 use super::play::Play;
 use super::sheet::Gone;
 use super::words::Standing;
 use super::{Course, Next};
 use crate::interpret::{Ending, Goal};
 use crate::playbook::Step;
+use crate::report::status_for;
 
 impl Play<'_> {
     /// `None`: the run is left to others.
     pub async fn end(&mut self, course: Course) -> Result<Option<Ending>, Gone> {
-        self.sheet.flush().await?;
+        let mut course = course;
+        match self.sheet.flush().await {
+            Err(Gone::Refused(failure)) if course != Course::Left => course = Course::Failed(failure),
+            flushed => flushed?,
+        }
         if course == Course::Left {
             return Ok(None);
         }
         self.pauses = matches!(course, Course::Paused { .. } | Course::Wanted(Want::Pause));
         if self.playbook.cleanups.iter().any(|cleanup| self.is_due(cleanup)) {
             let failing = match &course {
-                Course::Failed(failure) => self.failed_status().map(|status| (status, failure.clone())),
+                Course::Failed(failure) => {
+                    let status = status_for(&self.row.lifecycle, self.row.run.state, Goal::Fail);
+                    status.map(|status| (status, failure.clone()))
+                }
                 _ => None,
             };
             self.owe(true, failing).await?;
@@ -55,52 +62,46 @@ impl Play<'_> {
             let standing = self.sheet.standing(key);
             standing.is_settled() || standing == Standing::Parked
         };
-        let parts = self.sheet.parts_of(&own);
-        let is_over = match cleanup.for_each {
-            Some(_) => !parts.is_empty() && parts.iter().all(|row| is_done(&row.key)),
-            None => is_done(&own),
-        };
+        let mut parts = self.sheet.parts_of(&own).peekable();
+        let is_over = is_done(&own) || parts.peek().is_some() && parts.all(|row| is_done(&row.key));
         ran && !is_over
     }
 
-    /// In the order of the file; one that fails does not keep the others.
+    /// In the order of the file; one that fails does not keep the others. Whatever it fails by, and whenever, it counts.
     async fn clean_up(&mut self) -> Result<Course, Gone> {
         let playbook = self.playbook;
         for cleanup in &playbook.cleanups {
             if !self.is_due(cleanup) {
                 continue;
             }
-            match self.step(cleanup).await? {
-                Next::End(Course::Left) => {
+            let done = match self.step(cleanup).await {
+                Ok(Next::End(Course::Left)) => {
                     self.sheet.flush().await?;
                     return Ok(Course::Left);
                 }
-                Next::End(Course::Failed(failure)) => {
+                Ok(_) => self.sheet.flush().await,
+                Err(gone) => Err(gone),
+            };
+            match done {
+                Err(Gone::Refused(failure)) => {
                     let message = format!("{}: {}", cleanup.key, failure.message);
                     self.journal.note(Level::Error, &message, json!({ "code": &*failure.code })).await;
                     self.unclean.push(cleanup.key.clone());
                 }
-                Next::On | Next::End(_) => {}
+                done => done?,
             }
         }
-        let is_failed = |row: &&ItemRow| {
-            row.key.starts_with(CLEANUP) && row.failure.is_some() && row.started_at.is_some()
-        };
-        let failed = self.sheet.rows().iter().filter(is_failed).map(|row| row.name.clone());
+        let failed = self.sheet.rows().iter().filter(|row| self.is_unclean(row)).map(|row| row.name.clone());
         self.unclean.extend(failed.collect::<Vec<_>>());
-        self.sheet.flush().await?;
         Ok(Course::Done)
     }
 
-    /// Where a run of this lifecycle goes when it fails.
-    fn failed_status(&self) -> Option<String> {
-        let lifecycle = &self.row.lifecycle;
-        let leads = lifecycle.transitions_from(self.row.run.state).find(|edge| {
-            let to = lifecycle.state(edge.to);
-            let fails = to.phase == Phase::Settled && to.outcome == Some(Outcome::Failed);
-            fails && edge.by.contains(Actor::Worker)
-        });
-        leads.map(|edge| lifecycle.state(edge.to).name.to_string())
+    /// A cleanup that did not do what it was for. Parked: on the way to a pause, and it will be tried again.
+    fn is_unclean(&self, row: &ItemRow) -> bool {
+        let standing = self.sheet.words.standing(&row.status);
+        is_cleanup_key(&row.key)
+            && row.failure.is_some()
+            && matches!(standing, Standing::Failed | Standing::Parked)
     }
 
     fn ending(&self, course: Course) -> Ending {

@@ -8,7 +8,7 @@ use waypost_kernel::Failure;
 use waypost_kernel::request::Level;
 use waypost_store::ItemRow;
 
-use super::play::{Play, bad_template};
+use super::play::{NOT_TRUE, Play, bad_template};
 use super::scope::{is_unattended, resolutions, unattended};
 use super::sheet::{Gone, Mark, because};
 use super::tasks::Board;
@@ -19,31 +19,34 @@ use crate::execute::{Answer, Try, command};
 use crate::interpret::{Judged, Tries, in_words, judge};
 use crate::outcome::{Outcome, Word};
 use crate::pace;
-use crate::playbook::{Scope, Secrets, Step, Unattended};
+use crate::playbook::{Context, Secrets, Step, Unattended};
+
+/// A mark on a step that said that nothing more is needed, for whoever takes the run over.
+const FINISH: &str = "finish";
 
 impl Play<'_> {
-    pub async fn once(&mut self, step: &Step, key: &str) -> Result<Next, Gone> {
+    pub async fn once(&mut self, step: &Step, key: &str, context: &Context) -> Result<Next, Gone> {
         let is_cleanup = self.is_cleanup(step);
         let standing = self.sheet.standing(key);
         if standing.is_settled() || standing == Standing::Parked {
-            return Ok(Next::On);
+            return Ok(self.follows(step, key));
         }
+        self.sheet.make_room().await?;
         let board = self.board(step, key);
         loop {
             if let Some(course) = self.wait_for_try(key, is_cleanup).await? {
                 return Ok(Next::End(course));
             }
-            let scope = self.scope(self.item(key).as_ref());
-            match self.playbook.applies(step, &scope) {
+            match self.playbook.applies(step, context) {
                 Ok(true) => {}
                 Ok(false) => return self.leave_out(key, is_cleanup),
-                Err(error) => return self.failed(step, key, &bad_template(key, &error), &board).await,
+                Err(error) => return self.failed(step, key, &bad_template(&error), &board).await,
             }
-            let rendered = match self.rendered(step, &scope) {
+            let rendered = match self.rendered(step, context) {
                 Ok(rendered) => rendered,
                 Err(failure) => return self.failed(step, key, &failure, &board).await,
             };
-            self.begin(step, key, &scope, &rendered, board.as_ref()).await?;
+            self.begin(step, key, context, &rendered, board.as_ref()).await?;
             let Some((answer, row)) = self.attempt(step, key, &rendered, board.as_ref()).await else {
                 return Ok(Next::End(self.stopped(key)));
             };
@@ -65,11 +68,23 @@ impl Play<'_> {
         }
     }
 
+    /// What a settled step means for those after it: the same for whoever settled it and for whoever finds it so.
+    pub fn follows(&self, step: &Step, key: &str) -> Next {
+        let Some(row) = self.sheet.row(key).filter(|_| !self.is_cleanup(step)) else { return Next::On };
+        match self.sheet.words.standing(&row.status) {
+            Standing::Failed if !step.continue_on_failure => Next::End(Course::Failed(failure_of(row))),
+            Standing::Done if row.details.get(FINISH) == Some(&Value::Bool(true)) => {
+                Next::End(self.all_done())
+            }
+            _ => Next::On,
+        }
+    }
+
     pub fn is_cleanup(&self, step: &Step) -> bool {
         self.playbook.cleanups.iter().any(|cleanup| std::ptr::eq(cleanup, step))
     }
 
-    fn item(&self, key: &str) -> Option<Value> {
+    pub fn item(&self, key: &str) -> Option<Value> {
         self.sheet.row(key)?.details.get("item").cloned()
     }
 
@@ -90,12 +105,12 @@ impl Play<'_> {
         self.may_begin(is_cleanup).await
     }
 
-    fn rendered(&self, step: &Step, scope: &Scope) -> Result<Rendered, Failure> {
-        let bad = |error| bad_template(&step.key, &error);
-        let needs = self.playbook.needs(&step.action, scope).map_err(bad)?;
+    fn rendered(&self, step: &Step, context: &Context) -> Result<Rendered, Failure> {
+        let bad = |error| bad_template(&error);
+        let needs = self.playbook.needs(&step.action, context).map_err(bad)?;
         let secrets =
             Secrets::resolve(&needs, find).map_err(|problem| Failure::new("NO_SECRET", &problem))?;
-        self.playbook.render(&step.action, scope, &secrets).map_err(bad)
+        self.playbook.render(&step.action, context, &secrets).map_err(bad)
     }
 
     /// Stored before anything is executed, so that an end without a result is known as one.
@@ -103,7 +118,7 @@ impl Play<'_> {
         &mut self,
         step: &Step,
         key: &str,
-        scope: &Scope,
+        context: &Context,
         rendered: &Rendered,
         board: Option<&Arc<Board>>,
     ) -> Result<(), Gone> {
@@ -115,7 +130,7 @@ impl Play<'_> {
         let told = Mark::default().told("does", rendered.action.in_words());
         self.sheet.put(key, Standing::Held, told).await?;
         if let Some(board) = board {
-            board.announce(self.playbook.tasks_of(step, scope).unwrap_or_default()).await;
+            board.announce(self.playbook.tasks_of(step, context).unwrap_or_default()).await;
         }
         Ok(())
     }
@@ -209,7 +224,7 @@ impl Play<'_> {
     /// A cleanup that has nothing to do now may have the next time.
     fn leave_out(&mut self, key: &str, is_cleanup: bool) -> Result<Next, Gone> {
         if !is_cleanup {
-            self.sheet.put_later(key, Standing::Skipped, because("its `when` is not true"));
+            self.sheet.put_later(key, Standing::Skipped, because(NOT_TRUE));
         }
         Ok(Next::On)
     }
@@ -231,8 +246,12 @@ impl Play<'_> {
         }
         close(board, None).await;
         let standing = if word == Word::Skip { Standing::Skipped } else { Standing::Done };
-        self.sheet.put_later(key, standing, answered(outcome));
-        Ok(if word == Word::Finish && !self.is_cleanup(step) { Next::End(Course::Done) } else { Next::On })
+        let mut mark = answered(outcome);
+        if word == Word::Finish {
+            mark = mark.told(FINISH, true);
+        }
+        self.sheet.put_later(key, standing, mark);
+        Ok(self.follows(step, key))
     }
 
     async fn asked_to_pause(
@@ -267,7 +286,7 @@ impl Play<'_> {
         Ok(Next::End(Course::Paused { reason, details }))
     }
 
-    async fn failed(
+    pub async fn failed(
         &mut self,
         step: &Step,
         key: &str,
@@ -275,20 +294,26 @@ impl Play<'_> {
         board: &Option<Arc<Board>>,
     ) -> Result<Next, Gone> {
         close(board, Some(failure)).await;
-        let name = self.sheet.row(key).map_or_else(|| key.to_owned(), |row| row.name.clone());
-        let message = format!("{name}: {}", failure.message);
-        let why = json!({ "step": key, "code": &*failure.code });
-        self.journal.note(Level::Error, &message, why).await;
         let mark = Mark { answered: true, ..Mark::failed(failure.clone()) };
-        let is_cleanup = self.is_cleanup(step);
         // After a pause it is due again, and what failed for good never is.
-        let tries_again = is_cleanup && self.pauses && self.sheet.words.has(Standing::Parked);
+        let tries_again = self.is_cleanup(step) && self.pauses && self.sheet.words.has(Standing::Parked);
         let standing = if tries_again { Standing::Parked } else { Standing::Failed };
         self.sheet.put_later(key, standing, mark);
-        let goes_on = step.continue_on_failure || is_cleanup;
-        let failure = Failure::new(&failure.code, &message);
-        Ok(if goes_on { Next::On } else { Next::End(Course::Failed(failure)) })
+        if let Some(row) = self.sheet.row(key) {
+            let why = json!({ "step": key, "code": &*failure.code });
+            self.journal.note(Level::Error, &failure_of(row).message, why).await;
+        }
+        Ok(self.follows(step, key))
     }
+}
+
+/// Of a step that failed, as its run tells it.
+fn failure_of(row: &ItemRow) -> Failure {
+    let (code, message) = match &row.failure {
+        Some(failure) => (&*failure.code, &*failure.message),
+        None => ("STEP_FAILED", "it failed and did not say why"),
+    };
+    Failure::new(code, &format!("{}: {message}", row.name))
 }
 
 async fn close(board: &Option<Arc<Board>>, failure: Option<&Failure>) {

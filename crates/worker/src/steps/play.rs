@@ -6,21 +6,25 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until};
 use waypost_kernel::Failure;
 use waypost_kernel::request::Level;
-use waypost_store::{Claimed, OweWrite, RunRow, StoreError, iso};
+use waypost_kernel::run::Want;
+use waypost_store::{Claimed, ItemRow, OweWrite, RunRow, StoreError, iso};
 
-use super::born::{key_of, known_steps, parts};
+use super::born::{Revised, is_cleanup_key, key_of, known_steps, revised, single};
 use super::hours::{Hours, May};
 use super::scope::scope;
-use super::sheet::{Gone, Sheet};
+use super::sheet::{Gone, Sheet, because};
 use super::tasks::{self, Known};
 use super::words::Standing;
 use super::{Course, Next};
-use crate::interpret::Ending;
+use crate::interpret::{Ending, Goal};
 use crate::journal::{Journal, is_lost};
 use crate::lease::Lease;
 use crate::pace;
 use crate::pipeline::Shared;
-use crate::playbook::{Playbook, RenderError, Scope, Step};
+use crate::playbook::{Context, Playbook, RenderError, Step};
+
+/// Why a step was left out.
+pub(crate) const NOT_TRUE: &str = "its `when` is not true";
 
 pub(crate) struct Play<'a> {
     pub shared: &'a Shared,
@@ -49,9 +53,13 @@ pub(crate) async fn perform(
 ) -> Option<Ending> {
     let row = &claimed.run;
     let name = &shared.options.name;
-    let Some(sheet) = Sheet::open(&shared.store, lease, name, row).await.ok()? else {
-        let message = format!("a {} run has no steps, and {} has", row.lifecycle.name, playbook.name);
-        return Some(Ending::failed(Failure::new("UNFIT", &message)));
+    let sheet = match Sheet::open(&shared.store, lease, name, row).await {
+        Ok(Some(sheet)) => sheet,
+        Ok(None) => {
+            let message = format!("a {} run has no steps, and {} has", row.lifecycle.name, playbook.name);
+            return Some(Ending::failed(Failure::new("UNFIT", &message)));
+        }
+        Err(gone) => return given_up(gone),
     };
     let mut play = Play {
         shared,
@@ -67,8 +75,25 @@ pub(crate) async fn perform(
         pauses: false,
         unclean: Vec::new(),
     };
-    let course = play.course().await.unwrap_or(Course::Left);
-    play.end(course).await.ok().flatten()
+    let course = match play.course().await {
+        Ok(course) => course,
+        Err(Gone::Lost) => Course::Left,
+        Err(Gone::Failing) => Course::Wanted(Want::Fail),
+        Err(Gone::Refused(failure)) => Course::Failed(failure),
+    };
+    match play.end(course).await {
+        Ok(ending) => ending,
+        Err(gone) => given_up(gone),
+    }
+}
+
+/// What a run comes to whose steps cannot be written any more. Given back, it would be refused the same again.
+fn given_up(gone: Gone) -> Option<Ending> {
+    match gone {
+        Gone::Lost => None,
+        Gone::Failing => Some(Ending::new(Goal::Fail)),
+        Gone::Refused(failure) => Some(Ending::failed(failure)),
+    }
 }
 
 impl Play<'_> {
@@ -114,10 +139,12 @@ impl Play<'_> {
     }
 
     /// Steps that may fail and did are still failures of the run.
-    fn all_done(&self) -> Course {
-        let failed =
-            self.sheet.rows().iter().filter(|row| self.sheet.words.standing(&row.status) == Standing::Failed);
-        let names: Vec<&str> = failed.map(|row| row.name.as_str()).collect();
+    pub fn all_done(&self) -> Course {
+        let is_failed = |row: &&ItemRow| {
+            !is_cleanup_key(&row.key) && self.sheet.words.standing(&row.status) == Standing::Failed
+        };
+        let names: Vec<&str> =
+            self.sheet.rows().iter().filter(is_failed).map(|row| row.name.as_str()).collect();
         if names.is_empty() {
             return Course::Done;
         }
@@ -128,22 +155,33 @@ impl Play<'_> {
     /// All of a step: once, or once for each item.
     pub async fn step(&mut self, step: &Step) -> Result<Next, Gone> {
         let own = key_of(self.playbook, step);
+        let context = self.context();
         if step.for_each.is_none() {
-            return self.once(step, &own).await;
+            return self.once(step, &own, &context).await;
         }
-        if self.sheet.parts_of(&own).is_empty() {
-            let scope = self.scope(None);
-            match self.playbook.items_of(step, &scope) {
-                Ok(items) => {
-                    let added = parts(self.playbook, step, &items.unwrap_or_default(), &scope);
-                    self.sheet.add(added).await?;
-                }
-                Err(error) => return Ok(Next::End(Course::Failed(bad_template(&own, &error)))),
-            }
+        // What it came to as a whole, before it had items.
+        if self.sheet.standing(&own).is_settled() {
+            return Ok(self.follows(step, &own));
         }
-        let keys: Vec<String> = self.sheet.parts_of(&own).iter().map(|row| row.key.clone()).collect();
+        if step.when.as_ref().is_some_and(|when| !when.names("item"))
+            && self.playbook.applies(step, &context) == Ok(false)
+        {
+            return self.leave_out_all(step, &context).await;
+        }
+        let items = match self.playbook.items_of(step, &context) {
+            Ok(items) => items.unwrap_or_default(),
+            Err(error) => return self.failed_as_a_whole(step, &context, &error).await,
+        };
+        let Revised { added, dropped } =
+            revised(self.playbook, step, &items, self.sheet.parts_of(&own), &context);
+        self.sheet.add(added).await?;
+        let gone = |key: &&String| self.sheet.standing(key) == Standing::Open;
+        let dropped: Vec<&String> = dropped.iter().filter(gone).collect();
+        self.skip_all(&dropped, "it is no longer in the list").await?;
+        let keys: Vec<String> = self.sheet.parts_of(&own).map(|row| row.key.clone()).collect();
         for key in keys {
-            let next = self.once(step, &key).await?;
+            let context = context.with_item(&self.item(&key).unwrap_or_default());
+            let next = self.once(step, &key, &context).await?;
             if next != Next::On {
                 return Ok(next);
             }
@@ -151,8 +189,48 @@ impl Play<'_> {
         Ok(Next::On)
     }
 
-    pub fn scope(&self, item: Option<&Value>) -> Scope {
-        scope(self.playbook, self.row, &self.inputs, &self.sheet, item)
+    /// Its `when` says no, whatever the items are.
+    async fn leave_out_all(&mut self, step: &Step, context: &Context) -> Result<Next, Gone> {
+        // A cleanup that has nothing to do now may have the next time.
+        if self.is_cleanup(step) {
+            return Ok(Next::On);
+        }
+        let own = key_of(self.playbook, step);
+        if self.sheet.parts_of(&own).next().is_none() && self.sheet.row(&own).is_none() {
+            self.sheet.add(vec![single(self.playbook, step, context)]).await?;
+        }
+        let all = self.sheet.parts_of(&own).chain(self.sheet.row(&own));
+        let open = all.filter(|row| !self.sheet.standing(&row.key).is_settled());
+        let open: Vec<String> = open.map(|row| row.key.clone()).collect();
+        self.skip_all(&open, NOT_TRUE).await?;
+        Ok(Next::On)
+    }
+
+    async fn skip_all(&mut self, keys: &[impl AsRef<str>], reason: &str) -> Result<(), Gone> {
+        for key in keys {
+            self.sheet.make_room().await?;
+            self.sheet.put_later(key.as_ref(), Standing::Skipped, because(reason));
+        }
+        Ok(())
+    }
+
+    /// Its items cannot be told.
+    async fn failed_as_a_whole(
+        &mut self,
+        step: &Step,
+        context: &Context,
+        error: &RenderError,
+    ) -> Result<Next, Gone> {
+        let whole = single(self.playbook, step, context);
+        let own = whole.key.clone();
+        if self.sheet.row(&own).is_none() {
+            self.sheet.add(vec![whole]).await?;
+        }
+        self.failed(step, &own, &bad_template(error), &None).await
+    }
+
+    pub fn context(&self) -> Context {
+        self.playbook.context(&scope(self.playbook, self.row, &self.inputs, &self.sheet))
     }
 
     /// Whether a step may begin: nobody wants anything else, and its time has come.
@@ -214,15 +292,17 @@ impl Play<'_> {
                     let soon = Instant::now() + pace::store_away(retry);
                     tokio::select! {
                         () = sleep_until(soon) => {}
-                        () = self.lease.lost() => return Err(Gone),
+                        () = self.lease.lost() => return Err(Gone::Lost),
                     }
                 }
+                Err(error) if is_lost(&error) => {
+                    self.lease.lose();
+                    return Err(Gone::Lost);
+                }
                 Err(error) => {
-                    if is_lost(&error) {
-                        self.lease.lose();
-                    }
-                    tracing::warn!(run_id = self.row.id(), %error, "cleanup not noted: leaving the run");
-                    return Err(Gone);
+                    tracing::error!(run_id = self.row.id(), %error, "cleanup not noted");
+                    let message = format!("that cleanups are due could not be stored: {error}");
+                    return Err(Gone::Refused(Failure::new("CLEANUP_REFUSED", &message)));
                 }
             }
         }
@@ -232,6 +312,6 @@ impl Play<'_> {
 }
 
 /// No later try would do better.
-pub(crate) fn bad_template(step: &str, error: &RenderError) -> Failure {
-    Failure::new(RenderError::CODE, &format!("{step}: {error}"))
+pub(crate) fn bad_template(error: &RenderError) -> Failure {
+    Failure::new(RenderError::CODE, &error.to_string())
 }

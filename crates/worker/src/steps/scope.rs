@@ -28,24 +28,18 @@ pub(crate) fn unattended(playbook: &Playbook, row: &RunRow) -> Value {
     }
 }
 
-pub(crate) fn scope(
-    playbook: &Playbook,
-    row: &RunRow,
-    inputs: &Map<String, Value>,
-    sheet: &Sheet,
-    item: Option<&Value>,
-) -> Scope {
+pub(crate) fn scope(playbook: &Playbook, row: &RunRow, inputs: &Map<String, Value>, sheet: &Sheet) -> Scope {
     let mut steps = Map::new();
     for step in &playbook.steps {
-        let rows = match step.for_each {
-            Some(_) => sheet.parts_of(&step.key),
+        let rows: Vec<&ItemRow> = match step.for_each {
+            Some(_) => sheet.parts_of(&step.key).collect(),
             None => sheet.row(&step.key).into_iter().collect(),
         };
         if !rows.is_empty() {
             steps.insert(step.key.clone(), result(sheet, &rows, step.for_each.is_some()));
         }
     }
-    Scope { inputs: inputs.clone(), steps, item: item.cloned(), target: None, run: run(row) }
+    Scope { inputs: inputs.clone(), steps, run: run(row), ..Scope::default() }
 }
 
 fn result(sheet: &Sheet, rows: &[&ItemRow], is_list: bool) -> Value {

@@ -1,11 +1,12 @@
 //! The steps of a held run: read once, and from then on kept equal to what was written. Every write is all or
 //! none, and a result and the beginning of what follows travel in one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
-use waypost_kernel::{Failure, Span};
+use waypost_kernel::{Code, Failure, Span};
 use waypost_store::{ItemRow, ItemWrite, ItemsWrite, RunRow, Store, StoreError};
 
 use super::words::{Standing, Words};
@@ -13,9 +14,28 @@ use crate::journal::is_lost;
 use crate::lease::Lease;
 use crate::pace;
 
-/// Nothing more can be written: the lease is lost, or the store refuses what is asked.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Gone;
+/// Results that may wait for the next write: a thousand skipped items are a few writes, and none is a large one.
+const MAX_WAITING: usize = 500;
+
+/// Why nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// The run is another's by now.
+    Lost,
+    /// An earlier holder recorded a failure: nothing but cleanups may begin.
+    Failing,
+    /// The store refuses what is asked, and would again: the run cannot go on.
+    Refused(Failure),
+}
+
+impl Gone {
+    fn refused(error: &StoreError) -> Gone {
+        match error {
+            StoreError::Refused(refusal) if refusal.code == Code::FailureRecorded => Gone::Failing,
+            _ => Gone::Refused(Failure::new("STEP_REFUSED", &format!("a step could not be stored: {error}"))),
+        }
+    }
+}
 
 pub(crate) struct Sheet {
     store: Arc<dyn Store>,
@@ -23,6 +43,10 @@ pub(crate) struct Sheet {
     by: String,
     pub words: Words,
     rows: Vec<ItemRow>,
+    /// Where a key's row is.
+    places: HashMap<String, usize>,
+    /// Where the items of a `for_each` are, by the key of its step and in their order.
+    parts: HashMap<String, Vec<usize>>,
     /// To be written with the next ones.
     waiting: Vec<ItemWrite>,
 }
@@ -49,7 +73,7 @@ pub(crate) struct Added {
 }
 
 impl Sheet {
-    /// Nothing: the lifecycle has no steps.
+    /// `None`: the lifecycle has no steps.
     pub async fn open(
         store: &Arc<dyn Store>,
         lease: &Arc<Lease>,
@@ -63,9 +87,12 @@ impl Sheet {
             by: by.to_owned(),
             words,
             rows: Vec::new(),
+            places: HashMap::new(),
+            parts: HashMap::new(),
             waiting: Vec::new(),
         };
-        sheet.rows = sheet.read().await?;
+        let rows = sheet.read().await?;
+        sheet.keep(rows);
         Ok(Some(sheet))
     }
 
@@ -75,24 +102,23 @@ impl Sheet {
             match self.store.items(run_id.clone(), Some(self.words.kind.clone())).await {
                 Ok(rows) => return Ok(rows),
                 Err(error @ StoreError::Unavailable(_)) => self.away(&error, retry).await?,
+                Err(error) if is_lost(&error) => break,
                 Err(error) => {
                     tracing::error!(run_id, %error, "the steps of the run cannot be read");
-                    return Err(Gone);
+                    return Err(Gone::refused(&error));
                 }
             }
         }
-        Err(Gone)
+        Err(Gone::Lost)
     }
 
     pub fn row(&self, key: &str) -> Option<&ItemRow> {
-        self.rows.iter().find(|row| row.key == key)
+        self.places.get(key).map(|at| &self.rows[*at])
     }
 
     /// The items of a `for_each`, in their order.
-    pub fn parts_of(&self, step: &str) -> Vec<&ItemRow> {
-        let mut parts: Vec<&ItemRow> = self.rows.iter().filter(|row| told(row, "of") == step).collect();
-        parts.sort_by_key(|row| told(row, "number").as_u64());
-        parts
+    pub fn parts_of(&self, step: &str) -> impl Iterator<Item = &ItemRow> {
+        self.parts.get(step).into_iter().flatten().map(|at| &self.rows[*at])
     }
 
     pub fn standing(&self, key: &str) -> Standing {
@@ -134,7 +160,8 @@ impl Sheet {
     /// Written together with what comes next: see [`Sheet::flush`].
     pub fn put_later(&mut self, key: &str, standing: Standing, mark: Mark) {
         let write = self.write_of(key, standing, mark);
-        if let Some(row) = self.rows.iter_mut().find(|row| row.key == key) {
+        if let Some(at) = self.places.get(key) {
+            let row = &mut self.rows[*at];
             row.status.clone_from(&write.status);
             row.output = write.output.clone().unwrap_or(Value::Null);
             row.failure.clone_from(&write.failure);
@@ -145,6 +172,11 @@ impl Sheet {
 
     pub async fn flush(&mut self) -> Result<(), Gone> {
         if self.waiting.is_empty() { Ok(()) } else { self.write(Vec::new()).await }
+    }
+
+    /// Before the next result waits too.
+    pub async fn make_room(&mut self) -> Result<(), Gone> {
+        if self.waiting.len() < MAX_WAITING { Ok(()) } else { self.flush().await }
     }
 
     fn write_of(&self, key: &str, standing: Standing, mark: Mark) -> ItemWrite {
@@ -164,16 +196,29 @@ impl Sheet {
         }
     }
 
+    /// What waited has happened, whatever becomes of what follows: refused together, it is written alone.
     async fn write(&mut self, writes: Vec<ItemWrite>) -> Result<(), Gone> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let both = waiting.iter().cloned().chain(writes.iter().cloned()).collect();
+        match self.send(both).await {
+            Err(refused @ (Gone::Refused(_) | Gone::Failing))
+                if !waiting.is_empty() && !writes.is_empty() =>
+            {
+                self.send(waiting).await?;
+                Err(refused)
+            }
+            answer => answer,
+        }
+    }
+
+    async fn send(&mut self, items: Vec<ItemWrite>) -> Result<(), Gone> {
         let run_id = self.lease.held.run_id.clone();
-        let mut items = std::mem::take(&mut self.waiting);
-        items.extend(writes);
         let write = ItemsWrite { held: self.lease.held.clone(), by: self.by.clone(), items };
         for retry in 1.. {
             let lease = self.lease.clone();
             let answer = tokio::select! {
                 biased;
-                () = lease.lost() => return Err(Gone),
+                () = lease.lost() => return Err(Gone::Lost),
                 answer = self.store.put_items(write.clone()) => answer,
             };
             match answer {
@@ -184,29 +229,41 @@ impl Sheet {
                 Err(error) if is_lost(&error) => break,
                 Err(error @ StoreError::Unavailable(_)) => self.away(&error, retry).await?,
                 Err(error) => {
-                    // What is asked for is legal; somebody changed the rows by hand.
-                    tracing::error!(run_id, %error, "a step was not accepted: leaving the run");
-                    return Err(Gone);
+                    tracing::error!(run_id, %error, "a step was not accepted");
+                    return Err(Gone::refused(&error));
                 }
             }
         }
         self.lease.lose();
-        Err(Gone)
+        Err(Gone::Lost)
     }
 
     fn keep(&mut self, rows: Vec<ItemRow>) {
         for row in rows {
-            match self.rows.iter_mut().find(|known| known.key == row.key) {
-                Some(known) => *known = row,
-                None => self.rows.push(row),
+            match self.places.get(&row.key) {
+                Some(at) => self.rows[*at] = row,
+                None => self.learn(row),
             }
+        }
+    }
+
+    fn learn(&mut self, row: ItemRow) {
+        let at = self.rows.len();
+        self.places.insert(row.key.clone(), at);
+        let number = number(&row);
+        let step = told(&row, "of").as_str().map(str::to_owned);
+        self.rows.push(row);
+        if let Some(step) = step {
+            let parts = self.parts.entry(step).or_default();
+            let place = parts.partition_point(|part| self::number(&self.rows[*part]) <= number);
+            parts.insert(place, at);
         }
     }
 
     async fn away(&self, error: &StoreError, retry: u32) -> Result<(), Gone> {
         tracing::warn!(run_id = self.lease.held.run_id, %error, "steps not accepted; trying again");
         tokio::select! {
-            () = self.lease.lost() => Err(Gone),
+            () = self.lease.lost() => Err(Gone::Lost),
             () = sleep(pace::store_away(retry)) => Ok(()),
         }
     }
@@ -230,4 +287,9 @@ pub(crate) fn because(reason: &str) -> Mark {
 
 fn told<'r>(row: &'r ItemRow, key: &str) -> &'r Value {
     row.details.get(key).unwrap_or(&Value::Null)
+}
+
+/// Of an item of a `for_each`, from 1.
+pub(crate) fn number(row: &ItemRow) -> u64 {
+    told(row, "number").as_u64().unwrap_or_default()
 }

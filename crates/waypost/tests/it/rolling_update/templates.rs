@@ -31,8 +31,9 @@ fn password(reference: &Reference) -> Result<String, String> {
 }
 
 fn rendered(playbook: &Playbook, step: &Step, scope: &Scope) -> Rendered {
-    let secrets = Secrets::resolve(&playbook.needs(&step.action, scope).unwrap(), password).unwrap();
-    playbook.render(&step.action, scope, &secrets).unwrap()
+    let context = playbook.context(scope);
+    let secrets = Secrets::resolve(&playbook.needs(&step.action, &context).unwrap(), password).unwrap();
+    playbook.render(&step.action, &context, &secrets).unwrap()
 }
 
 fn variable(rendered: &Rendered, wanted: &str) -> String {
@@ -47,7 +48,8 @@ fn steps_are_named_as_people_know_them() {
     let playbook = Playbook::load(&playbook().join("playbook.toml")).unwrap();
     let item = json!({ "name": "esx2", "idrac": "http://x" });
     let scope = scope(&playbook, &stage, &json!({}), Some(item));
-    let named = |step| playbook.name_of(step, &scope).unwrap();
+    let context = playbook.context(&scope);
+    let named = |step| playbook.name_of(step, &context).unwrap();
     let expected = [
         "Pre-flight checks",
         "Disable HA on cluster: Prod",
@@ -58,7 +60,7 @@ fn steps_are_named_as_people_know_them() {
         "Re-enable HA on cluster: Prod",
     ];
     assert_eq!(playbook.steps.iter().chain(&playbook.cleanups).map(named).collect::<Vec<_>>(), expected);
-    assert_eq!(playbook.tasks_of(playbook.step("update").unwrap(), &scope).unwrap().len(), 4);
+    assert_eq!(playbook.tasks_of(playbook.step("update").unwrap(), &context).unwrap().len(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -79,6 +79,11 @@ impl Expression {
         &self.named
     }
 
+    /// Whether it looks at this variable.
+    pub fn names(&self, variable: &str) -> bool {
+        self.named.iter().any(|named| named.path.first().is_some_and(|root| root == variable))
+    }
+
     pub fn source(&self) -> &str {
         &self.source
     }

@@ -26,7 +26,7 @@ fn scope(playbook: &Playbook) -> Scope {
 /// Every secret is called after its reference.
 fn secrets(playbook: &Playbook, key: &str, scope: &Scope) -> Secrets {
     let step = playbook.step(key).unwrap();
-    let needs = playbook.needs(&step.action, scope).unwrap();
+    let needs = playbook.needs(&step.action, &playbook.context(scope)).unwrap();
     Secrets::resolve(&needs, |reference| Ok(format!("s3cret of {reference}"))).unwrap()
 }
 
@@ -49,7 +49,9 @@ fn a_command_is_rendered_with_its_secrets_in_the_environment_alone() {
     let playbook = parse(CLUSTER);
     let scope = scope(&playbook);
     let step = playbook.step("pre-flight").unwrap();
-    let rendered = playbook.render(&step.action, &scope, &secrets(&playbook, "pre-flight", &scope)).unwrap();
+    let rendered = playbook
+        .render(&step.action, &playbook.context(&scope), &secrets(&playbook, "pre-flight", &scope))
+        .unwrap();
     let exec = exec(rendered.action.clone());
     assert_eq!(exec.command, ["./preflight.sh", "--cluster", "c 1"]);
     assert_eq!(exec.folder, Path::new("playbooks"));
@@ -74,7 +76,8 @@ fn a_relative_program_is_relative_to_the_file() {
         let mut playbook = parse(&CLUSTER.replace("\"./ha.sh\", \"off\"", &format!("\"{program}\"")));
         playbook.folder = folder.into();
         let step = playbook.step("disable-ha").unwrap();
-        let rendered = playbook.render(&step.action, &scope(&playbook), &Secrets::default()).unwrap();
+        let rendered =
+            playbook.render(&step.action, &playbook.context(&scope(&playbook)), &Secrets::default()).unwrap();
         assert_eq!(exec(rendered.action).command, [found], "{program} in {folder}");
     }
 }
@@ -85,7 +88,9 @@ fn a_request_is_rendered_and_lone_expressions_keep_their_type() {
     let mut scope = scope(&playbook);
     scope.inputs.insert("hosts".into(), json!(["a", 1, null]));
     let step = playbook.step("notify").unwrap();
-    let rendered = playbook.render(&step.action, &scope, &secrets(&playbook, "notify", &scope)).unwrap();
+    let rendered = playbook
+        .render(&step.action, &playbook.context(&scope), &secrets(&playbook, "notify", &scope))
+        .unwrap();
     let mask = rendered.mask.clone();
     let http = http(rendered.action);
     assert_eq!((http.method.as_str(), http.url.as_str()), ("POST", "https://chat.example/hooks/run%2F7"));
@@ -101,24 +106,30 @@ fn a_request_is_rendered_and_lone_expressions_keep_their_type() {
 fn steps_are_repeated_skipped_and_named_by_their_items() {
     let playbook = parse(CLUSTER);
     let mut scope = scope(&playbook);
-    assert!(playbook.applies(playbook.step("disable-ha").unwrap(), &scope).unwrap());
+    assert!(playbook.applies(playbook.step("disable-ha").unwrap(), &playbook.context(&scope)).unwrap());
     let step = playbook.step("update").unwrap();
-    assert_eq!(playbook.items_of(playbook.step("notify").unwrap(), &scope), Ok(None));
-    let items = playbook.items_of(step, &scope).unwrap().unwrap();
+    assert_eq!(playbook.items_of(playbook.step("notify").unwrap(), &playbook.context(&scope)), Ok(None));
+    let items = playbook.items_of(step, &playbook.context(&scope)).unwrap().unwrap();
     let mut seen = Vec::new();
     for item in items {
         scope.item = Some(item);
-        seen.push((playbook.name_of(step, &scope).unwrap(), playbook.applies(step, &scope).unwrap()));
+        seen.push((
+            playbook.name_of(step, &playbook.context(&scope)).unwrap(),
+            playbook.applies(step, &playbook.context(&scope)).unwrap(),
+        ));
     }
     assert_eq!(seen, [("update h1".to_owned(), true), ("update h2".to_owned(), false)]);
     scope.item = Some(json!({"name": "h1", "outdated": true}));
-    assert_eq!(playbook.tasks_of(step, &scope).unwrap()[0], "maintenance mode of h1");
+    assert_eq!(playbook.tasks_of(step, &playbook.context(&scope)).unwrap()[0], "maintenance mode of h1");
     scope.run.insert("resolutions".into(), json!({"h1": "skip"}));
-    assert!(!playbook.applies(step, &scope).unwrap(), "a resolution skips the host");
-    assert_eq!(playbook.concurrency_key_for(&scope).unwrap().as_deref(), Some("cluster:c 1"));
+    assert!(!playbook.applies(step, &playbook.context(&scope)).unwrap(), "a resolution skips the host");
+    assert_eq!(
+        playbook.concurrency_key_for(&playbook.context(&scope)).unwrap().as_deref(),
+        Some("cluster:c 1")
+    );
     let cleanup = &playbook.cleanups[0];
     scope.steps.insert("disable-ha".into(), json!({"ran": true, "output": {"was": true}}));
-    let rendered = playbook.render(&cleanup.action, &scope, &Secrets::default()).unwrap();
+    let rendered = playbook.render(&cleanup.action, &playbook.context(&scope), &Secrets::default()).unwrap();
     assert_eq!(exec(rendered.action).command[2], "true");
 }
 
@@ -134,18 +145,32 @@ fn what_cannot_be_rendered_says_where_and_why() {
         (json!({"hosts": vec![1; 10_001]}), "at most 10000"),
     ] {
         scope.steps.insert("pre-flight".into(), json!({"ran": true, "output": output}));
-        let error = playbook.items_of(update, &scope).unwrap_err();
+        let error = playbook.items_of(update, &playbook.context(&scope)).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     }
     // A step that has not run has no output, and says so.
-    let error = playbook.render(&playbook.cleanups[0].action, &scope, &Secrets::default()).unwrap_err();
+    let error = playbook
+        .render(&playbook.cleanups[0].action, &playbook.context(&scope), &Secrets::default())
+        .unwrap_err();
     assert_eq!(error.field, "exec");
     scope.inputs.insert("cluster".into(), json!("x".repeat(200_000)));
     let preflight = playbook.step("pre-flight").unwrap();
     let secrets = secrets(&playbook, "pre-flight", &scope);
-    assert!(playbook.render(&preflight.action, &scope, &secrets).unwrap_err().message.contains("at most"));
+    assert!(
+        playbook
+            .render(&preflight.action, &playbook.context(&scope), &secrets)
+            .unwrap_err()
+            .message
+            .contains("at most")
+    );
     scope.inputs.insert("cluster".into(), json!("a\0b"));
-    assert!(playbook.render(&preflight.action, &scope, &secrets).unwrap_err().message.contains("NUL"));
+    assert!(
+        playbook
+            .render(&preflight.action, &playbook.context(&scope), &secrets)
+            .unwrap_err()
+            .message
+            .contains("NUL")
+    );
 }
 
 /// Whatever an expression makes up while it runs: what is stored and shown never sees a secret.
@@ -170,10 +195,11 @@ env = { A = "{{ secrets.token }} {{ inputs[inputs.which] | default('nothing') }}
     let playbook = parse(text);
     let inputs = playbook.accept(&json!({"which": "login"})).unwrap();
     let scope = Scope { inputs, ..Scope::default() };
-    let error =
-        playbook.render(&playbook.steps[0].action, &scope, &secrets(&playbook, "a", &scope)).unwrap_err();
+    let error = playbook
+        .render(&playbook.steps[0].action, &playbook.context(&scope), &secrets(&playbook, "a", &scope))
+        .unwrap_err();
     assert_eq!(error.field, "exec", "{error}");
-    let needs = playbook.needs(&playbook.steps[0].action, &scope).unwrap();
+    let needs = playbook.needs(&playbook.steps[0].action, &playbook.context(&scope)).unwrap();
     let names: Vec<(&String, &Reference)> = needs.declared.iter().collect();
     assert_eq!(names, [(&"token".to_owned(), &Reference::Env("TOKEN".into()))]);
     let missing =
@@ -233,12 +259,17 @@ fn a_target_is_rendered_into_its_request() {
         target: Some(json!({"id": "7", "before": 10, "after": 12.5})),
         ..Scope::default()
     };
-    let needs = playbook.needs(&rule.apply.action, &scope).unwrap();
+    let needs = playbook.needs(&rule.apply.action, &playbook.context(&scope)).unwrap();
     let secrets = Secrets::resolve(&needs, |_| Ok("t0ken".to_owned())).unwrap();
-    let request = http(playbook.render(&rule.apply.action, &scope, &secrets).unwrap().action);
+    let request =
+        http(playbook.render(&rule.apply.action, &playbook.context(&scope), &secrets).unwrap().action);
     assert_eq!(request.url, "https://shop.example/products/7");
     assert!(matches!(&request.body, Body::Json(body) if body.open() == r#"{"price":12.5}"#));
-    let back =
-        exec(playbook.render(&rule.rollback.as_ref().unwrap().action, &scope, &secrets).unwrap().action);
+    let back = exec(
+        playbook
+            .render(&rule.rollback.as_ref().unwrap().action, &playbook.context(&scope), &secrets)
+            .unwrap()
+            .action,
+    );
     assert_eq!(back.command[1..], ["7", "10"]);
 }
