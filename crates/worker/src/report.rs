@@ -89,6 +89,7 @@ fn write(held: &Held, by: &str, status: &str, ending: &Ending) -> FinishWrite {
         retry_in: None,
         metadata: ending.metadata.clone(),
         details: ending.details.clone(),
+        items: Vec::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::Lifecycle;
+use waypost_kernel::item::Role;
 use waypost_store::NewItem;
 
 use super::sheet::Added;
@@ -21,6 +22,7 @@ pub fn first_steps(playbook: &Playbook, lifecycle: &Lifecycle, inputs: &Map<Stri
             status: None,
             max_retries: added.retries,
             reruns: added.reruns,
+            role: Role::Step,
             details: added.details,
         })
         .collect()
