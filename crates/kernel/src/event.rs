@@ -2,6 +2,7 @@
 
 use crate::item::Item;
 use crate::lifecycle::{Actor, StateId};
+use crate::refusal::Refusal;
 use crate::request::Note;
 use crate::run::{Failure, Intent, Run, Text};
 use crate::time::Time;
@@ -88,6 +89,14 @@ pub struct Moved {
 }
 
 impl Change {
+    /// What is decided next on the row that this leaves, as one change: both, or neither.
+    pub fn then(self, next: impl FnOnce(&Run) -> Result<Change, Refusal>) -> Result<Change, Refusal> {
+        let Change { mut events, after } = self;
+        let next = next(&after)?;
+        events.extend(next.events);
+        Ok(Change { events, after: next.after })
+    }
+
     /// Answered as the first time: nothing is written.
     pub fn is_repeat(&self, before: &Run) -> bool {
         self.events.is_empty() && self.after == *before

@@ -11,6 +11,18 @@ use crate::request::Who;
 use crate::run::{Failure, Run, Text, Token};
 use crate::time::{Span, Time};
 
+/// What an item's failure means to its run, if its kind says that one may end the run's course (`stops_run`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Its failure ends the run's course: nothing begins after it but cleanups.
+    #[default]
+    Step,
+    /// It may fail, and the others go on.
+    Optional,
+    /// Begins whatever failed.
+    Cleanup,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// Its place among the run lifecycle's item kinds.
@@ -28,6 +40,7 @@ pub struct Item {
     pub discarded: bool,
     /// Runs again on resume: a cleanup names it in `after`.
     pub reruns: bool,
+    pub role: Role,
     pub progress: u8,
     pub failure: Option<Failure>,
     pub started_at: Option<Time>,
@@ -267,6 +280,22 @@ fn refuse(draft: &Draft<'_>, item: &Item, code: Code, message: &str) -> Refusal 
     draft.refusal(code, format!("item {}: {message}", item.key))
 }
 
+impl Role {
+    pub const ALL: [Role; 3] = [Role::Step, Role::Optional, Role::Cleanup];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Role::Step => "step",
+            Role::Optional => "optional",
+            Role::Cleanup => "cleanup",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Role> {
+        Role::ALL.into_iter().find(|role| role.name() == name)
+    }
+}
+
 impl Item {
     pub fn new(kind: u8, key: &str, state: StateId) -> Item {
         Item {
@@ -279,6 +308,7 @@ impl Item {
             not_before: None,
             discarded: false,
             reruns: false,
+            role: Role::Step,
             progress: 0,
             failure: None,
             started_at: None,

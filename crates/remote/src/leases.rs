@@ -139,6 +139,7 @@ impl RemoteStore {
             "retry_in_ms": finish.retry_in.map(Span::ms),
             "metadata": finish.metadata,
             "details": finish.details,
+            "items": finish.items.iter().map(item).collect::<Vec<_>>(),
             "by": finish.by,
         });
         self.row(&Ask::post(of_run(&finish.run_id, "/finish")?, body).send(self).await?).await
@@ -178,6 +179,7 @@ fn item(item: &ItemWrite) -> Value {
         "name": item.name,
         "max_retries": item.max_retries,
         "reruns": item.reruns,
+        "role": item.role.name(),
         "status": item.status,
         "command": item.command,
         "progress": item.progress,

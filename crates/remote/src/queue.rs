@@ -193,6 +193,7 @@ fn item(item: &NewItem) -> Value {
         "status": item.status,
         "max_retries": item.max_retries,
         "reruns": item.reruns,
+        "role": item.role.name(),
         "details": item.details,
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Map;
-use waypost_kernel::item::Item;
+use waypost_kernel::item::{Item, Role};
 use waypost_kernel::{Catalog, Lifecycle, Run};
 
 use crate::error::{Result, StoreError};
@@ -43,6 +43,7 @@ pub fn first_items(run: &NewRun, lifecycle: &Lifecycle) -> Result<Vec<(NewItem, 
             status: None,
             max_retries: 3,
             reruns: false,
+            role: Role::Step,
             details: Map::new(),
         };
         let item = first_item(&new, lifecycle)?;
@@ -74,6 +75,7 @@ pub fn first_item(new: &NewItem, lifecycle: &Lifecycle) -> Result<Item> {
     let mut item = Item::new(at, &new.key, state);
     item.max_retries = new.max_retries;
     item.reruns = new.reruns;
+    item.role = new.role;
     Ok(item)
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::event::{Born, Effect, Event, Hold, Moved, Shift};
-use waypost_kernel::item::Item;
+use waypost_kernel::item::{Item, Role};
 use waypost_kernel::lifecycle::{Actor, Lifecycle, Phase, StateId};
 use waypost_kernel::run::{Intent, Text, Want};
 use waypost_kernel::{Failure, Time};
@@ -238,6 +238,7 @@ fn moved_json(moved: &Moved, lifecycle: &Lifecycle) -> Value {
     put(&mut out, "not_before", item.not_before.map(|at| json!(at.micros())));
     put(&mut out, "discarded", item.discarded.then_some(json!(true)));
     put(&mut out, "reruns", item.reruns.then_some(json!(true)));
+    put(&mut out, "role", (item.role != Role::Step).then(|| json!(item.role.name())));
     put(&mut out, "progress", (item.progress != 0).then_some(json!(item.progress)));
     put(&mut out, "failure", item.failure.as_ref().map(failure_json));
     put(&mut out, "started_at", item.started_at.map(|at| json!(at.micros())));
@@ -263,6 +264,7 @@ fn moved_from(value: &Value, lifecycle: &Lifecycle) -> Option<Moved> {
             not_before: time("not_before"),
             discarded: value["discarded"] == true,
             reruns: value["reruns"] == true,
+            role: value["role"].as_str().and_then(Role::named).unwrap_or_default(),
             progress: number("progress", 0) as u8,
             failure: failure_from(&value["failure"]),
             started_at: time("started_at"),

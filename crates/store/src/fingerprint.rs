@@ -7,7 +7,16 @@ use crate::verbs::NewRun;
 
 pub(crate) fn fingerprint(new: &NewRun) -> String {
     let item = |item: &crate::verbs::NewItem| {
-        json!([item.kind, item.key, item.name, item.status, item.max_retries, item.reruns, item.details])
+        json!([
+            item.kind,
+            item.key,
+            item.name,
+            item.status,
+            item.max_retries,
+            item.reruns,
+            item.role.name(),
+            item.details
+        ])
     };
     let body = json!({
         "lifecycle": new.lifecycle,

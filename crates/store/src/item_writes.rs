@@ -10,7 +10,7 @@ use crate::birth::item_kind;
 use crate::error::{Result, StoreError};
 use crate::intake::{check_name, cleaned_failure, cleaned_name};
 use crate::run::RunRow;
-use crate::verbs::{ItemWrite, ItemsWrite};
+use crate::verbs::{FinishWrite, ItemWrite};
 
 /// One entry of a write, looked up.
 pub(crate) struct Wanted<'a> {
@@ -48,18 +48,26 @@ pub(crate) fn wanted<'a>(
 }
 
 /// New ones are added first and moved on from there, so that the log has both.
-pub(crate) fn decide(row: &RunRow, write: &ItemsWrite, wanted: &[Wanted<'_>], now: Time) -> Result<Change> {
+pub(crate) fn decide(
+    row: &RunRow,
+    (token, by): (Token, &str),
+    wanted: &[Wanted<'_>],
+    now: Time,
+) -> Result<Change> {
     let lifecycle = &row.lifecycle;
-    let by = cleaned_name(&write.by);
+    let by = cleaned_name(by);
     let who = Who { actor: Actor::Worker, by: &by, fresh: Token(0) };
-    let token = Some(write.held.token);
+    let token = Some(token);
     let new: Vec<Item> = wanted.iter().filter(|it| it.is_new).map(|it| it.item.clone()).collect();
     let asks: Vec<(Item, ItemAsk<'_>)> = wanted.iter().map(|it| (it.item.clone(), it.ask())).collect();
-    let mut change = add_items(lifecycle, &row.run, &who, token, &new, now)?;
-    let moves = decide_items(lifecycle, &change.after, &who, token, &asks, now)?;
-    change.events.extend(moves.events);
-    change.after = moves.after;
-    Ok(change)
+    let added = add_items(lifecycle, &row.run, &who, token, &new, now)?;
+    Ok(added.then(|run| decide_items(lifecycle, run, &who, token, &asks, now))?)
+}
+
+/// The items that a finish still has to move: those of one that is sent again went with the first.
+pub(crate) fn left_to_move<'w>(row: &RunRow, write: &'w FinishWrite) -> &'w [ItemWrite] {
+    let repeats = row.phase() != Phase::Held && write.token.is_some() && row.run.ended_by == write.token;
+    if repeats { &[] } else { &write.items }
 }
 
 impl Wanted<'_> {
@@ -83,6 +91,7 @@ fn born(at: u8, kind: &Lifecycle, write: &ItemWrite, now: Time) -> Item {
     let mut item = Item::new(at, &write.key, asked.unwrap_or(kind.initial[0]));
     item.max_retries = write.max_retries.unwrap_or(item.max_retries);
     item.reruns = write.reruns;
+    item.role = write.role;
     if let Some(state) = asked {
         item.progress = write.progress.unwrap_or(0);
         item.not_before = write.retry_in.filter(|_| kind.phase(state) == Phase::Ready).map(|wait| now + wait);

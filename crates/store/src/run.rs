@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value, json};
+use waypost_kernel::item::Role;
 use waypost_kernel::lifecycle::Lifecycle;
 use waypost_kernel::run::Want;
 use waypost_kernel::time::Civil;
@@ -68,6 +69,7 @@ pub struct ItemRow {
     pub progress: u8,
     pub not_before: Option<Time>,
     pub discarded: bool,
+    pub role: Role,
     pub failure: Option<Failure>,
     pub started_at: Option<Time>,
     pub finished_at: Option<Time>,
@@ -189,6 +191,7 @@ impl ItemRow {
             "progress": self.progress,
             "not_before": self.not_before.map(iso),
             "discarded": self.discarded,
+            "role": self.role.name(),
             "error_code": self.failure.as_ref().map(|failure| &*failure.code),
             "error_msg": self.failure.as_ref().map(|failure| &*failure.message),
             "started_at": self.started_at.map(iso),

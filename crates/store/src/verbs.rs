@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use waypost_kernel::item::Item;
+use waypost_kernel::item::{Item, Role};
 use waypost_kernel::lifecycle::Actor;
 use waypost_kernel::request::{Level, With};
 use waypost_kernel::run::Want;
@@ -134,6 +134,7 @@ pub struct NewItem {
     pub status: Option<String>,
     pub max_retries: u32,
     pub reruns: bool,
+    pub role: Role,
     pub details: Map<String, Value>,
 }
 
@@ -247,6 +248,8 @@ pub struct FinishWrite {
     pub retry_in: Option<Span>,
     pub metadata: Map<String, Value>,
     pub details: Map<String, Value>,
+    /// The last moves of its items, decided before the end and written with it: all or none.
+    pub items: Vec<ItemWrite>,
 }
 
 #[derive(Clone, Debug)]
@@ -272,7 +275,7 @@ pub struct ItemsWrite {
     pub items: Vec<ItemWrite>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ItemWrite {
     pub kind: String,
     pub key: String,
@@ -282,6 +285,8 @@ pub struct ItemWrite {
     pub max_retries: Option<u32>,
     /// For a new item: it runs again when a paused run is resumed.
     pub reruns: bool,
+    /// For a new item: what its failure means to the run.
+    pub role: Role,
     pub status: String,
     pub command: Option<String>,
     pub progress: Option<u8>,

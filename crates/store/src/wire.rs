@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use waypost_kernel::item::Role;
 use waypost_kernel::run::Lease;
 use waypost_kernel::tally::{Tallies, Tally};
 use waypost_kernel::{Catalog, Failure, Lifecycle, Refusal, Run, Span, Time, Token};
@@ -143,6 +144,7 @@ pub fn item_from(object: &Value) -> Option<ItemRow> {
         progress: number(&object["progress"])?.try_into().ok()?,
         not_before: time(&object["not_before"]),
         discarded: object["discarded"] == true,
+        role: object["role"].as_str().and_then(Role::named).unwrap_or_default(),
         failure: failure(object),
         started_at: time(&object["started_at"]),
         finished_at: time(&object["finished_at"]),

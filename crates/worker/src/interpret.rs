@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::Failure;
 use waypost_kernel::backoff::Backoff;
 use waypost_kernel::text::{MAX_ERROR_CHARS, clean_chars};
+use waypost_store::ItemWrite;
 
 use crate::execute::{Answer, Exit};
 use crate::outcome::{Outcome, Word};
@@ -49,11 +50,20 @@ pub(crate) struct Ending {
     pub reason: Option<String>,
     pub metadata: Map<String, Value>,
     pub details: Map<String, Value>,
+    /// The last moves of its items, written with it.
+    pub items: Vec<ItemWrite>,
 }
 
 impl Ending {
     pub fn new(goal: Goal) -> Ending {
-        Ending { goal, failure: None, reason: None, metadata: Map::new(), details: Map::new() }
+        Ending {
+            goal,
+            failure: None,
+            reason: None,
+            metadata: Map::new(),
+            details: Map::new(),
+            items: Vec::new(),
+        }
     }
 
     pub fn failed(failure: Failure) -> Ending {

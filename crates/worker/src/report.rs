@@ -8,7 +8,7 @@ use waypost_kernel::lifecycle::{Actor, Lifecycle, Outcome, Phase, StateId, Trans
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_kernel::{Code, Failure};
-use waypost_store::{FinishWrite, Held, NoteWrite, Repeat, RunRow, Store, StoreError};
+use waypost_store::{FinishWrite, Held, ItemsWrite, NoteWrite, Repeat, RunRow, Store, StoreError};
 
 use crate::interpret::{Ending, Goal};
 use crate::journal::is_lost;
@@ -41,6 +41,19 @@ pub(crate) async fn finish(
                 tracing::warn!(run_id = held.run_id, %error, "result not accepted; trying again");
                 retry += 1;
                 sleep(pace::store_away(retry)).await;
+            }
+            Err(error) if !attempt.ending.items.is_empty() => {
+                // One of them may be what is refused: what happened is written alone.
+                tracing::warn!(run_id = held.run_id, %error, "result not accepted with its steps");
+                let items = attempt.ending.items.clone();
+                let write = ItemsWrite { held: held.clone(), by: by.to_owned(), items };
+                match store.put_items(write).await {
+                    // Both again.
+                    Err(StoreError::Unavailable(_)) => continue,
+                    Err(error) => attempt.refused(error),
+                    Ok(_) => {}
+                }
+                attempt.ending.items.clear();
             }
             Err(error) => attempt.refused(error),
         }
@@ -160,6 +173,7 @@ fn write(held: &Held, by: &str, status: &str, ending: &Ending) -> FinishWrite {
         retry_in: None,
         metadata: ending.metadata.clone(),
         details: ending.details.clone(),
+        items: ending.items.clone(),
     }
 }
 
@@ -247,7 +261,7 @@ fn statuses_for(lifecycle: &Lifecycle, from: StateId, goal: Goal) -> Vec<String>
     let edges: Vec<&Transition> = match goal {
         Goal::Succeed => with(&[Outcome::Succeeded]),
         Goal::Skip => with(&[Outcome::Skipped]),
-        Goal::Fail => with(&FAILURES).into_iter().filter(|edge| !cancels(edge)).collect(),
+        Goal::Fail => with(&Outcome::OF_A_FAILURE).into_iter().filter(|edge| !cancels(edge)).collect(),
         Goal::Park => all.iter().copied().filter(|edge| lifecycle.phase(edge.to) == Phase::Parked).collect(),
         // By its command first, since some lifecycles have no state of its own for it.
         Goal::Cancel => {
@@ -265,9 +279,6 @@ fn statuses_for(lifecycle: &Lifecycle, from: StateId, goal: Goal) -> Vec<String>
     }
     names
 }
-
-/// How a failure may be told, the plainest way first.
-const FAILURES: [Outcome; 4] = [Outcome::Failed, Outcome::Reverted, Outcome::Partial, Outcome::Cancelled];
 
 /// The best of them.
 pub(crate) fn status_for(lifecycle: &Lifecycle, from: StateId, goal: Goal) -> Option<String> {

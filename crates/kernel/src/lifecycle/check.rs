@@ -100,6 +100,7 @@ impl Resolver<'_> {
         }
         let ids = self.ids();
         self.item_keys();
+        self.run_keys();
         self.once(&draft.initial.value, "initial");
         self.once(&draft.items, "items");
         let initial = draft.initial.value.iter().filter_map(|name| self.state_named(name)).collect();
@@ -125,6 +126,7 @@ impl Resolver<'_> {
             transitions,
             no_items: Tallies::none(&items),
             items,
+            stops_run: draft.stops_run.as_ref().is_some_and(|stops| stops.value),
             codes: self.codes(),
             operations,
         };
@@ -166,6 +168,14 @@ impl Resolver<'_> {
                 let message = format!("an item lifecycle has no `{key}`: that is its run's");
                 self.problem(line, "item-key", &message, &format!("remove `{key}`, or kind = \"item\""));
             }
+        }
+    }
+
+    /// What belongs to an item: a run has nobody's course to end.
+    fn run_keys(&mut self) {
+        if let Some(at) = self.draft.stops_run.as_ref().filter(|_| self.draft.kind == Kind::Run) {
+            let message = "a run lifecycle has no `stops_run`: that is its items'";
+            self.problem(at.line, "run-key", message, "remove `stops_run`, or add kind = \"item\"");
         }
     }
 

@@ -26,6 +26,7 @@ pub struct Draft {
     pub ids: Option<At<String>>,
     pub initial: At<Vec<At<String>>>,
     pub items: Vec<At<String>>,
+    pub stops_run: Option<At<bool>>,
     pub codes: Vec<(At<String>, At<String>)>,
     pub operations: Vec<(At<String>, Vec<At<String>>)>,
     pub states: Vec<StateDraft>,
@@ -58,8 +59,19 @@ pub struct TransitionDraft {
 }
 
 const MAX_FILE_BYTES: usize = 256 * 1024;
-const FILE_KEYS: [&str; 10] =
-    ["name", "version", "kind", "ids", "initial", "items", "codes", "operations", "states", "transitions"];
+const FILE_KEYS: [&str; 11] = [
+    "name",
+    "version",
+    "kind",
+    "ids",
+    "initial",
+    "items",
+    "stops_run",
+    "codes",
+    "operations",
+    "states",
+    "transitions",
+];
 pub const STATE_KEYS: [&str; 9] =
     ["phase", "outcome", "lease", "deadline", "on_stale", "max_take_overs", "ttl", "retry", "keep"];
 
@@ -136,6 +148,7 @@ impl Reader {
             kind: kind.map_or(Kind::Run, |kind| kind.value),
             ids: table.get("ids").and_then(|value| self.word(value, "ids")),
             items: table.get("items").map(|value| self.words(value, "items")).unwrap_or_default(),
+            stops_run: table.get("stops_run").and_then(|value| self.boolean(value, "stops_run")),
             codes: self.pairs(table, "codes"),
             operations: self.operations(table),
             states: state_drafts,

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::guard::Guard;
 use crate::id::IdFormat;
+use crate::run::Want;
 use crate::tally::Tallies;
 use crate::time::Span;
 
@@ -126,6 +127,8 @@ pub struct Lifecycle {
     pub transitions: Vec<Transition>,
     /// The lifecycles of a run's items. Guards count those of the first.
     pub items: Vec<Arc<Lifecycle>>,
+    /// Items only: one that fails ends its run's course, unless its role says otherwise.
+    pub stops_run: bool,
     /// What a run that has none of them counts.
     pub no_items: Tallies,
     /// The error code that a command leaves behind, where it is not the kernel's own.
@@ -188,6 +191,23 @@ impl Lifecycle {
         })
     }
 
+    /// How a worker ends a run that fails: its first edge into a settled state that failed, else one that was reverted,
+    /// else a partial one, else one that was cancelled though nobody asked for it. From `from`, or from where its begin
+    /// edge leads.
+    pub fn failing_edge(&self, from: StateId) -> Option<&Transition> {
+        let begun = self.start_edge(from).filter(|_| self.state(from).deadline.is_some()).map(|row| row.to);
+        Outcome::OF_A_FAILURE.into_iter().find_map(|outcome| {
+            [Some(from), begun].into_iter().flatten().find_map(|from| {
+                self.transitions_from(from).find(|row| {
+                    row.from != row.to
+                        && row.by.contains(Actor::Worker)
+                        && &*row.command != Want::Cancel.command()
+                        && self.state(row.to).outcome == Some(outcome)
+                })
+            })
+        })
+    }
+
     /// The edge by which a worker's first own event begins the work (deploy's `start`).
     pub fn start_edge(&self, from: StateId) -> Option<&Transition> {
         self.transitions_from(from).find(|transition| {
@@ -229,6 +249,10 @@ impl Outcome {
         Outcome::Skipped,
         Outcome::Reverted,
     ];
+
+    /// As what a run that fails may be settled, the best first.
+    pub const OF_A_FAILURE: [Outcome; 4] =
+        [Outcome::Failed, Outcome::Reverted, Outcome::Partial, Outcome::Cancelled];
 
     pub fn name(self) -> &'static str {
         match self {

@@ -23,6 +23,7 @@ pub fn json(lifecycle: &Lifecycle) -> Value {
         "ids": lifecycle.ids.as_ref().map(ToString::to_string),
         "initial": lifecycle.initial.iter().map(|id| name(*id)).collect::<Vec<_>>(),
         "items": lifecycle.items.iter().map(|kind| &*kind.name).collect::<Vec<_>>(),
+        "stops_run": (lifecycle.kind == Kind::Item).then_some(lifecycle.stops_run),
         "codes": codes,
         "operations": operations,
         "states": states,

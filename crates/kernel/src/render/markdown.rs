@@ -32,6 +32,9 @@ fn facts(out: &mut String, lifecycle: &Lifecycle) {
     for item in &lifecycle.items {
         let _ = writeln!(out, "- items: [`{0}`]({0}.md)", item.name);
     }
+    if lifecycle.stops_run {
+        out.push_str("- one that fails ends its run's course: nothing begins after it but cleanups\n");
+    }
     for (command, code) in &lifecycle.codes {
         let _ = writeln!(out, "- `{command}` leaves the error code `{code}`");
     }

@@ -24,6 +24,9 @@ pub fn toml(lifecycle: &Lifecycle) -> String {
             line(key, &inline(&object[key]));
         }
     }
+    if lifecycle.stops_run {
+        line("stops_run", &inline(&object["stops_run"]));
+    }
     // Their order counts, and JSON's objects have none.
     let codes: Vec<String> = lifecycle
         .codes

@@ -1,6 +1,7 @@
 //! What the holder of a run may do with it. Every write needs the lease's token.
 
 use serde_json::{Value, json};
+use waypost_kernel::item::Role;
 use waypost_kernel::request::Level;
 use waypost_kernel::{Failure, Token};
 use waypost_store::codec::token_from;
@@ -170,6 +171,11 @@ async fn items(mut call: Call) -> Result {
     Ok(answer::json(200, &json!({ "items": objects })))
 }
 
+/// What its failure means to the run; the shape knows the words.
+pub fn role(fields: &Fields) -> Role {
+    fields.text("role").and_then(|name| Role::named(&name)).unwrap_or_default()
+}
+
 fn item((place, mut fields): (usize, Fields)) -> Result<ItemWrite> {
     let name = fields.text("name");
     let missing =
@@ -180,6 +186,7 @@ fn item((place, mut fields): (usize, Fields)) -> Result<ItemWrite> {
         name,
         max_retries: fields.integer("max_retries").and_then(|number| number.try_into().ok()),
         reruns: fields.is("reruns"),
+        role: role(&fields),
         status: fields.words("status"),
         command: fields.text("command"),
         progress: fields.integer("progress").map(|percent| percent as u8),
@@ -196,6 +203,7 @@ async fn finish(mut call: Call) -> Result {
     let held = held(&call).await?;
     let by = by(&call);
     let body = &mut call.body;
+    let items = body.take_list("items").into_iter().enumerate().map(item).collect::<Result<_>>()?;
     let finish = FinishWrite {
         run_id: held.run_id,
         token: Some(held.token),
@@ -206,6 +214,7 @@ async fn finish(mut call: Call) -> Result {
         retry_in: body.span_ms("retry_in_ms"),
         metadata: body.take_object("metadata").unwrap_or_default(),
         details: body.take_object("details").unwrap_or_default(),
+        items,
     };
     let row = call.store().finish(vec![finish]).await?.remove(0).map_err(|error| refused(&call, error))?;
     call.app.metrics.finished.inc();

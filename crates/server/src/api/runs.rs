@@ -8,6 +8,7 @@ use waypost_store::codec::actor_named;
 use waypost_store::{CommandWrite, Filter, NewItem, NewRun, RunRow};
 
 use super::claims::waiting;
+use super::held::role;
 use super::shapes::{ALL_MADE, COMMAND, EVENTS, ITEMS, KEY, LIMIT, NAME, NEW_RUN, NEW_RUNS, RUN, RUNS};
 use super::{BATCH_BYTES, BODY_BYTES, Content, GET, Gives, POST, Route, ok};
 use crate::answer::{self, Answer, Result};
@@ -226,6 +227,7 @@ fn new_item(mut item: Fields) -> NewItem {
         status: item.text("status"),
         max_retries: item.integer("max_retries").unwrap_or(3) as u32,
         reruns: item.is("reruns"),
+        role: role(&item),
         details: item.take_object("details").unwrap_or_default(),
     }
 }

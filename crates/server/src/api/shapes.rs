@@ -1,5 +1,6 @@
 //! Objects of the API. The store makes the answers' (`object()`); a test holds them to these.
 
+use waypost_kernel::item::Role;
 use waypost_kernel::text::{MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PAGE};
 use waypost_store::ROLES;
 
@@ -11,6 +12,7 @@ pub const LONG: Kind = Kind::Text(4 * 1024 * 1024);
 pub const COUNT: Kind = Kind::Integer(0, i64::MAX);
 /// A year of milliseconds.
 pub const MS: Kind = Kind::Integer(0, 366 * 86_400_000);
+pub const ROLE: Kind = Kind::Choice(&[Role::Step.name(), Role::Optional.name(), Role::Cleanup.name()]);
 pub const TOKEN: Field = needed("lease_token", Kind::Hex(32), "The lease's token, as the claim gave it.");
 pub const MOST_OF_A_BATCH: usize = 1_000;
 
@@ -93,6 +95,7 @@ shapes! {
         needed("progress", Kind::Integer(0, 100), "In percent."),
         optional("not_before", Kind::Time, "When it is tried next."),
         needed("discarded", Kind::Boolean, "Somebody gave it up."),
+        needed("role", ROLE, "What its failure means to the run: it ends its course (`step`), or not (`optional`); a `cleanup` begins whatever failed."),
         optional("error_code", NAME, "Why it failed."),
         optional("error_msg", LONG, "The same in words."),
         optional("started_at", Kind::Time, "When work on it began."),
@@ -118,6 +121,7 @@ shapes! {
         optional("status", NAME, "Its first state; the kind's first if left out."),
         optional("max_retries", Kind::Integer(0, 1_000), "3 if left out."),
         optional("reruns", Kind::Boolean, "It runs again on resume."),
+        optional("role", ROLE, "What its failure means to the run; `step` if left out."),
         optional("details", Kind::Object, "Kept beside it."),
     ];
     NEW_RUN "NewRun" [
@@ -220,6 +224,7 @@ shapes! {
         optional("retry_in_ms", MS, "When a state that can be retried should be."),
         optional("metadata", Kind::Object, "Merged into the run's."),
         optional("details", Kind::Object, "Merged into the run's."),
+        optional("items", Kind::List(&Kind::Of(&ITEM_WRITE), 10_000), "Its items' last moves, written with the end: all, or nothing."),
         optional("by", LONG, "The worker's name."),
     ];
     OWE "Owe" [
@@ -236,6 +241,7 @@ shapes! {
         optional("key", NAME, "Unique in its run and kind; the name if left out."),
         optional("max_retries", Kind::Integer(0, 1_000), "Of a new item; 3 if left out."),
         optional("reruns", Kind::Boolean, "Of a new item: it runs again on resume."),
+        optional("role", ROLE, "Of a new item: what its failure means to the run; `step` if left out."),
         needed("status", NAME, "The state that it should be in."),
         optional("command", NAME, "Which command leads there, where several do."),
         optional("progress", Kind::Integer(0, 100), "In percent."),

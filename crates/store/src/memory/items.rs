@@ -1,5 +1,7 @@
 //! The parts of a run.
 
+use waypost_kernel::Token;
+use waypost_kernel::event::Change;
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Phase;
 use waypost_kernel::text::MAX_NAME_BYTES;
@@ -30,13 +32,30 @@ impl Items for MemoryStore {
 impl State {
     fn put_items(&mut self, write: &ItemsWrite) -> Result<Vec<ItemRow>> {
         let number = self.number_of(&write.held.run_id)?;
-        let now = self.now;
-        let entry = self.entry(number)?;
-        let find = |at: u8, key: &str| {
-            Ok(entry.items.iter().find(|item| item.kind == at && *item.key == *key).cloned())
-        };
-        let wanted = wanted(&entry.row.lifecycle, &write.items, now, find)?;
-        let change = decide(&entry.row, write, &wanted, now)?;
+        let (wanted, change) = self.moves(number, (write.held.token, &write.by), &write.items)?;
+        self.commit_items(number, &wanted, change)?;
+        let rows = self.entry(number)?.item_rows();
+        let of = |it: &ItemWrite| rows.iter().find(|row| row.kind == it.kind && row.key == it.key).cloned();
+        Ok(write.items.iter().filter_map(of).collect())
+    }
+
+    /// What writes of items come to; nothing is written yet.
+    pub fn moves<'w>(
+        &self,
+        number: u64,
+        holder: (Token, &str),
+        writes: &'w [ItemWrite],
+    ) -> Result<(Vec<Wanted<'w>>, Change)> {
+        let row = self.row(number)?;
+        let items = self.runs.get(&number).map(|entry| entry.items.as_slice()).unwrap_or_default();
+        let find =
+            |at: u8, key: &str| Ok(items.iter().find(|item| item.kind == at && *item.key == *key).cloned());
+        let wanted = wanted(&row.lifecycle, writes, self.now, find)?;
+        let change = decide(row, holder, &wanted, self.now)?;
+        Ok((wanted, change))
+    }
+
+    pub fn commit_items(&mut self, number: u64, wanted: &[Wanted<'_>], change: Change) -> Result<()> {
         let moved: Vec<(u8, String)> = change
             .events
             .iter()
@@ -45,7 +64,7 @@ impl State {
             .collect();
         self.commit(number, change)?;
         let entry = self.entry(number)?;
-        for it in &wanted {
+        for it in wanted {
             let of = (it.kind, it.write.key.clone());
             let settled = entry.row.lifecycle.items[usize::from(it.kind)].phase(it.item.state);
             // The same again, of an item that is done, is a replay and changes nothing.
@@ -53,9 +72,7 @@ impl State {
                 entry.store_beside(of, it);
             }
         }
-        let rows = entry.item_rows();
-        let of = |it: &ItemWrite| rows.iter().find(|row| row.kind == it.kind && row.key == it.key).cloned();
-        Ok(write.items.iter().filter_map(of).collect())
+        Ok(())
     }
 }
 
@@ -93,6 +110,7 @@ impl Entry {
             progress: item.progress,
             not_before: item.not_before,
             discarded: item.discarded,
+            role: item.role,
             failure: item.failure.clone(),
             started_at: item.started_at,
             finished_at: item.finished_at,

@@ -1,7 +1,8 @@
 //! What the holder of a run may do with it.
 
+use waypost_kernel::event::Change;
 use waypost_kernel::lifecycle::Actor;
-use waypost_kernel::request::{Ask, Finish, Note};
+use waypost_kernel::request::{Ask, Finish, Note, Request};
 use waypost_kernel::{Code, Refusal, Span, Time};
 
 use super::MemoryStore;
@@ -10,6 +11,7 @@ use crate::error::{Result, StoreError};
 use crate::intake::{
     check_key, cleaned_failure, cleaned_message, cleaned_name, cleaned_payload, cleaned_reason,
 };
+use crate::item_writes::left_to_move;
 use crate::run::RunRow;
 use crate::tokens::who;
 use crate::verbs::{
@@ -92,7 +94,16 @@ impl State {
             retry_in: write.retry_in,
         };
         let by = cleaned_name(&write.by);
-        let change = self.decide(number, who(Actor::Worker, &by), Ask::Finish { token, finish })?;
+        let row = self.row(number)?;
+        let (wanted, moves) = match left_to_move(row, &write) {
+            [] => (Vec::new(), Change { events: Vec::new(), after: row.run.clone() }),
+            writes => self.moves(number, (token, &write.by), writes)?,
+        };
+        let request = Request { who: who(Actor::Worker, &by), ask: Ask::Finish { token, finish } };
+        let change = waypost_kernel::decide(&row.lifecycle, &moves.after, &request, self.now)?;
+        if !wanted.is_empty() {
+            self.commit_items(number, &wanted, moves)?;
+        }
         if !change.events.is_empty() {
             let patch = Patch { metadata: write.metadata, details: write.details };
             self.commit_with(number, change, &patch)?;

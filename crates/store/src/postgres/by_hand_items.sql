@@ -52,7 +52,7 @@ BEGIN
   INSERT INTO waypost.events(rid, seq, at, command, src, dst, actor, who, effect) VALUES (run.rid, run.seq, waypost.now(), 'items', run.state,
     run.state, 'operator', 'by hand', json_build_object('by_hand', 1, 'moved', json_build_array(json_build_object('kind', it.kind, 'key', it.key,
       'from', p_from, 'to', it.status, 'attempts', it.attempts, 'max_retries', it.max_retries, 'try_no', it.try_no, 'progress', it.progress,
-      'discarded', it.discarded, 'reruns', it.reruns, 'was_staying', p_was_staying, 'stays', it.stays,
+      'discarded', it.discarded, 'reruns', it.reruns, 'role', it.role, 'was_staying', p_was_staying, 'stays', it.stays,
       'not_before', (extract(epoch FROM it.not_before) * micros)::bigint, 'started_at', (extract(epoch FROM it.started_at) * micros)::bigint,
       'finished_at', (extract(epoch FROM it.finished_at) * micros)::bigint,
       'failure', CASE WHEN it.error_code IS NOT NULL THEN json_build_object('code', it.error_code, 'message', it.error_msg) END))));

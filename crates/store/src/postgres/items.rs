@@ -75,10 +75,10 @@ pub async fn insert(tx: &Tx, born: &[(i64, &Lifecycle, &BornItem)]) -> Result<()
         };
     }
     tx.run(
-        "INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, stays, details, seq, progress, not_before) \
-         SELECT rid, kind, key, version, place, name, status, max_retries, reruns, stays, details::jsonb, seq, progress, not_before \
-         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) \
-           AS u(rid, kind, key, version, place, name, status, max_retries, reruns, stays, details, seq, progress, not_before)",
+        "INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, progress, not_before) \
+         SELECT rid, kind, key, version, place, name, status, max_retries, reruns, role, stays, details::jsonb, seq, progress, not_before \
+         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) \
+           AS u(rid, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, progress, not_before)",
         args![
             born.iter().map(|(rid, _, _)| *rid).collect::<Vec<_>>(),
             column!(kind, it: &*kind.name),
@@ -89,6 +89,7 @@ pub async fn insert(tx: &Tx, born: &[(i64, &Lifecycle, &BornItem)]) -> Result<()
             column!(kind, it: &*kind.state(it.item.state).name),
             column!(|it| it.item.max_retries as i32),
             column!(|it| it.item.reruns),
+            column!(|it| it.item.role.name()),
             column!(kind, it: it.item.stays(kind)),
             column!(|it| text(&it.new.details)),
             column!(|it| it.seq as i32),

@@ -1,6 +1,6 @@
 //! What holders write: heartbeats, events, ends.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use waypost_kernel::request::{Finish, Note};
 use waypost_kernel::{Actor, Ask, Request};
@@ -8,6 +8,7 @@ use waypost_kernel::{Actor, Ask, Request};
 use super::batch::{Decided, Entry, each};
 use super::fault::Result;
 use super::plain;
+use super::puts;
 use super::row::{self, Stored};
 use super::save::{self, Extra, Pending};
 use super::session::{Line, Session, Tx};
@@ -15,6 +16,7 @@ use super::sql::{Columns, args, stamp};
 use crate::codec;
 use crate::error::StoreError;
 use crate::intake;
+use crate::item_writes::left_to_move;
 use crate::run::RunRow;
 use crate::tokens::who;
 use crate::verbs::{Each, FinishWrite, Held, NoteWrite, Noted, OweWrite, Renewed, Repeat};
@@ -186,21 +188,21 @@ struct End<'a>(&'a FinishWrite);
 
 impl Entry for End<'_> {
     type Answer = RunRow;
-    type Seen = ();
+    type Seen = puts::Items;
 
     fn run_id(&self) -> &str {
         &self.0.run_id
     }
 
-    async fn see(_: &Tx, _: &[(usize, &Self, &Stored)]) -> Result<()> {
-        Ok(())
+    async fn see(tx: &Tx, entries: &[(usize, &Self, &Stored)]) -> Result<puts::Items> {
+        puts::see(tx, entries.iter().map(|(_, end, stored)| (*stored, end.0.items.as_slice()))).await
     }
 
     fn decide(
         &self,
         tx: &Tx,
         _: usize,
-        (): &(),
+        known: &puts::Items,
         pending: &mut Pending,
     ) -> Result<Decided<RunRow>, StoreError> {
         let write = self.0;
@@ -215,7 +217,19 @@ impl Entry for End<'_> {
         let token = write.token.unwrap_or(waypost_kernel::fold::UNKNOWN);
         let metadata = intake::cleaned_patch(&write.metadata);
         let extra = Extra { metadata, details: intake::cleaned_patch(&write.details), key: None };
-        decided(tx, pending, &write.by, Ask::Finish { token, finish }, extra)?;
+        let ask = Ask::Finish { token, finish };
+        let writes = left_to_move(&pending.row, write);
+        if writes.is_empty() {
+            decided(tx, pending, &write.by, ask, extra)?;
+            return Ok(Decided::Now(pending.row.clone()));
+        }
+        // Both are decided before either is kept: a refusal of one leaves nothing of the other.
+        let moves = puts::decide_moves((token, &write.by), writes, tx.now, known, pending)?;
+        let by = intake::cleaned_name(&write.by);
+        let request = Request { who: who(Actor::Worker, &by), ask };
+        let end = waypost_kernel::decide(&pending.row.lifecycle, &moves.change.after, &request, tx.now)?;
+        moves.add_to(pending);
+        pending.add(end, extra);
         Ok(Decided::Now(pending.row.clone()))
     }
 }
@@ -223,19 +237,41 @@ impl Entry for End<'_> {
 pub async fn finish(session: &Session, finishes: &[FinishWrite]) -> Result<Each<RunRow>> {
     let mut answers: Vec<Option<Result<RunRow, StoreError>>> = finishes.iter().map(|_| None).collect();
     plain::finish(session, finishes, &mut answers).await?;
-    let left: Vec<End<'_>> =
-        finishes.iter().zip(&answers).filter(|(_, it)| it.is_none()).map(|(it, _)| End(it)).collect();
-    if left.is_empty() {
-        return Ok(answers.into_iter().flatten().collect());
+    let mut left: Vec<usize> = (0..finishes.len()).filter(|at| answers[*at].is_none()).collect();
+    while !left.is_empty() {
+        // One that moves items has to see what an earlier one left of them.
+        let mut runs = HashSet::new();
+        let (now, later): (Vec<usize>, _) = left.into_iter().partition(|at: &usize| {
+            let write = &finishes[*at];
+            runs.insert(write.run_id.as_str()) || write.items.is_empty()
+        });
+        left = later;
+        let ends: Vec<End<'_>> = now.iter().map(|at| End(&finishes[*at])).collect();
+        let found = match together(session, &ends).await {
+            Ok(found) => found,
+            Err(fault) if now.len() == finishes.len() => return Err(fault),
+            // Some are written: their answers are not lost over the others.
+            Err(fault) => vec![Err(fault.told()); ends.len()],
+        };
+        now.into_iter().zip(found).for_each(|(at, answer)| answers[at] = Some(answer));
     }
-    let others = match each(session, Line::Work, &left).await {
-        Ok(others) => others,
-        Err(fault) if left.len() == finishes.len() => return Err(fault),
-        // Some are written: their answers are not lost over the others.
-        Err(fault) => vec![Err(fault.told()); left.len()],
-    };
-    let mut others = others.into_iter();
-    Ok(answers.into_iter().filter_map(|answer| answer.or_else(|| others.next())).collect())
+    let lost = || Err(StoreError::Unavailable("the finish was given up".into()));
+    Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect())
+}
+
+/// What the database refuses of one that moves items must not fail its neighbours.
+async fn together(session: &Session, ends: &[End<'_>]) -> Result<Each<RunRow>> {
+    match each(session, Line::Work, ends).await {
+        Err(_) if ends.len() > 1 && ends.iter().any(|end| !end.0.items.is_empty()) => {
+            let mut answers = Vec::new();
+            for end in ends {
+                let one = each(session, Line::Work, std::slice::from_ref(end)).await;
+                answers.extend(one.unwrap_or_else(|fault| vec![Err(fault.told())]));
+            }
+            Ok(answers)
+        }
+        answers => answers,
+    }
 }
 
 struct Release<'a>(&'a Held);

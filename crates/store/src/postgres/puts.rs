@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
-use waypost_kernel::Time;
-use waypost_kernel::event::Event;
+use waypost_kernel::event::{Change, Event};
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Phase;
+use waypost_kernel::{Time, Token};
 
 use super::batch::{Decided, Entry, each};
 use super::fault::Result;
@@ -19,7 +19,7 @@ use crate::error::StoreError;
 use crate::intake;
 use crate::item_writes::{Wanted, decide, wanted};
 use crate::run::ItemRow;
-use crate::verbs::{Each, ItemsWrite, NewItem};
+use crate::verbs::{Each, ItemWrite, ItemsWrite, NewItem};
 
 struct Put<'a> {
     write: &'a ItemsWrite,
@@ -76,17 +76,7 @@ impl Entry for Put<'_> {
     }
 
     async fn see(tx: &Tx, entries: &[(usize, &Self, &Stored)]) -> Result<Items> {
-        let mut named = Vec::new();
-        for (_, put, stored) in entries {
-            named.extend(put.write.items.iter().map(|it| (stored.rid, it.kind.as_str(), it.key.as_str())));
-        }
-        let of = |rid: i64| {
-            entries
-                .iter()
-                .find(|(_, _, stored)| stored.rid == rid)
-                .map(|(_, _, stored)| &*stored.row.lifecycle)
-        };
-        items::of_runs(tx, &named, of).await
+        see(tx, entries.iter().map(|(_, put, stored)| (*stored, put.write.items.as_slice()))).await
     }
 
     fn decide(
@@ -96,32 +86,63 @@ impl Entry for Put<'_> {
         known: &Items,
         pending: &mut Pending,
     ) -> Result<Decided<Vec<ItemRow>>, StoreError> {
-        let rows = decide_on(self.write, tx.now, known, pending)?;
+        let rows = decide_on(self.write, tx.now, known, pending)?.add_to(pending);
         let left = Holding::after(pending, known, &rows);
         *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(left);
         Ok(Decided::Now(rows))
     }
 }
 
-/// Decides on a run with these items; whatever is not among them is new.
+/// What a write of items comes to.
+pub struct Moves {
+    pub change: Change,
+    born: Vec<BornItem>,
+    results: Vec<ItemResult>,
+    rows: Vec<ItemRow>,
+}
+
+impl Moves {
+    /// Gives the items as they are then.
+    pub fn add_to(self, pending: &mut Pending) -> Vec<ItemRow> {
+        pending.born.extend(self.born);
+        pending.results.extend(self.results);
+        if !self.change.is_repeat(&pending.row.run) {
+            pending.add(self.change, Extra::default());
+        }
+        self.rows
+    }
+}
+
 pub fn decide_on(
     write: &ItemsWrite,
     now: Time,
     known: &Items,
-    pending: &mut Pending,
-) -> Result<Vec<ItemRow>, StoreError> {
+    pending: &Pending,
+) -> Result<Moves, StoreError> {
+    decide_moves((write.held.token, &write.by), &write.items, now, known, pending)
+}
+
+/// Decides on a run with these items; whatever is not among them is new.
+pub fn decide_moves(
+    holder: (Token, &str),
+    writes: &[ItemWrite],
+    now: Time,
+    known: &Items,
+    pending: &Pending,
+) -> Result<Moves, StoreError> {
     let rid = pending.before.rid;
     let lifecycle = pending.row.lifecycle.clone();
     let stored = |kind: &str, key: &str| known.get(&(rid, kind.to_owned(), key.to_owned()));
     let find = |at: u8, key: &str| {
         Ok(stored(&lifecycle.items[usize::from(at)].name, key).map(|found| found.item.clone()))
     };
-    let wanted = wanted(&lifecycle, &write.items, now, find)?;
-    let change = decide(&pending.row, write, &wanted, now)?;
+    let wanted = wanted(&lifecycle, writes, now, find)?;
+    let change = decide(&pending.row, holder, &wanted, now)?;
     // They are born with the event that adds them; the one that moves them on, if any, is a later one.
     let adds = |event: &&Event| event.effect.moved.iter().any(|moved| moved.from.is_none());
     let seq = change.events.iter().find(adds).map_or(change.after.seq, |event| event.seq);
-    pending.born = born(pending, &wanted, seq);
+    let born = born(pending, &wanted, seq);
+    let mut results = Vec::new();
     let mut rows = Vec::new();
     for it in &wanted {
         let mut moved = change.events.iter().flat_map(|event| &event.effect.moved);
@@ -132,14 +153,30 @@ pub fn decide_on(
         let mut row = row_of(it, after, &kind.name, &kind.state(after.state).name, was);
         // The same again, of an item that is done, is a replay and changes nothing.
         if last.is_some() || kind.phase(it.item.state) != Phase::Settled {
-            pending.results.extend(result(it, &mut row));
+            results.extend(result(it, &mut row));
         }
         rows.push(row);
     }
-    if !change.is_repeat(&pending.row.run) {
-        pending.add(change, Extra::default());
+    Ok(Moves { change, born, results, rows })
+}
+
+/// The named items of runs' writes, as they are stored.
+pub async fn see<'w>(
+    tx: &Tx,
+    writes: impl Iterator<Item = (&'w Stored, &'w [ItemWrite])> + Clone,
+) -> Result<Items> {
+    let mut named = Vec::new();
+    for (stored, writes) in writes.clone() {
+        named.extend(writes.iter().map(|it| (stored.rid, it.kind.as_str(), it.key.as_str())));
     }
-    Ok(rows)
+    if named.is_empty() {
+        return Ok(Items::new());
+    }
+    let of = |rid: i64| {
+        let mut runs = writes.clone().map(|(stored, _)| stored);
+        runs.find(|stored| stored.rid == rid).map(|stored| &*stored.row.lifecycle)
+    };
+    items::of_runs(tx, &named, of).await
 }
 
 /// What an item brought forth is a handler's output: cleaned and cut, never refused.
@@ -170,6 +207,7 @@ fn row_of(it: &Wanted<'_>, item: &Item, kind: &str, status: &str, was: Option<&I
         progress: item.progress,
         not_before: item.not_before,
         discarded: item.discarded,
+        role: item.role,
         failure: item.failure.clone(),
         started_at: item.started_at,
         finished_at: item.finished_at,
@@ -189,6 +227,7 @@ fn born(pending: &Pending, wanted: &[Wanted<'_>], seq: u64) -> Vec<BornItem> {
             status: None,
             max_retries: it.item.max_retries,
             reruns: it.item.reruns,
+            role: it.item.role,
             details: serde_json::Map::new(),
         };
         BornItem { place: first + at, new, item: it.item.clone(), seq }

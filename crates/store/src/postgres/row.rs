@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tokio_postgres::Row;
-use waypost_kernel::item::Item;
+use waypost_kernel::item::{Item, Role};
 use waypost_kernel::run::Text;
 use waypost_kernel::tally::Tallies;
 use waypost_kernel::{Failure, Lease, Lifecycle, Run, Span, Time};
@@ -193,7 +193,7 @@ pub fn shared_object(text: &str) -> Arc<Map<String, Value>> {
 }
 
 const ITEM_COLUMNS: &str = "i.kind, i.key, i.name, i.status, i.attempts, i.max_retries, i.try_no, i.progress, i.not_before, i.discarded, \
-  i.reruns, i.error_code, i.error_msg, i.started_at, i.finished_at, i.output::text, i.details::text, i.rid";
+  i.reruns, i.error_code, i.error_msg, i.started_at, i.finished_at, i.output::text, i.details::text, i.rid, i.role";
 
 /// An item as the kernel decides on it, and as callers see it.
 #[derive(Clone, Debug)]
@@ -234,6 +234,7 @@ fn read_item(rid: i64, columns: &Columns<'_>, lifecycle: &Lifecycle) -> Result<S
         progress: columns.get::<i16>(7)? as u8,
         not_before: columns.time(8)?,
         discarded: columns.get(9)?,
+        role: Role::named(columns.get(18)?).unwrap_or_default(),
         failure: failure(columns, 11)?,
         started_at: columns.time(13)?,
         finished_at: columns.time(14)?,
@@ -253,6 +254,7 @@ fn read_item(rid: i64, columns: &Columns<'_>, lifecycle: &Lifecycle) -> Result<S
         not_before: row.not_before,
         discarded: row.discarded,
         reruns: columns.get(10)?,
+        role: row.role,
         progress: row.progress,
         failure: row.failure.clone(),
         started_at: row.started_at,

@@ -139,6 +139,7 @@ CREATE TABLE waypost.items(
   not_before timestamptz,
   discarded boolean NOT NULL DEFAULT false,
   reruns boolean NOT NULL DEFAULT false,
+  role text NOT NULL DEFAULT 'step' CHECK (role IN ('step', 'optional', 'cleanup')),  -- what its failure means to its run
   stays boolean NOT NULL DEFAULT false,           -- when its run's command makes its state follow
   error_code text,
   error_msg text,

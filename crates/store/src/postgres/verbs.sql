@@ -150,7 +150,7 @@ END $$;
 CREATE FUNCTION waypost.put_items(p_now timestamptz, p_rids bigint[], p_was int[], p_tokens uuid[], p_seqs int[], p_counts int[],
     p_until timestamptz[],
     b_rids bigint[], b_kinds text[], b_keys text[], b_versions int[], b_places int[], b_names text[], b_statuses text[], b_max_retries int[],
-    b_reruns boolean[], b_stays boolean[], b_seqs int[], b_progress smallint[],
+    b_reruns boolean[], b_roles text[], b_stays boolean[], b_seqs int[], b_progress smallint[],
     m_rids bigint[], m_kinds text[], m_keys text[], m_seqs int[], m_statuses text[], m_attempts int[], m_try_nos int[], m_progress smallint[],
     m_stays boolean[], m_error_codes text[], m_error_msgs text[], m_started_at timestamptz[], m_finished_at timestamptz[], m_outputs text[],
     m_were text[], m_details text[],
@@ -172,8 +172,8 @@ BEGIN
   IF v_count < cardinality(p_rids) THEN
     RETURN false;
   END IF;
-  INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, stays, seq, progress)
-    SELECT * FROM unnest(b_rids, b_kinds, b_keys, b_versions, b_places, b_names, b_statuses, b_max_retries, b_reruns, b_stays, b_seqs, b_progress);
+  INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, role, stays, seq, progress)
+    SELECT * FROM unnest(b_rids, b_kinds, b_keys, b_versions, b_places, b_names, b_statuses, b_max_retries, b_reruns, b_roles, b_stays, b_seqs, b_progress);
   UPDATE waypost.items i SET status = u.status, attempts = u.attempts, try_no = u.try_no, progress = u.progress, not_before = NULL,
       stays = u.stays, error_code = u.error_code, error_msg = u.error_msg, started_at = u.started_at, finished_at = u.finished_at, seq = u.seq,
       output = coalesce(u.output::jsonb, i.output), details = coalesce(u.details::jsonb, i.details)

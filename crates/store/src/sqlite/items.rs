@@ -1,6 +1,7 @@
 //! The parts of a run: added and moved under its lease, all or none, as one event.
 
 use rusqlite::params;
+use waypost_kernel::Token;
 use waypost_kernel::event::{Change, Event};
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Lifecycle, Phase};
@@ -14,7 +15,7 @@ use crate::error::Result;
 use crate::intake;
 use crate::item_writes::{Wanted, decide, wanted};
 use crate::run::{ItemRow, iso};
-use crate::verbs::{ItemsWrite, NewItem};
+use crate::verbs::{ItemWrite, ItemsWrite, NewItem};
 
 pub fn insert(
     tx: &Tx<'_>,
@@ -27,8 +28,8 @@ pub fn insert(
     let kind = &lifecycle.items[usize::from(item.kind)];
     prepare(
         tx,
-        "INSERT INTO items(run_id, kind, key, version, place, name, status, max_retries, reruns, stays, details, seq, \
-         progress, not_before) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        "INSERT INTO items(run_id, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, \
+         progress, not_before) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
     )?
     .execute(params![
         run_id,
@@ -40,6 +41,7 @@ pub fn insert(
         &*kind.state(item.state).name,
         item.max_retries,
         item.reruns,
+        item.role.name(),
         item.stays(kind),
         save::text(&new.details),
         seq,
@@ -70,12 +72,31 @@ pub fn item(tx: &Tx<'_>, stored: &Stored, kind: &str, key: &str) -> Result<Optio
 
 pub fn put(tx: &Tx<'_>, write: &ItemsWrite) -> Result<Vec<ItemRow>> {
     let mut stored = row::by_id(tx, &write.held.run_id)?;
-    let lifecycle = stored.row.lifecycle.clone();
-    let kind_name = |at: u8| lifecycle.items[usize::from(at)].name.clone();
-    let find = |at: u8, key: &str| item(tx, &stored, &kind_name(at), key);
-    let wanted = wanted(&lifecycle, &write.items, tx.now, find)?;
-    let change = decide(&stored.row, write, &wanted, tx.now)?;
-    add(tx, &stored, &wanted, &change)?;
+    let (wanted, change) = moves(tx, &stored, (write.held.token, &write.by), &write.items)?;
+    save_moves(tx, &mut stored, &wanted, change)?;
+    let mut rows = Vec::new();
+    for it in &wanted {
+        rows.extend(find_row(tx, &stored, it)?.map(|found| found.row));
+    }
+    Ok(rows)
+}
+
+/// What writes of items come to; nothing is written yet.
+pub fn moves<'w>(
+    tx: &Tx<'_>,
+    stored: &Stored,
+    holder: (Token, &str),
+    writes: &'w [ItemWrite],
+) -> Result<(Vec<Wanted<'w>>, Change)> {
+    let lifecycle = &stored.row.lifecycle;
+    let find = |at: u8, key: &str| item(tx, stored, &lifecycle.items[usize::from(at)].name, key);
+    let wanted = wanted(lifecycle, writes, tx.now, find)?;
+    let change = decide(&stored.row, holder, &wanted, tx.now)?;
+    Ok((wanted, change))
+}
+
+pub fn save_moves(tx: &Tx<'_>, stored: &mut Stored, wanted: &[Wanted<'_>], change: Change) -> Result<()> {
+    add(tx, stored, wanted, &change)?;
     let moved: Vec<(u8, Text)> = change
         .events
         .iter()
@@ -83,18 +104,16 @@ pub fn put(tx: &Tx<'_>, write: &ItemsWrite) -> Result<Vec<ItemRow>> {
         .map(|moved| (moved.item.kind, moved.item.key.clone()))
         .collect();
     if !change.is_repeat(&stored.row.run) {
-        save::save(tx, &mut stored, change, &Extra::default())?;
+        save::save(tx, stored, change, &Extra::default())?;
     }
-    let mut rows = Vec::new();
-    for it in &wanted {
-        let settled = lifecycle.items[usize::from(it.kind)].phase(it.item.state) == Phase::Settled;
+    for it in wanted {
+        let settled = stored.row.lifecycle.items[usize::from(it.kind)].phase(it.item.state) == Phase::Settled;
         // The same again, of an item that is done, is a replay and changes nothing.
         if moved.contains(&(it.kind, it.item.key.clone())) || !settled {
-            keep_results(tx, &stored, it)?;
+            keep_results(tx, stored, it)?;
         }
-        rows.extend(find_row(tx, &stored, it)?.map(|found| found.row));
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn find_row(tx: &Tx<'_>, stored: &Stored, it: &Wanted<'_>) -> Result<Option<StoredItem>> {
@@ -123,6 +142,7 @@ fn add(tx: &Tx<'_>, stored: &Stored, wanted: &[Wanted<'_>], change: &Change) -> 
             status: None,
             max_retries: it.item.max_retries,
             reruns: it.item.reruns,
+            role: it.item.role,
             details: serde_json::Map::new(),
         };
         let place = place as usize + at;

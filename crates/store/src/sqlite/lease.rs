@@ -6,6 +6,7 @@ use rusqlite::{OptionalExtension, params};
 use waypost_kernel::request::{Finish, Note};
 use waypost_kernel::{Actor, Ask, Request, Span};
 
+use super::items;
 use super::log;
 use super::open::database;
 use super::row::{self, Stored};
@@ -13,6 +14,7 @@ use super::save::{self, Extra, prepare};
 use super::session::Tx;
 use crate::error::{Result, StoreError};
 use crate::intake;
+use crate::item_writes::left_to_move;
 use crate::run::RunRow;
 use crate::verbs::{Each, FinishWrite, Held, NoteWrite, Noted, OweWrite, Renewed, Repeat};
 
@@ -119,7 +121,18 @@ pub fn finish(tx: &Tx<'_>, endings: Vec<Ending>) -> Result<Each<Arc<RunRow>>> {
             retry_in: write.retry_in,
         };
         let token = write.token.unwrap_or(waypost_kernel::fold::UNKNOWN);
-        decided(tx, &mut stored, &write.by, Ask::Finish { token, finish }, &extra)?;
+        let ask = Ask::Finish { token, finish };
+        let writes = left_to_move(&stored.row, &write);
+        if writes.is_empty() {
+            decided(tx, &mut stored, &write.by, ask, &extra)?;
+            return Ok(stored.row);
+        }
+        // Both are decided before either is written: a refusal of one leaves nothing of the other.
+        let (wanted, moves) = items::moves(tx, &stored, (token, &write.by), writes)?;
+        let request = Request { who: tx.who(Actor::Worker, &write.by), ask };
+        let end = waypost_kernel::decide(&stored.row.lifecycle, &moves.after, &request, tx.now)?;
+        items::save_moves(tx, &mut stored, &wanted, moves)?;
+        save::save(tx, &mut stored, end, &extra)?;
         Ok(stored.row)
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::types::ValueRef;
 use rusqlite::{Row, params};
 use serde_json::{Map, Value};
-use waypost_kernel::item::Item;
+use waypost_kernel::item::{Item, Role};
 use waypost_kernel::lifecycle::StateId;
 use waypost_kernel::tally::Tallies;
 use waypost_kernel::{Failure, Lease, Lifecycle, Phase, Run, Span, Time, Token};
@@ -239,7 +239,7 @@ pub fn object(text: &str) -> Map<String, Value> {
 }
 
 const ITEM_COLUMNS: &str = "kind, key, name, status, attempts, max_retries, try_no, progress, not_before, discarded, reruns, \
-  error_code, error_msg, started_at, finished_at, output, details";
+  error_code, error_msg, started_at, finished_at, output, details, role";
 
 /// An item as the kernel decides on it, and as callers see it.
 #[derive(Clone, Debug)]
@@ -276,6 +276,7 @@ fn read_item(columns: &Columns<'_, '_>, lifecycle: &Lifecycle) -> Result<StoredI
         progress: columns.get(7)?,
         not_before: columns.time(8)?,
         discarded: columns.get(9)?,
+        role: Role::named(&columns.get::<String>(17)?).unwrap_or_default(),
         failure: failure(columns, 11)?,
         started_at: columns.time(13)?,
         finished_at: columns.time(14)?,
@@ -295,6 +296,7 @@ fn read_item(columns: &Columns<'_, '_>, lifecycle: &Lifecycle) -> Result<StoredI
         not_before: row.not_before,
         discarded: row.discarded,
         reruns: columns.get(10)?,
+        role: row.role,
         progress: row.progress,
         failure: row.failure.clone(),
         started_at: row.started_at,

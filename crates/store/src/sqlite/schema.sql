@@ -114,6 +114,7 @@ CREATE TABLE items(
   not_before TEXT,
   discarded INTEGER NOT NULL DEFAULT 0,
   reruns INTEGER NOT NULL DEFAULT 0,
+  role TEXT NOT NULL DEFAULT 'step' CHECK (role IN ('step', 'optional', 'cleanup')),  -- what its failure means to its run
   stays INTEGER NOT NULL DEFAULT 0,               -- when its run's command makes its state follow
   error_code TEXT,
   error_msg TEXT,

@@ -50,6 +50,7 @@ impl File {
                 status: None,
                 max_retries: 3,
                 reruns: true,
+                role: waypost_kernel::item::Role::Step,
                 details: serde_json::Map::new(),
             })
         });

@@ -62,6 +62,7 @@ impl Base {
                 status: None,
                 max_retries: 3,
                 reruns: true,
+                role: waypost_kernel::item::Role::Step,
                 details: serde_json::Map::new(),
             })
         });

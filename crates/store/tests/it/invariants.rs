@@ -200,6 +200,7 @@ async fn job_in(store: &dyn Store, state: &str) -> String {
         status: None,
         max_retries: 3,
         reruns: false,
+        role: waypost_kernel::item::Role::Step,
         details: serde_json::Map::new(),
     };
     let new = NewRun { lifecycle: "job".into(), items: vec![step], ..NewRun::default() };

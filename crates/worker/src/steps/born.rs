@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::Lifecycle;
+use waypost_kernel::item::Role;
 use waypost_store::{ItemRow, NewItem};
 
 use super::sheet::{Added, number};
@@ -23,6 +24,7 @@ pub fn first_steps(playbook: &Playbook, lifecycle: &Lifecycle, inputs: &Map<Stri
             status: None,
             max_retries: added.retries,
             reruns: added.reruns,
+            role: added.role,
             details: added.details,
         })
         .collect()
@@ -97,6 +99,7 @@ fn part(playbook: &Playbook, step: &Step, item: &Value, number: u64, context: &C
         key: format!("{own}[{number}]"),
         retries: step.retries,
         reruns: runs_again(playbook, step),
+        role: role_of(playbook, step),
         details: details.as_object().cloned().unwrap_or_default(),
     }
 }
@@ -108,10 +111,6 @@ fn hash_of(item: Option<&Value>) -> String {
 
 /// A cleanup may have a step's name.
 pub(crate) const CLEANUP: &str = "cleanup: ";
-
-pub(crate) fn is_cleanup_key(key: &str) -> bool {
-    key.starts_with(CLEANUP)
-}
 
 /// What a step is called in the run.
 pub(crate) fn key_of(playbook: &Playbook, step: &Step) -> String {
@@ -125,6 +124,7 @@ pub(crate) fn single(playbook: &Playbook, step: &Step, context: &Context) -> Add
         name: name_of(playbook, step, context),
         retries: step.retries,
         reruns: runs_again(playbook, step),
+        role: role_of(playbook, step),
         details: Map::from_iter([("order".to_owned(), json!(order_of(playbook, step)))]),
     }
 }
@@ -132,6 +132,15 @@ pub(crate) fn single(playbook: &Playbook, step: &Step, context: &Context) -> Add
 /// Made of what is known by then; a name that needs more is told by its key until it begins.
 fn name_of(playbook: &Playbook, step: &Step, context: &Context) -> String {
     playbook.name_of(step, context).unwrap_or_else(|_| step.key.clone())
+}
+
+/// What its failure means to the others.
+fn role_of(playbook: &Playbook, step: &Step) -> Role {
+    match step.continue_on_failure {
+        _ if is_cleanup(playbook, step) => Role::Cleanup,
+        true => Role::Optional,
+        false => Role::Step,
+    }
 }
 
 fn is_cleanup(playbook: &Playbook, step: &Step) -> bool {

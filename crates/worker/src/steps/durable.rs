@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::Mutex;
 use waypost_kernel::Failure;
+use waypost_kernel::item::Role;
 use waypost_store::{RunRow, Store};
 
 use super::idempotency_key;
@@ -54,7 +55,9 @@ impl Durable {
             }
             Standing::Open | Standing::Held | Standing::Parked => {}
         }
-        sheet.put(key, Standing::Held, Mark::default()).await.map_err(gone)?;
+        // What a failed step means is for the handler to say.
+        let begun = Mark { role: Role::Optional, ..Mark::default() };
+        sheet.put(key, Standing::Held, begun).await.map_err(gone)?;
         let try_no = sheet.row(key).map_or(1, |row| row.try_no);
         let outcome = work(idempotency_key(self.row.id(), key, try_no)).await.cleaned();
         match outcome.word.unwrap_or(Word::Done) {

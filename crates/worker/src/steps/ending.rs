@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::Failure;
+use waypost_kernel::item::Role;
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_store::ItemRow;
 
-use super::born::{is_cleanup_key, key_of};
+use super::born::key_of;
 use super::play::Play;
 use super::sheet::Gone;
 use super::words::Standing;
@@ -18,32 +19,39 @@ use crate::report::status_for;
 impl Play<'_> {
     /// `None`: the run is left to others.
     pub async fn end(&mut self, course: Course) -> Result<Option<Ending>, Gone> {
-        let mut course = course;
-        match self.sheet.flush().await {
-            Err(Gone::Refused(failure)) if course != Course::Left => course = Course::Failed(failure),
-            flushed => flushed?,
-        }
         if course == Course::Left {
+            self.sheet.flush().await?;
             return Ok(None);
         }
         self.pauses = matches!(course, Course::Paused { .. } | Course::Wanted(Want::Pause));
-        if self.playbook.cleanups.iter().any(|cleanup| self.is_due(cleanup)) {
-            let failing = match &course {
-                Course::Failed(failure) => {
-                    let status = status_for(&self.row.lifecycle, self.row.run.state, Goal::Fail);
-                    status.map(|status| (status, failure.clone()))
-                }
-                _ => None,
-            };
-            self.owe(true, failing).await?;
-        }
+        let is_due = self.playbook.cleanups.iter().any(|cleanup| self.is_due(cleanup));
+        let course = if is_due { self.settle_before_cleanup(course).await? } else { course };
         if self.clean_up().await? == Course::Left {
             return Ok(None);
         }
         if self.owes {
             self.owe(false, None).await?;
         }
-        Ok(Some(self.ending(course)))
+        let ending = self.ending(course);
+        // The last result and what follows from it for the run are one write.
+        Ok(Some(Ending { items: self.sheet.take_waiting(), ..ending }))
+    }
+
+    /// What the steps came to is stored before the first cleanup begins: whoever takes the run over knows where it goes.
+    async fn settle_before_cleanup(&mut self, course: Course) -> Result<Course, Gone> {
+        let course = match self.sheet.flush().await {
+            Err(Gone::Refused(failure)) => Course::Failed(failure),
+            flushed => flushed.map(|()| course)?,
+        };
+        let failing = match &course {
+            Course::Failed(failure) => {
+                let status = status_for(&self.row.lifecycle, self.row.run.state, Goal::Fail);
+                status.map(|status| (status, failure.clone()))
+            }
+            _ => None,
+        };
+        self.owe(true, failing).await?;
+        Ok(course)
     }
 
     /// Its step ran, in this holder's hands or another's; without one, any did.
@@ -99,7 +107,7 @@ impl Play<'_> {
     /// A cleanup that did not do what it was for. Parked: on the way to a pause, and it will be tried again.
     fn is_unclean(&self, row: &ItemRow) -> bool {
         let standing = self.sheet.words.standing(&row.status);
-        is_cleanup_key(&row.key)
+        row.role == Role::Cleanup
             && row.failure.is_some()
             && matches!(standing, Standing::Failed | Standing::Parked)
     }

@@ -282,7 +282,7 @@ impl Play<'_> {
         }
         let details = pause_details(key, &reason, &outcome.blockers);
         let mark = Mark { answered: true, ..Mark::default() }.told("pause", details.clone());
-        self.sheet.put(key, Standing::Parked, mark).await?;
+        self.sheet.put_later(key, Standing::Parked, mark);
         Ok(Next::End(Course::Paused { reason, details }))
     }
 

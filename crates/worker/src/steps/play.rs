@@ -5,11 +5,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until};
 use waypost_kernel::Failure;
+use waypost_kernel::item::Role;
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_store::{Claimed, ItemRow, OweWrite, RunRow, StoreError, iso};
 
-use super::born::{Revised, is_cleanup_key, key_of, known_steps, revised, single};
+use super::born::{Revised, key_of, known_steps, revised, single};
 use super::hours::{Hours, May};
 use super::scope::scope;
 use super::sheet::{Gone, Sheet, because};
@@ -141,7 +142,7 @@ impl Play<'_> {
     /// Steps that may fail and did are still failures of the run.
     pub fn all_done(&self) -> Course {
         let is_failed = |row: &&ItemRow| {
-            !is_cleanup_key(&row.key) && self.sheet.words.standing(&row.status) == Standing::Failed
+            row.role != Role::Cleanup && self.sheet.words.standing(&row.status) == Standing::Failed
         };
         let names: Vec<&str> =
             self.sheet.rows().iter().filter(is_failed).map(|row| row.name.as_str()).collect();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
+use waypost_kernel::item::Role;
 use waypost_kernel::{Code, Failure, Span};
 use waypost_store::{ItemRow, ItemWrite, ItemsWrite, RunRow, Store, StoreError};
 
@@ -60,6 +61,8 @@ pub(crate) struct Mark {
     /// The outside gave an answer, whatever it was.
     pub answered: bool,
     pub retry_in: Option<Span>,
+    /// Of one that comes to be with this.
+    pub role: Role,
 }
 
 /// A step that a run gets while it is under way.
@@ -69,6 +72,7 @@ pub(crate) struct Added {
     pub name: String,
     pub retries: u32,
     pub reruns: bool,
+    pub role: Role,
     pub details: Map<String, Value>,
 }
 
@@ -146,6 +150,7 @@ impl Sheet {
             status: self.words.status(Standing::Open).to_owned(),
             max_retries: Some(added.retries),
             reruns: added.reruns,
+            role: added.role,
             details: added.details,
             ..ItemWrite::default()
         }
@@ -174,6 +179,11 @@ impl Sheet {
         if self.waiting.is_empty() { Ok(()) } else { self.write(Vec::new()).await }
     }
 
+    /// What is to be written with the run's end.
+    pub fn take_waiting(&mut self) -> Vec<ItemWrite> {
+        std::mem::take(&mut self.waiting)
+    }
+
     /// Before the next result waits too.
     pub async fn make_room(&mut self) -> Result<(), Gone> {
         if self.waiting.len() < MAX_WAITING { Ok(()) } else { self.flush().await }
@@ -190,6 +200,7 @@ impl Sheet {
             retry_in: mark.retry_in,
             answered: mark.answered,
             try_no: self.row(key).map(|row| row.try_no),
+            role: mark.role,
             output: mark.output,
             details: mark.details,
             ..ItemWrite::default()

@@ -147,6 +147,7 @@ async fn states_are_named_by_the_lifecycle() {
         status: None,
         max_retries: 0,
         reruns: false,
+        role: waypost_kernel::item::Role::Step,
         details: serde_json::Map::new(),
     };
     let pause = r#"echo '{"outcome":"pause","reason":"two hosts are blocked"}' > "$WAYPOST_OUTPUT""#;

@@ -71,6 +71,7 @@ fn ended(
         || write.reason.is_some()
         || !write.metadata.is_empty()
         || !write.details.is_empty()
+        || !write.items.is_empty()
         || row.concurrency_key.is_some()
         || row.parent_run_id.is_some()
         || !has_no_items(&row.run);

@@ -79,7 +79,8 @@ pub async fn put(
         let write = &writes[*place];
         let Some(holding) = plain.let_go(&write.held.run_id) else { continue };
         let mut pending = Pending::new(holding.stored);
-        let Ok(rows) = puts::decide_on(write, now, &holding.items, &mut pending) else { continue };
+        let Ok(moves) = puts::decide_on(write, now, &holding.items, &pending) else { continue };
+        let rows = moves.add_to(&mut pending);
         if pending.events.is_empty() || !is_plain(&pending) {
             continue;
         }
@@ -183,7 +184,7 @@ async fn insert(session: &Session, writes: &[ItemsWrite], written: &[Written], n
     let (rows, client) = session
         .statement(
             "SELECT waypost.put_items($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, \
-               $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41)",
+               $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42)",
             args![
                 stamp(now),
                 each!(written, |it| it.pending.before.rid),
@@ -201,6 +202,7 @@ async fn insert(session: &Session, writes: &[ItemsWrite], written: &[Written], n
                 each!(born, |(_, kind, it)| &*kind.state(it.item.state).name),
                 each!(born, |(_, _, it)| it.item.max_retries as i32),
                 each!(born, |(_, _, it)| it.item.reruns),
+                each!(born, |(_, _, it)| it.item.role.name()),
                 each!(born, |(_, kind, it)| it.item.stays(kind)),
                 each!(born, |(_, _, it)| it.seq as i32),
                 each!(born, |(_, _, it)| i16::from(it.item.progress)),

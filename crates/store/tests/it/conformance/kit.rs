@@ -32,6 +32,7 @@ pub fn item(kind: &str, key: &str) -> NewItem {
         status: None,
         max_retries: 3,
         reruns: false,
+        role: waypost_kernel::item::Role::Step,
         details: Map::new(),
     }
 }

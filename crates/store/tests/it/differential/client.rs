@@ -35,6 +35,7 @@ fn items_of(kind: &str, status: Option<&str>) -> Vec<NewItem> {
         status: status.map(Into::into),
         max_retries: 1,
         reruns: at == 0,
+        role: waypost_kernel::item::Role::Step,
         details: Map::new(),
     };
     let keys = if kind.is_empty() { &[][..] } else { &KEYS[..2] };

@@ -110,6 +110,7 @@ impl Side {
                     retry_in: retry.then_some(Span::from_seconds(100)),
                     metadata: patch(reason),
                     details: patch(failure),
+                    items: Vec::new(),
                 };
                 let answer = self.store.finish(vec![write]).await.unwrap().remove(0);
                 self.row(answer)

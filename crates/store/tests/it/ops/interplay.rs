@@ -62,6 +62,7 @@ async fn what_the_engine_queued_sql_claims_but_for_what_it_could_not_end() {
         status: None,
         max_retries: 3,
         reruns: false,
+        role: waypost_kernel::item::Role::Step,
         details: Map::new(),
     };
     let plain = NewRun { lifecycle: "deploy".into(), queue: "ops".into(), ..NewRun::default() };
