@@ -8,6 +8,7 @@ use waypost_kernel::run::Want;
 use waypost_store::ItemRow;
 
 use super::born::key_of;
+use super::once::PAUSE_FACTS;
 use super::play::Play;
 use super::sheet::Gone;
 use super::words::Standing;
@@ -15,6 +16,8 @@ use super::{Course, Next};
 use crate::interpret::{Ending, Goal};
 use crate::playbook::Step;
 use crate::report::status_for;
+
+const CLEANUP_FAILED: &str = "cleanup_failed";
 
 impl Play<'_> {
     /// `None`: the run is left to others.
@@ -126,10 +129,16 @@ impl Play<'_> {
         };
         if !self.unclean.is_empty() {
             let message = format!("what was to be undone was not: {}", self.unclean.join(", "));
-            ending.details.insert("cleanup_failed".into(), json!(self.unclean));
+            ending.details.insert(CLEANUP_FAILED.into(), json!(self.unclean));
             if ending.goal == Goal::Succeed {
                 ending.goal = Goal::Fail;
                 ending.failure = Some(Failure::new("CLEANUP_FAILED", &message));
+            }
+        }
+        // What was told of an earlier pause is not so any more, unless it is said again.
+        for stale in PAUSE_FACTS.into_iter().chain([CLEANUP_FAILED]) {
+            if self.row.details.contains_key(stale) {
+                ending.details.entry(stale).or_insert(Value::Null);
             }
         }
         let lines = self.journal.last_lines(self.row.details.get("console_log"));

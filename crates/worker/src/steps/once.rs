@@ -336,7 +336,10 @@ fn answered(outcome: Outcome) -> Mark {
     mark
 }
 
-/// What the seed's console reads.
+/// What is told of a run while it waits for a person, as the seed's console reads it.
+pub(crate) const PAUSE_FACTS: [&str; 5] =
+    ["pause_reason", "paused_step", "current_blockers", "hosts_with_blockers", "total_critical_blockers"];
+
 fn pause_details(key: &str, reason: &str, blockers: &Map<String, Value>) -> Map<String, Value> {
     let critical = |about: &Value| {
         let listed = about.get("blockers").unwrap_or(about).as_array();

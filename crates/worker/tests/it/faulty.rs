@@ -24,6 +24,8 @@ pub struct Faulty {
     /// Writes until it answers no more, as when a worker dies: the last one is carried out or not.
     fuse: AtomicI64,
     carries_out_the_last: AtomicBool,
+    /// No end of a run is accepted.
+    pub refuses_ends: AtomicBool,
 }
 
 impl Faulty {
@@ -34,6 +36,7 @@ impl Faulty {
             missed: AtomicU64::new(0),
             fuse: AtomicI64::new(i64::MAX),
             carries_out_the_last: AtomicBool::new(false),
+            refuses_ends: AtomicBool::new(false),
         })
     }
 
@@ -110,6 +113,14 @@ impl Queue for Faulty {
 }
 
 impl Leases for Faulty {
+    fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
+        if self.refuses_ends.load(Ordering::SeqCst) {
+            let refused = |_| Err(StoreError::invalid("status", "the test takes none"));
+            return Box::pin(async move { Ok(finishes.into_iter().map(refused).collect()) });
+        }
+        self.write(move || self.inner.finish(finishes))
+    }
+
     pass! {
         renew(leases: Vec<Held>) -> Each<Renewed>;
         release(leases: Vec<Held>) -> Each<RunRow>;
@@ -117,7 +128,6 @@ impl Leases for Faulty {
     }
     write! {
         note(notes: Vec<NoteWrite>) -> Each<Noted>;
-        finish(finishes: Vec<FinishWrite>) -> Each<RunRow>;
         owe(owe: OweWrite) -> RunRow;
     }
 }

@@ -1,5 +1,6 @@
 //! A store, a worker on it, and ways to see what became of runs and processes.
 
+use std::any::Any;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,16 +14,39 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval};
 use waypost_kernel::backoff::Backoff;
 use waypost_kernel::{Phase, Span};
+use waypost_store::postgres::{PostgresStore, migration_sql};
 use waypost_store::{CommandWrite, EventRow, NewRun, RunRow, Store};
+use waypost_testkit::Postgres;
 use waypost_worker::{Options, Stage, Summary, Worker};
 
 use crate::faulty::Faulty;
 
 pub const PROBE: &str = env!("CARGO_BIN_EXE_waypost-worker-probe");
 
-/// The one line that says which store the tests run on.
+/// The one line that says which store the tests run on, where they do not say it themselves.
 pub fn store(folder: &Path) -> Arc<dyn Store> {
     Arc::new(waypost_store::sqlite::SqliteStore::open(&folder.join("waypost.db")).unwrap())
+}
+
+/// What the store stands on.
+#[derive(Clone, Copy, Debug)]
+pub enum On {
+    Sqlite,
+    Postgres,
+}
+
+/// For tests that must hold on both; the second part keeps it alive.
+pub async fn open(on: On) -> (Arc<dyn Store>, Box<dyn Any>) {
+    match on {
+        On::Sqlite => {
+            let folder = folder();
+            (store(folder.path()), Box::new(folder))
+        }
+        On::Postgres => {
+            let database = Postgres::with_schema(&migration_sql()).unwrap();
+            (Arc::new(PostgresStore::open(&database.url()).await.unwrap()), Box::new(database))
+        }
+    }
 }
 
 pub struct Shop {
@@ -43,6 +67,15 @@ impl Shop {
     pub fn new() -> Shop {
         let folder = folder();
         let store = store(folder.path());
+        Shop::with(folder, store)
+    }
+
+    /// On a store that others use too.
+    pub fn on(store: Arc<dyn Store>) -> Shop {
+        Shop::with(folder(), store)
+    }
+
+    fn with(folder: TempDir, store: Arc<dyn Store>) -> Shop {
         let ms = Duration::from_millis;
         let options = Options {
             name: "w1".to_owned(),

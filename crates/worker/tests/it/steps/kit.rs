@@ -1,7 +1,7 @@
 //! Playbooks in the shop's folder, and what became of their steps.
 
 use serde_json::{Map, Value};
-use waypost_kernel::Phase;
+use waypost_kernel::{Catalog, Phase};
 use waypost_store::{CommandWrite, ItemRow, NewRun, RunRow};
 use waypost_worker::first_steps;
 use waypost_worker::playbook::{Playbook, Playbooks};
@@ -37,9 +37,15 @@ pub fn waits_for(name: &str) -> String {
 impl Shop {
     /// The worker of this shop has the playbook from now on.
     pub fn playbook(&mut self, text: &str) -> Playbook {
+        self.playbook_with(text, &Catalog::shipped().unwrap())
+    }
+
+    /// The same, of a lifecycle of one's own.
+    pub fn playbook_with(&mut self, text: &str, catalog: &Catalog) -> Playbook {
         let file = self.path("playbook.toml");
         std::fs::write(&file, text).unwrap();
-        let playbook = Playbook::load(&file).unwrap_or_else(|problems| panic!("{problems}\n{text}"));
+        let playbook =
+            Playbook::load_with(&file, catalog).unwrap_or_else(|problems| panic!("{problems}\n{text}"));
         self.options.playbooks = Playbooks::default().with(playbook.clone());
         playbook
     }

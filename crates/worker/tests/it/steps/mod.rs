@@ -2,6 +2,7 @@
 
 mod boundaries;
 mod ends;
+mod failing;
 mod forward;
 mod hours;
 mod kit;

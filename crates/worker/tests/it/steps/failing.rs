@@ -1,0 +1,197 @@
+//! What follows from a step that failed, could not begin or could not be stored.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::json;
+use waypost_kernel::{Phase, Span};
+use waypost_store::NewRun;
+
+use super::kit::{answers, cleanup, job, map, step};
+use crate::support::{Shop, code, eventually, message};
+
+/// Pauses until somebody says what to do with `h1`.
+const ASKS: &str = r#"cat > told; grep -q skip told || printf '%s' '{"outcome":"pause","blockers":{"h1":{}}}' > "$WAYPOST_OUTPUT""#;
+
+// proves J5: a cleanup that never began has not been done
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cleanup_that_cannot_begin_counts_as_failed() {
+    for spoilt in [
+        "env = { T = \"{{ secrets.t }}\" }",
+        "when = \"steps.lock.output.was\"",
+        "for_each = \"steps.lock.output.hosts\"",
+        "env = { WAS = \"{{ steps.lock.output.was }}\" }",
+    ] {
+        let mut shop = Shop::new();
+        let mut text = job(&[
+            step("lock", &answers(r#"{"output":{}}"#), ""),
+            cleanup("restore", "", &format!("after = \"lock\"\n{spoilt}")),
+        ]);
+        if spoilt.contains("secrets") {
+            text = text.replacen("[[step]]", "[secrets]\nt = \"env:NOBODY_HAS_SET_THIS\"\n[[step]]", 1);
+        }
+        let row = shop.play(&text).await;
+        assert_eq!((row.status(), code(&row)), ("failed", Some("CLEANUP_FAILED")), "{spoilt}");
+        assert_eq!(row.details["cleanup_failed"], json!(["restore"]), "{spoilt}");
+        let steps = shop.standings(row.id()).await;
+        assert_eq!(steps, ["lock=completed", "cleanup: restore=failed"], "{spoilt}");
+        shop.verify().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_early_end_hides_no_failure() {
+    let mut shop = Shop::new();
+    let row = shop
+        .play(&job(&[
+            step("bad", "exit 3", "continue_on_failure = true"),
+            step("enough", &answers(r#"{"outcome":"finish"}"#), ""),
+            step("rest", "", ""),
+        ]))
+        .await;
+    assert_eq!((row.status(), code(&row)), ("failed", Some("STEPS_FAILED")));
+    assert_eq!(shop.executed(), ["bad", "enough"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn items_that_cannot_be_told_fail_their_step_by_name() {
+    let mut shop = Shop::new();
+    let scan = step("scan", &answers(r#"{"output":{}}"#), "");
+    let each = "for_each = \"steps.scan.output.hosts\"";
+    let row = shop.play(&job(&[scan.clone(), step("update", "", each), step("rest", "", "")])).await;
+    assert_eq!((row.status(), code(&row)), ("failed", Some("BAD_TEMPLATE")));
+    assert!(message(&row).unwrap().starts_with("update: for_each: "), "{:?}", message(&row));
+    assert_eq!(shop.standings(row.id()).await, ["scan=completed", "update=failed", "rest=skipped"]);
+    let mut shop = Shop::new();
+    let may_fail = format!("{each}\ncontinue_on_failure = true");
+    let row = shop.play(&job(&[scan, step("update", "", &may_fail), step("rest", "", "")])).await;
+    assert_eq!((row.status(), code(&row)), ("failed", Some("STEPS_FAILED")));
+    assert_eq!(shop.executed(), ["scan", "rest"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_is_not_wanted_is_not_asked_for_its_items() {
+    let mut shop = Shop::new();
+    let scan = step("scan", "", "when = \"false\"");
+    let each = "for_each = \"steps.scan.output.hosts\"\nwhen = \"steps.scan.ran\"";
+    let row = shop.play(&job(&[scan, step("update", "", each), step("rest", "", "")])).await;
+    assert_eq!(row.status(), "completed", "{:?}", message(&row));
+    assert_eq!(shop.standings(row.id()).await, ["scan=skipped", "update=skipped", "rest=completed"]);
+}
+
+/// Larger than what is kept with a step: it would run for nothing, and the run would be told as done.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_that_is_too_large_fails_its_step() {
+    let mut shop = Shop::new();
+    let text = job(&[step("update", "", "for_each = \"inputs.hosts\"")]);
+    let text = text.replacen("[[step]]", "[inputs.hosts]\ntype = \"list\"\n[[step]]", 1);
+    let playbook = shop.playbook(&text);
+    let input = json!({"hosts": ["x".repeat(300 * 1024)]});
+    let id = shop.queue(&playbook, NewRun { input, ..NewRun::default() }).await;
+    shop.work().await;
+    let row = shop.run(&id).await;
+    assert_eq!((row.status(), code(&row)), ("failed", Some("BAD_TEMPLATE")));
+    assert!(message(&row).unwrap().contains("at most 262144"), "{:?}", message(&row));
+}
+
+/// The step that the list comes from is undone by a cleanup, so it runs again.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_resume_the_items_are_those_of_the_new_answer() {
+    let hosts = r#"if test -e again; then H='["b","a"]'; else touch again; H='["a","gone"]'; fi; "#;
+    let answer = r#"echo '{"output":{"hosts":'$H'}}' > "$WAYPOST_OUTPUT""#;
+    let each = "for_each = \"steps.scan.output.hosts\"";
+    let mut shop = Shop::new();
+    let text = job(&[
+        step("scan", &format!("{hosts}{answer}"), ""),
+        step("lock {{ item }}", "", &format!("id = \"lock\"\n{each}")),
+        step("ask", ASKS, ""),
+        step("use {{ item }}", "", &format!("id = \"use\"\n{each}")),
+        cleanup("unscan", "", "after = \"scan\""),
+        cleanup("unlock {{ item }}", "", &format!("{each}\nafter = \"lock\"")),
+    ]);
+    let row = shop.play(&text).await;
+    assert_eq!(row.status(), "paused", "{:?}", message(&row));
+    shop.resume(row.id(), map(json!({"h1": "skip"}))).await;
+    shop.work().await;
+    let row = shop.run(row.id()).await;
+    assert_eq!(row.status(), "completed", "{:?}", message(&row));
+    let before = ["scan", "lock a", "lock gone", "ask", "unscan", "unlock a", "unlock gone"];
+    // What was unlocked for the pause is locked again; what is no longer there is left alone.
+    let after = ["scan", "lock a", "lock b", "ask", "use b", "use a", "unscan", "unlock a", "unlock b"];
+    assert_eq!(shop.executed(), [&before[..], &after[..]].concat());
+    shop.verify().await;
+}
+
+/// The engine's own facts are those of the present: what blocked the run and was not cleaned up is told until it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_blocked_a_run_is_not_told_of_it_afterwards() {
+    let mut shop = Shop::new();
+    let text = job(&[
+        step("lock", "", ""),
+        step("ask", ASKS, ""),
+        cleanup("unlock", "test -e healed", "after = \"lock\""),
+    ]);
+    let row = shop.play(&text).await;
+    assert_eq!(row.status(), "paused");
+    assert_eq!(row.details["cleanup_failed"], json!(["unlock"]));
+    assert!(row.details.contains_key("current_blockers"));
+    std::fs::write(shop.path("healed"), "").unwrap();
+    shop.resume(row.id(), map(json!({"h1": "skip"}))).await;
+    shop.work().await;
+    let row = shop.run(row.id()).await;
+    assert_eq!(row.status(), "completed", "{:?}", message(&row));
+    for stale in ["cleanup_failed", "current_blockers", "hosts_with_blockers", "pause_reason", "paused_step"]
+    {
+        assert!(!row.details.contains_key(stale), "{stale}: {:?}", row.details);
+    }
+    assert_eq!(row.details["maintenance_blocker_resolutions"]["h1"]["decision"], "skip");
+    shop.verify().await;
+}
+
+/// A key that somebody else's item has: the step before it is not executed again, and the run says why it ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_store_refuses_ends_the_run_with_words() {
+    let mut shop = Shop::new();
+    let each = "for_each = \"steps.scan.output.hosts\"";
+    let hosts: Vec<String> = (0..3).map(|number| format!("h{number}")).collect();
+    let scan = step("scan", &answers(&json!({"output": {"hosts": hosts}}).to_string()), "");
+    let long = "n".repeat(251);
+    let text = job(&[scan, step("update", "", each), step("rest", "", "")]);
+    let mut playbook = shop.playbook(&text);
+    // What the checker would have refused: a worker of another version may have taken it.
+    playbook.steps[1].key = format!("{long}é");
+    shop.options.playbooks = waypost_worker::playbook::Playbooks::default().with(playbook.clone());
+    let id = shop.queue(&playbook, NewRun::default()).await;
+    shop.work().await;
+    let row = shop.run(&id).await;
+    assert_eq!((row.status(), code(&row)), ("failed", Some("STEP_REFUSED")), "{:?}", message(&row));
+    assert!(message(&row).unwrap().contains("key"), "{:?}", message(&row));
+    assert_eq!(shop.executed(), ["scan"]);
+    assert_eq!(shop.standings(&id).await[0], "scan=completed");
+    shop.verify().await;
+}
+
+/// It is taken up again as a stale lease is: after the lease, and so many times.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_accepts_no_end_is_not_executed_for_ever() {
+    let mut shop = Shop::new();
+    let playbook = shop.playbook(&job(&[step("check", "exit 1", ""), step("rest", "", "")]));
+    let id = shop.queue(&playbook, NewRun::default()).await;
+    shop.faulty.refuses_ends.store(true, Ordering::SeqCst);
+    for round in 1..=6 {
+        let running = shop.start();
+        eventually(&format!("round {round} is told of"), async || {
+            let told = shop.messages(&id).await;
+            let refused = told.iter().filter(|it| it.starts_with("No end of this run is accepted"));
+            (refused.count() == round).then_some(())
+        })
+        .await;
+        running.die().await;
+        assert_eq!(shop.run(&id).await.status(), "running");
+        shop.store.advance_clock(Span::from_seconds(61)).await.unwrap();
+    }
+    shop.store.sweep("engine".into(), 10).await.unwrap();
+    let row = shop.run(&id).await;
+    assert_eq!((row.status(), row.phase()), ("failed", Phase::Settled));
+    assert_eq!(shop.executed(), ["check"]);
+    shop.verify().await;
+}
