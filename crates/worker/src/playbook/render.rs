@@ -17,7 +17,7 @@ use super::{Playbook, Step, Tasks};
 use crate::actions::{Action, Body, Exec, Http, Mask, Rendered};
 
 /// Items of one `for_each`.
-const MAX_ITEMS: usize = 10_000;
+pub(super) const MAX_ITEMS: usize = 10_000;
 /// Linux takes no longer word.
 const MAX_WORD_BYTES: usize = 128 * 1024 - 1;
 const MAX_HEADER_BYTES: usize = 16 * 1024;
