@@ -95,11 +95,14 @@ pub(crate) fn judge(answer: &Answer, tries: Tries, backoff: &Backoff, random: u6
         }
         None => Outcome::default(),
     };
-    let word = outcome.word.unwrap_or_else(|| word_of(answer.exit.as_ref()));
-    if !matches!(word, Word::Retry | Word::Fail) {
-        return Judged::Said(word, outcome);
-    }
-    let failure = failure_of(answer, &outcome);
+    let by_exit = word_of(answer.exit.as_ref());
+    let word = outcome.word.unwrap_or(by_exit);
+    let failure = match word {
+        Word::Retry | Word::Fail => failure_of(answer, &outcome),
+        // Whoever crashes after that has not done what it says; a pause asks a person in any case.
+        Word::Done | Word::Skip | Word::Finish if by_exit != Word::Done => contradicted(answer, word),
+        _ => return Judged::Said(word, outcome),
+    };
     let planned = backoff.wait(tries.made, random).map(pace::duration);
     match planned.filter(|_| tries.made <= tries.retries && !outcome.permanent) {
         Some(planned) => Judged::Again { wait: outcome.retry_after.unwrap_or(planned), failure },
@@ -170,15 +173,33 @@ fn carrying(mut ending: Ending, answer: &Answer, outcome: &Outcome) -> Ending {
 }
 
 fn failure_of(answer: &Answer, outcome: &Outcome) -> Failure {
-    let (code, message) = match &answer.exit {
+    let (code, message) = plain_failure(answer.exit.as_ref());
+    let message =
+        outcome.message.as_ref().or(outcome.reason.as_ref()).or(last_words(answer)).unwrap_or(&message);
+    Failure::new(outcome.code.as_deref().unwrap_or(&code), &clean_chars(message, MAX_ERROR_CHARS).text)
+}
+
+/// Of a process whose Outcome says that all is well and whose end does not.
+fn contradicted(answer: &Answer, word: Word) -> Failure {
+    let (code, end) = plain_failure(answer.exit.as_ref());
+    let words = last_words(answer).map(|words| format!(": {words}")).unwrap_or_default();
+    let message = format!("it said {}, but then: {end}{words}", word.name());
+    Failure::new(&code, &clean_chars(&message, MAX_ERROR_CHARS).text)
+}
+
+/// The code and the message of an end that nobody explains.
+fn plain_failure(exit: Option<&Exit>) -> (String, String) {
+    match exit {
         Some(Exit::Code(code)) => (format!("EXIT_{code}"), format!("exit code {code}")),
         Some(Exit::Signal(signal)) => ("SIGNAL".to_owned(), format!("killed by signal {signal}")),
         Some(Exit::NotStarted(problem)) => ("NOT_STARTED".to_owned(), problem.clone()),
         None => ("HANDLER_FAILED".to_owned(), "the handler failed and did not say why".to_owned()),
-    };
-    let words = matches!(answer.exit, Some(Exit::Code(_))).then_some(answer.last_line.as_ref()).flatten();
-    let message = outcome.message.as_ref().or(outcome.reason.as_ref()).or(words).unwrap_or(&message);
-    Failure::new(outcome.code.as_deref().unwrap_or(&code), &clean_chars(message, MAX_ERROR_CHARS).text)
+    }
+}
+
+/// Programs that a signal ends do not get to say why.
+fn last_words(answer: &Answer) -> Option<&String> {
+    answer.last_line.as_ref().filter(|_| matches!(answer.exit, Some(Exit::Code(_))))
 }
 
 pub(crate) fn in_words(wait: Duration) -> String {

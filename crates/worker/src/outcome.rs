@@ -101,7 +101,8 @@ impl Outcome {
     /// Reads what a handler wrote: a number in quotes is a number, and null is nothing. What leaves in doubt what
     /// the handler meant is an error: blockers that cannot be read must not let a run go on.
     pub fn parse(bytes: &[u8]) -> Result<Outcome, String> {
-        let value: Value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
+        let value: Value =
+            serde_json::from_slice(without_bom(bytes)).map_err(|error| format!("not JSON: {error}"))?;
         Outcome::from_json(value)
     }
 
@@ -173,6 +174,11 @@ impl Outcome {
             ..self
         }
     }
+}
+
+/// Editors and libraries of some systems put a byte order mark before what is UTF-8 in any case.
+pub(crate) fn without_bom(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
 
 /// However much there is to say about each, people must see whom they decide about.
@@ -281,6 +287,7 @@ mod tests {
             ),
             ("{}", Outcome::default()),
             (r#"{"outcome":""}"#, Outcome::default()),
+            ("\u{feff}{\"outcome\":\"done\"}", Outcome::done()),
         ] {
             assert_eq!(Outcome::parse(text.as_bytes()), Ok(expected), "{text}");
         }

@@ -52,7 +52,7 @@ impl Zone {
     }
 
     /// The first time that a wall clock shows this; the end of the gap if it never does.
-    pub(super) fn once(&self, wall: DateTime) -> Option<Time> {
+    pub fn once(&self, wall: DateTime) -> Option<Time> {
         match self.0.to_ambiguous_timestamp(wall).offset() {
             AmbiguousOffset::Unambiguous { offset } | AmbiguousOffset::Fold { before: offset, .. } => {
                 at_offset(wall, offset)

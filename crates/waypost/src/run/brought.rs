@@ -2,17 +2,19 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use waypost_store::{NewRun, Store};
 use waypost_worker::first_steps;
 use waypost_worker::playbook::{Playbook, Scope};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 
-/// The playbook fills in what is left open: its queue, its priority, its steps.
+/// The playbook fills in what is left open: its queue, its priority, its steps. `typed` are inputs as a person types
+/// them, beside those of `new`.
 pub async fn of_playbook(
     store: &dyn Store,
     file: &Path,
+    typed: &[(&str, &str)],
     new: NewRun,
     queue: Option<String>,
     priority: Option<i16>,
@@ -23,10 +25,7 @@ pub async fn of_playbook(
     if playbook.rule.is_some() {
         return Err(bad(format!("{}: bulk changes cannot be started yet", file.display())));
     }
-    let inputs = playbook.accept(&new.input).map_err(|problems| {
-        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        bad(told.join("\n"))
-    })?;
+    let inputs = accepted(&playbook, &new.input, typed)?;
     let scope = Scope { inputs: inputs.clone(), ..Scope::default() };
     let key =
         playbook.concurrency_key_for(&playbook.context(&scope)).map_err(|error| bad(error.to_string()))?;
@@ -45,5 +44,22 @@ pub async fn of_playbook(
         items: first_steps(&playbook, lifecycle, &inputs),
         input: Value::Object(inputs),
         ..new
+    })
+}
+
+/// The inputs of a run, as the playbook declares them.
+pub fn accepted(playbook: &Playbook, given: &Value, typed: &[(&str, &str)]) -> Result<Map<String, Value>> {
+    let mut given = given.clone();
+    if given.is_null() {
+        given = json!({});
+    }
+    if let Some(given) = given.as_object_mut() {
+        let typed =
+            typed.iter().map(|(name, text)| ((*name).to_owned(), playbook.input_from_text(name, text)));
+        given.extend(typed);
+    }
+    playbook.accept(&given).map_err(|problems| {
+        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        Failed::new(BAD_INPUT, told.join("\n"))
     })
 }

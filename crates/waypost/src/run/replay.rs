@@ -10,7 +10,8 @@ use waypost_worker::first_steps;
 use waypost_worker::playbook::Playbook;
 
 use super::ask::Waiting;
-use super::start::pairs;
+use super::brought::accepted;
+use super::start::{pairs, split};
 use super::{find, user};
 use crate::output::{BAD_INPUT, Failed, Result};
 
@@ -30,16 +31,9 @@ pub struct Replay {
 pub async fn replay(store: Arc<dyn Store>, flags: Replay) -> Result<u8> {
     let old = find(&*store, &flags.run).await?;
     let mut new = like(&old);
-    let edits = pairs("input", &flags.inputs)?;
-    match &mut new.input {
-        Value::Object(input) => input.extend(edits),
-        _ if edits.is_empty() => {}
-        _ => {
-            return Err(Failed::new(
-                BAD_INPUT,
-                "input: the old run's is no object: nothing in it has a name",
-            ));
-        }
+    if !flags.inputs.is_empty() && !new.input.is_object() {
+        let message = "input: the old run's is no object: nothing in it has a name";
+        return Err(Failed::new(BAD_INPUT, message));
     }
     if let Some(carried) = old.carried.as_ref().and_then(|carried| carried.get("playbook")) {
         let catalog = store.lifecycles().await?;
@@ -47,12 +41,11 @@ pub async fn replay(store: Arc<dyn Store>, flags: Replay) -> Result<u8> {
         let bad = |message: String| Failed::new(BAD_INPUT, message);
         let playbook = Playbook::parse_with(text("text"), Path::new(text("file")), &catalog)
             .map_err(|problems| bad(problems.to_string()))?;
-        let inputs = playbook.accept(&new.input).map_err(|problems| {
-            let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            bad(told.join("\n"))
-        })?;
+        let inputs = accepted(&playbook, &new.input, &split("input", &flags.inputs)?)?;
         new.items = first_steps(&playbook, &old.lifecycle, &inputs);
         new.input = Value::Object(inputs);
+    } else if let Value::Object(input) = &mut new.input {
+        input.extend(pairs("input", &flags.inputs)?);
     }
     let run = store.enqueue(vec![new]).await?.remove(0)?.run;
     flags.waiting.go_on(store, run).await

@@ -35,7 +35,8 @@ pub struct Flags {
     /// Higher comes first. Default: the playbook's, or 0.
     #[arg(long, allow_hyphen_values = true)]
     priority: Option<i16>,
-    /// An input by name; numbers, true, false and JSON keep their type. The command reads it on its stdin.
+    /// An input by name. A playbook's is read as the type that it declares; elsewhere numbers, true, false and JSON
+    /// keep their type. The command reads it on its stdin.
     #[arg(long = "input", value_name = "KEY=VALUE")]
     inputs: Vec<String>,
     /// Shown with the run.
@@ -78,7 +79,8 @@ pub async fn start(store: Arc<dyn Store>, flags: Flags) -> Result<u8> {
     let new = match &flags.playbook {
         Some(file) => {
             let (queue, priority) = (flags.queue.clone(), flags.priority);
-            of_playbook(&*store, file, common(&flags)?, queue, priority).await?
+            let typed = split("input", &flags.inputs)?;
+            of_playbook(&*store, file, &typed, common(&flags)?, queue, priority).await?
         }
         None => of_command(&flags)?,
     };
@@ -112,7 +114,6 @@ fn common(flags: &Flags) -> Result<NewRun> {
     Ok(NewRun {
         queue: flags.queue.clone().unwrap_or(defaults.queue),
         priority: flags.priority.unwrap_or(defaults.priority),
-        input: Value::Object(pairs("input", &flags.inputs)?),
         metadata: pairs("metadata", &flags.metadata)?,
         schedule_at: schedule_at.transpose()?,
         ttl: flags.ttl.map(|ttl| Span::from_ms(ttl.as_millis() as i64)),
@@ -133,19 +134,22 @@ fn of_command(flags: &Flags) -> Result<NewRun> {
     if flags.retries > 0 {
         carried["retries"] = flags.retries.into();
     }
-    Ok(NewRun { lifecycle: flags.lifecycle.clone(), carried: Some(carried), ..common(flags)? })
+    let input = Value::Object(pairs("input", &flags.inputs)?);
+    Ok(NewRun { lifecycle: flags.lifecycle.clone(), input, carried: Some(carried), ..common(flags)? })
 }
 
+/// Where nobody declares types: numbers, true, false and JSON keep theirs.
 pub fn pairs(field: &str, given: &[String]) -> Result<Map<String, Value>> {
-    let mut map = Map::new();
-    for pair in given {
-        let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.is_empty()) else {
-            return Err(Failed::new(BAD_INPUT, format!("{field}: {pair:?} is not KEY=VALUE")));
-        };
-        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
-        map.insert(key.to_owned(), value);
-    }
-    Ok(map)
+    let value = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
+    Ok(split(field, given)?.into_iter().map(|(key, text)| (key.to_owned(), value(text))).collect())
+}
+
+pub fn split<'t>(field: &str, given: &'t [String]) -> Result<Vec<(&'t str, &'t str)>> {
+    let pair = |pair: &'t String| {
+        let found = pair.split_once('=').filter(|(key, _)| !key.is_empty());
+        found.ok_or_else(|| Failed::new(BAD_INPUT, format!("{field}: {pair:?} is not KEY=VALUE")))
+    };
+    given.iter().map(pair).collect()
 }
 
 /// Works the run in this process and follows it. Another worker may be faster: then it is only followed.

@@ -126,6 +126,39 @@ fn a_job_is_replayed_with_an_edited_input() {
     }
 }
 
+/// `1.10` is a version where a string is declared, and a number where nothing is.
+#[test]
+fn an_input_is_read_as_the_playbook_declares_it() {
+    const TYPES: &str = "[inputs.s]\ntype = \"string\"\n[inputs.n]\ntype = \"number\"\ndefault = 0\n\
+                         [inputs.l]\ntype = \"list\"\ndefault = []\n";
+    let shop = Shop::new();
+    let playbook = |types: &str| {
+        format!("name = \"a\"\nlifecycle = \"job\"\n{types}[[step]]\nname = \"x\"\nexec = [\"true\"]\n")
+    };
+    fs::write(shop.path("typed.toml"), playbook(TYPES)).unwrap();
+    fs::write(shop.path("any.toml"), playbook("")).unwrap();
+    let input = |words: &[&str]| {
+        let ran = shop.run(&[words, &["-o", "json"]].concat());
+        serde_json::from_str::<Value>(&ran.out)
+            .unwrap_or_else(|_| panic!("{words:?}: {}{}", ran.out, ran.err))
+    };
+    for text in ["1.10", "true", "[1]", "null", "{\"a\":1}", "\"quoted\"", "a=b", ""] {
+        let given = format!("s={text}");
+        let run = input(&["run", "start", "typed.toml", "--input", &given]);
+        assert_eq!(run["input"], json!({"s": text, "n": 0, "l": []}), "{text}");
+        let id = run["run_id"].as_str().unwrap();
+        let again = input(&["run", "replay", id, "--input", &given, "--input", "n=1.5"]);
+        assert_eq!(again["input"], json!({"s": text, "n": 1.5, "l": []}), "{text}");
+    }
+    let run =
+        input(&["run", "start", "typed.toml", "--input", "s=x", "--input", "n=7", "--input", "l=[\"a\"]"]);
+    assert_eq!(run["input"], json!({"s": "x", "n": 7, "l": ["a"]}));
+    shop.run(&["run", "start", "typed.toml", "--input", "s=x", "--input", "n=many"])
+        .expect(2, &["`n`", "a string, not a number"]);
+    let run = input(&["run", "start", "any.toml", "--input", "s=1.5", "--input", "t=true", "--input", "u=x"]);
+    assert_eq!(run["input"], json!({"s": 1.5, "t": true, "u": "x"}));
+}
+
 // proves J5: who is not told to execute what runs bring along has what it was given
 #[test]
 fn a_worker_executes_the_playbooks_of_its_folder_and_no_others() {

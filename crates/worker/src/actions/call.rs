@@ -5,6 +5,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+/// The variable that names the file for a command's Outcome. Each try has its own, so it also says whose a process is.
+pub(crate) const OUTPUT: &str = "WAYPOST_OUTPUT";
+
 /// One try of one step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Call {
@@ -48,7 +51,7 @@ impl Call {
             ("WAYPOST_STEP", self.step.clone()),
             ("WAYPOST_ATTEMPT", self.attempt.to_string()),
             ("WAYPOST_IDEMPOTENCY_KEY", self.idempotency_key.clone()),
-            ("WAYPOST_OUTPUT", output.display().to_string()),
+            (OUTPUT, output.display().to_string()),
         ];
         variables.extend(self.traceparent.clone().map(|parent| ("TRACEPARENT", parent)));
         variables

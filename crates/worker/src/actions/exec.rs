@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, without_bom};
 
 pub const MAX_OUTCOME_BYTES: u64 = 1024 * 1024;
 
@@ -24,5 +24,5 @@ pub fn read_outcome(path: &Path) -> Option<Result<Outcome, String>> {
     if bytes.len() as u64 > MAX_OUTCOME_BYTES {
         return Some(Err(format!("WAYPOST_OUTPUT is larger than {MAX_OUTCOME_BYTES} bytes")));
     }
-    (!bytes.trim_ascii().is_empty()).then(|| Outcome::parse(&bytes))
+    (!without_bom(&bytes).trim_ascii().is_empty()).then(|| Outcome::parse(&bytes))
 }

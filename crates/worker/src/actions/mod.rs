@@ -10,6 +10,7 @@ mod secrets;
 use std::path::PathBuf;
 
 pub use call::Call;
+pub(crate) use call::OUTPUT;
 pub use exec::{MAX_OUTCOME_BYTES, read_outcome};
 pub use mask::Mask;
 pub use secrets::find;

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::process::{Process, Started};
 use super::{Answer, Exit, Try, output};
-use crate::actions::{Call, Exec, Mask, read_outcome};
+use crate::actions::{Call, Exec, Mask, OUTPUT, read_outcome};
 use crate::outcome::Outcome;
 
 /// Processes that a command left behind may write to its output this much longer: `tee` in a shell's pipe.
@@ -57,6 +57,7 @@ pub(crate) async fn execute(
     if !ended {
         process.stop(it.lease, it.grace).await;
     }
+    process.stand_in(format!("{OUTPUT}={}", outcome_path.display())).await;
     let (status, last_line) = wind_up(it, process, output, enough).await;
     let exit = match status {
         Ok(status) => exit_of(status),

@@ -22,6 +22,8 @@ pub(super) struct Process {
     child: Child,
     group: Option<Pid>,
     is_guarded: bool,
+    /// The signal that ended the leader.
+    ended_by: Option<i32>,
     /// From then on the group's number may be somebody else's.
     is_reaped: bool,
     /// Writes the standard input, and holds on to a guardian's until it is dropped.
@@ -68,7 +70,7 @@ impl Process {
         };
         let feeder = Some(tokio::spawn(feed(stdin, input, is_guarded)));
         Ok(Started {
-            process: Process { child, group, is_guarded, is_reaped: false, feeder, children },
+            process: Process { child, group, is_guarded, ended_by: None, is_reaped: false, feeder, children },
             out,
             err,
         })
@@ -79,9 +81,29 @@ impl Process {
     pub async fn ended(&mut self) {
         let Some(pid) = self.group else { return };
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        while let Ok(None) = waitid(WaitId::Pid(pid), look) {
-            self.children.recv().await;
+        loop {
+            match waitid(WaitId::Pid(pid), look) {
+                Ok(None) => {
+                    self.children.recv().await;
+                }
+                Ok(Some(status)) => {
+                    self.ended_by = status.terminating_signal();
+                    return;
+                }
+                Err(_) => return,
+            }
         }
+    }
+
+    /// If somebody killed the guardian, ends what it guarded: nobody else will, and none of it may outlive the try.
+    /// `entry` is in the environment of all of it. Only after [`Process::ended`]. A guardian tells a signal that ended
+    /// the command by its exit code, so that one which a signal ended was killed itself.
+    pub async fn stand_in(&mut self, entry: String) {
+        if !self.is_guarded || self.ended_by.is_none() {
+            return;
+        }
+        self.signal(Signal::KILL);
+        let _ = tokio::task::spawn_blocking(move || guardian::end_marked(entry.as_bytes())).await;
     }
 
     /// Asks the whole group to end, and kills it when the lease says so.

@@ -3,7 +3,8 @@
 //!
 //! It leads the command's process group and reads a pipe that only the worker can write. The pipe brings the
 //! command's standard input and then nothing more: its end is the worker's. Descendants that leave the group
-//! (`setsid`) or lose their parent become the guardian's own children, so that it finds those too.
+//! (`setsid`) or lose their parent become the guardian's own children, so that it finds those too. If the guardian itself
+//! is killed, the worker ends the group and finds the others by their environment.
 
 mod family;
 
@@ -18,6 +19,8 @@ use tokio::runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
+
+pub(crate) use family::end_marked;
 
 /// What a command left behind may take this long to end: `tee` in a shell's pipe. Nobody looks after it later.
 const LINGER: Duration = Duration::from_secs(2);

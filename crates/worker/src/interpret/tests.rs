@@ -40,13 +40,14 @@ fn an_exit_code_means_what_the_protocol_says() {
 }
 
 #[test]
-fn an_outcome_wins_over_the_exit_code() {
+fn an_outcome_says_more_than_the_exit_code() {
     let word = |word: Word| Outcome { word: Some(word), ..Outcome::default() };
     for (outcome, code, goal) in [
-        (Outcome::done(), 1, Goal::Succeed),
-        (word(Word::Finish), 1, Goal::Succeed),
+        (Outcome::done(), 0, Goal::Succeed),
+        (word(Word::Finish), 0, Goal::Succeed),
         (Outcome::skip("nothing to do"), 0, Goal::Skip),
         (Outcome::pause("two hosts are blocked"), 0, Goal::Park),
+        (Outcome::pause("two hosts are blocked"), 1, Goal::Park),
         (word(Word::Pause), 0, Goal::Park),
         (Outcome::fail("E", "m"), 0, Goal::Fail),
         (Outcome::retry("later"), 0, Goal::Fail),
@@ -63,6 +64,33 @@ fn an_outcome_wins_over_the_exit_code() {
     assert_eq!(once(&handler).failure.map(|failure| failure.code.to_string()), Some("HANDLER_FAILED".into()));
     let bad = Answer { outcome: Some(Err("not JSON".into())), ..exit(Exit::Code(0)) };
     assert_eq!(once(&bad).failure, Some(Failure::new("BAD_OUTCOME", "not JSON")));
+}
+
+/// It wrote the Outcome too early, or crashed on the way out: what it says is not what became of it.
+#[test]
+fn an_outcome_that_all_is_well_counts_only_if_the_command_ends_well() {
+    let finish = Outcome { word: Some(Word::Finish), ..Outcome::default() };
+    for outcome in [Outcome::done(), Outcome::skip("nothing to do"), finish] {
+        let name = outcome.word.map_or("", Word::name);
+        for (end, code, words) in [
+            (Exit::Code(7), "EXIT_7", "exit code 7: disk full"),
+            (Exit::Code(75), "EXIT_75", "exit code 75: disk full"),
+            (Exit::Signal(9), "SIGNAL", "killed by signal 9"),
+        ] {
+            let last_line = Some("disk full".to_owned());
+            let answer = Answer { outcome: Some(Ok(outcome.clone())), last_line, ..exit(end) };
+            let failure = Failure::new(code, &format!("it said {name}, but then: {words}"));
+            let ending = once(&answer);
+            assert_eq!((ending.goal, ending.failure), (Goal::Fail, Some(failure)), "{answer:?}");
+            let again = interpret(&answer, Tries { made: 1, retries: 1 }, &Backoff::deploy(), 0);
+            assert!(matches!(again, Verdict::Again { .. }), "{answer:?}");
+        }
+    }
+    for outcome in [Outcome::fail("E", "m"), Outcome { code: Some("E".into()), ..Outcome::retry("m") }] {
+        for code in [0, 1, 7, 75] {
+            assert_eq!(once(&said(outcome.clone(), code)).failure, Some(Failure::new("E", "m")));
+        }
+    }
 }
 
 /// Commands, requests and Rust code: what each says in its own way means the same.

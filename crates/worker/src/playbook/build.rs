@@ -3,6 +3,7 @@
 
 mod action;
 mod bulk;
+mod keys;
 mod place;
 mod single;
 
@@ -135,25 +136,10 @@ impl Builder<'_> {
     fn steps_and_cleanups(&mut self, root: &Node) -> (Vec<Step>, Vec<Step>) {
         let nodes = root.get("step").map(Node::items).unwrap_or_default();
         self.steps = nodes.iter().map(key_of).collect();
-        for (at, node) in nodes.iter().enumerate() {
-            let key = &self.steps[at];
-            if !key.is_empty() && self.steps[..at].contains(key) {
-                let message = format!("there are two steps {}", quoted(key));
-                let at = node.get("id").or(node.get("name")).unwrap_or(node).clone();
-                self.problem(&at, "duplicate-name", &message, "give one of them another name, or an id");
-            }
-        }
+        self.keys_of_steps(nodes);
         let steps = nodes.iter().enumerate().map(|(at, node)| self.step(node, Some(at))).collect();
         let cleanups = root.get("cleanup").map(Node::items).unwrap_or_default();
-        let mut names: Vec<String> = Vec::new();
-        for node in cleanups {
-            let name = node.text_of("name").unwrap_or_default();
-            if !name.is_empty() && names.contains(&name) {
-                let message = format!("there are two cleanups {}", quoted(&name));
-                self.problem(node, "duplicate-name", &message, "give one of them another name");
-            }
-            names.push(name);
-        }
+        self.keys_of_cleanups(cleanups);
         (steps, cleanups.iter().map(|node| self.step(node, None)).collect())
     }
 

@@ -118,12 +118,13 @@ impl Playbook {
         if problems.is_empty() { Ok(accepted) } else { Err(problems) }
     }
 
-    /// A value as somebody types it, `--input hosts='["a"]'`, read as its input's type.
+    /// A value as somebody types it, `--input hosts='["a"]'`, read as its input's type: a string is what was typed,
+    /// `1.10` and `true` too. Where nothing is declared, JSON keeps its type.
     pub fn input_from_text(&self, name: &str, text: &str) -> Value {
         match self.input(name).map(|input| input.kind) {
-            None | Some(Type::String) => Value::from(text),
-            // Not of its type: `accept` says so.
-            Some(_) => serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
+            Some(Type::String) => Value::from(text),
+            // Not of its type, or not known: `accept` says so.
+            _ => serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
         }
     }
 }

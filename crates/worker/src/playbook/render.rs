@@ -17,7 +17,7 @@ use super::{Playbook, Step, Tasks};
 use crate::actions::{Action, Body, Exec, Http, Mask, Rendered};
 
 /// Items of one `for_each`.
-const MAX_ITEMS: usize = 10_000;
+pub(super) const MAX_ITEMS: usize = 10_000;
 /// Of one of them: it is kept with its step, whose details must have room for more than that.
 const MAX_ITEM_BYTES: usize = 256 * 1024;
 /// Linux takes no longer word.

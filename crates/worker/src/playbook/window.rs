@@ -1,9 +1,13 @@
 //! When steps may begin: a span of the wall clock on some days of the week. Pure: the instant is an argument.
 
+use jiff::ToSpan;
 use jiff::civil::{Date, Weekday};
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan};
 use waypost_kernel::Time;
+use waypost_kernel::schedule::Zone;
+
+/// A week, the day before and the day after are not enough: the window of the week in which clocks go forward may be
+/// left out as a whole, and a place may set its clocks twice in a few weeks.
+const DAYS_AHEAD: i32 = 35;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
@@ -12,7 +16,7 @@ pub struct Window {
     pub from_minute: u16,
     /// Of the next day if it is not later than `from_minute`.
     pub to_minute: u16,
-    pub timezone: TimeZone,
+    pub timezone: Zone,
     pub outside: Outside,
 }
 
@@ -25,8 +29,13 @@ pub enum Outside {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
-    Open { until: Time },
-    Closed { opens: Time },
+    Open {
+        until: Time,
+    },
+    /// `opens` is absent only at the very end of the calendar. Closed is closed even then.
+    Closed {
+        opens: Option<Time>,
+    },
 }
 
 /// `22:00` in minutes of the day.
@@ -40,8 +49,8 @@ pub fn clock(text: &str) -> Option<u16> {
 }
 
 /// From the database that is compiled in, so that a file is right or wrong on every machine alike.
-pub fn zone(name: &str) -> Option<TimeZone> {
-    TimeZone::get(name).ok()
+pub fn zone(name: &str) -> Option<Zone> {
+    Zone::named(name)
 }
 
 impl Window {
@@ -49,38 +58,35 @@ impl Window {
         self.from_minute == self.to_minute && self.weekdays.iter().all(|opens| *opens)
     }
 
-    /// Nothing only for instants at the very ends of the calendar.
-    pub fn at(&self, now: Time) -> Option<Opening> {
-        let instant = Timestamp::from_microsecond(now.micros()).ok()?;
-        let today = instant.to_zoned(self.timezone.clone()).date();
-        // Yesterday's may still be open; a week and a day ahead there is always another.
-        for days in -1..=8 {
-            let date = today.checked_add(days.days()).ok()?;
-            if !self.weekdays[day_number(date.weekday())] {
-                continue;
-            }
-            let (opens, closes) = self.of(date)?;
-            // On the day that clocks go forward it may be gone before it came.
-            if now >= closes || opens >= closes {
-                continue;
-            }
-            return Some(if opens <= now {
-                Opening::Open { until: closes }
-            } else {
-                Opening::Closed { opens }
-            });
+    pub fn at(&self, now: Time) -> Opening {
+        match self.next(now) {
+            Some((opens, closes)) if opens <= now => Opening::Open { until: closes },
+            Some((opens, _)) => Opening::Closed { opens: Some(opens) },
+            None => Opening::Closed { opens: None },
         }
-        None
     }
 
+    /// The first span that has not ended: from when, until when.
+    fn next(&self, now: Time) -> Option<(Time, Time)> {
+        let today = self.timezone.wall(now)?.date();
+        // Yesterday's may still be open, and the clock may have gone back over midnight since.
+        (-2..=DAYS_AHEAD).find_map(|days| {
+            let date = today.checked_add(days.days()).ok()?;
+            let has_window = self.weekdays[day_number(date.weekday())];
+            has_window.then(|| self.of(date))?.filter(|(_, closes)| now < *closes)
+        })
+    }
+
+    /// The span that begins on this date: from the first time that the clock shows `from` or more until the first
+    /// time that it shows `to` or more. Absent if the clock jumps over all of it.
     fn of(&self, date: Date) -> Option<(Time, Time)> {
         let ends_on = if self.to_minute > self.from_minute { date } else { date.tomorrow().ok()? };
         let instant = |date: Date, minute: u16| {
             let (hour, minute) = (i8::try_from(minute / 60).ok()?, i8::try_from(minute % 60).ok()?);
-            let zoned = date.at(hour, minute, 0, 0).to_zoned(self.timezone.clone()).ok()?;
-            Some(Time::from_micros(zoned.timestamp().as_microsecond()))
+            self.timezone.once(date.at(hour, minute, 0, 0))
         };
-        Some((instant(date, self.from_minute)?, instant(ends_on, self.to_minute)?))
+        let span = (instant(date, self.from_minute)?, instant(ends_on, self.to_minute)?);
+        (span.0 < span.1).then_some(span)
     }
 }
 
@@ -93,7 +99,15 @@ mod tests {
     use super::*;
 
     fn at(text: &str) -> Time {
-        Time::from_micros(text.parse::<Timestamp>().expect(text).as_microsecond())
+        Time::from_micros(text.parse::<jiff::Timestamp>().expect(text).as_microsecond())
+    }
+
+    fn closed(opens: &str) -> Opening {
+        Opening::Closed { opens: Some(at(opens)) }
+    }
+
+    fn open(until: &str) -> Opening {
+        Opening::Open { until: at(until) }
     }
 
     fn window(days: &str, from: &str, to: &str, timezone: &str) -> Window {
@@ -114,28 +128,48 @@ mod tests {
         let whole = window("6", "00:00", "00:00", "UTC");
         // 2026-02-14 is a Saturday.
         for (window, now, expected) in [
-            (&nightly, "2026-02-14T21:59:59Z", Opening::Closed { opens: at("2026-02-14T22:00:00Z") }),
-            (&nightly, "2026-02-14T22:00:00Z", Opening::Open { until: at("2026-02-15T04:00:00Z") }),
-            (&nightly, "2026-02-15T03:59:59Z", Opening::Open { until: at("2026-02-15T04:00:00Z") }),
-            (&nightly, "2026-02-15T04:00:00Z", Opening::Closed { opens: at("2026-02-21T22:00:00Z") }),
-            (&office, "2026-02-13T15:30:00Z", Opening::Closed { opens: at("2026-02-16T07:00:00Z") }),
-            (&office, "2026-07-13T06:00:00Z", Opening::Open { until: at("2026-07-13T14:00:00Z") }),
-            (&whole, "2026-02-15T12:00:00Z", Opening::Open { until: at("2026-02-16T00:00:00Z") }),
-            (&whole, "2026-02-16T00:00:00Z", Opening::Closed { opens: at("2026-02-22T00:00:00Z") }),
+            (&nightly, "2026-02-14T21:59:59Z", closed("2026-02-14T22:00:00Z")),
+            (&nightly, "2026-02-14T22:00:00Z", open("2026-02-15T04:00:00Z")),
+            (&nightly, "2026-02-15T03:59:59Z", open("2026-02-15T04:00:00Z")),
+            (&nightly, "2026-02-15T04:00:00Z", closed("2026-02-21T22:00:00Z")),
+            (&office, "2026-02-13T15:30:00Z", closed("2026-02-16T07:00:00Z")),
+            (&office, "2026-07-13T06:00:00Z", open("2026-07-13T14:00:00Z")),
+            (&whole, "2026-02-15T12:00:00Z", open("2026-02-16T00:00:00Z")),
+            (&whole, "2026-02-16T00:00:00Z", closed("2026-02-22T00:00:00Z")),
         ] {
-            assert_eq!(window.at(at(now)), Some(expected), "{now}");
+            assert_eq!(window.at(at(now)), expected, "{now}");
         }
     }
 
-    /// New York leaves out 02:00 to 03:00 on 2026-03-08 and has 01:00 to 02:00 twice on 2026-11-01.
+    /// New York leaves out 02:00 to 03:00 on 2026-03-08 and has 01:00 to 02:00 twice on 2026-11-01, both Sundays.
     #[test]
-    fn clock_changes_neither_lose_nor_double_a_window() {
-        let inside = window("6", "02:15", "02:45", "America/New_York");
-        let opens = at("2026-03-08T07:15:00Z");
-        assert_eq!(inside.at(at("2026-03-08T05:00:00Z")), Some(Opening::Closed { opens }));
-        let twice = window("6", "01:30", "03:00", "America/New_York");
-        let until = at("2026-11-01T08:00:00Z");
-        assert_eq!(twice.at(at("2026-11-01T06:30:00Z")), Some(Opening::Open { until }));
+    fn a_window_is_what_the_clock_shows_of_it_when_clocks_change() {
+        for (from, to, now, expected) in [
+            // What is left out as a whole does not open that week, and is no open window the week before.
+            ("02:15", "02:45", "2026-03-02T12:00:00Z", closed("2026-03-15T06:15:00Z")),
+            ("02:00", "03:00", "2026-03-02T12:00:00Z", closed("2026-03-15T06:00:00Z")),
+            ("02:00", "03:00", "2026-03-08T07:00:00Z", closed("2026-03-15T06:00:00Z")),
+            // Of others the rest is left.
+            ("01:30", "02:30", "2026-03-08T06:30:00Z", open("2026-03-08T07:00:00Z")),
+            ("02:30", "03:30", "2026-03-08T06:59:00Z", closed("2026-03-08T07:00:00Z")),
+            ("02:30", "03:30", "2026-03-08T07:00:00Z", open("2026-03-08T07:30:00Z")),
+            // It begins and ends with the first showing of the hour that comes twice, and has no hole in it.
+            ("01:30", "03:00", "2026-11-01T05:30:00Z", open("2026-11-01T08:00:00Z")),
+            ("01:30", "03:00", "2026-11-01T06:15:00Z", open("2026-11-01T08:00:00Z")),
+            ("00:30", "01:30", "2026-11-01T05:00:00Z", open("2026-11-01T05:30:00Z")),
+            ("00:30", "01:30", "2026-11-01T06:15:00Z", closed("2026-11-08T05:30:00Z")),
+        ] {
+            let window = window("6", from, to, "America/New_York");
+            assert_eq!(window.at(at(now)), expected, "{from} to {to} at {now}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_found_is_closed() {
+        let window = window("6", "02:00", "03:00", "UTC");
+        for micros in [i64::MIN, i64::MAX] {
+            assert_eq!(window.at(Time::from_micros(micros)), Opening::Closed { opens: None });
+        }
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::playbook::{Opening, Outside, Playbook};
 
 const WORKED: &str = "worked";
 
+/// 9999-12-30: when a window opens whose next time is not in the calendar any more.
+const LAST_DAY: Time = Time::from_micros(253_402_128_000_000_000);
+
 /// The hours of one hold of a run.
 #[derive(Debug)]
 pub(crate) struct Hours {
@@ -93,14 +96,15 @@ impl Hours {
         }
         let Some(window) = &playbook.window else { return May::Begin };
         let now = self.now();
-        match window.at(now) {
-            Some(Opening::Closed { opens }) if window.outside == Outside::Wait => {
-                // A little late rather than a little early.
-                let wait = pace::duration(opens - now) + Duration::from_millis(1);
-                May::Wait { until: Instant::now() + wait, opens }
-            }
-            Some(Opening::Closed { opens }) => May::Closed { opens },
-            Some(Opening::Open { .. }) | None => May::Begin,
+        let opens = match window.at(now) {
+            Opening::Open { .. } => return May::Begin,
+            Opening::Closed { opens } => opens.unwrap_or(LAST_DAY),
+        };
+        if window.outside == Outside::Fail {
+            return May::Closed { opens };
         }
+        // A little late rather than a little early.
+        let wait = pace::duration(opens - now) + Duration::from_millis(1);
+        May::Wait { until: Instant::now() + wait, opens }
     }
 }

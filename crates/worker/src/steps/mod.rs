@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 use waypost_kernel::Failure;
 use waypost_kernel::run::Want;
 
+pub(crate) use born::CLEANUP;
 pub use born::first_steps;
 pub(crate) use durable::Durable;
 pub(crate) use play::perform;

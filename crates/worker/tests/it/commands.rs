@@ -99,22 +99,27 @@ async fn input_that_nobody_reads_is_no_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outcome_that_was_written_wins_over_the_exit_code() {
+async fn an_outcome_that_was_written_says_more_than_the_exit_code() {
     let shop = Shop::new();
     for (written, exit, status, expected) in [
-        (r#"{"outcome":"done","output":{"n":7}}"#, 1, "success", None),
-        (r#"{"outcome":"fail","code":"NO_SPACE","message":"full"}"#, 0, "failed", Some("NO_SPACE")),
-        (r#"{"outcome":"skip","reason":"nothing to do"}"#, 0, "success", None),
-        (r#"{"outcome":"pause","reason":"look"}"#, 0, "failed", Some("CANNOT_PAUSE")),
-        (r#"{"outcome":"dunno"}"#, 0, "failed", Some("BAD_OUTCOME")),
-        ("half a docum", 0, "failed", Some("BAD_OUTCOME")),
-        ("", 0, "success", None),
+        (r#"{"outcome":"done","output":{"n":7}}"#, "exit 0", "success", None),
+        (r#"{"outcome":"done","output":{"n":7}}"#, "exit 7", "failed", Some("EXIT_7")),
+        (r#"{"outcome":"done"}"#, "kill -9 $$", "failed", Some("SIGNAL")),
+        (r#"{"outcome":"skip","reason":"nothing to do"}"#, "kill -SEGV $$", "failed", Some("SIGNAL")),
+        (r#"{"outcome":"fail","code":"NO_SPACE","message":"full"}"#, "exit 7", "failed", Some("NO_SPACE")),
+        ("\u{feff}{\"outcome\":\"fail\",\"code\":\"NO_SPACE\"}", "exit 0", "failed", Some("NO_SPACE")),
+        (r#"{"outcome":"fail","code":"NO_SPACE","message":"full"}"#, "exit 0", "failed", Some("NO_SPACE")),
+        (r#"{"outcome":"skip","reason":"nothing to do"}"#, "exit 0", "success", None),
+        (r#"{"outcome":"pause","reason":"look"}"#, "exit 0", "failed", Some("CANNOT_PAUSE")),
+        (r#"{"outcome":"dunno"}"#, "exit 0", "failed", Some("BAD_OUTCOME")),
+        ("half a docum", "exit 0", "failed", Some("BAD_OUTCOME")),
+        ("", "exit 0", "success", None),
     ] {
-        let script = format!("printf '%s' '{written}' > \"$WAYPOST_OUTPUT\"; exit {exit}");
+        let script = format!("printf '%s' '{written}' > \"$WAYPOST_OUTPUT\"; {exit}");
         let id = shop.script(&script).await;
         shop.work().await;
         let row = shop.run(&id).await;
-        assert_eq!((row.status(), code(&row)), (status, expected), "{written}");
+        assert_eq!((row.status(), code(&row)), (status, expected), "{written}, {exit}");
         if written.contains("output") {
             assert_eq!(row.details["output"]["n"], 7);
         }

@@ -26,14 +26,61 @@ async fn a_killed_worker_takes_its_commands_with_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_guardian_takes_its_command_with_it() {
     let shop = Shop::new();
-    let script = "trap '' TERM; echo $$ >> pids; echo $PPID >> pids; sleep 300 & wait";
+    // In the group; in a session of its own; the same without its parent, twice removed.
+    let script = "trap '' TERM; echo $PPID >> pids; echo $$ >> pids; sleep 300 & echo $! >> pids; \
+                  setsid sh -c 'echo $$ >> pids; sleep 300' & \
+                  (setsid sh -c '(setsid sh -c \"echo \\$\\$ >> pids; exec sleep 300\" &)' > /dev/null 2>&1 &); wait";
     let id = shop.script(script).await;
     let running = shop.start();
-    let pids = shop.pids("pids", 2).await;
-    kill(pids[1]);
+    let pids = shop.pids("pids", 5).await;
+    assert!(pids.iter().all(|pid| is_alive(*pid)));
+    kill(pids[0]);
     let row = shop.until_settled(&id).await;
     assert_eq!((row.status(), code(&row)), ("failed", Some("SIGNAL")));
-    until_gone(&pids).await;
+    let left: Vec<&Pid> = pids.iter().filter(|pid| is_alive(**pid)).collect();
+    assert!(left.is_empty(), "{left:?} outlive the try");
+    running.stop().await;
+}
+
+/// The next try must not meet what is left of the one before.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_killed_guardian_is_left_when_the_next_try_begins() {
+    let shop = Shop::new();
+    // Who has ended may wait for its new parent to take note.
+    let script = "if test -e first; then \
+                    case $(cut -d ' ' -f 3 /proc/$(cat first)/stat 2> /dev/null) in ''|Z|X) ;; *) echo met ;; esac; exit 0; \
+                  fi; \
+                  setsid sh -c 'echo $$ > first.tmp; mv first.tmp first; exec sleep 300' & \
+                  until test -e first; do sleep 0.01; done; echo $PPID > guardian.tmp; mv guardian.tmp guardian; wait";
+    let id = shop.enqueue(shop.carrying(&["sh", "-c", script], 1)).await;
+    let running = shop.start();
+    let guardian = shop.pids("guardian", 1).await[0];
+    kill(guardian);
+    assert_eq!(shop.until_settled(&id).await.status(), "success");
+    assert_eq!(shop.lines(&id).await, []);
+    running.stop().await;
+}
+
+/// Other commands of the same worker have their own guardians, and go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_guardian_takes_nobody_elses_command_with_it() {
+    let mut shop = Shop::new();
+    shop.options.slots = 2;
+    let script = |name: &str| {
+        format!(
+            "echo $PPID > {name}.tmp; setsid sh -c 'until test -e go; do sleep 0.01; done; echo {name} >> done' & \
+             mv {name}.tmp {name}; wait"
+        )
+    };
+    let (one, two) = (shop.script(&script("one")).await, shop.script(&script("two")).await);
+    let running = shop.start();
+    let guardian = shop.pids("one", 1).await[0];
+    shop.pids("two", 1).await;
+    kill(guardian);
+    assert_eq!(shop.until_settled(&one).await.status(), "failed");
+    std::fs::write(shop.path("go"), "").unwrap();
+    assert_eq!(shop.until_settled(&two).await.status(), "success");
+    assert_eq!(std::fs::read_to_string(shop.path("done")).unwrap(), "two\n");
     running.stop().await;
 }
 

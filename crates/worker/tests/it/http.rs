@@ -191,6 +191,43 @@ async fn silence_and_broken_connections_are_tried_again_with_the_same_key() {
     assert_eq!((outcome(&reply).code.as_deref(), reply.is_known), (Some("NETWORK"), true));
 }
 
+/// What it means is in its first line and its headers, which came. All at once: some are waited for.
+#[tokio::test]
+async fn a_refusal_stands_whether_its_body_stalls_drips_or_breaks_off() {
+    let mut asked = tokio::task::JoinSet::new();
+    for (status, code, word, wait_s) in [
+        (404, "NOT_FOUND", Word::Fail, None),
+        (422, "VALIDATION", Word::Fail, None),
+        (302, "REDIRECT", Word::Fail, None),
+        (429, "RATE_LIMIT", Word::Retry, Some(7)),
+        (503, "SERVER_ERROR", Word::Retry, Some(7)),
+    ] {
+        for said in Said::half_said(status, "Retry-After: 7") {
+            asked.spawn(async move {
+                let server = Server::start(vec![said.clone()]).await;
+                let reply = send(&get(&server.url("/x"))).await;
+                assert_eq!((reply.status, reply.is_known), (Some(status), true), "{said:?} {reply:?}");
+                let found = outcome(&reply);
+                assert_eq!((found.word, found.code.as_deref()), (Some(word), Some(code)), "{said:?}");
+                assert_eq!(found.retry_after.map(|wait| wait.as_secs()), wait_s, "{said:?} {found:?}");
+                assert_eq!(found.permanent, word == Word::Fail, "{said:?} {found:?}");
+                let message = found.message.as_ref().unwrap();
+                assert!(message.contains(&format!("answered {status}: why")), "{said:?} {message}");
+            });
+        }
+    }
+    asked.join_all().await;
+    // A good answer that breaks off says nothing: it is asked for again with the same key.
+    for said in Said::half_said(200, "Retry-After: 7").into_iter().take(3) {
+        let server = Server::start(vec![said.clone()]).await;
+        let timeout = Some(Duration::from_millis(50));
+        let client = Client::new(true).unwrap();
+        let reply = client.send(&get(&server.url("/x")), &call(), timeout, &Mask::default()).await;
+        let found = outcome(&reply);
+        assert_eq!((found.word, reply.is_known), (Some(Word::Retry), false), "{said:?} {found:?}");
+    }
+}
+
 #[tokio::test]
 async fn redirects_are_not_followed() {
     let inside = Server::start(vec![Said::json(200, "{}")]).await;

@@ -8,6 +8,7 @@ mod docs;
 mod generated;
 mod mutations;
 mod rendering;
+mod windows;
 
 use std::path::Path;
 

@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use waypost_kernel::Time;
 use waypost_kernel::retry_after::{Bounds, retry_after};
-use waypost_kernel::text::{MAX_RESULT_BYTES, clean_chars, clean_line};
+use waypost_kernel::text::clean_chars;
 
 use super::Reply;
 use crate::actions::Mask;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, without_bom};
 
 /// What a message quotes of a refusal.
 const MAX_QUOTED_CHARS: usize = 300;
@@ -42,15 +42,17 @@ impl Told {
         if !is_whole {
             return Err(format!("the answer is larger than {} bytes", bytes.len()));
         }
+        let bytes = without_bom(bytes);
         if bytes.trim_ascii().is_empty() {
             return Ok(Outcome::done());
         }
-        if !self.is_json() {
-            let text = clean_line(bytes, MAX_RESULT_BYTES / 2).text;
-            return Ok(Outcome { output: Value::String(text), ..Outcome::done() });
-        }
-        let value: Value =
-            serde_json::from_slice(bytes).map_err(|error| format!("the answer is not JSON: {error}"))?;
+        let value = match self.kind() {
+            Kind::Text => text(bytes),
+            Kind::Json => json(bytes)?,
+            // Half an Outcome must not be taken for a text that a step was to fetch.
+            Kind::Unsaid if bytes.trim_ascii_start().starts_with(b"{") => json(bytes)?,
+            Kind::Unsaid => json(bytes).unwrap_or_else(|_| text(bytes)),
+        };
         if value.get("outcome").is_some() {
             return Outcome::from_json(value).map(|outcome| match outcome.word {
                 Some(_) => outcome,
@@ -60,11 +62,15 @@ impl Told {
         Ok(Outcome { output: value, ..Outcome::done() })
     }
 
-    /// Whoever says nothing means JSON: that is what was asked for.
-    fn is_json(&self) -> bool {
-        let Some(kind) = self.content_type.as_deref() else { return true };
+    fn kind(&self) -> Kind {
+        let kind = self.content_type.as_deref().unwrap_or_default();
         let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        essence.is_empty() || essence == "application/json" || essence.ends_with("+json")
+        match essence.as_str() {
+            "" => Kind::Unsaid,
+            "application/json" => Kind::Json,
+            other if other.ends_with("+json") => Kind::Json,
+            _ => Kind::Text,
+        }
     }
 
     fn refusal(&self, whereto: &str, mask: &Mask) -> Outcome {
@@ -82,6 +88,24 @@ impl Told {
         let wait = wait.and_then(|wait| u64::try_from(wait.ms()).ok()).map(Duration::from_millis);
         Outcome { code: Some(code.to_owned()), retry_after: wait, ..Outcome::retry(&message) }
     }
+}
+
+/// What an answer says that it is.
+enum Kind {
+    Json,
+    Text,
+    Unsaid,
+}
+
+fn json(bytes: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(bytes).map_err(|error| format!("the answer is not JSON: {error}"))
+}
+
+/// As it came, but for the end of its last line.
+fn text(bytes: &[u8]) -> Value {
+    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+    Value::String(String::from_utf8_lossy(bytes).into_owned())
 }
 
 /// The class of an error, and whether another try may fare better.
@@ -121,6 +145,7 @@ mod tests {
 
     #[test]
     fn a_good_answer_is_an_outcome_or_what_was_asked_for() {
+        let gives = |output: Value| Outcome { output, ..Outcome::done() };
         let json = Some("application/json; charset=utf-8");
         for (content_type, body, expected) in [
             (json, &b""[..], Outcome::done()),
@@ -136,6 +161,14 @@ mod tests {
                 b"OK s3cret\xff",
                 Outcome { output: json!("OK ***\u{fffd}"), ..Outcome::done() },
             ),
+            (Some("text/plain"), b"a\nb\r\n\nc\r\n", gives(json!("a\nb\r\n\nc"))),
+            (Some("text/csv"), b"\xef\xbb\xbfa,b\n", gives(json!("a,b"))),
+            (Some("text/plain"), br#"{"outcome":"fail"}"#, gives(json!("{\"outcome\":\"fail\"}"))),
+            (None, b"OK", gives(json!("OK"))),
+            (None, b"[INFO] two lines\n[INFO] of log\n", gives(json!("[INFO] two lines\n[INFO] of log"))),
+            (None, b"\xef\xbb\xbf[1]", gives(json!([1]))),
+            (json, b"\xef\xbb\xbf{\"outcome\":\"skip\",\"reason\":\"no\"}", Outcome::skip("no")),
+            (json, b"\xef\xbb\xbf", Outcome::done()),
         ] {
             assert_eq!(
                 told(200, content_type, body).outcome,
@@ -159,8 +192,19 @@ mod tests {
             let reply = told(200, Some("application/json"), body);
             assert!(reply.outcome.is_err(), "{}: {reply:?}", String::from_utf8_lossy(body));
         }
-        let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
-        assert!(told(200, None, deep.as_bytes()).outcome.is_err());
+        let deep = format!("{{\"a\":{}1{}}}", "[".repeat(200), "]".repeat(200));
+        for body in [deep.as_str(), "{", " {\"outcome\":\"pause\",\"blo"] {
+            assert!(told(200, None, body.as_bytes()).outcome.is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_text_may_be_as_long_as_any_output() {
+        let long = "line\n".repeat(40_000);
+        let outcome = told(200, Some("text/plain"), long.as_bytes()).outcome.expect("an outcome");
+        assert_eq!(outcome.output, json!(long.trim_end()));
+        let longer = told(200, None, "line\n".repeat(60_000).as_bytes()).outcome.expect("an outcome");
+        assert_eq!((&longer.output["cut"], longer.word), (&json!(true), Some(Word::Done)));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -30,6 +30,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_ANSWER_BYTES: usize = super::MAX_OUTCOME_BYTES as usize;
 /// Enough of a refusal to say why.
 const MAX_REFUSAL_BYTES: usize = 4 * 1024;
+/// What a refusal means is known by its head: its words are not waited for longer than this.
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Finds the addresses of a host. Tests have one of their own.
 pub trait Lookup: Send + Sync + 'static {
@@ -111,8 +113,11 @@ impl Client {
                 return Reply::refused(code, &mask.hide(&format!("{whereto}: {problem}")));
             }
         };
+        let sent_at = Instant::now();
         let told = match prepared.send().await {
-            Ok(response) => hear(response).await,
+            Ok(response) if response.status().is_success() => hear(response).await,
+            // Whoever sets a limit to the step sees the refusal and not the limit.
+            Ok(response) => Ok(hear_refusal(response, timeout.saturating_sub(sent_at.elapsed()) / 2).await),
             Err(error) => Err(error),
         };
         match told {
@@ -259,27 +264,49 @@ impl Resolve for Judge {
     }
 }
 
-/// Reads no more than an answer may have.
+/// A good answer counts only as a whole: what breaks off may have been carried out or not.
 async fn hear(mut response: Response) -> Result<Told, reqwest::Error> {
-    let status = response.status().as_u16();
-    let limit = if response.status().is_success() { MAX_ANSWER_BYTES } else { MAX_REFUSAL_BYTES };
-    let header = |name: &str| {
-        let value = response.headers().get(name)?;
-        Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
-    };
-    let (content_type, retry_after) = (header("content-type"), header("retry-after"));
-    let mut bytes = Vec::new();
-    let mut is_whole = true;
-    while let Some(chunk) = response.chunk().await? {
-        let room = limit - bytes.len();
-        bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if chunk.len() > room {
-            is_whole = false;
-            break;
+    let mut told = Told::by_head(&response);
+    told.body.read(&mut response, MAX_ANSWER_BYTES).await?;
+    Ok(told)
+}
+
+/// A refusal stands, whether its words come, stall or break off.
+async fn hear_refusal(mut response: Response, patience: Duration) -> Told {
+    let mut told = Told::by_head(&response);
+    let reading = told.body.read(&mut response, MAX_REFUSAL_BYTES);
+    let _ = tokio::time::timeout(patience.min(REFUSAL_PATIENCE), reading).await;
+    told
+}
+
+impl Told {
+    fn by_head(response: &Response) -> Told {
+        let header = |name: &str| {
+            let value = response.headers().get(name)?;
+            Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        Told {
+            status: response.status().as_u16(),
+            content_type: header("content-type"),
+            retry_after: header("retry-after"),
+            body: Heard { bytes: Vec::new(), is_whole: true },
         }
     }
-    let body = Heard { bytes, is_whole };
-    Ok(Told { status, content_type, retry_after, body })
+}
+
+impl Heard {
+    /// Reads no more than an answer may have.
+    async fn read(&mut self, response: &mut Response, limit: usize) -> Result<(), reqwest::Error> {
+        while let Some(chunk) = response.chunk().await? {
+            let room = limit - self.bytes.len();
+            self.bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if chunk.len() > room {
+                self.is_whole = false;
+                break;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn refused_address(error: &reqwest::Error) -> Option<&RefusedAddress> {

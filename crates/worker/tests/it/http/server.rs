@@ -26,6 +26,10 @@ enum Manner {
     HangUpAtOnce,
     Silence,
     Endless,
+    /// A part of what it announces, and then nothing.
+    Stall,
+    /// A byte now and then.
+    Drip,
 }
 
 #[derive(Debug)]
@@ -78,6 +82,12 @@ impl Said {
 
     pub fn endless() -> Said {
         Said::in_manner(Manner::Endless)
+    }
+
+    /// With this status and header, in every way in which a body can fail to come.
+    pub fn half_said(status: u16, header: &str) -> Vec<Said> {
+        let ways = [Manner::Cut, Manner::Stall, Manner::Drip, Manner::Endless];
+        ways.map(|manner| Said { manner, ..Said::json(status, "why").with(header) }).into()
     }
 }
 
@@ -147,7 +157,7 @@ async fn converse(mut stream: TcpStream, said: Said, tell: mpsc::UnboundedSender
     }
     let announced = match said.manner {
         Manner::Whole => format!("Content-Length: {}\r\n", said.body.len()),
-        Manner::Cut => "Content-Length: 1000\r\n".to_owned(),
+        Manner::Cut | Manner::Stall | Manner::Drip => "Content-Length: 1000\r\n".to_owned(),
         _ => String::new(),
     };
     let headers: String = said.headers.iter().map(|header| format!("{header}\r\n")).collect();
@@ -155,6 +165,13 @@ async fn converse(mut stream: TcpStream, said: Said, tell: mpsc::UnboundedSender
     let _ = stream.write_all(head.as_bytes()).await;
     let _ = stream.write_all(&said.body).await;
     while said.manner == Manner::Endless && stream.write_all(&[b'x'; 16 * 1024]).await.is_ok() {}
+    let mut now_and_then = tokio::time::interval(std::time::Duration::from_millis(5));
+    while said.manner == Manner::Drip && stream.write_all(b".").await.is_ok() {
+        now_and_then.tick().await;
+    }
+    if said.manner == Manner::Stall {
+        std::future::pending::<()>().await;
+    }
 }
 
 async fn listen(stream: &mut TcpStream) -> Option<Heard> {

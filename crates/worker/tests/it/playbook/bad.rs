@@ -74,6 +74,47 @@ fn whole_files_that_are_no_playbooks_are_refused() {
     }
 }
 
+/// What a run calls a step is stored, with what is put before and after it.
+#[test]
+fn a_name_leaves_room_for_what_a_run_adds_to_it() {
+    let playbook = |section: &str, bytes: usize, more: &str| {
+        let name = "é".repeat(bytes / 2) + &"x".repeat(bytes % 2);
+        let step = "[[step]]\nname = \"first\"\nexec = [\"true\"]\n";
+        format!(
+            "name = \"a\"\nlifecycle = \"job\"\n{step}[[{section}]]\n{more}name = \"{name}\"\nexec = [\"true\"]\n"
+        )
+    };
+    let each = "for_each = \"inputs.hosts\"\n";
+    for (section, more, at_most) in [
+        ("step", "", 255),
+        ("step", each, 255 - "[10000]".len()),
+        ("cleanup", "", 255 - "cleanup: ".len()),
+        ("cleanup", each, 255 - "cleanup: [10000]".len()),
+    ] {
+        judge(&playbook(section, at_most, more)).unwrap();
+        let problems = judge(&playbook(section, at_most + 1, more)).expect_err(section);
+        let (line, at) = (if more.is_empty() { 7 } else { 8 }, usize::from(section == "step"));
+        let told = problems.0.iter().map(|problem| (problem.rule, problem.line, problem.field.clone()));
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [("too-long", line, format!("{section}[{at}].name"))],
+            "{problems}"
+        );
+        assert!(problems.to_string().contains(&format!("at most {at_most} ")), "{problems}");
+    }
+    // An id is what it is called then, and has its own limit.
+    judge(&playbook("step", 1_000, "id = \"long\"\n")).unwrap();
+}
+
+/// Brackets are for whoever has no `for_each` of that name.
+#[test]
+fn a_name_may_look_like_a_part_where_there_is_none() {
+    for name in ["notify[1]", "update[]", "update[a]", "update[1][2]", "update [1]", "update[1] ", "cleanup"]
+    {
+        judge(&CLUSTER.replacen("name = \"notify\"", &format!("name = \"{name}\""), 1)).unwrap();
+    }
+}
+
 #[test]
 fn all_problems_are_told_at_once() {
     let mut text = CLUSTER.to_owned();
