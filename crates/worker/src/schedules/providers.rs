@@ -1,5 +1,7 @@
 //! Scopes that somebody else lists: a query, a request, or code.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use waypost_store::StoreError;
 
@@ -10,6 +12,10 @@ use crate::actions::{Action, Call};
 
 /// More than this is a mistake.
 const MAX_SCOPES: usize = 100_000;
+/// Room for that many ids of the longest kind, quoted.
+const MAX_ANSWER_BYTES: usize = 32 * 1024 * 1024;
+/// Whoever lists scopes does it from what it knows.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks for the scopes and stores them. What is there stays if that fails.
 pub(super) async fn refresh(shared: &Shared, schedule: &Schedule) -> Result<(), String> {
@@ -26,8 +32,9 @@ pub(super) async fn refresh(shared: &Shared, schedule: &Schedule) -> Result<(), 
             let rendered = rendered(ask, None)?;
             let Action::Http(request) = &rendered.action else { return Err("no request".to_owned()) };
             let client = shared.client.as_ref().ok_or("there is no HTTP client")?;
-            let reply = client.send(request, &Call::default(), None, &rendered.mask).await;
-            listed(reply.outcome?)?
+            let call = Call::default();
+            let told = client.fetch(request, &call, TIMEOUT, &rendered.mask, MAX_ANSWER_BYTES).await;
+            listed(told?)?
         }
     };
     ids.retain(|id| !id.trim().is_empty());
@@ -42,9 +49,6 @@ pub(super) async fn refresh(shared: &Shared, schedule: &Schedule) -> Result<(), 
 
 /// A list of texts or numbers, or an object with one as `ids`.
 fn listed(outcome: crate::outcome::Outcome) -> Result<Vec<String>, String> {
-    if let Some(message) = outcome.message {
-        return Err(message);
-    }
     let list = outcome.output.get("ids").unwrap_or(&outcome.output);
     let items = list.as_array().ok_or("the answer is no list of ids")?;
     let text = |item: &Value| match item {

@@ -104,21 +104,49 @@ impl Client {
     /// Never fails: whatever happens is an outcome. `timeout` is of all of it.
     pub async fn send(&self, request: &Http, call: &Call, timeout: Option<Duration>, mask: &Mask) -> Reply {
         let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT);
-        let whereto = format!("{} {}", request.method, without_query(&request.url));
-        let prepared = match self.prepare(request, call, timeout) {
-            Ok(prepared) => prepared,
-            Err((code, problem)) => {
-                return Reply::refused(code, &mask.hide(&format!("{whereto}: {problem}")));
-            }
+        match self.ask(request, call, timeout, mask, MAX_ANSWER_BYTES).await {
+            Ok(told) => told.reply(&whereto(request), mask),
+            Err(reply) => reply,
+        }
+    }
+
+    /// What a good answer of up to `most` bytes holds, whole: an output of a step would be cut. Anything else is an
+    /// error in words.
+    pub async fn fetch(
+        &self,
+        request: &Http,
+        call: &Call,
+        timeout: Duration,
+        mask: &Mask,
+        most: usize,
+    ) -> Result<Outcome, String> {
+        let outcome = match self.ask(request, call, timeout, mask, most).await {
+            Ok(told) => told.whole(&whereto(request), mask)?,
+            Err(reply) => reply.outcome?,
         };
+        match outcome.message {
+            Some(message) => Err(message),
+            None => Ok(outcome),
+        }
+    }
+
+    /// The reply is there already if no answer came.
+    async fn ask(
+        &self,
+        request: &Http,
+        call: &Call,
+        timeout: Duration,
+        mask: &Mask,
+        most: usize,
+    ) -> Result<Told, Reply> {
+        let prepared = self.prepare(request, call, timeout).map_err(|(code, problem)| {
+            Reply::refused(code, &mask.hide(&format!("{}: {problem}", whereto(request))))
+        })?;
         let told = match prepared.send().await {
-            Ok(response) => hear(response).await,
+            Ok(response) => hear(response, most).await,
             Err(error) => Err(error),
         };
-        match told {
-            Ok(told) => told.reply(&whereto, mask),
-            Err(error) => self.failed(&error, &whereto, timeout, mask),
-        }
+        told.map_err(|error| self.failed(&error, &whereto(request), timeout, mask))
     }
 
     fn prepare(
@@ -260,9 +288,9 @@ impl Resolve for Judge {
 }
 
 /// Reads no more than an answer may have.
-async fn hear(mut response: Response) -> Result<Told, reqwest::Error> {
+async fn hear(mut response: Response, most: usize) -> Result<Told, reqwest::Error> {
     let status = response.status().as_u16();
-    let limit = if response.status().is_success() { MAX_ANSWER_BYTES } else { MAX_REFUSAL_BYTES };
+    let limit = if response.status().is_success() { most } else { MAX_REFUSAL_BYTES };
     let header = |name: &str| {
         let value = response.headers().get(name)?;
         Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
@@ -302,6 +330,10 @@ fn deepest(error: &reqwest::Error) -> String {
         source = error.source();
     }
     words.unwrap_or_else(|| "the request could not be sent".to_owned())
+}
+
+fn whereto(request: &Http) -> String {
+    format!("{} {}", request.method, without_query(&request.url))
 }
 
 /// For messages and logs: what follows `?` may be private.
