@@ -5,6 +5,7 @@ mod by_hand;
 mod design;
 mod firing;
 mod generated;
+mod isolation;
 mod queued;
 mod requests;
 mod simulated;
