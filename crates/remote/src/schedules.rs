@@ -172,6 +172,7 @@ impl Schedules for RemoteStore {
         due(Mine, usize) -> Due;
         fire(Vec<Firing>) -> Each<Option<Vec<Begun>>>;
         begin(Begin) -> Option<Begun>;
+        put_off(Vec<Failed>) -> ();
         look_again(Vec<String>) -> ();
     }
 }

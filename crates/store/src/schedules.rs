@@ -4,6 +4,7 @@
 //! executions that it fires, and the key of an execution is unique.
 
 use serde_json::{Value, json};
+use waypost_kernel::backoff::Backoff;
 use waypost_kernel::lifecycle::{Outcome, Phase};
 use waypost_kernel::schedule::Skipped;
 use waypost_kernel::{Span, Time};
@@ -22,6 +23,19 @@ const HANDS_OFF: Span = Span::from_seconds(2);
 pub(crate) const SOON: Span = Span::from_seconds(1);
 /// Scopes that somebody else lists are asked for again this often.
 pub(crate) const SCOPES_EVERY: Span = Span::from_seconds(60);
+/// Who was told to list scopes has this long before others are told.
+pub(crate) const LISTING: Span = Span::from_seconds(20);
+/// What may not begin because of a pause is looked at again after this; whoever resumes wakes it at once.
+pub(crate) const PAUSED: Span = Span::from_seconds(60);
+/// Executions and scopes with waiting plans that one tick looks at. It follows at once if there are more.
+pub(crate) const LOOKED_AT: usize = 500;
+/// What fails each time costs a try each 5 minutes.
+const AFTER_FAILURE: Backoff = Backoff::Exponential {
+    base: Span::from_seconds(1),
+    factor: 2,
+    cap: Span::from_seconds(300),
+    jitter_percent: 0,
+};
 
 pub trait Schedules: Send + Sync {
     /// Adds a schedule, or puts a new definition in place of the old one. A pause stays.
@@ -44,6 +58,9 @@ pub trait Schedules: Send + Sync {
     fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>>;
     /// Takes up an execution that `due` told of. Nothing: it is not to be taken now.
     fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>>;
+    /// What `due` told of and could not be done: it is told of again after a wait that doubles with each failure in a row.
+    /// Whoever puts the schedule anew or resumes it ends the wait.
+    fn put_off(&self, failed: Vec<Failed>) -> Reply<'_, ()>;
     /// Plans by hand. Gives how many are new.
     fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64>;
     /// Executions have ended: `due` looks at them at once.
@@ -112,6 +129,8 @@ pub struct ScopeRow {
     pub since: Option<Time>,
     /// When there is something to plan. Nothing: paused, or no longer listed.
     pub wake_at: Option<Time>,
+    /// Plannings in a row that failed: it is looked at later each time.
+    pub failures: u32,
     pub retired: bool,
     pub counts: Counts,
     /// Of the execution that ended last.
@@ -129,6 +148,8 @@ pub struct Mine {
     pub carried: bool,
     /// Hashes of its own ones.
     pub hashes: Vec<String>,
+    /// Hashes of those that it cannot execute just now, whoever else can.
+    pub except: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -137,7 +158,7 @@ pub struct Due {
     pub scopes: Vec<DueScope>,
     pub executions: Vec<DueExecution>,
     /// Schedules whose scopes are to be listed anew.
-    pub refresh: Vec<String>,
+    pub listings: Vec<DueListing>,
     /// There may be more of it now.
     pub more: bool,
 }
@@ -151,6 +172,15 @@ pub struct DueScope {
     pub through: Option<Time>,
     pub since: Option<Time>,
     pub is_running: bool,
+    pub wake_at: Time,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueListing {
+    pub schedule: String,
+    pub hash: String,
+    /// Others are told then.
+    pub wake_at: Time,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,6 +193,28 @@ pub struct DueExecution {
     /// Nothing: it was asked for by hand, and has not begun.
     pub run_id: Option<String>,
     pub manual: Option<String>,
+    /// Of one that has not begun: whether another of its scope is under way.
+    pub is_running: bool,
+    pub wake_at: Time,
+}
+
+/// Something that `due` told of and that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    pub schedule: String,
+    pub what: Failing,
+    /// What `due` told: if it is another one by now, somebody else has dealt with it, and nothing is written.
+    pub wake_at: Time,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failing {
+    /// Listing the scopes.
+    Listing,
+    /// The planning of a scope.
+    Scope { kind: String, id: String },
+    /// The beginning of an execution.
+    Execution { kind: String, id: String, plan: Time },
 }
 
 #[derive(Clone, Debug, Default)]
@@ -285,8 +337,20 @@ impl From<Skipped> for Counts {
     }
 }
 
+/// The wait after this many failures in a row.
+pub(crate) fn wait_after(failures: u32) -> Span {
+    AFTER_FAILURE.wait(failures, 0).unwrap_or(SOON)
+}
+
+/// All of them, up to the one that stays.
+pub(crate) fn waits_after_failure() -> Vec<Span> {
+    let mut waits: Vec<Span> = (1..=32).map(wait_after).collect();
+    waits.dedup();
+    waits
+}
+
 /// What becomes of an execution that was looked at.
-pub(crate) enum Next {
+enum Next {
     /// It has ended for good.
     Close,
     Wake(Time),
@@ -294,7 +358,30 @@ pub(crate) enum Next {
     Take(Time),
 }
 
-pub(crate) fn next_of(row: &RunRow, now: Time) -> Next {
+/// How executions that have begun are looked at: when again, and whether whoever looks is to take one up. At most `room`
+/// are taken; what has no room or is paused lets the others pass.
+pub(crate) struct Look {
+    pub now: Time,
+    pub room: usize,
+}
+
+impl Look {
+    /// No time: it has ended.
+    pub fn at(&mut self, run: Option<&RunRow>, is_paused: bool) -> (Option<Time>, bool) {
+        match run.map_or(Next::Close, |run| next_of(run, self.now)) {
+            Next::Close => (None, false),
+            Next::Wake(at) => (Some(at), false),
+            Next::Take(_) if is_paused => (Some(self.now + PAUSED), false),
+            Next::Take(_) if self.room == 0 => (Some(self.now + SOON), false),
+            Next::Take(at) => {
+                self.room -= 1;
+                (Some(at), true)
+            }
+        }
+    }
+}
+
+fn next_of(row: &RunRow, now: Time) -> Next {
     match (row.phase(), &row.run.lease, row.run.available_at) {
         (Phase::Settled, _, None) => Next::Close,
         (Phase::Settled, _, Some(at)) if at > now => Next::Wake(at),

@@ -138,6 +138,7 @@ impl Schedules for Split {
         here.due(mine: Mine, limit: usize) -> Due;
         here.fire(firings: Vec<Firing>) -> Each<Option<Vec<Begun>>>;
         here.begin(begin: Begin) -> Option<Begun>;
+        here.put_off(failed: Vec<Failed>) -> ();
         there.add_plans(plans: ManualPlans) -> u64;
         here.look_again(run_ids: Vec<String>) -> ();
         there.executions(filter: ExecutionFilter) -> ExecutionPage;

@@ -127,6 +127,7 @@ pub const SCHEDULE_SCOPE: Shape = Shape {
         optional("planned_through", Kind::Time, "Every plan up to here is executed or counted."),
         optional("counts_since", Kind::Time, "Plans up to here do not count: a pause, or another timing."),
         optional("looked_at_next", Kind::Time, "When there is something to plan."),
+        needed("failures", COUNT, "Plannings in a row that failed: each time it is looked at later."),
         needed("listed", Kind::Boolean, "No longer: it rests."),
         optional("last_plan", Kind::Time, "The latest plan that has ended."),
         optional("last_status", NAME, "How it ended."),

@@ -9,6 +9,7 @@ mod children;
 mod claim;
 mod command;
 mod enqueue;
+mod firing;
 mod items;
 mod leases;
 mod log;

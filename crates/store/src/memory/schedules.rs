@@ -1,7 +1,9 @@
-//! Schedules, in the simplest way.
+//! Schedules, in the simplest way. What fires is in `firing`.
 
+use std::collections::BTreeMap;
+
+use waypost_kernel::Time;
 use waypost_kernel::lifecycle::Phase;
-use waypost_kernel::{Actor, Ask, Time};
 
 use super::MemoryStore;
 use super::state::State;
@@ -9,14 +11,17 @@ use crate::error::{Result, StoreError};
 use crate::run::RunRow;
 use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
 use crate::schedules::*;
-use crate::tokens::who;
-use crate::verbs::{Claimed, Each, Pause, Reply};
+use crate::verbs::{Each, Pause, Reply};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
     pub row: ScheduleRow,
-    scopes: Vec<ScopeRow>,
-    scopes_at: Option<Time>,
+    pub scopes: Vec<ScopeRow>,
+    /// When they are to be listed anew, and how often in a row that failed.
+    pub scopes_at: Option<Time>,
+    pub scopes_failures: u32,
+    /// By kind and id: when to look at a scope's plans that wait to begin. A paused one has none.
+    pub waiting: BTreeMap<(String, String), Time>,
 }
 
 #[derive(Clone, Debug)]
@@ -29,11 +34,12 @@ pub(super) struct Execution {
     pub manual: Option<String>,
     pub by: Option<String>,
     /// Nothing: it has ended.
-    wake_at: Option<Time>,
+    pub wake_at: Option<Time>,
+    pub failures: u32,
 }
 
 impl Execution {
-    fn is_of(&self, schedule: &str, kind: &str, id: &str) -> bool {
+    pub fn is_of(&self, schedule: &str, kind: &str, id: &str) -> bool {
         (self.schedule.as_str(), self.kind.as_str(), self.id.as_str()) == (schedule, kind, id)
     }
 }
@@ -67,7 +73,7 @@ impl Schedules for MemoryStore {
             let now = state.now;
             let stored = state.schedules.get_mut(&schedule).ok_or_else(|| no_schedule(&schedule))?;
             stored.list(&kind, &ids, now);
-            stored.scopes_at = Some(now + SCOPES_EVERY);
+            (stored.scopes_at, stored.scopes_failures) = (Some(now + SCOPES_EVERY), 0);
             Ok(())
         })
     }
@@ -90,6 +96,13 @@ impl Schedules for MemoryStore {
 
     fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
         self.verb(move |state| state.begin_execution(&begin))
+    }
+
+    fn put_off(&self, failed: Vec<Failed>) -> Reply<'_, ()> {
+        self.verb(move |state| {
+            failed.iter().for_each(|failed| state.put_off(failed));
+            Ok(())
+        })
     }
 
     fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64> {
@@ -136,7 +149,21 @@ impl Stored {
         self.scopes.sort_by(|one, other| (&one.kind, &one.id).cmp(&(&other.kind, &other.id)));
     }
 
-    fn scope(&mut self, kind: &str, id: &str) -> Option<&mut ScopeRow> {
+    /// Plans of these wait to begin. A scope that nobody lists is there then, and rests.
+    fn wait(&mut self, kind: &str, ids: &[String], now: Time) {
+        for id in ids {
+            if self.scope(kind, id).is_none() {
+                let (kind, id) = (kind.to_owned(), id.clone());
+                self.scopes.push(ScopeRow { kind, id, retired: true, ..ScopeRow::default() });
+            }
+            if self.row.paused.is_none() {
+                self.waiting.insert((kind.to_owned(), id.clone()), now);
+            }
+        }
+        self.scopes.sort_by(|one, other| (&one.kind, &one.id).cmp(&(&other.kind, &other.id)));
+    }
+
+    pub fn scope(&mut self, kind: &str, id: &str) -> Option<&mut ScopeRow> {
         self.scopes.iter_mut().find(|scope| scope.kind == kind && scope.id == id)
     }
 }
@@ -144,7 +171,7 @@ impl Stored {
 impl State {
     fn put_schedule(&mut self, write: ScheduleWrite) -> Result<Put> {
         check_schedule(&write)?;
-        let now = self.now;
+        let (now, name) = (self.now, write.name.clone());
         let stored = self.schedules.entry(write.name.clone()).or_default();
         let was = std::mem::take(&mut stored.row);
         let put = match () {
@@ -175,6 +202,7 @@ impl State {
             None if put != Put::Same => stored.scopes_at = Some(now),
             None => {}
         }
+        self.wake_failed(&name);
         self.writes += 1;
         Ok(put)
     }
@@ -192,11 +220,47 @@ impl State {
                 (scope.wake_at, scope.since) = (Some(now), Some(now));
             }
         }
-        Ok(stored.row.clone())
+        let row = stored.row.clone();
+        if row.paused.is_some() {
+            stored.waiting.clear();
+        } else if was_paused {
+            self.wake_failed(name);
+            self.wake_open(name);
+        }
+        Ok(row)
+    }
+
+    /// Whoever changes a schedule, or applies it once more, may have mended it.
+    fn wake_failed(&mut self, name: &str) {
+        let now = self.now;
+        let Some(stored) = self.schedules.get_mut(name) else { return };
+        if stored.scopes_failures > 0 {
+            (stored.scopes_at, stored.scopes_failures) = (stored.scopes_at.map(|_| now), 0);
+        }
+        for scope in stored.scopes.iter_mut().filter(|it| it.failures > 0 && it.wake_at.is_some()) {
+            (scope.wake_at, scope.failures) = (Some(now), 0);
+        }
+        let open = self.executions.iter_mut().filter(|it| it.schedule == name && it.wake_at.is_some());
+        for it in open.filter(|it| it.failures > 0) {
+            (it.wake_at, it.failures) = (Some(now), 0);
+        }
+        stored.waiting.values_mut().for_each(|at| *at = now);
+    }
+
+    /// What a pause kept from being begun.
+    fn wake_open(&mut self, name: &str) {
+        let now = self.now;
+        let Some(stored) = self.schedules.get_mut(name) else { return };
+        for it in self.executions.iter_mut().filter(|it| it.schedule == name && it.wake_at.is_some()) {
+            match it.run_id {
+                Some(_) => it.wake_at = Some(now),
+                None => drop(stored.waiting.insert((it.kind.clone(), it.id.clone()), now)),
+            }
+        }
     }
 
     /// Whether an execution of the scope, but for one, is under way.
-    fn is_running(&self, schedule: &str, kind: &str, id: &str, but: Option<&str>) -> bool {
+    pub(super) fn is_running(&self, schedule: &str, kind: &str, id: &str, but: Option<&str>) -> bool {
         let open = self.executions.iter().filter(|it| it.wake_at.is_some() && it.is_of(schedule, kind, id));
         let runs = open.filter_map(|it| it.run_id.as_deref()).filter(|run_id| Some(*run_id) != but);
         runs.filter_map(|run_id| self.run_of(run_id)).any(|row| row.phase() != Phase::Settled)
@@ -220,181 +284,6 @@ impl State {
             }
         }
         Ok(scopes)
-    }
-
-    fn due(&mut self, mine: &Mine, limit: usize) -> Result<Due> {
-        let now = self.now;
-        let is_mine = |row: &ScheduleRow| row.carried && mine.carried || mine.hashes.contains(&row.hash);
-        let mut due = Due { now, ..Due::default() };
-        self.look_after(mine, limit, &mut due);
-        let mut found = Vec::new();
-        for stored in self.schedules.values().filter(|it| is_mine(&it.row) && it.row.paused.is_none()) {
-            if stored.scopes_at.is_some_and(|at| at <= now) {
-                due.refresh.push(stored.row.name.clone());
-            }
-            for scope in &stored.scopes {
-                if let Some(wake_at) = scope.wake_at.filter(|at| *at <= now) {
-                    found.push((wake_at, stored.row.name.clone(), stored.row.hash.clone(), scope.clone()));
-                }
-            }
-        }
-        found.sort_by(|one, other| (one.0, &one.1, &one.3.id).cmp(&(other.0, &other.1, &other.3.id)));
-        due.more |= found.len() > limit;
-        for (_, schedule, hash, scope) in found.into_iter().take(limit) {
-            let is_running = self.is_running(&schedule, &scope.kind, &scope.id, None);
-            let ScopeRow { kind, id, through, since, .. } = scope;
-            due.scopes.push(DueScope { schedule, hash, kind, id, through, since, is_running });
-        }
-        Ok(due)
-    }
-
-    fn look_after(&mut self, mine: &Mine, limit: usize, due: &mut Due) {
-        let now = self.now;
-        let mut open: Vec<usize> = (0..self.executions.len())
-            .filter(|at| self.executions[*at].wake_at.is_some_and(|it| it <= now))
-            .collect();
-        open.sort_by_key(|at| self.executions[*at].wake_at);
-        for at in open {
-            let execution = self.executions[at].clone();
-            let Some(stored) = self.schedules.get(&execution.schedule) else { continue };
-            let row = &stored.row;
-            let is_mine = row.carried && mine.carried || mine.hashes.contains(&row.hash);
-            if !is_mine || due.executions.len() >= limit {
-                continue;
-            }
-            let hash = row.hash.clone();
-            let is_paused = row.paused.is_some();
-            let run = execution.run_id.as_deref().and_then(|run_id| self.run_of(run_id)).cloned();
-            let next = match (&run, &execution.run_id) {
-                (Some(run), _) => next_of(run, now),
-                (None, Some(_)) => Next::Close,
-                (None, None) => Next::Take(now + SOON),
-            };
-            let (wake_at, take) = match next {
-                Next::Close => (None, false),
-                Next::Wake(at) => (Some(at), false),
-                Next::Take(_) if is_paused => (Some(now + SOON), false),
-                Next::Take(at) => (Some(at), true),
-            };
-            self.executions[at].wake_at = wake_at;
-            self.writes += 1;
-            if let (None, Some(run)) = (wake_at, &run)
-                && let Some(stored) = self.schedules.get_mut(&execution.schedule)
-                && let Some(scope) = stored.scope(&execution.kind, &execution.id)
-            {
-                close(scope, execution.plan, run);
-            }
-            if take {
-                let Execution { schedule, kind, id, plan, run_id, manual, .. } = execution;
-                due.executions.push(DueExecution { schedule, hash, kind, id, plan, run_id, manual });
-            }
-        }
-    }
-
-    fn fire(&mut self, firing: Firing) -> Result<Option<Vec<Begun>>> {
-        let Firing { schedule, kind, id, .. } = &firing;
-        let running = firing.alone && self.is_running(schedule, kind, id, None);
-        let Some(stored) = self.schedules.get_mut(schedule).filter(|it| it.row.paused.is_none()) else {
-            return Ok(None);
-        };
-        let Some(scope) = stored.scope(kind, id) else { return Ok(None) };
-        let before = scope.clone();
-        if scope.through != firing.expected || scope.wake_at.is_none() || running {
-            return Ok(None);
-        }
-        (scope.through, scope.wake_at, scope.since) = (firing.through, firing.wake_at, None);
-        scope.counts.add(&firing.skipped);
-        let mut begun = Vec::new();
-        for (plan, birth) in firing.plans {
-            if self
-                .executions
-                .iter()
-                .any(|it| it.is_of(&firing.schedule, &firing.kind, &firing.id) && it.plan == plan)
-            {
-                continue;
-            }
-            let born = self.born(plan, &birth).inspect_err(|_| {
-                let stored = self.schedules.get_mut(&firing.schedule);
-                if let Some(scope) = stored.and_then(|stored| stored.scope(&firing.kind, &firing.id)) {
-                    *scope = before.clone();
-                }
-            });
-            let Some(one) = born? else { continue };
-            let row = self.run_of(one.run_id()).cloned().ok_or_else(|| StoreError::no_run(one.run_id()))?;
-            self.executions.push(Execution {
-                schedule: firing.schedule.clone(),
-                kind: firing.kind.clone(),
-                id: firing.id.clone(),
-                plan,
-                run_id: Some(row.id().to_owned()),
-                manual: None,
-                by: None,
-                wake_at: Some(first_look(&row, self.now)),
-            });
-            begun.push(one);
-        }
-        self.count(
-            &firing.schedule,
-            &firing.kind,
-            &firing.id,
-            &Counts { won: begun.len() as u64, ..Counts::default() },
-        );
-        self.writes += 1;
-        Ok(Some(begun))
-    }
-
-    fn born(&mut self, plan: Time, birth: &Birth) -> Result<Option<Begun>> {
-        match birth.lease {
-            Some(lease) => {
-                let claimed = self.claim_plan(&birth.run, Some(lease))?;
-                Ok(claimed.map(|claimed| Begun::Held(plan, Box::new(claimed))))
-            }
-            None => Ok(Some(Begun::Queued(plan, self.enqueue(&birth.run)?.run.id().to_owned()))),
-        }
-    }
-
-    fn count(&mut self, schedule: &str, kind: &str, id: &str, counts: &Counts) {
-        if let Some(scope) = self.schedules.get_mut(schedule).and_then(|stored| stored.scope(kind, id)) {
-            scope.counts.add(counts);
-        }
-    }
-
-    fn begin_execution(&mut self, begin: &Begin) -> Result<Option<Begun>> {
-        let Begin { schedule, kind, id, plan, .. } = begin;
-        let found = self.executions.iter().position(|it| it.is_of(schedule, kind, id) && it.plan == *plan);
-        let Some(at) = found.filter(|at| self.executions[*at].wake_at.is_some()) else { return Ok(None) };
-        if self.schedules.get(schedule).is_none_or(|stored| stored.row.paused.is_some()) {
-            return Ok(None);
-        }
-        let run_id = self.executions[at].run_id.clone();
-        if begin.alone && self.is_running(schedule, kind, id, run_id.as_deref()) {
-            self.executions[at].wake_at = Some(self.now + SOON);
-            return Ok(None);
-        }
-        let before = run_id.as_deref().and_then(|run_id| self.run_of(run_id)).cloned();
-        let (key, plan) = ((schedule.clone(), kind.clone(), id.clone()), *plan);
-        let begun = match &before {
-            None => self.born(plan, &begin.birth)?,
-            Some(row) => match self.taken(row.id(), &begin.by, begin.birth.lease) {
-                Ok(claimed) => Some(Begun::Held(plan, Box::new(claimed))),
-                Err(StoreError::Refused(_)) => None,
-                Err(error) => return Err(error),
-            },
-        };
-        let Some(begun) = begun else { return Ok(None) };
-        let row = self.run_of(begun.run_id()).cloned().ok_or_else(|| StoreError::no_run(begun.run_id()))?;
-        self.executions[at].run_id = Some(row.id().to_owned());
-        self.executions[at].wake_at = Some(first_look(&row, self.now));
-        self.count(&key.0, &key.1, &key.2, &taken_as(before.as_ref()));
-        self.writes += 1;
-        Ok(Some(begun))
-    }
-
-    fn taken(&mut self, run_id: &str, by: &str, lease: Option<waypost_kernel::Span>) -> Result<Claimed> {
-        let number = self.number_of(run_id)?;
-        let change = self.decide(number, who(Actor::Worker, by), Ask::Claim { lease })?;
-        self.commit(number, change)?;
-        self.claimed(number)
     }
 
     fn add_plans(&mut self, plans: &ManualPlans) -> Result<u64> {
@@ -423,9 +312,13 @@ impl State {
                     manual: Some(plans.how.clone()),
                     by: Some(plans.by.clone()),
                     wake_at: Some(now),
+                    failures: 0,
                 });
                 added += 1;
             }
+        }
+        if let Some(stored) = self.schedules.get_mut(&plans.schedule) {
+            stored.wait(&plans.kind, &plans.ids, now);
         }
         self.writes += 1;
         Ok(added)

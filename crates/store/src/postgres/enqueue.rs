@@ -337,34 +337,33 @@ async fn born_held(tx: &Tx, new: &NewRun) -> Result<Arc<Lifecycle>> {
     Ok(lifecycle)
 }
 
-/// The same of many with keys of their own. Nothing: what is there is not to be taken.
-pub async fn plans(tx: &Tx, news: &[(&NewRun, Option<Span>)]) -> Result<Vec<Option<crate::run::RunRow>>> {
-    let mut rows: Vec<Option<crate::run::RunRow>> = news.iter().map(|_| None).collect();
+/// New ones of many, with keys of their own. A run that has a key already is not taken in its place.
+pub async fn new_held(tx: &Tx, news: &[(&NewRun, Option<Span>)]) -> Result<Vec<crate::run::RunRow>> {
     if news.is_empty() {
-        return Ok(rows);
+        return Ok(Vec::new());
     }
-    let known = known(tx, news.iter().map(|(new, _)| *new)).await?;
+    refuse_known(tx, news.iter().map(|(new, _)| *new)).await?;
     let mut births = Vec::new();
     for (place, (new, lease)) in news.iter().enumerate() {
         intake::check_new(new)?;
         let lifecycle = born_held(tx, new).await?;
-        let key = (new.tenant.clone(), new.idempotency_key.clone().unwrap_or_default());
-        match known.get(&key) {
-            Some((stored, _)) => {
-                rows[place] = match claim::take(tx, stored.clone(), &new.by, *lease, fresh()).await {
-                    Err(Fault::Told(StoreError::Refused(_))) => None,
-                    taken => Some(taken?),
-                }
-            }
-            None => births.push(Birthday { place, ..born(tx, new, &lifecycle, *lease)? }),
-        }
+        births.push(Birthday { place, ..born(tx, new, &lifecycle, *lease)? });
     }
     let count = births.len();
-    let made = insert(tx, births).await?;
+    let mut made = insert(tx, births).await?;
     if made.len() < count {
         let error = StoreError::Unavailable("a key was taken meanwhile; try again".into());
         return Err(Fault::Again(error));
     }
-    made.into_iter().for_each(|(place, stored)| rows[place] = Some(stored.row));
-    Ok(rows)
+    made.sort_by_key(|(place, _)| *place);
+    Ok(made.into_iter().map(|(_, stored)| stored.row).collect())
+}
+
+pub async fn refuse_known(tx: &Tx, news: impl Iterator<Item = &NewRun>) -> Result<()> {
+    match known(tx, news).await?.into_iter().next() {
+        None => Ok(()),
+        Some(((_, key), (stored, _))) => {
+            Err(StoreError::KeyReused { key, run_id: stored.row.id().to_owned() }.into())
+        }
+    }
 }

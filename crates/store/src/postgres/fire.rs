@@ -69,6 +69,7 @@ async fn fire_in(tx: &Tx, firings: &[Firing]) -> Result<Vec<Fired>> {
     for (at, scope) in &mut granted {
         let firing = &firings[*at];
         (scope.through, scope.wake_at, scope.since) = (firing.through, firing.wake_at, None);
+        scope.failures = 0;
         scope.counts.add(&firing.skipped);
         let won = fired[*at].as_ref().map_or(0, |begun| begun.len() as u64);
         scope.counts.add(&Counts { won, ..Counts::default() });
@@ -151,19 +152,15 @@ async fn new_executions<'f>(tx: &Tx, plans: Vec<Planned<'f>>) -> Result<Vec<Plan
 
 async fn begin_held(tx: &Tx, plans: Vec<Planned<'_>>) -> Result<Vec<(usize, Begun)>> {
     let births: Vec<_> = plans.iter().map(|(.., birth)| (&birth.run, birth.lease)).collect();
-    let rows = enqueue::plans(tx, &births).await?;
-    let mut begun = Vec::new();
-    let (mut executions, mut run_ids, mut looks) = (Vec::new(), Vec::new(), Vec::new());
-    for ((at, key, _), row) in plans.iter().zip(rows) {
-        executions.push(*key);
-        run_ids.push(row.as_ref().map(|row| row.id().to_owned()));
-        looks.push(row.as_ref().map(|row| first_look(row, tx.now)));
-        if let Some(row) = row {
-            begun.push((*at, Begun::Held(key.3, Box::new(claim::claimed(tx.now, row)?))));
-        }
-    }
-    let run_ids: Vec<Option<&str>> = run_ids.iter().map(Option::as_deref).collect();
+    let rows = enqueue::new_held(tx, &births).await?;
+    let executions: Vec<Key<'_>> = plans.iter().map(|(_, key, _)| *key).collect();
+    let looks = rows.iter().map(|row| Some(first_look(row, tx.now))).collect();
+    let run_ids: Vec<Option<&str>> = rows.iter().map(|row| Some(row.id())).collect();
     wake_all(tx, &executions, &run_ids, looks).await?;
+    let mut begun = Vec::new();
+    for ((at, key, _), row) in plans.iter().zip(rows) {
+        begun.push((*at, Begun::Held(key.3, Box::new(claim::claimed(tx.now, row)?))));
+    }
     Ok(begun)
 }
 
@@ -173,6 +170,7 @@ async fn begin_queued(tx: &Tx, plans: Vec<Planned<'_>>) -> Result<Vec<(usize, Be
     }
     let runs: Vec<_> = plans.iter().map(|(.., birth)| birth.run.clone()).collect();
     runs.iter().try_for_each(crate::intake::check_new)?;
+    enqueue::refuse_known(tx, runs.iter()).await?;
     let all: Vec<usize> = (0..runs.len()).collect();
     let mut begun = Vec::new();
     let (mut executions, mut run_ids, mut looks) = (Vec::new(), Vec::new(), Vec::new());

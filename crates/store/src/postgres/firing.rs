@@ -16,8 +16,20 @@ use crate::run::RunRow;
 use crate::schedules::*;
 use crate::tokens::fresh;
 
-/// Mine: applied and I may, or my own. $1 and $2 of a statement.
-const MINE: &str = "(s.carried AND $1 OR s.hash = ANY ($2))";
+/// Mine: applied and I may, or my own, and none that I cannot execute just now. $1, $2 and $3 of a statement; $4 is now.
+const MINE: &str = "((s.carried AND $1 OR s.hash = ANY ($2)) AND NOT s.hash = ANY ($3))";
+/// The same of a scope: it has its schedule's columns.
+const MY_SCOPE: &str = "((c.carried AND $1 OR c.hash = ANY ($2)) AND NOT c.hash = ANY ($3))";
+/// Whether something of the scope `c` is under way.
+const IS_RUNNING: &str = "EXISTS (SELECT 1 FROM waypost.executions e JOIN waypost.runs r ON r.run_id = e.run_id \
+  WHERE e.schedule = c.schedule AND e.kind = c.kind AND e.id = c.id AND e.wake_at IS NOT NULL AND e.run_id IS NOT NULL AND r.state < 5000)";
+
+/// Who asks, as a statement takes it.
+struct Asker<'m> {
+    carried: bool,
+    hashes: Vec<&'m str>,
+    except: Vec<&'m str>,
+}
 
 pub async fn due(session: &Session, mine: &Mine, limit: usize) -> Result<Due> {
     let tx = session.begin().await?;
@@ -26,16 +38,20 @@ pub async fn due(session: &Session, mine: &Mine, limit: usize) -> Result<Due> {
 }
 
 async fn due_in(tx: &Tx, mine: &Mine, limit: usize) -> Result<Due> {
-    let hashes: Vec<&str> = mine.hashes.iter().map(String::as_str).collect();
+    let asker = Asker {
+        carried: mine.carried,
+        hashes: mine.hashes.iter().map(String::as_str).collect(),
+        except: mine.except.iter().map(String::as_str).collect(),
+    };
     let mut due = Due { now: tx.now, ..Due::default() };
-    look_after(tx, mine.carried, &hashes, limit, &mut due).await?;
-    let sql = format!(
-        "SELECT s.name FROM waypost.schedules s WHERE {MINE} AND s.scopes_at <= $3 AND s.paused_at IS NULL ORDER BY s.name"
-    );
-    let rows = tx.query(&sql, args![mine.carried, hashes, stamp(tx.now)]).await?;
-    due.refresh = rows.iter().map(|row| Columns(row).get(0)).collect::<Result<_>>()?;
+    look_after(tx, &asker, limit, &mut due).await?;
+    if limit > 0 {
+        look_at_waiting(tx, &asker, &mut due).await?;
+    }
+    due.listings = listings(tx, &asker).await?;
     let sql = due_scopes();
-    let rows = tx.query(&sql, args![mine.carried, hashes, stamp(tx.now), limit as i64]).await?;
+    let rows =
+        tx.query(&sql, args![asker.carried, asker.hashes, asker.except, stamp(tx.now), limit as i64]).await?;
     for row in &rows {
         let columns = Columns(row);
         due.scopes.push(DueScope {
@@ -46,29 +62,49 @@ async fn due_in(tx: &Tx, mine: &Mine, limit: usize) -> Result<Due> {
             through: columns.time(4)?,
             since: columns.time(5)?,
             is_running: columns.get(6)?,
+            wake_at: columns.time(7)?.unwrap_or_default(),
         });
     }
-    due.more = due.scopes.len() == limit;
+    due.more |= limit > 0 && due.scopes.len() == limit;
     Ok(due)
 }
 
 /// What one tick reads: the scopes that are due, by the index of their times, each with what is open of it; nothing of
 /// schedules, nor of what was executed before. A scope of a paused one has no time.
 pub fn due_scopes() -> String {
-    "SELECT c.schedule, c.hash, c.kind, c.id, c.through, c.since, EXISTS (SELECT 1 FROM waypost.executions e JOIN waypost.runs r \
-       ON r.run_id = e.run_id WHERE e.schedule = c.schedule AND e.kind = c.kind AND e.id = c.id AND e.wake_at IS NOT NULL AND r.state < 5000) \
-     FROM waypost.schedule_scopes c WHERE c.wake_at <= $3 AND (c.carried AND $1 OR c.hash = ANY ($2)) ORDER BY c.wake_at LIMIT $4"
-        .to_owned()
+    format!(
+        "SELECT c.schedule, c.hash, c.kind, c.id, c.through, c.since, {IS_RUNNING}, c.wake_at \
+         FROM waypost.schedule_scopes c WHERE c.wake_at <= $4 AND {MY_SCOPE} ORDER BY c.wake_at LIMIT $5"
+    )
 }
 
-/// One process at a time looks at an execution; the others pass over it.
-async fn look_after(tx: &Tx, carried: bool, hashes: &[&str], limit: usize, due: &mut Due) -> Result<()> {
+/// One process at a time lists the scopes of a schedule.
+async fn listings(tx: &Tx, asker: &Asker<'_>) -> Result<Vec<DueListing>> {
+    let wake_at = tx.now + LISTING;
+    let sql = format!(
+        "WITH found AS (SELECT s.name FROM waypost.schedules s WHERE {MINE} AND s.scopes_at <= $4 AND s.paused_at IS NULL \
+           ORDER BY s.name FOR UPDATE OF s SKIP LOCKED) \
+         UPDATE waypost.schedules s SET scopes_at = $5 FROM found WHERE s.name = found.name RETURNING s.name, s.hash"
+    );
+    let (now, next) = (stamp(tx.now), stamp(wake_at));
+    let rows = tx.query(&sql, args![asker.carried, asker.hashes, asker.except, now, next]).await?;
+    let listing =
+        |row| Ok(DueListing { schedule: Columns(row).get(0)?, hash: Columns(row).get(1)?, wake_at });
+    rows.iter().map(listing).collect()
+}
+
+/// Those that have begun: their ends, their retries, and those that nobody holds any more. One process at a time looks at
+/// an execution; the others pass over it.
+async fn look_after(tx: &Tx, asker: &Asker<'_>, limit: usize, due: &mut Due) -> Result<()> {
     let sql = format!(
         "SELECT e.schedule, s.hash, e.kind, e.id, e.plan_time, e.run_id, e.manual, s.paused_at IS NOT NULL FROM waypost.executions e \
-         JOIN waypost.schedules s ON s.name = e.schedule WHERE e.wake_at <= $3 AND {MINE} ORDER BY e.wake_at LIMIT $4 FOR UPDATE OF e SKIP LOCKED"
+         JOIN waypost.schedules s ON s.name = e.schedule WHERE e.wake_at <= $4 AND e.run_id IS NOT NULL AND {MINE} \
+         ORDER BY e.wake_at LIMIT $5 FOR UPDATE OF e SKIP LOCKED"
     );
-    let hashes: Vec<&str> = hashes.to_vec();
-    let rows = tx.query(&sql, args![carried, hashes, stamp(tx.now), limit as i64]).await?;
+    let now = stamp(tx.now);
+    let rows =
+        tx.query(&sql, args![asker.carried, asker.hashes, asker.except, now, LOOKED_AT as i64]).await?;
+    due.more |= rows.len() == LOOKED_AT;
     let mut found = Vec::new();
     for row in &rows {
         let columns = Columns(row);
@@ -80,6 +116,8 @@ async fn look_after(tx: &Tx, carried: bool, hashes: &[&str], limit: usize, due: 
             plan: columns.time(4)?.unwrap_or_default(),
             run_id: columns.get(5)?,
             manual: columns.get(6)?,
+            is_running: false,
+            wake_at: tx.now,
         };
         found.push((execution, columns.get::<bool>(7)?));
     }
@@ -87,27 +125,56 @@ async fn look_after(tx: &Tx, carried: bool, hashes: &[&str], limit: usize, due: 
     let stored = if ids.is_empty() { Vec::new() } else { row::by_ids(tx, &ids).await? };
     let runs: HashMap<String, RunRow> =
         stored.into_iter().map(|stored| (stored.row.id().to_owned(), stored.row)).collect();
+    let mut look = Look { now: tx.now, room: limit };
     let mut looked = Vec::new();
     for (execution, is_paused) in found {
         let run = execution.run_id.as_deref().and_then(|run_id| runs.get(run_id));
-        let next = match (run, &execution.run_id) {
-            (Some(run), _) => next_of(run, tx.now),
-            (None, Some(_)) => Next::Close,
-            (None, None) => Next::Take(tx.now + SOON),
-        };
-        looked.push(match next {
-            Next::Close => Looked { run, execution, wake_at: None, is_mine: false },
-            Next::Wake(at) => Looked { run, execution, wake_at: Some(at), is_mine: false },
-            Next::Take(_) if is_paused => {
-                Looked { run, execution, wake_at: Some(tx.now + SOON), is_mine: false }
-            }
-            Next::Take(at) => Looked { run, execution, wake_at: Some(at), is_mine: true },
-        });
+        let (wake_at, is_taken) = look.at(run, is_paused);
+        looked.push(Looked { run, execution, wake_at, is_taken });
     }
     close_all(tx, &mut looked).await?;
     let keys: Vec<Key<'_>> = looked.iter().map(Looked::key).collect();
     wake_all(tx, &keys, &vec![None; keys.len()], looked.iter().map(|it| it.wake_at).collect()).await?;
-    due.executions = looked.into_iter().filter(|it| it.is_mine).map(|it| it.execution).collect();
+    for it in looked.into_iter().filter(|it| it.is_taken) {
+        let wake_at = it.wake_at.unwrap_or(tx.now);
+        due.executions.push(DueExecution { wake_at, ..it.execution });
+    }
+    Ok(())
+}
+
+/// Of each scope, the first plan that waits to begin. One process at a time is told of a scope's.
+async fn look_at_waiting(tx: &Tx, asker: &Asker<'_>, due: &mut Due) -> Result<()> {
+    let sql = format!(
+        "WITH found AS MATERIALIZED (SELECT c.schedule, c.hash, c.kind, c.id, {IS_RUNNING} AS is_running FROM waypost.schedule_scopes c \
+           WHERE c.waiting_at <= $4 AND {MY_SCOPE} ORDER BY c.waiting_at LIMIT $5 FOR UPDATE OF c SKIP LOCKED), \
+         looked AS (SELECT f.*, e.plan_time, e.manual, e.wake_at FROM found f LEFT JOIN LATERAL (SELECT x.plan_time, x.manual, x.wake_at \
+           FROM waypost.executions x WHERE x.schedule = f.schedule AND x.kind = f.kind AND x.id = f.id AND x.run_id IS NULL \
+           AND x.wake_at <= $4 ORDER BY x.plan_time LIMIT 1) e ON true) \
+         UPDATE waypost.schedule_scopes c SET waiting_at = CASE WHEN l.plan_time IS NOT NULL THEN $6 ELSE (SELECT min(x.wake_at) \
+           FROM waypost.executions x WHERE x.schedule = c.schedule AND x.kind = c.kind AND x.id = c.id AND x.run_id IS NULL \
+           AND x.wake_at IS NOT NULL) END \
+         FROM looked l WHERE c.schedule = l.schedule AND c.kind = l.kind AND c.id = l.id \
+         RETURNING l.schedule, l.hash, l.kind, l.id, l.is_running, l.plan_time, l.manual, l.wake_at"
+    );
+    let (now, soon) = (stamp(tx.now), stamp(tx.now + SOON));
+    let values = args![asker.carried, asker.hashes, asker.except, now, LOOKED_AT as i64, soon];
+    let rows = tx.query(&sql, values).await?;
+    due.more |= rows.len() == LOOKED_AT;
+    for row in &rows {
+        let columns = Columns(row);
+        let (Some(plan), Some(wake_at)) = (columns.time(5)?, columns.time(7)?) else { continue };
+        due.executions.push(DueExecution {
+            schedule: columns.get(0)?,
+            hash: columns.get(1)?,
+            kind: columns.get(2)?,
+            id: columns.get(3)?,
+            plan,
+            run_id: None,
+            manual: columns.get(6)?,
+            is_running: columns.get(4)?,
+            wake_at,
+        });
+    }
     Ok(())
 }
 
@@ -116,7 +183,7 @@ struct Looked<'r> {
     execution: DueExecution,
     run: Option<&'r RunRow>,
     wake_at: Option<Time>,
-    is_mine: bool,
+    is_taken: bool,
 }
 
 impl Looked<'_> {
@@ -216,23 +283,28 @@ async fn is_open(tx: &Tx, schedule: &str) -> Result<bool> {
     Ok(!tx.query(sql, args![schedule]).await?.is_empty())
 }
 
-async fn born(tx: &Tx, key: Key<'_>, birth: &Birth) -> Result<Option<Begun>> {
+/// A run that has the key already is somebody else's: that a plan begins once is the execution's to keep.
+async fn born(tx: &Tx, key: Key<'_>, birth: &Birth) -> Result<Begun> {
     crate::intake::check_new(&birth.run)?;
-    if birth.lease.is_some() {
-        let row = match enqueue::plan(tx, &birth.run, birth.lease).await {
-            Err(Fault::Told(StoreError::Refused(_))) => None,
-            other => other?,
-        };
-        let Some(row) = row else { return Ok(None) };
-        wake(tx, key, Some(row.id()), Some(first_look(&row, tx.now))).await?;
-        return Ok(Some(Begun::Held(key.3, Box::new(claim::claimed(tx.now, row)?))));
-    }
-    let answers = enqueue::in_round(tx, std::slice::from_ref(&birth.run), &[0]).await?;
-    let Some((_, made)) = answers.into_iter().next() else { return Ok(None) };
-    let row = made?.run;
-    tx.has_written(true);
+    let lost = || Fault::Again(StoreError::Unavailable("its key was taken meanwhile; try again".into()));
+    let (row, is_held) = match birth.lease {
+        Some(_) => {
+            let made = enqueue::new_held(tx, &[(&birth.run, birth.lease)]).await?;
+            (made.into_iter().next().ok_or_else(lost)?, true)
+        }
+        None => {
+            enqueue::refuse_known(tx, std::iter::once(&birth.run)).await?;
+            let answers = enqueue::in_round(tx, std::slice::from_ref(&birth.run), &[0]).await?;
+            let (_, made) = answers.into_iter().next().ok_or_else(lost)?;
+            tx.has_written(true);
+            (made?.run, false)
+        }
+    };
     wake(tx, key, Some(row.id()), Some(first_look(&row, tx.now))).await?;
-    Ok(Some(Begun::Queued(key.3, row.id().to_owned())))
+    Ok(match is_held {
+        true => Begun::Held(key.3, Box::new(claim::claimed(tx.now, row)?)),
+        false => Begun::Queued(key.3, row.id().to_owned()),
+    })
 }
 
 pub async fn begin(session: &Session, begin: &Begin) -> Result<Option<Begun>> {
@@ -258,11 +330,14 @@ async fn begin_in(tx: &Tx, begin: &Begin) -> Result<Option<Begun>> {
     let Some(found) = rows.first() else { return Ok(None) };
     let run_id: Option<String> = Columns(found).get(0)?;
     if begin.alone && is_running(tx, schedule, kind, id, run_id.as_deref()).await? {
-        wake(tx, key, None, Some(tx.now + SOON)).await?;
+        // One that has not begun keeps its place before those that come after it.
+        if run_id.is_some() {
+            wake(tx, key, None, Some(tx.now + SOON)).await?;
+        }
         return Ok(None);
     }
     let (begun, counts) = match run_id {
-        None => (born(tx, key, &begin.birth).await?, taken_as(None)),
+        None => (Some(born(tx, key, &begin.birth).await?), taken_as(None)),
         Some(run_id) => {
             let stored = row::by_id(tx, &run_id).await?;
             let counts = taken_as(Some(&stored.row));
@@ -275,7 +350,21 @@ async fn begin_in(tx: &Tx, begin: &Begin) -> Result<Option<Begun>> {
         scope.counts.add(&counts);
         save_scope(tx, schedule, &scope).await?;
     }
+    if begun.is_some() {
+        has_begun(tx, key, begin.alone).await?;
+    }
     Ok(begun)
+}
+
+/// What failed before is forgotten; if others may run beside it, the next that waits is looked at at once.
+async fn has_begun(tx: &Tx, (schedule, kind, id, plan): Key<'_>, is_alone: bool) -> Result<()> {
+    let sql = "UPDATE waypost.executions SET failures = 0 WHERE schedule = $1 AND kind = $2 AND id = $3 AND plan_time = $4 AND failures > 0";
+    tx.run(sql, args![schedule, kind, id, stamp(plan)]).await?;
+    if !is_alone {
+        let sql = "UPDATE waypost.schedule_scopes SET waiting_at = $4 WHERE schedule = $1 AND kind = $2 AND id = $3 AND waiting_at IS NOT NULL";
+        tx.run(sql, args![schedule, kind, id, stamp(tx.now)]).await?;
+    }
+    Ok(())
 }
 
 async fn take(tx: &Tx, key: Key<'_>, stored: Stored, begin: &Begin) -> Result<Option<Begun>> {

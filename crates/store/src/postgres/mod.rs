@@ -26,6 +26,7 @@ mod operations;
 mod plain;
 mod pooler;
 mod prune;
+mod put_off;
 mod puts;
 mod row;
 mod save;
@@ -404,6 +405,14 @@ impl Schedules for PostgresStore {
         self.session.verb(move |session| {
             let begin = begin.clone();
             async move { firing::begin(&session, &begin).await }
+        })
+    }
+
+    fn put_off(&self, failed: Vec<Failed>) -> Reply<'_, ()> {
+        let failed = Arc::new(failed);
+        self.session.verb(move |session| {
+            let failed = failed.clone();
+            async move { put_off::put_off(&session, &failed).await }
         })
     }
 

@@ -92,14 +92,28 @@ async fn put_in(tx: &Tx, write: &ScheduleWrite) -> Result<Put> {
     if let Some(ids) = &write.ids {
         list(tx, &write.name, &write.kind, ids).await?;
     }
+    wake_failed(tx, &write.name).await?;
     Ok(put)
+}
+
+/// Whoever changes a schedule, or applies it once more, may have mended it.
+async fn wake_failed(tx: &Tx, name: &str) -> Result<()> {
+    for sql in [
+        "UPDATE waypost.schedules SET scopes_at = $2, scopes_failures = 0 WHERE name = $1 AND scopes_failures > 0 AND scopes_at IS NOT NULL",
+        "UPDATE waypost.schedule_scopes SET wake_at = $2, failures = 0 WHERE schedule = $1 AND failures > 0 AND wake_at IS NOT NULL",
+        "UPDATE waypost.schedule_scopes SET waiting_at = $2 WHERE schedule = $1 AND waiting_at IS NOT NULL",
+        "UPDATE waypost.executions SET wake_at = $2, failures = 0 WHERE schedule = $1 AND failures > 0 AND wake_at IS NOT NULL",
+    ] {
+        tx.run(sql, args![name, stamp(tx.now)]).await?;
+    }
+    Ok(())
 }
 
 pub async fn put_scopes(session: &Session, schedule: &str, kind: &str, ids: &[String]) -> Result<()> {
     check_scopes(kind, ids)?;
     let tx = session.begin().await?;
     let listed = async {
-        let sql = "UPDATE waypost.schedules SET scopes_at = $2 WHERE name = $1";
+        let sql = "UPDATE waypost.schedules SET scopes_at = $2, scopes_failures = 0 WHERE name = $1";
         if tx.run(sql, args![schedule, stamp(tx.now + SCOPES_EVERY)]).await? == 0 {
             return Err(no_schedule(schedule).into());
         }
@@ -151,17 +165,31 @@ async fn pause_in(tx: &Tx, name: &str, pause: Option<&Pause>) -> Result<Schedule
     )
     .await?;
     if pause.is_some() {
-        tx.run("UPDATE waypost.schedule_scopes SET wake_at = NULL WHERE schedule = $1", args![name]).await?;
+        let sql = "UPDATE waypost.schedule_scopes SET wake_at = NULL, waiting_at = NULL WHERE schedule = $1";
+        tx.run(sql, args![name]).await?;
     } else if was.paused.is_some() {
         let sql =
             "UPDATE waypost.schedule_scopes SET wake_at = $2, since = $2 WHERE schedule = $1 AND NOT retired";
         tx.run(sql, args![name, now]).await?;
+        wake_failed(tx, name).await?;
+        wake_open(tx, name).await?;
     }
     Ok(one(tx, name).await?.unwrap_or(was))
 }
 
-const SCOPE: &str =
-    "SELECT kind, id, through, since, wake_at, retired, counts, last_plan, last_status, last_success";
+/// What a pause kept from being begun.
+async fn wake_open(tx: &Tx, name: &str) -> Result<()> {
+    for sql in [
+        "UPDATE waypost.schedule_scopes c SET waiting_at = $2 WHERE c.schedule = $1 AND EXISTS (SELECT 1 FROM waypost.executions e \
+         WHERE e.schedule = $1 AND e.kind = c.kind AND e.id = c.id AND e.run_id IS NULL AND e.wake_at IS NOT NULL)",
+        "UPDATE waypost.executions SET wake_at = $2 WHERE schedule = $1 AND wake_at IS NOT NULL AND run_id IS NOT NULL",
+    ] {
+        tx.run(sql, args![name, stamp(tx.now)]).await?;
+    }
+    Ok(())
+}
+
+const SCOPE: &str = "SELECT kind, id, through, since, wake_at, retired, counts, last_plan, last_status, last_success, failures";
 
 fn scope(row: &Row) -> Result<ScopeRow> {
     let columns = Columns(row);
@@ -176,6 +204,7 @@ fn scope(row: &Row) -> Result<ScopeRow> {
         last_plan: columns.time(7)?,
         last_status: columns.get(8)?,
         last_success: columns.time(9)?,
+        failures: columns.get::<i32>(10)?.unsigned_abs(),
         running: 0,
         stale: 0,
     })
@@ -202,9 +231,9 @@ pub async fn save_scopes(tx: &Tx, scopes: &[(&str, &ScopeRow)]) -> Result<()> {
     }
     tx.run(
         "UPDATE waypost.schedule_scopes c SET through = u.through, since = u.since, wake_at = u.wake_at, counts = u.counts, \
-         last_plan = u.last_plan, last_status = u.last_status, last_success = u.last_success \
-         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS u(schedule, kind, id, through, since, wake_at, counts, last_plan, last_status, \
-           last_success) WHERE c.schedule = u.schedule AND c.kind = u.kind AND c.id = u.id",
+         last_plan = u.last_plan, last_status = u.last_status, last_success = u.last_success, failures = u.failures \
+         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS u(schedule, kind, id, through, since, wake_at, counts, last_plan, \
+           last_status, last_success, failures) WHERE c.schedule = u.schedule AND c.kind = u.kind AND c.id = u.id",
         args![
             scopes.iter().map(|(schedule, _)| *schedule).collect::<Vec<_>>(),
             column!(scope: scope.kind.as_str()),
@@ -216,6 +245,7 @@ pub async fn save_scopes(tx: &Tx, scopes: &[(&str, &ScopeRow)]) -> Result<()> {
             column!(scope: scope.last_plan.map(stamp)),
             column!(scope: scope.last_status.as_deref()),
             column!(scope: scope.last_success.map(stamp)),
+            column!(scope: scope.failures as i32),
         ],
     )
     .await
@@ -249,7 +279,7 @@ pub async fn lock_scopes(tx: &Tx, keys: &Keys<'_>) -> Result<Locked> {
     let mut locked = Locked::new();
     for row in &tx.query(&sql, args![keys.0, keys.1, keys.2]).await? {
         let scope = scope(row)?;
-        locked.insert((Columns(row).get(10)?, scope.kind.clone(), scope.id.clone()), scope);
+        locked.insert((Columns(row).get(11)?, scope.kind.clone(), scope.id.clone()), scope);
     }
     Ok(locked)
 }
@@ -274,13 +304,13 @@ pub async fn scopes_of(tx: &Tx, names: &[&str]) -> Result<HashMap<String, Vec<Sc
         format!("{SCOPE}, schedule FROM waypost.schedule_scopes WHERE schedule = ANY ($1) ORDER BY kind, id");
     let mut found: HashMap<String, Vec<ScopeRow>> = HashMap::new();
     for row in &tx.query(&sql, args![names]).await? {
-        found.entry(Columns(row).get(10)?).or_default().push(scope(row)?);
+        found.entry(Columns(row).get(11)?).or_default().push(scope(row)?);
     }
     let held = tx
         .query(
             "SELECT e.schedule, e.kind, e.id, count(*), count(*) FILTER (WHERE r.claimed_by IS NOT NULL AND r.stale_after < $2) \
              FROM waypost.executions e JOIN waypost.runs r ON r.run_id = e.run_id WHERE e.schedule = ANY ($1) AND e.wake_at IS NOT NULL \
-             AND r.state < 5000 GROUP BY e.schedule, e.kind, e.id",
+             AND e.run_id IS NOT NULL AND r.state < 5000 GROUP BY e.schedule, e.kind, e.id",
             args![names, stamp(tx.now)],
         )
         .await?;
@@ -319,6 +349,19 @@ pub async fn add_plans(session: &Session, plans: &ManualPlans) -> Result<u64> {
             return Err(no_schedule(&plans.schedule).into());
         }
         let times = plans.plans.clone().unwrap_or_else(|| vec![Time::from_ms(tx.now.ms())]);
+        // A scope that nobody lists is there from now on, and rests.
+        tx.run(
+            "INSERT INTO waypost.schedule_scopes(schedule, kind, id, retired, waiting_at, hash, carried) SELECT DISTINCT s.name, $2, i.id, true, \
+               CASE WHEN s.paused_at IS NULL THEN $4::timestamptz END, s.hash, s.carried FROM unnest($3) AS i(id), waypost.schedules s \
+             WHERE s.name = $1 ORDER BY 3 ON CONFLICT (schedule, kind, id) DO UPDATE SET waiting_at = excluded.waiting_at",
+            args![
+                plans.schedule,
+                plans.kind,
+                plans.ids.iter().map(String::as_str).collect::<Vec<_>>(),
+                stamp(tx.now),
+            ],
+        )
+        .await?;
         tx.run(
             "INSERT INTO waypost.executions(schedule, kind, id, plan_time, manual, who, wake_at) \
              SELECT $1, $2, i.id, p.plan, $5, $6, $7 FROM unnest($3) AS i(id), unnest($4) AS p(plan) ON CONFLICT DO NOTHING",

@@ -9,6 +9,7 @@ CREATE TABLE waypost.schedules(
   carried boolean NOT NULL,
   updated_at timestamptz NOT NULL,
   scopes_at timestamptz,                          -- when its scopes are to be listed anew; null: the file lists them
+  scopes_failures int NOT NULL DEFAULT 0,         -- listings in a row that failed
   paused_by text,
   pause_reason text,
   paused_at timestamptz
@@ -20,6 +21,8 @@ CREATE TABLE waypost.schedule_scopes(
   through timestamptz,                            -- every plan up to here is fired or counted
   since timestamptz,                              -- plans up to here do not count
   wake_at timestamptz,                            -- when there is something to plan; null: paused or retired
+  waiting_at timestamptz,                         -- when to look at its plans that wait to begin; null: none does, or paused
+  failures int NOT NULL DEFAULT 0,                -- plannings in a row that failed
   retired boolean NOT NULL DEFAULT false,
   hash text COLLATE "C" NOT NULL,                 -- as its schedule has them: a tick need not look there
   carried boolean NOT NULL,
@@ -30,6 +33,7 @@ CREATE TABLE waypost.schedule_scopes(
   PRIMARY KEY(schedule, kind, id)
 );
 CREATE INDEX schedule_scopes_wake ON waypost.schedule_scopes(wake_at) WHERE wake_at IS NOT NULL;
+CREATE INDEX schedule_scopes_waiting ON waypost.schedule_scopes(waiting_at) WHERE waiting_at IS NOT NULL;
 
 -- The unique key of seed 002, alone between two servers and a plan that runs twice.
 CREATE TABLE waypost.executions(
@@ -41,6 +45,7 @@ CREATE TABLE waypost.executions(
   manual text,
   who text,
   wake_at timestamptz,                            -- when to look at it; null: it has ended, or it is no scheduler's
+  failures int NOT NULL DEFAULT 0,                -- beginnings in a row that failed
   -- What the run is, in seed 002's words: ops.sys_cron_executions shows these. They follow the run (ops/cron.sql); of a run of
   -- another lifecycle they stay null.
   execution_id uuid,
@@ -63,15 +68,17 @@ CREATE TABLE waypost.executions(
   updated_at timestamptz,
   CONSTRAINT uq_sys_cron_execution PRIMARY KEY(schedule, kind, id, plan_time)
 );
-CREATE INDEX executions_wake ON waypost.executions(wake_at) WHERE wake_at IS NOT NULL;
-CREATE INDEX executions_open ON waypost.executions(schedule, kind, id) WHERE wake_at IS NOT NULL;
+-- Those that have begun, and those that wait to begin, apart: however many wait, nobody else's retry is behind them.
+CREATE INDEX executions_wake ON waypost.executions(wake_at) WHERE wake_at IS NOT NULL AND run_id IS NOT NULL;
+CREATE INDEX executions_open ON waypost.executions(schedule, kind, id) WHERE wake_at IS NOT NULL AND run_id IS NOT NULL;
+CREATE INDEX executions_waiting ON waypost.executions(schedule, kind, id, plan_time) WHERE wake_at IS NOT NULL AND run_id IS NULL;
 CREATE INDEX executions_run ON waypost.executions(run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX executions_plan ON waypost.executions(plan_time DESC, schedule, kind, id);
 
 -- Of these open executions' runs, whether one is under way: ready, held or parked.
 CREATE FUNCTION waypost.is_running(of_schedule text, of_kind text, of_id text, but text) RETURNS boolean LANGUAGE sql STABLE
   RETURN EXISTS (SELECT 1 FROM waypost.executions e JOIN waypost.runs r ON r.run_id = e.run_id WHERE e.schedule = of_schedule
-    AND e.kind = of_kind AND e.id = of_id AND e.wake_at IS NOT NULL AND e.run_id IS DISTINCT FROM but AND r.state < 5000);
+    AND e.kind = of_kind AND e.id = of_id AND e.wake_at IS NOT NULL AND e.run_id IS NOT NULL AND e.run_id IS DISTINCT FROM but AND r.state < 5000);
 
 CREATE FUNCTION waypost.execution_leaves() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -135,7 +135,18 @@ fn row_of(new: NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
 
 /// Born held: the unique key lets one claimer win; later ones may retry or steal what is there.
 pub fn claim_plan(tx: &Tx<'_>, asked: Asked, lease: Option<Span>) -> Result<Option<Taken>> {
-    let new = &asked.new;
+    let lifecycle = born_held(tx, &asked.new)?;
+    let Some(mut stored) = known(tx, &asked.new, None)? else {
+        return insert(tx, asked, &lifecycle, lease).map(|stored| Some(Taken::of(tx, stored)));
+    };
+    match claim::take(tx, &mut stored, &asked.new.by, lease, fresh()) {
+        Ok(()) => Ok(Some(Taken::of(tx, stored))),
+        Err(StoreError::Refused(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn born_held(tx: &Tx<'_>, new: &NewRun) -> Result<Arc<Lifecycle>> {
     intake::check_name("by", &new.by)?;
     if new.idempotency_key.is_none() {
         return Err(StoreError::invalid("idempotency_key", "a plan needs its unique key"));
@@ -144,12 +155,29 @@ pub fn claim_plan(tx: &Tx<'_>, asked: Asked, lease: Option<Span>) -> Result<Opti
     if !lifecycle.initial.iter().any(|state| lifecycle.phase(*state) == Phase::Held) {
         return Err(StoreError::invalid("lifecycle", format!("a {} run is not born held", lifecycle.name)));
     }
-    let Some(mut stored) = known(tx, new, None)? else {
-        return insert(tx, asked, &lifecycle, lease).map(|stored| Some(Taken::of(tx, stored)));
-    };
-    match claim::take(tx, &mut stored, &new.by, lease, fresh()) {
-        Ok(()) => Ok(Some(Taken::of(tx, stored))),
-        Err(StoreError::Refused(_)) => Ok(None),
-        Err(error) => Err(error),
+    Ok(lifecycle)
+}
+
+/// A run of a plan that is born held; one that has its key already is not taken in its place.
+pub fn new_held(tx: &Tx<'_>, asked: Asked, lease: Option<Span>) -> Result<Taken> {
+    let lifecycle = born_held(tx, &asked.new)?;
+    refuse_known(tx, &asked.new)?;
+    insert(tx, asked, &lifecycle, lease).map(|stored| Taken::of(tx, stored))
+}
+
+/// The same, for a queue.
+pub fn new_queued(tx: &Tx<'_>, asked: Asked) -> Result<Arc<RunRow>> {
+    let lifecycle = lifecycle(tx, &asked.new)?;
+    refuse_known(tx, &asked.new)?;
+    insert(tx, asked, &lifecycle, None).map(|stored| stored.row)
+}
+
+fn refuse_known(tx: &Tx<'_>, new: &NewRun) -> Result<()> {
+    match known(tx, new, None)? {
+        None => Ok(()),
+        Some(stored) => Err(StoreError::KeyReused {
+            key: new.idempotency_key.clone().unwrap_or_default(),
+            run_id: stored.row.id().to_owned(),
+        }),
     }
 }

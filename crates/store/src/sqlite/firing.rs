@@ -1,6 +1,8 @@
 //! What is due of the schedules, and beginning it.
 
-use rusqlite::{OptionalExtension, params};
+use std::sync::Arc;
+
+use rusqlite::{OptionalExtension, params, params_from_iter, types as sql};
 use serde_json::Value;
 use waypost_kernel::Time;
 
@@ -12,35 +14,41 @@ use super::save::prepare;
 use super::schedules::{all, ms, one, one_scope, run, save_scope, time};
 use super::session::Tx;
 use crate::error::{Result, StoreError};
+use crate::run::RunRow;
 use crate::schedules::*;
 use crate::tokens::fresh;
 
-/// Mine: applied and I may, or my own. ?1 and ?2 of a statement.
-const MINE: &str = "(s.carried AND ?1 OR s.hash IN (SELECT value FROM json_each(?2)))";
+/// Mine: applied and I may, or my own, and none that I cannot execute just now. ?1, ?2 and ?3 of a statement; ?4 is now.
+const MINE: &str = "((s.carried AND ?1 OR s.hash IN (SELECT value FROM json_each(?2))) \
+  AND s.hash NOT IN (SELECT value FROM json_each(?3)))";
+/// Whether something of the scope `c` is under way.
+const IS_RUNNING: &str = "EXISTS (SELECT 1 FROM executions e JOIN run_born b ON b.run_id = e.run_id JOIN run_now n ON n.rid = b.rid \
+  WHERE e.schedule = c.schedule AND e.kind = c.kind AND e.id = c.id AND e.wake_at IS NOT NULL AND e.run_id IS NOT NULL AND n.state & 7 <> 4)";
+
+/// Who asks, as a statement takes it.
+struct Asker {
+    carried: bool,
+    hashes: String,
+    except: String,
+}
 
 pub fn due(tx: &Tx<'_>, mine: &Mine, limit: usize) -> Result<Due> {
-    let hashes = Value::from(mine.hashes.clone()).to_string();
-    let now = tx.now.ms();
+    let list = |hashes: &[String]| Value::from(hashes.to_vec()).to_string();
+    let asker = Asker { carried: mine.carried, hashes: list(&mine.hashes), except: list(&mine.except) };
     let mut due = Due { now: tx.now, ..Due::default() };
-    look_after(tx, mine, &hashes, limit, &mut due)?;
-    due.refresh = all(
-        tx,
-        &format!(
-            "SELECT s.name FROM schedules s WHERE {MINE} AND s.scopes_at <= ?3 AND s.paused_at IS NULL ORDER BY s.name"
-        ),
-        params![mine.carried, hashes, now],
-        |row| row.get(0),
-    )?;
+    look_after(tx, &asker, limit, &mut due)?;
+    if limit > 0 {
+        look_at_waiting(tx, &asker, &mut due)?;
+    }
+    due.listings = listings(tx, &asker)?;
     due.scopes = all(
         tx,
         &format!(
-            "SELECT s.name, s.hash, c.kind, c.id, c.through, c.since, EXISTS (SELECT 1 FROM executions e JOIN run_born b ON b.run_id = e.run_id \
-               JOIN run_now n ON n.rid = b.rid WHERE e.schedule = c.schedule AND e.kind = c.kind AND e.id = c.id AND e.wake_at IS NOT NULL \
-               AND n.state & 7 <> 4) \
-             FROM schedule_scopes c CROSS JOIN schedules s ON s.name = c.schedule WHERE c.wake_at <= ?3 AND s.paused_at IS NULL AND {MINE} \
-             ORDER BY c.wake_at, c.schedule, c.id LIMIT ?4"
+            "SELECT s.name, s.hash, c.kind, c.id, c.through, c.since, {IS_RUNNING}, c.wake_at \
+             FROM schedule_scopes c CROSS JOIN schedules s ON s.name = c.schedule WHERE c.wake_at <= ?4 AND s.paused_at IS NULL AND {MINE} \
+             ORDER BY c.wake_at, c.schedule, c.id LIMIT ?5"
         ),
-        params![mine.carried, hashes, now, limit as i64],
+        params![asker.carried, asker.hashes, asker.except, tx.now.ms(), limit as i64],
         |row| {
             Ok(DueScope {
                 schedule: row.get(0)?,
@@ -50,21 +58,40 @@ pub fn due(tx: &Tx<'_>, mine: &Mine, limit: usize) -> Result<Due> {
                 through: time(row, 4)?,
                 since: time(row, 5)?,
                 is_running: row.get(6)?,
+                wake_at: time(row, 7)?.unwrap_or_default(),
             })
         },
     )?;
-    due.more = due.scopes.len() == limit;
+    due.more |= limit > 0 && due.scopes.len() == limit;
     Ok(due)
 }
 
-fn look_after(tx: &Tx<'_>, mine: &Mine, hashes: &str, limit: usize, due: &mut Due) -> Result<()> {
+/// One process at a time lists the scopes of a schedule.
+fn listings(tx: &Tx<'_>, asker: &Asker) -> Result<Vec<DueListing>> {
+    let wake_at = Time::from_ms(ms(tx.now + LISTING));
+    let found = all(
+        tx,
+        &format!(
+            "SELECT s.name, s.hash FROM schedules s WHERE {MINE} AND s.scopes_at <= ?4 AND s.paused_at IS NULL ORDER BY s.name"
+        ),
+        params![asker.carried, asker.hashes, asker.except, tx.now.ms()],
+        |row| Ok(DueListing { schedule: row.get(0)?, hash: row.get(1)?, wake_at }),
+    )?;
+    let sql = "UPDATE schedules SET scopes_at = ?2 WHERE name = ?1";
+    found.iter().try_for_each(|it| run(tx, sql, params![it.schedule, ms(wake_at)]).map(drop))?;
+    Ok(found)
+}
+
+/// Those that have begun: their ends, their retries, and those that nobody holds any more.
+fn look_after(tx: &Tx<'_>, asker: &Asker, limit: usize, due: &mut Due) -> Result<()> {
     let found = all(
         tx,
         &format!(
             "SELECT e.schedule, s.hash, e.kind, e.id, e.plan_time, e.run_id, e.manual, s.paused_at IS NOT NULL \
-             FROM executions e CROSS JOIN schedules s ON s.name = e.schedule WHERE e.wake_at <= ?3 AND {MINE} ORDER BY e.wake_at LIMIT ?4"
+             FROM executions e CROSS JOIN schedules s ON s.name = e.schedule \
+             WHERE e.wake_at <= ?4 AND e.run_id IS NOT NULL AND {MINE} ORDER BY e.wake_at LIMIT ?5"
         ),
-        params![mine.carried, hashes, tx.now.ms(), limit as i64],
+        params![asker.carried, asker.hashes, asker.except, tx.now.ms(), LOOKED_AT as i64],
         |row| {
             let execution = DueExecution {
                 schedule: row.get(0)?,
@@ -74,27 +101,20 @@ fn look_after(tx: &Tx<'_>, mine: &Mine, hashes: &str, limit: usize, due: &mut Du
                 plan: time(row, 4)?.unwrap_or_default(),
                 run_id: row.get(5)?,
                 manual: row.get(6)?,
+                is_running: false,
+                wake_at: tx.now,
             };
             Ok((execution, row.get::<_, bool>(7)?))
         },
     )?;
-    for (execution, is_paused) in found {
-        let stored = execution.run_id.as_deref().map(|run_id| row::by_id(tx, run_id)).transpose();
-        let stored = match stored {
+    due.more |= found.len() == LOOKED_AT;
+    let mut look = Look { now: tx.now, room: limit };
+    for (mut execution, is_paused) in found {
+        let stored = match row::by_id(tx, execution.run_id.as_deref().unwrap_or_default()) {
             Err(StoreError::NotFound { .. }) => None,
-            other => other?,
+            other => Some(other?),
         };
-        let next = match (&stored, &execution.run_id) {
-            (Some(stored), _) => next_of(&stored.row, tx.now),
-            (None, Some(_)) => Next::Close,
-            (None, None) => Next::Take(tx.now + SOON),
-        };
-        let (wake_at, take) = match next {
-            Next::Close => (None, false),
-            Next::Wake(at) => (Some(at), false),
-            Next::Take(_) if is_paused => (Some(tx.now + SOON), false),
-            Next::Take(at) => (Some(at), true),
-        };
+        let (wake_at, is_taken) = look.at(stored.as_ref().map(|stored| &*stored.row), is_paused);
         let DueExecution { schedule, kind, id, plan, .. } = &execution;
         wake(tx, (schedule, kind, id, *plan), None, wake_at)?;
         if let (None, Some(stored)) = (wake_at, &stored)
@@ -103,8 +123,55 @@ fn look_after(tx: &Tx<'_>, mine: &Mine, hashes: &str, limit: usize, due: &mut Du
             close(&mut scope, *plan, &stored.row);
             save_scope(tx, schedule, &scope)?;
         }
-        if take {
+        if let Some(wake_at) = wake_at.filter(|_| is_taken) {
+            execution.wake_at = Time::from_ms(ms(wake_at));
             due.executions.push(execution);
+        }
+    }
+    Ok(())
+}
+
+/// Of each scope, the first plan that waits to begin. One process at a time is told of a scope's.
+fn look_at_waiting(tx: &Tx<'_>, asker: &Asker, due: &mut Due) -> Result<()> {
+    let scopes = all(
+        tx,
+        &format!(
+            "SELECT s.name, s.hash, c.kind, c.id, {IS_RUNNING} FROM schedule_scopes c CROSS JOIN schedules s ON s.name = c.schedule \
+             WHERE c.waiting_at <= ?4 AND s.paused_at IS NULL AND {MINE} ORDER BY c.waiting_at LIMIT ?5"
+        ),
+        params![asker.carried, asker.hashes, asker.except, tx.now.ms(), LOOKED_AT as i64],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)),
+    )?;
+    due.more |= scopes.len() == LOOKED_AT;
+    for (schedule, hash, kind, id, is_running) in scopes {
+        let (schedule, hash, kind, id): (String, String, String, String) = (schedule, hash, kind, id);
+        let first: Option<(Option<Time>, Option<String>, Option<Time>)> = prepare(
+            tx,
+            "SELECT plan_time, manual, wake_at FROM executions WHERE schedule = ?1 AND kind = ?2 AND id = ?3 AND run_id IS NULL \
+             AND wake_at <= ?4 ORDER BY plan_time LIMIT 1",
+        )?
+        .query_row(params![schedule, kind, id, tx.now.ms()], |row| Ok((time(row, 0)?, row.get(1)?, time(row, 2)?)))
+        .optional()
+        .map_err(|error| database(&error))?;
+        run(
+            tx,
+            "UPDATE schedule_scopes SET waiting_at = coalesce(?4, (SELECT min(e.wake_at) FROM executions e WHERE e.schedule = ?1 \
+             AND e.kind = ?2 AND e.id = ?3 AND e.run_id IS NULL AND e.wake_at IS NOT NULL)) WHERE schedule = ?1 AND kind = ?2 AND id = ?3",
+            params![schedule, kind, id, first.as_ref().map(|_| ms(tx.now + SOON))],
+        )?;
+        if let Some((Some(plan), manual, Some(wake_at))) = first {
+            let run_id = None;
+            due.executions.push(DueExecution {
+                schedule,
+                hash,
+                kind,
+                id,
+                plan,
+                run_id,
+                manual,
+                is_running,
+                wake_at,
+            });
         }
     }
     Ok(())
@@ -131,7 +198,8 @@ fn is_running(tx: &Tx<'_>, schedule: &str, kind: &str, id: &str, but: Option<&st
     prepare(
         tx,
         "SELECT EXISTS (SELECT 1 FROM executions e JOIN run_born b ON b.run_id = e.run_id JOIN run_now n ON n.rid = b.rid \
-         WHERE e.schedule = ?1 AND e.kind = ?2 AND e.id = ?3 AND e.wake_at IS NOT NULL AND e.run_id IS NOT ?4 AND n.state & 7 <> 4)",
+         WHERE e.schedule = ?1 AND e.kind = ?2 AND e.id = ?3 AND e.wake_at IS NOT NULL AND e.run_id IS NOT NULL \
+         AND e.run_id IS NOT ?4 AND n.state & 7 <> 4)",
     )?
     .query_row(params![schedule, kind, id, but], |row| row.get(0))
     .map_err(|error| database(&error))
@@ -140,14 +208,21 @@ fn is_running(tx: &Tx<'_>, schedule: &str, kind: &str, id: &str, but: Option<&st
 /// Something that has begun, before it is the caller's.
 pub enum Fired {
     Held(Time, Taken),
-    Queued(Time, String),
+    Queued(Time, Arc<RunRow>),
 }
 
 impl Fired {
+    fn run(&self) -> &RunRow {
+        match self {
+            Fired::Held(_, taken) => taken.run(),
+            Fired::Queued(_, row) => row,
+        }
+    }
+
     pub fn begun(self) -> Result<Begun> {
         Ok(match self {
             Fired::Held(plan, taken) => Begun::Held(plan, Box::new(taken.claimed()?)),
-            Fired::Queued(plan, run_id) => Begun::Queued(plan, run_id),
+            Fired::Queued(plan, row) => Begun::Queued(plan, row.id().to_owned()),
         })
     }
 }
@@ -163,6 +238,7 @@ pub fn fire(tx: &Tx<'_>, firing: Firing) -> Result<Option<Vec<Fired>>> {
         return Ok(None);
     }
     (scope.through, scope.wake_at, scope.since) = (firing.through, firing.wake_at, None);
+    scope.failures = 0;
     scope.counts.add(&firing.skipped);
     let mut fired = Vec::new();
     for (plan, birth) in firing.plans {
@@ -172,7 +248,7 @@ pub fn fire(tx: &Tx<'_>, firing: Firing) -> Result<Option<Vec<Fired>>> {
             params![firing.schedule, firing.kind, firing.id, ms(plan)],
         )?;
         if new == 1 {
-            fired.extend(born(tx, (&firing.schedule, &firing.kind, &firing.id, plan), birth)?);
+            fired.push(born(tx, (&firing.schedule, &firing.kind, &firing.id, plan), birth)?);
         }
     }
     scope.counts.add(&Counts { won: fired.len() as u64, ..Counts::default() });
@@ -180,17 +256,16 @@ pub fn fire(tx: &Tx<'_>, firing: Firing) -> Result<Option<Vec<Fired>>> {
     Ok(Some(fired))
 }
 
-fn born(tx: &Tx<'_>, key: Key<'_>, birth: Birth) -> Result<Option<Fired>> {
+/// A run that has the key already is somebody else's: that a plan begins once is the execution's to keep.
+fn born(tx: &Tx<'_>, key: Key<'_>, birth: Birth) -> Result<Fired> {
     let asked = Asked::of(birth.run)?;
-    if birth.lease.is_some() {
-        let Some(taken) = enqueue::claim_plan(tx, asked, birth.lease)? else { return Ok(None) };
-        wake(tx, key, Some(taken.run().id()), Some(first_look(taken.run(), tx.now)))?;
-        return Ok(Some(Fired::Held(key.3, taken)));
-    }
-    let queued = enqueue::enqueue(tx, vec![Ok(asked)])?.pop().transpose()?;
-    let Some((row, _)) = queued else { return Ok(None) };
-    wake(tx, key, Some(row.id()), Some(first_look(&row, tx.now)))?;
-    Ok(Some(Fired::Queued(key.3, row.id().to_owned())))
+    let fired = match birth.lease {
+        Some(_) => Fired::Held(key.3, enqueue::new_held(tx, asked, birth.lease)?),
+        None => Fired::Queued(key.3, enqueue::new_queued(tx, asked)?),
+    };
+    let row = fired.run();
+    wake(tx, key, Some(row.id()), Some(first_look(row, tx.now)))?;
+    Ok(fired)
 }
 
 pub fn begin(tx: &Tx<'_>, begin: &Begin) -> Result<Option<Fired>> {
@@ -208,11 +283,14 @@ pub fn begin(tx: &Tx<'_>, begin: &Begin) -> Result<Option<Fired>> {
     .map_err(|error| database(&error))?;
     let Some(run_id) = found else { return Ok(None) };
     if begin.alone && is_running(tx, schedule, kind, id, run_id.as_deref())? {
-        wake(tx, key, None, Some(tx.now + SOON))?;
+        // One that has not begun keeps its place before those that come after it.
+        if run_id.is_some() {
+            wake(tx, key, None, Some(tx.now + SOON))?;
+        }
         return Ok(None);
     }
     let (fired, counts) = match run_id {
-        None => (born(tx, key, begin.birth.clone())?, taken_as(None)),
+        None => (Some(born(tx, key, begin.birth.clone())?), taken_as(None)),
         Some(run_id) => {
             let mut stored = row::by_id(tx, &run_id)?;
             let counts = taken_as(Some(&stored.row));
@@ -231,6 +309,41 @@ pub fn begin(tx: &Tx<'_>, begin: &Begin) -> Result<Option<Fired>> {
     {
         scope.counts.add(&counts);
         save_scope(tx, schedule, &scope)?;
+        let sql = "UPDATE executions SET failures = 0 WHERE schedule = ?1 AND kind = ?2 AND id = ?3 AND plan_time = ?4 AND failures > 0";
+        run(tx, sql, params![schedule, kind, id, ms(*plan)])?;
+        if !begin.alone {
+            let sql = "UPDATE schedule_scopes SET waiting_at = ?4 WHERE schedule = ?1 AND kind = ?2 AND id = ?3 AND waiting_at IS NOT NULL";
+            run(tx, sql, params![schedule, kind, id, tx.now.ms()])?;
+        }
     }
     Ok(fired)
+}
+
+pub fn put_off(tx: &Tx<'_>, failed: &Failed) -> Result<()> {
+    let text = |text: &str| sql::Value::Text(text.to_owned());
+    let (table, at, failures) = match &failed.what {
+        Failing::Listing => ("schedules", "scopes_at", "scopes_failures"),
+        Failing::Scope { .. } => ("schedule_scopes", "wake_at", "failures"),
+        Failing::Execution { .. } => ("executions", "wake_at", "failures"),
+    };
+    let mut key = match &failed.what {
+        Failing::Listing => vec![("name", text(&failed.schedule))],
+        Failing::Scope { kind, id } | Failing::Execution { kind, id, .. } => {
+            vec![("schedule", text(&failed.schedule)), ("kind", text(kind)), ("id", text(id))]
+        }
+    };
+    if let Failing::Execution { plan, .. } = &failed.what {
+        key.push(("plan_time", sql::Value::Integer(ms(*plan))));
+    }
+    key.push((at, sql::Value::Integer(ms(failed.wake_at))));
+    let is_it = key.iter().map(|(column, _)| format!("{column} = ?")).collect::<Vec<_>>().join(" AND ");
+    let values: Vec<sql::Value> = key.into_iter().map(|(_, value)| value).collect();
+    let found: Option<u32> = prepare(tx, &format!("SELECT {failures} FROM {table} WHERE {is_it}"))?
+        .query_row(params_from_iter(values.iter()), |row| row.get(0))
+        .optional()
+        .map_err(|error| database(&error))?;
+    let Some(count) = found.map(|found| found.saturating_add(1)) else { return Ok(()) };
+    let next = [i64::from(count), ms(tx.now + wait_after(count))].map(sql::Value::Integer);
+    let sql = format!("UPDATE {table} SET {failures} = ?, {at} = ? WHERE {is_it}");
+    run(tx, &sql, params_from_iter(next.into_iter().chain(values))).map(drop)
 }

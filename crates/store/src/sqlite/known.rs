@@ -125,6 +125,12 @@ impl Tx<'_> {
         self.kept.known.borrow().catalog.latest(name).cloned()
     }
 
+    /// All there are by now, whoever added them.
+    pub fn learned(&self) -> Result<Catalog> {
+        self.read_again()?;
+        Ok(self.catalog())
+    }
+
     pub fn catalog(&self) -> Catalog {
         self.kept.known.borrow().catalog.clone()
     }

@@ -208,7 +208,7 @@ impl Admin for SqliteStore {
     }
 
     fn lifecycles(&self) -> Reply<'_, Catalog> {
-        self.session.write(|tx| Ok(tx.catalog()))
+        self.session.write(|tx| tx.learned())
     }
 
     fn add_lifecycle(&self, text: String) -> Reply<'_, Arc<Lifecycle>> {
@@ -270,6 +270,10 @@ impl Schedules for SqliteStore {
     fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
         let own = |fired: Option<firing::Fired>| fired.map(firing::Fired::begun).transpose();
         self.session.write_then(move |tx| firing::begin(tx, &begin), own)
+    }
+
+    fn put_off(&self, failed: Vec<Failed>) -> Reply<'_, ()> {
+        self.session.write(move |tx| failed.iter().try_for_each(|failed| firing::put_off(tx, failed)))
     }
 
     fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64> {

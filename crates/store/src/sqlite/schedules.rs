@@ -99,13 +99,27 @@ pub fn put(tx: &Tx<'_>, write: &ScheduleWrite) -> Result<Put> {
     if let Some(ids) = &write.ids {
         list(tx, &write.name, &write.kind, ids)?;
     }
+    wake_failed(tx, &write.name)?;
     Ok(put)
+}
+
+/// Whoever changes a schedule, or applies it once more, may have mended it.
+fn wake_failed(tx: &Tx<'_>, name: &str) -> Result<()> {
+    for sql in [
+        "UPDATE schedules SET scopes_at = ?2, scopes_failures = 0 WHERE name = ?1 AND scopes_failures > 0 AND scopes_at IS NOT NULL",
+        "UPDATE schedule_scopes SET wake_at = ?2, failures = 0 WHERE schedule = ?1 AND failures > 0 AND wake_at IS NOT NULL",
+        "UPDATE schedule_scopes SET waiting_at = ?2 WHERE schedule = ?1 AND waiting_at IS NOT NULL",
+        "UPDATE executions SET wake_at = ?2, failures = 0 WHERE schedule = ?1 AND failures > 0 AND wake_at IS NOT NULL",
+    ] {
+        run(tx, sql, params![name, tx.now.ms()])?;
+    }
+    Ok(())
 }
 
 pub fn put_scopes(tx: &Tx<'_>, schedule: &str, kind: &str, ids: &[String]) -> Result<()> {
     check_scopes(kind, ids)?;
     one(tx, schedule)?.ok_or_else(|| no_schedule(schedule))?;
-    let sql = "UPDATE schedules SET scopes_at = ?2 WHERE name = ?1";
+    let sql = "UPDATE schedules SET scopes_at = ?2, scopes_failures = 0 WHERE name = ?1";
     run(tx, sql, params![schedule, ms(tx.now + SCOPES_EVERY)])?;
     list(tx, schedule, kind, ids)
 }
@@ -145,15 +159,29 @@ pub fn pause(tx: &Tx<'_>, name: &str, pause: Option<&Pause>) -> Result<ScheduleR
         params![name, pause.map(|it| &it.by), pause.map(|it| &it.reason), pause.map(|_| now)],
     )?;
     if pause.is_some() {
-        run(tx, "UPDATE schedule_scopes SET wake_at = NULL WHERE schedule = ?1", [name])?;
+        run(tx, "UPDATE schedule_scopes SET wake_at = NULL, waiting_at = NULL WHERE schedule = ?1", [name])?;
     } else if was.paused.is_some() {
         let sql = "UPDATE schedule_scopes SET wake_at = ?2, since = ?2 WHERE schedule = ?1 AND retired = 0";
         run(tx, sql, params![name, now])?;
+        wake_failed(tx, name)?;
+        wake_open(tx, name)?;
     }
     Ok(one(tx, name)?.unwrap_or(was))
 }
 
-const SCOPE: &str = "SELECT kind, id, through, since, wake_at, retired, counts, last_plan, last_status, last_success FROM schedule_scopes";
+/// What a pause kept from being begun.
+fn wake_open(tx: &Tx<'_>, name: &str) -> Result<()> {
+    for sql in [
+        "UPDATE executions SET wake_at = ?2 WHERE schedule = ?1 AND wake_at IS NOT NULL AND run_id IS NOT NULL",
+        "UPDATE schedule_scopes SET waiting_at = ?2 WHERE schedule = ?1 AND EXISTS (SELECT 1 FROM executions e \
+         WHERE e.schedule = ?1 AND e.kind = schedule_scopes.kind AND e.id = schedule_scopes.id AND e.run_id IS NULL AND e.wake_at IS NOT NULL)",
+    ] {
+        run(tx, sql, params![name, tx.now.ms()])?;
+    }
+    Ok(())
+}
+
+const SCOPE: &str = "SELECT kind, id, through, since, wake_at, retired, counts, last_plan, last_status, last_success, failures FROM schedule_scopes";
 
 fn scope(row: &Row<'_>) -> rusqlite::Result<ScopeRow> {
     Ok(ScopeRow {
@@ -167,6 +195,7 @@ fn scope(row: &Row<'_>) -> rusqlite::Result<ScopeRow> {
         last_plan: time(row, 7)?,
         last_status: row.get(8)?,
         last_success: time(row, 9)?,
+        failures: row.get(10)?,
         running: 0,
         stale: 0,
     })
@@ -181,7 +210,7 @@ pub fn save_scope(tx: &Tx<'_>, schedule: &str, scope: &ScopeRow) -> Result<()> {
     run(
         tx,
         "UPDATE schedule_scopes SET through = ?4, since = ?5, wake_at = ?6, counts = ?7, last_plan = ?8, last_status = ?9, \
-         last_success = ?10 WHERE schedule = ?1 AND kind = ?2 AND id = ?3",
+         last_success = ?10, failures = ?11 WHERE schedule = ?1 AND kind = ?2 AND id = ?3",
         params![
             schedule,
             scope.kind,
@@ -192,7 +221,8 @@ pub fn save_scope(tx: &Tx<'_>, schedule: &str, scope: &ScopeRow) -> Result<()> {
             scope.counts.to_json().to_string(),
             scope.last_plan.map(ms),
             scope.last_status,
-            scope.last_success.map(ms)
+            scope.last_success.map(ms),
+            scope.failures
         ],
     )
     .map(drop)
@@ -205,7 +235,7 @@ pub fn scopes(tx: &Tx<'_>, schedule: &str) -> Result<Vec<ScopeRow>> {
         tx,
         "SELECT e.kind, e.id, count(*), sum(n.state & 7 = 2 AND n.claimed_by IS NOT NULL AND n.due_at < ?2) FROM executions e \
          JOIN run_born b ON b.run_id = e.run_id JOIN run_now n ON n.rid = b.rid \
-         WHERE e.schedule = ?1 AND e.wake_at IS NOT NULL AND n.state & 7 <> 4 GROUP BY e.kind, e.id",
+         WHERE e.schedule = ?1 AND e.wake_at IS NOT NULL AND e.run_id IS NOT NULL AND n.state & 7 <> 4 GROUP BY e.kind, e.id",
         params![schedule, tx.now.ms()],
         |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?)),
     )?;
@@ -239,6 +269,13 @@ pub fn add_plans(tx: &Tx<'_>, plans: &ManualPlans) -> Result<u64> {
     let times = plans.plans.clone().unwrap_or_else(|| vec![Time::from_ms(now)]);
     let mut added = 0;
     for id in &plans.ids {
+        // A scope that nobody lists is there from now on, and rests.
+        run(
+            tx,
+            "INSERT INTO schedule_scopes(schedule, kind, id, retired, waiting_at) SELECT s.name, ?2, ?3, 1, iif(s.paused_at IS NULL, ?4, NULL) \
+             FROM schedules s WHERE s.name = ?1 ON CONFLICT (schedule, kind, id) DO UPDATE SET waiting_at = excluded.waiting_at",
+            params![plans.schedule, plans.kind, id, now],
+        )?;
         for plan in &times {
             added += run(
                 tx,

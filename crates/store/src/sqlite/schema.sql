@@ -257,6 +257,7 @@ CREATE TABLE schedules(
   carried INTEGER NOT NULL,
   updated_at INTEGER NOT NULL,
   scopes_at INTEGER,                              -- when its scopes are to be listed anew; null: the file lists them
+  scopes_failures INTEGER NOT NULL DEFAULT 0,     -- listings in a row that failed
   paused_by TEXT,
   pause_reason TEXT,
   paused_at INTEGER
@@ -268,6 +269,8 @@ CREATE TABLE schedule_scopes(
   through INTEGER,                                -- every plan up to here is fired or counted
   since INTEGER,                                  -- plans up to here do not count
   wake_at INTEGER,                                -- when there is something to plan; null: paused or retired
+  waiting_at INTEGER,                             -- when to look at its plans that wait to begin; null: none does, or paused
+  failures INTEGER NOT NULL DEFAULT 0,            -- plannings in a row that failed
   retired INTEGER NOT NULL DEFAULT 0,
   counts TEXT NOT NULL DEFAULT '{}',
   last_plan INTEGER,
@@ -276,6 +279,7 @@ CREATE TABLE schedule_scopes(
   PRIMARY KEY(schedule, kind, id)
 ) WITHOUT ROWID;
 CREATE INDEX schedule_scopes_wake ON schedule_scopes(wake_at) WHERE wake_at IS NOT NULL;
+CREATE INDEX schedule_scopes_waiting ON schedule_scopes(waiting_at) WHERE waiting_at IS NOT NULL;
 CREATE TABLE executions(
   schedule TEXT NOT NULL,
   kind TEXT NOT NULL,
@@ -285,10 +289,13 @@ CREATE TABLE executions(
   manual TEXT,
   who TEXT,
   wake_at INTEGER,                                -- when to look at it; null: it has ended
+  failures INTEGER NOT NULL DEFAULT 0,            -- beginnings in a row that failed
   PRIMARY KEY(schedule, kind, id, plan_time)
 ) WITHOUT ROWID;
-CREATE INDEX executions_wake ON executions(wake_at) WHERE wake_at IS NOT NULL;
-CREATE INDEX executions_open ON executions(schedule, kind, id) WHERE wake_at IS NOT NULL;
+-- Those that have begun, and those that wait to begin, apart: however many wait, nobody else's retry is behind them.
+CREATE INDEX executions_wake ON executions(wake_at) WHERE wake_at IS NOT NULL AND run_id IS NOT NULL;
+CREATE INDEX executions_open ON executions(schedule, kind, id) WHERE wake_at IS NOT NULL AND run_id IS NOT NULL;
+CREATE INDEX executions_waiting ON executions(schedule, kind, id, plan_time) WHERE wake_at IS NOT NULL AND run_id IS NULL;
 CREATE INDEX executions_run ON executions(run_id) WHERE run_id IS NOT NULL;
 CREATE TRIGGER executions_leave AFTER DELETE ON run_born WHEN OLD.idempotency_key GLOB 'schedule:*'
   BEGIN DELETE FROM executions WHERE run_id = OLD.run_id; END;

@@ -53,8 +53,9 @@ fn tick_sql() -> String {
     waypost_store::postgres::due_scopes_sql()
         .replace("$1", "true")
         .replace("$2", "'{}'::text[]")
-        .replace("$3", "now()")
-        .replace("$4", "500::bigint")
+        .replace("$3", "'{}'::text[]")
+        .replace("$4", "now()")
+        .replace("$5", "500::bigint")
 }
 
 // proves C11 and C10
@@ -102,7 +103,7 @@ async fn what_is_not_due_is_not_told_of() {
         };
         store.put_schedule(write).await.unwrap();
     }
-    let due = store.due(Mine { carried: true, hashes: Vec::new() }, 20).await.unwrap();
+    let due = store.due(Mine { carried: true, ..Mine::default() }, 20).await.unwrap();
     assert_eq!((due.scopes.len(), due.more), (20, true));
     let now = store.now().await.unwrap();
     assert!(now - due.now < Span::from_seconds(60) && due.now > Time::default());

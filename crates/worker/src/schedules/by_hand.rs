@@ -56,7 +56,12 @@ async fn range(store: &dyn Store, schedule: &Schedule, from: Time, to: Time) -> 
         let message = "is not after from, or lies ahead; allowed: a range of the past, oldest first";
         return Err(StoreError::invalid("to", message));
     }
-    Ok(schedule.policy.timing.between(from - Span::from_micros(1), to, MAX_MANUAL + 1))
+    let timing = &schedule.policy.timing;
+    let mut plans = timing.between(from - Span::from_micros(1), to, MAX_MANUAL);
+    // One more than is allowed is refused; fewer than were asked for would be planned without a word.
+    let next = plans.last().and_then(|last| timing.next(*last));
+    plans.extend(next.filter(|next| *next <= to));
+    Ok(plans)
 }
 
 /// Those that were named, or all that there are.

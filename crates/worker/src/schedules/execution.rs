@@ -27,6 +27,9 @@ use crate::summary::End;
 
 /// What people want of an execution is asked for with each sign of life, and is due within a second (X8).
 const LONGEST_BEAT: Duration = Duration::from_millis(750);
+/// A request is stopped by the limit of its execution. Its own timeout, which the client asks for, comes so much later
+/// that the two never race: what takes too long is a `run_timeout` whatever it was doing.
+const AFTER_THE_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// How an execution ends, before it is written.
 struct Ending {
@@ -132,10 +135,11 @@ async fn act(shared: &Arc<Shared>, playbook: &Playbook, it: &Try<'_>, limit: Dur
             let Some(client) = &shared.client else {
                 return Some(not_started("there is no HTTP client".to_owned()));
             };
+            let timeout = limit.saturating_add(AFTER_THE_LIMIT);
             tokio::select! {
                 biased;
                 () = it.lease.stopped() => None,
-                reply = client.send(request, &call, Some(limit), &rendered.mask) => Some(reply.into()),
+                reply = client.send(request, &call, Some(timeout), &rendered.mask) => Some(reply.into()),
             }
         }
     }

@@ -1,10 +1,13 @@
 //! Schedules: what fires when, read from files; the loop that fires, and executes what fires.
 //!
 //! `file` makes schedules of a file, `scheduler` is the loop, `planning` says what a scope that is due makes of its
-//! schedule, `execution` takes one from its claim to its end, `hearts` speaks to the store for all of them, `providers` list scopes, `pruning` is built in.
+//! schedule, `execution` takes one from its claim to its end, `hearts` speaks to the store for all of them, `definitions` are read once,
+//! `failures` are put off, `providers` list scopes, `pruning` is built in.
 
 mod by_hand;
+mod definitions;
 mod execution;
+mod failures;
 mod file;
 mod format;
 mod hearts;

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 use waypost_kernel::schedule::Overlap;
 use waypost_kernel::text::MAX_KEY_BYTES;
 use waypost_kernel::{Actor, Time};
@@ -84,6 +85,12 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
         ..NewRun::default()
     };
     Birth { run, lease: Some(schedule.stale_timeout) }
+}
+
+/// A key that nobody else can have, for a plan whose own one a client has taken. That a plan begins once does not hang on it:
+/// its execution is unique.
+pub fn rekey(birth: &mut Birth) {
+    birth.run.idempotency_key = Some(format!("schedule:{}", Uuid::new_v4()));
 }
 
 /// Unique per job, scope and plan time.

@@ -1,8 +1,7 @@
 //! The loop that fires. Any number of processes run it beside each other and nobody leads: a planning is written by
 //! compare-and-set, and an execution belongs to whoever its claim was granted to.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,17 +9,20 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
-use waypost_kernel::Catalog;
+use waypost_kernel::Time;
 use waypost_kernel::schedule::{Overlap, in_words};
 use waypost_store::{
-    Begin, Begun, Claimed, DueExecution, Firing, Mine, Result, ScheduleWrite, Store, StoreError,
+    Begin, Begun, Claimed, DueExecution, DueListing, DueScope, Each, Mine, Result, ScheduleWrite, Store,
+    StoreError,
 };
 
+use super::definitions::Definitions;
+use super::failures::Failures;
 use super::hearts::Hearts;
 use super::options::SchedulerOptions;
-use super::planning::{Slot, birth, firing};
+use super::planning::{Slot, birth, firing, rekey};
 use super::schedule::Schedule;
-use super::{execution, file, providers, pruning};
+use super::{execution, providers, pruning};
 use crate::actions::http::Client;
 use crate::handler::Handler;
 use crate::pace;
@@ -70,10 +72,11 @@ pub struct Tick {
 pub struct Scheduler {
     shared: Arc<Shared>,
     mine: Mine,
-    catalog: Catalog,
-    /// By hash: a definition is read once.
-    known: HashMap<String, Option<Arc<Schedule>>>,
+    definitions: Definitions,
     slots: JoinSet<End>,
+    /// Scopes that are being listed, and of which schedules.
+    listings: JoinSet<String>,
+    listed: HashSet<String>,
     beating: [JoinHandle<()>; 2],
     pub summary: Summary,
     pub conflicts: u64,
@@ -82,15 +85,13 @@ pub struct Scheduler {
 impl Scheduler {
     /// Stores the schedules of its own configuration, the built-in ones included.
     pub async fn new(store: Arc<dyn Store>, mut options: SchedulerOptions) -> Result<Scheduler> {
-        let catalog = store.lifecycles().await?;
-        options.own.extend(pruning::schedule(&catalog));
-        let mut mine = Mine { carried: options.carried, hashes: Vec::new() };
-        let mut known = HashMap::new();
+        options.own.extend(pruning::schedule(&store.lifecycles().await?));
+        let mut mine = Mine { carried: options.carried, ..Mine::default() };
         for schedule in &options.own {
             store.put_schedule(write_of(schedule, false)).await?;
             mine.hashes.push(schedule.hash.to_string());
-            known.insert(schedule.hash.to_string(), Some(Arc::new(schedule.clone())));
         }
+        let definitions = Definitions::new(store.clone(), &options.own).await?;
         let client = Client::new(options.allow_private);
         let client = client.map_err(|error| tracing::warn!(error, "HTTP actions will fail")).ok();
         let (hearts, beating) = Hearts::new(store.clone());
@@ -99,9 +100,10 @@ impl Scheduler {
         Ok(Scheduler {
             shared,
             mine,
-            catalog,
-            known,
+            definitions,
             slots: JoinSet::new(),
+            listings: JoinSet::new(),
+            listed: HashSet::new(),
             beating,
             summary: Summary::default(),
             conflicts: 0,
@@ -148,69 +150,108 @@ impl Scheduler {
         }
     }
 
-    /// Everything that is due now is begun; the executions go on beside it.
+    /// Everything that is due now is begun; the executions go on beside it, and so do listings of scopes.
     pub async fn run_once(&mut self) -> Result<Tick> {
-        while let Some(ended) = self.slots.try_join_next() {
-            self.summary.count(ended.unwrap_or(End::Lost));
-        }
+        self.reap();
         self.shared.hearts.tell().await;
+        // Ends are noticed by whoever has no slot free, too.
         let free = self.shared.options.slots.saturating_sub(self.slots.len()).min(AT_ONCE);
-        if free == 0 {
-            return Ok(Tick::default());
-        }
+        self.mine.except = self.definitions.unread();
         let due = self.shared.store.due(self.mine.clone(), free).await?;
         let mut tick = Tick { more: due.more, ..Tick::default() };
-        for name in &due.refresh {
-            self.refresh(name).await;
+        let mut failures = Failures::default();
+        tick.more |= self.definitions.read_again(due.now).await?;
+        for listing in due.listings {
+            self.list(listing, due.now).await?;
         }
-        self.begin(due.executions, &mut tick).await?;
+        let begun = self.begin(due.executions, due.now, &mut tick, &mut failures).await;
         let room = self.shared.options.slots.saturating_sub(self.slots.len());
+        let fired = match begun {
+            Ok(()) => self.plan(due.scopes, due.now, room, &mut tick, &mut failures).await,
+            Err(error) => Err(error),
+        };
+        failures.hashes.iter().for_each(|hash| self.definitions.forget(hash));
+        failures.put_off(&*self.shared.store).await?;
+        fired?;
         tick.more &= room > 0;
-        let mut firings = Vec::new();
-        for scope in due.scopes.into_iter().take(room) {
-            if let Some(schedule) = self.schedule(&scope.schedule, &scope.hash).await? {
-                let firing = firing(&schedule, &scope, due.now, &self.shared.options.name);
-                firings.push((schedule, firing));
-            }
-        }
-        self.fire(firings, &mut tick).await?;
         self.conflicts += tick.conflicts as u64;
         Ok(tick)
     }
 
+    /// What has ended beside the ticks.
+    fn reap(&mut self) {
+        while let Some(ended) = self.slots.try_join_next() {
+            self.summary.count(ended.unwrap_or(End::Lost));
+        }
+        while let Some(Ok(name)) = self.listings.try_join_next() {
+            self.listed.remove(&name);
+        }
+    }
+
+    /// One at a time of each schedule.
+    async fn list(&mut self, due: DueListing, now: Time) -> Result<()> {
+        if let Some(schedule) = self.definitions.find(&due.schedule, &due.hash, now).await?
+            && self.listed.insert(due.schedule.clone())
+        {
+            self.listings.spawn(providers::list(self.shared.clone(), schedule, due));
+        }
+        Ok(())
+    }
+
+    async fn plan(
+        &mut self,
+        scopes: Vec<DueScope>,
+        now: Time,
+        room: usize,
+        tick: &mut Tick,
+        failures: &mut Failures,
+    ) -> Result<()> {
+        let mut planned = Vec::new();
+        for scope in scopes.into_iter().take(room) {
+            if let Some(schedule) = self.definitions.find(&scope.schedule, &scope.hash, now).await? {
+                planned.push((schedule, scope));
+            }
+        }
+        self.fire(planned, now, tick, failures).await
+    }
+
     /// Many in one request, beginning anywhere: those who tick at the same time would be in each other's way otherwise. All
     /// answers are waited for, since what was begun is ours to execute.
-    async fn fire(&mut self, mut firings: Vec<(Arc<Schedule>, Firing)>, tick: &mut Tick) -> Result<()> {
-        if firings.is_empty() {
+    async fn fire(
+        &mut self,
+        mut planned: Vec<(Arc<Schedule>, DueScope)>,
+        now: Time,
+        tick: &mut Tick,
+        failures: &mut Failures,
+    ) -> Result<()> {
+        if planned.is_empty() {
             return Ok(());
         }
-        let first = (pace::random() % firings.len() as u64) as usize;
-        firings.rotate_left(first);
-        let mut waiting = firings.into_iter();
+        let first = (pace::random() % planned.len() as u64) as usize;
+        planned.rotate_left(first);
+        let mut waiting = planned.into_iter();
         let mut fires = JoinSet::new();
         let mut failed = None;
         loop {
             while fires.len() < REQUESTS_AT_ONCE && failed.is_none() && waiting.len() > 0 {
-                let (schedules, firings): (Vec<_>, Vec<_>) = waiting.by_ref().take(FIRES_AT_ONCE).unzip();
-                let store = self.shared.store.clone();
-                let asked_at = Instant::now();
-                fires.spawn(async move { (schedules, asked_at, store.fire(firings).await) });
+                let planned: Vec<_> = waiting.by_ref().take(FIRES_AT_ONCE).collect();
+                let (shared, asked_at) = (self.shared.clone(), Instant::now());
+                fires.spawn(async move {
+                    let answers = fire_all(&shared, &planned, now).await;
+                    (planned, asked_at, answers)
+                });
             }
             let Some(answered) = fires.join_next().await else { break };
-            let Ok((schedules, asked_at, answers)) = answered else { continue };
+            let Ok((planned, asked_at, answers)) = answered else { continue };
             match answers {
                 Ok(answers) => {
-                    for (schedule, answer) in schedules.iter().zip(answers) {
+                    for ((schedule, scope), answer) in planned.iter().zip(answers) {
                         match answer {
                             Ok(Some(begun)) => {
                                 begun.into_iter().for_each(|one| self.began(schedule, one, asked_at, tick));
                             }
                             Ok(None) => tick.conflicts += 1,
-                            // It stays due: not before the next tick.
-                            Err(error) => {
-                                tick.more = false;
-                                tracing::error!(schedule = schedule.name, %error, "could not be fired");
-                            }
+                            Err(error) => failures.planning(scope, error.to_string()),
                         }
                     }
                 }
@@ -235,17 +276,25 @@ impl Scheduler {
         self.slots.spawn(execution::work(self.shared.clone(), schedule.clone(), claimed, asked_at));
     }
 
-    /// Retries, steals and plans by hand. All answers are waited for here too.
-    async fn begin(&mut self, due: Vec<DueExecution>, tick: &mut Tick) -> Result<()> {
+    /// Retries, steals and plans by hand, each by itself. All answers are waited for here too.
+    async fn begin(
+        &mut self,
+        due: Vec<DueExecution>,
+        now: Time,
+        tick: &mut Tick,
+        failures: &mut Failures,
+    ) -> Result<()> {
+        let mut room = self.shared.options.slots.saturating_sub(self.slots.len());
         let mut waiting = due.into_iter();
         let mut begins = JoinSet::new();
         let mut failed = None;
         loop {
             while begins.len() < REQUESTS_AT_ONCE
                 && failed.is_none()
+                && room > 0
                 && let Some(due) = waiting.next()
             {
-                let schedule = match self.schedule(&due.schedule, &due.hash).await {
+                let schedule = match self.definitions.find(&due.schedule, &due.hash, now).await {
                     Ok(Some(schedule)) => schedule,
                     Ok(None) => continue,
                     Err(error) => {
@@ -253,69 +302,59 @@ impl Scheduler {
                         break;
                     }
                 };
-                let begin = self.begin_of(&schedule, due);
-                let store = self.shared.store.clone();
-                let asked_at = Instant::now();
-                begins.spawn(async move { (schedule, asked_at, store.begin(begin).await) });
+                // It waits for the other's end; the store tells of it again.
+                if due.is_running && is_alone(&schedule) {
+                    continue;
+                }
+                room -= 1;
+                let begin = self.begin_of(&schedule, &due);
+                let (store, asked_at) = (self.shared.store.clone(), Instant::now());
+                begins.spawn(async move { (schedule, due, asked_at, begin_one(&*store, begin).await) });
             }
             let Some(answered) = begins.join_next().await else { break };
-            let Ok((schedule, asked_at, answer)) = answered else { continue };
+            let Ok((schedule, due, asked_at, answer)) = answered else { continue };
             match answer {
-                Ok(begun) => begun.into_iter().for_each(|one| self.began(&schedule, one, asked_at, tick)),
-                Err(error) => failed = Some(error),
+                Ok(Some(begun)) => {
+                    // The next that waits may begin beside it.
+                    tick.more |= due.run_id.is_none() && !is_alone(&schedule);
+                    self.began(&schedule, begun, asked_at, tick);
+                }
+                Ok(None) => {}
+                Err(error) => failures.beginning(&due, error.to_string()),
             }
         }
         failed.map_or(Ok(()), Err)
     }
 
-    fn begin_of(&self, schedule: &Schedule, due: DueExecution) -> Begin {
+    fn begin_of(&self, schedule: &Schedule, due: &DueExecution) -> Begin {
         let by = &self.shared.options.name;
-        let slot = Slot { kind: due.kind.clone(), id: due.id.clone(), plan: due.plan, manual: due.manual };
+        let slot =
+            Slot { kind: due.kind.clone(), id: due.id.clone(), plan: due.plan, manual: due.manual.clone() };
         Begin {
-            schedule: due.schedule,
-            kind: due.kind,
-            id: due.id,
+            schedule: due.schedule.clone(),
+            kind: due.kind.clone(),
+            id: due.id.clone(),
             plan: due.plan,
             birth: birth(schedule, &slot, by),
             by: by.clone(),
-            alone: schedule.policy.overlap != Overlap::Allow,
+            alone: is_alone(schedule),
         }
     }
 
-    async fn refresh(&mut self, name: &str) {
-        let rows = self.shared.store.schedules(Some(name.to_owned())).await;
-        let Some(row) = rows.ok().and_then(|mut rows| rows.pop()) else { return };
-        let Ok(Some(schedule)) = self.schedule(name, &row.hash).await else { return };
-        if let Err(problem) = providers::refresh(&self.shared, &schedule).await {
-            tracing::warn!(schedule = name, problem, "its scopes could not be listed; those it has go on");
-        }
-    }
-
-    /// Nothing: this binary cannot read its definition, and leaves it alone.
-    async fn schedule(&mut self, name: &str, hash: &str) -> Result<Option<Arc<Schedule>>> {
-        if let Some(known) = self.known.get(hash) {
-            return Ok(known.clone());
-        }
-        let rows = self.shared.store.schedules(Some(name.to_owned())).await?;
-        let Some(row) = rows.into_iter().find(|row| row.hash == hash) else { return Ok(None) };
-        let read = file::stored(&row.definition, Path::new(&row.folder), &self.catalog);
-        let read = read
-            .map_err(|problems| tracing::error!(schedule = name, %problems, "not understood: left alone"));
-        let known = read.ok().map(Arc::new);
-        self.known.insert(hash.to_owned(), known.clone());
-        Ok(known)
-    }
-
-    /// Waits for all executions to end.
+    /// Waits for all executions to end, and for all listings.
     pub async fn settle(&mut self) {
         while let Some(ended) = self.slots.join_next().await {
             self.summary.count(ended.unwrap_or(End::Lost));
         }
+        while self.listings.join_next().await.is_some() {}
+        self.listed.clear();
         self.shared.hearts.tell().await;
     }
 
     /// In this order: nothing more is begun, executions may end, those that have not are stopped and given back.
     async fn close(&mut self, shutdown: &mut watch::Receiver<Stage>) {
+        // Nobody waits for whoever lists scopes: the next process asks again.
+        self.listings.shutdown().await;
         let (grace, shared) = (self.shared.options.grace, self.shared.clone());
         tokio::select! {
             biased;
@@ -334,6 +373,55 @@ impl Scheduler {
             tracing::error!("the store took no more writes: leases that are left run out by themselves");
             self.slots.shutdown().await;
         }
+    }
+}
+
+fn is_alone(schedule: &Schedule) -> bool {
+    schedule.policy.overlap != Overlap::Allow
+}
+
+/// A plan whose key a client has taken begins under another one.
+async fn fire_all(
+    shared: &Shared,
+    planned: &[(Arc<Schedule>, DueScope)],
+    now: Time,
+) -> Result<Each<Option<Vec<Begun>>>> {
+    let firing =
+        |(schedule, scope): &(Arc<Schedule>, DueScope)| firing(schedule, scope, now, &shared.options.name);
+    let mut answers = shared.store.fire(planned.iter().map(firing).collect()).await?;
+    for (planned, answer) in planned.iter().zip(&mut answers) {
+        if let Err(StoreError::KeyReused { key, run_id }) = answer {
+            tracing::warn!(
+                schedule = planned.1.schedule,
+                key,
+                run_id,
+                "its key is another run's: begun under a new one"
+            );
+            let mut again = firing(planned);
+            again.plans.iter_mut().for_each(|(_, birth)| rekey(birth));
+            *answer = match shared.store.fire(vec![again]).await {
+                Ok(mut fired) => fired.pop().unwrap_or(Ok(None)),
+                Err(error) => Err(error),
+            };
+        }
+    }
+    Ok(answers)
+}
+
+async fn begin_one(store: &dyn Store, begin: Begin) -> Result<Option<Begun>> {
+    match store.begin(begin.clone()).await {
+        Err(StoreError::KeyReused { key, run_id }) => {
+            tracing::warn!(
+                schedule = begin.schedule,
+                key,
+                run_id,
+                "its key is another run's: begun under a new one"
+            );
+            let mut begin = begin;
+            rekey(&mut begin.birth);
+            store.begin(begin).await
+        }
+        begun => begun,
     }
 }
 

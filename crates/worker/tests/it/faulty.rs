@@ -178,6 +178,7 @@ impl Schedules for Faulty {
         due(mine: Mine, limit: usize) -> Due;
         fire(firings: Vec<Firing>) -> Each<Option<Vec<Begun>>>;
         begin(begin: Begin) -> Option<Begun>;
+        put_off(failed: Vec<Failed>) -> ();
         add_plans(plans: ManualPlans) -> u64;
         look_again(run_ids: Vec<String>) -> ();
         executions(filter: ExecutionFilter) -> ExecutionPage;

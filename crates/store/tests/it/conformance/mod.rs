@@ -235,6 +235,17 @@ topics! {
         executions_are_listed_page_by_page_and_by_what_they_are
         a_schedule_is_shown_with_the_sum_of_its_scopes
         many_are_fired_at_once_and_each_is_answered_by_itself;
+    put_off:
+        a_planning_that_fails_is_put_off_longer_each_time
+        those_that_fail_are_in_nobodys_way
+        whoever_applies_or_resumes_a_schedule_ends_its_waits
+        a_plan_that_cannot_begin_waits_by_itself
+        a_key_that_somebody_else_has_is_not_taken_for_the_plans
+        plans_that_wait_delay_no_retry_and_no_end
+        what_a_pause_kept_back_begins_when_it_is_resumed
+        plans_of_a_scope_that_nobody_lists_begin_too
+        plans_that_may_run_beside_each_other_do_not_wait_for_a_second
+        a_listing_that_fails_is_put_off_longer_each_time;
     retry_rule:
         chosen_targets_are_retried
         a_retried_run_is_anybodys_and_counts_all_targets

@@ -10,7 +10,7 @@ use waypost_store::{
 use super::kit::*;
 
 /// A definition that any server can read, and what it says beside it.
-fn every(cadence: &str, name: &str, ids: &[&str]) -> ScheduleWrite {
+pub fn every(cadence: &str, name: &str, ids: &[&str]) -> ScheduleWrite {
     let scopes = match ids {
         [] => json!({ "kind": "shop", "handler": "shops" }),
         ids => json!({ "kind": "shop", "ids": ids }),
@@ -37,10 +37,14 @@ async fn put_one(store: &dyn Store) {
 }
 
 fn mine() -> Mine {
-    Mine { carried: true, hashes: Vec::new() }
+    Mine { carried: true, ..Mine::default() }
 }
 
-async fn due(store: &dyn Store) -> Due {
+fn listings(due: &Due) -> Vec<&str> {
+    due.listings.iter().map(|it| it.schedule.as_str()).collect()
+}
+
+pub async fn due(store: &dyn Store) -> Due {
     store.due(mine(), 100).await.unwrap()
 }
 
@@ -57,7 +61,7 @@ fn birth(by: &str, plan: Time) -> Birth {
     Birth { run, lease: Some(Span::from_seconds(600)) }
 }
 
-fn firing(by: &str, expected: Option<Time>, plan: Time) -> Firing {
+pub fn firing(by: &str, expected: Option<Time>, plan: Time) -> Firing {
     Firing {
         schedule: "backup".into(),
         kind: "shop".into(),
@@ -72,7 +76,7 @@ fn firing(by: &str, expected: Option<Time>, plan: Time) -> Firing {
 }
 
 /// A whole minute at or before now.
-async fn minute(store: &dyn Store) -> Time {
+pub async fn minute(store: &dyn Store) -> Time {
     Time::from_ms(store.now().await.unwrap().seconds() / 60 * 60_000)
 }
 
@@ -87,7 +91,7 @@ async fn fire(store: &dyn Store, by: &str, expected: Option<Time>, plan: Time) -
     Some((**claimed).clone())
 }
 
-async fn scope(store: &dyn Store) -> ScopeRow {
+pub async fn scope(store: &dyn Store) -> ScopeRow {
     store.scopes("backup".into()).await.unwrap().remove(0)
 }
 
@@ -267,13 +271,14 @@ pub async fn the_same_definition_again_changes_nothing(store: &dyn Store) {
 
 pub async fn scopes_come_and_go(store: &dyn Store) {
     store.put_schedule(write("backup", &[])).await.unwrap();
-    assert_eq!(due(store).await.refresh, ["backup"]);
+    assert_eq!(listings(&due(store).await), ["backup"]);
+    assert!(due(store).await.listings.is_empty(), "others are told later");
     let list = |ids: &[&str]| {
         let ids = ids.iter().map(|id| (*id).to_owned()).collect();
         store.put_scopes("backup".into(), "shop".into(), ids)
     };
     list(&["a", "b"]).await.unwrap();
-    assert!(due(store).await.refresh.is_empty());
+    assert!(due(store).await.listings.is_empty());
     let ids = |due: Due| due.scopes.into_iter().map(|it| it.id).collect::<Vec<_>>();
     let mut found = ids(due(store).await);
     found.sort();
@@ -283,7 +288,7 @@ pub async fn scopes_come_and_go(store: &dyn Store) {
     found.sort();
     assert_eq!(found, ["b", "c"]);
     advance(store, 61).await;
-    assert_eq!(due(store).await.refresh, ["backup"], "asked for again");
+    assert_eq!(listings(&due(store).await), ["backup"], "asked for again");
     list(&["a"]).await.unwrap();
     let again = due(store).await.scopes;
     assert_eq!((again[0].id.as_str(), again[0].since.is_some()), ("a", true));
@@ -349,8 +354,11 @@ pub async fn who_may_not_execute_a_schedule_is_not_told_of_it(store: &dyn Store)
     store.put_schedule(own).await.unwrap();
     let names = |due: Due| due.scopes.into_iter().map(|it| it.schedule).collect::<Vec<_>>();
     assert_eq!(names(due(store).await), ["backup"]);
-    let its = Mine { carried: false, hashes: vec![write("own", &["a"]).hash] };
-    assert_eq!(names(store.due(its, 100).await.unwrap()), ["own"]);
+    let hash = write("own", &["a"]).hash;
+    let its = Mine { hashes: vec![hash.clone()], ..Mine::default() };
+    assert_eq!(names(store.due(its.clone(), 100).await.unwrap()), ["own"]);
+    let not_now = Mine { except: vec![hash], ..its };
+    assert!(names(store.due(not_now, 100).await.unwrap()).is_empty(), "it cannot execute it just now");
     assert!(names(store.due(Mine::default(), 100).await.unwrap()).is_empty());
 }
 

@@ -36,6 +36,14 @@ impl Told {
         Reply { status: Some(self.status), outcome, is_known: true }
     }
 
+    /// As `reply`, and nothing is cut.
+    pub fn whole(&self, whereto: &str, mask: &Mask) -> Result<Outcome, String> {
+        match self.status {
+            200..=299 => self.outcome().map(|outcome| outcome.masked(mask)),
+            _ => Ok(self.refusal(whereto, mask).cleaned()),
+        }
+    }
+
     /// An object with an `outcome` is an Outcome; any other JSON or text is what the step was to fetch.
     fn outcome(&self) -> Result<Outcome, String> {
         let Heard { bytes, is_whole } = &self.body;

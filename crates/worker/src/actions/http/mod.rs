@@ -106,24 +106,52 @@ impl Client {
     /// Never fails: whatever happens is an outcome. `timeout` is of all of it.
     pub async fn send(&self, request: &Http, call: &Call, timeout: Option<Duration>, mask: &Mask) -> Reply {
         let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT);
-        let whereto = format!("{} {}", request.method, without_query(&request.url));
-        let prepared = match self.prepare(request, call, timeout) {
-            Ok(prepared) => prepared,
-            Err((code, problem)) => {
-                return Reply::refused(code, &mask.hide(&format!("{whereto}: {problem}")));
-            }
+        match self.ask(request, call, timeout, mask, MAX_ANSWER_BYTES).await {
+            Ok(told) => told.reply(&whereto(request), mask),
+            Err(reply) => reply,
+        }
+    }
+
+    /// What a good answer of up to `most` bytes holds, whole: an output of a step would be cut. Anything else is an
+    /// error in words.
+    pub async fn fetch(
+        &self,
+        request: &Http,
+        call: &Call,
+        timeout: Duration,
+        mask: &Mask,
+        most: usize,
+    ) -> Result<Outcome, String> {
+        let outcome = match self.ask(request, call, timeout, mask, most).await {
+            Ok(told) => told.whole(&whereto(request), mask)?,
+            Err(reply) => reply.outcome?,
         };
+        match outcome.message {
+            Some(message) => Err(message),
+            None => Ok(outcome),
+        }
+    }
+
+    /// The reply is there already if no answer came.
+    async fn ask(
+        &self,
+        request: &Http,
+        call: &Call,
+        timeout: Duration,
+        mask: &Mask,
+        most: usize,
+    ) -> Result<Told, Reply> {
+        let prepared = self.prepare(request, call, timeout).map_err(|(code, problem)| {
+            Reply::refused(code, &mask.hide(&format!("{}: {problem}", whereto(request))))
+        })?;
         let sent_at = Instant::now();
         let told = match prepared.send().await {
-            Ok(response) if response.status().is_success() => hear(response).await,
+            Ok(response) if response.status().is_success() => hear(response, most).await,
             // Whoever sets a limit to the step sees the refusal and not the limit.
             Ok(response) => Ok(hear_refusal(response, timeout.saturating_sub(sent_at.elapsed()) / 2).await),
             Err(error) => Err(error),
         };
-        match told {
-            Ok(told) => told.reply(&whereto, mask),
-            Err(error) => self.failed(&error, &whereto, timeout, mask),
-        }
+        told.map_err(|error| self.failed(&error, &whereto(request), timeout, mask))
     }
 
     fn prepare(
@@ -265,9 +293,9 @@ impl Resolve for Judge {
 }
 
 /// A good answer counts only as a whole: what breaks off may have been carried out or not.
-async fn hear(mut response: Response) -> Result<Told, reqwest::Error> {
+async fn hear(mut response: Response, most: usize) -> Result<Told, reqwest::Error> {
     let mut told = Told::by_head(&response);
-    told.body.read(&mut response, MAX_ANSWER_BYTES).await?;
+    told.body.read(&mut response, most).await?;
     Ok(told)
 }
 
@@ -329,6 +357,10 @@ fn deepest(error: &reqwest::Error) -> String {
         source = error.source();
     }
     words.unwrap_or_else(|| "the request could not be sent".to_owned())
+}
+
+fn whereto(request: &Http) -> String {
+    format!("{} {}", request.method, without_query(&request.url))
 }
 
 /// For messages and logs: what follows `?` may be private.

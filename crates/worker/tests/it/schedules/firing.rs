@@ -284,7 +284,7 @@ async fn scopes_come_from_a_query_or_from_code() {
     let sql = "SELECT value FROM json_each('[\\\"a\\\", \\\"b\\\", 3]')";
     stage.apply(&format!("{ONCE}scopes = {{ kind = \"shop\", sql = \"{sql}\" }}\nexec = [\"true\"]")).await;
     let mut scheduler = stage.scheduler("s1").await;
-    scheduler.run_once().await.unwrap();
+    stage.tick(&mut scheduler).await;
     stage.tick(&mut scheduler).await;
     let ids = |all: Vec<waypost_store::ExecutionRow>| {
         let mut ids: Vec<String> = all.into_iter().map(|it| it.id).collect();
@@ -305,7 +305,7 @@ async fn scopes_come_from_a_query_or_from_code() {
     options.providers.insert("shops".into(), Arc::new(list));
     let mut scheduler =
         waypost_worker::schedules::Scheduler::new(stage.store.clone(), options).await.unwrap();
-    scheduler.run_once().await.unwrap();
+    stage.tick(&mut scheduler).await;
     stage.tick(&mut scheduler).await;
     assert_eq!(ids(stage.executions().await), ["x", "y"]);
 }
@@ -357,7 +357,7 @@ async fn scopes_and_executions_may_be_requests() {
     let action = format!("http = {{ url = \"{}{{{{ inputs.scope_id }}}}\" }}", server.url("/rollup/"));
     stage.apply(&format!("{ONCE}{scopes}\n{action}")).await;
     let mut scheduler = stage.scheduler("s1").await;
-    scheduler.run_once().await.unwrap();
+    stage.tick(&mut scheduler).await;
     stage.tick(&mut scheduler).await;
     let run = stage.only().await;
     assert_eq!(

@@ -1,10 +1,13 @@
 //! Schedules: files that are sound mean what they say, others are refused with file, line, field and mend.
 
 mod bad;
+mod by_hand;
 mod design;
 mod firing;
 mod generated;
+mod isolation;
 mod queued;
+mod requests;
 mod simulated;
 mod stage;
 mod traps;

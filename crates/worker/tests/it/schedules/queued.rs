@@ -95,7 +95,7 @@ async fn a_playbooks_run_is_pinned_and_executed_by_who_has_that_content() {
 async fn whoever_fires_it_again_queues_nothing_more() {
     let stage = stage();
     stage.apply(&format!("{ONCE}{RUN}")).await;
-    let mine = || Mine { carried: true, hashes: Vec::new() };
+    let mine = || Mine { carried: true, ..Default::default() };
     let mut schedulers = Vec::new();
     for name in ["s1", "s2", "s3"] {
         schedulers.push(stage.scheduler(name).await);

@@ -49,11 +49,15 @@ impl Stage {
         Scheduler::new(self.store.clone(), self.options(name)).await.unwrap()
     }
 
-    /// One schedule of a minute's cadence, with further lines.
+    /// One schedule of these lines, called `job`.
     pub async fn apply(&self, lines: &str) -> Schedule {
-        let text = format!("[[schedule]]\nname = \"job\"\n{lines}\n");
-        let catalog = Catalog::shipped().unwrap();
-        let schedule = parse(&text, Path::new("test.toml"), self.folder.path(), &catalog)
+        self.apply_as("job", lines, &Catalog::shipped().unwrap()).await
+    }
+
+    /// As somebody reads it who knows these lifecycles.
+    pub async fn apply_as(&self, name: &str, lines: &str, catalog: &Catalog) -> Schedule {
+        let text = format!("[[schedule]]\nname = \"{name}\"\n{lines}\n");
+        let schedule = parse(&text, Path::new("test.toml"), self.folder.path(), catalog)
             .unwrap_or_else(|problems| panic!("{problems}"))
             .remove(0);
         apply(&*self.store, &schedule).await.unwrap();
@@ -65,13 +69,17 @@ impl Stage {
         let tick = scheduler.run_once().await.unwrap();
         scheduler.settle().await;
         // Their ends are noticed by the next one.
-        self.store.due(waypost_store::Mine { carried: true, hashes: Vec::new() }, 0).await.unwrap();
+        self.store.due(waypost_store::Mine { carried: true, ..Default::default() }, 0).await.unwrap();
         tick
     }
 
     pub async fn executions(&self) -> Vec<ExecutionRow> {
+        self.executions_of("job").await
+    }
+
+    pub async fn executions_of(&self, name: &str) -> Vec<ExecutionRow> {
         let mut filter =
-            ExecutionFilter { schedule: Some("job".into()), limit: 500, ..ExecutionFilter::default() };
+            ExecutionFilter { schedule: Some(name.into()), limit: 500, ..ExecutionFilter::default() };
         let mut all = Vec::new();
         loop {
             let page = self.store.executions(filter.clone()).await.unwrap();
