@@ -38,6 +38,16 @@ CREATE TRIGGER items_move BEFORE UPDATE OF status ON items WHEN NEW.status <> OL
 BEGIN
   INSERT INTO items_judged(src, dst, rise, kind, version, attempts, max_retries, discarded, reruns) VALUES (OLD.status, NEW.status, 1, NEW.kind, NEW.version, NEW.attempts, NEW.max_retries, NEW.discarded, NEW.reruns);
 END;
+CREATE TRIGGER items_course BEFORE UPDATE OF status ON items WHEN NEW.status <> OLD.status AND NEW.role <> 'cleanup' AND EXISTS (
+    SELECT 1 FROM lifecycle_states n WHERE n.lifecycle = NEW.kind AND n.version = NEW.version AND n.state = NEW.status AND n.course = 'begins')
+BEGIN
+  SELECT RAISE(FAIL, 'FAILURE_RECORDED: a step of the run has failed; nothing begins after it but cleanups') WHERE EXISTS (
+    SELECT 1 FROM lifecycle_states n, lifecycle_states o WHERE n.lifecycle = NEW.kind AND n.version = NEW.version AND n.state = NEW.status
+      AND o.lifecycle = NEW.kind AND o.version = NEW.version AND o.state = OLD.status AND CASE o.phase WHEN 'held' THEN false WHEN 'settled' THEN n.phase = 'held' ELSE true END)
+    AND EXISTS (SELECT 1 FROM lifecycle_states f CROSS JOIN items i WHERE f.lifecycle = NEW.kind AND f.version = NEW.version
+      AND f.course = 'ends' AND i.run_id = NEW.run_id AND i.kind = NEW.kind AND i.status = f.state AND i.role = 'step'
+      AND (i.seq <> NEW.seq OR NEW.seq = OLD.seq));
+END;
 CREATE TRIGGER items_birth BEFORE INSERT ON items WHEN NOT EXISTS (
     SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.initial = 1)
 BEGIN
@@ -51,15 +61,15 @@ CREATE VIEW items_stay AS SELECT i.run_id, i.kind, i.key, EXISTS (
         AND (m.guards & 2048 = 0 OR i.reruns = 1))))) AS stays
   FROM items i;
 
-INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('step', 1, 'item', NULL, NULL, '{"codes":{},"ids":null,"initial":["pending"],"items":[],"kind":"item","name":"step","operations":{},"states":[{"name":"pending","on_end":"skipped","phase":"ready"},{"name":"running","on_end":"failed","on_lost":"pending","on_pause":"paused","phase":"held"},{"name":"paused","on_end":"failed","on_resume":"pending","phase":"parked"},{"name":"completed","on_resume":"pending","outcome":"succeeded","phase":"settled"},{"name":"failed","outcome":"failed","phase":"settled"},{"name":"skipped","outcome":"skipped","phase":"settled"}],"transitions":[{"by":["worker"],"command":"start","from":"pending","guards":[],"to":"running"},{"by":["worker","engine"],"command":"skip","from":"pending","guards":[],"to":"skipped"},{"by":["worker"],"command":"fail","from":"pending","guards":[],"to":"failed"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker","engine"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["worker"],"command":"skip","from":"running","guards":[],"to":"skipped"},{"by":["worker","engine"],"command":"pause","from":"running","guards":[],"to":"paused"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"pending"},{"by":["worker"],"command":"retry","from":"running","guards":["attempts-left"],"to":"pending"},{"by":["worker","engine"],"command":"resume","from":"paused","guards":[],"to":"pending"},{"by":["worker"],"command":"skip","from":"paused","guards":[],"to":"skipped"},{"by":["worker","engine"],"command":"fail","from":"paused","guards":[],"to":"failed"},{"by":["engine"],"command":"resume","from":"completed","guards":["reruns"],"to":"pending"}],"version":1}')
+INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('step', 1, 'item', NULL, NULL, '{"codes":{},"ids":null,"initial":["pending"],"items":[],"kind":"item","name":"step","operations":{},"states":[{"name":"pending","on_end":"skipped","phase":"ready"},{"name":"running","on_end":"failed","on_lost":"pending","on_pause":"paused","phase":"held"},{"name":"paused","on_end":"failed","on_resume":"pending","phase":"parked"},{"name":"completed","on_resume":"pending","outcome":"succeeded","phase":"settled"},{"name":"failed","outcome":"failed","phase":"settled"},{"name":"skipped","outcome":"skipped","phase":"settled"}],"stops_run":true,"transitions":[{"by":["worker"],"command":"start","from":"pending","guards":[],"to":"running"},{"by":["worker","engine"],"command":"skip","from":"pending","guards":[],"to":"skipped"},{"by":["worker"],"command":"fail","from":"pending","guards":[],"to":"failed"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker","engine"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["worker"],"command":"skip","from":"running","guards":[],"to":"skipped"},{"by":["worker","engine"],"command":"pause","from":"running","guards":[],"to":"paused"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"pending"},{"by":["worker"],"command":"retry","from":"running","guards":["attempts-left"],"to":"pending"},{"by":["worker","engine"],"command":"resume","from":"paused","guards":[],"to":"pending"},{"by":["worker"],"command":"skip","from":"paused","guards":[],"to":"skipped"},{"by":["worker","engine"],"command":"fail","from":"paused","guards":[],"to":"failed"},{"by":["engine"],"command":"resume","from":"completed","guards":["reruns"],"to":"pending"}],"version":1}')
   ON CONFLICT DO NOTHING;
-INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial) VALUES
-  ('step', 1, 'pending', 'ready', NULL, 1),
-  ('step', 1, 'running', 'held', NULL, 0),
-  ('step', 1, 'paused', 'parked', NULL, 0),
-  ('step', 1, 'completed', 'settled', 'succeeded', 0),
-  ('step', 1, 'failed', 'settled', 'failed', 0),
-  ('step', 1, 'skipped', 'settled', 'skipped', 0)
+INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial, course) VALUES
+  ('step', 1, 'pending', 'ready', NULL, 1, NULL),
+  ('step', 1, 'running', 'held', NULL, 0, 'begins'),
+  ('step', 1, 'paused', 'parked', NULL, 0, NULL),
+  ('step', 1, 'completed', 'settled', 'succeeded', 0, 'begins'),
+  ('step', 1, 'failed', 'settled', 'failed', 0, 'ends'),
+  ('step', 1, 'skipped', 'settled', 'skipped', 0, NULL)
   ON CONFLICT DO NOTHING;
 INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES
   ('step', 1, 'pending', 'running', 0, 1, 'start'),
@@ -79,13 +89,13 @@ INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, comman
   ('step', 1, 'pending', 'paused', 0, 2, 'pause')
   ON CONFLICT DO NOTHING;
 
-INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('task', 1, 'item', NULL, NULL, '{"codes":{},"ids":null,"initial":["pending"],"items":[],"kind":"item","name":"task","operations":{},"states":[{"name":"pending","on_end":"failed","phase":"ready"},{"name":"running","on_end":"failed","on_lost":"running","phase":"held"},{"name":"completed","outcome":"succeeded","phase":"settled"},{"name":"failed","outcome":"failed","phase":"settled"}],"transitions":[{"by":["worker"],"command":"start","from":"pending","guards":[],"to":"running"},{"by":["worker","engine"],"command":"fail","from":"pending","guards":[],"to":"failed"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker","engine"],"command":"fail","from":"running","guards":[],"to":"failed"}],"version":1}')
+INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('task', 1, 'item', NULL, NULL, '{"codes":{},"ids":null,"initial":["pending"],"items":[],"kind":"item","name":"task","operations":{},"states":[{"name":"pending","on_end":"failed","phase":"ready"},{"name":"running","on_end":"failed","on_lost":"running","phase":"held"},{"name":"completed","outcome":"succeeded","phase":"settled"},{"name":"failed","outcome":"failed","phase":"settled"}],"stops_run":false,"transitions":[{"by":["worker"],"command":"start","from":"pending","guards":[],"to":"running"},{"by":["worker","engine"],"command":"fail","from":"pending","guards":[],"to":"failed"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker","engine"],"command":"fail","from":"running","guards":[],"to":"failed"}],"version":1}')
   ON CONFLICT DO NOTHING;
-INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial) VALUES
-  ('task', 1, 'pending', 'ready', NULL, 1),
-  ('task', 1, 'running', 'held', NULL, 0),
-  ('task', 1, 'completed', 'settled', 'succeeded', 0),
-  ('task', 1, 'failed', 'settled', 'failed', 0)
+INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial, course) VALUES
+  ('task', 1, 'pending', 'ready', NULL, 1, NULL),
+  ('task', 1, 'running', 'held', NULL, 0, NULL),
+  ('task', 1, 'completed', 'settled', 'succeeded', 0, NULL),
+  ('task', 1, 'failed', 'settled', 'failed', 0, NULL)
   ON CONFLICT DO NOTHING;
 INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES
   ('task', 1, 'pending', 'running', 0, 1, 'start'),
@@ -95,15 +105,15 @@ INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, comman
   ('task', 1, 'pending', 'completed', 0, 2, 'complete')
   ON CONFLICT DO NOTHING;
 
-INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('target', 1, 'item', NULL, NULL, '{"codes":{},"ids":null,"initial":["PREVIEW","QUEUED"],"items":[],"kind":"item","name":"target","operations":{},"states":[{"name":"PREVIEW","on_queue":"QUEUED","phase":"draft"},{"name":"QUEUED","on_end":"FAILED","phase":"ready"},{"name":"APPLYING","on_end":"FAILED","on_lost":"QUEUED","phase":"held"},{"name":"APPLIED","outcome":"succeeded","phase":"settled"},{"name":"FAILED","on_retry":"QUEUED","outcome":"failed","phase":"settled"},{"name":"ROLLED_BACK","outcome":"reverted","phase":"settled"}],"transitions":[{"by":["client","engine"],"command":"queue","from":"PREVIEW","guards":[],"to":"QUEUED"},{"by":["worker"],"command":"apply","from":"QUEUED","guards":[],"to":"APPLYING"},{"by":["worker","engine"],"command":"fail","from":"QUEUED","guards":[],"to":"FAILED"},{"by":["worker"],"command":"succeed","from":"APPLYING","guards":[],"to":"APPLIED"},{"by":["worker"],"command":"retry","from":"APPLYING","guards":["attempts-left"],"to":"QUEUED"},{"by":["worker"],"command":"wait","from":"APPLYING","guards":[],"to":"QUEUED"},{"by":["engine"],"command":"lose","from":"APPLYING","guards":[],"to":"QUEUED"},{"by":["worker","engine"],"command":"fail","from":"APPLYING","guards":[],"to":"FAILED"},{"by":["client","engine"],"command":"retry","from":"FAILED","guards":["not-discarded"],"to":"QUEUED"},{"by":["engine"],"command":"rollback","from":"APPLIED","guards":[],"to":"ROLLED_BACK"}],"version":1}')
+INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('target', 1, 'item', NULL, NULL, '{"codes":{},"ids":null,"initial":["PREVIEW","QUEUED"],"items":[],"kind":"item","name":"target","operations":{},"states":[{"name":"PREVIEW","on_queue":"QUEUED","phase":"draft"},{"name":"QUEUED","on_end":"FAILED","phase":"ready"},{"name":"APPLYING","on_end":"FAILED","on_lost":"QUEUED","phase":"held"},{"name":"APPLIED","outcome":"succeeded","phase":"settled"},{"name":"FAILED","on_retry":"QUEUED","outcome":"failed","phase":"settled"},{"name":"ROLLED_BACK","outcome":"reverted","phase":"settled"}],"stops_run":false,"transitions":[{"by":["client","engine"],"command":"queue","from":"PREVIEW","guards":[],"to":"QUEUED"},{"by":["worker"],"command":"apply","from":"QUEUED","guards":[],"to":"APPLYING"},{"by":["worker","engine"],"command":"fail","from":"QUEUED","guards":[],"to":"FAILED"},{"by":["worker"],"command":"succeed","from":"APPLYING","guards":[],"to":"APPLIED"},{"by":["worker"],"command":"retry","from":"APPLYING","guards":["attempts-left"],"to":"QUEUED"},{"by":["worker"],"command":"wait","from":"APPLYING","guards":[],"to":"QUEUED"},{"by":["engine"],"command":"lose","from":"APPLYING","guards":[],"to":"QUEUED"},{"by":["worker","engine"],"command":"fail","from":"APPLYING","guards":[],"to":"FAILED"},{"by":["client","engine"],"command":"retry","from":"FAILED","guards":["not-discarded"],"to":"QUEUED"},{"by":["engine"],"command":"rollback","from":"APPLIED","guards":[],"to":"ROLLED_BACK"}],"version":1}')
   ON CONFLICT DO NOTHING;
-INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial) VALUES
-  ('target', 1, 'PREVIEW', 'draft', NULL, 1),
-  ('target', 1, 'QUEUED', 'ready', NULL, 1),
-  ('target', 1, 'APPLYING', 'held', NULL, 0),
-  ('target', 1, 'APPLIED', 'settled', 'succeeded', 0),
-  ('target', 1, 'FAILED', 'settled', 'failed', 0),
-  ('target', 1, 'ROLLED_BACK', 'settled', 'reverted', 0)
+INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial, course) VALUES
+  ('target', 1, 'PREVIEW', 'draft', NULL, 1, NULL),
+  ('target', 1, 'QUEUED', 'ready', NULL, 1, NULL),
+  ('target', 1, 'APPLYING', 'held', NULL, 0, NULL),
+  ('target', 1, 'APPLIED', 'settled', 'succeeded', 0, NULL),
+  ('target', 1, 'FAILED', 'settled', 'failed', 0, NULL),
+  ('target', 1, 'ROLLED_BACK', 'settled', 'reverted', 0, NULL)
   ON CONFLICT DO NOTHING;
 INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES
   ('target', 1, 'PREVIEW', 'QUEUED', 0, 1, 'queue'),
@@ -118,15 +128,15 @@ INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, comman
   ('target', 1, 'QUEUED', 'APPLIED', 0, 2, 'succeed')
   ON CONFLICT DO NOTHING;
 
-INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('deploy', 1, 'run', 'step', 1, '{"codes":{},"ids":"run-{uuid7}","initial":["queued"],"items":["step"],"kind":"run","name":"deploy","operations":{},"states":[{"name":"queued","phase":"ready","terminal":false},{"deadline":"5m","name":"claimed","on_stale":"expire","phase":"held","terminal":false},{"lease":"1m","name":"running","on_stale":"lose","phase":"held","terminal":false},{"keep":"30d","name":"success","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"failed","outcome":"failed","phase":"settled","terminal":true},{"keep":"90d","name":"cancelled","outcome":"cancelled","phase":"settled","terminal":true}],"transitions":[{"by":["worker"],"command":"claim","from":"queued","guards":[],"to":"claimed"},{"by":["client"],"command":"cancel","from":"queued","guards":[],"to":"cancelled"},{"by":["engine"],"command":"expire","from":"queued","guards":[],"to":"cancelled"},{"by":["worker"],"command":"start","from":"claimed","guards":[],"to":"running"},{"by":["engine"],"command":"expire","from":"claimed","guards":[],"to":"cancelled"},{"by":["client","worker"],"command":"cancel","from":"claimed","guards":[],"to":"cancelled"},{"by":["worker"],"command":"succeed","from":"running","guards":[],"to":"success"},{"by":["worker"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["client","worker"],"command":"cancel","from":"running","guards":[],"to":"cancelled"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"failed"}],"version":1}')
+INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('deploy', 1, 'run', 'step', 1, '{"codes":{},"ids":"run-{uuid7}","initial":["queued"],"items":["step"],"kind":"run","name":"deploy","operations":{},"states":[{"name":"queued","phase":"ready","terminal":false},{"deadline":"5m","name":"claimed","on_stale":"expire","phase":"held","terminal":false},{"lease":"1m","name":"running","on_stale":"lose","phase":"held","terminal":false},{"keep":"30d","name":"success","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"failed","outcome":"failed","phase":"settled","terminal":true},{"keep":"90d","name":"cancelled","outcome":"cancelled","phase":"settled","terminal":true}],"stops_run":null,"transitions":[{"by":["worker"],"command":"claim","from":"queued","guards":[],"to":"claimed"},{"by":["client"],"command":"cancel","from":"queued","guards":[],"to":"cancelled"},{"by":["engine"],"command":"expire","from":"queued","guards":[],"to":"cancelled"},{"by":["worker"],"command":"start","from":"claimed","guards":[],"to":"running"},{"by":["engine"],"command":"expire","from":"claimed","guards":[],"to":"cancelled"},{"by":["client","worker"],"command":"cancel","from":"claimed","guards":[],"to":"cancelled"},{"by":["worker"],"command":"succeed","from":"running","guards":[],"to":"success"},{"by":["worker"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["client","worker"],"command":"cancel","from":"running","guards":[],"to":"cancelled"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"failed"}],"version":1}')
   ON CONFLICT DO NOTHING;
-INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial) VALUES
-  ('deploy', 1, 'queued', 'ready', NULL, 1),
-  ('deploy', 1, 'claimed', 'held', NULL, 0),
-  ('deploy', 1, 'running', 'held', NULL, 0),
-  ('deploy', 1, 'success', 'settled', 'succeeded', 0),
-  ('deploy', 1, 'failed', 'settled', 'failed', 0),
-  ('deploy', 1, 'cancelled', 'settled', 'cancelled', 0)
+INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial, course) VALUES
+  ('deploy', 1, 'queued', 'ready', NULL, 1, NULL),
+  ('deploy', 1, 'claimed', 'held', NULL, 0, NULL),
+  ('deploy', 1, 'running', 'held', NULL, 0, NULL),
+  ('deploy', 1, 'success', 'settled', 'succeeded', 0, NULL),
+  ('deploy', 1, 'failed', 'settled', 'failed', 0, NULL),
+  ('deploy', 1, 'cancelled', 'settled', 'cancelled', 0, NULL)
   ON CONFLICT DO NOTHING;
 INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES
   ('deploy', 1, 'queued', 'claimed', 0, 1, 'claim'),
@@ -140,14 +150,14 @@ INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, comman
   ('deploy', 1, 'claimed', 'failed', 0, 2, 'fail')
   ON CONFLICT DO NOTHING;
 
-INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('agent', 1, 'run', 'step', 1, '{"codes":{"expire":"UPSTREAM_UNAVAILABLE"},"ids":"run_{date}_{time}_{rand6}","initial":["requested"],"items":["step"],"kind":"run","name":"agent","operations":{},"states":[{"name":"requested","phase":"draft","terminal":false,"ttl":"1m"},{"name":"queued","phase":"ready","terminal":false},{"lease":"1m","max_take_overs":5,"name":"running","on_stale":"take-over","phase":"held","terminal":false},{"keep":"30d","name":"completed","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"failed","outcome":"failed","phase":"settled","terminal":true}],"transitions":[{"by":["engine"],"command":"acknowledge","from":"requested","guards":[],"to":"queued"},{"by":["engine"],"command":"expire","from":"requested","guards":[],"to":"failed"},{"by":["client"],"command":"cancel","from":"requested","guards":[],"to":"failed"},{"by":["worker"],"command":"claim","from":"queued","guards":[],"to":"running"},{"by":["engine"],"command":"fail","from":"queued","guards":[],"to":"failed"},{"by":["client"],"command":"cancel","from":"queued","guards":[],"to":"failed"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["client","worker"],"command":"cancel","from":"running","guards":[],"to":"failed"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"failed"}],"version":1}')
+INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('agent', 1, 'run', 'step', 1, '{"codes":{"expire":"UPSTREAM_UNAVAILABLE"},"ids":"run_{date}_{time}_{rand6}","initial":["requested"],"items":["step"],"kind":"run","name":"agent","operations":{},"states":[{"name":"requested","phase":"draft","terminal":false,"ttl":"1m"},{"name":"queued","phase":"ready","terminal":false},{"lease":"1m","max_take_overs":5,"name":"running","on_stale":"take-over","phase":"held","terminal":false},{"keep":"30d","name":"completed","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"failed","outcome":"failed","phase":"settled","terminal":true}],"stops_run":null,"transitions":[{"by":["engine"],"command":"acknowledge","from":"requested","guards":[],"to":"queued"},{"by":["engine"],"command":"expire","from":"requested","guards":[],"to":"failed"},{"by":["client"],"command":"cancel","from":"requested","guards":[],"to":"failed"},{"by":["worker"],"command":"claim","from":"queued","guards":[],"to":"running"},{"by":["engine"],"command":"fail","from":"queued","guards":[],"to":"failed"},{"by":["client"],"command":"cancel","from":"queued","guards":[],"to":"failed"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["client","worker"],"command":"cancel","from":"running","guards":[],"to":"failed"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"failed"}],"version":1}')
   ON CONFLICT DO NOTHING;
-INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial) VALUES
-  ('agent', 1, 'requested', 'draft', NULL, 1),
-  ('agent', 1, 'queued', 'ready', NULL, 0),
-  ('agent', 1, 'running', 'held', NULL, 0),
-  ('agent', 1, 'completed', 'settled', 'succeeded', 0),
-  ('agent', 1, 'failed', 'settled', 'failed', 0)
+INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial, course) VALUES
+  ('agent', 1, 'requested', 'draft', NULL, 1, NULL),
+  ('agent', 1, 'queued', 'ready', NULL, 0, NULL),
+  ('agent', 1, 'running', 'held', NULL, 0, NULL),
+  ('agent', 1, 'completed', 'settled', 'succeeded', 0, NULL),
+  ('agent', 1, 'failed', 'settled', 'failed', 0, NULL)
   ON CONFLICT DO NOTHING;
 INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES
   ('agent', 1, 'requested', 'queued', 0, 1, 'acknowledge'),
@@ -158,12 +168,12 @@ INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, comman
   ('agent', 1, 'running', 'failed', 0, 1, 'fail')
   ON CONFLICT DO NOTHING;
 
-INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('cron', 1, 'run', NULL, NULL, '{"codes":{"cancel":"canceled","lose":"stale_timeout"},"ids":"{uuid7}","initial":["RUNNING"],"items":[],"kind":"run","name":"cron","operations":{},"states":[{"lease":"30m","name":"RUNNING","on_stale":"steal","phase":"held","terminal":false},{"keep":"30d","name":"SUCCESS","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"FAILED","outcome":"failed","phase":"settled","retry":true,"terminal":false}],"transitions":[{"by":["worker"],"command":"succeed","from":"RUNNING","guards":[],"to":"SUCCESS"},{"by":["worker"],"command":"fail","from":"RUNNING","guards":[],"to":"FAILED"},{"by":["worker"],"command":"steal","from":"RUNNING","guards":["attempts-left","reentrant"],"to":"RUNNING"},{"by":["engine"],"command":"lose","from":"RUNNING","guards":[],"to":"FAILED"},{"by":["client","worker"],"command":"cancel","from":"RUNNING","guards":[],"to":"FAILED"},{"by":["worker"],"command":"retry","from":"FAILED","guards":["attempts-left"],"to":"RUNNING"}],"version":1}')
+INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('cron', 1, 'run', NULL, NULL, '{"codes":{"cancel":"canceled","lose":"stale_timeout"},"ids":"{uuid7}","initial":["RUNNING"],"items":[],"kind":"run","name":"cron","operations":{},"states":[{"lease":"30m","name":"RUNNING","on_stale":"steal","phase":"held","terminal":false},{"keep":"30d","name":"SUCCESS","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"FAILED","outcome":"failed","phase":"settled","retry":true,"terminal":false}],"stops_run":null,"transitions":[{"by":["worker"],"command":"succeed","from":"RUNNING","guards":[],"to":"SUCCESS"},{"by":["worker"],"command":"fail","from":"RUNNING","guards":[],"to":"FAILED"},{"by":["worker"],"command":"steal","from":"RUNNING","guards":["attempts-left","reentrant"],"to":"RUNNING"},{"by":["engine"],"command":"lose","from":"RUNNING","guards":[],"to":"FAILED"},{"by":["client","worker"],"command":"cancel","from":"RUNNING","guards":[],"to":"FAILED"},{"by":["worker"],"command":"retry","from":"FAILED","guards":["attempts-left"],"to":"RUNNING"}],"version":1}')
   ON CONFLICT DO NOTHING;
-INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial) VALUES
-  ('cron', 1, 'RUNNING', 'held', NULL, 1),
-  ('cron', 1, 'SUCCESS', 'settled', 'succeeded', 0),
-  ('cron', 1, 'FAILED', 'settled', 'failed', 0)
+INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial, course) VALUES
+  ('cron', 1, 'RUNNING', 'held', NULL, 1, NULL),
+  ('cron', 1, 'SUCCESS', 'settled', 'succeeded', 0, NULL),
+  ('cron', 1, 'FAILED', 'settled', 'failed', 0, NULL)
   ON CONFLICT DO NOTHING;
 INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES
   ('cron', 1, 'RUNNING', 'SUCCESS', 0, 1, 'succeed'),
@@ -171,15 +181,15 @@ INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, comman
   ('cron', 1, 'FAILED', 'RUNNING', 128, 1, 'retry')
   ON CONFLICT DO NOTHING;
 
-INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('job', 1, 'run', 'step', 1, '{"codes":{},"ids":"{uuid7}","initial":["pending"],"items":["step","task"],"kind":"run","name":"job","operations":{},"states":[{"name":"pending","phase":"ready","terminal":false},{"lease":"1m","max_take_overs":5,"name":"running","on_stale":"take-over","phase":"held","terminal":false},{"name":"paused","phase":"parked","terminal":false},{"keep":"30d","name":"completed","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"failed","outcome":"failed","phase":"settled","terminal":true},{"keep":"90d","name":"cancelled","outcome":"cancelled","phase":"settled","terminal":true}],"transitions":[{"by":["worker"],"command":"claim","from":"pending","guards":["has-items"],"to":"running"},{"by":["client"],"command":"cancel","from":"pending","guards":[],"to":"cancelled"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["operator","worker"],"command":"pause","from":"running","guards":["has-reason"],"to":"paused"},{"by":["client","worker"],"command":"cancel","from":"running","guards":[],"to":"cancelled"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"failed"},{"by":["operator"],"command":"resume","from":"paused","guards":["resolved-or-forced"],"to":"pending"},{"by":["client"],"command":"cancel","from":"paused","guards":[],"to":"cancelled"}],"version":1}')
+INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('job', 1, 'run', 'step', 1, '{"codes":{},"ids":"{uuid7}","initial":["pending"],"items":["step","task"],"kind":"run","name":"job","operations":{},"states":[{"name":"pending","phase":"ready","terminal":false},{"lease":"1m","max_take_overs":5,"name":"running","on_stale":"take-over","phase":"held","terminal":false},{"name":"paused","phase":"parked","terminal":false},{"keep":"30d","name":"completed","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"failed","outcome":"failed","phase":"settled","terminal":true},{"keep":"90d","name":"cancelled","outcome":"cancelled","phase":"settled","terminal":true}],"stops_run":null,"transitions":[{"by":["worker"],"command":"claim","from":"pending","guards":["has-items"],"to":"running"},{"by":["client"],"command":"cancel","from":"pending","guards":[],"to":"cancelled"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["operator","worker"],"command":"pause","from":"running","guards":["has-reason"],"to":"paused"},{"by":["client","worker"],"command":"cancel","from":"running","guards":[],"to":"cancelled"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"failed"},{"by":["operator"],"command":"resume","from":"paused","guards":["resolved-or-forced"],"to":"pending"},{"by":["client"],"command":"cancel","from":"paused","guards":[],"to":"cancelled"}],"version":1}')
   ON CONFLICT DO NOTHING;
-INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial) VALUES
-  ('job', 1, 'pending', 'ready', NULL, 1),
-  ('job', 1, 'running', 'held', NULL, 0),
-  ('job', 1, 'paused', 'parked', NULL, 0),
-  ('job', 1, 'completed', 'settled', 'succeeded', 0),
-  ('job', 1, 'failed', 'settled', 'failed', 0),
-  ('job', 1, 'cancelled', 'settled', 'cancelled', 0)
+INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial, course) VALUES
+  ('job', 1, 'pending', 'ready', NULL, 1, NULL),
+  ('job', 1, 'running', 'held', NULL, 0, NULL),
+  ('job', 1, 'paused', 'parked', NULL, 0, NULL),
+  ('job', 1, 'completed', 'settled', 'succeeded', 0, NULL),
+  ('job', 1, 'failed', 'settled', 'failed', 0, NULL),
+  ('job', 1, 'cancelled', 'settled', 'cancelled', 0, NULL)
   ON CONFLICT DO NOTHING;
 INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES
   ('job', 1, 'pending', 'running', 4, 1, 'claim'),
@@ -192,16 +202,16 @@ INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, comman
   ('job', 1, 'paused', 'cancelled', 0, 1, 'cancel')
   ON CONFLICT DO NOTHING;
 
-INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('rule', 1, 'run', 'target', 1, '{"codes":{},"ids":"rule-{uuid7}","initial":["PREVIEW","QUEUED"],"items":["target"],"kind":"run","name":"rule","operations":{"reconcile":["APPLIED","PARTIAL"],"rollback":["APPLIED","PARTIAL"]},"states":[{"name":"PREVIEW","phase":"draft","terminal":false,"ttl":"7d"},{"name":"QUEUED","phase":"ready","terminal":false},{"lease":"1m","max_take_overs":5,"name":"APPLYING","on_stale":"take-over","phase":"held","terminal":false},{"keep":"30d","name":"APPLIED","outcome":"succeeded","phase":"settled","terminal":false},{"keep":"90d","name":"PARTIAL","outcome":"partial","phase":"settled","terminal":false},{"keep":"90d","name":"FAILED","outcome":"failed","phase":"settled","terminal":false},{"keep":"90d","name":"ROLLED_BACK","outcome":"reverted","phase":"settled","terminal":true}],"transitions":[{"by":["client","engine"],"command":"queue","from":"PREVIEW","guards":["has-items"],"to":"QUEUED"},{"by":["client"],"command":"cancel","from":"PREVIEW","guards":[],"to":"FAILED"},{"by":["engine"],"command":"expire","from":"PREVIEW","guards":[],"to":"FAILED"},{"by":["worker"],"command":"claim","from":"QUEUED","guards":[],"to":"APPLYING"},{"by":["client"],"command":"cancel","from":"QUEUED","guards":[],"to":"FAILED"},{"by":["worker"],"command":"complete","from":"APPLYING","guards":["all-items-ok"],"to":"APPLIED"},{"by":["worker"],"command":"settle","from":"APPLYING","guards":["some-item-failed"],"to":"PARTIAL"},{"by":["worker"],"command":"fail","from":"APPLYING","guards":["no-item-ok"],"to":"FAILED"},{"by":["client","worker"],"command":"cancel","from":"APPLYING","guards":["all-items-ok"],"to":"APPLIED"},{"by":["client","worker"],"command":"cancel","from":"APPLYING","guards":["some-item-failed"],"to":"PARTIAL"},{"by":["client","worker"],"command":"cancel","from":"APPLYING","guards":["no-item-ok"],"to":"FAILED"},{"by":["engine"],"command":"lose","from":"APPLYING","guards":["all-items-ok"],"to":"APPLIED"},{"by":["engine"],"command":"lose","from":"APPLYING","guards":["some-item-failed"],"to":"PARTIAL"},{"by":["engine"],"command":"lose","from":"APPLYING","guards":["no-item-ok"],"to":"FAILED"},{"by":["client"],"command":"retry","from":"PARTIAL","guards":["no-operation","some-item-open"],"to":"APPLYING"},{"by":["client"],"command":"retry","from":"FAILED","guards":["no-operation","some-item-open"],"to":"APPLYING"},{"by":["engine"],"command":"rollback","from":"APPLIED","guards":["no-item-ok"],"to":"ROLLED_BACK"},{"by":["engine"],"command":"rollback","from":"PARTIAL","guards":["no-item-ok"],"to":"ROLLED_BACK"}],"version":1}')
+INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('rule', 1, 'run', 'target', 1, '{"codes":{},"ids":"rule-{uuid7}","initial":["PREVIEW","QUEUED"],"items":["target"],"kind":"run","name":"rule","operations":{"reconcile":["APPLIED","PARTIAL"],"rollback":["APPLIED","PARTIAL"]},"states":[{"name":"PREVIEW","phase":"draft","terminal":false,"ttl":"7d"},{"name":"QUEUED","phase":"ready","terminal":false},{"lease":"1m","max_take_overs":5,"name":"APPLYING","on_stale":"take-over","phase":"held","terminal":false},{"keep":"30d","name":"APPLIED","outcome":"succeeded","phase":"settled","terminal":false},{"keep":"90d","name":"PARTIAL","outcome":"partial","phase":"settled","terminal":false},{"keep":"90d","name":"FAILED","outcome":"failed","phase":"settled","terminal":false},{"keep":"90d","name":"ROLLED_BACK","outcome":"reverted","phase":"settled","terminal":true}],"stops_run":null,"transitions":[{"by":["client","engine"],"command":"queue","from":"PREVIEW","guards":["has-items"],"to":"QUEUED"},{"by":["client"],"command":"cancel","from":"PREVIEW","guards":[],"to":"FAILED"},{"by":["engine"],"command":"expire","from":"PREVIEW","guards":[],"to":"FAILED"},{"by":["worker"],"command":"claim","from":"QUEUED","guards":[],"to":"APPLYING"},{"by":["client"],"command":"cancel","from":"QUEUED","guards":[],"to":"FAILED"},{"by":["worker"],"command":"complete","from":"APPLYING","guards":["all-items-ok"],"to":"APPLIED"},{"by":["worker"],"command":"settle","from":"APPLYING","guards":["some-item-failed"],"to":"PARTIAL"},{"by":["worker"],"command":"fail","from":"APPLYING","guards":["no-item-ok"],"to":"FAILED"},{"by":["client","worker"],"command":"cancel","from":"APPLYING","guards":["all-items-ok"],"to":"APPLIED"},{"by":["client","worker"],"command":"cancel","from":"APPLYING","guards":["some-item-failed"],"to":"PARTIAL"},{"by":["client","worker"],"command":"cancel","from":"APPLYING","guards":["no-item-ok"],"to":"FAILED"},{"by":["engine"],"command":"lose","from":"APPLYING","guards":["all-items-ok"],"to":"APPLIED"},{"by":["engine"],"command":"lose","from":"APPLYING","guards":["some-item-failed"],"to":"PARTIAL"},{"by":["engine"],"command":"lose","from":"APPLYING","guards":["no-item-ok"],"to":"FAILED"},{"by":["client"],"command":"retry","from":"PARTIAL","guards":["no-operation","some-item-open"],"to":"APPLYING"},{"by":["client"],"command":"retry","from":"FAILED","guards":["no-operation","some-item-open"],"to":"APPLYING"},{"by":["engine"],"command":"rollback","from":"APPLIED","guards":["no-item-ok"],"to":"ROLLED_BACK"},{"by":["engine"],"command":"rollback","from":"PARTIAL","guards":["no-item-ok"],"to":"ROLLED_BACK"}],"version":1}')
   ON CONFLICT DO NOTHING;
-INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial) VALUES
-  ('rule', 1, 'PREVIEW', 'draft', NULL, 1),
-  ('rule', 1, 'QUEUED', 'ready', NULL, 1),
-  ('rule', 1, 'APPLYING', 'held', NULL, 0),
-  ('rule', 1, 'APPLIED', 'settled', 'succeeded', 0),
-  ('rule', 1, 'PARTIAL', 'settled', 'partial', 0),
-  ('rule', 1, 'FAILED', 'settled', 'failed', 0),
-  ('rule', 1, 'ROLLED_BACK', 'settled', 'reverted', 0)
+INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial, course) VALUES
+  ('rule', 1, 'PREVIEW', 'draft', NULL, 1, NULL),
+  ('rule', 1, 'QUEUED', 'ready', NULL, 1, NULL),
+  ('rule', 1, 'APPLYING', 'held', NULL, 0, NULL),
+  ('rule', 1, 'APPLIED', 'settled', 'succeeded', 0, NULL),
+  ('rule', 1, 'PARTIAL', 'settled', 'partial', 0, NULL),
+  ('rule', 1, 'FAILED', 'settled', 'failed', 0, NULL),
+  ('rule', 1, 'ROLLED_BACK', 'settled', 'reverted', 0, NULL)
   ON CONFLICT DO NOTHING;
 INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES
   ('rule', 1, 'PREVIEW', 'QUEUED', 4, 1, 'queue'),
@@ -217,15 +227,15 @@ INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, comman
   ('rule', 1, 'PARTIAL', 'ROLLED_BACK', 64, 1, 'rollback')
   ON CONFLICT DO NOTHING;
 
-INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('operation', 1, 'run', NULL, NULL, '{"codes":{},"ids":"op-{uuid7}","initial":["queued"],"items":[],"kind":"run","name":"operation","operations":{},"states":[{"name":"queued","phase":"ready","terminal":false},{"lease":"1m","max_take_overs":5,"name":"running","on_stale":"take-over","phase":"held","terminal":false},{"keep":"30d","name":"completed","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"partial","outcome":"partial","phase":"settled","terminal":true},{"keep":"90d","name":"failed","outcome":"failed","phase":"settled","terminal":true},{"keep":"90d","name":"cancelled","outcome":"cancelled","phase":"settled","terminal":true}],"transitions":[{"by":["worker"],"command":"claim","from":"queued","guards":[],"to":"running"},{"by":["client"],"command":"cancel","from":"queued","guards":[],"to":"cancelled"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker"],"command":"settle","from":"running","guards":[],"to":"partial"},{"by":["worker"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["client","worker"],"command":"cancel","from":"running","guards":[],"to":"cancelled"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"failed"}],"version":1}')
+INSERT INTO lifecycles(name, version, kind, items, items_version, definition) VALUES ('operation', 1, 'run', NULL, NULL, '{"codes":{},"ids":"op-{uuid7}","initial":["queued"],"items":[],"kind":"run","name":"operation","operations":{},"states":[{"name":"queued","phase":"ready","terminal":false},{"lease":"1m","max_take_overs":5,"name":"running","on_stale":"take-over","phase":"held","terminal":false},{"keep":"30d","name":"completed","outcome":"succeeded","phase":"settled","terminal":true},{"keep":"90d","name":"partial","outcome":"partial","phase":"settled","terminal":true},{"keep":"90d","name":"failed","outcome":"failed","phase":"settled","terminal":true},{"keep":"90d","name":"cancelled","outcome":"cancelled","phase":"settled","terminal":true}],"stops_run":null,"transitions":[{"by":["worker"],"command":"claim","from":"queued","guards":[],"to":"running"},{"by":["client"],"command":"cancel","from":"queued","guards":[],"to":"cancelled"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker"],"command":"settle","from":"running","guards":[],"to":"partial"},{"by":["worker"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["client","worker"],"command":"cancel","from":"running","guards":[],"to":"cancelled"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"failed"}],"version":1}')
   ON CONFLICT DO NOTHING;
-INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial) VALUES
-  ('operation', 1, 'queued', 'ready', NULL, 1),
-  ('operation', 1, 'running', 'held', NULL, 0),
-  ('operation', 1, 'completed', 'settled', 'succeeded', 0),
-  ('operation', 1, 'partial', 'settled', 'partial', 0),
-  ('operation', 1, 'failed', 'settled', 'failed', 0),
-  ('operation', 1, 'cancelled', 'settled', 'cancelled', 0)
+INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial, course) VALUES
+  ('operation', 1, 'queued', 'ready', NULL, 1, NULL),
+  ('operation', 1, 'running', 'held', NULL, 0, NULL),
+  ('operation', 1, 'completed', 'settled', 'succeeded', 0, NULL),
+  ('operation', 1, 'partial', 'settled', 'partial', 0, NULL),
+  ('operation', 1, 'failed', 'settled', 'failed', 0, NULL),
+  ('operation', 1, 'cancelled', 'settled', 'cancelled', 0, NULL)
   ON CONFLICT DO NOTHING;
 INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES
   ('operation', 1, 'queued', 'running', 0, 1, 'claim'),

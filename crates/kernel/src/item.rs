@@ -1,6 +1,8 @@
 //! Items: the steps, tasks and targets of a run. They have no lease of their own; their run's fences them.
 //! Moves of many items are one event of the run.
 
+mod course;
+
 use crate::decide::Draft;
 use crate::decide::hold;
 use crate::event::{Change, Effect, Moved};
@@ -10,18 +12,8 @@ use crate::refusal::{Code, Refusal};
 use crate::request::Who;
 use crate::run::{Failure, Run, Text, Token};
 use crate::time::{Span, Time};
-
-/// What an item's failure means to its run, if its kind says that one may end the run's course (`stops_run`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// Its failure ends the run's course: nothing begins after it but cleanups.
-    #[default]
-    Step,
-    /// It may fail, and the others go on.
-    Optional,
-    /// Begins whatever failed.
-    Cleanup,
-}
+use course::Course;
+pub use course::Role;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
@@ -62,21 +54,27 @@ pub struct ItemAsk<'a> {
     /// Which try this is about: a report that comes twice must not count for the next one.
     pub try_no: Option<u32>,
     pub discard: bool,
+    /// What people know it by; its key if that is not said.
+    pub name: Option<&'a str>,
 }
 
-/// Decides moves of items, all or none. `token` is the worker's; the engine and people have none.
+/// Decides moves of items, all or none. `token` is the worker's; the engine and people have none. `failed` are items
+/// of the run that have ended its course ([`Item::ends_course`]), if any of those that are asked for would begin.
+///
+/// A step that the worker reports as failed makes the run one that is failing, in the same change.
 pub fn decide_items(
     lifecycle: &Lifecycle,
     run: &Run,
     who: &Who<'_>,
     token: Option<Token>,
-    asks: &[(Item, ItemAsk<'_>)],
+    (asks, failed): (&[(Item, ItemAsk<'_>)], &[Item]),
     now: Time,
 ) -> Result<Change, Refusal> {
     let mut draft = Draft::new(lifecycle, run, who, now);
     if who.actor == Actor::Worker {
         hold::check_lease(&draft, token.unwrap_or(crate::fold::UNKNOWN))?;
     }
+    let mut course = Course::of(&draft, failed);
     let mut moved = Vec::new();
     for (item, ask) in asks {
         let Some(kind) = lifecycle.items.get(usize::from(item.kind)) else {
@@ -84,6 +82,8 @@ pub fn decide_items(
         };
         let was = (item.state, item.stays(kind));
         let after = decide_one(&draft, kind, item, ask)?;
+        course.check(&draft, kind, Some(item.state), &after)?;
+        course.note(kind, item, &after, ask);
         if after != *item {
             moved.push(Moved {
                 from: Some(was.0),
@@ -93,23 +93,24 @@ pub fn decide_items(
             });
         }
     }
-    record(&mut draft, moved);
+    record(&mut draft, moved, course.failure);
     draft.done()
 }
 
-/// New items of a run that is under way: steps of a `for_each`, tasks.
+/// New items of a run that is under way: steps of a `for_each`, tasks. `failed` as for [`decide_items`].
 pub fn add_items(
     lifecycle: &Lifecycle,
     run: &Run,
     who: &Who<'_>,
     token: Option<Token>,
-    items: &[Item],
+    (items, failed): (&[Item], &[Item]),
     now: Time,
 ) -> Result<Change, Refusal> {
     let mut draft = Draft::new(lifecycle, run, who, now);
     if who.actor == Actor::Worker {
         hold::check_lease(&draft, token.unwrap_or(crate::fold::UNKNOWN))?;
     }
+    let course = Course::of(&draft, failed);
     let mut moved = Vec::new();
     for item in items {
         let kind = lifecycle.items.get(usize::from(item.kind));
@@ -121,13 +122,14 @@ pub fn add_items(
         {
             return Err(refuse(&draft, item, Code::InvalidTransition, "the run is past that"));
         }
+        course.check(&draft, kind, None, item)?;
         moved.push(Moved { from: None, was_staying: false, stays: item.stays(kind), item: item.clone() });
     }
-    record(&mut draft, moved);
+    record(&mut draft, moved, None);
     draft.done()
 }
 
-fn record(draft: &mut Draft<'_>, moved: Vec<Moved>) {
+fn record(draft: &mut Draft<'_>, moved: Vec<Moved>, failure: Option<Failure>) {
     if moved.is_empty() {
         return;
     }
@@ -136,7 +138,11 @@ fn record(draft: &mut Draft<'_>, moved: Vec<Moved>) {
     {
         hold::start(draft, row, None);
     }
-    draft.stay("items", draft.who.actor, Effect { moved, ..Effect::default() });
+    // What the worker says of a step is what it would say of the run; anybody else only mends a row.
+    let failure = failure.filter(|_| draft.who.actor == Actor::Worker);
+    let to = draft.lifecycle.failing_edge(draft.after.state).map(|row| row.to);
+    let intent = failure.zip(to).and_then(|(failure, to)| hold::failing(draft, to, &failure));
+    draft.stay("items", draft.who.actor, Effect { moved, intent, ..Effect::default() });
     if draft.who.actor == Actor::Worker {
         hold::extend(draft);
     }
@@ -278,22 +284,6 @@ fn enter(kind: &Lifecycle, item: &mut Item, row: &Transition, ask: &ItemAsk<'_>,
 
 fn refuse(draft: &Draft<'_>, item: &Item, code: Code, message: &str) -> Refusal {
     draft.refusal(code, format!("item {}: {message}", item.key))
-}
-
-impl Role {
-    pub const ALL: [Role; 3] = [Role::Step, Role::Optional, Role::Cleanup];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Role::Step => "step",
-            Role::Optional => "optional",
-            Role::Cleanup => "cleanup",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Role> {
-        Role::ALL.into_iter().find(|role| role.name() == name)
-    }
 }
 
 impl Item {

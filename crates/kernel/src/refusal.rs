@@ -69,7 +69,9 @@ impl Code {
             Code::LeaseHeld => "another worker holds the run, or the engine has yet to end it",
             Code::NotDue => "not yet: its schedule, retry time or time to live lies ahead",
             Code::CancelRequested => "a cancel was asked for first: finish as cancelled",
-            Code::FailureRecorded => "a failure was recorded first: finish as that",
+            Code::FailureRecorded => {
+                "a failure was recorded first: nothing begins but cleanups, and the run ends as that"
+            }
             Code::CleanupOwed => "the run owes its cleanup and ends only after it",
             Code::InvalidInput => "a field of the request is wrong",
         }

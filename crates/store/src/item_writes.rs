@@ -3,7 +3,7 @@
 
 use waypost_kernel::event::Change;
 use waypost_kernel::item::{Item, ItemAsk, add_items, decide_items};
-use waypost_kernel::lifecycle::{Actor, Lifecycle, Phase};
+use waypost_kernel::lifecycle::{Actor, Lifecycle, Outcome, Phase};
 use waypost_kernel::{Failure, Time, Token, Who};
 
 use crate::birth::item_kind;
@@ -18,6 +18,7 @@ pub(crate) struct Wanted<'a> {
     pub kind: u8,
     /// As it is, or as it will be added.
     pub item: Item,
+    name: String,
     pub is_new: bool,
     failure: Option<Failure>,
 }
@@ -26,7 +27,7 @@ pub(crate) fn wanted<'a>(
     lifecycle: &Lifecycle,
     writes: &'a [ItemWrite],
     now: Time,
-    mut find: impl FnMut(u8, &str) -> Result<Option<Item>>,
+    mut find: impl FnMut(u8, &str) -> Result<Option<(Item, String)>>,
 ) -> Result<Vec<Wanted<'a>>> {
     let mut wanted: Vec<Wanted<'a>> = Vec::with_capacity(writes.len());
     for write in writes {
@@ -40,18 +41,35 @@ pub(crate) fn wanted<'a>(
         }
         let known = find(at, &write.key)?;
         let is_new = known.is_none();
-        let item = known.unwrap_or_else(|| born(at, kind, write, now));
+        let (item, name) = known.unwrap_or_else(|| {
+            (born(at, kind, write, now), cleaned_name(write.name.as_deref().unwrap_or(&write.key)))
+        });
         let failure = write.failure.as_ref().map(cleaned_failure);
-        wanted.push(Wanted { write, kind: at, item, is_new, failure });
+        wanted.push(Wanted { write, kind: at, item, name, is_new, failure });
     }
     Ok(wanted)
 }
 
-/// New ones are added first and moved on from there, so that the log has both.
+/// The kinds of which one would begin: whether one of them failed before has to be known then.
+pub(crate) fn kinds_that_begin(lifecycle: &Lifecycle, wanted: &[Wanted<'_>]) -> Vec<u8> {
+    let mut kinds: Vec<u8> = wanted.iter().filter(|it| it.begins(lifecycle)).map(|it| it.kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
+}
+
+/// The states of a kind in which an item may have ended its run's course.
+pub(crate) fn failed_states(kind: &Lifecycle) -> impl Iterator<Item = &str> {
+    let failed = kind.states.iter().filter(|state| state.outcome == Some(Outcome::Failed));
+    failed.map(|state| &*state.name)
+}
+
+/// New ones are added first and moved on from there, so that the log has both. `failed` has, of every kind of which one
+/// would begin, an item that ended the run's course, if there is one.
 pub(crate) fn decide(
     row: &RunRow,
     (token, by): (Token, &str),
-    wanted: &[Wanted<'_>],
+    (wanted, failed): (&[Wanted<'_>], &[Item]),
     now: Time,
 ) -> Result<Change> {
     let lifecycle = &row.lifecycle;
@@ -60,8 +78,8 @@ pub(crate) fn decide(
     let token = Some(token);
     let new: Vec<Item> = wanted.iter().filter(|it| it.is_new).map(|it| it.item.clone()).collect();
     let asks: Vec<(Item, ItemAsk<'_>)> = wanted.iter().map(|it| (it.item.clone(), it.ask())).collect();
-    let added = add_items(lifecycle, &row.run, &who, token, &new, now)?;
-    Ok(added.then(|run| decide_items(lifecycle, run, &who, token, &asks, now))?)
+    let added = add_items(lifecycle, &row.run, &who, token, (&new, failed), now)?;
+    Ok(added.then(|run| decide_items(lifecycle, run, &who, token, (&asks, failed), now))?)
 }
 
 /// The items that a finish still has to move: those of one that is sent again went with the first.
@@ -71,6 +89,13 @@ pub(crate) fn left_to_move<'w>(row: &RunRow, write: &'w FinishWrite) -> &'w [Ite
 }
 
 impl Wanted<'_> {
+    fn begins(&self, lifecycle: &Lifecycle) -> bool {
+        let kind = &lifecycle.items[usize::from(self.kind)];
+        let to = kind.state_named(&self.write.status);
+        let from = Some(self.item.state).filter(|_| !self.is_new || Some(self.item.state) != to);
+        self.item.is_of_course(kind) && to.is_some_and(|to| kind.begins(from, to))
+    }
+
     fn ask(&self) -> ItemAsk<'_> {
         ItemAsk {
             to: &self.write.status,
@@ -81,6 +106,7 @@ impl Wanted<'_> {
             answered: self.write.answered,
             try_no: self.write.try_no,
             discard: false,
+            name: Some(&self.name),
         }
     }
 }

@@ -166,6 +166,20 @@ pub(super) fn release(mut draft: Draft<'_>, token: Token) -> Result<Change, Refu
     draft.done()
 }
 
+/// A failure that is known before the run can end as that. The first word stands: a cancel, or the failure that was
+/// recorded before.
+pub(crate) fn failing(draft: &Draft<'_>, to: StateId, failure: &Failure) -> Option<Intent> {
+    let stands = draft.run.intent.as_ref().is_some_and(|intent| intent.want != Want::Pause);
+    (!stands).then(|| Intent {
+        want: Want::Fail,
+        by: draft.who.by.into(),
+        reason: None,
+        to: Some(to),
+        failure: Some(failure.clone()),
+        graceful: false,
+    })
+}
+
 pub(super) fn owe(
     mut draft: Draft<'_>,
     token: Token,
@@ -187,16 +201,7 @@ pub(super) fn owe(
         if !leads {
             return Err(draft.no_such_move(state));
         }
-        // The first word stands: a cancel, or the failure that was recorded before.
-        let stands = draft.run.intent.as_ref().is_some_and(|intent| intent.want != Want::Pause);
-        intent = (!stands).then(|| Intent {
-            want: Want::Fail,
-            by: draft.who.by.into(),
-            reason: None,
-            to: Some(to),
-            failure: Some(failure.clone()),
-            graceful: false,
-        });
+        intent = self::failing(&draft, to, failure);
     }
     if owes != draft.run.owes_cleanup || intent.is_some() {
         draft.stay("owe", Actor::Worker, Effect { owes_cleanup: Some(owes), intent, ..Effect::default() });

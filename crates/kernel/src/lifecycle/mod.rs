@@ -195,16 +195,17 @@ impl Lifecycle {
     /// else a partial one, else one that was cancelled though nobody asked for it. From `from`, or from where its begin
     /// edge leads.
     pub fn failing_edge(&self, from: StateId) -> Option<&Transition> {
+        let ends_as = |outcome| move |row: &&Transition| self.state(row.to).outcome == Some(outcome);
+        Outcome::OF_A_FAILURE.into_iter().find_map(|outcome| self.own_ends(from).find(ends_as(outcome)))
+    }
+
+    /// How a worker may end a run that nobody wants cancelled.
+    fn own_ends(&self, from: StateId) -> impl Iterator<Item = &Transition> {
         let begun = self.start_edge(from).filter(|_| self.state(from).deadline.is_some()).map(|row| row.to);
-        Outcome::OF_A_FAILURE.into_iter().find_map(|outcome| {
-            [Some(from), begun].into_iter().flatten().find_map(|from| {
-                self.transitions_from(from).find(|row| {
-                    row.from != row.to
-                        && row.by.contains(Actor::Worker)
-                        && &*row.command != Want::Cancel.command()
-                        && self.state(row.to).outcome == Some(outcome)
-                })
-            })
+        [Some(from), begun].into_iter().flatten().flat_map(|from| self.transitions_from(from)).filter(|row| {
+            row.by.contains(Actor::Worker)
+                && self.phase(row.to) == Phase::Settled
+                && &*row.command != Want::Cancel.command()
         })
     }
 

@@ -23,7 +23,7 @@ const MAX_QUOTED_CHARS: usize = 64;
 
 impl Problem {
     /// Every rule that a file can break, with what it asks for: the reference's table.
-    pub const RULES: [(&'static str, &'static str); 56] = [
+    pub const RULES: [(&'static str, &'static str); 59] = [
         ("too-large", "a file has at most 256 KiB"),
         ("syntax", "a file is TOML"),
         ("too-many-problems", "at most 100 problems are told at once"),
@@ -47,6 +47,7 @@ impl Problem {
         ("unknown-item-kind", "every item lifecycle that is named is known"),
         ("version-taken", "one version has one meaning"),
         ("item-key", "an item lifecycle has no ids, items, codes or operations"),
+        ("run-key", "a run lifecycle has no stops_run"),
         ("no-initial", "a run starts somewhere"),
         ("initial-phase", "a run starts as a draft, ready or held"),
         ("initial-fold", "a further initial state is one client's move from the first"),
@@ -61,11 +62,13 @@ impl Problem {
         ("ttl-without-expire", "a time to live leads somewhere"),
         ("engine-edge-guarded", "the engine can always end a run whose time ran out"),
         ("cancel-guarded", "a held run that is asked to cancel can always do it"),
+        ("no-way-to-fail", "a worker can always end a run that fails"),
         ("retry-edge-missing", "a state with retry = true can be taken up by a worker"),
         ("ambiguous-start", "a worker's first event begins the work in one state"),
         ("guarded-start", "a worker's first event always begins the work"),
         ("follow-edge-missing", "an item follows its run along the table"),
         ("follow-guarded", "an item follows its run under one condition only"),
+        ("begins-by-itself", "an item of a kind that stops its run begins by its worker alone"),
         ("claim-shape", "claim is a worker's, from ready to held"),
         ("steal-shape", "steal stays in a held state with on_stale = steal"),
         ("idle-loop", "a move leads somewhere else"),

@@ -11,7 +11,7 @@ type Found = Option<(&'static str, String, String)>;
 type StateRule = fn(&Resolved, StateId) -> Found;
 type RowRule = fn(&Resolved, &Transition) -> Found;
 
-const STATE_RULES: [StateRule; 16] = [
+const STATE_RULES: [StateRule; 18] = [
     states::reachable,
     states::settles,
     states::outcome_iff_settled,
@@ -23,11 +23,13 @@ const STATE_RULES: [StateRule; 16] = [
     states::ttl_can_expire,
     states::engine_can_end,
     states::cancel_can_be_done,
+    states::worker_can_fail,
     states::retry_can_be_claimed,
     states::one_start,
     states::start_is_free,
     states::follows_an_edge,
     states::follows_under_one_condition,
+    states::nothing_begins_by_itself,
 ];
 const ROW_RULES: [RowRule; 11] = [
     rows::claim_shape,

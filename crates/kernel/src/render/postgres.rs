@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::sql::{Dialect, all_hold, moves, quoted};
+use super::sql::{Dialect, IS_BEGINNING, all_hold, course, course_ended, moves, quoted};
 use crate::decide::DEFAULT_LEASE;
 use crate::guard::Guard;
 use crate::lifecycle::{Actor, Kind, Lifecycle, Outcome, Phase, StateId, Transition};
@@ -77,8 +77,8 @@ fn state_row(lifecycle: &Lifecycle, id: StateId) -> String {
     let ms = |span: Option<Span>| span.map_or("NULL".into(), |span| span.ms().to_string());
     let held = state.phase == Phase::Held;
     format!(
-        "INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, code)
-  SELECT {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {code};\n",
+        "INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, course, code)
+  SELECT {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {code};\n",
         quoted(&lifecycle.name),
         lifecycle.version,
         quoted(&state.name),
@@ -90,6 +90,7 @@ fn state_row(lifecycle: &Lifecycle, id: StateId) -> String {
         lifecycle.transitions_from(id).any(|row| &*row.command == "expire"),
         ms(state.ttl),
         ms(state.keep),
+        course(lifecycle, id),
     )
 }
 
@@ -242,6 +243,9 @@ END $guard$;
 fn item_guard() -> String {
     format!(
         "CREATE OR REPLACE FUNCTION waypost.items_move() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
+DECLARE
+  n waypost.lifecycle_states;
+  o waypost.lifecycle_states;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     IF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.initial) THEN
@@ -253,13 +257,36 @@ BEGIN
       AND {}) THEN
     RAISE EXCEPTION 'INVALID_TRANSITION: % has no such move from % to %, or its guard does not hold', OLD.kind, OLD.status, NEW.status
       USING ERRCODE = 'WP409';
+  ELSIF NEW.role <> 'cleanup' THEN
+    SELECT * INTO n FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status;
+    IF n.course = 'begins' THEN
+      SELECT * INTO o FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = OLD.status;
+      IF {IS_BEGINNING} THEN
+        IF NEW.seq = OLD.seq THEN
+          -- By hand: whoever fails another one at this moment goes before or after this.
+          PERFORM 1 FROM waypost.runs r WHERE r.rid = NEW.rid FOR UPDATE;
+        END IF;
+        IF {} THEN
+          RAISE EXCEPTION 'FAILURE_RECORDED: a % of the run has failed; nothing begins after it but cleanups', NEW.kind
+            USING ERRCODE = 'WP409', HINT = 'End the run as failed.';
+        END IF;
+      END IF;
+    END IF;
   END IF;
   RETURN NEW;
 END $guard$;
+CREATE FUNCTION waypost.item_owned() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
+BEGIN
+  RAISE EXCEPTION 'IMMUTABLE: an item stays its run''s, and what it is to it' USING ERRCODE = 'WP409';
+END $guard$;
+CREATE TRIGGER items_own BEFORE UPDATE OF rid, kind, key, version, role ON waypost.items FOR EACH ROW
+  WHEN (NEW.rid <> OLD.rid OR NEW.kind <> OLD.kind OR NEW.key <> OLD.key OR NEW.version <> OLD.version OR NEW.role <> OLD.role)
+  EXECUTE FUNCTION waypost.item_owned();
 CREATE TRIGGER items_move BEFORE UPDATE OF status ON waypost.items FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status)
   EXECUTE FUNCTION waypost.items_move();
 CREATE TRIGGER items_birth BEFORE INSERT ON waypost.items FOR EACH ROW EXECUTE FUNCTION waypost.items_move();
 ",
-        all_hold(Kind::Item, Dialect::Postgres)
+        all_hold(Kind::Item, Dialect::Postgres),
+        course_ended(Dialect::Postgres)
     )
 }

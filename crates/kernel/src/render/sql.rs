@@ -82,13 +82,16 @@ pub fn definition(lifecycle: &Lifecycle) -> String {
         counted.map_or("NULL".into(), |kind| kind.version.to_string()),
         quoted(&super::json::json(lifecycle).to_string()),
     );
-    out.push_str("INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial) VALUES\n");
+    out.push_str(
+        "INSERT INTO lifecycle_states(lifecycle, version, state, phase, outcome, initial, course) VALUES\n",
+    );
     let rows = lifecycle.state_ids().map(|id| {
         let state = lifecycle.state(id);
         let outcome = state.outcome.map_or("NULL".into(), |outcome| quoted(outcome.name()));
         let initial = u8::from(lifecycle.initial.contains(&id));
         let phase = quoted(state.phase.name());
-        format!("  ({name}, {version}, {}, {phase}, {outcome}, {initial})", quoted(&state.name))
+        let course = course(lifecycle, id);
+        format!("  ({name}, {version}, {}, {phase}, {outcome}, {initial}, {course})", quoted(&state.name))
     });
     out.push_str(&rows.collect::<Vec<_>>().join(",\n"));
     out.push_str(
@@ -101,6 +104,37 @@ pub fn definition(lifecycle: &Lifecycle) -> String {
     out.push_str(&rows.collect::<Vec<_>>().join(",\n"));
     out.push_str("\n  ON CONFLICT DO NOTHING;\n");
     out
+}
+
+/// What a state of a kind that stops its run means to the run's course: to come there `'begins'` work (unless it was
+/// begun before), or `'ends'` the course.
+pub(super) fn course(lifecycle: &Lifecycle, id: StateId) -> &'static str {
+    let state = lifecycle.state(id);
+    match state.outcome {
+        _ if !lifecycle.stops_run => "NULL",
+        Some(Outcome::Failed) => "'ends'",
+        Some(Outcome::Succeeded) => "'begins'",
+        _ if state.phase == Phase::Held => "'begins'",
+        _ => "NULL",
+    }
+}
+
+/// Whether a move from the state `o` to `n`, which begins work, is a beginning ([`Lifecycle::begins`]).
+pub(super) const IS_BEGINNING: &str =
+    "(CASE o.phase WHEN 'held' THEN false WHEN 'settled' THEN n.phase = 'held' ELSE true END)";
+
+/// Whether an item of NEW's run and kind has ended the course. Those that the same event moved came in its order, which
+/// the engine has looked at.
+pub(super) fn course_ended(dialect: Dialect) -> String {
+    let (schema, run) = match dialect {
+        Dialect::Sqlite => ("", "run_id"),
+        Dialect::Postgres => ("waypost.", "rid"),
+    };
+    format!(
+        "EXISTS (SELECT 1 FROM {schema}lifecycle_states f CROSS JOIN {schema}items i WHERE f.lifecycle = NEW.kind AND f.version = NEW.version
+      AND f.course = 'ends' AND i.{run} = NEW.{run} AND i.kind = NEW.kind AND i.status = f.state AND i.role = 'step'
+      AND (i.seq <> NEW.seq OR NEW.seq = OLD.seq))"
+    )
 }
 
 /// What a guard's name means, as an expression over NEW.
@@ -229,6 +263,14 @@ fn sqlite_item_moves(table: &str, name: &str, columns: &[&str]) -> String {
 BEGIN
   INSERT INTO {table}_judged(src, dst, rise, {into}) VALUES (OLD.status, NEW.status, 1, {values});
 END;
+CREATE TRIGGER {table}_course BEFORE UPDATE OF status ON {table} WHEN NEW.status <> OLD.status AND NEW.role <> 'cleanup' AND EXISTS (
+    SELECT 1 FROM lifecycle_states n WHERE n.lifecycle = NEW.{name} AND n.version = NEW.version AND n.state = NEW.status AND n.course = 'begins')
+BEGIN
+  SELECT RAISE(FAIL, 'FAILURE_RECORDED: a step of the run has failed; nothing begins after it but cleanups') WHERE EXISTS (
+    SELECT 1 FROM lifecycle_states n, lifecycle_states o WHERE n.lifecycle = NEW.{name} AND n.version = NEW.version AND n.state = NEW.status
+      AND o.lifecycle = NEW.{name} AND o.version = NEW.version AND o.state = OLD.status AND {IS_BEGINNING})
+    AND {ended};
+END;
 CREATE TRIGGER {table}_birth BEFORE INSERT ON {table} WHEN NOT EXISTS (
     SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = NEW.{name} AND s.version = NEW.version AND s.state = NEW.status AND s.initial = 1)
 BEGIN
@@ -237,6 +279,7 @@ END;
 ",
         into = columns.join(", "),
         values = values.join(", "),
+        ended = course_ended(Dialect::Sqlite),
     )
 }
 

@@ -104,9 +104,9 @@ mod tests {
     #[test]
     fn a_draft_that_never_ends_is_said_to() {
         let text = "name = \"mine\"\nversion = 2\nids = \"mine-{uuid7}\"\ninitial = [\"d\"]\n\
-            transitions = [[\"d\", \"queue\", \"a\", \"client\", \"\"], [\"a\", \"claim\", \"b\", \"worker\", \"\"], [\"b\", \"end\", \"c\", \"worker\", \"\"], [\"b\", \"lose\", \"c\", \"engine\", \"\"]]\n\
+            transitions = [[\"d\", \"queue\", \"a\", \"client\", \"\"], [\"a\", \"claim\", \"b\", \"worker\", \"\"], [\"b\", \"end\", \"c\", \"worker\", \"\"], [\"b\", \"fail\", \"e\", \"worker\", \"\"], [\"b\", \"lose\", \"e\", \"engine\", \"\"]]\n\
             [states]\nd = { phase = \"draft\", ttl = \"never\" }\na = { phase = \"ready\" }\nb = { phase = \"held\", lease = \"5s\", on_stale = \"lose\" }\n\
-            c = { phase = \"settled\", outcome = \"succeeded\", keep = \"5d\" }\n";
+            c = { phase = \"settled\", outcome = \"succeeded\", keep = \"5d\" }\ne = { phase = \"settled\", outcome = \"failed\" }\n";
         let mut catalog = Catalog::default();
         let lifecycle = catalog.add(text).unwrap_or_else(|problems| panic!("{problems}"));
         let mut again = Catalog::default();

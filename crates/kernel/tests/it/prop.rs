@@ -2,6 +2,7 @@
 //! One random script drives them all; nothing here but `seeds` knows a lifecycle by name.
 
 mod ask;
+mod course;
 mod intent;
 mod items;
 mod leases;

@@ -47,11 +47,18 @@ impl State {
         writes: &'w [ItemWrite],
     ) -> Result<(Vec<Wanted<'w>>, Change)> {
         let row = self.row(number)?;
-        let items = self.runs.get(&number).map(|entry| entry.items.as_slice()).unwrap_or_default();
-        let find =
-            |at: u8, key: &str| Ok(items.iter().find(|item| item.kind == at && *item.key == *key).cloned());
+        let entry = self.runs.get(&number);
+        let items = entry.map(|entry| entry.items.as_slice()).unwrap_or_default();
+        let name = |item: &Item| entry.map(|entry| entry.item_row(item).name).unwrap_or_default();
+        let find = |at: u8, key: &str| {
+            let item = items.iter().find(|item| item.kind == at && *item.key == *key);
+            Ok(item.map(|item| (item.clone(), name(item))))
+        };
         let wanted = wanted(&row.lifecycle, writes, self.now, find)?;
-        let change = decide(row, holder, &wanted, self.now)?;
+        let kinds = &row.lifecycle.items;
+        let failed = items.iter().filter(|item| item.ends_course(&kinds[usize::from(item.kind)]));
+        let failed: Vec<Item> = failed.cloned().collect();
+        let change = decide(row, holder, (&wanted, &failed), self.now)?;
         Ok((wanted, change))
     }
 

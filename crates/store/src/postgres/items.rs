@@ -239,6 +239,26 @@ pub async fn of_runs<'l>(
     Ok(found.into_iter().map(|it| ((it.rid, it.row.kind.clone(), it.row.key.clone()), it)).collect())
 }
 
+/// Of runs, kinds and states of failure, one item each whose failure ends its run's course.
+pub async fn failed_steps<'l>(
+    tx: &Tx,
+    states: &[(i64, &str, &str)],
+    of: impl Fn(i64) -> Option<&'l Lifecycle>,
+) -> Result<HashMap<(i64, String, String), StoredItem>> {
+    if states.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let condition = "JOIN (SELECT f.rid, f.kind, f.key FROM unnest($1, $2, $3) AS u(rid, kind, status) CROSS JOIN LATERAL \
+           (SELECT s.rid, s.kind, s.key FROM waypost.items s \
+            WHERE s.rid = u.rid AND s.kind = u.kind AND s.status = u.status AND s.role = 'step' LIMIT 1) f) u \
+         ON u.rid = i.rid AND u.kind = i.kind AND u.key = i.key";
+    let rids: Vec<i64> = states.iter().map(|(rid, _, _)| *rid).collect();
+    let kinds: Vec<&str> = states.iter().map(|(_, kind, _)| *kind).collect();
+    let names: Vec<&str> = states.iter().map(|(_, _, name)| *name).collect();
+    let found = row::items(tx, condition, args![rids, kinds, names], of).await?;
+    Ok(found.into_iter().map(|it| ((it.rid, it.row.kind.clone(), it.row.key.clone()), it)).collect())
+}
+
 /// Items of a run by kind and key, as the kernel decides on them.
 pub async fn named(
     tx: &Tx,

@@ -17,7 +17,7 @@ use super::save::{Extra, Pending, item_count};
 use super::session::{Line, Session, Tx};
 use crate::error::StoreError;
 use crate::intake;
-use crate::item_writes::{Wanted, decide, wanted};
+use crate::item_writes::{Wanted, decide, failed_states, wanted};
 use crate::run::ItemRow;
 use crate::verbs::{Each, ItemWrite, ItemsWrite, NewItem};
 
@@ -134,10 +134,14 @@ pub fn decide_moves(
     let lifecycle = pending.row.lifecycle.clone();
     let stored = |kind: &str, key: &str| known.get(&(rid, kind.to_owned(), key.to_owned()));
     let find = |at: u8, key: &str| {
-        Ok(stored(&lifecycle.items[usize::from(at)].name, key).map(|found| found.item.clone()))
+        let found = stored(&lifecycle.items[usize::from(at)].name, key);
+        Ok(found.map(|found| (found.item.clone(), found.row.name.clone())))
     };
     let wanted = wanted(&lifecycle, writes, now, find)?;
-    let change = decide(&pending.row, holder, &wanted, now)?;
+    let ends =
+        |it: &&StoredItem| it.rid == rid && it.item.ends_course(&lifecycle.items[usize::from(it.item.kind)]);
+    let failed: Vec<Item> = known.values().filter(ends).map(|it| it.item.clone()).collect();
+    let change = decide(&pending.row, holder, (&wanted, &failed), now)?;
     // They are born with the event that adds them; the one that moves them on, if any, is a later one.
     let adds = |event: &&Event| event.effect.moved.iter().any(|moved| moved.from.is_none());
     let seq = change.events.iter().find(adds).map_or(change.after.seq, |event| event.seq);
@@ -160,7 +164,7 @@ pub fn decide_moves(
     Ok(Moves { change, born, results, rows })
 }
 
-/// The named items of runs' writes, as they are stored.
+/// The named items of runs' writes, as they are stored, and of each run and kind one that ended the run's course.
 pub async fn see<'w>(
     tx: &Tx,
     writes: impl Iterator<Item = (&'w Stored, &'w [ItemWrite])> + Clone,
@@ -176,7 +180,17 @@ pub async fn see<'w>(
         let mut runs = writes.clone().map(|(stored, _)| stored);
         runs.find(|stored| stored.rid == rid).map(|stored| &*stored.row.lifecycle)
     };
-    items::of_runs(tx, &named, of).await
+    let mut kinds = Vec::new();
+    for (stored, writes) in writes.clone() {
+        for kind in stored.row.lifecycle.items.iter().filter(|kind| kind.stops_run) {
+            if writes.iter().any(|it| *it.kind == *kind.name) {
+                kinds.extend(failed_states(kind).map(|state| (stored.rid, &*kind.name, state)));
+            }
+        }
+    }
+    let mut found = items::of_runs(tx, &named, of).await?;
+    found.extend(items::failed_steps(tx, &kinds, of).await?);
+    Ok(found)
 }
 
 /// What an item brought forth is a handler's output: cleaned and cut, never refused.

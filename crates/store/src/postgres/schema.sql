@@ -19,6 +19,7 @@ CREATE TABLE waypost.lifecycles(name text, version int, kind text NOT NULL, item
   definition text NOT NULL, source text, PRIMARY KEY(name, version));
 CREATE TABLE waypost.lifecycle_states(lifecycle text, version int, state text, phase text NOT NULL, outcome text,
   initial boolean NOT NULL,
+  course text,                                    -- of items that stop their run: to come here 'begins' work, or 'ends' the run's course
   code smallint,                                  -- of a run's lifecycle; items keep their states' names
   claim_to smallint,                              -- where a plain claim leads, if nothing but has-items guards it
   claim_needs_items boolean NOT NULL DEFAULT false,
@@ -149,7 +150,7 @@ CREATE TABLE waypost.items(
   details jsonb NOT NULL DEFAULT '{}',
   PRIMARY KEY(rid, kind, key)
 );
-CREATE INDEX items_status ON waypost.items(rid, kind, status);
+CREATE INDEX items_status ON waypost.items(rid, kind, status, role);
 
 -- A position is drawn in the transaction that writes the event and after its first write, so that whoever waits for
 -- the transactions that were open when a gap was seen knows the gap to be final. One at a time for the same reason.

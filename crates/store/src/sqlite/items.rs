@@ -13,7 +13,7 @@ use super::save::{self, Extra, prepare};
 use super::session::Tx;
 use crate::error::Result;
 use crate::intake;
-use crate::item_writes::{Wanted, decide, wanted};
+use crate::item_writes::{Wanted, decide, failed_states, kinds_that_begin, wanted};
 use crate::run::{ItemRow, iso};
 use crate::verbs::{ItemWrite, ItemsWrite, NewItem};
 
@@ -65,9 +65,13 @@ pub fn list(tx: &Tx<'_>, run_id: &str, kind: Option<&str>) -> Result<Vec<ItemRow
 
 /// One item of a run, as the kernel decides on it.
 pub fn item(tx: &Tx<'_>, stored: &Stored, kind: &str, key: &str) -> Result<Option<Item>> {
+    Ok(find(tx, stored, kind, key)?.map(|found| found.item))
+}
+
+fn find(tx: &Tx<'_>, stored: &Stored, kind: &str, key: &str) -> Result<Option<StoredItem>> {
     let condition = "WHERE run_id = ?1 AND kind = ?2 AND key = ?3";
     let found = row::items(tx, &stored.row.lifecycle, condition, params![stored.row.id(), kind, key])?;
-    Ok(found.into_iter().next().map(|found| found.item))
+    Ok(found.into_iter().next())
 }
 
 pub fn put(tx: &Tx<'_>, write: &ItemsWrite) -> Result<Vec<ItemRow>> {
@@ -89,10 +93,28 @@ pub fn moves<'w>(
     writes: &'w [ItemWrite],
 ) -> Result<(Vec<Wanted<'w>>, Change)> {
     let lifecycle = &stored.row.lifecycle;
-    let find = |at: u8, key: &str| item(tx, stored, &lifecycle.items[usize::from(at)].name, key);
+    let find = |at: u8, key: &str| {
+        let found = find(tx, stored, &lifecycle.items[usize::from(at)].name, key)?;
+        Ok(found.map(|found| (found.item, found.row.name)))
+    };
     let wanted = wanted(lifecycle, writes, tx.now, find)?;
-    let change = decide(&stored.row, holder, &wanted, tx.now)?;
+    let failed = failed(tx, stored, &kinds_that_begin(lifecycle, &wanted))?;
+    let change = decide(&stored.row, holder, (&wanted, &failed), tx.now)?;
     Ok((wanted, change))
+}
+
+/// Of each kind an item that ended the run's course, if there is one.
+fn failed(tx: &Tx<'_>, stored: &Stored, kinds: &[u8]) -> Result<Vec<Item>> {
+    let mut failed = Vec::new();
+    for kind in kinds.iter().map(|at| &stored.row.lifecycle.items[usize::from(*at)]) {
+        for state in failed_states(kind) {
+            let condition = "WHERE run_id = ?1 AND kind = ?2 AND status = ?3 AND role = 'step' LIMIT 1";
+            let values = params![stored.row.id(), &*kind.name, state];
+            let found = row::items(tx, &stored.row.lifecycle, condition, values)?;
+            failed.extend(found.into_iter().map(|found| found.item));
+        }
+    }
+    Ok(failed)
 }
 
 pub fn save_moves(tx: &Tx<'_>, stored: &mut Stored, wanted: &[Wanted<'_>], change: Change) -> Result<()> {
@@ -117,9 +139,7 @@ pub fn save_moves(tx: &Tx<'_>, stored: &mut Stored, wanted: &[Wanted<'_>], chang
 }
 
 fn find_row(tx: &Tx<'_>, stored: &Stored, it: &Wanted<'_>) -> Result<Option<StoredItem>> {
-    let condition = "WHERE run_id = ?1 AND kind = ?2 AND key = ?3";
-    let values = params![stored.row.id(), it.write.kind, it.write.key];
-    Ok(row::items(tx, &stored.row.lifecycle, condition, values)?.into_iter().next())
+    find(tx, stored, &it.write.kind, &it.write.key)
 }
 
 fn add(tx: &Tx<'_>, stored: &Stored, wanted: &[Wanted<'_>], change: &Change) -> Result<()> {

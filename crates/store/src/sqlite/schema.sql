@@ -9,7 +9,9 @@ CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE lifecycles(name TEXT, version INTEGER, kind TEXT NOT NULL, items TEXT, items_version INTEGER,
   definition TEXT NOT NULL, source TEXT, PRIMARY KEY(name, version)) WITHOUT ROWID;
 CREATE TABLE lifecycle_states(lifecycle TEXT, version INTEGER, state TEXT, phase TEXT NOT NULL, outcome TEXT,
-  initial INTEGER NOT NULL, PRIMARY KEY(lifecycle, version, state)) WITHOUT ROWID;
+  initial INTEGER NOT NULL,
+  course TEXT,                                    -- of items that stop their run: to come here 'begins' work, or 'ends' the run's course
+  PRIMARY KEY(lifecycle, version, state)) WITHOUT ROWID;
 CREATE TABLE lifecycle_moves(lifecycle TEXT, version INTEGER, src TEXT, dst TEXT, guards INTEGER, events INTEGER NOT NULL,
   command TEXT NOT NULL, PRIMARY KEY(lifecycle, version, src, dst, guards)) WITHOUT ROWID;
 -- A state of a lifecycle's version as a number. Its last three bits are the phase: 0 draft, 1 ready, 2 held, 3 parked,
@@ -124,7 +126,7 @@ CREATE TABLE items(
   details TEXT NOT NULL DEFAULT '{}',
   PRIMARY KEY(run_id, kind, key)
 ) WITHOUT ROWID;
-CREATE INDEX items_status ON items(run_id, kind, status);
+CREATE INDEX items_status ON items(run_id, kind, status, role);
 
 -- All events but the first of each run. A worker that finishes without having begun makes two moves at once: they are
 -- one row, whose position and seq are the second one's; the first has the numbers before, and led to the state `via`.
@@ -179,8 +181,8 @@ CREATE TRIGGER run_now_delete BEFORE DELETE ON run_now WHEN NOT EXISTS (SELECT 1
   BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
 CREATE TRIGGER items_delete BEFORE DELETE ON items WHEN NOT EXISTS (SELECT 1 FROM pruning)
   BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: items cannot be deleted; they leave with their run'); END;
-CREATE TRIGGER items_own BEFORE UPDATE OF run_id, kind, key, version ON items
-  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: an item stays its run''s'); END;
+CREATE TRIGGER items_own BEFORE UPDATE OF run_id, kind, key, version, role ON items
+  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: an item stays its run''s, and what it is to it'); END;
 CREATE TRIGGER run_now_birth BEFORE INSERT ON run_now WHEN NEW.state NOT IN (SELECT code FROM starts) OR NEW.seq <> 1
   BEGIN SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there'); END;
 

@@ -74,6 +74,7 @@ transitions = [
   ["waits", "claim",   "works", "worker", ""],
   ["waits", "cancel",  "lost",  "client", ""],
   ["works", "deliver", "done",  "worker", ""],
+  ["works", "fail",    "lost",  "worker", ""],
   ["works", "lose",    "lost",  "engine", ""],
 ]
 "#;

@@ -3,7 +3,7 @@
 use super::{Found, closure, is_run, name};
 use crate::guard::Guard;
 use crate::lifecycle::check::Resolved;
-use crate::lifecycle::{Actor, Kind, Lifecycle, OnStale, Phase, StateId, Transition};
+use crate::lifecycle::{Actor, Kind, Lifecycle, OnStale, Outcome, Phase, StateId, Transition};
 
 pub(super) fn reachable(resolved: &Resolved, id: StateId) -> Found {
     let lifecycle = &resolved.lifecycle;
@@ -181,6 +181,36 @@ pub(super) fn cancel_can_be_done(resolved: &Resolved, id: StateId) -> Found {
     })
 }
 
+/// Whatever goes wrong, the worker has to say so: a run that it can only complete would be given back and executed
+/// again without end.
+pub(super) fn worker_can_fail(resolved: &Resolved, id: StateId) -> Found {
+    let lifecycle = &resolved.lifecycle;
+    if !is_run(resolved) || lifecycle.phase(id) != Phase::Held {
+        return None;
+    }
+    let fails = |row: &&Transition| {
+        lifecycle.state(row.to).outcome.is_some_and(|outcome| Outcome::OF_A_FAILURE.contains(&outcome))
+    };
+    let rows = || lifecycle.own_ends(id);
+    let is_free = rows().filter(fails).any(|row| row.guards.is_empty());
+    let by_count = rows().any(|row| row.guards == [Guard::AllItemsOk])
+        && [Guard::SomeItemFailed, Guard::NoItemOk]
+            .into_iter()
+            .all(|guard| rows().filter(fails).any(|row| row.guards == [guard]));
+    (!is_free && !(by_count && items_end(lifecycle, ""))).then(|| {
+        let from = name(lifecycle, id);
+        let failed = lifecycle.states.iter().find(|state| state.outcome == Some(Outcome::Failed));
+        let to = failed.map_or("failed", |state| &*state.name);
+        let message = format!("a worker cannot end a run that fails in `{from}`");
+        let mend = match rows().find(fails) {
+            Some(row) => format!("leave out the guard of `{}`, or add", row.command),
+            None if failed.is_none() => "declare a settled state with outcome = failed, and add".to_owned(),
+            None => "add".to_owned(),
+        };
+        ("no-way-to-fail", message, format!(r#"{mend} ["{from}", "fail", "{to}", "worker", ""]"#))
+    })
+}
+
 const ONE_HOLDS: &str = "add a row without a guard, or one each for all-items-ok, some-item-failed and \
                          no-item-ok, with items that all say on_end";
 
@@ -278,4 +308,23 @@ pub(super) fn follows_under_one_condition(resolved: &Resolved, id: StateId) -> F
         );
         ("follow-guarded", message, "remove the guard, or the state's other on_… keys".into())
     })
+}
+
+/// What its run's command moves is not asked whether something failed before.
+pub(super) fn nothing_begins_by_itself(resolved: &Resolved, id: StateId) -> Found {
+    let lifecycle = &resolved.lifecycle;
+    let state = lifecycle.state(id);
+    let begins = |to: StateId| lifecycle.stops_run && lifecycle.begins(Some(id), to);
+    let mend = "leave that move to the worker, or leave out `stops_run`";
+    if lifecycle.stops_run && state.phase == Phase::Held && lifecycle.initial.contains(&id) {
+        let message = format!("one is born as `{}`, begun, though one that failed stops the run", state.name);
+        return Some(("begins-by-itself", message, mend.into()));
+    }
+    let (when, to) = state.follows.iter().find(|(_, to)| begins(*to))?;
+    let message = format!(
+        "`{}` begins by itself on {when}, as `{}`, though one that failed stops the run",
+        state.name,
+        name(lifecycle, *to)
+    );
+    Some(("begins-by-itself", message, mend.into()))
 }

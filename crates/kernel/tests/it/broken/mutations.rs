@@ -131,7 +131,9 @@ fn types(text: &str, push: &mut Push<'_>) {
                 continue;
             };
             let multi_line = old.trim() == "[";
-            let may_be = line.starts_with("version") || line.starts_with("codes") && value == "{}";
+            let may_be = line.starts_with("version")
+                || line.starts_with("codes") && value == "{}"
+                || line.starts_with("stops_run") && value == "true";
             let must_fail = !may_be && !multi_line;
             let new = format!("{key}= {value}");
             let text = if multi_line {

@@ -27,6 +27,9 @@ pub const PIECE_EDITS: &[Edit] = &[
     ("[\"going\", \"fail\", \"bad\"", "[\"going\", \"fail\", \"going\"", "idle-loop", 17),
     ("[\"going\", \"complete\", \"good\"", "[\"going\", \"complete\", \"bad\"", "unreachable-state", 9),
     ("initial = [\"waiting\"]", "initial = [\"good\"]", "initial-phase", 4),
+    ("version = 1", "version = 1\nstops_run = \"yes\"", "wrong-type", 4),
+    ("initial = [\"waiting\"]", "initial = [\"waiting\", \"going\"]\nstops_run = true", "begins-by-itself", 9),
+    ("initial = [\"waiting\"]\n\n[states]\nwaiting = { phase = \"ready\",", "initial = [\"waiting\"]\nstops_run = true\n\n[states]\nwaiting = { phase = \"ready\", on_claim = \"going\",", "begins-by-itself", 8),
 ];
 
 fn case(name: &str, text: String, rule: &'static str, line: usize) -> Case {

@@ -55,6 +55,10 @@ pub const PARCEL_STATES: &[Edit] = &[
     ("\"lose\", \"failed\", \"engine\", \"\"]", "\"lose\", \"failed\", \"engine\", \"no-item-ok\"]", "engine-edge-guarded", 13),
     ("\"draft\", \"expire\", \"failed\", \"engine\", \"\"]", "\"draft\", \"expire\", \"failed\", \"engine\", \"has-reason\"]", "engine-edge-guarded", 10),
     ("\"cancel\", \"failed\", \"client, worker\", \"\"]", "\"cancel\", \"failed\", \"client, worker\", \"no-item-ok\"]", "cancel-guarded", 13),
+    ("\"fail\", \"failed\", \"worker\", \"\"]", "\"fail\", \"failed\", \"worker\", \"has-reason\"]", "no-way-to-fail", 12),
+    ("\"fail\", \"failed\", \"worker\", \"\"]", "\"fail\", \"failed\", \"worker\", \"no-operation\"]", "no-way-to-fail", 13),
+    ("  [\"running\", \"fail\", \"failed\", \"worker\", \"\"],\n", "", "no-way-to-fail", 13),
+    ("items   = ", "stops_run = true\nitems   = ", "run-key", 5),
     ("\"start\", \"running\", \"worker\", \"\"]", "\"start\", \"running\", \"worker\", \"has-items\"]", "guarded-start", 12),
     ("[\"running\", \"fail\", ", "[\"running\", \"again\", \"taken\", \"worker\", \"\"],\n  [\"taken\", \"begin\", \"running\", \"worker\", \"has-items\"],\n  [\"running\", \"fail\", ", "ambiguous-start", 12),
 ];

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::cases::{FAILURE, RETRY_IN, load};
-use super::item_table::{ItemScene, ItemVerdict, MAX_RETRIES, TRY_NO, expect};
-use super::scene::{FOREIGN, FRESH, LeaseIs, NOW, OURS, Scene};
+use super::item_table::{ItemScene, ItemVerdict, MAX_RETRIES, TRY_NO, expect, fails_to};
+use super::scene::{FOREIGN, FRESH, LeaseIs, NOW, OURS, Scene, Wish};
 use super::scenes::plain;
 use super::table::Table;
-use waypost_kernel::item::{Item, ItemAsk, decide_items};
-use waypost_kernel::{Actor, Change, Lifecycle, Outcome, Phase, Refusal, Span, Time, Who};
+use waypost_kernel::item::{Item, ItemAsk, Role, decide_items};
+use waypost_kernel::run::Want;
+use waypost_kernel::{Actor, Change, Lifecycle, Outcome, Phase, Refusal, Span, StateId, Time, Who};
 
 const STARTED: Time = Time::from_ms(1_700_000_000_000);
 
@@ -47,8 +48,13 @@ fn items(kind: &Table) -> Vec<ItemScene<'_>> {
     for state in kind.states.iter().map(|state| state.name) {
         for attempts in [0, 2, MAX_RETRIES] {
             for (discarded, reruns) in [(false, false), (true, false), (false, true)] {
-                scenes.push(ItemScene { kind, state, attempts, discarded, reruns });
+                let (role, after_failure) = (Role::Step, false);
+                scenes.push(ItemScene { kind, state, attempts, discarded, reruns, role, after_failure });
             }
+        }
+        for (role, after_failure) in Role::ALL.into_iter().flat_map(|role| [(role, false), (role, true)]) {
+            let (attempts, discarded, reruns) = (1, false, false);
+            scenes.push(ItemScene { kind, state, attempts, discarded, reruns, role, after_failure });
         }
     }
     scenes
@@ -62,6 +68,11 @@ fn runs(table: &Table) -> Vec<Scene<'_>> {
         for lease in if held { &leases[..] } else { &[LeaseIs::None] } {
             scenes.push(Scene { lease: *lease, ..plain(table, state.name) });
         }
+        let failed = table.states.iter().find(|state| state.outcome == Some(Outcome::Failed));
+        let failing = failed.map(|state| Wish::Fail(state.name));
+        for wish in [Wish::Pause, Wish::Cancel].into_iter().chain(failing).filter(|_| held) {
+            scenes.push(Scene { wish, ..plain(table, state.name) });
+        }
     }
     scenes
 }
@@ -74,6 +85,7 @@ fn item(scene: &ItemScene<'_>, at: usize, kind: &Lifecycle) -> Item {
         try_no: TRY_NO,
         discarded: scene.discarded,
         reruns: scene.reruns,
+        role: scene.role,
         progress: 30,
         not_before: Some(STARTED),
         started_at: settled.then_some(STARTED),
@@ -89,6 +101,7 @@ fn exhaust(run_name: &str, at: usize) -> Seen {
     for run in runs(&table) {
         for scene in items(kind) {
             let before = item(&scene, at, kind_lifecycle);
+            let other = failed(&scene, at, kind_lifecycle);
             let mut row = run.row(&lifecycle);
             row.tallies[at].add(before.state, 1);
             row.tallies[at].staying[usize::from(before.state.0)] = u32::from(before.stays(kind_lifecycle));
@@ -97,13 +110,15 @@ fn exhaust(run_name: &str, at: usize) -> Seen {
                     for token in [Some(OURS), Some(FOREIGN), None] {
                         let who = Who { actor, by: "w1", fresh: FRESH };
                         let asked = [(before.clone(), ask)];
-                        let decided = decide_items(&lifecycle, &row, &who, token, &asked, NOW);
+                        let decided = decide_items(&lifecycle, &row, &who, token, (&asked, &other), NOW);
                         let expected = expect(&scene, &run, actor, token, &ask);
                         let case = format_args!("{run_name} {} {scene:?}\n{ask:?} {actor:?}", run.state);
                         seen.combinations += 1;
                         compare(&before, &ask, kind_lifecycle, &expected, &decided, case);
                         let Ok(change) = decided else { continue };
                         check_event(&run, actor, &row, &change, case);
+                        let to = fails_to(&scene, &run, actor, &expected);
+                        check_intent(&lifecycle, &row, &before, to, &change, case);
                         let ItemVerdict::Moves(moves) = expected else { continue };
                         let who = |row: &super::table::Row| row.who.name();
                         seen.moves.extend(moves.iter().map(|row| (row.from, row.to, who(row), row.how)));
@@ -113,6 +128,36 @@ fn exhaust(run_name: &str, at: usize) -> Seen {
         }
     }
     seen
+}
+
+/// What a store would find of the others.
+fn failed(scene: &ItemScene<'_>, at: usize, kind: &Lifecycle) -> Vec<Item> {
+    let state = scene.kind.ends_course.first().and_then(|name| kind.state_named(name));
+    let state = state.or_else(|| {
+        let failed = |id: &StateId| kind.state(*id).outcome == Some(Outcome::Failed);
+        kind.state_ids().find(failed)
+    });
+    let other = state.filter(|_| scene.after_failure).map(|state| Item::new(at as u8, "other", state));
+    other.into_iter().collect()
+}
+
+/// A step that fails makes its run one that fails, in the same change; what was wanted before stands.
+fn check_intent(
+    lifecycle: &Lifecycle,
+    before: &waypost_kernel::Run,
+    item: &Item,
+    to: Option<&str>,
+    change: &Change,
+    case: std::fmt::Arguments<'_>,
+) {
+    let Some(to) = to else { return assert_eq!(change.after.intent, before.intent, "{case}") };
+    let intent = change.after.intent.as_ref().unwrap_or_else(|| panic!("{case}: nothing is wanted"));
+    assert_eq!((intent.want, intent.to), (Want::Fail, lifecycle.state_named(to)), "{case}");
+    let told = change.events.last().and_then(|event| event.effect.moved.first()?.item.failure.clone());
+    let code = told.as_ref().map_or("STEP_FAILED", |failure| &*failure.code);
+    let recorded = intent.failure.as_ref().unwrap();
+    assert_eq!(&*recorded.code, code, "{case}");
+    assert!(recorded.message.starts_with(&format!("{}: ", item.key)), "{case}: {recorded:?}");
 }
 
 fn compare(

@@ -195,11 +195,11 @@ fn a_batch_of_items_is_all_or_nothing() {
     let who = Who { actor: Actor::Worker, by: "w1", fresh: W2 };
     let batch: Vec<(Item, ItemAsk<'_>)> =
         vec![(walk.items[0].clone(), to("APPLYING")), (walk.items[1].clone(), to("ROLLED_BACK"))];
-    let refused = decide_items(&walk.lifecycle, &walk.run, &who, Some(W1), &batch, walk.now);
+    let refused = decide_items(&walk.lifecycle, &walk.run, &who, Some(W1), (&batch, &[]), walk.now);
     assert_eq!(refused.unwrap_err().code, Code::InvalidTransition);
     let both: Vec<(Item, ItemAsk<'_>)> =
         walk.items.iter().map(|item| (item.clone(), to("APPLYING"))).collect();
-    let change = decide_items(&walk.lifecycle, &walk.run, &who, Some(W1), &both, walk.now).unwrap();
+    let change = decide_items(&walk.lifecycle, &walk.run, &who, Some(W1), (&both, &[]), walk.now).unwrap();
     assert_eq!((change.events.len(), change.events[0].effect.moved.len()), (1, 2));
     walk.dies_and_is_taken_over(W2);
     assert_eq!(walk.item(W1, 0, to("APPLYING")).unwrap_err().code, Code::LeaseLost);

@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 
 use super::oracle_held::has_lease;
-use super::scene::{FOREIGN, Scene};
+use super::scene::{FOREIGN, Scene, Wish};
 use super::table::{Row, Table};
-use waypost_kernel::item::ItemAsk;
+use waypost_kernel::item::{ItemAsk, Role};
 use waypost_kernel::{Actor, Code, Outcome, Phase, Token};
 
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,9 @@ pub struct ItemScene<'t> {
     pub attempts: u32,
     pub discarded: bool,
     pub reruns: bool,
+    pub role: Role,
+    /// Another one of its kind failed that must not.
+    pub after_failure: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +35,47 @@ pub const MAX_RETRIES: u32 = 3;
 pub const TRY_NO: u32 = 4;
 const NO: ItemVerdict<'static> = ItemVerdict::Refused(Code::InvalidTransition);
 
+/// After a failure that ends the course, and while the run is failing, nothing begins but cleanups.
 pub fn expect<'t>(
+    item: &ItemScene<'t>,
+    run: &Scene<'_>,
+    actor: Actor,
+    token: Option<Token>,
+    ask: &ItemAsk<'_>,
+) -> ItemVerdict<'t> {
+    let verdict = of_its_table(item, run, actor, token, ask);
+    let ItemVerdict::Moves(moves) = &verdict else { return verdict };
+    let stops = !item.kind.ends_course.is_empty() && item.role != Role::Cleanup;
+    let ended = item.after_failure || matches!(run.wish, Wish::Fail(_));
+    let end = item.kind.state(moves[moves.len() - 1].to);
+    let waited = !matches!(item.kind.phase(item.state), Phase::Held | Phase::Settled);
+    let begins = end.phase == Phase::Held && item.kind.phase(item.state) != Phase::Held
+        || waited && end.outcome == Some(Outcome::Succeeded);
+    if stops && ended && begins { ItemVerdict::Refused(Code::FailureRecorded) } else { verdict }
+}
+
+/// Where the run goes when the worker reports this: nothing if it does not fail by it, or was told of an end before.
+pub fn fails_to(
+    item: &ItemScene<'_>,
+    run: &Scene<'_>,
+    actor: Actor,
+    verdict: &ItemVerdict<'_>,
+) -> Option<&'static str> {
+    let ItemVerdict::Moves(moves) = verdict else { return None };
+    let ends = item.role == Role::Step && item.kind.ends_course.contains(&moves[moves.len() - 1].to);
+    let open = matches!(run.wish, Wish::None | Wish::Pause);
+    let begun = run.table.from(run.state).find(|row| run.table.state(run.state).fixed && row.how == "start");
+    let from = [Some(run.state), begun.map(|row| row.to)];
+    let fails = |row: &&Row| {
+        row.who == Actor::Worker
+            && row.how != "cancel"
+            && run.table.state(row.to).outcome == Some(Outcome::Failed)
+    };
+    let to = from.into_iter().flatten().find_map(|from| Some(run.table.from(from).find(fails)?.to));
+    to.filter(|_| ends && open && actor == Actor::Worker)
+}
+
+fn of_its_table<'t>(
     item: &ItemScene<'t>,
     run: &Scene<'_>,
     actor: Actor,

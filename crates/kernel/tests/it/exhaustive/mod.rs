@@ -3,6 +3,7 @@
 
 mod cases;
 mod counting;
+mod course;
 mod coverage;
 mod decisions;
 mod effects;

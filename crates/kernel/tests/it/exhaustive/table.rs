@@ -13,6 +13,8 @@ pub struct Table {
     pub codes: Vec<(&'static str, &'static str)>,
     pub legal: Vec<Row>,
     pub with_run: Vec<(&'static str, &'static str, &'static str)>,
+    /// States in which an item that must not fail ends its run's course.
+    pub ends_course: Vec<&'static str>,
     pub forbidden: Vec<(&'static str, &'static str)>,
 }
 
@@ -86,6 +88,7 @@ impl Table {
                 }
             }
             "with the run" => self.with_run.push((cells[0], cells[1], cells[2])),
+            "ends the course" => self.ends_course.push(cells[0]),
             "forbidden" => self.forbidden.push((cells[0], cells[1])),
             other => panic!("{}: no section {other}", self.name),
         }

@@ -137,6 +137,12 @@ impl Walk {
         self.item_by(Actor::Worker, Some(token), at, ask)
     }
 
+    /// What a store finds that ended the run's course.
+    pub fn failed(&self) -> Vec<Item> {
+        let kind = |item: &Item| self.lifecycle.items[usize::from(item.kind)].clone();
+        self.items.iter().filter(|item| item.ends_course(&kind(item))).cloned().collect()
+    }
+
     pub fn item_by(
         &mut self,
         actor: Actor,
@@ -146,7 +152,8 @@ impl Walk {
     ) -> Result<Item, Refusal> {
         let who = Who { actor, by: "w", fresh: NOBODY };
         let asked = [(self.items[at].clone(), ask)];
-        let change = decide_items(&self.lifecycle, &self.run, &who, token, &asked, self.now)?;
+        let failed = self.failed();
+        let change = decide_items(&self.lifecycle, &self.run, &who, token, (&asked, &failed), self.now)?;
         let moved = change.events.last().and_then(|event| event.effect.moved.first());
         let after = moved.map_or(self.items[at].clone(), |moved| moved.item.clone());
         self.items[at] = after.clone();

@@ -72,4 +72,6 @@ caught! {
     guard_skipped: rule, Judge::deciding(targets::guard_skipped), Guards;
     applied_with_a_failed_target: rule, Judge::deciding(targets::guard_skipped), Applied;
     tally_forgotten: rule, items(targets::tally_forgotten), Tally;
+    begins_after_a_failure: course, items(targets::begins_after_a_failure), Course;
+    failure_not_recorded: course, items(targets::failure_not_recorded), Failed;
 }

@@ -22,6 +22,8 @@ pub struct ItemCase<'a> {
     pub who: Who<'a>,
     pub token: Option<Token>,
     pub asks: Vec<(Item, ItemAsk<'a>)>,
+    /// What ended the run's course, as the store finds it.
+    pub failed: Vec<Item>,
     pub now: Time,
 }
 
@@ -46,5 +48,5 @@ pub fn kernel(case: &Case<'_>) -> Ruling {
 }
 
 pub fn kernel_items(case: &ItemCase<'_>) -> Ruling {
-    decide_items(case.lifecycle, case.run, &case.who, case.token, &case.asks, case.now)
+    decide_items(case.lifecycle, case.run, &case.who, case.token, (&case.asks, &case.failed), case.now)
 }

@@ -88,6 +88,12 @@ fn job_with_cleanup() {
     prove(setups::job_cleanup(), 5_000);
 }
 
+// proves J5, X8: a failed step ends the run's course, whoever has it then
+#[test]
+fn job_whose_steps_fail() {
+    assert!(prove(setups::course(), 5_000).cancel_came_first > 0);
+}
+
 // proves R8, X4: of the chosen targets those follow that can, and each of them once
 #[test]
 fn rule_with_a_chosen_retry() {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use waypost_kernel::item::Role;
 use waypost_kernel::{Failure, Lifecycle, Run, StateId};
 
 use super::world::World;
@@ -13,6 +14,10 @@ pub struct Setup {
     /// The state to be born in; nothing where the first claim is the birth (cron).
     pub born: Option<&'static str>,
     pub targets: u8,
+    /// Of the targets in order; a step where there is none.
+    pub roles: &'static [Role],
+    /// A target that failed ends the run's course.
+    pub stops: bool,
     /// How often one target may be tried again.
     pub max_retries: u32,
     pub words: Words,
@@ -112,6 +117,8 @@ impl Setup {
             lifecycle,
             born: None,
             targets: 0,
+            roles: &[],
+            stops: false,
             max_retries: 1,
             words: Words { begun: "APPLYING", done: "APPLIED", failed: "FAILED", open: "QUEUED" },
             max_attempts: 1,

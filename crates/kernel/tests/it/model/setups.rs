@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use waypost_kernel::item::Role;
 use waypost_kernel::lifecycle::SHIPPED;
+use waypost_kernel::run::Want;
 use waypost_kernel::{Catalog, Failure, Lifecycle};
 
 use super::setup::{Command, Ending, Holder, Setup, Sight, Tokens, Words};
+use super::store;
 
 /// `queued` to an end, with releases that leave the lease vacant.
 pub fn deploy() -> Setup {
@@ -147,6 +150,7 @@ pub fn job() -> Setup {
     Setup {
         born: Some("pending"),
         targets: 1,
+        stops: true,
         words: Words { begun: "running", done: "completed", failed: "failed", open: "pending" },
         max_grants: 3,
         attempt_bound: 2,
@@ -176,6 +180,38 @@ pub fn job_cleanup() -> Setup {
             Sight("failed after a cleanup", |at| at.failed_as("BROKE")),
         ],
         name: "job with cleanup",
+        ..job()
+    }
+}
+
+/// Two steps and a cleanup: a step that fails ends the run's course, whoever holds the run afterwards.
+pub fn course() -> Setup {
+    Setup {
+        targets: 3,
+        roles: &[Role::Step, Role::Step, Role::Cleanup],
+        max_grants: 2,
+        attempt_bound: 1,
+        endings: vec![good("completed"), good("failed")],
+        holder: Holder { owes: true, ..Holder::default() },
+        commands: vec![Command::Cancel],
+        sights: vec![
+            Sight("a step that failed, and the run as that", |at| at.failed_as("BROKE")),
+            Sight("a cleanup after a failed step", |at| {
+                store::ended_by(at.setup, at.world).next().is_some() && at.world.items[2].started_at.is_some()
+            }),
+            Sight("a failing run in another's hands", |at| {
+                at.run.fence == 2
+                    && at.run.owes_cleanup
+                    && store::ended_by(at.setup, at.world).next().is_some()
+            }),
+            Sight("a cancel that came first", |at| {
+                let wants = |intent: &waypost_kernel::Intent| intent.want == Want::Cancel;
+                at.run.intent.as_ref().is_some_and(wants)
+                    && store::ended_by(at.setup, at.world).next().is_some()
+            }),
+            Sight("all done", |at| at.is_in("completed")),
+        ],
+        name: "job whose steps fail",
         ..job()
     }
 }

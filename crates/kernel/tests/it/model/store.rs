@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 use waypost_kernel::decide::NewRun;
 use waypost_kernel::event::{Effect, Shift};
-use waypost_kernel::item::{Item, ItemAsk};
+use waypost_kernel::item::{Item, ItemAsk, Role};
 use waypost_kernel::request::{Finish, Level, Note, With};
 use waypost_kernel::{
     Actor, Ask, Change, Failure, Lease, Lifecycle, Outcome, Phase, Request, Run, Span, StateId, Token, Who,
@@ -40,7 +40,8 @@ pub fn born(setup: &Setup) -> World {
 }
 
 fn target(setup: &Setup, n: u8, state: StateId) -> Item {
-    Item { max_retries: setup.max_retries, ..Item::new(0, &format!("t{n}"), state) }
+    let role = setup.roles.get(usize::from(n)).copied().unwrap_or_default();
+    Item { max_retries: setup.max_retries, role, ..Item::new(0, &format!("t{n}"), state) }
 }
 
 fn who<'a>(actor: Actor, by: &'a str, fresh: Token) -> Who<'a> {
@@ -200,13 +201,25 @@ fn items(
     (at, ask): (usize, ItemAsk<'_>),
 ) -> Ruling {
     let asks = vec![(world.items[at].clone(), ask)];
+    let failed = ended_by(setup, world).cloned().collect();
     (judge.decide_items)(&ItemCase {
         lifecycle: &setup.lifecycle,
         run: row(world),
         who,
         token,
         asks,
+        failed,
         now: world.now,
+    })
+}
+
+/// Items whose failure ends the run's course.
+pub fn ended_by<'w>(setup: &'w Setup, world: &'w World) -> impl Iterator<Item = &'w Item> {
+    let kind = setup.lifecycle.items.first();
+    world.items.iter().filter(move |item| {
+        let failed =
+            |kind: &std::sync::Arc<Lifecycle>| kind.state(item.state).outcome == Some(Outcome::Failed);
+        setup.stops && item.role == Role::Step && kind.is_some_and(failed)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use waypost_kernel::item::{Item, ItemAsk};
+use waypost_kernel::item::{Item, ItemAsk, Role};
 use waypost_kernel::lifecycle::{Outcome, Phase, Transition};
 use waypost_kernel::request::{Finish, Level, Note, With};
 use waypost_kernel::run::Text;
@@ -259,6 +259,7 @@ impl World {
                 try_no: it.try_no.map(|late| (item.try_no + 1).saturating_sub(u32::from(late))),
                 answered: it.answered,
                 discard: it.discard || discards && it.answered,
+                name: None,
             };
             if asks.iter().all(|(other, _)| other.key != item.key) {
                 asks.push((item.clone(), ask));
@@ -272,7 +273,8 @@ impl World {
         let kind = usize::from(kind).checked_rem(kinds.len())?;
         let initial = &kinds[kind].initial;
         let state = initial[usize::from(state) % initial.len()];
-        Some(Item { reruns, ..Item::new(kind as u8, &item_key(at), state) })
+        let role = Role::ALL[at % Role::ALL.len()];
+        Some(Item { reruns, role, ..Item::new(kind as u8, &item_key(at), state) })
     }
 
     pub fn phase(&self) -> Phase {

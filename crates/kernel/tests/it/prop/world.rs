@@ -124,9 +124,19 @@ impl World {
         match asked {
             Asked::Nothing => Ok(Change { events: Vec::new(), after: run.clone() }),
             Asked::Run(request) => decide(lifecycle, run, request, now),
-            Asked::Items(who, token, asks) => decide_items(lifecycle, run, who, *token, asks, now),
-            Asked::Add(who, token, items) => add_items(lifecycle, run, who, *token, items, now),
+            Asked::Items(who, token, asks) => {
+                decide_items(lifecycle, run, who, *token, (asks, &self.failed()), now)
+            }
+            Asked::Add(who, token, items) => {
+                add_items(lifecycle, run, who, *token, (items, &self.failed()), now)
+            }
         }
+    }
+
+    /// What a store finds that ended the run's course.
+    fn failed(&self) -> Vec<Item> {
+        let ends = |item: &&Item| item.ends_course(&self.lifecycle.items[usize::from(item.kind)]);
+        self.items.iter().filter(ends).cloned().collect()
     }
 
     fn commit(&mut self, asked: &Asked, change: &Change) {

@@ -19,8 +19,8 @@ BEGIN
 END $$;
 
 -- Adds an item, and moves it on if it is told to be further already.
-CREATE FUNCTION waypost.part_born(p_run waypost.runs, p_kind text, p_key text, p_name text, p_status text, p_progress int, p_details jsonb) RETURNS void
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION waypost.part_born(p_run waypost.runs, p_kind text, p_key text, p_name text, p_status text, p_progress int, p_details jsonb,
+    p_role text DEFAULT 'step') RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_first waypost.lifecycle_states;
 BEGIN
@@ -28,8 +28,8 @@ BEGIN
     PERFORM waypost.refuse('WP409', format('IMMUTABLE: job %s has a %s %s already', p_run.run_id, p_kind, quote_literal(p_key)), 'Update that one, or choose another name.');
   END IF;
   SELECT s.* INTO v_first FROM waypost.lifecycle_states s WHERE s.lifecycle = p_kind AND s.initial ORDER BY s.version DESC LIMIT 1;
-  INSERT INTO waypost.items(rid, kind, key, version, place, seq, name, status, details)
-    VALUES (p_run.rid, p_kind, p_key, v_first.version, p_run.item_count, p_run.seq + 1, p_name, v_first.state, jsonb_strip_nulls(p_details));
+  INSERT INTO waypost.items(rid, kind, key, version, place, seq, name, status, details, role)
+    VALUES (p_run.rid, p_kind, p_key, v_first.version, p_run.item_count, p_run.seq + 1, p_name, v_first.state, jsonb_strip_nulls(p_details), p_role);
   PERFORM waypost.item_told(p_run.rid, p_kind, p_key, NULL, false);
   PERFORM waypost.part_moved(p_run, p_kind, p_key, coalesce(p_status, v_first.state), p_progress, NULL, '{}');
 END $$;
@@ -75,8 +75,12 @@ BEGIN
     PERFORM waypost.check_text('step_name', NEW.step_name);
     v_key := coalesce(v_key, NEW.step_name);
     PERFORM waypost.check_text('step_key', v_key);
+    IF NEW.step_role NOT IN ('step', 'optional', 'cleanup') THEN
+      PERFORM waypost.refuse('WP422', format('INVALID_INPUT: step_role: is %s', quote_literal(NEW.step_role)), 'Give step, optional or cleanup.', 'step_role');
+    END IF;
     PERFORM waypost.part_born(v_run, 'step', v_key, NEW.step_name, NEW.step_status, NULL, coalesce(NEW.step_details, '{}')
-      || jsonb_build_object('order', NEW.step_number, 'server_id', NEW.server_id, 'host_id', NEW.host_id, 'cluster_id', NEW.cluster_id));
+      || jsonb_build_object('order', NEW.step_number, 'server_id', NEW.server_id, 'host_id', NEW.host_id, 'cluster_id', NEW.cluster_id),
+      coalesce(NEW.step_role, 'step'));
   ELSE
     IF to_jsonb(NEW) - c_changeable <> to_jsonb(OLD) - c_changeable THEN
       PERFORM waypost.refuse('WP409', format('IMMUTABLE: of step %s only step_status, step_details and step_error can be changed by hand', OLD.id), 'Add another step instead.');

@@ -47,7 +47,7 @@ CREATE VIEW ops.workflow_executions AS
     (SELECT e.at FROM waypost.events e WHERE e.rid = r.rid AND e.command IN ('create', 'items')
         AND e.effect::jsonb @> jsonb_build_object('moved', jsonb_build_array(jsonb_build_object('kind', i.kind, 'key', i.key)))
       ORDER BY e.seq LIMIT 1) AS created_at,
-    i.key AS step_key, i.attempts, i.output, r.run_id
+    i.key AS step_key, i.attempts, i.output, r.run_id, i.role AS step_role
   FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid JOIN states s ON s.code = r.state WHERE length(r.run_id) = 36 AND i.kind = 'step';
 
 CREATE VIEW ops.job_tasks AS

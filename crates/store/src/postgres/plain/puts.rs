@@ -21,7 +21,8 @@ use crate::error::StoreError;
 use crate::run::ItemRow;
 use crate::verbs::ItemsWrite;
 
-/// A held run after its last write, with those of its items that are under way. Of the others nothing is known.
+/// A held run after its last write, with those of its items that are under way, or ended its course as far as that was
+/// looked for. Of the others nothing is known.
 #[derive(Clone, Debug)]
 pub struct Holding {
     stored: Stored,
@@ -48,7 +49,10 @@ impl Holding {
             let Some(item) = last.or_else(|| items.get(&name).map(|it| &it.item)).cloned() else { continue };
             items.insert(name, StoredItem { rid, item, row: row.clone() });
         }
-        items.retain(|_, it| kinds[usize::from(it.item.kind)].phase(it.item.state) != Phase::Settled);
+        items.retain(|_, it| {
+            let kind = &kinds[usize::from(it.item.kind)];
+            kind.phase(it.item.state) != Phase::Settled || it.item.ends_course(kind)
+        });
         Holding { stored: Stored { rid, counted, row: pending.row.clone() }, items }
     }
 

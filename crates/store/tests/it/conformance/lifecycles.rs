@@ -18,6 +18,7 @@ approved = { phase = "ready" }
 rolling  = { phase = "held", lease = "2m", on_stale = "take-over", max_take_overs = 1 }
 gate     = { phase = "parked" }
 live     = { phase = "settled", outcome = "succeeded", keep = "1d" }
+broken   = { phase = "settled", outcome = "failed" }
 dropped  = { phase = "settled", outcome = "cancelled" }
 
 transitions = [
@@ -27,6 +28,7 @@ transitions = [
   ["approved", "claim",   "rolling",  "worker",          ""],
   ["approved", "cancel",  "dropped",  "client",          ""],
   ["rolling",  "deliver", "live",     "worker",          ""],
+  ["rolling",  "fail",    "broken",   "worker",          ""],
   ["rolling",  "hold",    "gate",     "worker",          "has-reason"],
   ["rolling",  "cancel",  "dropped",  "client, worker",  ""],
   ["rolling",  "lose",    "dropped",  "engine",          ""],

@@ -88,7 +88,7 @@ fn items() -> Table {
 const TABLES: &str = "CREATE TABLE lifecycles(name text, version integer, kind text NOT NULL, items text,
   items_version integer, definition text NOT NULL, PRIMARY KEY(name, version));
 CREATE TABLE lifecycle_states(lifecycle text, version integer, state text, phase text NOT NULL, outcome text,
-  initial INTEGER NOT NULL, PRIMARY KEY(lifecycle, version, state));
+  initial INTEGER NOT NULL, course text, PRIMARY KEY(lifecycle, version, state));
 CREATE TABLE lifecycle_moves(lifecycle text, version integer, src text, dst text, guards integer,
   events integer NOT NULL, command text NOT NULL, PRIMARY KEY(lifecycle, version, src, dst, guards));
 CREATE TABLE runs(run_id text PRIMARY KEY, lifecycle text NOT NULL, version integer NOT NULL, status text NOT NULL,

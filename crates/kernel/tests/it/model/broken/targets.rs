@@ -54,3 +54,25 @@ pub fn tally_forgotten(case: &ItemCase<'_>) -> Ruling {
     ruling.iter_mut().for_each(|change| change.after.tallies.clone_from(&case.run.tallies));
     ruling
 }
+
+/// Nobody looks whether a step failed before.
+pub fn begins_after_a_failure(case: &ItemCase<'_>) -> Ruling {
+    let mut run = case.run.clone();
+    run.intent = None;
+    let mut ruling =
+        kernel_items(&ItemCase { run: &run, failed: Vec::new(), asks: case.asks.clone(), ..case.clone() });
+    ruling.iter_mut().for_each(|change| {
+        change.after.intent = change.after.intent.take().or_else(|| case.run.intent.clone());
+    });
+    ruling
+}
+
+/// The step's failure is written, but nobody notes that the run fails with it.
+pub fn failure_not_recorded(case: &ItemCase<'_>) -> Ruling {
+    let mut ruling = kernel_items(case);
+    ruling.iter_mut().for_each(|change| {
+        change.after.intent.clone_from(&case.run.intent);
+        change.events.iter_mut().for_each(|event| event.effect.intent = None);
+    });
+    ruling
+}

@@ -1,8 +1,10 @@
 //! Targets: counted rightly, none forgotten, none tried twice for one answer.
 
+use waypost_kernel::item::{Item, Role};
 use waypost_kernel::{Guard, Outcome, Phase};
 
 use crate::model::action::{Action, Answer, Report};
+use crate::model::store;
 
 use super::{Faults, Law, Step};
 
@@ -29,6 +31,28 @@ pub fn check(step: &Step<'_>, faults: &mut Faults) {
     }
     faults.unless(Law::Lost, !step.granted() || phase(Phase::Held) == 0);
     tries(step, faults);
+    course(step, faults);
+}
+
+/// What was not under way before a step that failed is not begun after it; and the run does not end well.
+fn course(step: &Step<'_>, faults: &mut Faults) {
+    let Some(kind) = step.setup.lifecycle.items.first() else { return };
+    // What was still under way when a run ended failed with it, and ended nothing.
+    let held = step.was_phase() == Some(Phase::Held);
+    if !held || store::ended_by(step.setup, step.before).next().is_none() {
+        return;
+    }
+    let waits = |item: &Item| matches!(kind.phase(item.state), Phase::Ready | Phase::Parked);
+    let works = |item: &Item| {
+        let done = kind.state(item.state).outcome == Some(Outcome::Succeeded);
+        done || kind.phase(item.state) == Phase::Held
+    };
+    for (was, item) in step.before.items.iter().zip(&step.after.items) {
+        let begins = item.role != Role::Cleanup && waits(was) && works(item);
+        faults.unless(Law::Course, !begins);
+    }
+    let ended = step.setup.lifecycle.state(step.run.state).outcome;
+    faults.unless(Law::Failed, ended != Some(Outcome::Succeeded));
 }
 
 /// `try_no` rises by one, for the target that was answered, and attempts stay within their budget.

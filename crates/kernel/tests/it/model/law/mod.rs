@@ -60,6 +60,8 @@ laws! {
     Open = "a settled run leaves no target open",
     Lost = "a new holder finds no target under way",
     Tries = "a try is counted once, and after an answer only",
+    Course = "nothing begins after a failed step but cleanups",
+    Failed = "a run whose step failed never succeeds",
     Settles = "the run can still settle",
 }
 
