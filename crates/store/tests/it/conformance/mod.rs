@@ -243,7 +243,7 @@ topics! {
         a_key_that_somebody_else_has_is_not_taken_for_the_plans
         plans_that_wait_delay_no_retry_and_no_end
         what_a_pause_kept_back_begins_when_it_is_resumed
-        plans_of_a_scope_that_nobody_lists_begin_too
+        plans_of_a_scope_that_is_no_longer_listed_begin_too
         plans_that_may_run_beside_each_other_do_not_wait_for_a_second
         a_listing_that_fails_is_put_off_longer_each_time;
     retry_rule:

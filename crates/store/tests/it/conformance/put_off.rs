@@ -247,9 +247,10 @@ pub async fn what_a_pause_kept_back_begins_when_it_is_resumed(store: &dyn Store)
     assert_eq!(plans, [waiting[0], plan]);
 }
 
-pub async fn plans_of_a_scope_that_nobody_lists_begin_too(store: &dyn Store) {
-    add(store, "backup", &["b"]).await;
+pub async fn plans_of_a_scope_that_is_no_longer_listed_begin_too(store: &dyn Store) {
+    add(store, "backup", &["a", "b"]).await;
     let plans = backfill(store, "backup", 1).await;
+    add(store, "backup", &["b"]).await;
     let found = due(store).await.executions;
     assert_eq!(found.iter().map(|it| (it.id.as_str(), it.plan)).collect::<Vec<_>>(), [("a", plans[0])]);
     assert!(store.begin(begin(&found[0])).await.unwrap().is_some());
