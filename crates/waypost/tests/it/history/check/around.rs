@@ -1,0 +1,70 @@
+//! What is left in the end, and what logs and answers say of faults.
+
+use super::super::record::{Answer, Call, Moment, NOT_REACHED};
+use super::facts::{Facts, Phase, phase};
+
+/// After everything answers again: connections that broke are found out one by one.
+pub const AFTERMATH: Moment = 10_000_000;
+
+pub fn nothing_stuck(facts: &Facts<'_>) -> Vec<String> {
+    let stuck = facts.history.tables.runs.iter().filter(|run| phase(&run.status) != Phase::Settled);
+    let stuck = stuck.map(|run| format!("{} of {} is {}", run.run_id, run.queue, run.status));
+    let left = facts.history.tables.left_over.iter().filter(|(_, count)| *count > 0);
+    stuck.chain(left.map(|(table, count)| format!("{count} rows are left in {table}"))).collect()
+}
+
+pub fn verify_clean(facts: &Facts<'_>) -> Vec<String> {
+    facts.history.differences.clone()
+}
+
+const DEADLOCK: &str = "40P01";
+
+/// In the database's log, and as an answer.
+pub fn no_deadlock(facts: &Facts<'_>) -> Vec<String> {
+    let logged = facts.history.database_log.iter().filter(|line| line.contains("deadlock detected")).cloned();
+    let told = |call: &Call| match &call.answer {
+        Answer::Refused { code, .. } if code == DEADLOCK => {
+            Some(format!("{} was told {code}: {:?}", call.client, call.ask))
+        }
+        _ => None,
+    };
+    logged.chain(facts.history.calls.iter().filter_map(told)).collect()
+}
+
+/// Of the documentation's table of refusals, or a deadlock, which is another check's.
+pub fn sql_errors(facts: &Facts<'_>) -> Vec<String> {
+    let is_documented =
+        |code: &str| code.starts_with("WP") || code == DEADLOCK || code == "40001" || code == NOT_REACHED;
+    let check = |call: &Call| match &call.answer {
+        Answer::Refused { code, .. } if call.server.is_none() && !is_documented(code) => {
+            Some(format!("{} was told {code}: {:?}", call.client, call.ask))
+        }
+        _ => None,
+    };
+    facts.history.calls.iter().filter_map(check).collect()
+}
+
+pub fn no_panic(facts: &Facts<'_>) -> Vec<String> {
+    facts.history.server_log.iter().filter(|line| line.contains("panicked")).cloned().collect()
+}
+
+pub fn server_errors(facts: &Facts<'_>) -> Vec<String> {
+    let is_excused = |call: &Call| {
+        let mut faults = facts.history.faults.iter();
+        faults.any(|fault| call.invoked <= fault.ended + AFTERMATH && call.answered >= fault.began)
+    };
+    let check = |call: &Call| match &call.answer {
+        Answer::Unknown { status: Some(503), .. } if is_excused(call) => None,
+        Answer::Unknown { status: None, .. } if is_excused(call) => None,
+        Answer::Refused { code, .. } if code == NOT_REACHED && !is_excused(call) => Some(format!(
+            "{} did not reach {:?} at {} µs, no fault is near",
+            call.client, call.server, call.invoked
+        )),
+        Answer::Unknown { status, why } => {
+            let (client, at, ask) = (&call.client, call.invoked, &call.ask);
+            Some(format!("{client} was answered {status:?} ({why}) at {at} µs, no fault is near: {ask:?}"))
+        }
+        _ => None,
+    };
+    facts.history.calls.iter().filter_map(check).collect()
+}
