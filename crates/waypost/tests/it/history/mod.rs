@@ -14,7 +14,7 @@ mod stage;
 mod tables;
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +31,8 @@ use stage::{Stage, torment};
 
 /// Violations that are printed of each check.
 const EXAMPLES: usize = 5;
+/// The shortest id of a run has this many characters, and no other word of a violation does.
+const RUN_ID: usize = 36;
 
 struct Size {
     seed: u64,
@@ -72,6 +74,7 @@ fn clients(shared: &Arc<Shared>, stage: &Arc<Stage>, size: &Size) -> Vec<JoinHan
     }
     start(Box::pin(clients::cancel(shared.clone(), 0)));
     start(Box::pin(clients::govern_limit(shared.clone())));
+    start(Box::pin(clients::race_limits(shared.clone())));
     start(Box::pin(clients::govern_keys(shared.clone())));
     start(Box::pin(clients::govern_pauses(shared.clone())));
     start(Box::pin(clients::govern_lifecycles(shared.clone())));
@@ -102,7 +105,7 @@ async fn record(size: &Size, on_postgres: bool) -> History {
     store.add_lifecycle(plan::lifecycle(1)).await.unwrap();
     drop(store);
     let url = stage.cluster.as_ref().map(waypost_testkit::Cluster::url);
-    let shared = Arc::new(Shared::new(size.seed, stage.addresses.clone(), url));
+    let shared = Arc::new(Shared::new(size.seed, size.seconds, stage.addresses.clone(), url));
     let (last, _) = watch::channel(None);
     let reading = readers(&shared, &last, size.readers);
     let asking = clients(&shared, &stage, size);
@@ -186,22 +189,53 @@ fn word(ask: &Ask) -> &'static str {
 }
 
 /// Prints every check; gives those that failed and are not known to.
-fn report(findings: &[Finding], on_postgres: bool) -> Vec<&'static str> {
+fn report(history: &History, on_postgres: bool) -> Vec<&'static str> {
     let mut failed = Vec::new();
-    for Finding { check, violations } in findings {
-        let known = known(on_postgres).iter().find(|known| known.check == *check);
+    for Finding { check, violations } in check(history) {
+        let known = known(on_postgres).iter().find(|known| known.check == check);
         match (known, violations.len()) {
             (None, 0) => println!("ok        {check}"),
             (Some(known), 0) => println!("not seen  {check} (known: {})", known.why),
             (Some(known), count) => println!("found     {check}: {count} times (known: {})", known.why),
             (None, count) => {
                 println!("FAILED    {check}: {count} times");
-                failed.push(*check);
+                failed.push(check);
             }
         }
-        violations.iter().take(EXAMPLES).for_each(|violation| println!("            {violation}"));
+        for violation in violations.iter().take(EXAMPLES) {
+            println!("            {violation}");
+            if known.is_none() {
+                explain(history, violation);
+            }
+        }
     }
     failed
+}
+
+/// The log of the runs that a violation names, and the calls about them.
+fn explain(history: &History, violation: &str) {
+    let words = violation.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let ids: BTreeSet<&str> = words.filter(|word| word.len() >= RUN_ID).collect();
+    for id in ids {
+        for event in history.tables.events.iter().filter(|event| event.run_id == id) {
+            let (at, from) = (event.at_ms, event.from.as_deref().unwrap_or_default());
+            let (seq, position) = (event.seq, event.position);
+            println!(
+                "              {seq} {} {from} -> {} by {}, {at} ms, at {position}",
+                event.command, event.to, event.by
+            );
+        }
+        for call in
+            history.calls.iter().filter(|call| format!("{:?} {:?}", call.ask, call.answer).contains(id))
+        {
+            let (invoked, answered) = (call.invoked, call.answered);
+            let (client, server) = (&call.client, call.server);
+            println!(
+                "              {client} at {server:?}, {invoked} to {answered} µs: {:?}: {:?}",
+                call.ask, call.answer
+            );
+        }
+    }
 }
 
 async fn history(on_postgres: bool) {
@@ -210,7 +244,7 @@ async fn history(on_postgres: bool) {
     println!("{} servers on {store}, {} s, seed {}", size.servers, size.seconds, size.seed);
     let history = record(&size, on_postgres).await;
     describe(&history);
-    let failed = block_in_place(|| report(&check(&history), on_postgres));
+    let failed = block_in_place(|| report(&history, on_postgres));
     assert!(failed.is_empty(), "{failed:?}");
     assert!(!history.faults.is_empty() || Duration::from_secs(size.seconds) < Duration::from_secs(6));
 }

@@ -13,10 +13,17 @@ pub const PRIORITIES: &str = "priorities";
 /// Jobs with steps.
 pub const JOBS: &str = "jobs";
 
+/// Get a limit while claims are under way, in turn.
+pub const RACED: [&str; 3] = ["raced-0", "raced-1", "raced-2"];
+
+/// Runs of a version that one server has just been told of.
+pub const VERSIONS: &str = "versions";
+
 /// What workers ask for at once.
 pub const CLAIMED: &[&[&str]] =
-    &[&[OPS], &KEYED, &[LIMITED], &[PRIORITIES], &KEYED, &[LIMITED], &[JOBS], &KEYED];
-pub const QUEUES: &[&str] = &[OPS, LIMITED, KEYED[0], KEYED[1], PRIORITIES, JOBS];
+    &[&[OPS], &KEYED, &[LIMITED], &[PRIORITIES], &KEYED, &[LIMITED], &[JOBS], &[LIMITED]];
+pub const QUEUES: &[&str] =
+    &[OPS, LIMITED, KEYED[0], KEYED[1], PRIORITIES, JOBS, VERSIONS, RACED[0], RACED[1], RACED[2]];
 pub const PAUSED: &[&str] = &[LIMITED, OPS, KEYED[0], JOBS];
 const KEYS: u64 = 6;
 
@@ -95,8 +102,9 @@ pub fn next_run(
         return None;
     }
     let is_plain = queue == PRIORITIES;
+    let has_jobs = KEYED.contains(&queue) || queue == JOBS;
     let lifecycle = match kind {
-        _ if queue == JOBS || is_job && !is_plain && queue != OPS => "job",
+        _ if queue == JOBS || is_job && has_jobs => "job",
         0 if !is_plain => "history",
         _ => "deploy",
     };
@@ -138,7 +146,7 @@ pub struct Work {
     pub is_zombie: bool,
 }
 
-pub fn next_work(dice: &mut Dice) -> Work {
+pub fn next_work(dice: &mut Dice, queues: &[&str]) -> Work {
     let end = match dice.below(40) {
         0 => End::Abandon,
         1 => End::Oversleep,
@@ -151,7 +159,7 @@ pub fn next_work(dice: &mut Dice) -> Work {
         notes: dice.below(3),
         has_item: dice.one_in(3),
         has_heartbeat: dice.one_in(4),
-        hold_ms: if dice.one_in(4) { dice.below(400) } else { dice.below(60) },
+        hold_ms: if queues == [LIMITED] || dice.one_in(4) { dice.below(400) } else { dice.below(60) },
         end,
         is_zombie: dice.one_in(6),
     }

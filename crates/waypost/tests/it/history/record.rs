@@ -194,8 +194,8 @@ pub struct Tables {
     /// By position.
     pub events: Vec<EventRow>,
     pub items: Vec<ItemRow>,
-    /// Rows of the tables that are empty when nothing waits: name and how many.
-    pub left_over: Vec<(String, u64)>,
+    /// Rows of the tables that are empty when nothing waits: table and run.
+    pub left_over: Vec<(String, String)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,6 +17,7 @@ const REMEMBERED: usize = 300;
 pub struct Shared {
     pub recorder: Recorder,
     pub seed: u64,
+    pub seconds: u64,
     pub addresses: Vec<String>,
     pub database_url: Option<String>,
     pub over: watch::Sender<bool>,
@@ -26,10 +27,11 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(seed: u64, addresses: Vec<String>, database_url: Option<String>) -> Shared {
+    pub fn new(seed: u64, seconds: u64, addresses: Vec<String>, database_url: Option<String>) -> Shared {
         Shared {
             recorder: Recorder::new(),
             seed,
+            seconds,
             addresses,
             database_url,
             over: watch::channel(false).0,
@@ -50,7 +52,7 @@ impl Shared {
 
     /// Between two tries, also after the end of the history.
     pub async fn moment(&self) {
-        let _ = timeout(Duration::from_millis(20), std::future::pending::<()>()).await;
+        let _ = timeout(Duration::from_millis(50), std::future::pending::<()>()).await;
     }
 
     pub fn remember(&self, run_id: &str) {

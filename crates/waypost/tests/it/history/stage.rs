@@ -15,6 +15,8 @@ use super::wire::request;
 use crate::support::{Running, Shop, eventually};
 
 const SOON: Duration = Duration::from_secs(60);
+/// Characters of a statement that tell which one it is.
+const STATEMENT: usize = 90;
 
 pub struct Stage {
     pub shop: Shop,
@@ -62,11 +64,22 @@ impl Stage {
         logs.flat_map(|log| log.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
     }
 
-    /// Of the database's log, what is an error.
+    /// Of the database's log, what is an error, each with the statements that it names.
     pub fn database_log(&self) -> Vec<String> {
         let Some(cluster) = &self.cluster else { return Vec::new() };
         let log = String::from_utf8_lossy(&fs::read(cluster.folder().join("log")).unwrap()).into_owned();
-        log.lines().filter(|line| line.contains("ERROR:")).map(str::to_owned).collect()
+        let mut errors: Vec<String> = Vec::new();
+        for line in log.lines() {
+            if line.contains("ERROR:") {
+                errors.push(line.to_owned());
+            } else if let (Some(error), Some(statement)) =
+                (errors.last_mut(), line.strip_prefix("\tProcess "))
+            {
+                let words = statement.split_once(": ").map_or(statement, |(_, words)| words);
+                error.push_str(&format!(" | {}", words.chars().take(STATEMENT).collect::<String>()));
+            }
+        }
+        errors
     }
 
     /// The servers end; the database stays.
@@ -132,8 +145,10 @@ const OTHERS: &str = "FROM pg_stat_activity WHERE datname = current_database() A
 /// One fault after the other, with some peace in between, until the history ends. All is well again then.
 pub async fn torment(stage: Arc<Stage>, shared: Arc<Shared>) {
     let mut dice = Dice::new(shared.seed, "faults");
+    // Between faults there has to be time in which everything is known.
+    let peace_ms = (shared.seconds * 200).clamp(1_500, 8_000);
     while !shared.is_over() {
-        shared.rest(800 + dice.below(2_500)).await;
+        shared.rest(800 + dice.below(peace_ms)).await;
         if shared.is_over() {
             break;
         }

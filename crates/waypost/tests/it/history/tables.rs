@@ -13,9 +13,10 @@ const POSTGRES_EVENTS: &str = "SELECT to_json(t) FROM (SELECT e.position, r.run_
     JOIN waypost.lifecycle_states s ON s.code = e.dst LEFT JOIN waypost.lifecycle_states f ON f.code = e.src ORDER BY e.position) t";
 const POSTGRES_ITEMS: &str = "SELECT to_json(t) FROM (SELECT r.run_id, i.key, i.status FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid) t";
 /// What counts in `ready` and `aside` is a row whose run has not moved on.
-const POSTGRES_LEFT: &str = "SELECT to_json(t) FROM (SELECT 'ready' AS name, count(*) FROM waypost.ready w JOIN waypost.runs r ON r.rid = w.rid AND r.seq = w.seq \
-    UNION ALL SELECT 'aside', count(*) FROM waypost.aside w JOIN waypost.runs r ON r.rid = w.rid AND r.seq = w.seq \
-    UNION ALL SELECT 'holders', count(*) FROM waypost.holders UNION ALL SELECT 'cancelled_parents', count(*) FROM waypost.cancelled_parents) t";
+const POSTGRES_LEFT: &str = "SELECT to_json(t) FROM (SELECT 'ready' AS name, r.run_id FROM waypost.ready w JOIN waypost.runs r ON r.rid = w.rid AND r.seq = w.seq \
+    UNION ALL SELECT 'aside', r.run_id FROM waypost.aside w JOIN waypost.runs r ON r.rid = w.rid AND r.seq = w.seq \
+    UNION ALL SELECT 'holders of ' || h.name, r.run_id FROM waypost.holders h JOIN waypost.runs r ON r.rid = h.rid \
+    UNION ALL SELECT 'cancelled_parents', run_id FROM waypost.cancelled_parents) t";
 
 const SQLITE_RUNS: &str = "SELECT json_object('run_id', run_id, 'lifecycle', lifecycle, 'status', status, 'queue', queue, 'priority', priority, 'seq', seq, \
     'fence', fence, 'concurrency_key', concurrency_key, 'idempotency_key', idempotency_key, 'parent_run_id', parent_run_id) FROM runs";
@@ -23,8 +24,8 @@ const SQLITE_EVENTS: &str = "SELECT json_object('position', position, 'run_id', 
     CAST(round((julianday(at) - 2440587.5) * 86400000) AS INTEGER), 'command', command, 'from', \"from\", 'to', \"to\", 'actor', actor, 'by', \"by\", \
     'message', message) FROM events ORDER BY position";
 const SQLITE_ITEMS: &str = "SELECT json_object('run_id', run_id, 'key', key, 'status', status) FROM items";
-const SQLITE_LEFT: &str = "SELECT json_object('name', 'blocked', 'count', count(*)) FROM runs WHERE blocked = 1 AND finished_at IS NULL \
-    UNION ALL SELECT json_object('name', 'cancelled_parents', 'count', count(*)) FROM cancelled_parents";
+const SQLITE_LEFT: &str = "SELECT json_object('name', 'blocked', 'run_id', run_id) FROM runs WHERE blocked = 1 AND finished_at IS NULL \
+    UNION ALL SELECT json_object('name', 'cancelled_parents', 'run_id', run_id) FROM cancelled_parents";
 
 fn text(row: &Value, name: &str) -> String {
     optional(row, name).unwrap_or_else(|| panic!("no {name} in {row}"))
@@ -90,6 +91,6 @@ pub fn read(stage: &Stage) -> Tables {
         runs: rows(stage, POSTGRES_RUNS, SQLITE_RUNS).iter().map(run).collect(),
         events: rows(stage, POSTGRES_EVENTS, SQLITE_EVENTS).iter().map(event).collect(),
         items: rows(stage, POSTGRES_ITEMS, SQLITE_ITEMS).iter().map(item).collect(),
-        left_over: left.iter().map(|row| (text(row, "name"), number(row, "count"))).collect(),
+        left_over: left.iter().map(|row| (text(row, "name"), text(row, "run_id"))).collect(),
     }
 }

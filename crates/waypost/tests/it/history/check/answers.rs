@@ -170,11 +170,13 @@ pub fn cancels_stand(facts: &Facts<'_>) -> Vec<String> {
     facts.done().filter_map(check).collect()
 }
 
+/// A run whose cancel was asked for first is cancelled with its release.
 pub fn releases_stand(facts: &Facts<'_>) -> Vec<String> {
     let check = |call: &Call| {
         let Ask::Release { worker, run_id } = &call.ask else { return None };
         let events = facts.events_of(run_id);
-        let is_there = events.iter().any(|event| event.command == "release" && event.by == *worker);
+        let is_there =
+            events.iter().any(|event| matches!(&*event.command, "release" | "cancel") && event.by == *worker);
         (!is_there).then(|| format!("{run_id}: its release by {worker} was answered and is not in its log"))
     };
     facts.done().filter_map(check).collect()

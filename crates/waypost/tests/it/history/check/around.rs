@@ -9,8 +9,8 @@ pub const AFTERMATH: Moment = 10_000_000;
 pub fn nothing_stuck(facts: &Facts<'_>) -> Vec<String> {
     let stuck = facts.history.tables.runs.iter().filter(|run| phase(&run.status) != Phase::Settled);
     let stuck = stuck.map(|run| format!("{} of {} is {}", run.run_id, run.queue, run.status));
-    let left = facts.history.tables.left_over.iter().filter(|(_, count)| *count > 0);
-    stuck.chain(left.map(|(table, count)| format!("{count} rows are left in {table}"))).collect()
+    let left = facts.history.tables.left_over.iter();
+    stuck.chain(left.map(|(table, run_id)| format!("{run_id} is left in {table}"))).collect()
 }
 
 pub fn verify_clean(facts: &Facts<'_>) -> Vec<String> {

@@ -94,7 +94,7 @@ fn is_near_fault(facts: &Facts<'_>, call: &Call) -> bool {
 }
 
 /// Longer than any server leaves between two sweeps, by the database's clock.
-const SWEPT_MS: u64 = 60_000;
+const SWEPT_MS: u64 = 30_000;
 
 /// A child that was there before anybody asked for its parent's end is not begun any more, long after that was cancelled.
 pub fn children(facts: &Facts<'_>) -> Vec<String> {

@@ -3,7 +3,7 @@
 use super::super::record::{Call, Moment};
 
 /// What a killed server or a database that went away had begun is over after this: nobody sends the rest of it.
-const LATE: Moment = 5_000_000;
+const LATE: Moment = 2_000_000;
 
 #[derive(Clone, Debug)]
 struct Write<T> {

@@ -242,7 +242,7 @@ fn break_surroundings(name: &str, history: &mut History) -> bool {
     match name {
         "feed complete and in order for every reader" => drop(history.seen[0].events.remove(2)),
         "streams complete and in order for every reader" => history.seen[1].events.swap(1, 2),
-        "nothing stuck" => history.tables.left_over.push(("holders".into(), 1)),
+        "nothing stuck" => history.tables.left_over.push(("holders".into(), "a".into())),
         "verify clean" => history.differences.push("a: differs".into()),
         "no deadlock" => history.database_log.push("ERROR:  deadlock detected".into()),
         "SQL errors are documented" => {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::super::plan::{LIMITED, PAUSED, lifecycle};
-use super::super::record::Ask;
+use super::super::plan::{LIMITED, PAUSED, VERSIONS, lifecycle};
+use super::super::record::{Ask, NewRun};
 use super::super::shared::Shared;
 use super::super::wire::request;
 use super::{Client, Sent, done};
@@ -55,17 +55,26 @@ pub async fn govern_pauses(shared: Arc<Shared>) {
     }
 }
 
-/// At one server; the others have to learn of it.
+/// At one server, and runs of it right after; a worker of another server has to learn of it.
 pub async fn govern_lifecycles(shared: Arc<Shared>) {
     let mut client = Client::new(&shared, "lifecycles", 0);
+    let mut worker = Client::new(&shared, "lifecycles", 1);
     for version in 2.. {
-        shared.rest(3_000 + client.dice.below(3_000)).await;
+        shared.rest(2_000 + client.dice.below(2_000)).await;
         if shared.is_over() {
             return;
         }
         let sent = Sent::post("/v1/lifecycles", json!({ "source": lifecycle(version) }));
         client.insist(Ask::Lifecycle { version }, &sent, done).await;
+        for _ in 0..3 {
+            let (lifecycle, queue) = ("history".to_owned(), VERSIONS.to_owned());
+            client.start(&NewRun { lifecycle, queue, ..NewRun::default() }).await;
+        }
+        for hold in worker.claim(&[VERSIONS], 3, 0).await {
+            worker.finish(&hold, "success").await;
+        }
         client.next_server();
+        worker.next_server();
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod governor;
 mod producer;
+mod race;
 mod raw;
 mod sql;
 mod worker;
@@ -16,6 +17,7 @@ use super::shared::Shared;
 use super::wire::{Failed, Reply, request};
 pub use governor::{govern_keys, govern_lifecycles, govern_limit, govern_pauses, monitor};
 pub use producer::{cancel, produce};
+pub use race::race_limits;
 pub use raw::begin_by_hand;
 pub use sql::{queue_late, work_in_sql};
 pub use worker::work;

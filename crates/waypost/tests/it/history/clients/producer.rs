@@ -39,7 +39,7 @@ fn made(reply: &Reply) -> Answer {
 
 impl Client {
     /// With a key until it is answered; without one once, because nobody could tell two runs apart.
-    async fn start(&mut self, new: &NewRun) -> Option<String> {
+    pub async fn start(&mut self, new: &NewRun) -> Option<String> {
         let key = new.idempotency_key.as_ref();
         let headers = key.map(|key| format!("idempotency-key: {key}\r\n")).unwrap_or_default();
         let sent = Sent { method: "POST", path: "/v1/runs".into(), headers, body: body(new) };
@@ -68,7 +68,7 @@ pub async fn produce(shared: Arc<Shared>, number: usize) {
     while !shared.is_over() {
         let at = client.number();
         let next = next_run(&mut client.dice, &name, at, |queue| shared.has_enough(queue));
-        let (again, look, bears) = (client.dice.below(12), client.dice.one_in(6), client.dice.one_in(6));
+        let (again, look, bears) = (client.dice.below(12), client.dice.one_in(6), client.dice.one_in(3));
         let Some(mut new) = next else {
             shared.rest(20).await;
             continue;

@@ -114,6 +114,34 @@ impl Session {
         Ok(rows)
     }
 
+    /// A new run, there as late as this.
+    pub async fn queue(&mut self, late_ms: u64, is_keyed: bool, takes_back: bool) {
+        if !self.connected().await {
+            return;
+        }
+        let at = self.number();
+        let key = is_keyed.then(|| format!("{}-{at}", self.name));
+        let new = NewRun {
+            lifecycle: "deploy".into(),
+            queue: OPS.into(),
+            idempotency_key: key.clone(),
+            body: at,
+            ..NewRun::default()
+        };
+        let (sha, end) = (format!("sha{at}"), if takes_back { "ROLLBACK" } else { "COMMIT" });
+        let sql = "SELECT run_id FROM ops.queue_run('project', 'staging', $1, 'main', '{}', $2)";
+        let invoked = self.shared.recorder.now();
+        let answer = match self.late(sql, &[&sha, &key], late_ms, end).await {
+            Err(error) => answer_of(&error),
+            Ok(rows) if takes_back => Answer::TakenBack { run_id: rows[0].get(0) },
+            Ok(rows) => Answer::Made { run_id: rows[0].get(0), is_new: false },
+        };
+        if let Answer::Made { run_id, .. } = &answer {
+            self.shared.remember(run_id);
+        }
+        self.record(Ask::Enqueue(new), invoked, answer);
+    }
+
     pub async fn finish(&mut self, worker: &str, run_id: &str, status: &str) -> Answer {
         let ask = Ask::Finish { worker: worker.into(), run_id: run_id.into(), status: status.into() };
         let sql = "SELECT ops.finish_run($1, $2, '{}', $3)";
@@ -141,32 +169,12 @@ fn status_of(rows: &[Row]) -> Answer {
 pub async fn queue_late(shared: Arc<Shared>, number: usize) {
     let mut session = Session::new(&shared, "late", number);
     while !shared.is_over() {
-        let (at, late_ms, is_keyed) = (session.number(), session.dice.below(100), session.dice.one_in(2));
+        let (late_ms, is_keyed) = (session.dice.below(100), session.dice.one_in(2));
         let takes_back = !is_keyed && session.dice.one_in(8);
         shared.rest(20 + session.dice.below(60)).await;
-        if shared.has_enough(OPS) || !session.connected().await {
-            continue;
+        if !shared.has_enough(OPS) {
+            session.queue(late_ms, is_keyed, takes_back).await;
         }
-        let key = is_keyed.then(|| format!("{}-{at}", session.name));
-        let new = NewRun {
-            lifecycle: "deploy".into(),
-            queue: OPS.into(),
-            idempotency_key: key.clone(),
-            body: at,
-            ..NewRun::default()
-        };
-        let (sha, end) = (format!("sha{at}"), if takes_back { "ROLLBACK" } else { "COMMIT" });
-        let sql = "SELECT run_id FROM ops.queue_run('project', 'staging', $1, 'main', '{}', $2)";
-        let invoked = shared.recorder.now();
-        let answer = match session.late(sql, &[&sha, &key], late_ms, end).await {
-            Err(error) => answer_of(&error),
-            Ok(rows) if takes_back => Answer::TakenBack { run_id: rows[0].get(0) },
-            Ok(rows) => Answer::Made { run_id: rows[0].get(0), is_new: false },
-        };
-        if let Answer::Made { run_id, .. } = &answer {
-            shared.remember(run_id);
-        }
-        session.record(Ask::Enqueue(new), invoked, answer);
     }
 }
 

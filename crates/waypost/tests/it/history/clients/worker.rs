@@ -158,7 +158,7 @@ pub async fn work(shared: Arc<Shared>, number: usize) {
             shared.rest(10).await;
         }
         for hold in holds {
-            let work = next_work(&mut client.dice);
+            let work = next_work(&mut client.dice, queues);
             client.carry_out(&hold, work).await;
             if work.is_zombie && work.end != End::Abandon {
                 client.haunt(&hold).await;
