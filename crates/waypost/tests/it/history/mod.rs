@@ -74,6 +74,7 @@ fn clients(shared: &Arc<Shared>, stage: &Arc<Stage>, size: &Size) -> Vec<JoinHan
     }
     start(Box::pin(clients::cancel(shared.clone(), 0)));
     start(Box::pin(clients::govern_limit(shared.clone())));
+    start(Box::pin(clients::cancel_parents(shared.clone())));
     start(Box::pin(clients::race_limits(shared.clone())));
     start(Box::pin(clients::govern_keys(shared.clone())));
     start(Box::pin(clients::govern_pauses(shared.clone())));

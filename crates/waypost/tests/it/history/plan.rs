@@ -19,11 +19,26 @@ pub const RACED: [&str; 3] = ["raced-0", "raced-1", "raced-2"];
 /// Runs of a version that one server has just been told of.
 pub const VERSIONS: &str = "versions";
 
+/// Of parents, and of their children.
+pub const FAMILIES: [&str; 2] = ["parents", "children"];
+
 /// What workers ask for at once.
 pub const CLAIMED: &[&[&str]] =
     &[&[OPS], &KEYED, &[LIMITED], &[PRIORITIES], &KEYED, &[LIMITED], &[JOBS], &[LIMITED]];
-pub const QUEUES: &[&str] =
-    &[OPS, LIMITED, KEYED[0], KEYED[1], PRIORITIES, JOBS, VERSIONS, RACED[0], RACED[1], RACED[2]];
+pub const QUEUES: &[&str] = &[
+    OPS,
+    LIMITED,
+    KEYED[0],
+    KEYED[1],
+    PRIORITIES,
+    JOBS,
+    VERSIONS,
+    RACED[0],
+    RACED[1],
+    RACED[2],
+    FAMILIES[0],
+    FAMILIES[1],
+];
 pub const PAUSED: &[&str] = &[LIMITED, OPS, KEYED[0], JOBS];
 const KEYS: u64 = 6;
 

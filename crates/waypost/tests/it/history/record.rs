@@ -216,6 +216,13 @@ pub struct Seen {
     pub reconnects: usize,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedError {
+    pub message: String,
+    /// Beginnings of those who waited for each other.
+    pub statements: Vec<String>,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     pub calls: Vec<Call>,
@@ -224,8 +231,8 @@ pub struct History {
     pub seen: Vec<Seen>,
     /// What `waypost verify` found.
     pub differences: Vec<String>,
-    /// Lines of the database's log and of the servers' that nobody should read.
-    pub database_log: Vec<String>,
+    pub database_log: Vec<LoggedError>,
+    /// Lines of all servers.
     pub server_log: Vec<String>,
 }
 

@@ -10,6 +10,7 @@ use tokio::task::block_in_place;
 use waypost_testkit::Cluster;
 
 use super::plan::Dice;
+use super::record::LoggedError;
 use super::shared::Shared;
 use super::wire::request;
 use crate::support::{Running, Shop, eventually};
@@ -64,19 +65,19 @@ impl Stage {
         logs.flat_map(|log| log.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
     }
 
-    /// Of the database's log, what is an error, each with the statements that it names.
-    pub fn database_log(&self) -> Vec<String> {
+    /// The errors in the database's log, each with the statements that it names.
+    pub fn database_log(&self) -> Vec<LoggedError> {
         let Some(cluster) = &self.cluster else { return Vec::new() };
         let log = String::from_utf8_lossy(&fs::read(cluster.folder().join("log")).unwrap()).into_owned();
-        let mut errors: Vec<String> = Vec::new();
+        let mut errors: Vec<LoggedError> = Vec::new();
         for line in log.lines() {
-            if line.contains("ERROR:") {
-                errors.push(line.to_owned());
-            } else if let (Some(error), Some(statement)) =
-                (errors.last_mut(), line.strip_prefix("\tProcess "))
+            let process = line.strip_prefix("\tProcess ").and_then(|rest| rest.split_once(": "));
+            if let Some((_, message)) = line.split_once("ERROR:  ") {
+                errors.push(LoggedError { message: message.to_owned(), statements: Vec::new() });
+            } else if let (Some(error), Some((number, statement))) = (errors.last_mut(), process)
+                && number.parse::<u32>().is_ok()
             {
-                let words = statement.split_once(": ").map_or(statement, |(_, words)| words);
-                error.push_str(&format!(" | {}", words.chars().take(STATEMENT).collect::<String>()));
+                error.statements.push(statement.chars().take(STATEMENT).collect());
             }
         }
         errors

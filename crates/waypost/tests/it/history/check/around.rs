@@ -1,5 +1,7 @@
 //! What is left in the end, and what logs and answers say of faults.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::super::record::{Answer, Call, Moment, NOT_REACHED};
 use super::facts::{Facts, Phase, phase};
 
@@ -19,9 +21,18 @@ pub fn verify_clean(facts: &Facts<'_>) -> Vec<String> {
 
 const DEADLOCK: &str = "40P01";
 
-/// In the database's log, and as an answer.
+/// In the database's log, one for each set of statements that met; and as an answer.
 pub fn no_deadlock(facts: &Facts<'_>) -> Vec<String> {
-    let logged = facts.history.database_log.iter().filter(|line| line.contains("deadlock detected")).cloned();
+    let mut met: BTreeMap<BTreeSet<&str>, usize> = BTreeMap::new();
+    for error in
+        facts.history.database_log.iter().filter(|error| error.message.starts_with("deadlock detected"))
+    {
+        *met.entry(error.statements.iter().map(String::as_str).collect()).or_default() += 1;
+    }
+    let logged = met.iter().map(|(statements, times)| {
+        let statements: Vec<&str> = statements.iter().copied().collect();
+        format!("{times} times: {}", statements.join(" | "))
+    });
     let told = |call: &Call| match &call.answer {
         Answer::Refused { code, .. } if code == DEADLOCK => {
             Some(format!("{} was told {code}: {:?}", call.client, call.ask))

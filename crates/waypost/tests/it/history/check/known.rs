@@ -14,7 +14,8 @@ const ON_POSTGRES: &[Known] = &[
     Known { check: "streams complete and in order for every reader", why: "the same: streams read the feed" },
     Known {
         check: "no deadlock",
-        why: "a sweep takes the locks of all keys in one transaction, and of lanes between them",
+        why: "a sweep takes the locks of all keys in one transaction, and of lanes between them; a limit locks the table before runs, \
+              writers of items and ends the other way round; a begin by hand locks its run before its key",
     },
     Known {
         check: "limits at every position",

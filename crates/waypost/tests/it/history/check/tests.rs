@@ -1,7 +1,8 @@
 //! A check that cannot fail is worthless: each is shown a history with the one violation that it is for.
 
 use super::super::record::{
-    Answer, Ask, Call, EventRow, Fault, Granted, History, ItemRow, NewRun, Reading, RunRow, Seen, Tables,
+    Answer, Ask, Call, EventRow, Fault, Granted, History, ItemRow, LoggedError, NewRun, Reading, RunRow,
+    Seen, Tables,
 };
 use super::{CHECKS, check, known};
 
@@ -244,7 +245,10 @@ fn break_surroundings(name: &str, history: &mut History) -> bool {
         "streams complete and in order for every reader" => history.seen[1].events.swap(1, 2),
         "nothing stuck" => history.tables.left_over.push(("holders".into(), "a".into())),
         "verify clean" => history.differences.push("a: differs".into()),
-        "no deadlock" => history.database_log.push("ERROR:  deadlock detected".into()),
+        "no deadlock" => {
+            let error = LoggedError { message: "deadlock detected".into(), statements: Vec::new() };
+            history.database_log.push(error);
+        }
         "SQL errors are documented" => {
             let answer = Answer::Refused { status: 0, code: "22003".into() };
             history.calls.push(Call { server: None, ..call(cancel(), 20, 30, answer) });

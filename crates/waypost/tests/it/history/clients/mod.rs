@@ -1,5 +1,6 @@
 //! Those who ask: over HTTP and in SQL.
 
+mod families;
 mod governor;
 mod producer;
 mod race;
@@ -15,6 +16,7 @@ use super::plan::Dice;
 use super::record::{Answer, Ask, Call, NOT_REACHED};
 use super::shared::Shared;
 use super::wire::{Failed, Reply, request};
+pub use families::cancel_parents;
 pub use governor::{govern_keys, govern_lifecycles, govern_limit, govern_pauses, monitor};
 pub use producer::{cancel, produce};
 pub use race::race_limits;
