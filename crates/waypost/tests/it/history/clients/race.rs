@@ -45,7 +45,8 @@ pub async fn race_limits(shared: Arc<Shared>) {
         if shared.is_over() {
             return;
         }
-        for _ in 0..3 * CLAIMERS {
+        let missing = if shared.has_enough(queue) { 0 } else { 3 * CLAIMERS };
+        for _ in 0..missing {
             let key = format!("race-{}", governor.number());
             let (lifecycle, queue) = ("deploy".to_owned(), (*queue).to_owned());
             let new = NewRun { lifecycle, queue, idempotency_key: Some(key), ..NewRun::default() };
