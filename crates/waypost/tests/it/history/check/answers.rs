@@ -162,10 +162,21 @@ pub fn finishes_stand(facts: &Facts<'_>) -> Vec<String> {
 
 /// A cancel that was taken wins over whatever comes later.
 pub fn cancels_stand(facts: &Facts<'_>) -> Vec<String> {
+    lost_cancels(facts, false)
+}
+
+/// The same, where an SQL user set the run's last status.
+pub fn cancels_by_hand(facts: &Facts<'_>) -> Vec<String> {
+    lost_cancels(facts, true)
+}
+
+fn lost_cancels(facts: &Facts<'_>, by_hand: bool) -> Vec<String> {
     let check = |call: &Call| {
         let Ask::Cancel { run_id } = &call.ask else { return None };
         let status = facts.runs.get(run_id.as_str()).map(|run| run.status.as_str());
-        (status != Some("cancelled")).then(|| format!("{run_id}: its cancel was answered; it is {status:?}"))
+        let is_by_hand = facts.end_of(run_id).is_some_and(|end| end.by == "by hand");
+        (status != Some("cancelled") && is_by_hand == by_hand)
+            .then(|| format!("{run_id}: its cancel was answered; it is {status:?}"))
     };
     facts.done().filter_map(check).collect()
 }

@@ -25,6 +25,11 @@ const ON_POSTGRES: &[Known] = &[
     Known { check: "SQL begins keep keys' slots", why: "a status that is set by hand asks for no slot" },
     Known { check: "SQL begins keep pauses", why: "a status that is set by hand does not look at the queue" },
     Known {
+        check: "SQL begins keep times to live",
+        why: "a status that is set by hand does not look at what has expired and is not yet swept",
+    },
+    Known { check: "SQL ends keep cancels", why: "a status that is set by hand does not look for a cancel" },
+    Known {
         check: "claims are told to their worker",
         why: "a run of a lifecycle that another server added is claimed, and dropped from the answer",
     },

@@ -45,6 +45,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("SQL begins keep limits", slots::limits_by_hand),
     ("SQL begins keep keys' slots", slots::keys_by_hand),
     ("SQL begins keep pauses", slots::pauses_by_hand),
+    ("SQL begins keep times to live", order::time_to_live_by_hand),
+    ("SQL ends keep cancels", answers::cancels_by_hand),
     ("feed complete and in order for every reader", readers::feed),
     ("streams complete and in order for every reader", readers::streams),
     ("nothing stuck", around::nothing_stuck),

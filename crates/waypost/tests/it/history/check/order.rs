@@ -13,12 +13,23 @@ fn made<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (&'a Call, &'a NewRun, &'
 }
 
 pub fn time_to_live(facts: &Facts<'_>) -> Vec<String> {
+    late(facts, false)
+}
+
+pub fn time_to_live_by_hand(facts: &Facts<'_>) -> Vec<String> {
+    late(facts, true)
+}
+
+fn late(facts: &Facts<'_>, by_hand: bool) -> Vec<String> {
     let mut violations = Vec::new();
     for (_, new, run_id) in made(facts) {
         let Some(ttl_ms) = new.ttl_ms else { continue };
         let [born, rest @ ..] = facts.events_of(run_id) else { continue };
         let ends_ms = born.at_ms + ttl_ms;
         let Some(next) = rest.iter().find(|event| event.was() == Some(Phase::Ready)) else { continue };
+        if facts.is_by_hand(next) != by_hand {
+            continue;
+        }
         // A millisecond is what both may be rounded by.
         if next.is() == Phase::Held && next.at_ms > ends_ms + 1 {
             let late = next.at_ms - ends_ms;

@@ -230,6 +230,14 @@ fn break_slots(name: &str, history: &mut History) -> bool {
             *history = two_held(begin("x", 2 * SECOND, "b"));
             set_key(history);
         }
+        "SQL begins keep times to live" => {
+            break_log("nothing begins past its time to live", history);
+            history.calls[1] = begin("w", 20, "a");
+        }
+        "SQL ends keep cancels" => {
+            history.calls.push(call(cancel(), 20, 30, Answer::Done));
+            history.tables.events[4].by = "by hand".into();
+        }
         "SQL begins keep pauses" => {
             history.calls[1] = begin("w", 20, "a");
             history.calls.push(pause(5));
