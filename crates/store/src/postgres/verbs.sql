@@ -114,8 +114,8 @@ BEGIN
 END $$;
 
 -- Runs that end alike, if each still has the seq that was decided on. Gives those that had. Start and end are one row
--- of the log: a second one would cost a tenth of a run's whole way. A worker's end is known by its token. Slots are given back
--- by whoever calls.
+-- of the log: a second one would cost a tenth of a run's whole way. A worker's end is known by its token. Whoever calls has given
+-- slots back: a run that is counted is left, because a limit may have come since the caller looked.
 CREATE FUNCTION waypost.settle_alike(p_rids bigint[], p_seqs int[], p_src smallint, p_via smallint, p_dst smallint, p_start_command text, p_command text,
     p_who text, p_error_code text, p_error_msg text, p_effect json, p_actor text DEFAULT 'worker', p_metadata jsonb DEFAULT NULL,
     p_details jsonb DEFAULT NULL)
@@ -130,12 +130,12 @@ BEGIN
   WITH done AS (
       UPDATE waypost.runs r SET state = p_dst, seq = r.seq + v_events, finished_at = v_now,
           ended_by = CASE p_actor WHEN 'worker' THEN r.lease_token END, lease_token = NULL, stale_after = NULL, lease_ms = NULL, claimed_by = NULL,
-          available_at = NULL, expires_at = NULL, intent = NULL, reason = NULL, counted = false, last_command = p_command,
+          available_at = NULL, expires_at = NULL, intent = NULL, reason = NULL, last_command = p_command,
           error_code = p_error_code, error_msg = p_error_msg,
           metadata = CASE WHEN p_metadata IS NULL THEN r.metadata ELSE waypost.merged('metadata', r.metadata, p_metadata) END,
           details = CASE WHEN p_details IS NULL THEN r.details ELSE waypost.merged('details', r.details, p_details) END
         FROM unnest(p_rids, p_seqs) WITH ORDINALITY u(rid, seq, place)
-        WHERE r.rid = u.rid AND r.seq = u.seq AND r.state = p_src
+        WHERE r.rid = u.rid AND r.seq = u.seq AND r.state = p_src AND NOT r.counted
         RETURNING r.rid, r.seq, u.place),
     told AS (
       INSERT INTO waypost.events(position, rid, seq, at, src, dst, via, command, actor, who, via_command, effect)

@@ -296,11 +296,12 @@ BEGIN
     PERFORM waypost.check_plain(p_run, p_start_command, NULL);
   END IF;
   PERFORM waypost.check_plain(p_run, p_command, 'end');
-  PERFORM waypost.settle_alike(ARRAY[p_run.rid], ARRAY[p_run.seq], p_run.state, p_via, p_dst, p_start_command, p_command, p_by, v_failure ->> 'code',
-    v_failure ->> 'message', waypost.effect(v_effect, p_metadata, p_details), p_actor, nullif(p_metadata, '{}'), nullif(p_details, '{}'));
   IF p_run.counted THEN
     DELETE FROM waypost.holders h WHERE h.rid = p_run.rid;
+    UPDATE waypost.runs r SET counted = false WHERE r.rid = p_run.rid;
   END IF;
+  PERFORM waypost.settle_alike(ARRAY[p_run.rid], ARRAY[p_run.seq], p_run.state, p_via, p_dst, p_start_command, p_command, p_by, v_failure ->> 'code',
+    v_failure ->> 'message', waypost.effect(v_effect, p_metadata, p_details), p_actor, nullif(p_metadata, '{}'), nullif(p_details, '{}'));
   IF p_run.concurrency_key IS NOT NULL AND p_run.state / 1000 IN (2, 3) THEN
     PERFORM waypost.give_back(p_run.concurrency_key);
   END IF;

@@ -3,6 +3,7 @@
 mod children;
 mod faults;
 mod keys;
+mod limits;
 mod pooler;
 mod tls;
 

@@ -14,6 +14,7 @@ mod cli_workers;
 mod cron_faults;
 mod demo;
 mod examples_http;
+mod history;
 mod hostile_steps;
 mod http;
 mod kill_workers;
