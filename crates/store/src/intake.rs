@@ -12,6 +12,7 @@ use waypost_kernel::text::{
     refuse_text,
 };
 
+use crate::details;
 use crate::error::{Result, StoreError};
 use crate::verbs::{NewItem, NewRun};
 
@@ -30,6 +31,7 @@ pub fn check_new(new: &NewRun) -> Result<()> {
     refuse_json("input", &new.input, MAX_PAYLOAD_BYTES).map_err(wrong)?;
     check_map("metadata", &new.metadata)?;
     check_map("details", &new.details)?;
+    details::check(&new.details)?;
     if let Some(carried) = &new.carried {
         refuse_json("carried", carried, MAX_PAYLOAD_BYTES).map_err(wrong)?;
     }
@@ -118,7 +120,7 @@ pub(crate) fn cleaned_patch(patch: &Map<String, Value>) -> Map<String, Value> {
     }
 }
 
-/// A patch laid over what is there, member by member. One that would make it too large is left out and its
+/// A patch of metadata, or of an item's details, laid over what is there, member by member. One that would make it too large is left out and its
 /// absence marked.
 pub(crate) fn merge(into: &mut Map<String, Value>, patch: &Map<String, Value>) {
     if patch.is_empty() {

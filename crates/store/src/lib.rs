@@ -10,6 +10,7 @@ mod children;
 mod chosen;
 pub mod codec;
 mod deeds;
+mod details;
 pub mod doctor;
 mod error;
 mod fingerprint;

@@ -8,6 +8,7 @@ use waypost_kernel::lifecycle::{Lifecycle, Phase};
 use waypost_kernel::{Time, fold};
 
 use crate::codec::{self, Found};
+use crate::details;
 use crate::follow::follow;
 use crate::intake;
 use crate::run::RunRow;
@@ -70,9 +71,10 @@ impl<'l> Replay<'l> {
             return;
         };
         if let Some(effect) = &written.effect {
-            replay_patch(&mut self.metadata, effect, "metadata");
-            replay_patch(&mut self.details, effect, "details");
+            replay_patch(&mut self.metadata, effect, "metadata", intake::merge);
+            replay_patch(&mut self.details, effect, "details", details::merge);
         }
+        self.problems.extend(begun_after_a_failure(self.lifecycle, &self.items, &event));
         follow(self.lifecycle, &mut self.items, &event);
         self.events.push(event);
     }
@@ -117,12 +119,39 @@ impl<'l> Replay<'l> {
     }
 }
 
-fn replay_patch(into: &mut Map<String, Value>, effect: &Value, key: &str) {
+/// After a failed step nothing begins but cleanups. The moves of one event happened in their order.
+fn begun_after_a_failure(lifecycle: &Lifecycle, items: &[Item], event: &Event) -> Option<String> {
+    let moved = &event.effect.moved;
+    for (at, it) in moved.iter().enumerate() {
+        let kind = &lifecycle.items[usize::from(it.item.kind)];
+        if !it.item.is_of_course(kind) || !kind.begins(it.from, it.item.state) {
+            continue;
+        }
+        let ended = |item: &&Item| item.kind == it.item.kind && item.ends_course(kind);
+        let before = items.iter().find(ended);
+        let failed = before.or_else(|| moved[..at].iter().map(|earlier| &earlier.item).find(ended));
+        if let Some(failed) = failed {
+            let (kind, key) = (&kind.name, &it.item.key);
+            return Some(format!(
+                "event {} begins {kind} {key} though {} had failed before",
+                event.seq, failed.key
+            ));
+        }
+    }
+    None
+}
+
+fn replay_patch(
+    into: &mut Map<String, Value>,
+    effect: &Value,
+    key: &str,
+    merge: fn(&mut Map<String, Value>, &Map<String, Value>),
+) {
     if let Value::Object(whole) = &effect[format!("{key}_is")] {
         into.clone_from(whole);
     }
     if let Value::Object(patch) = &effect[key] {
-        intake::merge(into, patch);
+        merge(into, patch);
     }
 }
 

@@ -7,13 +7,11 @@ use waypost_kernel::lifecycle::Phase;
 use waypost_kernel::text::{MAX_NAME_BYTES, clean_chars, refuse_text};
 use waypost_kernel::{Run, Time};
 
+use crate::details::{AWAITING, BLOCKERS, RESOLUTIONS, length, room_of};
 use crate::error::{Result, StoreError};
 use crate::run::{RunRow, iso};
 use crate::verbs::CommandWrite;
 
-const BLOCKERS: &str = "current_blockers";
-const RESOLUTIONS: &str = "maintenance_blocker_resolutions";
-const AWAITING: &str = "awaiting_blocker_resolution";
 const FIELD: &str = "resolutions";
 const MAX_DECISION_CHARS: usize = 255;
 
@@ -49,6 +47,7 @@ impl Decisions {
             let message = format!("nothing is decided about {}: decide, or force it", missing.join(", "));
             return Err(StoreError::invalid(FIELD, message));
         }
+        check_room(&saved, write)?;
         let is_complete = missing.is_empty() && !write.resolutions.is_empty();
         Ok(Decisions { saved, is_complete })
     }
@@ -65,6 +64,18 @@ impl Decisions {
         }
         patch
     }
+}
+
+/// A decision that would not be kept is not taken.
+fn check_room(saved: &Map<String, Value>, write: &CommandWrite) -> Result<()> {
+    let (bytes, room) = (length(&Value::Object(saved.clone())), room_of(RESOLUTIONS));
+    if write.resolutions.is_empty() || bytes <= room {
+        return Ok(());
+    }
+    let message = format!(
+        "with those of before they are {bytes} bytes long; at most {room} are kept: decide with a shorter reason"
+    );
+    Err(StoreError::invalid(FIELD, message))
 }
 
 fn is_open(row: &RunRow, after: &Run) -> bool {

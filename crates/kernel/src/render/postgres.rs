@@ -242,7 +242,13 @@ END $guard$;
 /// Items keep their states' names, and their run's event tells of their moves.
 fn item_guard() -> String {
     format!(
-        "CREATE OR REPLACE FUNCTION waypost.items_move() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
+        "-- Whether another one has failed that ends the course of this one's run. Looked up by index, however many there are.
+CREATE FUNCTION waypost.course_ended(p_item waypost.items, p_seq int) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+  SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $guard$
+BEGIN
+  RETURN {};
+END $guard$;
+CREATE OR REPLACE FUNCTION waypost.items_move() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
 DECLARE
   n waypost.lifecycle_states;
   o waypost.lifecycle_states;
@@ -266,7 +272,7 @@ BEGIN
           -- By hand: whoever fails another one at this moment goes before or after this.
           PERFORM 1 FROM waypost.runs r WHERE r.rid = NEW.rid FOR UPDATE;
         END IF;
-        IF {} THEN
+        IF waypost.course_ended(NEW, OLD.seq) THEN
           RAISE EXCEPTION 'FAILURE_RECORDED: a % of the run has failed; nothing begins after it but cleanups', NEW.kind
             USING ERRCODE = 'WP409', HINT = 'End the run as failed.';
         END IF;
@@ -286,7 +292,7 @@ CREATE TRIGGER items_move BEFORE UPDATE OF status ON waypost.items FOR EACH ROW 
   EXECUTE FUNCTION waypost.items_move();
 CREATE TRIGGER items_birth BEFORE INSERT ON waypost.items FOR EACH ROW EXECUTE FUNCTION waypost.items_move();
 ",
+        course_ended(Dialect::Postgres).replace("NEW.", "p_item.").replace("OLD.seq", "p_seq"),
         all_hold(Kind::Item, Dialect::Postgres),
-        course_ended(Dialect::Postgres)
     )
 }

@@ -12,6 +12,7 @@ use waypost_kernel::{Catalog, Time};
 use crate::access::{AuditRow, TokenRow};
 use crate::children::is_cancel;
 use crate::codec::{add_patch, effect_json};
+use crate::details;
 use crate::error::{Result, StoreError};
 use crate::follow::follow;
 use crate::intake::merge_shared;
@@ -152,7 +153,7 @@ impl State {
             }
         }
         merge_shared(&mut entry.row.metadata, &patch.metadata);
-        merge_shared(&mut entry.row.details, &patch.details);
+        details::merge_shared(&mut entry.row.details, &patch.details);
         let settles = was != Phase::Settled && entry.row.phase() == Phase::Settled;
         let parent = entry.row.parent_run_id.clone().filter(|_| settles && &*lifecycle.name == OPERATION);
         self.last_position = position;

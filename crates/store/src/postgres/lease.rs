@@ -14,6 +14,7 @@ use super::save::{self, Extra, Pending};
 use super::session::{Line, Session, Tx};
 use super::sql::{Columns, args, stamp};
 use crate::codec;
+use crate::details;
 use crate::error::StoreError;
 use crate::intake;
 use crate::item_writes::left_to_move;
@@ -111,7 +112,7 @@ impl Entry for Speak<'_> {
         }
         let metadata = intake::cleaned_patch(&self.write.metadata);
         let key = self.note.key.as_deref().map(str::to_owned);
-        pending.add(change, Extra { metadata, details: intake::cleaned_patch(&self.write.details), key });
+        pending.add(change, Extra { metadata, details: details::cleaned(&self.write.details), key });
         Ok(Decided::At(pending.row.run.seq, |position, seq| noted(position, seq, false)))
     }
 }
@@ -216,7 +217,7 @@ impl Entry for End<'_> {
         };
         let token = write.token.unwrap_or(waypost_kernel::fold::UNKNOWN);
         let metadata = intake::cleaned_patch(&write.metadata);
-        let extra = Extra { metadata, details: intake::cleaned_patch(&write.details), key: None };
+        let extra = Extra { metadata, details: details::cleaned(&write.details), key: None };
         let ask = Ask::Finish { token, finish };
         let writes = left_to_move(&pending.row, write);
         if writes.is_empty() {

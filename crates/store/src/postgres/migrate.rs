@@ -140,6 +140,7 @@ fn first() -> String {
     out.push_str(include_str!("beside.sql"));
     out.push_str(include_str!("children.sql"));
     out.push_str(&render::guard());
+    out.push_str(&crate::details::sql());
     out.push_str(include_str!("verbs.sql"));
     out.push_str(include_str!("verbs_ops.sql"));
     out.push_str(include_str!("verbs_born.sql"));

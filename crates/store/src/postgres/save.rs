@@ -18,6 +18,7 @@ use super::sql::{Columns, args, stamp, uuid};
 use super::trail::Trail;
 use crate::children::is_cancel;
 use crate::codec;
+use crate::details;
 use crate::intake;
 use crate::run::RunRow;
 
@@ -68,7 +69,7 @@ impl Pending {
     /// A decision on the row as it will be; the last event keeps what is merged.
     pub fn add(&mut self, change: Change, extra: Extra) {
         intake::merge_shared(&mut self.row.metadata, &extra.metadata);
-        intake::merge_shared(&mut self.row.details, &extra.details);
+        details::merge_shared(&mut self.row.details, &extra.details);
         self.merges |= !extra.metadata.is_empty() || !extra.details.is_empty();
         self.row.run = change.after;
         let last = change.events.len();

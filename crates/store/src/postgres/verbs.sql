@@ -133,7 +133,7 @@ BEGIN
           available_at = NULL, expires_at = NULL, intent = NULL, reason = NULL, last_command = p_command,
           error_code = p_error_code, error_msg = p_error_msg,
           metadata = CASE WHEN p_metadata IS NULL THEN r.metadata ELSE waypost.merged('metadata', r.metadata, p_metadata) END,
-          details = CASE WHEN p_details IS NULL THEN r.details ELSE waypost.merged('details', r.details, p_details) END
+          details = CASE WHEN p_details IS NULL THEN r.details ELSE waypost.merged_details(r.details, p_details) END
         FROM unnest(p_rids, p_seqs) WITH ORDINALITY u(rid, seq, place)
         WHERE r.rid = u.rid AND r.seq = u.seq AND r.state = p_src AND NOT r.counted
         RETURNING r.rid, r.seq, u.place),

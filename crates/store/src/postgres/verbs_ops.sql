@@ -129,6 +129,32 @@ BEGIN
   RETURN p_into || p_patch;
 END $$;
 
+-- The same of a run's details: the members that the engine owns have room of their own, and a null takes one of them away.
+CREATE FUNCTION waypost.merged_details(p_into jsonb, p_patch jsonb) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_all jsonb;
+  v_bytes int;
+  v_member text;
+BEGIN
+  IF coalesce(p_patch, '{}') = '{}' THEN
+    RETURN p_into;
+  END IF;
+  SELECT coalesce(jsonb_object_agg(m.key, m.value), '{}') INTO v_all FROM jsonb_each(p_into || p_patch) m
+    WHERE NOT (m.value = 'null' AND p_patch ? m.key AND waypost.engine_room(m.key) IS NOT NULL);
+  SELECT octet_length(coalesce(jsonb_object_agg(m.key, m.value), '{}')::text) INTO v_bytes FROM jsonb_each(v_all) m WHERE waypost.engine_room(m.key) IS NULL;
+  IF v_bytes > waypost.others_room() THEN
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: details: would be %s bytes long; at most %s are allowed', v_bytes, waypost.others_room()),
+      'Keep large results elsewhere and put their address here.', 'details');
+  END IF;
+  SELECT m.key, octet_length(m.value::text) INTO v_member, v_bytes FROM jsonb_each(p_patch) m
+    WHERE octet_length(m.value::text) > waypost.engine_room(m.key) ORDER BY m.key LIMIT 1;
+  IF FOUND THEN
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: details.%s: is %s bytes long; at most %s are allowed', v_member, v_bytes, waypost.engine_room(v_member)),
+      'Say it in fewer words.', 'details');
+  END IF;
+  RETURN v_all;
+END $$;
+
 -- What an event did, and what was merged with it; nothing for the common ones.
 CREATE FUNCTION waypost.effect(p_effect jsonb, p_metadata jsonb, p_details jsonb) RETURNS json LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
   RETURN nullif(p_effect
@@ -242,7 +268,7 @@ BEGIN
     PERFORM waypost.check_plain(v_run, v_state.start_command, NULL);
     UPDATE waypost.runs r SET state = v_state.start_to, seq = r.seq + 1, last_command = v_state.start_command, ended_by = NULL, reason = NULL,
         stale_after = v_now + r.lease_ms * interval '1 millisecond',
-        metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged('details', r.details, p_details)
+        metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged_details(r.details, p_details)
       WHERE r.rid = v_run.rid RETURNING r.* INTO v_run;
     IF v_run.stale_after < v_due THEN
       INSERT INTO waypost.watch(due_at, rids) VALUES (v_run.stale_after, ARRAY[v_run.rid]);
@@ -250,7 +276,7 @@ BEGIN
   ELSE
     UPDATE waypost.runs r SET seq = r.seq + 1,
         stale_after = CASE WHEN v_state.deadline_ms IS NULL THEN greatest(r.stale_after, v_now + r.lease_ms * interval '1 millisecond') ELSE r.stale_after END,
-        metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged('details', r.details, p_details)
+        metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged_details(r.details, p_details)
       WHERE r.rid = v_run.rid RETURNING r.* INTO v_run;
   END IF;
   INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, level, message, payload, effect, key)
@@ -412,7 +438,7 @@ BEGIN
       jsonb_build_object('code', v_way.code, 'message', coalesce(p_reason, 'cancel by ' || p_by)), p_reason, p_metadata, p_details);
   END IF;
   UPDATE waypost.runs r SET seq = r.seq + 1, intent = v_intent,
-      metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged('details', r.details, p_details)
+      metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged_details(r.details, p_details)
     WHERE r.rid = v_run.rid RETURNING r.* INTO v_run;
   INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, effect)
     VALUES (v_run.rid, v_run.seq, v_now, v_run.state, v_run.state, 'cancel', p_actor, p_by,

@@ -64,6 +64,8 @@ impl Rows {
 
     pub fn put(&mut self, stored: &Stored) {
         if stored.row.phase() == Phase::Settled || stored.bytes > MAX_BYTES {
+            // A verb that writes twice left what it was in between.
+            self.take(stored.rid);
             return;
         }
         while self.order.len() >= MAX_ROWS {

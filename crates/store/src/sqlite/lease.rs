@@ -12,6 +12,7 @@ use super::open::database;
 use super::row::{self, Stored};
 use super::save::{self, Extra, prepare};
 use super::session::Tx;
+use crate::details;
 use crate::error::{Result, StoreError};
 use crate::intake;
 use crate::item_writes::left_to_move;
@@ -77,7 +78,7 @@ fn one_note(tx: &Tx<'_>, write: &NoteWrite) -> Result<Noted> {
         return Ok(Noted { event_id: format!("evt-{position}"), seq, repeated: true });
     }
     let metadata = intake::cleaned_patch(&write.metadata);
-    let extra = Extra { metadata, details: intake::cleaned_patch(&write.details), key };
+    let extra = Extra { metadata, details: details::cleaned(&write.details), key };
     let position = save::save(tx, &mut stored, change, &extra)?;
     Ok(Noted { event_id: format!("evt-{position}"), seq: stored.row.run.seq, repeated: false })
 }
@@ -106,7 +107,7 @@ impl Ending {
         write.failure = write.failure.as_ref().map(intake::cleaned_failure);
         write.reason = write.reason.as_deref().map(intake::cleaned_reason);
         let metadata = intake::cleaned_patch(&write.metadata);
-        let extra = Extra { metadata, details: intake::cleaned_patch(&write.details), key: None };
+        let extra = Extra { metadata, details: details::cleaned(&write.details), key: None };
         Ending { write, extra }
     }
 }

@@ -18,6 +18,7 @@ use super::operations;
 use super::row::Stored;
 use super::session::Tx;
 use crate::children::is_cancel;
+use crate::details;
 use crate::error::{Result, StoreError};
 use crate::intake;
 use crate::run::iso;
@@ -46,7 +47,7 @@ pub fn save(tx: &Tx<'_>, stored: &mut Stored, change: Change, extra: &Extra) -> 
     let row = Arc::make_mut(&mut stored.row);
     let before = std::mem::replace(&mut row.run, change.after);
     intake::merge_shared(&mut row.metadata, &extra.metadata);
-    intake::merge_shared(&mut row.details, &extra.details);
+    details::merge_shared(&mut row.details, &extra.details);
     let merged = Merged { metadata: !extra.metadata.is_empty(), details: !extra.details.is_empty() };
     if merged.metadata || merged.details {
         stored.bytes = usize::MAX;

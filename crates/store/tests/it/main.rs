@@ -5,6 +5,7 @@ mod by_hand;
 mod by_psql;
 #[macro_use]
 mod conformance;
+mod course;
 mod differential;
 mod full_disk;
 mod group;

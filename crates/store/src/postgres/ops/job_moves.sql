@@ -17,7 +17,7 @@ CREATE FUNCTION waypost.job_told(p_run waypost.runs, p_patch jsonb) RETURNS void
 DECLARE
   v_run waypost.runs;
 BEGIN
-  UPDATE waypost.runs r SET details = waypost.merged('details', r.details, p_patch), seq = r.seq + 1
+  UPDATE waypost.runs r SET details = waypost.merged_details(r.details, p_patch), seq = r.seq + 1
     WHERE r.rid = p_run.rid AND p_patch <> '{}' RETURNING r.* INTO v_run;
   IF NOT FOUND THEN
     RETURN;
@@ -43,7 +43,7 @@ BEGIN
   ELSIF p_run.intent ->> 'want' = 'pause' THEN
     RETURN;
   END IF;
-  UPDATE waypost.runs r SET seq = r.seq + 1, intent = v_intent, details = waypost.merged('details', r.details, p_details) WHERE r.rid = p_run.rid;
+  UPDATE waypost.runs r SET seq = r.seq + 1, intent = v_intent, details = waypost.merged_details(r.details, p_details) WHERE r.rid = p_run.rid;
   INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, effect)
     VALUES (p_run.rid, p_run.seq + 1, waypost.now(), p_run.state, p_run.state, 'pause', 'operator', session_user,
       waypost.effect(jsonb_build_object('intent', v_intent), '{}', p_details));
@@ -79,7 +79,7 @@ BEGIN
     IF p_run.available_at > v_now THEN
       PERFORM waypost.refuse('WP409', format('NOT_DUE: %s is not to be begun before %s', p_run.run_id, p_run.available_at), 'Pick jobs by schedule_at <= now().');
     END IF;
-    UPDATE waypost.runs r SET state = p_to.code, details = waypost.merged('details', r.details, v_patch), claimed_by = p_by, lease_ms = 3600000,
+    UPDATE waypost.runs r SET state = p_to.code, details = waypost.merged_details(r.details, v_patch), claimed_by = p_by, lease_ms = 3600000,
         lease_token = waypost.open_token(r.rid, r.fence + 1), stale_after = v_now + interval '1 hour', finished_at = NULL
       WHERE r.rid = p_run.rid;
     RETURN;
@@ -88,7 +88,7 @@ BEGIN
   ELSIF p_to.phase = 'parked' THEN
     v_reason := waypost.pause_reason(p_run, p_patch);
   END IF;
-  UPDATE waypost.runs r SET state = p_to.code, details = waypost.merged('details', r.details, v_patch), lease_token = NULL, stale_after = NULL,
+  UPDATE waypost.runs r SET state = p_to.code, details = waypost.merged_details(r.details, v_patch), lease_token = NULL, stale_after = NULL,
       claimed_by = NULL, lease_ms = NULL, finished_at = CASE p_to.phase WHEN 'settled' THEN v_now END, reason = v_reason,
       resolved = p_to.phase = 'ready' AND NOT v_forced, forced = v_forced,
       error_code = CASE WHEN p_to.code >= 6000 THEN p_failure ->> 'code' END, error_msg = CASE WHEN p_to.code >= 6000 THEN p_failure ->> 'message' END

@@ -203,6 +203,22 @@ topics! {
         what_items_bring_is_cleaned_and_cut
         many_items_are_one_event
         items_of_an_unknown_run_are_not_found;
+    course:
+        what_an_item_is_to_its_run_is_kept
+        nothing_begins_after_a_failed_step_but_cleanups
+        a_run_whose_step_failed_ends_as_that_without_its_worker
+        the_next_worker_cleans_up_and_begins_nothing
+        one_that_may_fail_stops_nobody
+        a_cancel_that_came_first_stands_and_still_nothing_begins
+        the_order_of_a_write_is_the_order_of_its_moves;
+    finish_items:
+        a_finish_moves_its_items_first
+        a_step_that_fails_with_its_run_is_why_it_failed
+        a_refused_item_leaves_the_run_held_and_a_refused_end_leaves_the_items
+        a_lost_lease_moves_nothing
+        the_same_finish_with_items_again_is_answered_as_the_first
+        finishes_with_items_in_one_list_are_answered_each_by_itself
+        a_run_that_was_only_claimed_begins_moves_and_ends;
     plans:
         the_first_claimer_wins_and_the_others_are_silent
         of_sixteen_schedulers_one_wins
@@ -266,7 +282,10 @@ topics! {
         what_a_parked_run_is_told_is_for_operators
         decisions_are_kept_with_who_and_why
         the_first_decision_counts
-        decisions_name_what_blocks_and_all_of_it;
+        decisions_name_what_blocks_and_all_of_it
+        a_run_full_of_details_still_waits_for_its_decision
+        a_decision_that_would_not_be_kept_is_refused
+        what_the_engine_told_before_can_be_taken_back;
     operations:
         one_operation_is_under_way_at_a_time
         an_operation_that_settles_frees_its_parent

@@ -1,7 +1,7 @@
 //! Jobs that stop for a person.
 
 use serde_json::json;
-use waypost_store::{Claimed, CommandWrite, FinishWrite, NewItem, NewRun, Store};
+use waypost_store::{Claimed, CommandWrite, FinishWrite, NewItem, NewRun, NoteWrite, Store};
 
 use super::kit::*;
 
@@ -203,4 +203,78 @@ pub async fn decisions_name_what_blocks_and_all_of_it(store: &dyn Store) {
     assert_eq!(status(store, id).await, "paused");
     let forced = CommandWrite { force: true, ..deciding(id, "ann", json!({"h1": "skip"})) };
     assert_eq!(store.command(forced).await.unwrap().status(), "pending");
+}
+
+/// As long as a step's details may be, so often that they fill all that handlers have.
+async fn full_of_details(store: &dyn Store) -> Claimed {
+    let claimed = held_run(store, job(&["scan"])).await;
+    for at in 0..75 {
+        let details = map(json!({ format!("host-{at}"): "x".repeat(15_500) }));
+        write_note(store, NoteWrite { details, ..saying(&claimed, &format!("host {at}")) }).await.unwrap();
+    }
+    let row = get(store, claimed.run.id()).await;
+    assert_eq!(row.details["cut"], json!(true), "they do not all fit");
+    claimed
+}
+
+// proves J2 and J3
+pub async fn a_run_full_of_details_still_waits_for_its_decision(store: &dyn Store) {
+    let claimed = full_of_details(store).await;
+    let id = claimed.run.id();
+    let lines: Vec<String> = (0..100).map(|at| format!("{at} {}", "l".repeat(15_000))).collect();
+    let end = FinishWrite {
+        reason: Some("h1 is blocked".into()),
+        details: map(json!({
+            "awaiting_blocker_resolution": true,
+            "current_blockers": {"h1": {"choices": ["go", "skip"], "why": "w".repeat(10_000)}},
+            "hosts_with_blockers": 1,
+            "console_log": lines,
+            "artifacts": lines,
+        })),
+        ..ending(&claimed, "paused")
+    };
+    let row = write_finish(store, end).await.unwrap();
+    let details = row.object()["details"].clone();
+    assert_eq!(details["current_blockers"]["h1"]["choices"], json!(["go", "skip"]));
+    assert_eq!((&details["awaiting_blocker_resolution"], &details["hosts_with_blockers"]), (&json!(true), &json!(1)));
+    assert_eq!(details["console_log"].as_array().unwrap().last(), Some(&json!(lines[99])));
+    assert!(details.to_string().len() <= 1024 * 1024);
+    let refused = refusal(command(store, id, "resume").await);
+    assert_eq!(refused.guard.map(waypost_kernel::Guard::name), Some("resolved-or-forced"));
+    let row = store.command(deciding(id, "ann", json!({"h1": "go"}))).await.unwrap();
+    let kept = &row.object()["details"]["maintenance_blocker_resolutions"];
+    assert_eq!((row.status(), &kept["h1"]["decision"]), ("pending", &json!("go")));
+}
+
+// proves J3
+pub async fn a_decision_that_would_not_be_kept_is_refused(store: &dyn Store) {
+    let claimed = held_run(store, job(&["scan"])).await;
+    let id = claimed.run.id();
+    let hosts: serde_json::Map<_, _> = (0..100).map(|at| (format!("host-{at}"), json!({}))).collect();
+    let end = FinishWrite {
+        reason: Some("100 hosts are blocked".into()),
+        details: map(json!({ "awaiting_blocker_resolution": true, "current_blockers": hosts })),
+        ..ending(&claimed, "paused")
+    };
+    write_finish(store, end).await.unwrap();
+    let before = get(store, id).await.object();
+    let decided: serde_json::Map<_, _> = hosts.keys().map(|host| (host.clone(), json!("skip"))).collect();
+    let long = CommandWrite { reason: Some("y".repeat(1_000)), ..deciding(id, "ann", json!(decided)) };
+    let message = store.command(long).await.unwrap_err().to_string();
+    assert!(message.contains("resolutions: ") && message.contains("shorter reason"), "{message}");
+    assert_eq!(get(store, id).await.object(), before);
+    let row = store.command(deciding(id, "ann", json!(decided))).await.unwrap();
+    let kept = row.object()["details"]["maintenance_blocker_resolutions"].as_object().map(serde_json::Map::len);
+    assert_eq!((row.status(), kept), ("pending", Some(100)));
+}
+
+pub async fn what_the_engine_told_before_can_be_taken_back(store: &dyn Store) {
+    let claimed = held_run(store, job(&["scan"])).await;
+    let tell = async |details: serde_json::Value| {
+        let note = NoteWrite { details: map(details), ..saying(&claimed, "details") };
+        write_note(store, note).await.unwrap();
+        get(store, claimed.run.id()).await.object()["details"].clone()
+    };
+    tell(json!({ "cleanup_failed": ["unlock"], "own": 1 })).await;
+    assert_eq!(tell(json!({ "cleanup_failed": null, "own": null })).await, json!({ "own": null }));
 }

@@ -1,6 +1,7 @@
 //! What clients and people ask for.
 
 use serde_json::{Map, Value, json};
+use waypost_kernel::item::Role;
 use waypost_kernel::{Phase, Span};
 use waypost_store::{CommandWrite, Filter, LimitOf, NewItem, NewRun, Pause, RunRow};
 
@@ -27,7 +28,7 @@ const TEMPLATES: [(&str, Option<&str>, &str); 10] = [
 ];
 const OPERATION: &str = "operation";
 
-fn items_of(kind: &str, status: Option<&str>) -> Vec<NewItem> {
+fn items_of(kind: &str, status: Option<&str>, roles: u8) -> Vec<NewItem> {
     let item = |(at, key): (usize, &&str)| NewItem {
         kind: kind.into(),
         key: (*key).into(),
@@ -35,7 +36,7 @@ fn items_of(kind: &str, status: Option<&str>) -> Vec<NewItem> {
         status: status.map(Into::into),
         max_retries: 1,
         reruns: at == 0,
-        role: waypost_kernel::item::Role::Step,
+        role: Role::ALL[usize::from(roles) / (1 + 2 * at) % Role::ALL.len()],
         details: Map::new(),
     };
     let keys = if kind.is_empty() { &[][..] } else { &KEYS[..2] };
@@ -63,7 +64,7 @@ impl Side {
             schedule_at: asked.delayed.then(|| now + Span::from_seconds(200)),
             ttl: asked.mortal.then_some(Span::from_seconds(200)),
             parent_run_id: parent.filter(|_| lifecycle == OPERATION).map(|at| self.runs[at].clone()),
-            items: items_of(kind, status),
+            items: items_of(kind, status, asked.roles),
             ..NewRun::default()
         };
         let answer = self.store.enqueue(vec![new]).await.unwrap().remove(0);

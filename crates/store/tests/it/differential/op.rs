@@ -37,6 +37,7 @@ pub enum Op {
         reason: bool,
         failure: bool,
         retry: bool,
+        items: Vec<ItemMove>,
     },
     Release(Lease),
     Owe {
@@ -47,6 +48,12 @@ pub enum Op {
     PutItems {
         lease: Lease,
         items: Vec<ItemMove>,
+    },
+    /// An item fails, and then others are moved.
+    FailThenBegin {
+        lease: Lease,
+        fails: ItemMove,
+        then: Vec<ItemMove>,
     },
     /// All open items moved on, then the first end that is let through.
     Work {
@@ -77,6 +84,8 @@ pub enum Op {
 #[derive(Clone, Debug, Default)]
 pub struct Enqueue {
     pub template: u8,
+    /// Which roles its items have.
+    pub roles: u8,
     pub queue: u8,
     pub priority: i8,
     pub key: Option<u8>,
@@ -112,6 +121,8 @@ pub struct ItemMove {
     pub answered: bool,
     pub retry: bool,
     pub output: bool,
+    /// Of a new one.
+    pub role: u8,
 }
 
 #[derive(Clone, Debug)]
@@ -161,9 +172,13 @@ fn op() -> impl Strategy<Value = Op> {
         4 => lease().prop_map(Op::Renew),
         6 => (lease(), 0..2_u8, 0..3_u8, any::<bool>())
             .prop_map(|(lease, message, repeat, patch)| Op::Note { lease, message, repeat, patch }),
-        10 => (lease(), pick(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-            |(lease, to, reason, failure, retry)| Op::Finish { lease, to, reason, failure, retry }
+        12 => (lease(), pick(), any::<bool>(), any::<bool>(), any::<bool>(), vec(item_move(), 0..3)).prop_map(
+            |(lease, to, reason, failure, retry, items)| {
+                Op::Finish { lease, to, reason, failure, retry, items }
+            }
         ),
+        6 => (lease(), item_move(), vec(item_move(), 1..4))
+            .prop_map(|(lease, fails, then)| Op::FailThenBegin { lease, fails, then }),
         3 => lease().prop_map(Op::Release),
         3 => (lease(), any::<bool>(), option::weighted(0.3, pick()))
             .prop_map(|(lease, owes, failing)| Op::Owe { lease, owes, failing }),
@@ -183,12 +198,16 @@ fn op() -> impl Strategy<Value = Op> {
 fn enqueue() -> impl Strategy<Value = Enqueue> {
     let rare = |probability| prop::bool::weighted(probability);
     (
-        (0..10_u8, 0..2_u8, -1..2_i8, option::weighted(0.2, 0..3_u8), 0..2_u8),
+        ((0..10_u8, 0..9_u8), 0..2_u8, -1..2_i8, option::weighted(0.2, 0..3_u8), 0..2_u8),
         (option::weighted(0.3, 0..2_u8), rare(0.15), rare(0.1), option::weighted(0.5, back())),
     )
         .prop_map(
-            |((template, queue, priority, key, input), (concurrency_key, delayed, mortal, parent))| Enqueue {
+            |(
+                ((template, roles), queue, priority, key, input),
+                (concurrency_key, delayed, mortal, parent),
+            )| Enqueue {
                 template,
+                roles,
                 queue,
                 priority,
                 key,
@@ -205,8 +224,8 @@ fn item_move() -> impl Strategy<Value = ItemMove> {
     let progress = option::weighted(0.2, prop_oneof![9 => 0..=100_u8, 1 => 101..=255_u8]);
     let key = prop_oneof![8 => 0..2_u8, 1 => 0..5_u8];
     let kind = prop_oneof![19 => Just(0_u8), 1 => 0..3_u8];
-    (kind, key, pick(), progress, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(kind, key, state, progress, answered, retry, output)| ItemMove {
+    (kind, key, pick(), progress, any::<bool>(), any::<bool>(), any::<bool>(), 0..3_u8).prop_map(
+        |(kind, key, state, progress, answered, retry, output, role)| ItemMove {
             kind,
             key,
             state,
@@ -214,6 +233,7 @@ fn item_move() -> impl Strategy<Value = ItemMove> {
             answered,
             retry,
             output,
+            role,
         },
     )
 }

@@ -1,6 +1,7 @@
 //! Requests that make sense: what the table has from where a run or an item is. Now and then, any.
 
 use serde_json::json;
+use waypost_kernel::item::Role;
 use waypost_kernel::lifecycle::{Actor, Lifecycle, Outcome, Phase};
 use waypost_kernel::{Failure, Span};
 use waypost_store::{ItemRow, ItemWrite, RunRow};
@@ -81,6 +82,14 @@ pub fn done_item(row: &RunRow, item: &ItemRow, failing: bool) -> ItemWrite {
     }
 }
 
+/// The item as failed, if its kind knows that.
+pub fn failed_item(lifecycle: &Lifecycle, there: &[ItemRow], asked: &ItemMove) -> ItemWrite {
+    let kind = lifecycle.items.get(usize::from(asked.kind));
+    let failed = kind.and_then(|kind| kind.states.iter().find(|it| it.outcome == Some(Outcome::Failed)));
+    let write = pick_item(lifecycle, there, asked);
+    ItemWrite { status: failed.map_or(write.status.clone(), |state| state.name.to_string()), ..write }
+}
+
 pub fn pick_item(lifecycle: &Lifecycle, there: &[ItemRow], asked: &ItemMove) -> ItemWrite {
     let kind = lifecycle.items.get(usize::from(asked.kind));
     let kind_name = kind.map_or("none".into(), |kind| kind.name.to_string());
@@ -100,6 +109,7 @@ pub fn pick_item(lifecycle: &Lifecycle, there: &[ItemRow], asked: &ItemMove) -> 
         retry_in: asked.retry.then_some(Span::from_seconds(100)),
         answered: asked.answered,
         output: asked.output.then(|| json!({"made": asked.key})),
+        role: Role::ALL[usize::from(asked.role) % Role::ALL.len()],
         ..ItemWrite::default()
     }
 }

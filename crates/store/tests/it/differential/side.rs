@@ -41,6 +41,10 @@ impl Side {
                     None => Value::Null,
                 }
             }
+            Op::FailThenBegin { lease, fails, then } => match self.held(*lease).await {
+                Some(held) => self.fail_then_begin(held, fails, then).await,
+                None => Value::Null,
+            },
             Op::PutItems { lease, items } => match self.held(*lease).await {
                 Some(held) => self.put_items(held, items).await,
                 None => Value::Null,

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 use waypost_kernel::request::Level;
 use waypost_kernel::{Actor, Failure, Span};
 use waypost_store::{
-    Claim, Claimed, FinishWrite, Held, ItemsWrite, NewRun, NoteWrite, OweWrite, Repeat, Result,
+    Claim, Claimed, FinishWrite, Held, ItemWrite, ItemsWrite, NewRun, NoteWrite, OweWrite, Repeat, Result,
 };
 
 use super::normal::error;
 use super::op::{ItemMove, Op, Pick};
-use super::pick::{done_item, pick_end, pick_item};
+use super::pick::{done_item, failed_item, pick_end, pick_item};
 use super::side::{Side, lately};
 
 impl Side {
@@ -99,7 +99,8 @@ impl Side {
                     Err(refused) => error(&refused, &self.ids()),
                 }
             }
-            Op::Finish { to, reason, failure, retry, .. } => {
+            Op::Finish { to, reason, failure, retry, ref items, .. } => {
+                let items = self.moves(&held, items).await;
                 let write = FinishWrite {
                     run_id: held.run_id,
                     token: Some(held.token),
@@ -110,7 +111,7 @@ impl Side {
                     retry_in: retry.then_some(Span::from_seconds(100)),
                     metadata: patch(reason),
                     details: patch(failure),
-                    items: Vec::new(),
+                    items,
                 };
                 let answer = self.store.finish(vec![write]).await.unwrap().remove(0);
                 self.row(answer)
@@ -124,14 +125,38 @@ impl Side {
         }
     }
 
-    pub async fn put_items(&mut self, held: Held, moves: &[ItemMove]) -> Value {
-        let Some(row) = self.row_of(&held).await else { return Value::Null };
+    async fn moves(&self, held: &Held, moves: &[ItemMove]) -> Vec<ItemWrite> {
+        let Some(row) = self.row_of(held).await else { return Vec::new() };
         let there = self.store.items(held.run_id.clone(), None).await.unwrap();
         let mut items: Vec<_> = moves.iter().map(|it| pick_item(&row.lifecycle, &there, it)).collect();
         if !moves.iter().any(|it| it.state.any) {
             items.sort_by(|one, other| one.key.cmp(&other.key));
             items.dedup_by(|one, other| one.key == other.key);
         }
+        items
+    }
+
+    pub async fn fail_then_begin(&mut self, held: Held, fails: &ItemMove, then: &[ItemMove]) -> Value {
+        let Some(row) = self.row_of(&held).await else { return Value::Null };
+        let there = self.store.items(held.run_id.clone(), None).await.unwrap();
+        let items = vec![failed_item(&row.lifecycle, &there, fails)];
+        let write = ItemsWrite { held: held.clone(), by: "worker".into(), items };
+        let failed = match self.store.put_items(write).await {
+            Ok(rows) => self.see_items(&rows),
+            Err(refused) => error(&refused, &self.ids()),
+        };
+        let mut answers = vec![failed];
+        for it in then {
+            answers.push(self.put_items(held.clone(), std::slice::from_ref(it)).await);
+        }
+        json!(answers)
+    }
+
+    pub async fn put_items(&mut self, held: Held, moves: &[ItemMove]) -> Value {
+        if self.row_of(&held).await.is_none() {
+            return Value::Null;
+        }
+        let items = self.moves(&held, moves).await;
         match self.store.put_items(ItemsWrite { held, by: "worker".into(), items }).await {
             Ok(rows) => self.see_items(&rows),
             Err(refused) => error(&refused, &self.ids()),
