@@ -81,7 +81,7 @@ impl Known {
 }
 
 impl Tx<'_> {
-    fn read_again(&self) -> Result<()> {
+    pub fn read_again(&self) -> Result<()> {
         self.kept.known.replace(Known::read(self.conn)?);
         Ok(())
     }
@@ -123,12 +123,6 @@ impl Tx<'_> {
             let _ = self.read_again();
         }
         self.kept.known.borrow().catalog.latest(name).cloned()
-    }
-
-    /// All there are by now, whoever added them.
-    pub fn learned(&self) -> Result<Catalog> {
-        self.read_again()?;
-        Ok(self.catalog())
     }
 
     pub fn catalog(&self) -> Catalog {

@@ -207,8 +207,12 @@ impl Admin for SqliteStore {
         self.session.read_apart(move |tx| verify::verify(tx, &*progress))
     }
 
+    /// Those that other processes added, too.
     fn lifecycles(&self) -> Reply<'_, Catalog> {
-        self.session.write(|tx| tx.learned())
+        self.session.write(|tx| {
+            tx.read_again()?;
+            Ok(tx.catalog())
+        })
     }
 
     fn add_lifecycle(&self, text: String) -> Reply<'_, Arc<Lifecycle>> {

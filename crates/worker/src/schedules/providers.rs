@@ -64,13 +64,13 @@ async fn ask(shared: &Shared, schedule: &Schedule) -> Result<Vec<String>, String
             let client = shared.client.as_ref().ok_or("there is no HTTP client")?;
             let call = Call::default();
             let told = client.fetch(request, &call, TIMEOUT, &rendered.mask, MAX_ANSWER_BYTES).await;
-            listed(told?)
+            listed(&told?)
         }
     }
 }
 
 /// A list of texts or numbers, or an object with one as `ids`.
-fn listed(outcome: crate::outcome::Outcome) -> Result<Vec<String>, String> {
+fn listed(outcome: &crate::outcome::Outcome) -> Result<Vec<String>, String> {
     let list = outcome.output.get("ids").unwrap_or(&outcome.output);
     let items = list.as_array().ok_or("the answer is no list of ids")?;
     let text = |item: &Value| match item {
