@@ -8,6 +8,7 @@ mod leftovers;
 mod licences;
 mod mentions;
 mod readme;
+mod requirements;
 mod rust;
 mod size;
 mod states;
