@@ -5,10 +5,15 @@ CREATE VIEW waypost.counted_items AS SELECT r.run_id, s.phase, s.outcome FROM wa
   JOIN waypost.lifecycles l ON l.name = own.lifecycle AND l.version = own.version
   JOIN waypost.lifecycle_states s ON s.lifecycle = l.items AND s.version = l.items_version
   JOIN waypost.items i ON i.rid = r.rid AND i.kind = s.lifecycle AND i.status = s.state;
+-- Whether another one has failed that ends the course of this one's run. Looked up by index, however many there are.
+CREATE FUNCTION waypost.course_ended(p_item waypost.items, p_seq int) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+  SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $guard$
+BEGIN
+  RETURN EXISTS (SELECT 1 FROM waypost.lifecycle_states f CROSS JOIN waypost.items i WHERE f.lifecycle = p_item.kind AND f.version = p_item.version
+      AND f.course = 'ends' AND i.rid = p_item.rid AND i.kind = p_item.kind AND i.status = f.state AND i.role = 'step'
+      AND (i.seq <> p_item.seq OR p_item.seq = p_seq));
+END $guard$;
 CREATE OR REPLACE FUNCTION waypost.items_move() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
-DECLARE
-  n waypost.lifecycle_states;
-  o waypost.lifecycle_states;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     IF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.initial) THEN
@@ -22,22 +27,17 @@ BEGIN
         AND (m.guards & 2048 = 0 OR NEW.reruns)))) THEN
     RAISE EXCEPTION 'INVALID_TRANSITION: % has no such move from % to %, or its guard does not hold', OLD.kind, OLD.status, NEW.status
       USING ERRCODE = 'WP409';
-  ELSIF NEW.role <> 'cleanup' THEN
-    SELECT * INTO n FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status;
-    IF n.course = 'begins' THEN
-      SELECT * INTO o FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = OLD.status;
-      IF CASE o.phase WHEN 'held' THEN false WHEN 'settled' THEN n.phase = 'held' ELSE true END THEN
-        IF NEW.seq = OLD.seq THEN
-          -- By hand: whoever fails another one at this moment goes before or after this.
-          PERFORM 1 FROM waypost.runs r WHERE r.rid = NEW.rid FOR UPDATE;
-        END IF;
-        IF EXISTS (SELECT 1 FROM waypost.lifecycle_states f CROSS JOIN waypost.items i WHERE f.lifecycle = NEW.kind AND f.version = NEW.version
-      AND f.course = 'ends' AND i.rid = NEW.rid AND i.kind = NEW.kind AND i.status = f.state AND i.role = 'step'
-      AND (i.seq <> NEW.seq OR NEW.seq = OLD.seq)) THEN
-          RAISE EXCEPTION 'FAILURE_RECORDED: a % of the run has failed; nothing begins after it but cleanups', NEW.kind
-            USING ERRCODE = 'WP409', HINT = 'End the run as failed.';
-        END IF;
-      END IF;
+  ELSIF NEW.role <> 'cleanup' AND EXISTS (SELECT 1 FROM waypost.lifecycle_states n CROSS JOIN waypost.lifecycle_states o
+    WHERE n.lifecycle = NEW.kind AND n.version = NEW.version AND n.state = NEW.status AND n.course = 'begins'
+      AND o.lifecycle = NEW.kind AND o.version = NEW.version AND o.state = OLD.status
+      AND CASE o.phase WHEN 'held' THEN false WHEN 'settled' THEN n.phase = 'held' ELSE true END) THEN
+    IF NEW.seq = OLD.seq THEN
+      -- By hand: whoever fails another one at this moment goes before or after this.
+      PERFORM 1 FROM waypost.runs r WHERE r.rid = NEW.rid FOR UPDATE;
+    END IF;
+    IF waypost.course_ended(NEW, OLD.seq) THEN
+      RAISE EXCEPTION 'FAILURE_RECORDED: a % of the run has failed; nothing begins after it but cleanups', NEW.kind
+        USING ERRCODE = 'WP409', HINT = 'End the run as failed.';
     END IF;
   END IF;
   RETURN NEW;

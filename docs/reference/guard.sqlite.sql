@@ -38,13 +38,12 @@ CREATE TRIGGER items_move BEFORE UPDATE OF status ON items WHEN NEW.status <> OL
 BEGIN
   INSERT INTO items_judged(src, dst, rise, kind, version, attempts, max_retries, discarded, reruns) VALUES (OLD.status, NEW.status, 1, NEW.kind, NEW.version, NEW.attempts, NEW.max_retries, NEW.discarded, NEW.reruns);
 END;
-CREATE TRIGGER items_course BEFORE UPDATE OF status ON items WHEN NEW.status <> OLD.status AND NEW.role <> 'cleanup' AND EXISTS (
-    SELECT 1 FROM lifecycle_states n WHERE n.lifecycle = NEW.kind AND n.version = NEW.version AND n.state = NEW.status AND n.course = 'begins')
+CREATE TRIGGER items_course BEFORE UPDATE OF status ON items WHEN NEW.status <> OLD.status AND NEW.role <> 'cleanup' AND EXISTS (SELECT 1 FROM lifecycle_states n CROSS JOIN lifecycle_states o
+    WHERE n.lifecycle = NEW.kind AND n.version = NEW.version AND n.state = NEW.status AND n.course = 'begins'
+      AND o.lifecycle = NEW.kind AND o.version = NEW.version AND o.state = OLD.status
+      AND CASE o.phase WHEN 'held' THEN false WHEN 'settled' THEN n.phase = 'held' ELSE true END)
 BEGIN
-  SELECT RAISE(FAIL, 'FAILURE_RECORDED: a step of the run has failed; nothing begins after it but cleanups') WHERE EXISTS (
-    SELECT 1 FROM lifecycle_states n, lifecycle_states o WHERE n.lifecycle = NEW.kind AND n.version = NEW.version AND n.state = NEW.status
-      AND o.lifecycle = NEW.kind AND o.version = NEW.version AND o.state = OLD.status AND CASE o.phase WHEN 'held' THEN false WHEN 'settled' THEN n.phase = 'held' ELSE true END)
-    AND EXISTS (SELECT 1 FROM lifecycle_states f CROSS JOIN items i WHERE f.lifecycle = NEW.kind AND f.version = NEW.version
+  SELECT RAISE(FAIL, 'FAILURE_RECORDED: a step of the run has failed; nothing begins after it but cleanups') WHERE EXISTS (SELECT 1 FROM lifecycle_states f CROSS JOIN items i WHERE f.lifecycle = NEW.kind AND f.version = NEW.version
       AND f.course = 'ends' AND i.run_id = NEW.run_id AND i.kind = NEW.kind AND i.status = f.state AND i.role = 'step'
       AND (i.seq <> NEW.seq OR NEW.seq = OLD.seq));
 END;

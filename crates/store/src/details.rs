@@ -229,13 +229,13 @@ mod tests {
         let patch = json!({ "console_log": lines, "artifacts": lines, "current_blockers": hosts,
             "pause_reason": "z".repeat(20_000), "worked": "w".repeat(600), "cut": false });
         let mut details = Map::new();
-        merge(&mut details, patch.as_object().unwrap());
+        merge(&mut details, patch.as_object().expect("there"));
         assert_eq!(details["cut"], true);
-        assert_eq!(details["console_log"].as_array().unwrap().last(), Some(&json!(lines[99])));
+        assert_eq!(details["console_log"].as_array().expect("there").last(), Some(&json!(lines[99])));
         assert_eq!(details["artifacts"][0], json!(lines[0]));
-        let kept = details["current_blockers"].as_object().unwrap();
+        let kept = details["current_blockers"].as_object().expect("there");
         assert_eq!((kept.len(), &kept["h99"]), (100, &json!({ "choices": ["go", "skip"] })));
-        assert!(details["pause_reason"].as_str().unwrap().starts_with("zz"));
+        assert!(details["pause_reason"].as_str().expect("there").starts_with("zz"));
         assert!(!details.contains_key("worked"));
         for member in &ENGINE {
             assert!(length(&details.get(member.name).cloned().unwrap_or_default()) <= member.bytes);
@@ -247,8 +247,8 @@ mod tests {
 
     #[test]
     fn a_null_takes_a_member_of_the_engines_away_and_no_other() {
-        let mut details = json!({ "cleanup_failed": ["a"], "own": 1 }).as_object().cloned().unwrap();
-        merge(&mut details, json!({ "cleanup_failed": null, "own": null }).as_object().unwrap());
+        let mut details = json!({ "cleanup_failed": ["a"], "own": 1 }).as_object().cloned().expect("there");
+        merge(&mut details, json!({ "cleanup_failed": null, "own": null }).as_object().expect("there"));
         assert_eq!(Value::Object(details), json!({ "own": null }));
     }
 }

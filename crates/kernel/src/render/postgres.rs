@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::sql::{Dialect, IS_BEGINNING, all_hold, course, course_ended, moves, quoted};
+use super::sql::{Dialect, all_hold, begins, course, course_ended, moves, quoted};
 use crate::decide::DEFAULT_LEASE;
 use crate::guard::Guard;
 use crate::lifecycle::{Actor, Kind, Lifecycle, Outcome, Phase, StateId, Transition};
@@ -249,9 +249,6 @@ BEGIN
   RETURN {};
 END $guard$;
 CREATE OR REPLACE FUNCTION waypost.items_move() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
-DECLARE
-  n waypost.lifecycle_states;
-  o waypost.lifecycle_states;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     IF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.initial) THEN
@@ -263,20 +260,14 @@ BEGIN
       AND {}) THEN
     RAISE EXCEPTION 'INVALID_TRANSITION: % has no such move from % to %, or its guard does not hold', OLD.kind, OLD.status, NEW.status
       USING ERRCODE = 'WP409';
-  ELSIF NEW.role <> 'cleanup' THEN
-    SELECT * INTO n FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status;
-    IF n.course = 'begins' THEN
-      SELECT * INTO o FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = OLD.status;
-      IF {IS_BEGINNING} THEN
-        IF NEW.seq = OLD.seq THEN
-          -- By hand: whoever fails another one at this moment goes before or after this.
-          PERFORM 1 FROM waypost.runs r WHERE r.rid = NEW.rid FOR UPDATE;
-        END IF;
-        IF waypost.course_ended(NEW, OLD.seq) THEN
-          RAISE EXCEPTION 'FAILURE_RECORDED: a % of the run has failed; nothing begins after it but cleanups', NEW.kind
-            USING ERRCODE = 'WP409', HINT = 'End the run as failed.';
-        END IF;
-      END IF;
+  ELSIF NEW.role <> 'cleanup' AND {} THEN
+    IF NEW.seq = OLD.seq THEN
+      -- By hand: whoever fails another one at this moment goes before or after this.
+      PERFORM 1 FROM waypost.runs r WHERE r.rid = NEW.rid FOR UPDATE;
+    END IF;
+    IF waypost.course_ended(NEW, OLD.seq) THEN
+      RAISE EXCEPTION 'FAILURE_RECORDED: a % of the run has failed; nothing begins after it but cleanups', NEW.kind
+        USING ERRCODE = 'WP409', HINT = 'End the run as failed.';
     END IF;
   END IF;
   RETURN NEW;
@@ -294,5 +285,6 @@ CREATE TRIGGER items_birth BEFORE INSERT ON waypost.items FOR EACH ROW EXECUTE F
 ",
         course_ended(Dialect::Postgres).replace("NEW.", "p_item.").replace("OLD.seq", "p_seq"),
         all_hold(Kind::Item, Dialect::Postgres),
+        begins(Dialect::Postgres),
     )
 }

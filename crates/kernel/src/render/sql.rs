@@ -119,16 +119,31 @@ pub(super) fn course(lifecycle: &Lifecycle, id: StateId) -> &'static str {
     }
 }
 
-/// Whether a move from the state `o` to `n`, which begins work, is a beginning ([`Lifecycle::begins`]).
-pub(super) const IS_BEGINNING: &str =
-    "(CASE o.phase WHEN 'held' THEN false WHEN 'settled' THEN n.phase = 'held' ELSE true END)";
+/// Whether a move from OLD to NEW begins the work of an item whose kind stops its run ([`Lifecycle::begins`]).
+pub(super) fn begins(dialect: Dialect) -> String {
+    let schema = schema(dialect);
+    format!(
+        "EXISTS (SELECT 1 FROM {schema}lifecycle_states n CROSS JOIN {schema}lifecycle_states o
+    WHERE n.lifecycle = NEW.kind AND n.version = NEW.version AND n.state = NEW.status AND n.course = 'begins'
+      AND o.lifecycle = NEW.kind AND o.version = NEW.version AND o.state = OLD.status
+      AND CASE o.phase WHEN 'held' THEN false WHEN 'settled' THEN n.phase = 'held' ELSE true END)"
+    )
+}
+
+fn schema(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite => "",
+        Dialect::Postgres => "waypost.",
+    }
+}
 
 /// Whether an item of NEW's run and kind has ended the course. Those that the same event moved came in its order, which
 /// the engine has looked at.
 pub(super) fn course_ended(dialect: Dialect) -> String {
-    let (schema, run) = match dialect {
-        Dialect::Sqlite => ("", "run_id"),
-        Dialect::Postgres => ("waypost.", "rid"),
+    let schema = schema(dialect);
+    let run = match dialect {
+        Dialect::Sqlite => "run_id",
+        Dialect::Postgres => "rid",
     };
     format!(
         "EXISTS (SELECT 1 FROM {schema}lifecycle_states f CROSS JOIN {schema}items i WHERE f.lifecycle = NEW.kind AND f.version = NEW.version
@@ -186,10 +201,7 @@ fn outcome(outcome: Outcome) -> String {
 }
 
 fn items(which: &str, dialect: Dialect) -> String {
-    let schema = match dialect {
-        Dialect::Sqlite => "",
-        Dialect::Postgres => "waypost.",
-    };
+    let schema = schema(dialect);
     format!("EXISTS (SELECT 1 FROM {schema}counted_items i WHERE i.run_id = NEW.run_id AND {which})")
 }
 
@@ -263,13 +275,9 @@ fn sqlite_item_moves(table: &str, name: &str, columns: &[&str]) -> String {
 BEGIN
   INSERT INTO {table}_judged(src, dst, rise, {into}) VALUES (OLD.status, NEW.status, 1, {values});
 END;
-CREATE TRIGGER {table}_course BEFORE UPDATE OF status ON {table} WHEN NEW.status <> OLD.status AND NEW.role <> 'cleanup' AND EXISTS (
-    SELECT 1 FROM lifecycle_states n WHERE n.lifecycle = NEW.{name} AND n.version = NEW.version AND n.state = NEW.status AND n.course = 'begins')
+CREATE TRIGGER {table}_course BEFORE UPDATE OF status ON {table} WHEN NEW.status <> OLD.status AND NEW.role <> 'cleanup' AND {begins}
 BEGIN
-  SELECT RAISE(FAIL, 'FAILURE_RECORDED: a step of the run has failed; nothing begins after it but cleanups') WHERE EXISTS (
-    SELECT 1 FROM lifecycle_states n, lifecycle_states o WHERE n.lifecycle = NEW.{name} AND n.version = NEW.version AND n.state = NEW.status
-      AND o.lifecycle = NEW.{name} AND o.version = NEW.version AND o.state = OLD.status AND {IS_BEGINNING})
-    AND {ended};
+  SELECT RAISE(FAIL, 'FAILURE_RECORDED: a step of the run has failed; nothing begins after it but cleanups') WHERE {ended};
 END;
 CREATE TRIGGER {table}_birth BEFORE INSERT ON {table} WHEN NOT EXISTS (
     SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = NEW.{name} AND s.version = NEW.version AND s.state = NEW.status AND s.initial = 1)
@@ -279,6 +287,7 @@ END;
 ",
         into = columns.join(", "),
         values = values.join(", "),
+        begins = begins(Dialect::Sqlite),
         ended = course_ended(Dialect::Sqlite),
     )
 }

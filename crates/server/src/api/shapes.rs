@@ -313,6 +313,7 @@ shapes! {
         optional("ids", NAME, "What its runs' ids look like."),
         needed("initial", Kind::List(&NAME, 100), "Where a run may start."),
         needed("items", Kind::List(&NAME, 100), "Kinds of items that its runs have."),
+        optional("stops_run", Kind::Boolean, "Of a kind of items: one that fails ends its run's course."),
         needed("codes", Kind::Object, "Failure codes of its commands."),
         needed("operations", Kind::Object, "From which states operations start."),
         needed("states", Kind::List(&Kind::Object, 1_000), "Each with its phase."),

@@ -197,10 +197,11 @@ pub(super) fn worker_can_fail(resolved: &Resolved, id: StateId) -> Found {
         && [Guard::SomeItemFailed, Guard::NoItemOk]
             .into_iter()
             .all(|guard| rows().filter(fails).any(|row| row.guards == [guard]));
-    (!is_free && !(by_count && items_end(lifecycle, ""))).then(|| {
+    let can_fail = is_free || by_count && items_end(lifecycle, "");
+    (!can_fail).then(|| {
         let from = name(lifecycle, id);
         let failed = lifecycle.states.iter().find(|state| state.outcome == Some(Outcome::Failed));
-        let to = failed.map_or("failed", |state| &*state.name);
+        let to = failed.map_or(Outcome::Failed.name(), |state| &*state.name);
         let message = format!("a worker cannot end a run that fails in `{from}`");
         let mend = match rows().find(fails) {
             Some(row) => format!("leave out the guard of `{}`, or add", row.command),

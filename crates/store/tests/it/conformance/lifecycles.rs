@@ -101,7 +101,7 @@ pub async fn a_broken_one_is_refused_with_its_line(store: &dyn Store) {
     let broken = RELEASE.replace(r#"["gate",     "promote", "approved""#, r#"["gate",     "promote", "aproved""#);
     let (field, message) = invalid(store.add_lifecycle(broken).await);
     assert_eq!(field, "lifecycle");
-    assert!(message.contains("line 25") && message.contains("aproved"), "{message}");
+    assert!(message.contains("line 27") && message.contains("aproved"), "{message}");
     assert_eq!(code(&store.add_lifecycle("name = ".into()).await), "INVALID_INPUT");
     assert_eq!(code(&try_put(store, new("release")).await), "INVALID_INPUT");
 }
