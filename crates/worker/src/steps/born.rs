@@ -8,7 +8,7 @@ use waypost_kernel::Lifecycle;
 use waypost_kernel::item::Role;
 use waypost_store::{ItemRow, NewItem};
 
-use super::sheet::{Added, number};
+use super::sheet::{Added, number, told};
 use crate::playbook::{Context, Hash, Playbook, Scope, Step};
 
 /// For the run that is to be queued. `inputs` as [`Playbook::accept`] gave them.
@@ -46,6 +46,8 @@ pub(crate) fn known_steps(playbook: &Playbook, inputs: &Map<String, Value>) -> V
 
 /// How the items of a `for_each` differ from those that its run has.
 pub(crate) struct Revised {
+    /// The keys of all that are wanted, in the order of the list.
+    pub keys: Vec<String>,
     pub added: Vec<Added>,
     /// The keys of those that are no longer wanted.
     pub dropped: Vec<String>,
@@ -65,23 +67,30 @@ pub(crate) fn revised<'r>(
     let mut keys_of: HashMap<String, VecDeque<&str>> = HashMap::new();
     for row in known {
         last = last.max(number(row));
+        // Whoever comes back after that is another one.
+        if told(row, "reason") == NO_LONGER_LISTED && row.finished_at.is_some() {
+            continue;
+        }
         dropped.push(row.key.as_str());
         let hash = row.details.get("hash").and_then(Value::as_str);
         let hash = hash.map_or_else(|| hash_of(row.details.get("item")), str::to_owned);
         keys_of.entry(hash).or_default().push_back(&row.key);
     }
     let mut kept = HashSet::new();
-    let mut added = Vec::new();
+    let (mut keys, mut added) = (Vec::new(), Vec::new());
     for item in items {
         if let Some(key) = keys_of.get_mut(&hash_of(Some(item))).and_then(VecDeque::pop_front) {
             kept.insert(key);
+            keys.push(key.to_owned());
         } else {
             last += 1;
-            added.push(part(playbook, step, item, last, context));
+            let part = part(playbook, step, item, last, context);
+            keys.push(part.key.clone());
+            added.push(part);
         }
     }
     dropped.retain(|key| !kept.contains(key));
-    Revised { added, dropped: dropped.into_iter().map(str::to_owned).collect() }
+    Revised { keys, added, dropped: dropped.into_iter().map(str::to_owned).collect() }
 }
 
 /// The step of one item.
@@ -104,9 +113,27 @@ fn part(playbook: &Playbook, step: &Step, item: &Value, number: u64, context: &C
     }
 }
 
+/// Why an item of an earlier list was left out.
+pub(crate) const NO_LONGER_LISTED: &str = "it is no longer in the list";
+
 /// Of the item itself: what the store keeps of it may have been cleaned.
 fn hash_of(item: Option<&Value>) -> String {
-    Hash::of(item.unwrap_or(&Value::Null)).short().to_owned()
+    Hash::of(&plain(item.unwrap_or(&Value::Null))).short().to_owned()
+}
+
+/// The same however a database writes its numbers: PostgreSQL makes `1.7e18` an integer, and `-0.0` zero.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => {
+            let float = number.as_f64().filter(|_| number.is_f64());
+            let whole = float.filter(|float| float.fract() == 0.0).map(|float| float + 0.0);
+            Value::String(whole.map_or_else(|| format!("#{number}"), |whole| format!("#{whole:.0}")))
+        }
+        Value::String(text) => Value::String(format!("${text}")),
+        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Object(entries) => entries.iter().map(|(key, value)| (key.clone(), plain(value))).collect(),
+        Value::Null | Value::Bool(_) => value.clone(),
+    }
 }
 
 /// A cleanup may have a step's name.
@@ -152,7 +179,7 @@ fn order_of(playbook: &Playbook, step: &Step) -> Option<usize> {
 }
 
 /// After a resume: cleanups, and what they undid.
-fn runs_again(playbook: &Playbook, step: &Step) -> bool {
+pub(crate) fn runs_again(playbook: &Playbook, step: &Step) -> bool {
     let undone = |cleanup: &Step| cleanup.after.as_ref() == Some(&step.key);
     is_cleanup(playbook, step) || playbook.cleanups.iter().any(undone)
 }
@@ -160,4 +187,26 @@ fn runs_again(playbook: &Playbook, step: &Step) -> bool {
 fn depends_on_inputs_alone(step: &Step) -> bool {
     let names_others = |source: &str| source.contains("steps") || source.contains("run");
     step.for_each.as_ref().is_some_and(|expression| !names_others(expression.source()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_is_known_again_however_its_numbers_are_written() {
+        let read = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
+        for (ours, theirs) in [
+            ("1.7e18", "1700000000000000000"),
+            ("-0.0", "0.0"),
+            ("1.0", "1"),
+            ("[1e16]", "[10000000000000000]"),
+            (r#"{"a":2.50}"#, r#"{"a":2.5}"#),
+        ] {
+            assert_eq!(hash_of(Some(&read(ours))), hash_of(Some(&read(theirs))), "{ours}");
+        }
+        for (one, other) in [("1", "\"1\""), ("1", "\"#1\""), ("1.5", "1"), ("null", "\"\""), ("[]", "{}")] {
+            assert_ne!(hash_of(Some(&read(one))), hash_of(Some(&read(other))), "{one}");
+        }
+    }
 }

@@ -61,7 +61,7 @@ impl Play<'_> {
     fn is_due(&self, cleanup: &Step) -> bool {
         let began = |key: &str| {
             let single = self.sheet.row(key).into_iter();
-            single.chain(self.sheet.parts_of(key)).any(|row| row.started_at.is_some())
+            single.chain(self.sheet.parts_of(key)).any(|row| self.sheet.has_run(row))
         };
         let ran = match &cleanup.after {
             Some(after) => began(after),
@@ -93,14 +93,17 @@ impl Play<'_> {
                 Ok(_) => self.sheet.flush().await,
                 Err(gone) => Err(gone),
             };
-            match done {
-                Err(Gone::Refused(failure)) => {
-                    let message = format!("{}: {}", cleanup.key, failure.message);
-                    self.journal.note(Level::Error, &message, json!({ "code": &*failure.code })).await;
-                    self.unclean.push(cleanup.key.clone());
+            let refused = match done {
+                Ok(()) => continue,
+                Err(Gone::Lost) => return Err(Gone::Lost),
+                Err(Gone::Failing) => {
+                    Failure::new("FAILURE_RECORDED", "it was stored as a step, not as a cleanup")
                 }
-                done => done?,
-            }
+                Err(Gone::Refused(failure)) => failure,
+            };
+            let message = format!("{}: {}", cleanup.key, refused.message);
+            self.journal.note(Level::Error, &message, json!({ "code": &*refused.code })).await;
+            self.unclean.push(cleanup.key.clone());
         }
         let failed = self.sheet.rows().iter().filter(|row| self.is_unclean(row)).map(|row| row.name.clone());
         self.unclean.extend(failed.collect::<Vec<_>>());

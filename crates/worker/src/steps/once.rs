@@ -8,9 +8,10 @@ use waypost_kernel::Failure;
 use waypost_kernel::request::Level;
 use waypost_store::ItemRow;
 
+use super::born::runs_again;
 use super::play::{NOT_TRUE, Play, bad_template};
 use super::scope::{is_unattended, resolutions, unattended};
-use super::sheet::{Gone, Mark, because};
+use super::sheet::{Gone, LEFT_OUT, Mark, because};
 use super::tasks::Board;
 use super::words::Standing;
 use super::{Course, Next, idempotency_key};
@@ -76,6 +77,7 @@ impl Play<'_> {
             Standing::Done if row.details.get(FINISH) == Some(&Value::Bool(true)) => {
                 Next::End(self.all_done())
             }
+            Standing::Parked => Next::End(paused_by(row)),
             _ => Next::On,
         }
     }
@@ -127,7 +129,12 @@ impl Play<'_> {
             self.sheet.flush().await?;
             self.owe(true, None).await?;
         }
-        let told = Mark::default().told("does", rendered.action.in_words());
+        let mut told = Mark::default().told("does", rendered.action.in_words());
+        // What was marked before a pause is not so any more.
+        let marked = |mark: &&str| self.sheet.row(key).is_some_and(|row| row.details.contains_key(*mark));
+        for stale in [FINISH, LEFT_OUT].into_iter().filter(marked) {
+            told = told.told(stale, false);
+        }
         self.sheet.put(key, Standing::Held, told).await?;
         if let Some(board) = board {
             board.announce(self.playbook.tasks_of(step, context).unwrap_or_default()).await;
@@ -245,7 +252,9 @@ impl Play<'_> {
             return self.asked_to_pause(step, key, &outcome, board).await;
         }
         close(board, None).await;
-        let standing = if word == Word::Skip { Standing::Skipped } else { Standing::Done };
+        // What is skipped stays so; a cleanup, and what it undid, are asked again after a pause.
+        let is_skipped = word == Word::Skip && !runs_again(self.playbook, step);
+        let standing = if is_skipped { Standing::Skipped } else { Standing::Done };
         let mut mark = answered(outcome);
         if word == Word::Finish {
             mark = mark.told(FINISH, true);
@@ -305,6 +314,13 @@ impl Play<'_> {
         }
         Ok(self.follows(step, key))
     }
+}
+
+/// The pause that a parked step asks for.
+pub(crate) fn paused_by(row: &ItemRow) -> Course {
+    let details = row.details.get("pause").and_then(Value::as_object).cloned().unwrap_or_default();
+    let reason = details.get("pause_reason").and_then(Value::as_str).unwrap_or("pause").to_owned();
+    Course::Paused { reason, details }
 }
 
 /// Of a step that failed, as its run tells it.

@@ -1,19 +1,22 @@
 //! One holder's way through a playbook.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until};
 use waypost_kernel::Failure;
 use waypost_kernel::item::Role;
+use waypost_kernel::lifecycle::Phase;
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
-use waypost_store::{Claimed, ItemRow, OweWrite, RunRow, StoreError, iso};
+use waypost_store::{Claimed, EventRow, ItemRow, OweWrite, RunRow, StoreError, iso};
 
-use super::born::{Revised, key_of, known_steps, revised, single};
+use super::born::{NO_LONGER_LISTED, Revised, key_of, known_steps, revised, single};
 use super::hours::{Hours, May};
+use super::once::paused_by;
 use super::scope::scope;
-use super::sheet::{Gone, Sheet, because};
+use super::sheet::{Gone, LEFT_OUT, Sheet, because};
 use super::tasks::{self, Known};
 use super::words::Standing;
 use super::{Course, Next};
@@ -37,6 +40,8 @@ pub(crate) struct Play<'a> {
     pub hours: Hours,
     pub inputs: Map<String, Value>,
     pub tasks: Known,
+    /// The keys of the present items of each `for_each` that was come to.
+    pub lists: HashMap<String, Vec<String>>,
     pub owes: bool,
     /// The run will wait for a person: what is undone now is done again afterwards.
     pub pauses: bool,
@@ -72,6 +77,7 @@ pub(crate) async fn perform(
         hours: Hours::new(claimed, asked_at, playbook),
         inputs: Map::new(),
         tasks: tasks::known(&shared.store, row).await,
+        lists: HashMap::new(),
         owes: row.run.owes_cleanup,
         pauses: false,
         unclean: Vec::new(),
@@ -106,7 +112,9 @@ impl Play<'_> {
                 return Ok(Course::Failed(Failure::new("BAD_INPUT", &told.join("\n"))));
             }
         }
-        self.add_missing().await?;
+        if let Some(unfit) = self.add_missing().await? {
+            return Ok(Course::Failed(unfit));
+        }
         if let Some(want) = self.lease.want() {
             return Ok(Course::Wanted(want));
         }
@@ -125,18 +133,67 @@ impl Play<'_> {
         Ok(self.all_done())
     }
 
-    /// A run that was queued by somebody who did not have the playbook comes without its steps.
-    async fn add_missing(&mut self) -> Result<(), Gone> {
+    /// A run that was queued by somebody who did not have the playbook comes without its steps. What it comes with must be
+    /// what the playbook has, or what fails and what is cleaned up would not be what its file says.
+    async fn add_missing(&mut self) -> Result<Option<Failure>, Gone> {
         let mut missing = known_steps(self.playbook, &self.inputs);
+        for known in &missing {
+            let other = self.sheet.row(&known.key).map(|row| row.role).filter(|role| *role != known.role);
+            if let Some(other) = other {
+                let (given, meant) = (other.name(), known.role.name());
+                let message = format!(
+                    "the run came with {:?} as a {given}; the playbook has it as a {meant}",
+                    known.key
+                );
+                return Ok(Some(Failure::new("UNFIT", &message)));
+            }
+        }
+        if let Some(ended) = self.ended_before().await? {
+            return Ok(Some(ended));
+        }
         missing.retain(|added| self.sheet.row(&added.key).is_none());
-        self.sheet.add(missing).await
+        self.sheet.add(missing).await?;
+        Ok(None)
+    }
+
+    /// A run of a lifecycle of one's own that was taken up again after its end: what that end skipped stays skipped, and
+    /// must not be told as done.
+    async fn ended_before(&self) -> Result<Option<Failure>, Gone> {
+        let skipped_by_end = |row: &&ItemRow| {
+            let is_skipped = self.sheet.words.standing(&row.status) == Standing::Skipped;
+            is_skipped && row.role != Role::Cleanup && !row.details.contains_key(LEFT_OUT)
+        };
+        let Some(skipped) =
+            self.sheet.rows().iter().find(skipped_by_end).filter(|_| self.row.run.attempt > 1)
+        else {
+            return Ok(None);
+        };
+        let lifecycle = &self.row.lifecycle;
+        let is_settled = |state: &str| {
+            lifecycle.state_named(state).is_some_and(|state| lifecycle.phase(state) == Phase::Settled)
+        };
+        let mut after = 0;
+        loop {
+            let events = self.sheet.events_after(after).await?;
+            let reopens =
+                |event: &EventRow| event.from.as_deref().is_some_and(is_settled) && !is_settled(&event.to);
+            if events.iter().any(reopens) {
+                let message = format!(
+                    "{} was skipped when the run ended before, and a step that was skipped is not begun again: replay the run",
+                    skipped.name
+                );
+                return Ok(Some(Failure::new("ENDED_BEFORE", &message)));
+            }
+            match events.last() {
+                Some(last) => after = last.seq,
+                None => return Ok(None),
+            }
+        }
     }
 
     /// An earlier holder was on its way to a pause.
     fn paused_before(&self) -> Option<Course> {
-        let pause = self.sheet.parked()?.details.get("pause")?.as_object()?.clone();
-        let reason = pause.get("pause_reason").and_then(Value::as_str).unwrap_or("pause").to_owned();
-        Some(Course::Paused { reason, details: pause })
+        self.sheet.parked().map(paused_by)
     }
 
     /// Steps that may fail and did are still failures of the run.
@@ -173,13 +230,13 @@ impl Play<'_> {
             Ok(items) => items.unwrap_or_default(),
             Err(error) => return self.failed_as_a_whole(step, &context, &error).await,
         };
-        let Revised { added, dropped } =
+        let Revised { keys, added, dropped } =
             revised(self.playbook, step, &items, self.sheet.parts_of(&own), &context);
         self.sheet.add(added).await?;
+        self.lists.insert(own, keys.clone());
         let gone = |key: &&String| self.sheet.standing(key) == Standing::Open;
         let dropped: Vec<&String> = dropped.iter().filter(gone).collect();
-        self.skip_all(&dropped, "it is no longer in the list").await?;
-        let keys: Vec<String> = self.sheet.parts_of(&own).map(|row| row.key.clone()).collect();
+        self.skip_all(&dropped, NO_LONGER_LISTED).await?;
         for key in keys {
             let context = context.with_item(&self.item(&key).unwrap_or_default());
             let next = self.once(step, &key, &context).await?;
@@ -231,7 +288,7 @@ impl Play<'_> {
     }
 
     pub fn context(&self) -> Context {
-        self.playbook.context(&scope(self.playbook, self.row, &self.inputs, &self.sheet))
+        self.playbook.context(&scope(self.playbook, self.row, &self.inputs, &self.sheet, &self.lists))
     }
 
     /// Whether a step may begin: nobody wants anything else, and its time has come.

@@ -1,9 +1,12 @@
 //! What templates see of a run and of its steps so far.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value, json};
 use waypost_store::{ItemRow, RunRow};
 
-use super::sheet::Sheet;
+use super::born::NO_LONGER_LISTED;
+use super::sheet::{Sheet, told};
 use super::words::Standing;
 use crate::playbook::{Playbook, Scope, Unattended};
 
@@ -28,11 +31,23 @@ pub(crate) fn unattended(playbook: &Playbook, row: &RunRow) -> Value {
     }
 }
 
-pub(crate) fn scope(playbook: &Playbook, row: &RunRow, inputs: &Map<String, Value>, sheet: &Sheet) -> Scope {
+pub(crate) fn scope(
+    playbook: &Playbook,
+    row: &RunRow,
+    inputs: &Map<String, Value>,
+    sheet: &Sheet,
+    lists: &HashMap<String, Vec<String>>,
+) -> Scope {
     let mut steps = Map::new();
     for step in &playbook.steps {
         let rows: Vec<&ItemRow> = match step.for_each {
-            Some(_) => sheet.parts_of(&step.key).collect(),
+            // Those of the present list, if it was come to; what was in an earlier one is not in its output.
+            Some(_) => match lists.get(&step.key) {
+                Some(keys) => keys.iter().filter_map(|key| sheet.row(key)).collect(),
+                None => {
+                    sheet.parts_of(&step.key).filter(|row| told(row, "reason") != NO_LONGER_LISTED).collect()
+                }
+            },
             None => sheet.row(&step.key).into_iter().collect(),
         };
         if !rows.is_empty() {
@@ -48,7 +63,7 @@ fn result(sheet: &Sheet, rows: &[&ItemRow], is_list: bool) -> Value {
     let outputs = || rows.iter().map(|row| row.output.clone());
     json!({
         "output": if is_list { Value::Array(outputs().collect()) } else { outputs().next().unwrap_or_default() },
-        "ran": rows.iter().any(|row| row.started_at.is_some()),
+        "ran": rows.iter().any(|row| sheet.has_run(row)),
         "ok": rows.iter().all(is_ok),
     })
 }

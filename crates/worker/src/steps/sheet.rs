@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::time::sleep;
 use waypost_kernel::item::Role;
 use waypost_kernel::{Code, Failure, Span};
-use waypost_store::{ItemRow, ItemWrite, ItemsWrite, RunRow, Store, StoreError};
+use waypost_store::{EventRow, ItemRow, ItemWrite, ItemsWrite, Reply, RunRow, Store, StoreError};
 
 use super::words::{Standing, Words};
 use crate::journal::is_lost;
@@ -101,13 +101,25 @@ impl Sheet {
     }
 
     async fn read(&self) -> Result<Vec<ItemRow>, Gone> {
+        let (run_id, kind) = (self.lease.held.run_id.clone(), self.words.kind.clone());
+        self.ask(|| self.store.items(run_id.clone(), Some(kind.clone()))).await
+    }
+
+    /// A page of the run's log.
+    pub async fn events_after(&self, seq: u64) -> Result<Vec<EventRow>, Gone> {
         let run_id = self.lease.held.run_id.clone();
+        self.ask(|| self.store.events(run_id.clone(), seq, 1_000)).await
+    }
+
+    /// Asked again while the store is away.
+    async fn ask<'s, T>(&'s self, question: impl Fn() -> Reply<'s, T>) -> Result<T, Gone> {
         for retry in 1.. {
-            match self.store.items(run_id.clone(), Some(self.words.kind.clone())).await {
-                Ok(rows) => return Ok(rows),
+            match question().await {
+                Ok(answer) => return Ok(answer),
                 Err(error @ StoreError::Unavailable(_)) => self.away(&error, retry).await?,
                 Err(error) if is_lost(&error) => break,
                 Err(error) => {
+                    let run_id = &self.lease.held.run_id;
                     tracing::error!(run_id, %error, "the steps of the run cannot be read");
                     return Err(Gone::refused(&error));
                 }
@@ -133,8 +145,17 @@ impl Sheet {
         &self.rows
     }
 
+    /// The step that waits for a person. A cleanup that failed on the way to a pause is parked too, and waits for nobody.
     pub fn parked(&self) -> Option<&ItemRow> {
-        self.rows.iter().find(|row| self.words.standing(&row.status) == Standing::Parked)
+        let waits = |row: &&ItemRow| {
+            row.role != Role::Cleanup && self.words.standing(&row.status) == Standing::Parked
+        };
+        self.rows.iter().find(waits)
+    }
+
+    /// Its step was begun, in this holder's hands or another's, and not left out since.
+    pub fn has_run(&self, row: &ItemRow) -> bool {
+        row.started_at.is_some() && told(row, LEFT_OUT) != &Value::Bool(true)
     }
 
     pub async fn add(&mut self, added: Vec<Added>) -> Result<(), Gone> {
@@ -291,12 +312,16 @@ impl Mark {
     }
 }
 
+/// A mark on a step that was settled without being executed. What it answered before a pause counts no more.
+pub(crate) const LEFT_OUT: &str = "left_out";
+
 /// For the log and for people: why a step was left out.
 pub(crate) fn because(reason: &str) -> Mark {
-    Mark { details: Map::from_iter([("reason".to_owned(), json!(reason))]), ..Mark::default() }
+    let mark = Mark { output: Some(Value::Null), ..Mark::default() };
+    mark.told("reason", reason).told(LEFT_OUT, true)
 }
 
-fn told<'r>(row: &'r ItemRow, key: &str) -> &'r Value {
+pub(crate) fn told<'r>(row: &'r ItemRow, key: &str) -> &'r Value {
     row.details.get(key).unwrap_or(&Value::Null)
 }
 

@@ -31,6 +31,8 @@ async fn open(shared: &Shared) -> Option<u64> {
 /// How many runs were worked.
 pub async fn drain(stage: &Stage, shared: &Arc<Shared>) -> usize {
     let worked = Arc::new(AtomicUsize::new(0));
+    // What was cancelled last has told its children before time moves on.
+    while stage.shop.store().await.sweep("drain".into(), 1_000).await.unwrap().more {}
     stage.shop.store().await.advance_clock(Span::from_seconds(AHEAD_S)).await.unwrap();
     let (over, _) = tokio::sync::watch::channel(false);
     let workers: Vec<_> = (0..WORKERS)

@@ -34,10 +34,14 @@ fn encodings(character: char) -> Vec<String> {
     let others: &[&str] = match character {
         ' ' => &["+"],
         '/' => &["\\/"],
-        '\'' => &["&apos;", "\\'", "'\\''"],
+        '\'' => &["&apos;", "'\\''", "'\"'\"'"],
         _ => &[],
     };
     all.extend(others.iter().map(|&text| text.to_owned()));
+    // As shells quote what is not within quotes.
+    all.extend(
+        (character.is_ascii() && !character.is_ascii_alphanumeric()).then(|| format!("\\{character}")),
+    );
     all
 }
 

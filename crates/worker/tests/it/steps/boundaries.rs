@@ -94,6 +94,28 @@ fn stories() -> Vec<Story> {
     ]
 }
 
+/// A step of a list waits for a person, and what is undone meanwhile fails.
+fn asking_story() -> Story {
+    let asks = format!(
+        "cat > told; test $WAYPOST_STEP = 'update b' || grep -q skip told || {}",
+        answers(r#"{"outcome":"pause","reason":"h1","blockers":{"h1":{}}}"#)
+    )
+    .replace("$WAYPOST_STEP", "\"$WAYPOST_STEP\"");
+    Story {
+        text: job(&[
+            step("scan", &answers(r#"{"output":{"hosts":["a","b"]}}"#), ""),
+            step("off", "", ""),
+            step("update {{ item }}", &asks, "id = \"update\"\nfor_each = \"steps.scan.output.hosts\""),
+            step("finalize", "", ""),
+            cleanup("on", "exit 1", "after = \"off\""),
+        ]),
+        ends: "failed",
+        code: Some("CLEANUP_FAILED"),
+        keys: &[("scan", 1), ("off", 2), ("update a", 2), ("update b", 1), ("finalize", 1)],
+        ..Story::default()
+    }
+}
+
 /// What ends a run before its last step.
 fn short_stories() -> Vec<Story> {
     let finish = step("enough", &answers(r#"{"outcome":"finish"}"#), "");
@@ -146,6 +168,7 @@ fn short_stories() -> Vec<Story> {
             keys: &[("check", 1), ("undo", 1)],
             never: &["rest"],
         },
+        asking_story(),
     ]
 }
 

@@ -6,11 +6,8 @@ use serde_json::json;
 use waypost_kernel::{Phase, Span};
 use waypost_store::NewRun;
 
-use super::kit::{answers, cleanup, job, map, step};
+use super::kit::{answers, cleanup, job, step};
 use crate::support::{Shop, code, eventually, message};
-
-/// Pauses until somebody says what to do with `h1`.
-const ASKS: &str = r#"cat > told; grep -q skip told || printf '%s' '{"outcome":"pause","blockers":{"h1":{}}}' > "$WAYPOST_OUTPUT""#;
 
 // proves J5: a cleanup that never began has not been done
 #[tokio::test(flavor = "multi_thread")]
@@ -91,60 +88,6 @@ async fn an_item_that_is_too_large_fails_its_step() {
     let row = shop.run(&id).await;
     assert_eq!((row.status(), code(&row)), ("failed", Some("BAD_TEMPLATE")));
     assert!(message(&row).unwrap().contains("at most 262144"), "{:?}", message(&row));
-}
-
-/// The step that the list comes from is undone by a cleanup, so it runs again.
-#[tokio::test(flavor = "multi_thread")]
-async fn after_a_resume_the_items_are_those_of_the_new_answer() {
-    let hosts = r#"if test -e again; then H='["b","a"]'; else touch again; H='["a","gone"]'; fi; "#;
-    let answer = r#"echo '{"output":{"hosts":'$H'}}' > "$WAYPOST_OUTPUT""#;
-    let each = "for_each = \"steps.scan.output.hosts\"";
-    let mut shop = Shop::new();
-    let text = job(&[
-        step("scan", &format!("{hosts}{answer}"), ""),
-        step("lock {{ item }}", "", &format!("id = \"lock\"\n{each}")),
-        step("ask", ASKS, ""),
-        step("use {{ item }}", "", &format!("id = \"use\"\n{each}")),
-        cleanup("unscan", "", "after = \"scan\""),
-        cleanup("unlock {{ item }}", "", &format!("{each}\nafter = \"lock\"")),
-    ]);
-    let row = shop.play(&text).await;
-    assert_eq!(row.status(), "paused", "{:?}", message(&row));
-    shop.resume(row.id(), map(json!({"h1": "skip"}))).await;
-    shop.work().await;
-    let row = shop.run(row.id()).await;
-    assert_eq!(row.status(), "completed", "{:?}", message(&row));
-    let before = ["scan", "lock a", "lock gone", "ask", "unscan", "unlock a", "unlock gone"];
-    // What was unlocked for the pause is locked again; what is no longer there is left alone.
-    let after = ["scan", "lock a", "lock b", "ask", "use b", "use a", "unscan", "unlock a", "unlock b"];
-    assert_eq!(shop.executed(), [&before[..], &after[..]].concat());
-    shop.verify().await;
-}
-
-/// The engine's own facts are those of the present: what blocked the run and was not cleaned up is told until it is.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_blocked_a_run_is_not_told_of_it_afterwards() {
-    let mut shop = Shop::new();
-    let text = job(&[
-        step("lock", "", ""),
-        step("ask", ASKS, ""),
-        cleanup("unlock", "test -e healed", "after = \"lock\""),
-    ]);
-    let row = shop.play(&text).await;
-    assert_eq!(row.status(), "paused");
-    assert_eq!(row.details["cleanup_failed"], json!(["unlock"]));
-    assert!(row.details.contains_key("current_blockers"));
-    std::fs::write(shop.path("healed"), "").unwrap();
-    shop.resume(row.id(), map(json!({"h1": "skip"}))).await;
-    shop.work().await;
-    let row = shop.run(row.id()).await;
-    assert_eq!(row.status(), "completed", "{:?}", message(&row));
-    for stale in ["cleanup_failed", "current_blockers", "hosts_with_blockers", "pause_reason", "paused_step"]
-    {
-        assert!(!row.details.contains_key(stale), "{stale}: {:?}", row.details);
-    }
-    assert_eq!(row.details["maintenance_blocker_resolutions"]["h1"]["decision"], "skip");
-    shop.verify().await;
 }
 
 /// A key that somebody else's item has: the step before it is not executed again, and the run says why it ends.

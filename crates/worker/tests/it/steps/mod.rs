@@ -1,5 +1,6 @@
 //! Playbooks, executed: real commands, a real store, workers that die.
 
+mod again;
 mod boundaries;
 mod ends;
 mod failing;
