@@ -7,10 +7,10 @@ use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_store::ItemRow;
 
-use super::born::key_of;
+use super::born::{NO_LONGER_LISTED, key_of};
 use super::once::PAUSE_FACTS;
 use super::play::Play;
-use super::sheet::Gone;
+use super::sheet::{Gone, told};
 use super::words::Standing;
 use super::{Course, Next};
 use crate::interpret::{Ending, Goal};
@@ -73,7 +73,9 @@ impl Play<'_> {
             let standing = self.sheet.standing(key);
             standing.is_settled() || standing == Standing::Parked
         };
-        let mut parts = self.sheet.parts_of(&own).peekable();
+        // What an earlier list had says nothing about the present one.
+        let is_listed = |row: &&ItemRow| told(row, "reason") != NO_LONGER_LISTED;
+        let mut parts = self.sheet.parts_of(&own).filter(is_listed).peekable();
         let is_over = is_done(&own) || parts.peek().is_some() && parts.all(|row| is_done(&row.key));
         ran && !is_over
     }
