@@ -1,6 +1,7 @@
 //! What is done again after a pause or an end, and what is not.
 
 use serde_json::json;
+use waypost_kernel::Span;
 use waypost_kernel::item::Role;
 use waypost_store::{CommandWrite, NewItem, NewRun, RunRow};
 
@@ -145,6 +146,37 @@ async fn what_is_left_out_after_a_pause_has_not_run() {
     .await;
     assert_eq!(row.status(), "completed", "{:?}", message(&row));
     assert_eq!(shop.executed(), ["lock", "ask", "unlock", "ask"]);
+}
+
+/// It said before a pause that nothing more is needed, and does not say so any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_early_end_counts_until_its_step_runs_again() {
+    let mut shop = Shop::new();
+    let finishes_once = format!("test -e once || {{ touch once; {}; }}", answers(r#"{"outcome":"finish"}"#));
+    let playbook = shop.playbook(&job(&[
+        step("lock", &finishes_once, ""),
+        step("work", "", ""),
+        cleanup(
+            "unlock",
+            "test -e go || { echo waiting; until test -e go; do sleep 0.005; done; }",
+            "after = \"lock\"",
+        ),
+    ]));
+    let id = shop.queue(&playbook, NewRun::default()).await;
+    let running = shop.start();
+    shop.until_printed(&id, "waiting").await;
+    running.die().await;
+    std::fs::write(shop.path("go"), "").unwrap();
+    let pause = CommandWrite { name: "pause".into(), reason: Some("look".into()), ..Shop::cancelling(&id) };
+    shop.command(pause).await;
+    shop.store.advance_clock(Span::from_seconds(3_600)).await.unwrap();
+    shop.work().await;
+    assert_eq!(shop.run(&id).await.status(), "paused");
+    shop.resume(&id, map(json!({}))).await;
+    shop.work().await;
+    assert_eq!(shop.run(&id).await.status(), "completed");
+    assert_eq!(shop.executed(), ["lock", "unlock", "unlock", "lock", "work", "unlock"]);
+    shop.verify().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

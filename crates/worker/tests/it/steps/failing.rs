@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use serde_json::json;
 use waypost_kernel::{Phase, Span};
-use waypost_store::NewRun;
+use waypost_store::{CommandWrite, NewRun};
 
 use super::kit::{answers, cleanup, job, step};
 use crate::support::{Shop, code, eventually, message};
@@ -136,5 +136,24 @@ async fn a_run_that_accepts_no_end_is_not_executed_for_ever() {
     let row = shop.run(&id).await;
     assert_eq!((row.status(), row.phase()), ("failed", Phase::Settled));
     assert_eq!(shop.executed(), ["check"]);
+    shop.verify().await;
+}
+
+/// The lifecycle that people are shown: what fails is executed once, and said to have failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_command_of_the_example_lifecycle_is_executed_once() {
+    let lifecycle = include_str!("../../../../../docs/examples/lifecycles/release.toml");
+    let shop = Shop::new();
+    shop.store.add_lifecycle(lifecycle.to_owned()).await.unwrap();
+    let new = shop.carrying(&["sh", "-c", "echo deployed >> ledger; exit 1"], 0);
+    let id = shop.enqueue(NewRun { lifecycle: "release".into(), ..new }).await;
+    for name in ["submit", "approve"] {
+        let reason = Some("tested".to_owned());
+        shop.command(CommandWrite { name: name.into(), reason, ..Shop::cancelling(&id) }).await;
+    }
+    shop.work().await;
+    let row = shop.run(&id).await;
+    assert_eq!((row.status(), code(&row)), ("failed", Some("EXIT_1")));
+    assert_eq!(shop.ledger(), ["deployed"]);
     shop.verify().await;
 }
