@@ -26,6 +26,9 @@ pub fn unknown_lifecycle(run: &NewRun, catalog: &Catalog) -> StoreError {
     )
 }
 
+/// The item of a run that came without any. A playbook's step must not be called so: it would be taken for that one.
+pub const PLACEHOLDER: &str = "(run)";
+
 /// The items of a new run, as asked for; or the one that a lifecycle needs before it can be claimed.
 pub fn first_items(run: &NewRun, lifecycle: &Lifecycle) -> Result<Vec<(NewItem, Item)>> {
     let mut found = Vec::new();
@@ -38,7 +41,7 @@ pub fn first_items(run: &NewRun, lifecycle: &Lifecycle) -> Result<Vec<(NewItem, 
     {
         let new = NewItem {
             kind: kind.name.to_string(),
-            key: "run".into(),
+            key: PLACEHOLDER.into(),
             name: "run".into(),
             status: None,
             max_retries: 3,

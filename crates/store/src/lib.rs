@@ -34,6 +34,7 @@ mod verbs;
 pub mod wire;
 
 pub use access::{Audit, AuditRow, EVERY_TENANT, NewAudit, NewToken, ROLES, Secret, TokenRow, Tokens};
+pub use birth::PLACEHOLDER;
 pub use deeds::{Deeds, Who};
 pub use error::{Result, StoreError};
 pub use intake::check_new;

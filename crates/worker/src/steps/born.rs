@@ -8,7 +8,7 @@ use waypost_kernel::Lifecycle;
 use waypost_kernel::item::Role;
 use waypost_store::{ItemRow, NewItem};
 
-use super::sheet::{Added, number, told};
+use super::sheet::{Added, is_dropped, number};
 use crate::playbook::{Context, Hash, Playbook, Scope, Step};
 
 /// For the run that is to be queued. `inputs` as [`Playbook::accept`] gave them.
@@ -68,7 +68,7 @@ pub(crate) fn revised<'r>(
     for row in known {
         last = last.max(number(row));
         // Whoever comes back after that is another one.
-        if told(row, "reason") == NO_LONGER_LISTED && row.finished_at.is_some() {
+        if is_dropped(row) {
             continue;
         }
         dropped.push(row.key.as_str());
@@ -112,9 +112,6 @@ fn part(playbook: &Playbook, step: &Step, item: &Value, number: u64, context: &C
         details: details.as_object().cloned().unwrap_or_default(),
     }
 }
-
-/// Why an item of an earlier list was left out.
-pub(crate) const NO_LONGER_LISTED: &str = "it is no longer in the list";
 
 /// Of the item itself: what the store keeps of it may have been cleaned.
 fn hash_of(item: Option<&Value>) -> String {

@@ -7,10 +7,10 @@ use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_store::ItemRow;
 
-use super::born::{NO_LONGER_LISTED, key_of};
+use super::born::key_of;
 use super::once::PAUSE_FACTS;
 use super::play::Play;
-use super::sheet::{Gone, told};
+use super::sheet::{Gone, is_dropped};
 use super::words::Standing;
 use super::{Course, Next};
 use crate::interpret::{Ending, Goal};
@@ -26,6 +26,7 @@ impl Play<'_> {
             self.sheet.flush().await?;
             return Ok(None);
         }
+        self.recall_lists();
         self.pauses = matches!(course, Course::Paused { .. } | Course::Wanted(Want::Pause));
         let is_due = self.playbook.cleanups.iter().any(|cleanup| self.is_due(cleanup));
         let course = if is_due { self.settle_before_cleanup(course).await? } else { course };
@@ -59,9 +60,10 @@ impl Play<'_> {
 
     /// Its step ran, in this holder's hands or another's; without one, any did.
     fn is_due(&self, cleanup: &Step) -> bool {
+        // Whoever began it at any time: rather undone once more than not at all.
         let began = |key: &str| {
             let single = self.sheet.row(key).into_iter();
-            single.chain(self.sheet.parts_of(key)).any(|row| self.sheet.has_run(row))
+            single.chain(self.sheet.parts_of(key)).any(|row| row.started_at.is_some())
         };
         let ran = match &cleanup.after {
             Some(after) => began(after),
@@ -74,8 +76,7 @@ impl Play<'_> {
             standing.is_settled() || standing == Standing::Parked
         };
         // What an earlier list had says nothing about the present one.
-        let is_listed = |row: &&ItemRow| told(row, "reason") != NO_LONGER_LISTED;
-        let mut parts = self.sheet.parts_of(&own).filter(is_listed).peekable();
+        let mut parts = self.sheet.parts_of(&own).filter(|row| !is_dropped(row)).peekable();
         let is_over = is_done(&own) || parts.peek().is_some() && parts.all(|row| is_done(&row.key));
         ran && !is_over
     }

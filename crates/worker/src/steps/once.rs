@@ -282,11 +282,8 @@ impl Play<'_> {
                 return self.failed(step, key, &Failure::new("UNATTENDED", &message), board).await;
             }
             close(board, None).await;
-            self.sheet.put_later(
-                key,
-                Standing::Skipped,
-                because(&format!("nobody is there to decide: {reason}")),
-            );
+            let mark = Mark::default().told("reason", format!("nobody is there to decide: {reason}"));
+            self.sheet.put_later(key, Standing::Skipped, mark);
             return Ok(Next::On);
         }
         let details = pause_details(key, &reason, &outcome.blockers);

@@ -12,11 +12,11 @@ use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_store::{Claimed, EventRow, ItemRow, OweWrite, RunRow, StoreError, iso};
 
-use super::born::{NO_LONGER_LISTED, Revised, key_of, known_steps, revised, single};
+use super::born::{Revised, key_of, known_steps, revised, single};
 use super::hours::{Hours, May};
 use super::once::paused_by;
 use super::scope::scope;
-use super::sheet::{Gone, LEFT_OUT, Sheet, because};
+use super::sheet::{DROPPED, Gone, LEFT_OUT, Sheet, because};
 use super::tasks::{self, Known};
 use super::words::Standing;
 use super::{Course, Next};
@@ -234,10 +234,19 @@ impl Play<'_> {
             revised(self.playbook, step, &items, self.sheet.parts_of(&own), &context);
         self.sheet.add(added).await?;
         self.lists.insert(own, keys.clone());
-        let gone = |key: &&String| self.sheet.standing(key) == Standing::Open;
-        let dropped: Vec<&String> = dropped.iter().filter(gone).collect();
-        self.skip_all(&dropped, NO_LONGER_LISTED).await?;
-        for key in keys {
+        let open: Vec<String> =
+            dropped.into_iter().filter(|key| self.sheet.standing(key) == Standing::Open).collect();
+        // What was to be undone for one that is gone, and was not, still is.
+        let is_owed = |key: &String| {
+            self.is_cleanup(step) && self.sheet.row(key).is_some_and(|row| row.failure.is_some())
+        };
+        let (owed, dropped): (Vec<String>, Vec<String>) = open.into_iter().partition(is_owed);
+        for key in &dropped {
+            self.sheet.make_room().await?;
+            let mark = because("it is no longer in the list").told(DROPPED, true);
+            self.sheet.put_later(key, Standing::Skipped, mark);
+        }
+        for key in keys.into_iter().chain(owed) {
             let context = context.with_item(&self.item(&key).unwrap_or_default());
             let next = self.once(step, &key, &context).await?;
             if next != Next::On {
@@ -260,16 +269,25 @@ impl Play<'_> {
         let all = self.sheet.parts_of(&own).chain(self.sheet.row(&own));
         let open = all.filter(|row| !self.sheet.standing(&row.key).is_settled());
         let open: Vec<String> = open.map(|row| row.key.clone()).collect();
-        self.skip_all(&open, NOT_TRUE).await?;
+        for key in &open {
+            self.sheet.make_room().await?;
+            self.sheet.put_later(key, Standing::Skipped, because(NOT_TRUE));
+        }
         Ok(Next::On)
     }
 
-    async fn skip_all(&mut self, keys: &[impl AsRef<str>], reason: &str) -> Result<(), Gone> {
-        for key in keys {
-            self.sheet.make_room().await?;
-            self.sheet.put_later(key.as_ref(), Standing::Skipped, because(reason));
+    /// The lists of steps that this holder did not come to: cleanups see the same of them as they would have.
+    pub fn recall_lists(&mut self) {
+        for step in self.playbook.steps.iter().filter(|step| step.for_each.is_some()) {
+            if self.lists.contains_key(&step.key) || self.sheet.parts_of(&step.key).next().is_none() {
+                continue;
+            }
+            let context = self.context();
+            let Ok(Some(items)) = self.playbook.items_of(step, &context) else { continue };
+            let revised = revised(self.playbook, step, &items, self.sheet.parts_of(&step.key), &context);
+            let known = revised.keys.into_iter().filter(|key| self.sheet.row(key).is_some()).collect();
+            self.lists.insert(step.key.clone(), known);
         }
-        Ok(())
     }
 
     /// Its items cannot be told.

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 use waypost_store::{ItemRow, RunRow};
 
-use super::born::NO_LONGER_LISTED;
-use super::sheet::{Sheet, told};
+use super::sheet::{Sheet, is_dropped};
 use super::words::Standing;
 use crate::playbook::{Playbook, Scope, Unattended};
 
@@ -40,31 +39,33 @@ pub(crate) fn scope(
 ) -> Scope {
     let mut steps = Map::new();
     for step in &playbook.steps {
-        let rows: Vec<&ItemRow> = match step.for_each {
-            // Those of the present list, if it was come to; what was in an earlier one is not in its output.
-            Some(_) => match lists.get(&step.key) {
-                Some(keys) => keys.iter().filter_map(|key| sheet.row(key)).collect(),
-                None => {
-                    sheet.parts_of(&step.key).filter(|row| told(row, "reason") != NO_LONGER_LISTED).collect()
-                }
-            },
-            None => sheet.row(&step.key).into_iter().collect(),
+        let whole = sheet.row(&step.key);
+        if step.for_each.is_none() {
+            steps.extend(whole.map(|row| (step.key.clone(), result(sheet, &[row], None))));
+            continue;
+        }
+        // Those of the present list, if it was come to; what was in an earlier one is not in its output.
+        let rows: Vec<&ItemRow> = match lists.get(&step.key) {
+            Some(keys) => keys.iter().filter_map(|key| sheet.row(key)).collect(),
+            None => sheet.parts_of(&step.key).filter(|row| !is_dropped(row)).collect(),
         };
-        if !rows.is_empty() {
-            steps.insert(step.key.clone(), result(sheet, &rows, step.for_each.is_some()));
+        if !rows.is_empty() || whole.is_some() || lists.contains_key(&step.key) {
+            steps.insert(step.key.clone(), result(sheet, &rows, Some(whole)));
         }
     }
     Scope { inputs: inputs.clone(), steps, run: run(row), ..Scope::default() }
 }
 
-fn result(sheet: &Sheet, rows: &[&ItemRow], is_list: bool) -> Value {
+/// `whole` is for a step with a list: what it came to as a whole, if it came to that.
+fn result(sheet: &Sheet, rows: &[&ItemRow], whole: Option<Option<&ItemRow>>) -> Value {
     let is_ok =
         |row: &&ItemRow| matches!(sheet.words.standing(&row.status), Standing::Done | Standing::Skipped);
     let outputs = || rows.iter().map(|row| row.output.clone());
+    let has_failed = whole.flatten().is_some_and(|row| sheet.words.standing(&row.status) == Standing::Failed);
     json!({
-        "output": if is_list { Value::Array(outputs().collect()) } else { outputs().next().unwrap_or_default() },
+        "output": if whole.is_some() { Value::Array(outputs().collect()) } else { outputs().next().unwrap_or_default() },
         "ran": rows.iter().any(|row| sheet.has_run(row)),
-        "ok": rows.iter().all(is_ok),
+        "ok": rows.iter().all(is_ok) && !has_failed,
     })
 }
 

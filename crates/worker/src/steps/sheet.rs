@@ -153,7 +153,7 @@ impl Sheet {
         self.rows.iter().find(waits)
     }
 
-    /// Its step was begun, in this holder's hands or another's, and not left out since.
+    /// For templates: it was begun, in this holder's hands or another's, and not left out after a pause.
     pub fn has_run(&self, row: &ItemRow) -> bool {
         row.started_at.is_some() && told(row, LEFT_OUT) != &Value::Bool(true)
     }
@@ -189,7 +189,9 @@ impl Sheet {
         if let Some(at) = self.places.get(key) {
             let row = &mut self.rows[*at];
             row.status.clone_from(&write.status);
-            row.output = write.output.clone().unwrap_or(Value::Null);
+            if let Some(output) = &write.output {
+                row.output.clone_from(output);
+            }
             row.failure.clone_from(&write.failure);
             row.details.extend(write.details.clone());
         }
@@ -312,16 +314,22 @@ impl Mark {
     }
 }
 
-/// A mark on a step that was settled without being executed. What it answered before a pause counts no more.
+/// A mark on a step that was settled without being executed since the last pause.
 pub(crate) const LEFT_OUT: &str = "left_out";
+
+/// A mark on an item that is no longer in the list that its step is for.
+pub(crate) const DROPPED: &str = "dropped";
+
+pub(crate) fn is_dropped(row: &ItemRow) -> bool {
+    told(row, DROPPED) == &Value::Bool(true)
+}
 
 /// For the log and for people: why a step was left out.
 pub(crate) fn because(reason: &str) -> Mark {
-    let mark = Mark { output: Some(Value::Null), ..Mark::default() };
-    mark.told("reason", reason).told(LEFT_OUT, true)
+    Mark::default().told("reason", reason).told(LEFT_OUT, true)
 }
 
-pub(crate) fn told<'r>(row: &'r ItemRow, key: &str) -> &'r Value {
+fn told<'r>(row: &'r ItemRow, key: &str) -> &'r Value {
     row.details.get(key).unwrap_or(&Value::Null)
 }
 

@@ -109,7 +109,7 @@ pub async fn items_come_with_their_run(store: &dyn Store) {
 // proves J2
 pub async fn a_job_without_steps_gets_one_to_run(store: &dyn Store) {
     let run = put(store, new("job")).await;
-    assert_eq!(items(store, run.id()).await, ["run=pending"]);
+    assert_eq!(items(store, run.id()).await, ["(run)=pending"]);
     assert!(claim(store, "w1").await.is_some());
     assert!(items(store, put(store, deploy()).await.id()).await.is_empty());
 }

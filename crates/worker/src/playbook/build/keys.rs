@@ -3,6 +3,7 @@
 
 use waypost_kernel::lifecycle::quoted;
 use waypost_kernel::text::MAX_NAME_BYTES;
+use waypost_store::PLACEHOLDER;
 
 use super::{Builder, key_of};
 use crate::playbook::node::Node;
@@ -13,6 +14,11 @@ impl Builder<'_> {
     pub(super) fn keys_of_steps(&mut self, nodes: &[Node]) {
         for node in nodes.iter().filter(|node| key_of(node).starts_with(CLEANUP)) {
             let message = format!("names that begin with {} are those of cleanups", quoted(CLEANUP));
+            self.problem(said_at(node), "bad-name", &message, "name it otherwise, or give it an id");
+        }
+        for node in nodes.iter().filter(|node| key_of(node) == PLACEHOLDER) {
+            let message =
+                format!("{} is what stands for a run that comes without steps", quoted(PLACEHOLDER));
             self.problem(said_at(node), "bad-name", &message, "name it otherwise, or give it an id");
         }
         self.keys(nodes, "step", "");

@@ -130,7 +130,7 @@ async fn an_item_that_comes_back_is_done_and_one_that_is_gone_has_no_output() {
     assert_eq!((count("unlock a"), count("unlock b")), (3, 2), "{all:?}");
 }
 
-/// What ran before the pause was undone then; left out afterwards, there is nothing to undo.
+/// What ran before the pause and is left out afterwards has not run for who asks, and is rather undone once more than not.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_left_out_after_a_pause_has_not_run() {
     let mut shop = Shop::new();
@@ -139,13 +139,63 @@ async fn what_is_left_out_after_a_pause_has_not_run() {
         &job(&[
             step("lock", &answers(r#"{"output":1}"#), "when = \"run.attempt == 1\""),
             step("ask", &pauses(1), ""),
-            step("see", "", "when = \"steps.lock.ran or steps.lock.output\""),
+            step("see", "", "when = \"steps.lock.ran\""),
             cleanup("unlock", "", "after = \"lock\""),
         ]),
     )
     .await;
     assert_eq!(row.status(), "completed", "{:?}", message(&row));
-    assert_eq!(shop.executed(), ["lock", "ask", "unlock", "ask"]);
+    assert_eq!(shop.executed(), ["lock", "ask", "unlock", "ask", "unlock"]);
+}
+
+/// For the one that is gone too: nobody says that it is undone before it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cleanup_that_failed_before_a_pause_is_done_though_its_item_is_gone() {
+    let mut shop = Shop::new();
+    let hosts = r#"echo x >> scans; case $(wc -l < scans) in 1) H='["a","b"]';; *) H='["a"]';; esac; "#;
+    let each = "for_each = \"steps.scan.output\"";
+    let row = played(
+        &mut shop,
+        &job(&[
+            step("scan", &format!(r#"{hosts}echo '{{"output":'$H'}}' > "$WAYPOST_OUTPUT""#), ""),
+            step("lock {{ item }}", "", &format!("id = \"lock\"\n{each}")),
+            step("ask", &pauses(1), ""),
+            cleanup("unscan", "", "after = \"scan\""),
+            cleanup("unlock {{ item }}", "test $(wc -l < asked) -gt 1", &format!("{each}\nafter = \"lock\"")),
+        ]),
+    )
+    .await;
+    assert_eq!(row.status(), "completed", "{:?}", message(&row));
+    let undone: Vec<String> = shop.executed().into_iter().filter(|it| it.starts_with("unlock")).collect();
+    assert_eq!(undone, ["unlock a", "unlock b", "unlock a", "unlock b"]);
+}
+
+/// It ran and asked, and nobody was there: what it did is undone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_step_did_is_undone_though_nobody_was_there_to_decide() {
+    let mut shop = Shop::new();
+    let pause = answers(r#"{"outcome":"pause","reason":"look"}"#);
+    let text = job(&[step("lock", &pause, ""), cleanup("unlock", "", "after = \"lock\"")]);
+    let playbook = shop.playbook(&text.replacen("[[step]]", "unattended = \"skip\"\n[[step]]", 1));
+    let metadata = map(json!({"unattended": true}));
+    shop.queue(&playbook, NewRun { metadata, ..NewRun::default() }).await;
+    shop.work().await;
+    assert_eq!(shop.executed(), ["lock", "unlock"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_nothing_has_an_output_of_nothing() {
+    let mut shop = Shop::new();
+    let row = shop
+        .play(&job(&[
+            step("scan", &answers(r#"{"output":[]}"#), ""),
+            step("use {{ item }}", "", "id = \"use\"\nfor_each = \"steps.scan.output\""),
+            step("then {{ item }}", "", "id = \"then\"\nfor_each = \"steps.use.output\""),
+            step("rest", "", "when = \"steps.use.ok and not steps.use.ran\""),
+        ]))
+        .await;
+    assert_eq!(row.status(), "completed", "{:?}", message(&row));
+    assert_eq!(shop.executed(), ["scan", "rest"]);
 }
 
 /// It said before a pause that nothing more is needed, and does not say so any more.
