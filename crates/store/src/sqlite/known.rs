@@ -30,6 +30,9 @@ pub struct Named {
 
 impl Known {
     pub fn read(conn: &Connection) -> Result<Known> {
+        // Of one moment: a code whose lifecycle another process adds in between would be taken for one that nobody can read.
+        let one_moment = conn.is_autocommit().then(|| conn.unchecked_transaction()).transpose();
+        let _one_moment = one_moment.map_err(|error| database(&error))?;
         let mut known = Known {
             catalog: open::catalog(conn)?,
             states: QuickMap::default(),

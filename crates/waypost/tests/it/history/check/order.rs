@@ -51,7 +51,7 @@ struct Waiting<'a> {
 }
 
 /// In a queue that has plain runs alone, a claim takes none while a more urgent one waits all the time. Decided only for
-/// claims that no fault is near to, and for runs that nobody touched meanwhile.
+/// claims that no fault is near to, and for runs that nobody touched meanwhile; a child may be cancelled with its parent.
 pub fn priorities(facts: &Facts<'_>) -> Vec<String> {
     let mut touched: BTreeMap<&str, Moment> = BTreeMap::new();
     let mut touch = |run_id, at: Moment| {
@@ -68,7 +68,8 @@ pub fn priorities(facts: &Facts<'_>) -> Vec<String> {
         touch(&event.run_id, facts.grants.get(event.by.as_str()).map_or(0, |call| call.invoked));
     }
     let mut waiting: BTreeMap<&str, Vec<Waiting<'_>>> = BTreeMap::new();
-    for (call, new, run_id) in made(facts).filter(|(_, new, _)| new.ttl_ms.is_none()) {
+    let is_alone = |new: &NewRun| new.ttl_ms.is_none() && new.parent.is_none();
+    for (call, new, run_id) in made(facts).filter(|(_, new, _)| is_alone(new)) {
         let until = touched.get(run_id).copied().unwrap_or(Moment::MAX);
         let (priority, since) = (new.priority, call.answered);
         waiting.entry(&new.queue).or_default().push(Waiting { run_id, priority, since, until });
