@@ -15,7 +15,7 @@ use crate::intake::cleaned_patch;
 pub(crate) const OTHERS_BYTES: usize = MAX_PAYLOAD_BYTES / 4 * 3;
 
 /// Says that something did not fit.
-const CUT: &str = "cut";
+pub(crate) const CUT: &str = "cut";
 
 pub(crate) const BLOCKERS: &str = "current_blockers";
 pub(crate) const RESOLUTIONS: &str = "maintenance_blocker_resolutions";

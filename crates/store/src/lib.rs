@@ -12,6 +12,7 @@ pub mod codec;
 mod deeds;
 mod details;
 pub mod doctor;
+mod engine;
 mod error;
 mod fingerprint;
 mod follow;

@@ -142,6 +142,11 @@ impl RunRow {
         })
     }
 
+    /// How many items it has, of all kinds.
+    pub(crate) fn item_count(&self) -> usize {
+        self.run.tallies.iter().flat_map(|tally| &tally.by_state).sum::<u32>() as usize
+    }
+
     fn item_counts(&self) -> Value {
         let mut counts = Map::new();
         for (kind, tally) in self.lifecycle.items.iter().zip(&*self.run.tallies) {

@@ -1,0 +1,230 @@
+//! Taking runs: those left behind first, then the best of what is due.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use waypost_kernel::lifecycle::OnStale;
+use waypost_kernel::{Actor, Ask, Lease, Phase, Request, Span, Time, Token, Who};
+
+use super::edit::{Edit, Extra, Stored};
+use super::tx::{BEGINNING, Overdue, Room, Saved, Scan, Tx};
+use crate::error::{Result, StoreError};
+use crate::intake;
+use crate::run::RunRow;
+use crate::tokens::fresh;
+use crate::verbs::{Claim, Claimed};
+
+/// Runs that a claim sets aside at most because their key is full, before it leaves the rest to the next one.
+const MAX_SET_ASIDE: usize = 20_000;
+const PAGE: usize = 64;
+/// A run that others write at the same time is looked at again this often.
+const ROUNDS: usize = 24;
+
+/// A run with its new lease; the caller makes its copy.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    row: Arc<RunRow>,
+    now: Time,
+}
+
+impl Taken {
+    pub fn of<T: Tx>(tx: &T, stored: Stored) -> Taken {
+        Taken { row: stored.row, now: tx.now() }
+    }
+
+    pub fn run(&self) -> &RunRow {
+        &self.row
+    }
+
+    pub fn claimed(self) -> Result<Claimed> {
+        let run = Arc::unwrap_or_clone(self.row);
+        let lease = run.run.lease.as_ref();
+        let (token, expires_at) = lease
+            .map(|lease| (lease.token, lease.until))
+            .ok_or_else(|| StoreError::Unavailable(format!("{} has no lease", run.id())))?;
+        Ok(Claimed { token, fence: run.run.fence, expires_at, now: self.now, run })
+    }
+}
+
+pub(crate) async fn claim<T: Tx>(tx: &mut T, claim: &Claim) -> Result<Vec<Taken>> {
+    intake::check_name("worker", &claim.worker)?;
+    if claim.limit == 0 || claim.queues.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Scan { mut cursor, mut rooms, has_abandoned } = tx.scan(claim).await?;
+    let mut edits = Vec::new();
+    if has_abandoned {
+        abandoned(tx, claim, &rooms, &mut edits).await?;
+    }
+    ready(tx, claim, &mut cursor, &mut rooms, &mut edits).await?;
+    let rows: Vec<Arc<RunRow>> = edits.iter().map(|edit| edit.stored.row.clone()).collect();
+    let saved = if edits.is_empty() { Vec::new() } else { tx.save(edits).await? };
+    tx.end_scan(cursor).await?;
+    let won = rows.into_iter().zip(saved).filter(|(_, saved)| *saved != Saved::Lost);
+    let now = tx.now();
+    Ok(won.map(|(row, _)| Taken { row, now }).collect())
+}
+
+/// Leases that are vacant or ran out. The kernel says which of them a worker may take; the rest is the sweeper's.
+async fn abandoned<T: Tx>(
+    tx: &mut T,
+    claim: &Claim,
+    rooms: &BTreeMap<String, Room>,
+    edits: &mut Vec<Edit>,
+) -> Result<()> {
+    let queues: Vec<&str> = rooms.keys().map(String::as_str).collect();
+    let mut after = BEGINNING;
+    while edits.len() < claim.limit {
+        let found = tx.overdue(Overdue::Leases(Some(&queues)), after, PAGE).await?;
+        let Some(last) = found.last() else { break };
+        after = (last.row.run.lease.as_ref().map(|lease| lease.until).unwrap_or_default(), last.rid);
+        for stored in found {
+            // What is stolen and not taken over (cron) is its plan's.
+            let state = stored.row.lifecycle.state(stored.row.run.state);
+            let vacant = stored.row.run.lease.as_ref().is_some_and(Lease::is_vacant);
+            let is_left = vacant || state.on_stale != Some(OnStale::Steal);
+            if edits.len() < claim.limit && is_left && claim.wants(&stored.row) {
+                edits.extend(decide(tx, stored, &claim.worker, claim.lease, fresh())?);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The best of several queues.
+async fn ready<T: Tx>(
+    tx: &mut T,
+    claim: &Claim,
+    cursor: &mut T::Cursor,
+    rooms: &mut BTreeMap<String, Room>,
+    edits: &mut Vec<Edit>,
+) -> Result<()> {
+    let mut slots: BTreeMap<String, Option<i64>> = BTreeMap::new();
+    let mut set_aside = 0;
+    while edits.len() < claim.limit && set_aside < MAX_SET_ASIDE {
+        let page = tx.candidates(cursor, claim, claim.limit - edits.len()).await?;
+        if page.is_empty() {
+            break;
+        }
+        let mut keys: Vec<String> =
+            page.iter().filter_map(|candidate| candidate.stored.row.concurrency_key.clone()).collect();
+        keys.retain(|key| !slots.contains_key(key));
+        keys.sort_unstable();
+        keys.dedup();
+        if !keys.is_empty() {
+            let free = tx.free_slots(keys.clone()).await?;
+            slots.extend(keys.into_iter().map(|key| {
+                let free = free.get(&key).copied();
+                (key, free)
+            }));
+        }
+        let mut aside = Vec::new();
+        for candidate in page {
+            let row = &candidate.stored.row;
+            let room = rooms.get(&row.queue).copied().unwrap_or(Room::Paused);
+            if matches!(room, Room::Paused | Room::Left(..=0)) {
+                tx.leave(cursor, &candidate, true);
+                continue;
+            }
+            let key = row.concurrency_key.clone();
+            match key.as_ref().and_then(|key| slots.get(key)) {
+                Some(None) => {
+                    tx.leave(cursor, &candidate, false);
+                    continue;
+                }
+                Some(Some(..=0)) => {
+                    aside.push(candidate);
+                    continue;
+                }
+                _ => {}
+            }
+            let queue = row.queue.clone();
+            let entry = candidate.entry;
+            // What the kernel refuses stays refused until the run moves.
+            let Some(mut edit) = decide(tx, candidate.stored, &claim.worker, claim.lease, fresh())? else {
+                continue;
+            };
+            edit.entry = Some(entry);
+            edits.push(edit);
+            if let Some(Some(free)) = key.and_then(|key| slots.get_mut(&key)) {
+                *free -= 1;
+            }
+            if let Some(Room::Left(left)) = rooms.get_mut(&queue) {
+                *left -= 1;
+            }
+        }
+        set_aside += aside.len();
+        if !aside.is_empty() {
+            tx.set_aside(cursor, &aside).await?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn claim_run<T: Tx>(
+    tx: &mut T,
+    run_id: &str,
+    worker: &str,
+    lease: Option<Span>,
+) -> Result<Taken> {
+    intake::check_name("worker", worker)?;
+    for _ in 0..ROUNDS {
+        let Some(stored) = tx.runs(&[run_id]).await?.pop() else { return Err(StoreError::no_run(run_id)) };
+        if let Some(reason) = wait_reason(tx, &stored.row).await? {
+            return Err(StoreError::not_yet(&stored.row, reason));
+        }
+        if let Some(taken) = take(tx, stored, worker, lease, fresh()).await? {
+            return Ok(taken);
+        }
+    }
+    Err(StoreError::Unavailable(format!("{run_id} changed each time; try again")))
+}
+
+/// Why a run may not be taken now, though its lifecycle may let it. One that is held already keeps its slot.
+async fn wait_reason<T: Tx>(tx: &mut T, row: &RunRow) -> Result<Option<&'static str>> {
+    let is_ready = row.phase() == Phase::Ready;
+    match tx.room(&row.queue).await? {
+        Room::Paused => return Ok(Some("its queue is paused")),
+        Room::Left(..=0) if is_ready => return Ok(Some("its queue is at its limit")),
+        Room::Left(_) | Room::Any => {}
+    }
+    let Some(key) = row.concurrency_key.clone().filter(|_| is_ready) else { return Ok(None) };
+    let free = tx.free_slots(vec![key.clone()]).await?;
+    Ok(match free.get(&key) {
+        Some(1..) => None,
+        Some(_) => Some("its concurrency key is at its limit"),
+        None => Some("its concurrency key is being counted by another claim: try again"),
+    })
+}
+
+fn decide<T: Tx>(
+    tx: &T,
+    stored: Stored,
+    worker: &str,
+    lease: Option<Span>,
+    token: Token,
+) -> Result<Option<Edit>> {
+    let who = Who { actor: Actor::Worker, by: worker, fresh: token };
+    let request = Request { who, ask: Ask::Claim { lease } };
+    match waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now()) {
+        Ok(change) => Ok(Some(Edit::of(stored, change, Extra::default()))),
+        Err(_) => Ok(None),
+    }
+}
+
+/// `None`: others changed it meanwhile.
+pub(super) async fn take<T: Tx>(
+    tx: &mut T,
+    stored: Stored,
+    worker: &str,
+    lease: Option<Span>,
+    token: Token,
+) -> Result<Option<Taken>> {
+    let who = Who { actor: Actor::Worker, by: worker, fresh: token };
+    let request = Request { who, ask: Ask::Claim { lease } };
+    let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now())?;
+    let edit = Edit::of(stored, change, Extra::default());
+    let row = edit.stored.row.clone();
+    let saved = tx.save(vec![edit]).await?;
+    Ok((saved.first() != Some(&Saved::Lost)).then(|| Taken { row, now: tx.now() }))
+}

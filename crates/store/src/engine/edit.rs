@@ -1,0 +1,179 @@
+//! Rows as they are read, and what becomes of them.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use waypost_kernel::event::{Change, Event};
+use waypost_kernel::item::Item;
+use waypost_kernel::{Phase, Run};
+
+use crate::run::{ItemRow, RunRow};
+use crate::verbs::NewItem;
+use crate::{details, intake};
+
+/// A run as it was read, and where it is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub rid: i64,
+    pub row: Arc<RunRow>,
+    /// The position of its last event, where a database keeps that with the run.
+    pub last: Option<i64>,
+    /// How much it carries, for whoever remembers rows.
+    pub bytes: usize,
+}
+
+/// An item as the kernel decides on it, and as callers see it.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredItem {
+    pub rid: i64,
+    pub item: Item,
+    pub row: ItemRow,
+}
+
+/// What is written with a change beside what the kernel knows: merged into the row, and kept in the event.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extra {
+    pub metadata: Map<String, Value>,
+    pub details: Map<String, Value>,
+    pub key: Option<String>,
+}
+
+/// A run that is about to change.
+#[derive(Debug)]
+pub(crate) struct Edit {
+    /// As it will be.
+    pub stored: Stored,
+    /// As it was decided on; none while nothing has changed.
+    before: Option<Run>,
+    pub events: Vec<(Event, Extra)>,
+    /// Its entry in a queue, which goes.
+    pub entry: Option<String>,
+    /// Items that are added, as they are before they move.
+    pub born: Vec<BornItem>,
+    /// Items as they are afterwards.
+    pub items: Vec<ItemChange>,
+    /// Members of metadata and details that change, as they are afterwards; null takes one away.
+    pub metadata: Map<String, Value>,
+    pub details: Map<String, Value>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct BornItem {
+    pub place: usize,
+    pub new: NewItem,
+    pub item: Item,
+    /// Of the event that adds it.
+    pub seq: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ItemChange {
+    pub item: Item,
+    /// Of the event that moved it; none: only what it brought forth is kept.
+    pub seq: Option<u64>,
+    pub stays: bool,
+    pub output: Option<Value>,
+    /// All of them, where they change.
+    pub details: Option<Map<String, Value>>,
+}
+
+impl Edit {
+    pub fn new(stored: Stored) -> Edit {
+        Edit {
+            stored,
+            before: None,
+            events: Vec::new(),
+            entry: None,
+            born: Vec::new(),
+            items: Vec::new(),
+            metadata: Map::new(),
+            details: Map::new(),
+        }
+    }
+
+    /// A run, and one decision about it.
+    pub fn of(stored: Stored, change: Change, extra: Extra) -> Edit {
+        let mut edit = Edit::new(stored);
+        edit.add(change, extra);
+        edit
+    }
+
+    pub fn row(&self) -> &RunRow {
+        &self.stored.row
+    }
+
+    pub fn run(&self) -> &Run {
+        &self.stored.row.run
+    }
+
+    pub fn before(&self) -> &Run {
+        self.before.as_ref().unwrap_or(&self.stored.row.run)
+    }
+
+    pub fn phase_before(&self) -> Phase {
+        self.stored.row.lifecycle.phase(self.before().state)
+    }
+
+    /// A decision on the row as it is by now; its last event keeps what is merged.
+    pub fn add(&mut self, change: Change, extra: Extra) {
+        let row = Arc::make_mut(&mut self.stored.row);
+        if !extra.metadata.is_empty() {
+            intake::merge_shared(&mut row.metadata, &extra.metadata);
+            note_changes(&mut self.metadata, &extra.metadata, &row.metadata);
+            self.stored.bytes = usize::MAX;
+        }
+        if !extra.details.is_empty() {
+            details::merge_shared(&mut row.details, &extra.details);
+            note_changes(&mut self.details, &extra.details, &row.details);
+            self.stored.bytes = usize::MAX;
+        }
+        let was = std::mem::replace(&mut row.run, change.after);
+        self.before.get_or_insert(was);
+        let last = change.events.len();
+        let mut extra = Some(extra);
+        for (at, event) in change.events.into_iter().enumerate() {
+            let kept = if at + 1 == last { extra.take() } else { None };
+            self.events.push((event, kept.unwrap_or_default()));
+        }
+    }
+
+    /// Something is to be written.
+    pub fn is_changed(&self) -> bool {
+        !self.events.is_empty()
+            || !self.items.is_empty()
+            || self.before.as_ref().is_some_and(|before| *before != self.stored.row.run)
+    }
+
+    pub fn moves_items(&self) -> bool {
+        let shifts = |(event, _): &(Event, Extra)| !event.effect.shifts.is_empty();
+        !self.born.is_empty() || !self.items.is_empty() || self.events.iter().any(shifts)
+    }
+
+    /// The run comes into somebody's hands.
+    pub fn is_taken(&self) -> bool {
+        self.phase_before() != Phase::Held && self.row().phase() == Phase::Held
+    }
+
+    /// The run leaves its holder's hands.
+    pub fn is_left(&self) -> bool {
+        self.phase_before() == Phase::Held && self.row().phase() != Phase::Held
+    }
+
+    /// The concurrency key of which a slot is taken or comes free, or of which the next in line changes.
+    pub fn slot_key(&self) -> Option<&str> {
+        let (was, is) = (self.phase_before(), self.row().phase());
+        let counts = was != is && (was == Phase::Held || is == Phase::Held || was == Phase::Ready);
+        self.row().concurrency_key.as_deref().filter(|_| counts)
+    }
+}
+
+/// Of the members that a patch names, and of the mark that something did not fit, what is there now.
+fn note_changes(changes: &mut Map<String, Value>, patch: &Map<String, Value>, now: &Map<String, Value>) {
+    for name in patch.keys().map(String::as_str).chain([details::CUT]) {
+        match now.get(name) {
+            Some(value) => _ = changes.insert(name.to_owned(), value.clone()),
+            None if name != details::CUT => _ = changes.insert(name.to_owned(), Value::Null),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! New runs, and runs that are born held.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use waypost_kernel::decide::{self, NewRun as KernelRun};
+use waypost_kernel::event::Event;
+use waypost_kernel::item::Item;
+use waypost_kernel::lifecycle::Kind;
+use waypost_kernel::{Lifecycle, Phase, Run, Span};
+
+use super::claim::{self, Taken};
+use super::edit::{BornItem, Stored};
+use super::tx::Tx;
+use crate::error::{Result, StoreError};
+use crate::fingerprint::fingerprint;
+use crate::run::{self, RunRow};
+use crate::tokens::{fresh, who};
+use crate::verbs::{Each, NewRun};
+use crate::{birth, intake};
+
+/// A key that others insert and take back at the same time is looked for again this often.
+const ROUNDS: usize = 20;
+
+/// A request for a run, checked and written out before its turn comes.
+#[derive(Debug)]
+pub(crate) struct CheckedRun {
+    pub new: NewRun,
+    texts: Texts,
+}
+
+/// A run, and whether its key was known.
+pub(crate) type Queued = (Arc<RunRow>, bool);
+
+/// What is written as JSON.
+#[derive(Clone, Debug)]
+pub(crate) struct Texts {
+    pub input: String,
+    pub metadata: Option<String>,
+    pub details: Option<String>,
+    pub carried: Option<String>,
+    pub fingerprint: Option<String>,
+}
+
+/// A run before it is written.
+#[derive(Debug)]
+pub(crate) struct Birth {
+    pub row: RunRow,
+    pub texts: Texts,
+    pub event: Event,
+    pub items: Vec<BornItem>,
+}
+
+impl Texts {
+    fn of(new: &NewRun) -> Texts {
+        let full = |map: &Map<String, Value>| {
+            Some(map).filter(|map| !map.is_empty()).and_then(|map| serde_json::to_string(map).ok())
+        };
+        Texts {
+            input: new.input.to_string(),
+            metadata: full(&new.metadata),
+            details: full(&new.details),
+            carried: new.carried.as_ref().map(Value::to_string),
+            fingerprint: new.idempotency_key.is_some().then(|| fingerprint(new)),
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        let rest = [&self.metadata, &self.details, &self.carried];
+        self.input.len() + rest.into_iter().flatten().map(String::len).sum::<usize>()
+    }
+}
+
+impl CheckedRun {
+    pub fn of(new: NewRun) -> Result<CheckedRun> {
+        intake::check_new(&new)?;
+        let texts = Texts::of(&new);
+        Ok(CheckedRun { new, texts })
+    }
+}
+
+impl Birth {
+    fn key(&self) -> Option<(&str, &str)> {
+        Some((self.row.tenant.as_str(), self.row.idempotency_key.as_deref()?))
+    }
+
+    fn key_reused(&self, stored: &Stored) -> StoreError {
+        let key = self.row.idempotency_key.clone().unwrap_or_default();
+        StoreError::KeyReused { key, run_id: stored.row.id().to_owned() }
+    }
+}
+
+/// Writes them; what finds its key taken is answered with the run that has it, or refused.
+pub(crate) async fn enqueue<T: Tx>(tx: &mut T, runs: Vec<Result<CheckedRun>>) -> Result<Each<Queued>> {
+    let mut answers: Vec<Option<Result<Queued>>> = Vec::with_capacity(runs.len());
+    let mut left: Vec<(usize, Birth)> = Vec::with_capacity(runs.len());
+    for (at, run) in runs.into_iter().enumerate() {
+        let born = match run {
+            Ok(run) => born(tx, run, None).await,
+            Err(error) => Err(error),
+        };
+        match born {
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Unusable(_))) => return Err(error),
+            Err(error) => answers.push(Some(Err(error))),
+            Ok(birth) => {
+                answers.push(None);
+                left.push((at, birth));
+            }
+        }
+    }
+    for _ in 0..ROUNDS {
+        if left.is_empty() {
+            break;
+        }
+        let places: Vec<usize> = left.iter().map(|(at, _)| *at).collect();
+        match round(tx, left, &mut answers).await {
+            Ok(again) => left = again,
+            // Earlier rounds are written: their answers are not lost over this one.
+            Err(error) if answers.iter().any(|answer| matches!(answer, Some(Ok(_)))) => {
+                places.into_iter().for_each(|at| _ = answers[at].get_or_insert_with(|| Err(error.clone())));
+                left = Vec::new();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let late =
+        || Err(StoreError::Unavailable("its key was taken and given back each time; try again".into()));
+    Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(late)).collect())
+}
+
+/// Inserts births. What found its key taken is answered; what is given back found it free again.
+async fn round<T: Tx>(
+    tx: &mut T,
+    births: Vec<(usize, Birth)>,
+    answers: &mut [Option<Result<Queued>>],
+) -> Result<Vec<(usize, Birth)>> {
+    let (places, births): (Vec<usize>, Vec<Birth>) = births.into_iter().unzip();
+    let mut taken = Vec::new();
+    for (at, made) in places.into_iter().zip(tx.insert(births).await?) {
+        match made {
+            Ok(stored) => answers[at] = Some(Ok((stored.row, false))),
+            Err(birth) => taken.push((at, *birth)),
+        }
+    }
+    if taken.is_empty() {
+        return Ok(taken);
+    }
+    let keys: Vec<(&str, &str)> = taken.iter().filter_map(|(_, birth)| birth.key()).collect();
+    let known = tx.runs_with_keys(&keys).await?;
+    let mut again = Vec::new();
+    for (at, birth) in taken {
+        match known.iter().find(|(stored, _)| has_key(stored, birth.key())) {
+            Some((stored, print)) if *print == birth.texts.fingerprint => {
+                answers[at] = Some(Ok((stored.row.clone(), true)));
+            }
+            Some((stored, _)) => answers[at] = Some(Err(birth.key_reused(stored))),
+            None => again.push((at, birth)),
+        }
+    }
+    Ok(again)
+}
+
+fn has_key(stored: &Stored, key: Option<(&str, &str)>) -> bool {
+    let own = stored.row.idempotency_key.as_deref().map(|own| (stored.row.tenant.as_str(), own));
+    own.is_some() && own == key
+}
+
+/// What the kernel makes of a request.
+async fn born<T: Tx>(tx: &mut T, run: CheckedRun, lease: Option<Span>) -> Result<Birth> {
+    let Some(lifecycle) = lifecycle(tx, &run.new).await? else {
+        return Err(birth::unknown_lifecycle(&run.new, &tx.catalog()));
+    };
+    birth(tx, run, &lifecycle, lease)
+}
+
+async fn lifecycle<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<Arc<Lifecycle>>> {
+    let found = tx.lifecycle(&new.lifecycle, new.version).await?;
+    Ok(found.filter(|lifecycle| lifecycle.kind == Kind::Run))
+}
+
+fn birth<T: Tx>(tx: &T, run: CheckedRun, lifecycle: &Arc<Lifecycle>, lease: Option<Span>) -> Result<Birth> {
+    let (after, event, items) = decided(tx, &run.new, lifecycle, lease)?;
+    let CheckedRun { new, texts } = run;
+    Ok(Birth { row: row_of(new, after, lifecycle.clone()), texts, event, items })
+}
+
+fn decided<T: Tx>(
+    tx: &T,
+    new: &NewRun,
+    lifecycle: &Lifecycle,
+    lease: Option<Span>,
+) -> Result<(Run, Event, Vec<BornItem>)> {
+    let first = birth::first_items(new, lifecycle)?;
+    let kernel_items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
+    let id = lifecycle.ids.as_ref().map(|ids| ids.make(tx.now(), tx.random_for_id())).unwrap_or_default();
+    let kernel = KernelRun {
+        id: &id,
+        state: new.status.as_deref(),
+        available_at: new.schedule_at,
+        ttl: new.ttl,
+        lease,
+        max_attempts: new.max_attempts,
+        reentrant: new.reentrant,
+        note: None,
+        items: &kernel_items,
+    };
+    let mut change = decide::create(lifecycle, &kernel, &who(new.actor, &new.by), tx.now())?;
+    let items =
+        first.into_iter().enumerate().map(|(place, (new, item))| BornItem { place, new, item, seq: 1 });
+    // A run is born with one event.
+    let event = change.events.swap_remove(0);
+    Ok((change.after, event, items.collect()))
+}
+
+fn row_of(new: NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
+    RunRow {
+        run,
+        lifecycle,
+        tenant: new.tenant,
+        queue: new.queue,
+        priority: new.priority,
+        schedule_at: new.schedule_at,
+        concurrency_key: new.concurrency_key,
+        correlation_id: new.correlation_id,
+        idempotency_key: new.idempotency_key,
+        parent_run_id: new.parent_run_id,
+        retry_of: new.retry_of,
+        playbook: new.playbook,
+        carried: new.carried,
+        input: new.input.into(),
+        metadata: run::shared(new.metadata),
+        details: run::shared(new.details),
+    }
+}
+
+/// Born held: the unique key lets one claimer win; later ones may retry or steal what is there.
+pub(crate) async fn claim_plan<T: Tx>(
+    tx: &mut T,
+    run: CheckedRun,
+    lease: Option<Span>,
+) -> Result<Option<Taken>> {
+    let lifecycle = born_held(tx, &run.new).await?;
+    let worker = run.new.by.clone();
+    let mut birth = birth(tx, run, &lifecycle, lease)?;
+    for _ in 0..ROUNDS {
+        birth = match tx.insert(vec![birth]).await?.pop() {
+            Some(Ok(stored)) => return Ok(Some(Taken::of(tx, stored))),
+            Some(Err(birth)) => *birth,
+            None => break,
+        };
+        let keys: Vec<(&str, &str)> = birth.key().into_iter().collect();
+        let Some((stored, _)) = tx.runs_with_keys(&keys).await?.pop() else { continue };
+        match claim::take(tx, stored, &worker, lease, fresh()).await {
+            Ok(None) => {}
+            Ok(taken) => return Ok(taken),
+            Err(StoreError::Refused(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(StoreError::Unavailable("its key was taken meanwhile; try again".into()))
+}
+
+async fn born_held<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Arc<Lifecycle>> {
+    intake::check_name("by", &new.by)?;
+    if new.idempotency_key.is_none() {
+        return Err(StoreError::invalid("idempotency_key", "a plan needs its unique key"));
+    }
+    let Some(lifecycle) = lifecycle(tx, new).await? else {
+        return Err(birth::unknown_lifecycle(new, &tx.catalog()));
+    };
+    if !lifecycle.initial.iter().any(|state| lifecycle.phase(*state) == Phase::Held) {
+        return Err(StoreError::invalid("lifecycle", format!("a {} run is not born held", lifecycle.name)));
+    }
+    Ok(lifecycle)
+}
+
+/// Runs of plans that are born held. A run that has a key of theirs already is not taken in its place.
+pub(crate) async fn new_held<T: Tx>(tx: &mut T, news: Vec<(CheckedRun, Option<Span>)>) -> Result<Vec<Taken>> {
+    let mut births = Vec::with_capacity(news.len());
+    for (run, lease) in news {
+        let lifecycle = born_held(tx, &run.new).await?;
+        births.push(birth(tx, run, &lifecycle, lease)?);
+    }
+    let made = all_or_none(tx, births).await?;
+    Ok(made.into_iter().map(|stored| Taken::of(tx, stored)).collect())
+}
+
+/// The same, for a queue.
+pub(crate) async fn new_queued<T: Tx>(tx: &mut T, runs: Vec<CheckedRun>) -> Result<Vec<Arc<RunRow>>> {
+    let mut births = Vec::with_capacity(runs.len());
+    for run in runs {
+        births.push(born(tx, run, None).await?);
+    }
+    Ok(all_or_none(tx, births).await?.into_iter().map(|stored| stored.row).collect())
+}
+
+/// The caller's transaction is given up when one of them finds its key taken.
+async fn all_or_none<T: Tx>(tx: &mut T, births: Vec<Birth>) -> Result<Vec<Stored>> {
+    if births.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut all = Vec::with_capacity(births.len());
+    for made in tx.insert(births).await? {
+        match made {
+            Ok(stored) => all.push(stored),
+            Err(birth) => {
+                let keys: Vec<(&str, &str)> = birth.key().into_iter().collect();
+                let has_it = tx.runs_with_keys(&keys).await?.pop();
+                let again = || StoreError::Unavailable("a key was taken meanwhile; try again".into());
+                return Err(has_it.map_or_else(again, |(stored, _)| birth.key_reused(&stored)));
+            }
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,224 @@
+//! Writes of items, each all or none.
+
+use std::collections::HashMap;
+
+use waypost_kernel::Token;
+use waypost_kernel::event::{Change, Event};
+use waypost_kernel::item::Item;
+use waypost_kernel::lifecycle::Phase;
+
+use super::batch::{Decided, Entry};
+use super::edit::{BornItem, Edit, Extra, ItemChange, Stored, StoredItem};
+use super::hold::in_turns;
+use super::tx::{ItemsOf, Tx};
+use crate::error::Result;
+use crate::intake;
+use crate::item_writes::{self, Wanted, wanted};
+use crate::run::ItemRow;
+use crate::verbs::{Each, ItemWrite, ItemsWrite, NewItem};
+
+/// By run, kind and key.
+pub(crate) type Items = HashMap<(i64, String, String), StoredItem>;
+
+struct Put<'a>(&'a ItemsWrite);
+
+impl Entry for Put<'_> {
+    type Answer = Vec<ItemRow>;
+    type Seen = Items;
+
+    fn run_id(&self) -> &str {
+        &self.0.held.run_id
+    }
+
+    async fn look_up<T: Tx>(tx: &mut T, entries: &[(usize, &Self, &Stored)]) -> Result<Items> {
+        look_up(tx, entries.iter().map(|(_, put, stored)| (*stored, put.0.items.as_slice()))).await
+    }
+
+    fn decide<T: Tx>(
+        &self,
+        tx: &T,
+        _: usize,
+        known: &Items,
+        edit: &mut Edit,
+    ) -> Result<Decided<Vec<ItemRow>>> {
+        let holder = (self.0.held.token, self.0.by.as_str());
+        let moves = decide(tx, holder, &self.0.items, known, edit)?;
+        Ok(Decided::Now(moves.add_to(edit)))
+    }
+}
+
+pub(crate) async fn put_items<T: Tx>(tx: &mut T, writes: &[ItemsWrite]) -> Result<Each<Vec<ItemRow>>> {
+    in_turns(tx, writes.iter().map(Put).collect()).await
+}
+
+/// The named items of runs' writes, as they are stored, and of each run and kind one that ended the run's course.
+pub(super) async fn look_up<'w, T: Tx>(
+    tx: &mut T,
+    writes: impl Iterator<Item = (&'w Stored, &'w [ItemWrite])>,
+) -> Result<Items> {
+    let mut asks = Vec::new();
+    for (stored, writes) in writes.filter(|(_, writes)| !writes.is_empty()) {
+        let kinds = stored.row.lifecycle.items.iter().enumerate();
+        let stops = |(_, kind): &(usize, &std::sync::Arc<waypost_kernel::Lifecycle>)| {
+            kind.stops_run && writes.iter().any(|it| *it.kind == *kind.name)
+        };
+        asks.push(ItemsOf {
+            stored,
+            names: writes.iter().map(|it| (it.kind.as_str(), it.key.as_str())).collect(),
+            failed: kinds.filter(stops).map(|(at, _)| at as u8).collect(),
+        });
+    }
+    if asks.is_empty() {
+        return Ok(Items::new());
+    }
+    let found = tx.items(&asks).await?;
+    Ok(found.into_iter().map(|it| ((it.rid, it.row.kind.clone(), it.row.key.clone()), it)).collect())
+}
+
+/// What a write of items comes to.
+pub(super) struct Moves {
+    pub change: Change,
+    born: Vec<BornItem>,
+    items: Vec<ItemChange>,
+    rows: Vec<ItemRow>,
+}
+
+impl Moves {
+    /// Gives the items as they are then.
+    pub fn add_to(self, edit: &mut Edit) -> Vec<ItemRow> {
+        edit.born.extend(self.born);
+        edit.items.extend(self.items);
+        if !self.change.is_repeat(edit.run()) {
+            edit.add(self.change, Extra::default());
+        }
+        self.rows
+    }
+}
+
+/// Decides on a run with these items; whatever is not among them is new.
+pub(super) fn decide<T: Tx>(
+    tx: &T,
+    holder: (Token, &str),
+    writes: &[ItemWrite],
+    known: &Items,
+    edit: &Edit,
+) -> Result<Moves> {
+    let now = tx.now();
+    let rid = edit.stored.rid;
+    let lifecycle = edit.row().lifecycle.clone();
+    let stored = |kind: &str, key: &str| known.get(&(rid, kind.to_owned(), key.to_owned()));
+    let find = |at: u8, key: &str| {
+        let found = stored(&lifecycle.items[usize::from(at)].name, key);
+        Ok(found.map(|found| (found.item.clone(), found.row.name.clone())))
+    };
+    let wanted = wanted(&lifecycle, writes, now, find)?;
+    let ends =
+        |it: &&StoredItem| it.rid == rid && it.item.ends_course(&lifecycle.items[usize::from(it.item.kind)]);
+    let failed: Vec<Item> = known.values().filter(ends).map(|it| it.item.clone()).collect();
+    let change = item_writes::decide(edit.row(), holder, (&wanted, &failed), now)?;
+    let mut items = Vec::new();
+    let mut rows = Vec::new();
+    for it in &wanted {
+        let kind = &lifecycle.items[usize::from(it.kind)];
+        let was = stored(&kind.name, &it.write.key).map(|found| &found.row);
+        let (row, changed) = changed(tx, it, &change, kind, was);
+        items.extend(changed);
+        rows.push(row);
+    }
+    let born = born(edit, &wanted, &change);
+    Ok(Moves { change, born, items, rows })
+}
+
+/// An item as it is answered, and what is written of it.
+fn changed<T: Tx>(
+    tx: &T,
+    it: &Wanted<'_>,
+    change: &Change,
+    kind: &waypost_kernel::Lifecycle,
+    was: Option<&ItemRow>,
+) -> (ItemRow, Option<ItemChange>) {
+    let moves =
+        change.events.iter().flat_map(|event| event.effect.moved.iter().map(move |moved| (event.seq, moved)));
+    let same =
+        |moved: &waypost_kernel::event::Moved| moved.item.kind == it.kind && moved.item.key == it.item.key;
+    let last = moves.filter(|(_, moved)| same(moved)).last();
+    let after = last.map_or(&it.item, |(_, moved)| &moved.item);
+    let mut row = row_of(it, after, &kind.name, &kind.state(after.state).name, was);
+    let moved = last.filter(|(_, moved)| moved.from.is_some());
+    // The same again, of an item that is done, is a replay and changes nothing.
+    let keeps = last.is_some() || kind.phase(it.item.state) != Phase::Settled;
+    let (output, details) = if keeps { results(tx, it, &mut row) } else { (None, None) };
+    let writes = moved.is_some() || output.is_some() || details.is_some();
+    let changed = writes.then(|| ItemChange {
+        item: after.clone(),
+        seq: moved.map(|(seq, _)| seq),
+        stays: last.is_some_and(|(_, moved)| moved.stays),
+        output,
+        details,
+    });
+    (row, changed)
+}
+
+/// What an item brought forth is a handler's output: cleaned and cut, never refused.
+fn results<T: Tx>(
+    tx: &T,
+    it: &Wanted<'_>,
+    row: &mut ItemRow,
+) -> (Option<serde_json::Value>, Option<serde_json::Map<String, serde_json::Value>>) {
+    if it.write.output.is_none() && it.write.details.is_empty() {
+        return (None, None);
+    }
+    intake::merge(&mut row.details, &it.write.details);
+    let mut output = it.write.output.clone().map(intake::cleaned_output);
+    output.iter_mut().chain(row.details.values_mut()).for_each(|value| tx.as_stored(value));
+    if let Some(output) = &output {
+        row.output.clone_from(output);
+    }
+    (output, Some(row.details.clone()))
+}
+
+fn row_of(it: &Wanted<'_>, item: &Item, kind: &str, status: &str, was: Option<&ItemRow>) -> ItemRow {
+    ItemRow {
+        kind: kind.to_owned(),
+        key: it.write.key.clone(),
+        name: was.map_or_else(|| new_name(it), |row| row.name.clone()),
+        status: status.to_owned(),
+        attempts: item.attempts,
+        max_retries: item.max_retries,
+        try_no: item.try_no,
+        progress: item.progress,
+        not_before: item.not_before,
+        discarded: item.discarded,
+        role: item.role,
+        failure: item.failure.clone(),
+        started_at: item.started_at,
+        finished_at: item.finished_at,
+        output: was.map(|row| row.output.clone()).unwrap_or_default(),
+        details: was.map(|row| row.details.clone()).unwrap_or_default(),
+    }
+}
+
+fn new_name(it: &Wanted<'_>) -> String {
+    intake::cleaned_name(it.write.name.as_deref().unwrap_or(&it.write.key))
+}
+
+/// They are born with the event that adds them; the one that moves them on, if any, is a later one.
+fn born(edit: &Edit, wanted: &[Wanted<'_>], change: &Change) -> Vec<BornItem> {
+    let adds = |event: &&Event| event.effect.moved.iter().any(|moved| moved.from.is_none());
+    let seq = change.events.iter().find(adds).map_or(change.after.seq, |event| event.seq);
+    let first = edit.row().item_count();
+    let one = |(at, it): (usize, &Wanted<'_>)| {
+        let new = NewItem {
+            kind: it.write.kind.clone(),
+            key: it.write.key.clone(),
+            name: new_name(it),
+            status: None,
+            max_retries: it.item.max_retries,
+            reruns: it.item.reruns,
+            role: it.item.role,
+            details: serde_json::Map::new(),
+        };
+        BornItem { place: first + at, new, item: it.item.clone(), seq }
+    };
+    wanted.iter().filter(|it| it.is_new).enumerate().map(one).collect()
+}

@@ -1,0 +1,27 @@
+//! Each verb's meaning, once: what is read, what the kernel is asked, what is written and what is answered. The
+//! databases supply the primitives of [`Tx`] and know nothing of verbs.
+//!
+//! A verb works on a list and is optimistic: rows are read (or remembered), the kernel decides on each, and one
+//! [`Tx::save`] compares and sets. What lost a race is read and decided again. A database that writes alone, as SQLite's
+//! writer does, never loses.
+
+mod batch;
+mod children;
+mod claim;
+mod command;
+mod edit;
+mod enqueue;
+mod hold;
+mod items;
+mod operations;
+mod sweep;
+mod tx;
+
+pub(crate) use claim::{Taken, claim, claim_run};
+pub(crate) use command::command;
+pub(crate) use edit::{BornItem, Edit, Extra, ItemChange, Stored, StoredItem};
+pub(crate) use enqueue::{Birth, CheckedRun, Queued, claim_plan, enqueue, new_held, new_queued};
+pub(crate) use hold::{finish, note, release, renew, require_cleanup};
+pub(crate) use items::put_items;
+pub(crate) use sweep::sweep;
+pub(crate) use tx::{Candidate, Inserted, ItemsOf, NoteKey, Overdue, Place, Room, Saved, Scan, Tx};

@@ -1,0 +1,157 @@
+//! What a database does for the engine. No primitive knows what a verb means.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use waypost_kernel::request::Note;
+use waypost_kernel::{Catalog, Lifecycle, Time};
+
+use super::edit::{Edit, Stored, StoredItem};
+use super::enqueue::Birth;
+use crate::error::Result;
+use crate::tokens::random;
+use crate::verbs::{Claim, Repeat};
+
+/// A position in a list of runs that is ordered by time: the instant, then the run's number.
+pub(crate) type Place = (Time, i64);
+
+/// Before every run.
+pub(crate) const BEGINNING: Place = (Time::from_micros(i64::MIN), 0);
+
+#[allow(
+    async_fn_in_trait,
+    reason = "whether a future is Send follows from the database: SQLite's stay on its writer's thread"
+)]
+pub(crate) trait Tx {
+    /// Where a claim stands in the queues that it reads.
+    type Cursor;
+
+    /// The database's clock, the only one that counts.
+    fn now(&self) -> Time;
+
+    /// By name and version, or the latest version. One that another process added is found too.
+    async fn lifecycle(&mut self, name: &str, version: Option<u32>) -> Result<Option<Arc<Lifecycle>>>;
+    fn catalog(&self) -> Catalog;
+    /// The random part of a new id.
+    fn random_for_id(&self) -> u128 {
+        random()
+    }
+    /// A JSON value as it will be read again.
+    fn as_stored(&self, _: &mut Value) {}
+
+    /// The runs with these ids, in any order. Unknown ids are left out.
+    async fn runs(&mut self, ids: &[&str]) -> Result<Vec<Stored>>;
+    /// The runs that these tenants' idempotency keys made, with their fingerprints.
+    async fn runs_with_keys(&mut self, keys: &[(&str, &str)]) -> Result<Vec<(Stored, Option<String>)>>;
+    async fn items(&mut self, asks: &[ItemsOf<'_>]) -> Result<Vec<StoredItem>>;
+    /// For each: position and seq of the event that it would repeat.
+    async fn noted(&mut self, asks: &[NoteKey<'_>]) -> Result<Vec<Option<(i64, u64)>>>;
+
+    /// Writes new runs. What comes back was not written: somebody else has its idempotency key.
+    async fn insert(&mut self, births: Vec<Birth>) -> Result<Vec<Inserted>>;
+    /// Writes what was decided, each run if it still is what was decided on; with its items, its events, its slots, and
+    /// its place in the queue.
+    async fn save(&mut self, edits: Vec<Edit>) -> Result<Vec<Saved>>;
+
+    /// Begins a claim. What it gives nobody else is given until the transaction ends.
+    async fn scan(&mut self, claim: &Claim) -> Result<Scan<Self::Cursor>>;
+    /// The next candidates of the queues that are open, best first, at most `limit`; none: there are no more.
+    async fn candidates(
+        &mut self,
+        cursor: &mut Self::Cursor,
+        claim: &Claim,
+        limit: usize,
+    ) -> Result<Vec<Candidate>>;
+    /// How many more runs with each of these concurrency keys may be held. A key that somebody else counts at the
+    /// moment is left out.
+    async fn free_slots(&mut self, keys: Vec<String>) -> Result<BTreeMap<String, i64>>;
+    /// A candidate stays where it is; with `closes` its queue has no room for more.
+    fn leave(&mut self, cursor: &mut Self::Cursor, candidate: &Candidate, closes: bool);
+    /// Sets candidates aside whose key is at its limit: they come back when it is not.
+    async fn set_aside(&mut self, cursor: &mut Self::Cursor, candidates: &[Candidate]) -> Result<()>;
+    /// Ends the reading of a claim: what was met is gone from its queue, or stays.
+    async fn end_scan(&mut self, cursor: Self::Cursor) -> Result<()>;
+    /// What claims of a queue find, for a run that is asked for by its id. The answer holds until the transaction ends.
+    async fn room(&mut self, queue: &str) -> Result<Room>;
+
+    /// Held runs whose lease is vacant or ran out, runs whose time to live ran out; after a place, in its order.
+    async fn overdue(&mut self, what: Overdue<'_>, after: Place, limit: usize) -> Result<Vec<Stored>>;
+    /// Ready runs whose key has a free slot come back, whatever made them wait.
+    async fn let_in_all(&mut self) -> Result<()>;
+
+    /// The oldest run whose cancel its children are still to be told, except `known` ones. True: all its children are there.
+    async fn cancelled_parent(&mut self, except: &[String]) -> Result<Option<(String, bool)>>;
+    async fn children_told(&mut self, parent: &str) -> Result<()>;
+    /// Unsettled children of a run, by number.
+    async fn children(&mut self, parent: &str, after: i64, limit: usize) -> Result<Vec<Stored>>;
+    /// Unsettled runs of this lifecycle with this parent, with their seqs. Nobody else changes them or their parent
+    /// until the transaction ends.
+    async fn lock_children(&mut self, parent: &str, lifecycle: &str) -> Result<Vec<(String, u64)>>;
+}
+
+/// Items of one run: those with these names, and of each of these kinds one that ended the run's course.
+#[derive(Debug)]
+pub(crate) struct ItemsOf<'a> {
+    pub stored: &'a Stored,
+    pub names: Vec<(&'a str, &'a str)>,
+    pub failed: Vec<u8>,
+}
+
+/// How an event is known as one that was written before.
+#[derive(Debug)]
+pub(crate) struct NoteKey<'a> {
+    pub rid: i64,
+    pub note: &'a Note,
+    pub repeat: &'a Repeat,
+    /// Of the last row of the run's events.
+    pub last: Option<i64>,
+    pub since: Time,
+}
+
+/// A new run as it is stored, or as it was given.
+pub(crate) type Inserted = std::result::Result<Stored, Box<Birth>>;
+
+/// What became of an edit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Saved {
+    /// With the position of its first event.
+    Won(i64),
+    /// The run is not what was decided on any more.
+    Lost,
+}
+
+#[derive(Debug)]
+pub(crate) struct Scan<C> {
+    pub cursor: C,
+    /// By queue; paused ones are not among them.
+    pub rooms: BTreeMap<String, Room>,
+    /// There may be leases that are vacant or ran out.
+    pub has_abandoned: bool,
+}
+
+/// How many more of a queue may be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Paused,
+    Any,
+    Left(i64),
+}
+
+/// A run that may be taken.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub stored: Stored,
+    /// Which of the cursor's lists it came from, and where it stands there.
+    pub lane: usize,
+    pub place: Place,
+    /// Where the database keeps its entry.
+    pub entry: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdue<'a> {
+    /// Of these queues, or of all.
+    Leases(Option<&'a [&'a str]>),
+    Lives,
+}
