@@ -30,9 +30,9 @@ pub fn unknown_lifecycle(run: &NewRun, catalog: &Catalog) -> StoreError {
 pub const PLACEHOLDER: &str = "(run)";
 
 /// The items of a new run, as asked for; or the one that a lifecycle needs before it can be claimed.
-pub fn first_items(run: &NewRun, lifecycle: &Lifecycle) -> Result<Vec<(NewItem, Item)>> {
+pub fn first_items(items: &[NewItem], lifecycle: &Lifecycle) -> Result<Vec<(NewItem, Item)>> {
     let mut found = Vec::new();
-    for new in &run.items {
+    for new in items {
         found.push((new.clone(), first_item(new, lifecycle)?));
     }
     let items: Vec<Item> = found.iter().map(|(_, item)| item.clone()).collect();

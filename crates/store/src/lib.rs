@@ -9,6 +9,7 @@ mod birth;
 mod children;
 mod chosen;
 pub mod codec;
+mod columns;
 mod deeds;
 mod details;
 pub mod doctor;

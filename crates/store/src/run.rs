@@ -78,6 +78,56 @@ pub struct ItemRow {
 }
 
 impl RunRow {
+    /// A row to be filled column by column.
+    pub(crate) fn blank(lifecycle: Arc<Lifecycle>, state: waypost_kernel::StateId) -> RunRow {
+        let none: Arc<str> = "".into();
+        let run = Run {
+            id: none.clone(),
+            state,
+            seq: 0,
+            attempt: 0,
+            max_attempts: 0,
+            take_overs: 0,
+            fence: 0,
+            lease: None,
+            ended_by: None,
+            last_command: none,
+            intent: None,
+            owes_cleanup: false,
+            cleanup_failed: false,
+            operating: false,
+            reentrant: false,
+            reason: None,
+            resolved: false,
+            forced: false,
+            failure: None,
+            created_at: Time::default(),
+            started_at: None,
+            finished_at: None,
+            available_at: None,
+            expires_at: None,
+            tallies: lifecycle.no_items.clone(),
+        };
+        RunRow {
+            run,
+            lifecycle,
+            tenant: String::new(),
+            queue: String::new(),
+            priority: 0,
+            schedule_at: None,
+            concurrency_key: None,
+            correlation_id: None,
+            idempotency_key: None,
+            parent_run_id: None,
+            retry_of: None,
+            playbook: None,
+            carried: None,
+            input: Arc::new(Value::Null),
+            metadata: shared(Map::new()),
+            details: shared(Map::new()),
+        }
+    }
+
     pub fn id(&self) -> &str {
         &self.run.id
     }

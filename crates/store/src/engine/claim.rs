@@ -213,7 +213,7 @@ fn decide<T: Tx>(
 }
 
 /// `None`: others changed it meanwhile.
-pub(super) async fn take<T: Tx>(
+pub(crate) async fn take<T: Tx>(
     tx: &mut T,
     stored: Stored,
     worker: &str,

@@ -52,6 +52,8 @@ pub(crate) struct Edit {
     pub born: Vec<BornItem>,
     /// Items as they are afterwards.
     pub items: Vec<ItemChange>,
+    /// The same, as they will be read, for a database that remembers them.
+    pub item_rows: Vec<StoredItem>,
     /// Members of metadata and details that change, as they are afterwards; null takes one away.
     pub metadata: Map<String, Value>,
     pub details: Map<String, Value>,
@@ -86,6 +88,7 @@ impl Edit {
             entry: None,
             born: Vec::new(),
             items: Vec::new(),
+            item_rows: Vec::new(),
             metadata: Map::new(),
             details: Map::new(),
         }

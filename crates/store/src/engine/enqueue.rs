@@ -7,16 +7,16 @@ use waypost_kernel::decide::{self, NewRun as KernelRun};
 use waypost_kernel::event::Event;
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Kind;
-use waypost_kernel::{Lifecycle, Phase, Run, Span};
+use waypost_kernel::{Actor, Lifecycle, Phase, Run, Span, Time};
 
 use super::claim::{self, Taken};
 use super::edit::{BornItem, Stored};
-use super::tx::Tx;
+use super::tx::{Inserted, Tx};
 use crate::error::{Result, StoreError};
 use crate::fingerprint::fingerprint;
 use crate::run::{self, RunRow};
 use crate::tokens::{fresh, who};
-use crate::verbs::{Each, NewRun};
+use crate::verbs::{Each, NewItem, NewRun};
 use crate::{birth, intake};
 
 /// A key that others insert and take back at the same time is looked for again this often.
@@ -49,6 +49,19 @@ pub(crate) struct Birth {
     pub texts: Texts,
     pub event: Event,
     pub items: Vec<BornItem>,
+    asked: Asked,
+}
+
+/// What was asked for, as far as the row does not tell.
+#[derive(Debug)]
+struct Asked {
+    version: Option<u32>,
+    status: Option<String>,
+    ttl: Option<Span>,
+    lease: Option<Span>,
+    items: Vec<NewItem>,
+    actor: Actor,
+    by: String,
 }
 
 impl Texts {
@@ -136,18 +149,19 @@ async fn round<T: Tx>(
 ) -> Result<Vec<(usize, Birth)>> {
     let (places, births): (Vec<usize>, Vec<Birth>) = births.into_iter().unzip();
     let mut taken = Vec::new();
+    let mut again = Vec::new();
     for (at, made) in places.into_iter().zip(tx.insert(births).await?) {
         match made {
-            Ok(stored) => answers[at] = Some(Ok((stored.row, false))),
-            Err(birth) => taken.push((at, *birth)),
+            Inserted::Made(stored) => answers[at] = Some(Ok((stored.row, false))),
+            Inserted::KeyTaken(birth) => taken.push((at, *birth)),
+            Inserted::Stale(birth) => again.push((at, born_again(tx, *birth).await?)),
         }
     }
     if taken.is_empty() {
-        return Ok(taken);
+        return Ok(again);
     }
     let keys: Vec<(&str, &str)> = taken.iter().filter_map(|(_, birth)| birth.key()).collect();
     let known = tx.runs_with_keys(&keys).await?;
-    let mut again = Vec::new();
     for (at, birth) in taken {
         match known.iter().find(|(stored, _)| has_key(stored, birth.key())) {
             Some((stored, print)) if *print == birth.texts.fingerprint => {
@@ -179,32 +193,65 @@ async fn lifecycle<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<Arc<Lifecyc
 }
 
 fn birth<T: Tx>(tx: &T, run: CheckedRun, lifecycle: &Arc<Lifecycle>, lease: Option<Span>) -> Result<Birth> {
-    let (after, event, items) = decided(tx, &run.new, lifecycle, lease)?;
-    let CheckedRun { new, texts } = run;
-    Ok(Birth { row: row_of(new, after, lifecycle.clone()), texts, event, items })
+    let CheckedRun { mut new, texts } = run;
+    let asked = Asked {
+        version: new.version,
+        status: new.status.take(),
+        ttl: new.ttl,
+        lease,
+        items: std::mem::take(&mut new.items),
+        actor: new.actor,
+        by: std::mem::take(&mut new.by),
+    };
+    let at =
+        Kernel { schedule_at: new.schedule_at, max_attempts: new.max_attempts, reentrant: new.reentrant };
+    let (after, event, items) = decided(tx, lifecycle, &asked, at)?;
+    Ok(Birth { row: row_of(new, after, lifecycle.clone()), texts, event, items, asked })
+}
+
+/// The same request, decided anew.
+async fn born_again<T: Tx>(tx: &mut T, birth: Birth) -> Result<Birth> {
+    let Birth { mut row, texts, asked, .. } = birth;
+    let found = tx.lifecycle(&row.lifecycle.name, asked.version).await?;
+    let lifecycle = found.unwrap_or_else(|| row.lifecycle.clone());
+    let at = Kernel {
+        schedule_at: row.schedule_at,
+        max_attempts: row.run.max_attempts,
+        reentrant: row.run.reentrant,
+    };
+    let (after, event, items) = decided(tx, &lifecycle, &asked, at)?;
+    (row.run, row.lifecycle) = (after, lifecycle);
+    Ok(Birth { row, texts, event, items, asked })
+}
+
+/// What a row keeps of a request, as the kernel takes it.
+struct Kernel {
+    schedule_at: Option<Time>,
+    max_attempts: u32,
+    reentrant: bool,
 }
 
 fn decided<T: Tx>(
     tx: &T,
-    new: &NewRun,
     lifecycle: &Lifecycle,
-    lease: Option<Span>,
+    asked: &Asked,
+    kernel: Kernel,
 ) -> Result<(Run, Event, Vec<BornItem>)> {
-    let first = birth::first_items(new, lifecycle)?;
+    let first = birth::first_items(&asked.items, lifecycle)?;
     let kernel_items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
     let id = lifecycle.ids.as_ref().map(|ids| ids.make(tx.now(), tx.random_for_id())).unwrap_or_default();
-    let kernel = KernelRun {
+    let new = KernelRun {
         id: &id,
-        state: new.status.as_deref(),
-        available_at: new.schedule_at,
-        ttl: new.ttl,
-        lease,
-        max_attempts: new.max_attempts,
-        reentrant: new.reentrant,
+        state: asked.status.as_deref(),
+        available_at: kernel.schedule_at,
+        ttl: asked.ttl,
+        lease: asked.lease,
+        max_attempts: kernel.max_attempts,
+        reentrant: kernel.reentrant,
         note: None,
         items: &kernel_items,
     };
-    let mut change = decide::create(lifecycle, &kernel, &who(new.actor, &new.by), tx.now())?;
+    let mut change = decide::create(lifecycle, &new, &who(asked.actor, &asked.by), tx.now())?;
     let items =
         first.into_iter().enumerate().map(|(place, (new, item))| BornItem { place, new, item, seq: 1 });
     // A run is born with one event.
@@ -244,8 +291,12 @@ pub(crate) async fn claim_plan<T: Tx>(
     let mut birth = birth(tx, run, &lifecycle, lease)?;
     for _ in 0..ROUNDS {
         birth = match tx.insert(vec![birth]).await?.pop() {
-            Some(Ok(stored)) => return Ok(Some(Taken::of(tx, stored))),
-            Some(Err(birth)) => *birth,
+            Some(Inserted::Made(stored)) => return Ok(Some(Taken::of(tx, stored))),
+            Some(Inserted::KeyTaken(birth)) => *birth,
+            Some(Inserted::Stale(stale)) => {
+                birth = born_again(tx, *stale).await?;
+                continue;
+            }
             None => break,
         };
         let keys: Vec<(&str, &str)> = birth.key().into_iter().collect();
@@ -302,8 +353,8 @@ async fn all_or_none<T: Tx>(tx: &mut T, births: Vec<Birth>) -> Result<Vec<Stored
     let mut all = Vec::with_capacity(births.len());
     for made in tx.insert(births).await? {
         match made {
-            Ok(stored) => all.push(stored),
-            Err(birth) => {
+            Inserted::Made(stored) => all.push(stored),
+            Inserted::KeyTaken(birth) | Inserted::Stale(birth) => {
                 let keys: Vec<(&str, &str)> = birth.key().into_iter().collect();
                 let has_it = tx.runs_with_keys(&keys).await?.pop();
                 let again = || StoreError::Unavailable("a key was taken meanwhile; try again".into());

@@ -80,6 +80,7 @@ pub(super) struct Moves {
     pub change: Change,
     born: Vec<BornItem>,
     items: Vec<ItemChange>,
+    item_rows: Vec<StoredItem>,
     rows: Vec<ItemRow>,
 }
 
@@ -88,6 +89,7 @@ impl Moves {
     pub fn add_to(self, edit: &mut Edit) -> Vec<ItemRow> {
         edit.born.extend(self.born);
         edit.items.extend(self.items);
+        edit.item_rows.extend(self.item_rows);
         if !self.change.is_repeat(edit.run()) {
             edit.add(self.change, Extra::default());
         }
@@ -117,16 +119,20 @@ pub(super) fn decide<T: Tx>(
     let failed: Vec<Item> = known.values().filter(ends).map(|it| it.item.clone()).collect();
     let change = item_writes::decide(edit.row(), holder, (&wanted, &failed), now)?;
     let mut items = Vec::new();
+    let mut item_rows = Vec::new();
     let mut rows = Vec::new();
     for it in &wanted {
         let kind = &lifecycle.items[usize::from(it.kind)];
         let was = stored(&kind.name, &it.write.key).map(|found| &found.row);
-        let (row, changed) = changed(tx, it, &change, kind, was);
+        let (after, row, changed) = changed(tx, it, &change, kind, was);
         items.extend(changed);
+        if tx.remembers_items() {
+            item_rows.push(StoredItem { rid, item: after, row: row.clone() });
+        }
         rows.push(row);
     }
     let born = born(edit, &wanted, &change);
-    Ok(Moves { change, born, items, rows })
+    Ok(Moves { change, born, items, item_rows, rows })
 }
 
 /// An item as it is answered, and what is written of it.
@@ -136,7 +142,7 @@ fn changed<T: Tx>(
     change: &Change,
     kind: &waypost_kernel::Lifecycle,
     was: Option<&ItemRow>,
-) -> (ItemRow, Option<ItemChange>) {
+) -> (Item, ItemRow, Option<ItemChange>) {
     let moves =
         change.events.iter().flat_map(|event| event.effect.moved.iter().map(move |moved| (event.seq, moved)));
     let same =
@@ -156,7 +162,7 @@ fn changed<T: Tx>(
         output,
         details,
     });
-    (row, changed)
+    (after.clone(), row, changed)
 }
 
 /// What an item brought forth is a handler's output: cleaned and cut, never refused.

@@ -54,14 +54,14 @@ async fn page<T: Tx>(
     let mut edits = Vec::new();
     let mut moved = Vec::new();
     for stored in found {
-        if swept.moved.len() + edits.len() >= limit {
-            swept.more = true;
-            break;
-        }
         let request = Request { who: who(Actor::Engine, by), ask: Ask::Sweep };
         let decided = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now());
         let Ok(change) = decided else { continue };
         let Some(command) = change.events.last().map(|event| event.command.to_string()) else { continue };
+        if swept.moved.len() + edits.len() >= limit {
+            swept.more = true;
+            break;
+        }
         let metadata = cancelled_by_system(&stored.row, &change);
         moved.push((stored.row.id().to_owned(), command));
         edits.push(Edit::of(stored, change, Extra { metadata, ..Extra::default() }));

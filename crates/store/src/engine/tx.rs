@@ -37,6 +37,10 @@ pub(crate) trait Tx {
     fn random_for_id(&self) -> u128 {
         random()
     }
+    /// What was written of items is of use for the next write.
+    fn remembers_items(&self) -> bool {
+        false
+    }
     /// A JSON value as it will be read again.
     fn as_stored(&self, _: &mut Value) {}
 
@@ -48,7 +52,7 @@ pub(crate) trait Tx {
     /// For each: position and seq of the event that it would repeat.
     async fn noted(&mut self, asks: &[NoteKey<'_>]) -> Result<Vec<Option<(i64, u64)>>>;
 
-    /// Writes new runs. What comes back was not written: somebody else has its idempotency key.
+    /// Writes new runs.
     async fn insert(&mut self, births: Vec<Birth>) -> Result<Vec<Inserted>>;
     /// Writes what was decided, each run if it still is what was decided on; with its items, its events, its slots, and
     /// its place in the queue.
@@ -109,8 +113,15 @@ pub(crate) struct NoteKey<'a> {
     pub since: Time,
 }
 
-/// A new run as it is stored, or as it was given.
-pub(crate) type Inserted = std::result::Result<Stored, Box<Birth>>;
+/// What became of a new run.
+#[derive(Debug)]
+pub(crate) enum Inserted {
+    Made(Stored),
+    /// Not written: somebody else has its idempotency key.
+    KeyTaken(Box<Birth>),
+    /// Not written: it was decided on old ground (the clock, the lifecycles), and is to be decided again.
+    Stale(Box<Birth>),
+}
 
 /// What became of an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

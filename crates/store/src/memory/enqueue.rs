@@ -59,7 +59,7 @@ impl State {
         fingerprint: String,
         birth: Birth,
     ) -> Result<u64> {
-        let first = first_items(new, &lifecycle)?;
+        let first = first_items(&new.items, &lifecycle)?;
         let items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
         let id = self.free_id(&lifecycle);
         let kernel_new = decide::NewRun {

@@ -1,69 +1,18 @@
 //! Commands by name, looking things up, queues and limits.
 
-use waypost_kernel::{Actor, Ask, Request, Span, text};
+use std::sync::Arc;
 
-use super::children;
+use waypost_kernel::{Span, text};
+
 use super::fault::Result;
-use super::items;
-use super::limits;
 use super::row;
-use super::save::{self, Extra, Pending};
 use super::session::{Session, Tx};
 use super::sql::{Columns, args, stamp};
-use crate::children::{AT_ONCE, is_cancel};
-use crate::chosen::chosen;
+use crate::engine::Stored;
 use crate::error::StoreError;
 use crate::intake;
-use crate::resolutions::Decisions;
-use crate::run::RunRow;
-use crate::tokens::who;
-use crate::verbs::{CommandWrite, Filter, LimitOf, Page, Pause, QueueRow};
-
-pub async fn command(session: &Session, write: &CommandWrite) -> Result<RunRow> {
-    let tx = session.begin().await?;
-    let commanded = command_in(&tx, write).await;
-    tx.end(commanded).await
-}
-
-async fn command_in(tx: &Tx, write: &CommandWrite) -> Result<RunRow> {
-    let stored = row::by_id(tx, &write.run_id).await?;
-    if stored.row.tenant != write.tenant {
-        return Err(StoreError::no_run(&write.run_id).into());
-    }
-    write.check_seq(&stored.row.run)?;
-    intake::check_name("by", &write.by)?;
-    intake::check_reason(write.reason.as_deref())?;
-    let lifecycle = stored.row.lifecycle.clone();
-    let named = match (&write.items, lifecycle.items.first()) {
-        (Some(keys), Some(kind)) => {
-            let keys: Vec<(&str, &str)> = keys.iter().map(|key| (&*kind.name, key.as_str())).collect();
-            items::named(tx, &stored, &keys).await?
-        }
-        _ => Default::default(),
-    };
-    let find = |kind: &str, key: &str| {
-        Ok(named.get(&(kind.to_owned(), key.to_owned())).map(|found| found.item.clone()))
-    };
-    let choose = |keys: &Vec<String>| chosen(&lifecycle, &stored.row.run, &write.name, keys, find);
-    let chosen = write.items.as_ref().map(choose).transpose()?;
-    let decisions = Decisions::of(&stored.row, write, tx.now)?;
-    let with = write.with(chosen.as_deref(), decisions.is_complete);
-    let actor = write.actor.unwrap_or(Actor::Operator);
-    let request = Request { who: who(actor, &write.by), ask: Ask::Command { name: &write.name, with } };
-    let change = waypost_kernel::decide(&lifecycle, &stored.row.run, &request, tx.now)?;
-    if change.is_repeat(&stored.row.run) {
-        return Ok(stored.row);
-    }
-    let details = decisions.patch(&stored.row, &change);
-    let cancels = is_cancel(&change.events);
-    let mut pending = Pending::new(stored);
-    pending.add(change, Extra { details, ..Extra::default() });
-    let row = save::save_one(tx, pending).await?.0.row;
-    if cancels {
-        children::ask(tx, AT_ONCE).await?;
-    }
-    Ok(row)
-}
+use crate::run::{ItemRow, RunRow};
+use crate::verbs::{Filter, LimitOf, Page, Pause, QueueRow};
 
 /// By id, or by the beginning of one if only one begins so.
 pub async fn run(session: &Session, tenant: &str, id: &str) -> Result<RunRow> {
@@ -78,8 +27,8 @@ pub async fn run(session: &Session, tenant: &str, id: &str) -> Result<RunRow> {
     let mut found = tx.end(found).await?;
     match found.len() {
         0 => Err(StoreError::no_run(id).into()),
-        1 => Ok(found.remove(0).row),
-        _ if found[0].row.id() == id => Ok(found.remove(0).row),
+        1 => Ok(Arc::unwrap_or_clone(found.remove(0).row)),
+        _ if found[0].row.id() == id => Ok(Arc::unwrap_or_clone(found.remove(0).row)),
         _ => {
             let some: Vec<&str> = found.iter().map(|stored| stored.row.id()).collect();
             let message = format!("{id:?} is the beginning of several: {}, …", some.join(", "));
@@ -101,17 +50,21 @@ pub async fn runs(session: &Session, filter: &Filter) -> Result<Page> {
     let found = find(&tx, filter, before, limit as i64 + 1).await;
     let found = tx.end(found).await?;
     let next = found.get(limit).map(|_| found[limit - 1].rid.to_string());
-    Ok(Page { runs: found.into_iter().take(limit).map(|stored| stored.row).collect(), next })
+    Ok(Page {
+        runs: found.into_iter().take(limit).map(|stored| Arc::unwrap_or_clone(stored.row)).collect(),
+        next,
+    })
 }
 
-async fn find(tx: &Tx, filter: &Filter, before: i64, limit: i64) -> Result<Vec<row::Stored>> {
+async fn find(tx: &Tx, filter: &Filter, before: i64, limit: i64) -> Result<Vec<Stored>> {
     let asks = [&filter.lifecycle, &filter.status, &filter.queue, &filter.text];
     if asks.into_iter().flatten().any(|asked| asked.contains('\0')) || filter.tenant.contains('\0') {
         return Ok(Vec::new());
     }
     let is = |asked: &Option<String>, name: &str| asked.as_ref().is_none_or(|asked| asked == name);
+    let known = tx.known_now().await?;
     let states = (filter.lifecycle.is_some() || filter.status.is_some()).then(|| {
-        tx.session.known().codes(|lifecycle, state| {
+        known.codes(|lifecycle, state| {
             is(&filter.lifecycle, &lifecycle.name) && is(&filter.status, &lifecycle.state(state).name)
         })
     });
@@ -206,34 +159,15 @@ pub async fn limit(session: &Session, what: LimitOf, name: &str, at_most: Option
     let at_most = at_most.map(|at_most| at_most.min(i32::MAX as u32) as i32);
     let tx = session.begin().await?;
     let limited = match what {
-        LimitOf::Queue => limit_queue(&tx, name, at_most).await,
+        LimitOf::Queue => tx.run("SELECT waypost.limit_queue($1, $2)", args![name, at_most]).await.map(drop),
         LimitOf::Key => limit_key(&tx, name, at_most).await,
     };
     tx.has_written(true);
     tx.end(limited).await
 }
 
-/// Who is held now is counted from now on. Claims that did not see the limit end first, and those that will wait.
-async fn limit_queue(tx: &Tx, name: &str, at_most: Option<i32>) -> Result<()> {
-    tx.run("LOCK TABLE waypost.runs IN SHARE ROW EXCLUSIVE MODE", &[]).await?;
-    let set = "INSERT INTO waypost.queues(name, at_most) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET at_most = excluded.at_most";
-    tx.run(set, args![name, at_most]).await?;
-    if at_most.is_none() {
-        return Ok(());
-    }
-    tx.run(
-        "WITH held AS (SELECT DISTINCT r.rid FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid) JOIN waypost.runs r ON r.rid = u.rid \
-           WHERE r.state / 1000 = 3 AND r.queue = $1), \
-         marked AS (UPDATE waypost.runs r SET counted = true FROM held WHERE r.rid = held.rid AND NOT r.counted) \
-         INSERT INTO waypost.holders(of_queue, name, rid) SELECT true, $1, rid FROM held ON CONFLICT DO NOTHING",
-        args![name],
-    )
-    .await
-    .map(drop)
-}
-
 async fn limit_key(tx: &Tx, name: &str, at_most: Option<i32>) -> Result<()> {
-    limits::lock_keys(tx, [name].into()).await?;
+    tx.run("SELECT waypost.lock_keys($1)", args![vec![name]]).await?;
     match at_most {
         Some(at_most) => {
             let set = "INSERT INTO waypost.key_limits(name, at_most) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET at_most = excluded.at_most";
@@ -241,7 +175,21 @@ async fn limit_key(tx: &Tx, name: &str, at_most: Option<i32>) -> Result<()> {
         }
         None => tx.run("DELETE FROM waypost.key_limits WHERE name = $1", args![name]).await?,
     };
-    limits::let_in(tx, name).await
+    tx.run("SELECT waypost.save_lanes(NULL, $1, $2)", args![vec![name], stamp(tx.now)]).await.map(drop)
+}
+
+/// A run's items, in the order in which they were added.
+pub async fn items(session: &Session, run_id: &str, kind: Option<&str>) -> Result<Vec<ItemRow>> {
+    let tx = session.look().await?;
+    let found = async {
+        let stored = row::by_id(&tx, run_id).await?;
+        let condition = "WHERE i.rid = $1 AND ($2 IS NULL OR i.kind = $2) ORDER BY i.kind COLLATE \"C\", i.place, i.key COLLATE \"C\"";
+        // What the database cannot hold is no kind of anybody's.
+        let kind = kind.map(|kind| if kind.contains('\0') { "" } else { kind });
+        row::items(&tx, condition, args![stored.rid, kind], |_| Some(&*stored.row.lifecycle)).await
+    };
+    let found = found.await;
+    Ok(tx.end(found).await?.into_iter().map(|found| found.row).collect())
 }
 
 pub async fn advance_clock(session: &Session, by: Span) -> Result<()> {

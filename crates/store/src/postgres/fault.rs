@@ -79,7 +79,8 @@ impl From<deadpool_postgres::PoolError> for Fault {
 }
 
 fn is_in_the_way(code: &SqlState) -> bool {
-    *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE
+    [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE, SqlState::LOCK_NOT_AVAILABLE]
+        .contains(code)
 }
 
 /// The server goes down, comes up, or has become one that only reads.
@@ -123,7 +124,6 @@ fn in_words(error: &tokio_postgres::Error) -> String {
         &SqlState::QUERY_CANCELED => {
             "it took longer than 30 s and was stopped; look for what holds the server up"
         }
-        &SqlState::LOCK_NOT_AVAILABLE => "something else has held it for too long; try again",
         &SqlState::READ_ONLY_SQL_TRANSACTION => {
             "the server only reads (a standby?); name the one that writes"
         }

@@ -5,13 +5,13 @@ use std::collections::HashSet;
 
 use waypost_kernel::Time;
 
-use super::claim;
-use super::enqueue;
 use super::fault::{Fault, Result};
 use super::firing::{Key, wake_all};
 use super::schedules::{ScopeKey, keys, lock_scopes, save_scopes};
 use super::session::{Session, Tx};
 use super::sql::{Columns, args, stamp};
+use super::tables::PgTx;
+use crate::engine::{self, CheckedRun};
 use crate::error::StoreError;
 use crate::schedules::*;
 use crate::verbs::Each;
@@ -39,12 +39,13 @@ pub async fn fire(session: &Session, firings: &[Firing]) -> Result<Each<Fired>> 
 }
 
 async fn fire_all(session: &Session, firings: &[Firing]) -> Result<Vec<Fired>> {
-    let tx = session.begin().await?;
-    let fired = fire_in(&tx, firings).await;
-    tx.end(fired).await
+    let mut pg = PgTx::begin(session).await?;
+    let fired = fire_in(&mut pg, firings).await;
+    pg.close(fired).await
 }
 
-async fn fire_in(tx: &Tx, firings: &[Firing]) -> Result<Vec<Fired>> {
+async fn fire_in(pg: &mut PgTx, firings: &[Firing]) -> Result<Vec<Fired>> {
+    let tx = pg.tx()?;
     let open = open_schedules(tx, firings).await?;
     let asked = keys(firings.iter().map(scope_of));
     let mut locked = lock_scopes(tx, &asked).await?;
@@ -58,7 +59,7 @@ async fn fire_in(tx: &Tx, firings: &[Firing]) -> Result<Vec<Fired>> {
         let fits = |scope: &ScopeRow| scope.through == firing.expected && scope.wake_at.is_some();
         granted.extend(scope.filter(fits).map(|scope| (at, scope)));
     }
-    let begun = begin_all(tx, firings, granted.iter().map(|(at, _)| *at)).await?;
+    let begun = begin_all(pg, firings, granted.iter().map(|(at, _)| *at)).await?;
     let mut fired: Vec<Fired> = firings.iter().map(|_| None).collect();
     for (at, _) in &granted {
         fired[*at] = Some(Vec::new());
@@ -76,7 +77,7 @@ async fn fire_in(tx: &Tx, firings: &[Firing]) -> Result<Vec<Fired>> {
     }
     let saved: Vec<(&str, &ScopeRow)> =
         granted.iter().map(|(at, scope)| (firings[*at].schedule.as_str(), scope)).collect();
-    save_scopes(tx, &saved).await?;
+    save_scopes(pg.tx()?, &saved).await?;
     Ok(fired)
 }
 
@@ -110,7 +111,7 @@ async fn busy_scopes(tx: &Tx, firings: &[Firing]) -> Result<HashSet<ScopeKey>> {
 type Planned<'f> = (usize, Key<'f>, &'f Birth);
 
 async fn begin_all(
-    tx: &Tx,
+    pg: &mut PgTx,
     firings: &[Firing],
     granted: impl Iterator<Item = usize>,
 ) -> Result<Vec<(usize, Begun)>> {
@@ -119,10 +120,10 @@ async fn begin_all(
         let (schedule, kind, id) = scope_of(firing);
         firing.plans.iter().map(move |(plan, birth)| (at, (schedule, kind, id, *plan), birth))
     });
-    let plans: Vec<Planned<'_>> = new_executions(tx, plans.collect()).await?;
+    let plans: Vec<Planned<'_>> = new_executions(pg.tx()?, plans.collect()).await?;
     let (held, queued): (Vec<_>, Vec<_>) = plans.into_iter().partition(|(.., birth)| birth.lease.is_some());
-    let mut begun = begin_held(tx, held).await?;
-    begun.extend(begin_queued(tx, queued).await?);
+    let mut begun = begin_held(pg, held).await?;
+    begun.extend(begin_queued(pg, queued).await?);
     Ok(begun)
 }
 
@@ -150,44 +151,38 @@ async fn new_executions<'f>(tx: &Tx, plans: Vec<Planned<'f>>) -> Result<Vec<Plan
     Ok(plans.into_iter().filter(is_new).collect())
 }
 
-async fn begin_held(tx: &Tx, plans: Vec<Planned<'_>>) -> Result<Vec<(usize, Begun)>> {
-    let births: Vec<_> = plans.iter().map(|(.., birth)| (&birth.run, birth.lease)).collect();
-    let rows = enqueue::new_held(tx, &births).await?;
+async fn begin_held(pg: &mut PgTx, plans: Vec<Planned<'_>>) -> Result<Vec<(usize, Begun)>> {
+    let mut births = Vec::with_capacity(plans.len());
+    for (.., birth) in &plans {
+        births.push((CheckedRun::of(birth.run.clone())?, birth.lease));
+    }
+    let held = engine::new_held(pg, births).await;
+    let held = pg.outcome(held)?;
+    let tx = pg.tx()?;
     let executions: Vec<Key<'_>> = plans.iter().map(|(_, key, _)| *key).collect();
-    let looks = rows.iter().map(|row| Some(first_look(row, tx.now))).collect();
-    let run_ids: Vec<Option<&str>> = rows.iter().map(|row| Some(row.id())).collect();
+    let looks = held.iter().map(|taken| Some(first_look(taken.run(), tx.now))).collect();
+    let run_ids: Vec<Option<&str>> = held.iter().map(|taken| Some(taken.run().id())).collect();
     wake_all(tx, &executions, &run_ids, looks).await?;
     let mut begun = Vec::new();
-    for ((at, key, _), row) in plans.iter().zip(rows) {
-        begun.push((*at, Begun::Held(key.3, Box::new(claim::claimed(tx.now, row)?))));
+    for ((at, key, _), taken) in plans.iter().zip(held) {
+        begun.push((*at, Begun::Held(key.3, Box::new(taken.claimed()?))));
     }
     Ok(begun)
 }
 
-async fn begin_queued(tx: &Tx, plans: Vec<Planned<'_>>) -> Result<Vec<(usize, Begun)>> {
+async fn begin_queued(pg: &mut PgTx, plans: Vec<Planned<'_>>) -> Result<Vec<(usize, Begun)>> {
     if plans.is_empty() {
         return Ok(Vec::new());
     }
-    let runs: Vec<_> = plans.iter().map(|(.., birth)| birth.run.clone()).collect();
-    runs.iter().try_for_each(crate::intake::check_new)?;
-    enqueue::refuse_known(tx, runs.iter()).await?;
-    let all: Vec<usize> = (0..runs.len()).collect();
-    let mut begun = Vec::new();
-    let (mut executions, mut run_ids, mut looks) = (Vec::new(), Vec::new(), Vec::new());
-    for (place, made) in enqueue::in_round(tx, &runs, &all).await? {
-        let (at, key, _) = plans[place];
-        let row = made?.run;
-        executions.push(key);
-        looks.push(Some(first_look(&row, tx.now)));
-        begun.push((at, Begun::Queued(key.3, row.id().to_owned())));
-        run_ids.push(row.id().to_owned());
-    }
-    if begun.len() < plans.len() {
-        let error = StoreError::Unavailable("a key was taken meanwhile; try again".into());
-        return Err(Fault::Again(error));
-    }
-    tx.has_written(true);
-    let run_ids: Vec<Option<&str>> = run_ids.iter().map(|id| Some(id.as_str())).collect();
+    let runs: Result<Vec<CheckedRun>, StoreError> =
+        plans.iter().map(|(.., birth)| CheckedRun::of(birth.run.clone())).collect();
+    let rows = engine::new_queued(pg, runs?).await;
+    let rows = pg.outcome(rows)?;
+    let tx = pg.tx()?;
+    let executions: Vec<Key<'_>> = plans.iter().map(|(_, key, _)| *key).collect();
+    let looks = rows.iter().map(|row| Some(first_look(row, tx.now))).collect();
+    let run_ids: Vec<Option<&str>> = rows.iter().map(|row| Some(row.id())).collect();
     wake_all(tx, &executions, &run_ids, looks).await?;
-    Ok(begun)
+    let begun = plans.iter().zip(&rows);
+    Ok(begun.map(|((at, key, _), row)| (*at, Begun::Queued(key.3, row.id().to_owned()))).collect())
 }

@@ -1,16 +1,17 @@
 //! What is due of the schedules, and beginning it.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use waypost_kernel::Time;
 
-use super::claim;
-use super::enqueue;
-use super::fault::{Fault, Result};
-use super::row::{self, Stored};
+use super::fault::{Fault, Result, damaged};
+use super::row;
 use super::schedules::{Keys, Locked, ScopeKey, keys, lock_scopes, one_scope, save_scope, save_scopes};
 use super::session::{Session, Tx};
 use super::sql::{Columns, args, stamp};
+use super::tables::PgTx;
+use crate::engine::{self, CheckedRun, Stored};
 use crate::error::StoreError;
 use crate::run::RunRow;
 use crate::schedules::*;
@@ -123,12 +124,12 @@ async fn look_after(tx: &Tx, asker: &Asker<'_>, limit: usize, due: &mut Due) -> 
     }
     let ids: Vec<&str> = found.iter().filter_map(|(it, _)| it.run_id.as_deref()).collect();
     let stored = if ids.is_empty() { Vec::new() } else { row::by_ids(tx, &ids).await? };
-    let runs: HashMap<String, RunRow> =
+    let runs: HashMap<String, Arc<RunRow>> =
         stored.into_iter().map(|stored| (stored.row.id().to_owned(), stored.row)).collect();
     let mut look = Look { now: tx.now, room: limit };
     let mut looked = Vec::new();
     for (execution, is_paused) in found {
-        let run = execution.run_id.as_deref().and_then(|run_id| runs.get(run_id));
+        let run = execution.run_id.as_deref().and_then(|run_id| runs.get(run_id)).map(|row| &**row);
         let (wake_at, is_taken) = look.at(run, is_paused);
         looked.push(Looked { run, execution, wake_at, is_taken });
     }
@@ -284,36 +285,30 @@ async fn is_open(tx: &Tx, schedule: &str) -> Result<bool> {
 }
 
 /// A run that has the key already is somebody else's: that a plan begins once is the execution's to keep.
-async fn born(tx: &Tx, key: Key<'_>, birth: &Birth) -> Result<Begun> {
-    crate::intake::check_new(&birth.run)?;
-    let lost = || Fault::Again(StoreError::Unavailable("its key was taken meanwhile; try again".into()));
-    let (row, is_held) = match birth.lease {
-        Some(_) => {
-            let made = enqueue::new_held(tx, &[(&birth.run, birth.lease)]).await?;
-            (made.into_iter().next().ok_or_else(lost)?, true)
-        }
-        None => {
-            enqueue::refuse_known(tx, std::iter::once(&birth.run)).await?;
-            let answers = enqueue::in_round(tx, std::slice::from_ref(&birth.run), &[0]).await?;
-            let (_, made) = answers.into_iter().next().ok_or_else(lost)?;
-            tx.has_written(true);
-            (made?.run, false)
-        }
-    };
+async fn born(pg: &mut PgTx, key: Key<'_>, birth: &Birth) -> Result<Begun> {
+    let run = CheckedRun::of(birth.run.clone())?;
+    if birth.lease.is_some() {
+        let made = engine::new_held(pg, vec![(run, birth.lease)]).await;
+        let taken = pg.outcome(made)?.pop().ok_or_else(|| damaged("a plan has no run"))?;
+        let tx = pg.tx()?;
+        wake(tx, key, Some(taken.run().id()), Some(first_look(taken.run(), tx.now))).await?;
+        return Ok(Begun::Held(key.3, Box::new(taken.claimed()?)));
+    }
+    let made = engine::new_queued(pg, vec![run]).await;
+    let row = pg.outcome(made)?.pop().ok_or_else(|| damaged("a plan has no run"))?;
+    let tx = pg.tx()?;
     wake(tx, key, Some(row.id()), Some(first_look(&row, tx.now))).await?;
-    Ok(match is_held {
-        true => Begun::Held(key.3, Box::new(claim::claimed(tx.now, row)?)),
-        false => Begun::Queued(key.3, row.id().to_owned()),
-    })
+    Ok(Begun::Queued(key.3, row.id().to_owned()))
 }
 
 pub async fn begin(session: &Session, begin: &Begin) -> Result<Option<Begun>> {
-    let tx = session.begin().await?;
-    let begun = begin_in(&tx, begin).await;
-    tx.end(begun).await
+    let mut pg = PgTx::begin(session).await?;
+    let begun = begin_in(&mut pg, begin).await;
+    pg.close(begun).await
 }
 
-async fn begin_in(tx: &Tx, begin: &Begin) -> Result<Option<Begun>> {
+async fn begin_in(pg: &mut PgTx, begin: &Begin) -> Result<Option<Begun>> {
+    let tx = pg.tx()?;
     let Begin { schedule, kind, id, plan, .. } = begin;
     let key = (schedule.as_str(), kind.as_str(), id.as_str(), *plan);
     if !is_open(tx, schedule).await? {
@@ -337,21 +332,21 @@ async fn begin_in(tx: &Tx, begin: &Begin) -> Result<Option<Begun>> {
         return Ok(None);
     }
     let (begun, counts) = match run_id {
-        None => (Some(born(tx, key, &begin.birth).await?), taken_as(None)),
+        None => (Some(born(pg, key, &begin.birth).await?), taken_as(None)),
         Some(run_id) => {
             let stored = row::by_id(tx, &run_id).await?;
             let counts = taken_as(Some(&stored.row));
-            (take(tx, key, stored, begin).await?, counts)
+            (take(pg, key, stored, begin).await?, counts)
         }
     };
     if begun.is_some()
         && let Some(mut scope) = scope
     {
         scope.counts.add(&counts);
-        save_scope(tx, schedule, &scope).await?;
+        save_scope(pg.tx()?, schedule, &scope).await?;
     }
     if begun.is_some() {
-        has_begun(tx, key, begin.alone).await?;
+        has_begun(pg.tx()?, key, begin.alone).await?;
     }
     Ok(begun)
 }
@@ -367,11 +362,15 @@ async fn has_begun(tx: &Tx, (schedule, kind, id, plan): Key<'_>, is_alone: bool)
     Ok(())
 }
 
-async fn take(tx: &Tx, key: Key<'_>, stored: Stored, begin: &Begin) -> Result<Option<Begun>> {
-    match claim::take(tx, stored, &begin.by, begin.birth.lease, fresh()).await {
-        Ok(row) => {
-            wake(tx, key, None, Some(first_look(&row, tx.now))).await?;
-            Ok(Some(Begun::Held(key.3, Box::new(claim::claimed(tx.now, row)?))))
+async fn take(pg: &mut PgTx, key: Key<'_>, stored: Stored, begin: &Begin) -> Result<Option<Begun>> {
+    let taken = engine::take(pg, stored, &begin.by, begin.birth.lease, fresh()).await;
+    let lost = || Fault::Again(StoreError::Unavailable("its run changed meanwhile; try again".into()));
+    match pg.outcome(taken) {
+        Ok(taken) => {
+            let taken = taken.ok_or_else(lost)?;
+            let tx = pg.tx()?;
+            wake(tx, key, None, Some(first_look(taken.run(), tx.now))).await?;
+            Ok(Some(Begun::Held(key.3, Box::new(taken.claimed()?))))
         }
         Err(Fault::Told(StoreError::Refused(_))) => Ok(None),
         Err(fault) => Err(fault),

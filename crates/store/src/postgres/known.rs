@@ -14,6 +14,8 @@ use super::sql::Columns;
 #[derive(Debug, Default)]
 pub struct Known {
     pub catalog: Catalog,
+    /// Rises with every lifecycle that is added.
+    pub revision: i64,
     states: HashMap<i16, (Arc<Lifecycle>, StateId)>,
     /// By lifecycle and version, in the order of its states.
     codes: HashMap<(Text, u32), Vec<i16>>,
@@ -22,7 +24,9 @@ pub struct Known {
 impl Known {
     /// A version that this binary cannot read is left alone: its runs stay where they are.
     pub async fn read(client: &Client) -> Result<Known> {
-        let mut known = Known::default();
+        // First: a lifecycle that is added meanwhile makes this one old.
+        let row = client.query_typed_one("SELECT waypost.known()", &[]).await?;
+        let mut known = Known { revision: Columns(&row).get(0)?, ..Known::default() };
         let sources = client
             .query_typed(
                 "SELECT source FROM waypost.lifecycles WHERE source IS NOT NULL ORDER BY kind <> 'item', name, version",

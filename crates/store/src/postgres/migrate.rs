@@ -11,6 +11,7 @@ use super::address::Address;
 use super::fault::{Fault, Result};
 use super::open::connect;
 use super::sql::args;
+use super::tables::functions;
 use crate::error::StoreError;
 
 /// What each version adds, by name; the number is the place in the list, from one on.
@@ -141,6 +142,9 @@ fn first() -> String {
     out.push_str(include_str!("children.sql"));
     out.push_str(&render::guard());
     out.push_str(&crate::details::sql());
+    out.push_str(include_str!("write.sql"));
+    out.push_str(&functions::save());
+    out.push_str(&functions::insert());
     out.push_str(include_str!("verbs.sql"));
     out.push_str(include_str!("verbs_ops.sql"));
     out.push_str(include_str!("verbs_born.sql"));

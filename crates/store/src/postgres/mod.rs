@@ -3,43 +3,30 @@
 mod access;
 mod address;
 mod admin;
-mod batch;
 mod bell;
-mod children;
-mod claim;
 mod doctor;
-mod enqueue;
 mod fault;
 mod fire;
 mod firing;
 mod gather;
-mod items;
 mod known;
-mod lease;
-mod limits;
 mod log;
 mod looks;
 mod marks;
 mod migrate;
 mod open;
-mod operations;
-mod plain;
 mod pooler;
 mod prune;
 mod put_off;
-mod puts;
 mod row;
-mod save;
 mod schedule_looks;
 mod schedules;
 mod scratch;
 mod session;
 mod sql;
-mod sweep;
+mod tables;
 mod tls;
-mod trail;
 mod verify;
-mod watch;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -48,6 +35,7 @@ use std::time::Duration;
 
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
+use crate::engine::{self, CheckedRun, Taken};
 use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
 use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
@@ -61,7 +49,41 @@ use gather::Gather;
 pub use migrate::{Versions, migrate, migration_sql, status};
 pub use open::with_database;
 pub use scratch::{OpenSnapshot, Scratch, client};
-use session::Session;
+use session::{Line, Session};
+use tables::PgTx;
+
+/// A verb with what it was asked for, which may be tried again.
+macro_rules! verb {
+    ($store:expr, $asked:expr, |$session:ident, $name:ident| $work:expr) => {{
+        let asked = Arc::new($asked);
+        $store.session.verb(move |$session| {
+            let $name = asked.clone();
+            async move { $work.await }
+        })
+    }};
+}
+
+/// A verb of the engine's whose statements stand alone.
+macro_rules! once {
+    ($session:expr, $line:expr, |$tx:ident| $work:expr) => {{
+        let session = $session.clone();
+        $session.once(async move {
+            let mut tx = PgTx::new(&session, $line).await?;
+            let $tx = &mut tx;
+            let done = $work.await;
+            tx.end(done).await
+        })
+    }};
+}
+
+/// A row of the caller's own.
+fn own(row: Arc<RunRow>) -> RunRow {
+    Arc::unwrap_or_clone(row)
+}
+
+fn each_own(rows: Each<Arc<RunRow>>) -> Each<RunRow> {
+    rows.into_iter().map(|row| row.map(own)).collect()
+}
 
 #[derive(Clone, Debug)]
 pub struct PostgresStore {
@@ -89,49 +111,54 @@ impl PostgresStore {
     }
 }
 
+impl PostgresStore {
+    fn enqueue_all(session: &Session, runs: Vec<NewRun>) -> Reply<'static, Each<Enqueued>> {
+        let runs = runs.into_iter().map(CheckedRun::of).collect();
+        let queued = once!(session, Line::Work, |tx| engine::enqueue(tx, runs));
+        let own = |(run, replayed): engine::Queued| Enqueued { run: own(run), replayed };
+        Box::pin(async move { Ok(queued.await?.into_iter().map(|answer| answer.map(own)).collect()) })
+    }
+
+    fn finish_all(session: &Session, finishes: Vec<FinishWrite>) -> Reply<'static, Each<RunRow>> {
+        let ended = once!(session, Line::Work, |tx| engine::finish(tx, &finishes));
+        Box::pin(async move { ended.await.map(each_own) })
+    }
+}
+
 impl Queue for PostgresStore {
     fn enqueue(&self, mut runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
         let session = self.session.clone();
-        let all = move |runs: Vec<NewRun>| {
-            let (session, runs) = (session.clone(), Arc::new(runs));
-            async move {
-                let all = session.verb(move |session| {
-                    let runs = runs.clone();
-                    async move { enqueue::enqueue(&session, &runs).await }
-                });
-                all.await
-            }
-        };
+        let all = move |runs| PostgresStore::enqueue_all(&session, runs);
         match (runs.len(), runs.pop()) {
             (1, Some(run)) => Box::pin(async move { self.births.list_of_one(run, all).await }),
             (_, last) => {
                 runs.extend(last);
-                Box::pin(all(runs))
+                all(runs)
             }
         }
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
-        let claim = Arc::new(claim);
-        self.session.verb(move |session| {
-            let claim = claim.clone();
-            async move { claim::claim(&session, &claim).await }
+        verb!(self, claim, |session, claim| async {
+            let mut tx = PgTx::begin(&session).await?;
+            let taken = engine::claim(&mut tx, &claim).await;
+            let taken = tx.end(taken).await?;
+            Ok(taken.into_iter().map(Taken::claimed).collect::<Result<Vec<_>>>()?)
         })
     }
 
     fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
-        let run = Arc::new(run);
-        self.session.verb(move |session| {
-            let run = run.clone();
-            async move { enqueue::claim_plan(&session, &run, lease).await }
+        once!(self.session, Line::Work, |tx| async {
+            let taken = engine::claim_plan(tx, CheckedRun::of(run)?, lease).await?;
+            taken.map(Taken::claimed).transpose()
         })
     }
 
     fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed> {
-        let names = Arc::new((run_id, worker));
-        self.session.verb(move |session| {
-            let names = names.clone();
-            async move { claim::claim_run(&session, &names.0, &names.1, lease).await }
+        verb!(self, (run_id, worker), |session, asked| async {
+            let mut tx = PgTx::begin(&session).await?;
+            let taken = engine::claim_run(&mut tx, &asked.0, &asked.1, lease).await;
+            Ok(tx.end(taken).await?.claimed()?)
         })
     }
 
@@ -141,100 +168,58 @@ impl Queue for PostgresStore {
 }
 
 impl Leases for PostgresStore {
+    /// Over connections of their own: work that waits must not cost anybody a lease.
     fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
-        let leases = Arc::new(leases);
-        self.session.verb(move |session| {
-            let leases = leases.clone();
-            async move { lease::renew(&session, &leases).await }
-        })
+        once!(self.session, Line::Beat, |tx| engine::renew(tx, &leases))
     }
 
     fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>> {
-        let notes = Arc::new(notes);
-        self.session.verb(move |session| {
-            let notes = notes.clone();
-            async move { lease::note(&session, &notes).await }
-        })
+        once!(self.session, Line::Work, |tx| engine::note(tx, &notes))
     }
 
     fn finish(&self, mut finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
         let session = self.session.clone();
-        let all = move |finishes: Vec<FinishWrite>| {
-            let (session, finishes) = (session.clone(), Arc::new(finishes));
-            async move {
-                let all = session.verb(move |session| {
-                    let finishes = finishes.clone();
-                    async move { lease::finish(&session, &finishes).await }
-                });
-                all.await
-            }
-        };
+        let all = move |finishes| PostgresStore::finish_all(&session, finishes);
         match (finishes.len(), finishes.pop()) {
             (1, Some(finish)) => Box::pin(async move { self.ends.list_of_one(finish, all).await }),
             (_, last) => {
                 finishes.extend(last);
-                Box::pin(all(finishes))
+                all(finishes)
             }
         }
     }
 
     fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
-        let leases = Arc::new(leases);
-        self.session.verb(move |session| {
-            let leases = leases.clone();
-            async move { lease::release(&session, &leases).await }
-        })
+        let released = once!(self.session, Line::Work, |tx| engine::release(tx, &leases));
+        Box::pin(async move { released.await.map(each_own) })
     }
 
     fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow> {
-        let owe = Arc::new(owe);
-        self.session.verb(move |session| {
-            let owe = owe.clone();
-            async move { lease::owe(&session, &owe).await }
-        })
+        let owing = once!(self.session, Line::Work, |tx| engine::require_cleanup(tx, &owe));
+        Box::pin(async move { owing.await.map(own) })
     }
 
     fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
-        let by = Arc::new(by);
-        self.session.verb(move |session| {
-            let by = by.clone();
-            async move { sweep::sweep(&session, &by, limit).await }
-        })
+        once!(self.session, Line::Work, |tx| engine::sweep(tx, &by, limit))
     }
 }
 
 impl Items for PostgresStore {
     fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
         let session = self.session.clone();
-        let all = move |writes: Vec<ItemsWrite>| {
-            let (session, writes) = (session.clone(), Arc::new(writes));
-            async move {
-                let all = session.verb(move |session| {
-                    let writes = writes.clone();
-                    async move { puts::put(&session, &writes).await }
-                });
-                all.await
-            }
-        };
+        let all =
+            move |writes: Vec<ItemsWrite>| once!(session, Line::Work, |tx| engine::put_items(tx, &writes));
         Box::pin(async move { self.puts.write(write, all).await })
     }
 
     fn items(&self, run_id: String, kind: Option<String>) -> Reply<'_, Vec<ItemRow>> {
-        let asked = Arc::new((run_id, kind));
-        self.session.verb(move |session| {
-            let asked = asked.clone();
-            async move { items::list(&session, &asked.0, asked.1.as_deref()).await }
-        })
+        verb!(self, (run_id, kind), |session, asked| admin::items(&session, &asked.0, asked.1.as_deref()))
     }
 }
 
 impl Log for PostgresStore {
     fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
-        let run_id = Arc::new(run_id);
-        self.session.verb(move |session| {
-            let run_id = run_id.clone();
-            async move { log::events(&session, &run_id, after_seq, limit).await }
-        })
+        verb!(self, run_id, |session, run_id| log::events(&session, &run_id, after_seq, limit))
     }
 
     fn feed(&self, after_position: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
@@ -248,27 +233,16 @@ impl Log for PostgresStore {
 
 impl Admin for PostgresStore {
     fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
-        let command = Arc::new(command);
-        self.session.verb(move |session| {
-            let command = command.clone();
-            async move { admin::command(&session, &command).await }
-        })
+        let commanded = once!(self.session, Line::Work, |tx| engine::command(tx, &command));
+        Box::pin(async move { commanded.await.map(own) })
     }
 
     fn run(&self, tenant: String, id: String) -> Reply<'_, RunRow> {
-        let asked = Arc::new((tenant, id));
-        self.session.verb(move |session| {
-            let asked = asked.clone();
-            async move { admin::run(&session, &asked.0, &asked.1).await }
-        })
+        verb!(self, (tenant, id), |session, asked| admin::run(&session, &asked.0, &asked.1))
     }
 
     fn runs(&self, filter: Filter) -> Reply<'_, Page> {
-        let filter = Arc::new(filter);
-        self.session.verb(move |session| {
-            let filter = filter.clone();
-            async move { admin::runs(&session, &filter).await }
-        })
+        verb!(self, filter, |session, filter| admin::runs(&session, &filter))
     }
 
     fn queues(&self) -> Reply<'_, Vec<QueueRow>> {
@@ -276,19 +250,11 @@ impl Admin for PostgresStore {
     }
 
     fn pause_queue(&self, queue: String, pause: Option<Pause>) -> Reply<'_, QueueRow> {
-        let asked = Arc::new((queue, pause));
-        self.session.verb(move |session| {
-            let asked = asked.clone();
-            async move { admin::pause_queue(&session, &asked.0, asked.1.as_ref()).await }
-        })
+        verb!(self, (queue, pause), |session, asked| admin::pause_queue(&session, &asked.0, asked.1.as_ref()))
     }
 
     fn limit(&self, what: LimitOf, name: String, at_most: Option<u32>) -> Reply<'_, ()> {
-        let name = Arc::new(name);
-        self.session.verb(move |session| {
-            let name = name.clone();
-            async move { admin::limit(&session, what, &name, at_most).await }
-        })
+        verb!(self, name, |session, name| admin::limit(&session, what, &name, at_most))
     }
 
     fn prune(&self, limit: usize) -> Reply<'_, Pruned> {
@@ -307,11 +273,7 @@ impl Admin for PostgresStore {
     }
 
     fn add_lifecycle(&self, text: String) -> Reply<'_, Arc<Lifecycle>> {
-        let text = Arc::new(text);
-        self.session.verb(move |session| {
-            let text = text.clone();
-            async move { session.add_lifecycle(&text).await }
-        })
+        verb!(self, text, |session, text| session.add_lifecycle(&text))
     }
 
     fn now(&self) -> Reply<'_, Time> {
@@ -329,122 +291,64 @@ impl Admin for PostgresStore {
 
 impl Schedules for PostgresStore {
     fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, Put> {
-        let write = Arc::new(write);
-        self.session.verb(move |session| {
-            let write = write.clone();
-            async move { schedules::put(&session, &write).await }
-        })
+        verb!(self, write, |session, write| schedules::put(&session, &write))
     }
 
     fn remove_schedule(&self, name: String) -> Reply<'_, bool> {
-        let name = Arc::new(name);
-        self.session.verb(move |session| {
-            let name = name.clone();
-            async move { schedules::remove(&session, &name).await }
-        })
+        verb!(self, name, |session, name| schedules::remove(&session, &name))
     }
 
     fn schedules(&self, name: Option<String>) -> Reply<'_, Vec<ScheduleRow>> {
-        let name = Arc::new(name);
-        self.session.verb(move |session| {
-            let name = name.clone();
-            async move { schedules::schedules(&session, name.as_deref()).await }
-        })
+        verb!(self, name, |session, name| schedules::schedules(&session, name.as_deref()))
     }
 
     fn pause_schedule(&self, name: String, pause: Option<Pause>) -> Reply<'_, ScheduleRow> {
-        let asked = Arc::new((name, pause));
-        self.session.verb(move |session| {
-            let asked = asked.clone();
-            async move { schedules::pause(&session, &asked.0, asked.1.as_ref()).await }
-        })
+        verb!(self, (name, pause), |session, asked| schedules::pause(&session, &asked.0, asked.1.as_ref()))
     }
 
     fn put_scopes(&self, schedule: String, kind: String, ids: Vec<String>) -> Reply<'_, ()> {
-        let asked = Arc::new((schedule, kind, ids));
-        self.session.verb(move |session| {
-            let asked = asked.clone();
-            async move { schedules::put_scopes(&session, &asked.0, &asked.1, &asked.2).await }
-        })
+        verb!(self, (schedule, kind, ids), |session, asked| schedules::put_scopes(
+            &session, &asked.0, &asked.1, &asked.2
+        ))
     }
 
     fn scopes(&self, schedule: String) -> Reply<'_, Vec<ScopeRow>> {
-        let schedule = Arc::new(schedule);
-        self.session.verb(move |session| {
-            let schedule = schedule.clone();
-            async move { schedules::scopes(&session, &schedule).await }
-        })
+        verb!(self, schedule, |session, schedule| schedules::scopes(&session, &schedule))
     }
 
     fn ask_scopes(&self, sql: String) -> Reply<'_, Vec<String>> {
-        let sql = Arc::new(sql);
-        self.session.verb(move |session| {
-            let sql = sql.clone();
-            async move { schedules::ask_scopes(&session, &sql).await }
-        })
+        verb!(self, sql, |session, sql| schedules::ask_scopes(&session, &sql))
     }
 
     fn due(&self, mine: Mine, limit: usize) -> Reply<'_, Due> {
-        let mine = Arc::new(mine);
-        self.session.verb(move |session| {
-            let mine = mine.clone();
-            async move { firing::due(&session, &mine, limit).await }
-        })
+        verb!(self, mine, |session, mine| firing::due(&session, &mine, limit))
     }
 
     fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>> {
-        let firings = Arc::new(firings);
-        self.session.verb(move |session| {
-            let firings = firings.clone();
-            async move { fire::fire(&session, &firings).await }
-        })
+        verb!(self, firings, |session, firings| fire::fire(&session, &firings))
     }
 
     fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
-        let begin = Arc::new(begin);
-        self.session.verb(move |session| {
-            let begin = begin.clone();
-            async move { firing::begin(&session, &begin).await }
-        })
+        verb!(self, begin, |session, begin| firing::begin(&session, &begin))
     }
 
     fn put_off(&self, failed: Vec<Failed>) -> Reply<'_, ()> {
-        let failed = Arc::new(failed);
-        self.session.verb(move |session| {
-            let failed = failed.clone();
-            async move { put_off::put_off(&session, &failed).await }
-        })
+        verb!(self, failed, |session, failed| put_off::put_off(&session, &failed))
     }
 
     fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64> {
-        let plans = Arc::new(plans);
-        self.session.verb(move |session| {
-            let plans = plans.clone();
-            async move { schedules::add_plans(&session, &plans).await }
-        })
+        verb!(self, plans, |session, plans| schedules::add_plans(&session, &plans))
     }
 
     fn look_again(&self, run_ids: Vec<String>) -> Reply<'_, ()> {
-        let run_ids = Arc::new(run_ids);
-        self.session.verb(move |session| {
-            let run_ids = run_ids.clone();
-            async move { schedules::look_again(&session, &run_ids).await }
-        })
+        verb!(self, run_ids, |session, run_ids| schedules::look_again(&session, &run_ids))
     }
 
     fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage> {
-        let filter = Arc::new(filter);
-        self.session.verb(move |session| {
-            let filter = filter.clone();
-            async move { schedule_looks::executions(&session, &filter).await }
-        })
+        verb!(self, filter, |session, filter| schedule_looks::executions(&session, &filter))
     }
 
     fn look_at_schedules(&self, filter: ScheduleFilter) -> Reply<'_, Vec<ScheduleLook>> {
-        let filter = Arc::new(filter);
-        self.session.verb(move |session| {
-            let filter = filter.clone();
-            async move { schedule_looks::look_at_schedules(&session, &filter).await }
-        })
+        verb!(self, filter, |session, filter| schedule_looks::look_at_schedules(&session, &filter))
     }
 }

@@ -70,7 +70,7 @@ async fn executions_in(
     let ids = rows.iter().map(|row| Columns(row).get(6)).collect::<Result<Vec<Option<&str>>>>()?;
     let ids: Vec<&str> = ids.into_iter().flatten().collect();
     let stored = if ids.is_empty() { Vec::new() } else { row::by_ids(tx, &ids).await? };
-    let runs: HashMap<String, RunRow> =
+    let runs: HashMap<String, std::sync::Arc<RunRow>> =
         stored.into_iter().map(|stored| (stored.row.id().to_owned(), stored.row)).collect();
     let read = |row| {
         let columns = Columns(row);
@@ -81,7 +81,10 @@ async fn executions_in(
             plan: columns.time(3)?.unwrap_or_default(),
             manual: columns.get(4)?,
             by: columns.get(5)?,
-            run: columns.get::<Option<&str>>(6)?.and_then(|run_id| runs.get(run_id)).cloned(),
+            run: columns
+                .get::<Option<&str>>(6)?
+                .and_then(|run_id| runs.get(run_id))
+                .map(|row| RunRow::clone(row)),
         })
     };
     rows.iter().map(read).collect()

@@ -384,5 +384,5 @@ pub async fn add_plans(session: &Session, plans: &ManualPlans) -> Result<u64> {
 pub async fn look_again(session: &Session, run_ids: &[String]) -> Result<()> {
     let ids: Vec<&str> = run_ids.iter().map(String::as_str).collect();
     let sql = "UPDATE waypost.executions SET wake_at = waypost.now() WHERE run_id = ANY ($1) AND wake_at IS NOT NULL";
-    session.statement(sql, args![ids]).await.map(drop)
+    session.statement(super::session::Line::Work, true, sql, args![ids]).await.map(drop)
 }

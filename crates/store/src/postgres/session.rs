@@ -22,8 +22,8 @@ use super::log::Gaps;
 use super::marks::Marks;
 use super::migrate;
 use super::open;
-use super::plain::Plain;
 use super::sql::{self, Args, Columns, args};
+use super::tables::memory::Memory;
 use crate::error::StoreError;
 use crate::looks::Way;
 use crate::verbs::Reply;
@@ -46,7 +46,7 @@ pub struct Shared {
     pub marks: Mutex<Marks>,
     pub gaps: Mutex<Gaps>,
     pub bell: Bell,
-    pub plain: Plain,
+    pub memory: Memory,
 }
 
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ impl Session {
             marks: Mutex::default(),
             gaps: Mutex::default(),
             bell: Bell::new(address),
-            plain: Plain::default(),
+            memory: Memory::default(),
         })))
     }
 
@@ -99,6 +99,20 @@ impl Session {
             versions.check()?;
         }
         Known::read(&client).await
+    }
+
+    /// Runs a verb to its end, whatever becomes of who asked.
+    pub fn once<T, W>(&self, work: W) -> Reply<'static, T>
+    where
+        T: Send + 'static,
+        W: Future<Output = Result<T>> + Send + 'static,
+    {
+        Box::pin(async move {
+            let ended = tokio::spawn(async move { work.await.map_err(Fault::told) }).await;
+            ended.unwrap_or_else(|error| {
+                Err(StoreError::Unavailable(format!("the verb was stopped: {error}")))
+            })
+        })
     }
 
     /// Runs a verb to its end, whatever becomes of who asked; again, if it failed without having written.
@@ -140,11 +154,7 @@ impl Session {
     }
 
     async fn begin_as(&self, line: Line, begin: &str) -> Result<Tx> {
-        let pool = match line {
-            Line::Work => &self.0.pool,
-            Line::Beat => &self.0.beats,
-        };
-        let client = pool.get().await?;
+        let client = self.pool(line).get().await?;
         let mut tx = Tx {
             client: Some(client),
             now: Time::default(),
@@ -158,28 +168,41 @@ impl Session {
         match read.and_then(|((), row)| Ok(sql::time(Columns(&row).get(0)?))) {
             Ok(now) => {
                 tx.now = now;
-                self.0.plain.set_clock(now);
+                self.0.memory.see_clock(now);
                 Ok(tx)
             }
             Err(fault) => tx.end(Err(fault)).await,
         }
     }
 
-    /// One statement that is a transaction by itself.
-    pub async fn statement(&self, sql: &str, values: &Args<'_>) -> Result<(Vec<Row>, Object)> {
-        let client = self.0.pool.get().await?;
+    /// One statement that is a transaction by itself. `writes`: what broke on the way may have been written.
+    pub async fn statement(
+        &self,
+        line: Line,
+        writes: bool,
+        sql: &str,
+        values: &Args<'_>,
+    ) -> Result<(Vec<Row>, Object)> {
+        let client = self.pool(line).get().await?;
         match client.query_typed(sql, values).await {
             Ok(rows) => Ok((rows, client)),
             Err(error) => {
-                let refused = error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
+                // A server that only reads has surely not written.
+                let sure = !writes || error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
                 let fault = Fault::from(error);
                 if matches!(fault, Fault::Broken(_)) {
                     drop(Object::take(client));
                     self.drop_idle();
                 }
-                // A server that only reads has surely not written.
-                Err(if refused { fault } else { self.unsure(fault) })
+                Err(if sure { fault } else { self.unsure(fault) })
             }
+        }
+    }
+
+    fn pool(&self, line: Line) -> &Pool {
+        match line {
+            Line::Work => &self.0.pool,
+            Line::Beat => &self.0.beats,
         }
     }
 
@@ -311,16 +334,11 @@ impl Tx {
         self.session.learn(self.client()?).await
     }
 
-    /// The lifecycle by name and version, or the latest; looked up again before it is called unknown.
-    pub async fn lifecycle(&self, name: &str, version: Option<u32>) -> Result<Option<Arc<Lifecycle>>> {
-        let find = |catalog: &Catalog| match version {
-            Some(version) => catalog.get(name, version).cloned(),
-            None => catalog.latest(name).cloned(),
-        };
-        if let Some(found) = find(&self.session.known().catalog) {
-            return Ok(Some(found));
-        }
-        Ok(find(&self.session.learn(self.client()?).await?.catalog))
+    /// The lifecycles as they are now, whoever added them.
+    pub async fn known_now(&self) -> Result<Arc<Known>> {
+        let known = self.session.known();
+        let revision: i64 = Columns(&self.one("SELECT waypost.known()", &[]).await?).get(0)?;
+        if revision == known.revision { Ok(known) } else { self.session.learn(self.client()?).await }
     }
 
     async fn add_lifecycle(&self, source: &str) -> Result<Arc<Lifecycle>> {

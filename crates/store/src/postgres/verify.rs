@@ -8,9 +8,10 @@ use waypost_kernel::Lifecycle;
 
 use super::fault::Result;
 use super::known::Known;
-use super::row::{self, Stored, StoredItem, as_stored};
+use super::row::{self, as_stored};
 use super::session::{Session, Tx};
 use super::sql::{Columns, args, time};
+use crate::engine::{Stored, StoredItem};
 use crate::replay::{Replay, Written};
 use crate::verbs::Verified;
 
@@ -33,8 +34,8 @@ const BESIDE: &[(&str, &str)] = &[
         "held runs have nobody who looks after their lease",
     ),
     (
-        "SELECT count(*) FROM waypost.runs r WHERE r.counted <> EXISTS (SELECT 1 FROM waypost.holders h WHERE h.rid = r.rid)",
-        "runs hold a slot that is not counted, or the other way round",
+        "SELECT count(*) FROM waypost.holders h LEFT JOIN waypost.runs r ON r.rid = h.rid WHERE r.state / 1000 IS DISTINCT FROM 3",
+        "slots are held by runs that are not held",
     ),
     (
         "SELECT count(*) FROM waypost.runs r WHERE r.state / 1000 = 3 AND r.concurrency_key IS NOT NULL AND NOT EXISTS \

@@ -87,7 +87,7 @@ fn known(tx: &Tx<'_>, new: &NewRun, fingerprint: Option<&str>) -> Result<Option<
 
 fn insert(tx: &Tx<'_>, asked: Asked, lifecycle: &Arc<Lifecycle>, lease: Option<Span>) -> Result<Stored> {
     let Asked { new, texts } = asked;
-    let first = birth::first_items(&new, lifecycle)?;
+    let first = birth::first_items(&new.items, lifecycle)?;
     let kernel_items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
     let id = lifecycle.ids.as_ref().map(|ids| ids.make(tx.now, tx.random_rising())).unwrap_or_default();
     let birth = Birth {

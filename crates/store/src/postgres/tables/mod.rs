@@ -1,0 +1,374 @@
+//! What the engine asks of PostgreSQL.
+//!
+//! A verb's statements stand alone: what is read may be old by the time it is written, and the write compares. A claim
+//! has a transaction, because nobody else may be given what it was given.
+
+mod arrays;
+mod care;
+pub mod functions;
+mod insert;
+pub mod memory;
+mod queue;
+pub mod rows;
+mod save;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio_postgres::Row;
+use waypost_kernel::{Catalog, Lifecycle, Time};
+
+use super::fault::{Fault, Patience, Result as Outcome};
+use super::known::Known;
+use super::row::is_askable;
+use super::session::{Line, Session, Tx};
+use super::sql::{Args, Columns, args};
+use crate::engine::{
+    Birth, Candidate, Edit, Inserted, ItemsOf, NoteKey, Overdue, Place, Room, Saved, Scan, Stored, StoredItem,
+};
+use crate::error::{Result, StoreError};
+use crate::verbs::Claim;
+pub use queue::Cursor;
+
+#[derive(Debug)]
+pub struct PgTx {
+    session: Session,
+    line: Line,
+    /// The transaction, where there is one.
+    open: Option<Tx>,
+    now: Time,
+    /// Why a transaction failed, for whoever tries it again.
+    fault: Option<Fault>,
+    /// Items of runs that this verb recalled.
+    recalled: HashMap<i64, Vec<StoredItem>>,
+    /// Gates of queues that this transaction has entered.
+    gates: Vec<String>,
+    /// Entries of `ready` that lead nowhere.
+    orphans: Vec<String>,
+    /// Where a claim stopped, for when it is committed.
+    scanned: Option<Cursor>,
+    /// Cancelled runs whose children are being told, with their entries.
+    parents: HashMap<String, String>,
+}
+
+impl PgTx {
+    /// Statements that stand alone.
+    pub async fn new(session: &Session, line: Line) -> Outcome<PgTx> {
+        let now = match session.0.memory.now() {
+            Some(now) => now,
+            None => {
+                let tx = session.begin_on(line).await?;
+                let now = tx.now;
+                tx.end(Ok(now)).await?
+            }
+        };
+        Ok(PgTx::at(session, line, None, now))
+    }
+
+    /// All statements are one transaction.
+    pub async fn begin(session: &Session) -> Outcome<PgTx> {
+        let tx = session.begin().await?;
+        let now = tx.now;
+        Ok(PgTx::at(session, Line::Work, Some(tx), now))
+    }
+
+    fn at(session: &Session, line: Line, open: Option<Tx>, now: Time) -> PgTx {
+        PgTx {
+            session: session.clone(),
+            line,
+            open,
+            now,
+            fault: None,
+            recalled: HashMap::new(),
+            gates: Vec::new(),
+            orphans: Vec::new(),
+            scanned: None,
+            parents: HashMap::new(),
+        }
+    }
+
+    /// Commits if there is a transaction. Only what is committed is answered.
+    pub async fn end<T>(mut self, result: Result<T>) -> Outcome<T> {
+        let outcome = self.outcome(result);
+        self.close(outcome).await
+    }
+
+    /// The same, of what more than the engine had a hand in.
+    pub async fn close<T>(mut self, outcome: Outcome<T>) -> Outcome<T> {
+        let Some(tx) = self.open.take() else { return outcome };
+        let answer = tx.end(outcome).await?;
+        if let Some(cursor) = self.scanned.take() {
+            cursor.keep(&self.session);
+        }
+        Ok(answer)
+    }
+
+    /// From here on all is one transaction.
+    async fn open(&mut self) -> Result<()> {
+        if self.open.is_none() {
+            let tx = self.session.begin_on(self.line).await.map_err(Fault::told)?;
+            self.now = tx.now;
+            self.open = Some(tx);
+        }
+        Ok(())
+    }
+
+    /// The transaction, for what the engine does not do.
+    pub fn tx(&self) -> Outcome<&Tx> {
+        self.open.as_ref().ok_or_else(|| super::fault::damaged("there is no transaction"))
+    }
+
+    /// What the engine said, as whoever tries again takes it.
+    pub fn outcome<T>(&mut self, result: Result<T>) -> Outcome<T> {
+        result.map_err(|error| self.fault.take().unwrap_or(Fault::Told(error)))
+    }
+
+    fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    fn known(&self) -> Arc<Known> {
+        self.session.known()
+    }
+
+    /// A statement of the transaction, or one that stands alone and is tried again while others are in the way.
+    async fn query(&mut self, sql: &str, values: &Args<'_>) -> Result<Vec<Row>> {
+        if let Some(tx) = &self.open {
+            let rows = tx.query(sql, values).await;
+            return rows.map_err(|fault| self.failed(fault));
+        }
+        let mut patience = Patience::default();
+        loop {
+            match self.session.statement(self.line, false, sql, values).await {
+                Ok((rows, _)) => return Ok(rows),
+                Err(fault) => patience.with(fault).await?,
+            }
+        }
+    }
+
+    /// The same, of a write whose answer is one row. Whoever waits for a change is told; other processes too, if a column
+    /// of the answer says that there is work for them.
+    async fn write(&mut self, sql: &str, values: &Args<'_>, made_ready: usize) -> Result<Row> {
+        let none = || StoreError::Unavailable("no answer".into());
+        if let Some(tx) = &self.open {
+            let rows = tx.query(sql, values).await;
+            let row = rows.map_err(|fault| self.failed(fault))?.pop().ok_or_else(none)?;
+            let made_ready = self.read(Columns(&row).get(made_ready))?;
+            self.has_written(made_ready);
+            return Ok(row);
+        }
+        let mut patience = Patience::default();
+        loop {
+            match self.session.statement(self.line, true, sql, values).await {
+                Ok((mut rows, client)) => {
+                    let row = rows.pop().ok_or_else(none)?;
+                    let made_ready = self.read(Columns(&row).get(made_ready))?;
+                    self.session.0.bell.ring(made_ready, &client).await;
+                    return Ok(row);
+                }
+                Err(fault) => patience.with(fault).await?,
+            }
+        }
+    }
+
+    fn failed(&mut self, fault: Fault) -> StoreError {
+        let told = match &fault {
+            Fault::Told(error) | Fault::Again(error) | Fault::Broken(error) => error.clone(),
+        };
+        self.fault = Some(fault);
+        told
+    }
+
+    fn read<T>(&mut self, read: Outcome<T>) -> Result<T> {
+        read.map_err(|fault| self.failed(fault))
+    }
+
+    /// The lifecycles, read again if a number is met that another process added.
+    async fn known_with(&mut self, codes: impl Iterator<Item = i16>) -> Result<Arc<Known>> {
+        let known = self.known();
+        let mut codes = codes;
+        if codes.all(|code| known.state(code).is_some()) {
+            return Ok(known);
+        }
+        self.learn().await
+    }
+
+    async fn learn(&mut self) -> Result<Arc<Known>> {
+        self.session.learned().await.map_err(Fault::told)
+    }
+
+    /// Runs `r` that a condition finds. Those of a lifecycle that this binary cannot read are left out.
+    async fn select(&mut self, condition: &str, values: &Args<'_>) -> Result<Vec<Stored>> {
+        let found = self.query(&format!("SELECT {} {condition}", *rows::SELECTED), values).await?;
+        self.runs_of(&found, 0).await
+    }
+
+    async fn runs_of(&mut self, found: &[Row], from: usize) -> Result<Vec<Stored>> {
+        let codes: Outcome<Vec<i16>> = found.iter().map(|row| Columns(row).get::<i16>(from + 1)).collect();
+        let codes = self.read(codes)?;
+        let known = self.known_with(codes.into_iter()).await?;
+        let read: Outcome<Vec<Option<Stored>>> =
+            found.iter().map(|row| rows::run(&known, row, from)).collect();
+        Ok(self.read(read)?.into_iter().flatten().collect())
+    }
+
+    /// After the commit whoever waits for a change is told; other processes too, if there is work for them.
+    fn has_written(&self, made_ready: bool) {
+        match &self.open {
+            Some(tx) => tx.has_written(made_ready),
+            None => {}
+        }
+    }
+}
+
+impl crate::engine::Tx for PgTx {
+    type Cursor = Cursor;
+
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    async fn lifecycle(&mut self, name: &str, version: Option<u32>) -> Result<Option<Arc<Lifecycle>>> {
+        let find = |catalog: &Catalog| match version {
+            Some(version) => catalog.get(name, version).cloned(),
+            None => catalog.latest(name).cloned(),
+        };
+        match find(&self.known().catalog) {
+            Some(found) => Ok(Some(found)),
+            None => Ok(find(&self.learn().await?.catalog)),
+        }
+    }
+
+    fn catalog(&self) -> Catalog {
+        self.known().catalog.clone()
+    }
+
+    fn remembers_items(&self) -> bool {
+        true
+    }
+
+    fn as_stored(&self, value: &mut Value) {
+        super::row::as_stored(value);
+    }
+
+    async fn runs(&mut self, ids: &[&str]) -> Result<Vec<Stored>> {
+        let mut found = Vec::with_capacity(ids.len());
+        let mut missing: Vec<&str> = Vec::new();
+        for id in ids.iter().copied().filter(|id| is_askable(id)) {
+            // What a transaction has locked it reads itself.
+            match Some(id).filter(|_| !self.is_open()).and_then(|id| self.session.0.memory.take(id)) {
+                Some(row) => {
+                    self.recalled.insert(row.stored.rid, row.items);
+                    found.push(row.stored);
+                }
+                None => missing.push(id),
+            }
+        }
+        if !missing.is_empty() {
+            let read = self.select("FROM waypost.runs r WHERE r.run_id = ANY ($1)", args![missing]).await?;
+            read.iter().for_each(|stored| _ = self.recalled.remove(&stored.rid));
+            found.extend(read);
+        }
+        Ok(found)
+    }
+
+    async fn runs_with_keys(&mut self, keys: &[(&str, &str)]) -> Result<Vec<(Stored, Option<String>)>> {
+        let (tenants, keys): (Vec<&str>, Vec<&str>) = keys.iter().copied().unzip();
+        let sql = "SELECT r.rid, r.fingerprint FROM unnest($1, $2) AS u(tenant, key) CROSS JOIN LATERAL (SELECT r.rid, r.fingerprint \
+                   FROM waypost.runs r WHERE r.tenant = u.tenant AND r.idempotency_key = u.key AND r.idempotency_key IS NOT NULL OFFSET 0) r";
+        let rows = self.query(sql, args![tenants, keys]).await?;
+        let prints: Outcome<HashMap<i64, Option<String>>> =
+            rows.iter().map(|row| Ok((Columns(row).get(0)?, Columns(row).get(1)?))).collect();
+        let mut prints = self.read(prints)?;
+        let rids: Vec<i64> = prints.keys().copied().collect();
+        let found = self.select("FROM waypost.runs r WHERE r.rid = ANY ($1)", args![rids]).await?;
+        Ok(found
+            .into_iter()
+            .map(|stored| {
+                let print = prints.remove(&stored.rid).flatten();
+                (stored, print)
+            })
+            .collect())
+    }
+
+    async fn items(&mut self, asks: &[ItemsOf<'_>]) -> Result<Vec<StoredItem>> {
+        care::items(self, asks).await
+    }
+
+    async fn noted(&mut self, asks: &[NoteKey<'_>]) -> Result<Vec<Option<(i64, u64)>>> {
+        care::noted(self, asks).await
+    }
+
+    async fn insert(&mut self, births: Vec<Birth>) -> Result<Vec<Inserted>> {
+        insert::insert(self, births).await
+    }
+
+    async fn save(&mut self, edits: Vec<Edit>) -> Result<Vec<Saved>> {
+        save::save(self, edits).await
+    }
+
+    async fn scan(&mut self, claim: &Claim) -> Result<Scan<Cursor>> {
+        queue::scan(self, claim).await
+    }
+
+    async fn candidates(
+        &mut self,
+        cursor: &mut Cursor,
+        claim: &Claim,
+        limit: usize,
+    ) -> Result<Vec<Candidate>> {
+        queue::candidates(self, cursor, claim, limit).await
+    }
+
+    async fn free_slots(&mut self, keys: Vec<String>) -> Result<BTreeMap<String, i64>> {
+        queue::free_slots(self, keys).await
+    }
+
+    fn leave(&mut self, cursor: &mut Cursor, candidate: &Candidate, closes: bool) {
+        cursor.leave(candidate, closes);
+    }
+
+    async fn set_aside(&mut self, _: &mut Cursor, candidates: &[Candidate]) -> Result<()> {
+        queue::set_aside(self, candidates).await
+    }
+
+    async fn end_scan(&mut self, cursor: Cursor) -> Result<()> {
+        self.scanned = Some(cursor);
+        queue::drop_orphans(self).await
+    }
+
+    async fn room(&mut self, queue: &str) -> Result<Room> {
+        self.open().await?;
+        let (rooms, _) = queue::open_queues(self, &[queue]).await?;
+        Ok(rooms.get(queue).copied().unwrap_or(Room::Paused))
+    }
+
+    async fn overdue(&mut self, what: Overdue<'_>, after: Place, limit: usize) -> Result<Vec<Stored>> {
+        care::overdue(self, what, after, limit).await
+    }
+
+    async fn let_in_all(&mut self) -> Result<()> {
+        care::let_in_all(self).await
+    }
+
+    async fn cancelled_parent(&mut self, except: &[String]) -> Result<Option<(String, bool)>> {
+        care::cancelled_parent(self, except).await
+    }
+
+    async fn children_told(&mut self, parent: &str) -> Result<()> {
+        // If nobody has cancelled it again meanwhile: that is another row.
+        let Some(entry) = self.parents.remove(parent) else { return Ok(()) };
+        let sql = "DELETE FROM waypost.cancelled_parents WHERE run_id = $1 AND ctid = $2::text::tid";
+        self.query(sql, args![parent, entry]).await.map(drop)
+    }
+
+    async fn children(&mut self, parent: &str, after: i64, limit: usize) -> Result<Vec<Stored>> {
+        let condition = "FROM waypost.runs r WHERE r.parent_run_id = $1 AND r.state < 5000 AND r.rid > $2 ORDER BY r.rid LIMIT $3";
+        self.select(condition, args![parent, after, limit as i64]).await
+    }
+
+    async fn lock_children(&mut self, parent: &str, lifecycle: &str) -> Result<Vec<(String, u64)>> {
+        care::lock_children(self, parent, lifecycle).await
+    }
+}

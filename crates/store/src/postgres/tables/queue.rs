@@ -1,0 +1,345 @@
+//! Reading queues for a claim: lane by lane, each from where this process stopped.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use super::super::fault::Result as Outcome;
+use super::super::marks::{End, Lane, Place, Start};
+use super::super::session::Session;
+use super::super::sql::{Columns, args, stamp};
+use super::{PgTx, rows};
+use crate::engine::{Candidate, Room, Scan};
+use crate::error::Result;
+use crate::verbs::Claim;
+
+const LARGEST_PAGE: usize = 1_000;
+
+/// Where a claim stands in its lanes, best priority first.
+#[derive(Debug, Default)]
+pub struct Cursor {
+    lanes: Vec<LaneScan>,
+    /// One queue's lanes are read one after the other; those of several queues level by level.
+    one_queue: bool,
+    size: usize,
+    /// Lanes that were read from a mark on were read from the beginning too.
+    looked_again: bool,
+    /// Entries that were given; a second look finds them again.
+    given: HashSet<String>,
+}
+
+#[derive(Debug)]
+struct LaneScan {
+    lane: Lane,
+    revision: i64,
+    start: Start,
+    began: Instant,
+    /// The last entry that was read.
+    read_to: Place,
+    /// Up to here everything is gone.
+    gone_to: Option<Place>,
+    /// Something was left where it is.
+    stopped: bool,
+    done: bool,
+    was_read: bool,
+    page: VecDeque<Candidate>,
+}
+
+impl LaneScan {
+    fn new(lane: Lane, revision: i64, start: Start, began: Instant) -> LaneScan {
+        LaneScan {
+            lane,
+            revision,
+            start,
+            began,
+            read_to: start.place,
+            gone_to: None,
+            stopped: false,
+            done: false,
+            was_read: false,
+            page: VecDeque::new(),
+        }
+    }
+
+    fn pass(&mut self, place: Place) {
+        if !self.stopped {
+            self.gone_to = self.gone_to.max(Some(place));
+        }
+    }
+}
+
+impl Cursor {
+    /// A candidate stays where it is, and so the mark must not go past it.
+    pub fn leave(&mut self, candidate: &Candidate, closes: bool) {
+        let Some(lane) = self.lanes.get_mut(candidate.lane) else { return };
+        if !lane.stopped {
+            lane.stopped = true;
+            // Those of the same page that came before it have been passed already.
+            lane.gone_to = lane.gone_to.filter(|gone| *gone < candidate.place);
+        }
+        self.given.remove(&candidate.entry);
+        if closes {
+            let queue = lane.lane.queue.clone();
+            for lane in self.lanes.iter_mut().filter(|lane| lane.lane.queue == queue) {
+                lane.stopped = true;
+                lane.done = true;
+                lane.page.clear();
+            }
+        }
+    }
+
+    /// After the commit: what was locked is gone now, so the marks may go ahead.
+    pub fn keep(self, session: &Session) {
+        let mut marks = session.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        for lane in self.lanes.into_iter().filter(|lane| lane.was_read) {
+            let exhausted = lane.done && lane.page.is_empty();
+            let LaneScan { start, gone_to: place, began, .. } = lane;
+            let stopped = lane.stopped || !lane.page.is_empty();
+            marks.set(lane.lane, lane.revision, End { start, place, stopped, exhausted, began });
+        }
+    }
+}
+
+type Lanes = Vec<(String, i16, i64)>;
+
+/// What claims of these queues find, with the lanes of those that are open. The answer holds until the transaction ends.
+pub async fn open_queues(tx: &mut PgTx, queues: &[&str]) -> Result<(BTreeMap<String, Room>, (Lanes, bool))> {
+    let rows = tx.query("SELECT * FROM waypost.open_queues($1)", args![queues.to_vec()]).await?;
+    let mut rooms = BTreeMap::new();
+    let mut lanes = Vec::new();
+    let mut abandoned = false;
+    let mut revision = None;
+    for row in &rows {
+        let columns = Columns(row);
+        let read = (|| -> Outcome<_> {
+            let (queue, paused): (String, bool) = (columns.get(0)?, columns.get(1)?);
+            let room = match (paused, columns.get::<Option<i64>>(2)?) {
+                (true, _) => Room::Paused,
+                (false, Some(left)) => Room::Left(left.max(0)),
+                (false, None) => Room::Any,
+            };
+            let lane: Option<i16> = columns.get(3)?;
+            Ok((
+                queue,
+                room,
+                lane,
+                columns.get::<Option<i64>>(4)?,
+                columns.get::<bool>(5)?,
+                columns.get::<i64>(6)?,
+            ))
+        })();
+        let (queue, room, lane, lane_revision, has_abandoned, known) = tx.read(read)?;
+        abandoned |= has_abandoned;
+        revision = Some(known);
+        if room == Room::Paused {
+            continue;
+        }
+        rooms.insert(queue.clone(), room);
+        lanes.extend(lane.map(|priority| (queue, priority, lane_revision.unwrap_or_default())));
+    }
+    if revision.is_some_and(|revision| revision != tx.known().revision) {
+        tx.learn().await?;
+    }
+    tx.gates.extend(queues.iter().map(|queue| (*queue).to_owned()));
+    Ok((rooms, (lanes, abandoned)))
+}
+
+pub async fn scan(tx: &mut PgTx, claim: &Claim) -> Result<Scan<Cursor>> {
+    tx.open().await?;
+    let mut queues: Vec<&str> = claim.queues.iter().map(String::as_str).collect();
+    queues.sort_unstable();
+    queues.dedup();
+    let one_queue = queues.len() == 1;
+    let (rooms, (mut lanes, has_abandoned)) = open_queues(tx, &queues).await?;
+    lanes.sort_by(|one, other| (other.1, &one.0).cmp(&(one.1, &other.0)));
+    let wanted = claim.kind();
+    let began = Instant::now();
+    let mut marks = tx.session.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
+    let lanes = lanes.into_iter().map(|(queue, priority, revision)| {
+        let lane = Lane { queue, priority, wanted: wanted.clone() };
+        let start = marks.start(&lane, revision, began);
+        LaneScan::new(lane, revision, start, began)
+    });
+    let lanes = lanes.collect();
+    let cursor = Cursor { lanes, one_queue, size: claim.limit.clamp(1, LARGEST_PAGE), ..Cursor::default() };
+    Ok(Scan { cursor, rooms, has_abandoned })
+}
+
+pub async fn candidates(
+    tx: &mut PgTx,
+    cursor: &mut Cursor,
+    claim: &Claim,
+    limit: usize,
+) -> Result<Vec<Candidate>> {
+    loop {
+        let Some(level) = cursor.level() else {
+            if cursor.looked_again || !look_again(tx, cursor) {
+                return Ok(Vec::new());
+            }
+            continue;
+        };
+        let hungry: Vec<usize> = level
+            .iter()
+            .copied()
+            .filter(|at| cursor.lanes[*at].page.is_empty() && !cursor.lanes[*at].done)
+            .collect();
+        if !hungry.is_empty() {
+            fill(tx, cursor, claim, &hungry).await?;
+            // What is set aside or gone is passed in ever larger steps.
+            cursor.size = (cursor.size * 2).clamp(64, LARGEST_PAGE);
+            continue;
+        }
+        return Ok(cursor.best(&level, limit));
+    }
+}
+
+impl Cursor {
+    /// The lanes to read now: the first that have something left, of one priority.
+    fn level(&self) -> Option<Vec<usize>> {
+        let open = |lane: &LaneScan| !lane.page.is_empty() || !lane.done;
+        let first = self.lanes.iter().position(open)?;
+        if self.one_queue {
+            // Those of lower priority are read along, for when there are too few.
+            let last = if self.lanes[first].page.is_empty() { self.lanes.len() } else { first + 1 };
+            return Some((first..last).filter(|at| open(&self.lanes[*at])).collect());
+        }
+        let priority = self.lanes[first].lane.priority;
+        let same = |at: &usize| self.lanes[*at].lane.priority == priority && open(&self.lanes[*at]);
+        Some((first..self.lanes.len()).filter(same).collect())
+    }
+
+    fn best(&mut self, level: &[usize], limit: usize) -> Vec<Candidate> {
+        let mut best = Vec::new();
+        while best.len() < limit {
+            let heads = level.iter().filter_map(|at| Some((self.lanes[*at].page.front()?.place, *at)));
+            let Some((_, at)) = heads.min() else { break };
+            let lane = &mut self.lanes[at];
+            let Some(candidate) = lane.page.pop_front() else { break };
+            lane.pass(candidate.place);
+            if self.given.insert(candidate.entry.clone()) {
+                best.push(candidate);
+            }
+            if lane.page.is_empty() && !lane.done {
+                break;
+            }
+        }
+        best
+    }
+}
+
+/// Too few were found: lanes that were read from a mark on are read from the beginning, unless that is too dear.
+fn look_again(tx: &PgTx, cursor: &mut Cursor) -> bool {
+    cursor.looked_again = true;
+    let now = Instant::now();
+    let marks = tx.session.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut any = false;
+    let is_short = |lane: &&mut LaneScan| !lane.start.is_full && marks.may_look_again(&lane.lane, now);
+    for lane in cursor.lanes.iter_mut().filter(is_short) {
+        *lane = LaneScan::new(lane.lane.clone(), lane.revision, Start::FULL, now);
+        any = true;
+    }
+    any
+}
+
+/// Reads on in lanes that have nothing left of what was read. Those of one queue in their order, until there are enough;
+/// of several queues as many from each.
+async fn fill(tx: &mut PgTx, cursor: &mut Cursor, claim: &Claim, hungry: &[usize]) -> Result<()> {
+    let size = cursor.size;
+    let wanted = (!claim.lifecycles.is_empty()).then(|| {
+        tx.known().codes(|lifecycle, _| claim.lifecycles.iter().any(|name| **name == *lifecycle.name))
+    });
+    let lanes = &cursor.lanes;
+    let sql = format!(
+        "SELECT p.lane, p.available_at, p.rid, p.entry, {} FROM waypost.pick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) p \
+         LEFT JOIN LATERAL (SELECT r.* FROM waypost.runs r WHERE r.rid = p.rid AND r.seq = p.seq AND r.state / 1000 = 2 OFFSET 0) r ON true",
+        *rows::SELECTED
+    );
+    let found = tx
+        .query(
+            &sql,
+            args![
+                hungry.iter().map(|at| *at as i32).collect::<Vec<_>>(),
+                hungry.iter().map(|at| lanes[*at].lane.queue.as_str()).collect::<Vec<_>>(),
+                hungry.iter().map(|at| lanes[*at].lane.priority).collect::<Vec<_>>(),
+                hungry.iter().map(|at| stamp(lanes[*at].read_to.0)).collect::<Vec<_>>(),
+                hungry.iter().map(|at| lanes[*at].read_to.1).collect::<Vec<_>>(),
+                stamp(tx.now),
+                wanted,
+                claim.tenant.as_deref(),
+                claim.can.as_ref().map(|can| can.playbooks.iter().map(String::as_str).collect::<Vec<_>>()),
+                claim.can.as_ref().is_some_and(|can| can.carried),
+                size as i32,
+                if cursor.one_queue { size as i32 } else { i32::MAX },
+            ],
+        )
+        .await?;
+    let mut counts = vec![0; cursor.lanes.len()];
+    let mut last = None;
+    let codes: Outcome<Vec<Option<i16>>> =
+        found.iter().map(|row| Columns(row).get::<Option<i16>>(5)).collect();
+    let codes = tx.read(codes)?;
+    let known = tx.known_with(codes.into_iter().flatten()).await?;
+    for row in &found {
+        let columns = Columns(row);
+        let read = (|| -> Outcome<_> {
+            let lane = columns.get::<i32>(0)? as usize;
+            let place = (columns.time(1)?.unwrap_or_default(), columns.get::<i64>(2)?);
+            let entry: String = columns.get(3)?;
+            let run = match columns.get::<Option<i64>>(4)? {
+                Some(_) => rows::run(&known, row, 4)?,
+                None => None,
+            };
+            Ok((lane, place, entry, run, columns.get::<Option<i64>>(4)?.is_none()))
+        })();
+        let (lane, place, entry, run, is_orphan) = tx.read(read)?;
+        counts[lane] += 1;
+        last = last.max(Some(lane));
+        let scan = &mut cursor.lanes[lane];
+        scan.read_to = place;
+        match run {
+            Some(stored) => scan.page.push_back(Candidate { stored, lane, place, entry }),
+            // Its run has moved on.
+            None if is_orphan => {
+                scan.pass(place);
+                tx.orphans.push(entry);
+            }
+            // This binary does not know its lifecycle.
+            None => scan.stopped = true,
+        }
+    }
+    let is_all = !cursor.one_queue || found.len() < size;
+    for at in hungry.iter().copied() {
+        if is_all || Some(at) <= last {
+            cursor.lanes[at].was_read = true;
+            cursor.lanes[at].done = counts[at] < size && (is_all || Some(at) < last);
+        }
+    }
+    Ok(())
+}
+
+/// Those of the keys that nobody else counts at the moment. A claim does not wait: it may have locked others already.
+pub async fn free_slots(tx: &mut PgTx, keys: Vec<String>) -> Result<BTreeMap<String, i64>> {
+    tx.open().await?;
+    let rows = tx.query("SELECT name, free FROM waypost.free_slots($1)", args![keys]).await?;
+    let read: Outcome<BTreeMap<String, i64>> =
+        rows.iter().map(|row| Ok((Columns(row).get(0)?, Columns(row).get(1)?))).collect();
+    tx.read(read)
+}
+
+pub async fn set_aside(tx: &mut PgTx, candidates: &[Candidate]) -> Result<()> {
+    let sql = "WITH met AS (SELECT q.ctid AS place, q.*, r.concurrency_key AS key FROM waypost.ready q JOIN waypost.runs r ON r.rid = q.rid \
+                 WHERE q.ctid = ANY ($1::tid[]) AND r.concurrency_key IS NOT NULL), \
+               gone AS (DELETE FROM waypost.ready WHERE ctid = ANY (ARRAY(SELECT place FROM met))) \
+               INSERT INTO waypost.aside(available_at, rid, seq, priority, state, queue, key) \
+               SELECT available_at, rid, seq, priority, state, queue, key FROM met";
+    let entries: Vec<String> = candidates.iter().map(|candidate| candidate.entry.clone()).collect();
+    tx.query(sql, args![entries]).await.map(drop)
+}
+
+pub async fn drop_orphans(tx: &mut PgTx) -> Result<()> {
+    if tx.orphans.is_empty() {
+        return Ok(());
+    }
+    let orphans = std::mem::take(&mut tx.orphans);
+    tx.query("DELETE FROM waypost.ready WHERE ctid = ANY ($1::tid[])", args![orphans]).await.map(drop)
+}
