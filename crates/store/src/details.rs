@@ -65,6 +65,11 @@ fn member(name: &str) -> Option<&'static Member> {
     ENGINE.iter().find(|member| member.name == name)
 }
 
+/// A null takes such a member away.
+pub(crate) fn is_engines(name: &str) -> bool {
+    member(name).is_some()
+}
+
 /// How much room a member of the engine's has.
 pub(crate) fn room_of(name: &str) -> usize {
     member(name).map_or(OTHERS_BYTES, |member| member.bytes)

@@ -92,6 +92,7 @@ async fn round<T: Tx, E: Entry>(
     let mut edits: Vec<Edit> = found.into_iter().map(Edit::new).collect();
     // In the order of the list, so that the log has it.
     let mut order: Vec<usize> = Vec::with_capacity(edits.len());
+    let mut is_ordered = vec![false; edits.len()];
     let mut decided: Vec<(usize, usize, Decided<E::Answer>)> = Vec::with_capacity(open.len());
     for at in open {
         let entry = &entries[*at];
@@ -101,15 +102,18 @@ async fn round<T: Tx, E: Entry>(
         };
         match entry.decide(tx, *at, &seen, &mut edits[run]) {
             Ok(answer) => {
-                if edits[run].is_changed() && !order.contains(&run) {
+                if edits[run].is_changed() && !is_ordered[run] {
+                    is_ordered[run] = true;
                     order.push(run);
                 }
                 decided.push((*at, run, answer));
             }
+            Err(_) if edits[run].stored.recalled => {}
             Err(error) => answers[*at] = Some(Err(error)),
         }
     }
     let seqs: Vec<u64> = edits.iter().map(|edit| edit.before().seq).collect();
+    let recalled: Vec<bool> = edits.iter().map(|edit| edit.stored.recalled).collect();
     let mut slots: Vec<Option<Edit>> = edits.into_iter().map(Some).collect();
     let changed: Vec<Edit> = order.iter().filter_map(|run| slots[*run].take()).collect();
     let saved = operations::save(tx, changed).await?;
@@ -118,6 +122,7 @@ async fn round<T: Tx, E: Entry>(
         let first = match saved.get(&run) {
             Some(Saved::Lost) => continue,
             Some(Saved::Won(first)) => *first,
+            None if recalled[run] => continue,
             None => 0,
         };
         answers[at] = Some(Ok(match answer {

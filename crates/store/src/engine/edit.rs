@@ -20,6 +20,9 @@ pub(crate) struct Stored {
     pub last: Option<i64>,
     /// How much it carries, for whoever remembers rows.
     pub bytes: usize,
+    /// Not read but remembered. Only a write, which compares, shows whether it is still so: what is decided without one
+    /// is decided again on the row as it is.
+    pub recalled: bool,
 }
 
 /// An item as the kernel decides on it, and as callers see it.
@@ -122,12 +125,12 @@ impl Edit {
         let row = Arc::make_mut(&mut self.stored.row);
         if !extra.metadata.is_empty() {
             intake::merge_shared(&mut row.metadata, &extra.metadata);
-            note_changes(&mut self.metadata, &extra.metadata, &row.metadata);
+            note_changes(&mut self.metadata, &extra.metadata, &row.metadata, |_| false);
             self.stored.bytes = usize::MAX;
         }
         if !extra.details.is_empty() {
             details::merge_shared(&mut row.details, &extra.details);
-            note_changes(&mut self.details, &extra.details, &row.details);
+            note_changes(&mut self.details, &extra.details, &row.details, details::is_engines);
             self.stored.bytes = usize::MAX;
         }
         let was = std::mem::replace(&mut row.run, change.after);
@@ -170,12 +173,18 @@ impl Edit {
     }
 }
 
-/// Of the members that a patch names, and of the mark that something did not fit, what is there now.
-fn note_changes(changes: &mut Map<String, Value>, patch: &Map<String, Value>, now: &Map<String, Value>) {
+/// Of the members that a patch names, and of the mark that something did not fit, what is there now. What is not there was
+/// left out, unless a null takes it away.
+fn note_changes(
+    changes: &mut Map<String, Value>,
+    patch: &Map<String, Value>,
+    now: &Map<String, Value>,
+    can_go: fn(&str) -> bool,
+) {
     for name in patch.keys().map(String::as_str).chain([details::CUT]) {
         match now.get(name) {
             Some(value) => _ = changes.insert(name.to_owned(), value.clone()),
-            None if name != details::CUT => _ = changes.insert(name.to_owned(), Value::Null),
+            None if can_go(name) => _ = changes.insert(name.to_owned(), Value::Null),
             None => {}
         }
     }

@@ -206,5 +206,7 @@ pub async fn advance_clock(session: &Session, by: Span) -> Result<()> {
     };
     let advanced = advanced.await;
     tx.has_written(false);
-    tx.end(advanced).await.map(drop)
+    tx.end(advanced).await?;
+    let tx = session.look().await?;
+    tx.end(Ok(())).await
 }

@@ -65,10 +65,13 @@ macro_rules! verb {
 
 /// A verb of the engine's whose statements stand alone.
 macro_rules! once {
-    ($session:expr, $line:expr, |$tx:ident| $work:expr) => {{
+    ($session:expr, $line:expr, |$tx:ident| $work:expr) => {
+        once!($session, PgTx::new, $line, |$tx| $work)
+    };
+    ($session:expr, $begin:expr, $line:expr, |$tx:ident| $work:expr) => {{
         let session = $session.clone();
         $session.once(async move {
-            let mut tx = PgTx::new(&session, $line).await?;
+            let mut tx = $begin(&session, $line).await?;
             let $tx = &mut tx;
             let done = $work.await;
             tx.end(done).await
@@ -148,7 +151,7 @@ impl Queue for PostgresStore {
     }
 
     fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
-        once!(self.session, Line::Work, |tx| async {
+        once!(self.session, PgTx::fresh, Line::Work, |tx| async {
             let taken = engine::claim_plan(tx, CheckedRun::of(run)?, lease).await?;
             taken.map(Taken::claimed).transpose()
         })
@@ -190,17 +193,17 @@ impl Leases for PostgresStore {
     }
 
     fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
-        let released = once!(self.session, Line::Work, |tx| engine::release(tx, &leases));
+        let released = once!(self.session, PgTx::fresh, Line::Work, |tx| engine::release(tx, &leases));
         Box::pin(async move { released.await.map(each_own) })
     }
 
     fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow> {
-        let owing = once!(self.session, Line::Work, |tx| engine::require_cleanup(tx, &owe));
+        let owing = once!(self.session, PgTx::fresh, Line::Work, |tx| engine::require_cleanup(tx, &owe));
         Box::pin(async move { owing.await.map(own) })
     }
 
     fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
-        once!(self.session, Line::Work, |tx| engine::sweep(tx, &by, limit))
+        once!(self.session, PgTx::fresh, Line::Work, |tx| engine::sweep(tx, &by, limit))
     }
 }
 
@@ -233,7 +236,7 @@ impl Log for PostgresStore {
 
 impl Admin for PostgresStore {
     fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
-        let commanded = once!(self.session, Line::Work, |tx| engine::command(tx, &command));
+        let commanded = once!(self.session, PgTx::fresh, Line::Work, |tx| engine::command(tx, &command));
         Box::pin(async move { commanded.await.map(own) })
     }
 

@@ -71,7 +71,13 @@ async fn insert_some(tx: &mut PgTx, births: Vec<Birth>) -> Result<Vec<Inserted>>
             return Inserted::KeyTaken(Box::new(birth));
         }
         let bytes = birth.texts.bytes();
-        Inserted::Made(Stored { rid: before + i64::from(place), row: Arc::new(birth.row), last: None, bytes })
+        Inserted::Made(Stored {
+            rid: before + i64::from(place),
+            row: Arc::new(birth.row),
+            last: None,
+            bytes,
+            recalled: false,
+        })
     };
     Ok(births.into_iter().enumerate().map(answer).collect())
 }

@@ -53,17 +53,22 @@ pub struct PgTx {
 }
 
 impl PgTx {
-    /// Statements that stand alone.
+    /// Statements that stand alone, with about the time that it is.
     pub async fn new(session: &Session, line: Line) -> Outcome<PgTx> {
-        let now = match session.0.memory.now() {
-            Some(now) => now,
-            None => {
-                let tx = session.begin_on(line).await?;
-                let now = tx.now;
-                tx.end(Ok(now)).await?
-            }
-        };
-        Ok(PgTx::at(session, line, None, now))
+        match session.0.memory.now() {
+            Some(now) => Ok(PgTx::at(session, line, None, now)),
+            None => PgTx::fresh(session, line).await,
+        }
+    }
+
+    /// The same, with the time that it is: for what happens because of it.
+    pub async fn fresh(session: &Session, line: Line) -> Outcome<PgTx> {
+        let mut tx = PgTx::at(session, line, None, Time::default());
+        let rows = tx.query("SELECT waypost.now()", &[]).await?;
+        let now = rows.first().map_or(Ok(None), |row| Columns(row).time(0))?.unwrap_or_default();
+        session.0.memory.see_clock(now);
+        tx.now = now;
+        Ok(tx)
     }
 
     /// All statements are one transaction.
@@ -107,9 +112,8 @@ impl PgTx {
     /// From here on all is one transaction.
     async fn open(&mut self) -> Result<()> {
         if self.open.is_none() {
-            let tx = self.session.begin_on(self.line).await.map_err(Fault::told)?;
-            self.now = tx.now;
-            self.open = Some(tx);
+            // What was decided before counts from when it was.
+            self.open = Some(self.session.begin_on(self.line).await.map_err(Fault::told)?);
         }
         Ok(())
     }
@@ -260,7 +264,7 @@ impl crate::engine::Tx for PgTx {
             match Some(id).filter(|_| !self.is_open()).and_then(|id| self.session.0.memory.take(id)) {
                 Some(row) => {
                     self.recalled.insert(row.stored.rid, row.items);
-                    found.push(row.stored);
+                    found.push(Stored { recalled: true, ..row.stored });
                 }
                 None => missing.push(id),
             }

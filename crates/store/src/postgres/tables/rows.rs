@@ -44,7 +44,7 @@ pub fn run(known: &Known, row: &Row, from: usize) -> Result<Option<Stored>> {
         (column.set)(&mut run, cell(&columns, column.kind, from + 2 + at)?);
     }
     run.run.tallies = tallies(columns.get(from + 2 + COLUMNS.len())?, lifecycle)?;
-    Ok(Some(Stored { rid: columns.get(from)?, row: Arc::new(run), last: None, bytes: 0 }))
+    Ok(Some(Stored { rid: columns.get(from)?, row: Arc::new(run), last: None, bytes: 0, recalled: false }))
 }
 
 fn cell<'r>(columns: &Columns<'r>, kind: Kind, at: usize) -> Result<Cell<'r>> {
