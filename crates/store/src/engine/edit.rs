@@ -80,6 +80,8 @@ pub(crate) struct ItemChange {
     pub output: Option<Value>,
     /// All of them, where they change.
     pub details: Option<Map<String, Value>>,
+    /// Those of them that change.
+    pub patch: Map<String, Value>,
 }
 
 impl Edit {
@@ -175,7 +177,7 @@ impl Edit {
 
 /// Of the members that a patch names, and of the mark that something did not fit, what is there now. What is not there was
 /// left out, unless a null takes it away.
-fn note_changes(
+pub(super) fn note_changes(
     changes: &mut Map<String, Value>,
     patch: &Map<String, Value>,
     now: &Map<String, Value>,

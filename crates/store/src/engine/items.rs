@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 
 use waypost_kernel::Token;
+use serde_json::{Map, Value};
 use waypost_kernel::event::{Change, Event};
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Phase;
 
 use super::batch::{Decided, Entry};
-use super::edit::{BornItem, Edit, Extra, ItemChange, Stored, StoredItem};
+use super::edit::{BornItem, Edit, Extra, ItemChange, Stored, StoredItem, note_changes};
 use super::hold::in_turns;
 use super::tx::{ItemsOf, Tx};
 use crate::error::Result;
@@ -155,12 +156,17 @@ fn changed<T: Tx>(
     let keeps = last.is_some() || kind.phase(it.item.state) != Phase::Settled;
     let (output, details) = if keeps { results(tx, it, &mut row) } else { (None, None) };
     let writes = moved.is_some() || output.is_some() || details.is_some();
+    let mut patch = Map::new();
+    if let Some(details) = &details {
+        note_changes(&mut patch, &it.write.details, details, |_| false);
+    }
     let changed = writes.then(|| ItemChange {
         item: after.clone(),
         seq: moved.map(|(seq, _)| seq),
         stays: last.is_some_and(|(_, moved)| moved.stays),
         output,
         details,
+        patch,
     });
     (after.clone(), row, changed)
 }
@@ -170,7 +176,7 @@ fn results<T: Tx>(
     tx: &T,
     it: &Wanted<'_>,
     row: &mut ItemRow,
-) -> (Option<serde_json::Value>, Option<serde_json::Map<String, serde_json::Value>>) {
+) -> (Option<Value>, Option<Map<String, Value>>) {
     if it.write.output.is_none() && it.write.details.is_empty() {
         return (None, None);
     }

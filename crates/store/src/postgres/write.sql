@@ -140,7 +140,7 @@ BEGIN
   END IF;
   UPDATE waypost.items i SET status = u.status, attempts = u.attempts, try_no = u.try_no, progress = u.progress, not_before = waypost.at(u.not_before),
       discarded = u.discarded, stays = coalesce(u.stays, i.stays), error_code = u.error_code, error_msg = u.error_msg, started_at = waypost.at(u.started_at),
-      finished_at = waypost.at(u.finished_at), seq = coalesce(u.seq, i.seq), output = coalesce(u.output, i.output), details = coalesce(u.details, i.details)
+      finished_at = waypost.at(u.finished_at), seq = coalesce(u.seq, i.seq), output = coalesce(u.output, i.output), details = i.details || coalesce(u.details, '{}')
     FROM jsonb_to_recordset(coalesce(p_more -> 'items', '[]')) u(rid bigint, kind text, key text, seq int, status text, attempts int, try_no int,
       progress smallint, not_before bigint, discarded boolean, stays boolean, error_code text, error_msg text, started_at bigint, finished_at bigint,
       output jsonb, details jsonb)
