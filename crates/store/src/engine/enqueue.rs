@@ -77,36 +77,66 @@ impl CheckedRun {
         let texts = Texts::of(&new);
         Ok(CheckedRun { new, texts })
     }
+
+    fn key(&self) -> Option<Key<'_>> {
+        Some((self.new.tenant.as_str(), self.new.idempotency_key.as_deref()?))
+    }
 }
 
+/// A tenant's idempotency key.
+type Key<'a> = (&'a str, &'a str);
+
 impl Birth {
-    fn key(&self) -> Option<(&str, &str)> {
+    fn key(&self) -> Option<Key<'_>> {
         Some((self.row.tenant.as_str(), self.row.idempotency_key.as_deref()?))
     }
+}
 
-    fn key_reused(&self, stored: &Stored) -> StoreError {
-        let key = self.row.idempotency_key.clone().unwrap_or_default();
-        StoreError::KeyReused { key, run_id: stored.row.id().to_owned() }
-    }
+fn key_reused(stored: &Stored) -> StoreError {
+    let key = stored.row.idempotency_key.clone().unwrap_or_default();
+    StoreError::KeyReused { key, run_id: stored.row.id().to_owned() }
+}
+
+/// What a request is answered whose key is among the known ones.
+fn of_key(
+    known: &[(Stored, Option<String>)],
+    key: Option<Key<'_>>,
+    fingerprint: Option<&str>,
+) -> Option<Result<Queued>> {
+    let (stored, print) = known.iter().find(|(stored, _)| has_key(stored, key))?;
+    let is_same = print.as_deref() == fingerprint;
+    Some(if is_same { Ok((stored.row.clone(), true)) } else { Err(key_reused(stored)) })
 }
 
 /// Writes them; what finds its key taken is answered with the run that has it, or refused.
 pub(crate) async fn enqueue<T: Tx>(tx: &mut T, runs: Vec<Result<CheckedRun>>) -> Result<Each<Queued>> {
     let mut answers: Vec<Option<Result<Queued>>> = Vec::with_capacity(runs.len());
     let mut left: Vec<(usize, Birth)> = Vec::with_capacity(runs.len());
+    let mut refused = Vec::new();
     for (at, run) in runs.into_iter().enumerate() {
-        let born = match run {
-            Ok(run) => born(tx, run, None).await,
-            Err(error) => Err(error),
-        };
-        match born {
-            Err(error @ (StoreError::Unavailable(_) | StoreError::Unusable(_))) => return Err(error),
-            Err(error) => answers.push(Some(Err(error))),
-            Ok(birth) => {
-                answers.push(None);
-                left.push((at, birth));
+        let run = match run {
+            Ok(run) => run,
+            Err(error) => {
+                answers.push(Some(Err(error)));
+                continue;
             }
-        }
+        };
+        let Some(lifecycle) = lifecycle(tx, &run.new).await? else {
+            answers.push(Some(Err(birth::unknown_lifecycle(&run.new, &tx.catalog()))));
+            continue;
+        };
+        answers.push(match decided(tx, &run.new, &lifecycle, None) {
+            Ok(decided) => {
+                left.push((at, birth(run, decided, lifecycle)));
+                None
+            }
+            // The run that its key made is the answer, whatever is asked for now.
+            Err(error) if run.new.idempotency_key.is_some() => {
+                refused.push((at, run, error));
+                None
+            }
+            Err(error) => Some(Err(error)),
+        });
     }
     for _ in 0..ROUNDS {
         if left.is_empty() {
@@ -116,11 +146,19 @@ pub(crate) async fn enqueue<T: Tx>(tx: &mut T, runs: Vec<Result<CheckedRun>>) ->
         match round(tx, left, &mut answers).await {
             Ok(again) => left = again,
             // Earlier rounds are written: their answers are not lost over this one.
-            Err(error) if answers.iter().any(|answer| matches!(answer, Some(Ok(_)))) => {
+            Err(error) if !T::IS_ONE_WRITE && answers.iter().any(|it| matches!(it, Some(Ok(_)))) => {
                 places.into_iter().for_each(|at| _ = answers[at].get_or_insert_with(|| Err(error.clone())));
                 left = Vec::new();
             }
             Err(error) => return Err(error),
+        }
+    }
+    if !refused.is_empty() {
+        let keys: Vec<Key<'_>> = refused.iter().filter_map(|(_, run, _)| run.key()).collect();
+        let known = tx.runs_with_keys(&keys).await?;
+        for (at, run, error) in &refused {
+            let known = of_key(&known, run.key(), run.texts.fingerprint.as_deref());
+            answers[*at] = Some(known.unwrap_or_else(|| Err(error.clone())));
         }
     }
     let late =
@@ -145,32 +183,21 @@ async fn round<T: Tx>(
     if taken.is_empty() {
         return Ok(taken);
     }
-    let keys: Vec<(&str, &str)> = taken.iter().filter_map(|(_, birth)| birth.key()).collect();
+    let keys: Vec<Key<'_>> = taken.iter().filter_map(|(_, birth)| birth.key()).collect();
     let known = tx.runs_with_keys(&keys).await?;
     let mut again = Vec::new();
     for (at, birth) in taken {
-        match known.iter().find(|(stored, _)| has_key(stored, birth.key())) {
-            Some((stored, print)) if *print == birth.texts.fingerprint => {
-                answers[at] = Some(Ok((stored.row.clone(), true)));
-            }
-            Some((stored, _)) => answers[at] = Some(Err(birth.key_reused(stored))),
+        match of_key(&known, birth.key(), birth.texts.fingerprint.as_deref()) {
             None => again.push((at, birth)),
+            known => answers[at] = known,
         }
     }
     Ok(again)
 }
 
-fn has_key(stored: &Stored, key: Option<(&str, &str)>) -> bool {
+fn has_key(stored: &Stored, key: Option<Key<'_>>) -> bool {
     let own = stored.row.idempotency_key.as_deref().map(|own| (stored.row.tenant.as_str(), own));
     own.is_some() && own == key
-}
-
-/// What the kernel makes of a request.
-async fn born<T: Tx>(tx: &mut T, run: CheckedRun, lease: Option<Span>) -> Result<Birth> {
-    let Some(lifecycle) = lifecycle(tx, &run.new).await? else {
-        return Err(birth::unknown_lifecycle(&run.new, &tx.catalog()));
-    };
-    birth(tx, run, &lifecycle, lease)
 }
 
 async fn lifecycle<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<Arc<Lifecycle>>> {
@@ -178,18 +205,15 @@ async fn lifecycle<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<Arc<Lifecyc
     Ok(found.filter(|lifecycle| lifecycle.kind == Kind::Run))
 }
 
-fn birth<T: Tx>(tx: &T, run: CheckedRun, lifecycle: &Arc<Lifecycle>, lease: Option<Span>) -> Result<Birth> {
-    let (after, event, items) = decided(tx, &run.new, lifecycle, lease)?;
+type DecidedBirth = (Run, Event, Vec<BornItem>);
+
+fn birth(run: CheckedRun, (after, event, items): DecidedBirth, lifecycle: Arc<Lifecycle>) -> Birth {
     let CheckedRun { new, texts } = run;
-    Ok(Birth { row: row_of(new, after, lifecycle.clone()), texts, event, items })
+    Birth { row: row_of(new, after, lifecycle), texts, event, items }
 }
 
-fn decided<T: Tx>(
-    tx: &T,
-    new: &NewRun,
-    lifecycle: &Lifecycle,
-    lease: Option<Span>,
-) -> Result<(Run, Event, Vec<BornItem>)> {
+/// What the kernel makes of a request.
+fn decided<T: Tx>(tx: &T, new: &NewRun, lifecycle: &Lifecycle, lease: Option<Span>) -> Result<DecidedBirth> {
     let first = birth::first_items(new, lifecycle)?;
     let kernel_items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
     let id = lifecycle.ids.as_ref().map(|ids| ids.make(tx.now(), tx.random_for_id())).unwrap_or_default();
@@ -241,23 +265,42 @@ pub(crate) async fn claim_plan<T: Tx>(
 ) -> Result<Option<Taken>> {
     let lifecycle = born_held(tx, &run.new).await?;
     let worker = run.new.by.clone();
-    let mut birth = birth(tx, run, &lifecycle, lease)?;
+    let mut birth = match decided(tx, &run.new, &lifecycle, lease) {
+        Ok(decided) => birth(run, decided, lifecycle),
+        Err(error) => {
+            let keys: Vec<Key<'_>> = run.key().into_iter().collect();
+            let Some((stored, _)) = tx.runs_with_keys(&keys).await?.pop() else { return Err(error) };
+            return take_known(tx, stored, &worker, lease).await.map(Option::flatten);
+        }
+    };
     for _ in 0..ROUNDS {
         birth = match tx.insert(vec![birth]).await?.pop() {
             Some(Ok(stored)) => return Ok(Some(Taken::of(tx, stored))),
             Some(Err(birth)) => *birth,
             None => break,
         };
-        let keys: Vec<(&str, &str)> = birth.key().into_iter().collect();
+        let keys: Vec<Key<'_>> = birth.key().into_iter().collect();
         let Some((stored, _)) = tx.runs_with_keys(&keys).await?.pop() else { continue };
-        match claim::take(tx, stored, &worker, lease, fresh()).await {
-            Ok(None) => {}
-            Ok(taken) => return Ok(taken),
-            Err(StoreError::Refused(_)) => return Ok(None),
-            Err(error) => return Err(error),
+        if let Some(answer) = take_known(tx, stored, &worker, lease).await? {
+            return Ok(answer);
         }
     }
     Err(StoreError::Unavailable("its key was taken meanwhile; try again".into()))
+}
+
+/// A plan's run that is there: taken, or refused. None: others changed it meanwhile.
+async fn take_known<T: Tx>(
+    tx: &mut T,
+    stored: Stored,
+    worker: &str,
+    lease: Option<Span>,
+) -> Result<Option<Option<Taken>>> {
+    match claim::take(tx, stored, worker, lease, fresh()).await {
+        Ok(None) => Ok(None),
+        Ok(taken) => Ok(Some(taken)),
+        Err(StoreError::Refused(_)) => Ok(Some(None)),
+        Err(error) => Err(error),
+    }
 }
 
 async fn born_held<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Arc<Lifecycle>> {
@@ -279,7 +322,8 @@ pub(crate) async fn new_held<T: Tx>(tx: &mut T, news: Vec<(CheckedRun, Option<Sp
     let mut births = Vec::with_capacity(news.len());
     for (run, lease) in news {
         let lifecycle = born_held(tx, &run.new).await?;
-        births.push(birth(tx, run, &lifecycle, lease)?);
+        let decided = decided(tx, &run.new, &lifecycle, lease)?;
+        births.push(birth(run, decided, lifecycle));
     }
     let made = all_or_none(tx, births).await?;
     Ok(made.into_iter().map(|stored| Taken::of(tx, stored)).collect())
@@ -289,7 +333,11 @@ pub(crate) async fn new_held<T: Tx>(tx: &mut T, news: Vec<(CheckedRun, Option<Sp
 pub(crate) async fn new_queued<T: Tx>(tx: &mut T, runs: Vec<CheckedRun>) -> Result<Vec<Arc<RunRow>>> {
     let mut births = Vec::with_capacity(runs.len());
     for run in runs {
-        births.push(born(tx, run, None).await?);
+        let Some(lifecycle) = lifecycle(tx, &run.new).await? else {
+            return Err(birth::unknown_lifecycle(&run.new, &tx.catalog()));
+        };
+        let decided = decided(tx, &run.new, &lifecycle, None)?;
+        births.push(birth(run, decided, lifecycle));
     }
     Ok(all_or_none(tx, births).await?.into_iter().map(|stored| stored.row).collect())
 }
@@ -304,10 +352,10 @@ async fn all_or_none<T: Tx>(tx: &mut T, births: Vec<Birth>) -> Result<Vec<Stored
         match made {
             Ok(stored) => all.push(stored),
             Err(birth) => {
-                let keys: Vec<(&str, &str)> = birth.key().into_iter().collect();
+                let keys: Vec<Key<'_>> = birth.key().into_iter().collect();
                 let has_it = tx.runs_with_keys(&keys).await?.pop();
                 let again = || StoreError::Unavailable("a key was taken meanwhile; try again".into());
-                return Err(has_it.map_or_else(again, |(stored, _)| birth.key_reused(&stored)));
+                return Err(has_it.map_or_else(again, |(stored, _)| key_reused(&stored)));
             }
         }
     }

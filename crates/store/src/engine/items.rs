@@ -59,8 +59,11 @@ pub(super) async fn look_up<'w, T: Tx>(
     let mut asks = Vec::new();
     for (stored, writes) in writes.filter(|(_, writes)| !writes.is_empty()) {
         let kinds = stored.row.lifecycle.items.iter().enumerate();
-        let stops = |(_, kind): &(usize, &std::sync::Arc<waypost_kernel::Lifecycle>)| {
-            kind.stops_run && writes.iter().any(|it| *it.kind == *kind.name)
+        // Its own counts tell whether there is one to look for.
+        let stops = |(at, kind): &(usize, &std::sync::Arc<waypost_kernel::Lifecycle>)| {
+            kind.stops_run
+                && writes.iter().any(|it| *it.kind == *kind.name)
+                && stored.row.run.tallies[*at].counts(kind).failed > 0
         };
         asks.push(ItemsOf {
             stored,

@@ -17,11 +17,11 @@ mod operations;
 mod sweep;
 mod tx;
 
-pub(crate) use claim::{Taken, claim, claim_run};
+pub(crate) use claim::{Taken, claim, claim_run, take};
 pub(crate) use command::command;
 pub(crate) use edit::{BornItem, Edit, Extra, ItemChange, Stored, StoredItem};
 pub(crate) use enqueue::{Birth, CheckedRun, Queued, claim_plan, enqueue, new_held, new_queued};
-pub(crate) use hold::{finish, note, release, renew, require_cleanup};
+pub(crate) use hold::{CleanedFinish, finish, note, release, renew, require_cleanup};
 pub(crate) use items::put_items;
 pub(crate) use sweep::sweep;
 pub(crate) use tx::{Candidate, Inserted, ItemsOf, NoteKey, Overdue, Place, Room, Saved, Scan, Tx};
