@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 use tokio::sync::{Notify, oneshot};
-use waypost_kernel::{Time, Token};
+use waypost_kernel::Time;
 
+use super::fault::{self, Fault};
 use super::kept::Kept;
 use super::line::Line;
-use super::open::{self, database};
+use super::open;
 use super::statements::Statements;
 use crate::error::{Result, StoreError};
 use crate::looks::Way;
@@ -32,7 +33,6 @@ pub struct Tx<'c> {
     pub statements: Statements<'c>,
     pub next_position: Cell<Option<i64>>,
     pub made_ids: Cell<Option<u128>>,
-    pub nobodys_token: Cell<Option<Token>>,
     /// Nothing was written yet: what fails can be undone as a whole.
     first: Cell<bool>,
     /// Why the whole transaction is gone: SQLite undoes all of it when the disk is full.
@@ -78,7 +78,7 @@ impl Session {
     pub fn write<T, F>(&self, work: F) -> Reply<'_, T>
     where
         T: Send + 'static,
-        F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+        F: FnOnce(&Tx<'_>) -> fault::Result<T> + Send + 'static,
     {
         Box::pin(self.writer.ask(move |tx| tx.apart(work)))
     }
@@ -88,7 +88,7 @@ impl Session {
     where
         T: Send + 'static,
         U: Send + 'static,
-        F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+        F: FnOnce(&Tx<'_>) -> fault::Result<T> + Send + 'static,
     {
         let answer = self.write(work);
         Box::pin(async move { then(answer.await?) })
@@ -97,7 +97,7 @@ impl Session {
     pub fn read<T, F>(&self, work: F) -> Reply<'_, T>
     where
         T: Send + 'static,
-        F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+        F: FnOnce(&Tx<'_>) -> fault::Result<T> + Send + 'static,
     {
         Box::pin(self.reader.ask(work))
     }
@@ -106,7 +106,7 @@ impl Session {
     pub fn read_apart<T, F>(&self, work: F) -> Reply<'_, T>
     where
         T: Send + 'static,
-        F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+        F: FnOnce(&Tx<'_>) -> fault::Result<T> + Send + 'static,
     {
         let path = self.path.clone();
         Box::pin(async move {
@@ -116,7 +116,7 @@ impl Session {
                     let kept = Kept::read(&conn)?;
                     transaction(&conn, &kept, "BEGIN", |tx| work(tx))
                 });
-                let _ = send.send(result);
+                let _ = send.send(result.map_err(StoreError::from));
             })?;
             receive.await.unwrap_or_else(|_| Err(closed()))
         })
@@ -149,9 +149,9 @@ fn commit_group(conn: &Connection, kept: &Kept, first: Job, jobs: &mpsc::Receive
             let Ok(job) = jobs.try_recv() else { break };
             answers.push(job(tx));
         }
-        tx.lost.take().map_or(Ok(()), Err)
+        tx.lost.take().map_or(Ok(()), |lost| Err(lost.into()))
     });
-    let failed = outcome.err();
+    let failed = outcome.err().map(StoreError::from);
     if failed.is_some() {
         kept.forget(conn);
     }
@@ -173,7 +173,7 @@ fn read_loop(conn: &Connection, kept: &Kept, jobs: &Mutex<mpsc::Receiver<Job>>) 
             Ok(())
         });
         if let Some(answer) = answer {
-            answer(outcome.err());
+            answer(outcome.err().map(StoreError::from));
         }
     }
 }
@@ -182,8 +182,8 @@ fn transaction<T>(
     conn: &Connection,
     kept: &Kept,
     begin: &str,
-    work: impl FnOnce(&Tx<'_>) -> Result<T>,
-) -> Result<T> {
+    work: impl FnOnce(&Tx<'_>) -> fault::Result<T>,
+) -> fault::Result<T> {
     run(conn, begin)?;
     let result = clock(conn).and_then(|now| {
         work(&Tx {
@@ -193,13 +193,12 @@ fn transaction<T>(
             statements: Statements::default(),
             next_position: Cell::new(None),
             made_ids: Cell::new(None),
-            nobodys_token: Cell::new(None),
             first: Cell::new(true),
             lost: Cell::new(None),
         })
     });
     if conn.is_autocommit() {
-        return result.and(Err(StoreError::Unavailable("the transaction was undone".into())));
+        return result.and(Err(StoreError::Unavailable("the transaction was undone".into()).into()));
     }
     if let Err(error) = run(conn, if result.is_ok() { "COMMIT" } else { "ROLLBACK" }) {
         let _ = conn.execute_batch("ROLLBACK");
@@ -208,33 +207,34 @@ fn transaction<T>(
     result
 }
 
-fn run(conn: &Connection, sql: &str) -> Result<()> {
-    let mut statement = conn.prepare_cached(sql).map_err(|error| database(&error))?;
-    statement.execute(params![]).map(drop).map_err(|error| database(&error))
+fn run(conn: &Connection, sql: &str) -> fault::Result<()> {
+    let mut statement = conn.prepare_cached(sql)?;
+    statement.execute([])?;
+    Ok(())
 }
 
 /// The database's clock, moved ahead by what tests and demonstrations say.
-fn clock(conn: &Connection) -> Result<Time> {
+fn clock(conn: &Connection) -> fault::Result<Time> {
     let ms = "SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) \
               + coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'clock_ahead_ms'), 0)";
-    let mut statement = conn.prepare_cached(ms).map_err(|error| database(&error))?;
-    statement.query_row([], |row| row.get(0)).map(Time::from_ms).map_err(|error| database(&error))
+    let mut statement = conn.prepare_cached(ms)?;
+    Ok(statement.query_row([], |row| row.get(0)).map(Time::from_ms)?)
 }
 
 impl Tx<'_> {
     /// Undone by itself if it fails. The first of a group needs no savepoint for that, which would copy every page
     /// that it touches.
-    fn apart<T>(&self, work: impl FnOnce(&Tx<'_>) -> Result<T>) -> Result<T> {
+    fn apart<T>(&self, work: impl FnOnce(&Tx<'_>) -> fault::Result<T>) -> fault::Result<T> {
         if self.first.replace(false) {
             return self.first_of_group(work);
         }
         run(self.conn, "SAVEPOINT verb")?;
         let before = self.conn.total_changes();
         let result = work(self);
-        if let Err(error) = &result
+        if let Err(fault) = &result
             && self.conn.is_autocommit()
         {
-            self.lost.set(Some(error.clone()));
+            self.lost.set(Some(fault.error().clone()));
             return result;
         }
         if result.is_err() {
@@ -247,10 +247,10 @@ impl Tx<'_> {
         result
     }
 
-    fn first_of_group<T>(&self, work: impl FnOnce(&Tx<'_>) -> Result<T>) -> Result<T> {
+    fn first_of_group<T>(&self, work: impl FnOnce(&Tx<'_>) -> fault::Result<T>) -> fault::Result<T> {
         let before = self.conn.total_changes();
         let result = work(self);
-        let Err(error) = &result else { return result };
+        let Err(error) = result.as_ref().map_err(Fault::error) else { return result };
         let refused = !matches!(error, StoreError::Unavailable(_) | StoreError::Unusable(_));
         if refused && self.conn.total_changes() == before {
             return result;
@@ -263,16 +263,14 @@ impl Tx<'_> {
         self.next_position.set(None);
         // Others may write in between: what is remembered is gone already, and the next look finds theirs.
         if let Err(error) = run(self.conn, "ROLLBACK").and_then(|()| run(self.conn, "BEGIN IMMEDIATE")) {
-            self.lost.set(Some(error));
+            self.lost.set(Some(error.into()));
         }
         result
     }
 
     /// Rows that this connection remembers are good until another one commits.
-    fn forget_if_others_wrote(&self) -> Result<()> {
-        let mut statement =
-            self.conn.prepare_cached("PRAGMA data_version").map_err(|error| database(&error))?;
-        let version = statement.query_row([], |row| row.get(0)).map_err(|error| database(&error))?;
+    fn forget_if_others_wrote(&self) -> fault::Result<()> {
+        let version = self.prepare("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
         self.kept.rows.borrow_mut().check(version);
         Ok(())
     }
