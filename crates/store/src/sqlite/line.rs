@@ -59,7 +59,7 @@ impl Line {
         let job: Job = Box::new(move |tx| {
             drop(waiting);
             let busy = One::of(&under_way);
-            let result = work(tx).map_err(StoreError::from);
+            let result = tx.and_then(|tx| Ok(work(tx)?));
             Box::new(move |failed: Option<StoreError>| {
                 drop(busy);
                 let _ = send.send(failed.map_or(result, Err));

@@ -40,7 +40,8 @@ pub struct Tx<'c> {
 }
 
 pub type Answer = Box<dyn FnOnce(Option<StoreError>) + Send>;
-pub type Job = Box<dyn FnOnce(&Tx<'_>) -> Answer + Send>;
+/// Done in a transaction, or told why there is none.
+pub type Job = Box<dyn FnOnce(Result<&Tx<'_>>) -> Answer + Send>;
 
 #[derive(Clone)]
 pub struct Session {
@@ -139,21 +140,27 @@ fn write_loop(conn: &Connection, kept: &Kept, jobs: &mpsc::Receiver<Job>, change
     }
 }
 
-/// Nobody is answered before the flush; if that fails, nothing was written and everybody is told.
+/// Nobody is answered before the flush; if that fails, nothing was written and everybody is told. So is everybody who
+/// waits while it cannot even begin.
 fn commit_group(conn: &Connection, kept: &Kept, first: Job, jobs: &mpsc::Receiver<Job>) {
+    let mut first = Some(first);
     let mut answers = Vec::new();
     let outcome = transaction(conn, kept, "BEGIN IMMEDIATE", |tx| {
         tx.forget_if_others_wrote()?;
-        answers.push(first(tx));
+        answers.extend(first.take().map(|job| job(Ok(tx))));
         while answers.len() < MAX_GROUP && !conn.is_autocommit() {
             let Ok(job) = jobs.try_recv() else { break };
-            answers.push(job(tx));
+            answers.push(job(Ok(tx)));
         }
         tx.lost.take().map_or(Ok(()), |lost| Err(lost.into()))
     });
     let failed = outcome.err().map(StoreError::from);
     if failed.is_some() {
         kept.forget(conn);
+    }
+    if let (Some(first), Some(error)) = (first, &failed) {
+        let waiting = std::iter::once(first).chain(jobs.try_iter()).take(MAX_GROUP);
+        answers.extend(waiting.map(|job| job(Err(error.clone()))));
     }
     for answer in answers {
         answer(failed.clone());
@@ -162,18 +169,17 @@ fn commit_group(conn: &Connection, kept: &Kept, first: Job, jobs: &mpsc::Receive
 
 fn read_loop(conn: &Connection, kept: &Kept, jobs: &Mutex<mpsc::Receiver<Job>>) {
     loop {
-        let job = match jobs.lock() {
-            Ok(jobs) => jobs.recv(),
-            Err(_) => return,
-        };
-        let Ok(job) = job else { return };
+        let Ok(Ok(job)) = jobs.lock().map(|jobs| jobs.recv()) else { return };
+        let mut job = Some(job);
         let mut answer = None;
         let outcome = transaction(conn, kept, "BEGIN", |tx| {
-            answer = Some(job(tx));
+            answer = job.take().map(|job| job(Ok(tx)));
             Ok(())
         });
+        let failed = outcome.err().map(StoreError::from);
+        let answer = answer.or_else(|| job.map(|job| job(Err(failed.clone().unwrap_or_else(closed)))));
         if let Some(answer) = answer {
-            answer(outcome.err().map(StoreError::from));
+            answer(failed);
         }
     }
 }
@@ -273,5 +279,36 @@ impl Tx<'_> {
         let version = self.prepare("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
         self.kept.rows.borrow_mut().check(version);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without the wait before it: a file that another process keeps locked is not a store that is closed.
+    #[tokio::test]
+    async fn everybody_who_waits_is_told_why_a_transaction_cannot_begin() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("waypost.db");
+        let conn = open::writer(&path).unwrap();
+        conn.busy_timeout(std::time::Duration::ZERO).unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let (send, jobs) = mpsc::channel();
+        let line = Line::new("writer", 1, send);
+        let writer = thread::spawn(move || {
+            let kept = Kept::read(&conn).unwrap();
+            write_loop(&conn, &kept, &jobs, &Notify::new());
+        });
+        let (first, second) = tokio::join!(line.ask(|_| Ok(())), line.ask(|_| Ok(())));
+        for told in [first, second] {
+            let told = told.unwrap_err().to_string();
+            assert!(told.contains("another process has held it"), "{told}");
+        }
+        other.execute_batch("ROLLBACK").unwrap();
+        line.ask(|_| Ok(())).await.unwrap();
+        drop(line);
+        writer.join().unwrap();
     }
 }
