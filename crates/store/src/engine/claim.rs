@@ -126,8 +126,7 @@ async fn ready<T: Tx>(
                 tx.leave(cursor, &candidate, true);
                 continue;
             }
-            let key = row.concurrency_key.clone();
-            match key.as_ref().and_then(|key| slots.get(key)) {
+            match row.concurrency_key.as_ref().and_then(|key| slots.get(key)) {
                 Some(None) => {
                     tx.leave(cursor, &candidate, false);
                     continue;
@@ -138,24 +137,24 @@ async fn ready<T: Tx>(
                 }
                 _ => {}
             }
-            let queue = row.queue.clone();
             let entry = candidate.entry;
             // What the kernel refuses stays refused until the run moves.
             let Some(mut edit) = decide(tx, candidate.stored, &claim.worker, claim.lease, fresh())? else {
                 continue;
             };
             edit.entry = Some(entry);
-            edits.push(edit);
-            if let Some(Some(free)) = key.and_then(|key| slots.get_mut(&key)) {
+            let row = edit.row();
+            let free = row.concurrency_key.as_ref().and_then(|key| slots.get_mut(key));
+            if let Some(Some(free)) = free {
                 *free -= 1;
             }
-            if let Some(Room::Left(left)) = rooms.get_mut(&queue) {
+            if let Some(Room::Left(left)) = rooms.get_mut(&row.queue) {
                 *left -= 1;
             }
+            edits.push(edit);
         }
-        set_aside += aside.len();
         if !aside.is_empty() {
-            tx.set_aside(cursor, &aside).await?;
+            set_aside += tx.set_aside(cursor, &aside).await?;
         }
     }
     Ok(())
@@ -212,7 +211,7 @@ fn decide<T: Tx>(
     }
 }
 
-/// `None`: others changed it meanwhile.
+/// Takes a run whatever its queue and its key say. None: others changed it meanwhile.
 pub(crate) async fn take<T: Tx>(
     tx: &mut T,
     stored: Stored,

@@ -41,6 +41,12 @@ pub(crate) struct Extra {
     pub key: Option<String>,
 }
 
+impl Extra {
+    pub fn is_empty(&self) -> bool {
+        self.metadata.is_empty() && self.details.is_empty() && self.key.is_none()
+    }
+}
+
 /// A run that is about to change.
 #[derive(Debug)]
 pub(crate) struct Edit {

@@ -132,7 +132,7 @@ pub(crate) async fn enqueue<T: Tx>(tx: &mut T, runs: Vec<Result<CheckedRun>>) ->
         match round(tx, left, &mut answers).await {
             Ok(again) => left = again,
             // Earlier rounds are written: their answers are not lost over this one.
-            Err(error) if answers.iter().any(|answer| matches!(answer, Some(Ok(_)))) => {
+            Err(error) if !T::IS_ONE_WRITE && answers.iter().any(|it| matches!(it, Some(Ok(_)))) => {
                 places.into_iter().for_each(|at| _ = answers[at].get_or_insert_with(|| Err(error.clone())));
                 left = Vec::new();
             }
@@ -199,7 +199,9 @@ async fn refused<T: Tx>(tx: &mut T, error: StoreError, run: &CheckedRun) -> Resu
     let Some(key) = &run.new.idempotency_key else { return Err(error) };
     match tx.runs_with_keys(&[(&run.new.tenant, key)]).await?.pop() {
         Some((stored, print)) if print == run.texts.fingerprint => Ok((stored.row, true)),
-        Some((stored, _)) => Err(StoreError::KeyReused { key: key.clone(), run_id: stored.row.id().to_owned() }),
+        Some((stored, _)) => {
+            Err(StoreError::KeyReused { key: key.clone(), run_id: stored.row.id().to_owned() })
+        }
         None => Err(error),
     }
 }
@@ -332,7 +334,15 @@ pub(crate) async fn claim_plan<T: Tx>(
 ) -> Result<Option<Taken>> {
     let lifecycle = born_held(tx, &run.new).await?;
     let worker = run.new.by.clone();
-    let mut birth = birth(tx, run, &lifecycle, lease).map_err(|(error, _)| error)?;
+    let mut birth = match birth(tx, run, &lifecycle, lease) {
+        Ok(birth) => birth,
+        Err((error, run)) => {
+            let key = run.new.idempotency_key.as_deref().unwrap_or_default();
+            let known = tx.runs_with_keys(&[(&run.new.tenant, key)]).await?.pop();
+            let Some((stored, _)) = known else { return Err(error) };
+            return take_known(tx, stored, &worker, lease).await.map(Option::flatten);
+        }
+    };
     for _ in 0..ROUNDS {
         birth = match tx.insert(vec![birth]).await?.pop() {
             Some(Inserted::Made(stored)) => return Ok(Some(Taken::of(tx, stored))),
@@ -345,14 +355,26 @@ pub(crate) async fn claim_plan<T: Tx>(
         };
         let keys: Vec<(&str, &str)> = birth.key().into_iter().collect();
         let Some((stored, _)) = tx.runs_with_keys(&keys).await?.pop() else { continue };
-        match claim::take(tx, stored, &worker, lease, fresh()).await {
-            Ok(None) => {}
-            Ok(taken) => return Ok(taken),
-            Err(StoreError::Refused(_)) => return Ok(None),
-            Err(error) => return Err(error),
+        if let Some(answer) = take_known(tx, stored, &worker, lease).await? {
+            return Ok(answer);
         }
     }
     Err(StoreError::Unavailable("its key was taken meanwhile; try again".into()))
+}
+
+/// A plan's run that is there: taken, or refused. None: others changed it meanwhile.
+async fn take_known<T: Tx>(
+    tx: &mut T,
+    stored: Stored,
+    worker: &str,
+    lease: Option<Span>,
+) -> Result<Option<Option<Taken>>> {
+    match claim::take(tx, stored, worker, lease, fresh()).await {
+        Ok(None) => Ok(None),
+        Ok(taken) => Ok(Some(taken)),
+        Err(StoreError::Refused(_)) => Ok(Some(None)),
+        Err(error) => Err(error),
+    }
 }
 
 async fn born_held<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Arc<Lifecycle>> {

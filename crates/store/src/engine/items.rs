@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use waypost_kernel::Token;
 use serde_json::{Map, Value};
+use waypost_kernel::Token;
 use waypost_kernel::event::{Change, Event};
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Phase;
@@ -60,8 +60,11 @@ pub(super) async fn look_up<'w, T: Tx>(
     let mut asks = Vec::new();
     for (stored, writes) in writes.filter(|(_, writes)| !writes.is_empty()) {
         let kinds = stored.row.lifecycle.items.iter().enumerate();
-        let stops = |(_, kind): &(usize, &std::sync::Arc<waypost_kernel::Lifecycle>)| {
-            kind.stops_run && writes.iter().any(|it| *it.kind == *kind.name)
+        // Its own counts tell whether there is one to look for.
+        let stops = |(at, kind): &(usize, &std::sync::Arc<waypost_kernel::Lifecycle>)| {
+            kind.stops_run
+                && writes.iter().any(|it| *it.kind == *kind.name)
+                && stored.row.run.tallies[*at].counts(kind).failed > 0
         };
         asks.push(ItemsOf {
             stored,
@@ -172,11 +175,7 @@ fn changed<T: Tx>(
 }
 
 /// What an item brought forth is a handler's output: cleaned and cut, never refused.
-fn results<T: Tx>(
-    tx: &T,
-    it: &Wanted<'_>,
-    row: &mut ItemRow,
-) -> (Option<Value>, Option<Map<String, Value>>) {
+fn results<T: Tx>(tx: &T, it: &Wanted<'_>, row: &mut ItemRow) -> (Option<Value>, Option<Map<String, Value>>) {
     if it.write.output.is_none() && it.write.details.is_empty() {
         return (None, None);
     }

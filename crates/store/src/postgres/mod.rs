@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
-use crate::engine::{self, CheckedRun, Taken};
+use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
 use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
 use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
@@ -123,6 +123,7 @@ impl PostgresStore {
     }
 
     fn finish_all(session: &Session, finishes: Vec<FinishWrite>) -> Reply<'static, Each<RunRow>> {
+        let finishes: Vec<CleanedFinish> = finishes.into_iter().map(CleanedFinish::of).collect();
         let ended = once!(session, Line::Work, |tx| engine::finish(tx, &finishes));
         Box::pin(async move { ended.await.map(each_own) })
     }

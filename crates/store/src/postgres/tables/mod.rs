@@ -333,8 +333,9 @@ impl crate::engine::Tx for PgTx {
         cursor.leave(candidate, closes);
     }
 
-    async fn set_aside(&mut self, _: &mut Cursor, candidates: &[Candidate]) -> Result<()> {
-        queue::set_aside(self, candidates).await
+    async fn set_aside(&mut self, _: &mut Cursor, candidates: &[Candidate]) -> Result<usize> {
+        queue::set_aside(self, candidates).await?;
+        Ok(candidates.len())
     }
 
     async fn end_scan(&mut self, cursor: Cursor) -> Result<()> {

@@ -352,5 +352,6 @@ topics! {
         its_rules_for_time_count
         a_broken_one_is_refused_with_its_line
         a_version_means_one_thing
-        a_run_keeps_the_version_it_was_born_with;
+        a_run_keeps_the_version_it_was_born_with
+        items_follow_as_the_log_says;
 }
