@@ -1,7 +1,7 @@
 //! Taking runs that may be executed here.
 
 use tokio::time::Instant;
-use waypost_store::{Claim, Claimed, Result, StoreError};
+use waypost_store::{Claim, Claimed, Result, StoreError, Take};
 
 use crate::pace;
 use crate::pipeline::Shared;
@@ -31,10 +31,12 @@ pub(crate) async fn claim(shared: Shared, limit: usize) -> Result<Taken> {
             can: Some(options.can()),
             limit,
             lease,
+            start: true,
         };
         return Ok(Taken { claims: shared.store.claim(claim).await?, asked_at, is_over: false });
     };
-    match shared.store.claim_run(run_id.clone(), options.name.clone(), lease).await {
+    let take = Take { worker: options.name.clone(), lease, start: true };
+    match shared.store.claim_run(run_id.clone(), take).await {
         Ok(claimed) => Ok(Taken { claims: vec![claimed], asked_at, is_over: true }),
         Err(StoreError::Refused(refusal)) => {
             // Not due, or in another worker's hands, may change; settled or parked will not by itself.

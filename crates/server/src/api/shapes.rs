@@ -14,6 +14,12 @@ pub const COUNT: Kind = Kind::Integer(0, i64::MAX);
 pub const MS: Kind = Kind::Integer(0, 366 * 86_400_000);
 pub const ROLE: Kind = Kind::Choice(&[Role::Step.name(), Role::Optional.name(), Role::Cleanup.name()]);
 pub const TOKEN: Field = needed("lease_token", Kind::Hex(32), "The lease's token, as the claim gave it.");
+pub const START: Field = optional(
+    "start",
+    Kind::Boolean,
+    "Whether the work begins with the claim, where the lifecycle has a state for runs that were claimed and not begun. \
+     Without it the first event begins it.",
+);
 pub const MOST_OF_A_BATCH: usize = 1_000;
 
 pub const LIMIT: Field =
@@ -175,10 +181,12 @@ shapes! {
         optional("limit", Kind::Integer(1, 100), "1 if left out."),
         optional("wait_ms", Kind::Integer(0, 60_000), "How long to wait for work."),
         optional("lease_ms", Kind::Integer(1_000, 86_400_000), "How long a lease lasts without a heartbeat."),
+        START,
     ];
     CLAIM_ONE "ClaimOne" [
         needed("worker", NAME, "A name that is never used again."),
         optional("lease_ms", Kind::Integer(1_000, 86_400_000), "How long the lease lasts without a heartbeat."),
+        START,
     ];
     LEASE "Lease" [
         needed("token", NAME, "Proves who holds the run: every write needs it."),

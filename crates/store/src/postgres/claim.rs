@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 use waypost_kernel::lifecycle::OnStale;
-use waypost_kernel::{Ask, Lease, Phase, Request, Span, Time, Token, Who};
+use waypost_kernel::{Ask, Lease, Phase, Request, Time, Token, Who};
 
 use super::fault::{Fault, Result};
 use super::limits::{self, Room};
@@ -21,7 +21,7 @@ use crate::error::StoreError;
 use crate::intake;
 use crate::run::RunRow;
 use crate::tokens::fresh;
-use crate::verbs::{Claim, Claimed};
+use crate::verbs::{Claim, Claimed, Take};
 
 /// Runs that a claim sets aside at most because their key is full, before it leaves the rest to the next one.
 const MAX_SET_ASIDE: usize = 20_000;
@@ -33,7 +33,10 @@ pub async fn claim(session: &Session, claim: &Claim) -> Result<Vec<Claimed>> {
     if claim.limit == 0 || claim.queues.is_empty() {
         return Ok(Vec::new());
     }
-    let mut first = match plain::claim(session, claim).await? {
+    // The functions of `verbs.sql` make one move at a time.
+    let plain =
+        if claim.start { plain::Taken::Some(Vec::new()) } else { plain::claim(session, claim).await? };
+    let mut first = match plain {
         plain::Taken::All(taken) => return Ok(taken),
         plain::Taken::Some(taken) => taken,
     };
@@ -90,7 +93,7 @@ async fn left_behind(tx: &Tx, claim: &Claim, open: &BTreeMap<&str, Room>) -> Res
             let left = vacant || state.on_stale != Some(OnStale::Steal);
             let more = taken.len() + pending.len() < claim.limit;
             if more && left && claim.wants(&stored.row) {
-                pending.extend(decided(tx, stored, &claim.worker, claim.lease)?);
+                pending.extend(decided(tx, stored, &claim.take())?);
             }
         }
         taken.extend(write(tx, pending).await?);
@@ -303,7 +306,7 @@ impl Met {
             }
         }
         // What the kernel refuses stays refused until the run moves, which gives it another row.
-        let Some(pending) = decided(tx, stored, &claim.worker, claim.lease)? else { return Ok(true) };
+        let Some(pending) = decided(tx, stored, &claim.take())? else { return Ok(true) };
         self.pending.push(pending);
         self.gone.push(at);
         if let Some(free) = key.and_then(|key| self.free.get_mut(&key)) {
@@ -381,25 +384,20 @@ async fn count_keys(tx: &Tx, lanes: &[Look], met: &mut Met) -> Result<()> {
     Ok(())
 }
 
-pub async fn claim_run(
-    session: &Session,
-    run_id: &str,
-    worker: &str,
-    lease: Option<Span>,
-) -> Result<Claimed> {
-    intake::check_name("worker", worker)?;
+pub async fn claim_run(session: &Session, run_id: &str, how: &Take) -> Result<Claimed> {
+    intake::check_name("worker", &how.worker)?;
     let tx = session.begin().await?;
-    let taken = take_one(&tx, run_id, worker, lease).await;
+    let taken = take_one(&tx, run_id, how).await;
     let now = tx.now;
     claimed(now, tx.end(taken).await?)
 }
 
-async fn take_one(tx: &Tx, run_id: &str, worker: &str, lease: Option<Span>) -> Result<RunRow> {
+async fn take_one(tx: &Tx, run_id: &str, how: &Take) -> Result<RunRow> {
     let stored = row::by_id(tx, run_id).await?;
     if let Some(reason) = wait_reason(tx, &stored.row).await? {
         return Err(StoreError::not_yet(&stored.row, reason).into());
     }
-    take(tx, stored, worker, lease, fresh()).await
+    take(tx, stored, how, fresh()).await
 }
 
 /// Why a run may not be taken now, though its lifecycle may let it. One that is held already keeps its slot.
@@ -418,31 +416,25 @@ async fn wait_reason(tx: &Tx, row: &RunRow) -> Result<Option<&'static str>> {
 }
 
 /// What the kernel makes of a claim; nothing if it refuses.
-fn decided(tx: &Tx, stored: Stored, worker: &str, lease: Option<Span>) -> Result<Option<Pending>> {
-    match decide(tx, stored, worker, lease, fresh()) {
+fn decided(tx: &Tx, stored: Stored, how: &Take) -> Result<Option<Pending>> {
+    match decide(tx, stored, how, fresh()) {
         Ok(pending) => Ok(Some(pending)),
         Err(Fault::Told(StoreError::Refused(_))) => Ok(None),
         Err(fault) => Err(fault),
     }
 }
 
-fn decide(tx: &Tx, stored: Stored, worker: &str, lease: Option<Span>, token: Token) -> Result<Pending> {
-    let who = Who { actor: waypost_kernel::Actor::Worker, by: worker, fresh: token };
-    let request = Request { who, ask: Ask::Claim { lease } };
+fn decide(tx: &Tx, stored: Stored, how: &Take, token: Token) -> Result<Pending> {
+    let who = Who { actor: waypost_kernel::Actor::Worker, by: &how.worker, fresh: token };
+    let request = Request { who, ask: Ask::Claim { lease: how.lease, start: how.start } };
     let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
     let mut pending = Pending::new(stored);
     pending.add(change, Extra::default());
     Ok(pending)
 }
 
-pub async fn take(
-    tx: &Tx,
-    stored: Stored,
-    worker: &str,
-    lease: Option<Span>,
-    token: Token,
-) -> Result<RunRow> {
-    let pending = decide(tx, stored, worker, lease, token)?;
+pub async fn take(tx: &Tx, stored: Stored, how: &Take, token: Token) -> Result<RunRow> {
+    let pending = decide(tx, stored, how, token)?;
     Ok(save::save_one(tx, pending).await?.0.row)
 }
 

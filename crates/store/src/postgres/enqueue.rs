@@ -22,7 +22,7 @@ use super::sql::{Columns, args, stamp, uuid};
 use super::trail::Trail;
 use crate::error::StoreError;
 use crate::tokens::{fresh, random, who};
-use crate::verbs::{Claimed, Each, Enqueued, NewRun};
+use crate::verbs::{Claimed, Each, Enqueued, NewRun, Take};
 use crate::{birth, intake};
 
 /// A key that others insert and take back at the same time is looked for again this often.
@@ -315,7 +315,8 @@ pub async fn claim_plan(session: &Session, new: &NewRun, lease: Option<Span>) ->
 pub async fn plan(tx: &Tx, new: &NewRun, lease: Option<Span>) -> Result<Option<crate::run::RunRow>> {
     let lifecycle = born_held(tx, new).await?;
     if let Some((stored, _)) = known(tx, [new].into_iter()).await?.into_values().next() {
-        return claim::take(tx, stored, &new.by, lease, fresh()).await.map(Some);
+        let how = Take { worker: new.by.clone(), lease, start: false };
+        return claim::take(tx, stored, &how, fresh()).await.map(Some);
     }
     let birth = born(tx, new, &lifecycle, lease)?;
     match insert(tx, vec![birth]).await?.pop() {

@@ -15,6 +15,7 @@ use crate::error::StoreError;
 use crate::run::RunRow;
 use crate::schedules::*;
 use crate::tokens::fresh;
+use crate::verbs::Take;
 
 /// Mine: applied and I may, or my own, and none that I cannot execute just now. $1, $2 and $3 of a statement; $4 is now.
 const MINE: &str = "((s.carried AND $1 OR s.hash = ANY ($2)) AND NOT s.hash = ANY ($3))";
@@ -368,7 +369,8 @@ async fn has_begun(tx: &Tx, (schedule, kind, id, plan): Key<'_>, is_alone: bool)
 }
 
 async fn take(tx: &Tx, key: Key<'_>, stored: Stored, begin: &Begin) -> Result<Option<Begun>> {
-    match claim::take(tx, stored, &begin.by, begin.birth.lease, fresh()).await {
+    let how = Take { worker: begin.by.clone(), lease: begin.birth.lease, start: false };
+    match claim::take(tx, stored, &how, fresh()).await {
         Ok(row) => {
             wake(tx, key, None, Some(first_look(&row, tx.now))).await?;
             Ok(Some(Begun::Held(key.3, Box::new(claim::claimed(tx.now, row)?))))

@@ -127,11 +127,11 @@ impl Queue for PostgresStore {
         })
     }
 
-    fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed> {
-        let names = Arc::new((run_id, worker));
+    fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
+        let asked = Arc::new((run_id, take));
         self.session.verb(move |session| {
-            let names = names.clone();
-            async move { claim::claim_run(&session, &names.0, &names.1, lease).await }
+            let asked = asked.clone();
+            async move { claim::claim_run(&session, &asked.0, &asked.1).await }
         })
     }
 

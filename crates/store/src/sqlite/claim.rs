@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rusqlite::params;
 use serde_json::json;
 use waypost_kernel::lifecycle::OnStale;
-use waypost_kernel::{Ask, Lease, Phase, Request, Span, Time, Token, Who};
+use waypost_kernel::{Ask, Lease, Phase, Request, Time, Token, Who};
 
 use super::limits;
 use super::open::database;
@@ -18,7 +18,7 @@ use crate::error::{Result, StoreError};
 use crate::intake;
 use crate::run::RunRow;
 use crate::tokens::fresh;
-use crate::verbs::{Claim, Claimed};
+use crate::verbs::{Claim, Claimed, Take};
 
 /// Runs that a claim sets aside at most because their key is full, before it leaves the rest to the next one.
 const MAX_SET_ASIDE: usize = 20_000;
@@ -71,13 +71,13 @@ pub fn claim(tx: &Tx<'_>, claim: &Claim) -> Result<Vec<Taken>> {
     Ok(taken)
 }
 
-pub fn claim_run(tx: &Tx<'_>, run_id: &str, worker: &str, lease: Option<Span>) -> Result<Taken> {
-    intake::check_name("worker", worker)?;
+pub fn claim_run(tx: &Tx<'_>, run_id: &str, how: &Take) -> Result<Taken> {
+    intake::check_name("worker", &how.worker)?;
     let mut stored = row::by_id(tx, run_id)?;
     if let Some(reason) = wait_reason(tx, &stored.row)? {
         return Err(StoreError::not_yet(&stored.row, reason));
     }
-    take(tx, &mut stored, worker, lease, fresh())?;
+    take(tx, &mut stored, how, fresh())?;
     Ok(Taken::of(tx, stored))
 }
 
@@ -115,6 +115,7 @@ fn room(tx: &Tx<'_>, queue: &str) -> Result<Option<i64>> {
 
 /// Leases that are vacant or ran out. The kernel says which of them a worker may take; the rest is the sweeper's.
 fn left_behind(tx: &Tx<'_>, claim: &Claim, open: &[(&str, i64)], taken: &mut Vec<Taken>) -> Result<()> {
+    let how = claim.take();
     let mut after = (i64::MIN, 0);
     while taken.len() < claim.limit {
         let found = row::places(
@@ -133,7 +134,7 @@ fn left_behind(tx: &Tx<'_>, claim: &Claim, open: &[(&str, i64)], taken: &mut Vec
             let vacant = stored.row.run.lease.as_ref().is_some_and(Lease::is_vacant);
             let left = vacant || state.on_stale != Some(OnStale::Steal);
             if taken.len() < claim.limit && queue && left && claim.wants(&stored.row) {
-                match take(tx, &mut stored, &claim.worker, claim.lease, fresh()) {
+                match take(tx, &mut stored, &how, fresh()) {
                     Ok(()) => taken.push(Taken::of(tx, stored)),
                     Err(StoreError::Refused(_)) => {}
                     Err(error) => return Err(error),
@@ -146,6 +147,7 @@ fn left_behind(tx: &Tx<'_>, claim: &Claim, open: &[(&str, i64)], taken: &mut Vec
 
 /// The best of several queues: each is read in its own order, and the best head is taken first.
 fn ready(tx: &Tx<'_>, claim: &Claim, open: &mut [(&str, i64)], taken: &mut Vec<Taken>) -> Result<()> {
+    let how = claim.take();
     let mut heads = Vec::new();
     for (at, (queue, _)) in open.iter().enumerate() {
         heads.push(Head::new(at, queue));
@@ -171,7 +173,7 @@ fn ready(tx: &Tx<'_>, claim: &Claim, open: &mut [(&str, i64)], taken: &mut Vec<T
             heads.iter_mut().for_each(|head| head.page.clear());
             continue;
         }
-        match take(tx, &mut stored, &claim.worker, claim.lease, fresh()) {
+        match take(tx, &mut stored, &how, fresh()) {
             Ok(()) => {
                 open[at].1 -= 1;
                 taken.push(Taken::of(tx, stored));
@@ -251,9 +253,9 @@ impl<'q> Head<'q> {
     }
 }
 
-pub fn take(tx: &Tx<'_>, stored: &mut Stored, worker: &str, lease: Option<Span>, token: Token) -> Result<()> {
-    let who = Who { actor: waypost_kernel::Actor::Worker, by: worker, fresh: token };
-    let request = Request { who, ask: Ask::Claim { lease } };
+pub fn take(tx: &Tx<'_>, stored: &mut Stored, how: &Take, token: Token) -> Result<()> {
+    let who = Who { actor: waypost_kernel::Actor::Worker, by: &how.worker, fresh: token };
+    let request = Request { who, ask: Ask::Claim { lease: how.lease, start: how.start } };
     let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
     save::save(tx, stored, change, &Extra::default()).map(drop)
 }

@@ -17,7 +17,7 @@ use super::{born, claim, items};
 use crate::error::{Result, StoreError};
 use crate::run::{self, RunRow};
 use crate::tokens::{fresh, who};
-use crate::verbs::{Each, NewRun};
+use crate::verbs::{Each, NewRun, Take};
 use crate::{birth, intake};
 
 /// A request for a run, checked and written out before the writer's turn comes.
@@ -139,7 +139,7 @@ pub fn claim_plan(tx: &Tx<'_>, asked: Asked, lease: Option<Span>) -> Result<Opti
     let Some(mut stored) = known(tx, &asked.new, None)? else {
         return insert(tx, asked, &lifecycle, lease).map(|stored| Some(Taken::of(tx, stored)));
     };
-    match claim::take(tx, &mut stored, &asked.new.by, lease, fresh()) {
+    match claim::take(tx, &mut stored, &Take { worker: asked.new.by.clone(), lease, start: false }, fresh()) {
         Ok(()) => Ok(Some(Taken::of(tx, stored))),
         Err(StoreError::Refused(_)) => Ok(None),
         Err(error) => Err(error),

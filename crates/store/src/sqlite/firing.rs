@@ -17,6 +17,7 @@ use crate::error::{Result, StoreError};
 use crate::run::RunRow;
 use crate::schedules::*;
 use crate::tokens::fresh;
+use crate::verbs::Take;
 
 /// Mine: applied and I may, or my own, and none that I cannot execute just now. ?1, ?2 and ?3 of a statement; ?4 is now.
 const MINE: &str = "((s.carried AND ?1 OR s.hash IN (SELECT value FROM json_each(?2))) \
@@ -294,7 +295,8 @@ pub fn begin(tx: &Tx<'_>, begin: &Begin) -> Result<Option<Fired>> {
         Some(run_id) => {
             let mut stored = row::by_id(tx, &run_id)?;
             let counts = taken_as(Some(&stored.row));
-            match claim::take(tx, &mut stored, &begin.by, begin.birth.lease, fresh()) {
+            let how = Take { worker: begin.by.clone(), lease: begin.birth.lease, start: false };
+            match claim::take(tx, &mut stored, &how, fresh()) {
                 Ok(()) => {
                     wake(tx, key, None, Some(first_look(&stored.row, tx.now)))?;
                     (Some(Fired::Held(*plan, Taken::of(tx, stored))), counts)

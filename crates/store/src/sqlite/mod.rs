@@ -111,8 +111,8 @@ impl Queue for SqliteStore {
         self.session.write_then(move |tx| enqueue::claim_plan(tx, asked?, lease), own)
     }
 
-    fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed> {
-        self.session.write_then(move |tx| claim::claim_run(tx, &run_id, &worker, lease), Taken::claimed)
+    fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
+        self.session.write_then(move |tx| claim::claim_run(tx, &run_id, &take), Taken::claimed)
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

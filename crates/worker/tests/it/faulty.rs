@@ -104,7 +104,7 @@ impl Queue for Faulty {
         enqueue(runs: Vec<NewRun>) -> Each<Enqueued>;
         claim(claim: Claim) -> Vec<Claimed>;
         claim_plan(run: NewRun, lease: Option<Span>) -> Option<Claimed>;
-        claim_run(run_id: String, worker: String, lease: Option<Span>) -> Claimed;
+        claim_run(run_id: String, take: Take) -> Claimed;
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
