@@ -134,8 +134,12 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
 
 fn write_loop(conn: &Connection, kept: &Kept, jobs: &mpsc::Receiver<Job>, changed: &Notify) {
     while let Ok(first) = jobs.recv() {
+        let before = conn.total_changes();
         commit_group(conn, kept, first, jobs);
-        changed.notify_waiters();
+        // A claim that found nothing must not call for the next one.
+        if conn.total_changes() != before {
+            changed.notify_waiters();
+        }
     }
 }
 
