@@ -21,6 +21,7 @@ mod looks;
 mod moves;
 mod open;
 mod operations;
+mod others;
 mod prune;
 mod row;
 mod save;
@@ -51,9 +52,6 @@ use claim::Taken;
 use enqueue::Asked;
 use lease::Ending;
 use session::Session;
-
-/// How often another process's commits are looked for: SQLite has no way to tell of them.
-const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]
 pub struct SqliteStore {
@@ -116,10 +114,7 @@ impl Queue for SqliteStore {
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async move {
-            let changed = self.session.changed.notified();
-            let _ = tokio::time::timeout(at_most.min(LOOK), changed).await;
-        })
+        Box::pin(self.session.others.wait(at_most))
     }
 }
 

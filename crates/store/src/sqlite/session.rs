@@ -15,6 +15,7 @@ use waypost_kernel::{Time, Token};
 use super::kept::Kept;
 use super::line::Line;
 use super::open::{self, database};
+use super::others::Others;
 use super::statements::Statements;
 use crate::error::{Result, StoreError};
 use crate::looks::Way;
@@ -47,7 +48,7 @@ pub struct Session {
     path: Arc<PathBuf>,
     writer: Line,
     reader: Line,
-    pub changed: Arc<Notify>,
+    pub others: Arc<Others>,
 }
 
 impl Session {
@@ -67,7 +68,8 @@ impl Session {
             spawn("waypost-reader", move || read_loop(&conn, &kept, &jobs))?;
         }
         let (writer, reader) = (Line::new("writer", 1, writer), Line::new("readers", READERS, reader));
-        Ok(Session { path: Arc::new(path.to_owned()), writer, reader, changed })
+        let others = Arc::new(Others::new(path.to_owned(), changed));
+        Ok(Session { path: Arc::new(path.to_owned()), writer, reader, others })
     }
 
     pub fn ways(&self) -> Vec<Way> {

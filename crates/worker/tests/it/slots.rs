@@ -1,10 +1,14 @@
 //! A worker keeps up with its store: what it writes for a run, when it claims, and what holds up what.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use waypost_kernel::request::Level;
-use waypost_store::NewRun;
+use waypost_store::postgres::{Hearing, PostgresStore, migration_sql};
+use waypost_store::sqlite::SqliteStore;
+use waypost_store::{NewRun, Queue, Store};
+use waypost_testkit::Postgres;
 use waypost_worker::{Context, Handler, Handlers, Outcome};
 
 use crate::support::{On, Shop, eventually, open};
@@ -95,6 +99,30 @@ async fn what_comes_is_claimed_without_looking_for_it() {
         for _ in 0..20 {
             let id = shop.enqueue(work()).await;
             shop.until_settled(&id).await;
+        }
+        assert_eq!(running.stop().await.succeeded, 20);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_process_queues_is_claimed_without_looking_for_it() {
+    let file = Shop::new();
+    let same_file: Arc<dyn Store> = Arc::new(SqliteStore::open(&file.database()).unwrap());
+    let database = Postgres::with_schema(&migration_sql()).unwrap();
+    let (here, there) = (
+        Arc::new(PostgresStore::open(&database.url()).await.unwrap()),
+        Arc::new(PostgresStore::open(&database.url()).await.unwrap()),
+    );
+    while here.hearing() != Hearing::Hears {
+        here.changed(Duration::from_secs(1)).await;
+    }
+    for (mut shop, elsewhere) in [(file, same_file), (Shop::on(here), there)] {
+        shop.options.handlers = Handlers::default().with("work", done);
+        (shop.options.poll_at_least, shop.options.poll_at_most) = (NEVER, NEVER);
+        let running = shop.start();
+        for _ in 0..20 {
+            let made = elsewhere.enqueue(vec![work()]).await.unwrap().remove(0).unwrap();
+            shop.until_settled(made.run.id()).await;
         }
         assert_eq!(running.stop().await.succeeded, 20);
     }
