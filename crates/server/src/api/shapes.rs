@@ -235,6 +235,25 @@ shapes! {
         optional("items", Kind::List(&Kind::Of(&ITEM_WRITE), 10_000), "Its items' last moves, written with the end: all, or nothing."),
         optional("by", LONG, "The worker's name."),
     ];
+    HEARTBEATS "Heartbeats" [
+        needed("leases", Kind::List(&Kind::Of(&HEARTBEAT_OF_RUN), MOST_OF_A_BATCH), "Each is answered by itself."),
+    ];
+    ALL_RENEWED "AllRenewed" [
+        needed("leases", Kind::List(&Kind::Either(&[&RENEWED, &NOT_MADE]), MOST_OF_A_BATCH), "In the order of the request."),
+    ];
+    EVENTS_OF_RUNS "EventsOfRuns" [
+        needed("events", Kind::List(&Kind::Of(&EVENT_OF_RUN), MOST_OF_A_BATCH), "Each is answered by itself."),
+    ];
+    ALL_NOTED "AllNoted" [
+        needed("events", Kind::List(&Kind::Either(&[&NOTED, &NOT_MADE]), MOST_OF_A_BATCH), "In the order of the request."),
+    ];
+    FINISHES "Finishes" [
+        needed("finishes", Kind::List(&Kind::Of(&FINISH_OF_RUN), MOST_OF_A_BATCH), "Each is answered by itself."),
+    ];
+    ENDED_RUN "EndedRun" [needed("run", Kind::Of(&RUN), "The run after its end.")];
+    ALL_ENDED "AllEnded" [
+        needed("runs", Kind::List(&Kind::Either(&[&ENDED_RUN, &NOT_MADE]), MOST_OF_A_BATCH), "In the order of the request."),
+    ];
     OWE "Owe" [
         TOKEN,
         needed("owes", Kind::Boolean, "From now on it owes its cleanup, or no longer does."),
@@ -386,3 +405,23 @@ shapes! {
         needed("code", NAME, "Stable: branch on this."),
     ];
 }
+
+const RUN_ID: Field = needed("run_id", NAME, "The run that this is about.");
+
+/// Of one run among others: the same fields, and which run.
+const fn of_run<const N: usize>(fields: &[Field]) -> [Field; N] {
+    let mut all = [RUN_ID; N];
+    let mut at = 1;
+    while at < N {
+        all[at] = fields[at - 1];
+        at += 1;
+    }
+    all
+}
+
+pub const HEARTBEAT_OF_RUN: Shape =
+    Shape { name: "HeartbeatOfRun", fields: &of_run::<{ HEARTBEAT.fields.len() + 1 }>(HEARTBEAT.fields) };
+pub const EVENT_OF_RUN: Shape =
+    Shape { name: "EventOfRun", fields: &of_run::<{ NEW_EVENT.fields.len() + 1 }>(NEW_EVENT.fields) };
+pub const FINISH_OF_RUN: Shape =
+    Shape { name: "FinishOfRun", fields: &of_run::<{ FINISH.fields.len() + 1 }>(FINISH.fields) };
