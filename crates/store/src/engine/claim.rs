@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use waypost_kernel::lifecycle::OnStale;
-use waypost_kernel::{Actor, Ask, Lease, Phase, Request, Span, Time, Token, Who};
+use waypost_kernel::{Actor, Ask, Change, Lease, Phase, Refusal, Request, Time, Token, Who};
 
 use super::edit::{Edit, Extra, Stored};
 use super::tx::{BEGINNING, Overdue, Room, Saved, Scan, Tx};
@@ -12,7 +12,7 @@ use crate::error::{Result, StoreError};
 use crate::intake;
 use crate::run::RunRow;
 use crate::tokens::fresh;
-use crate::verbs::{Claim, Claimed};
+use crate::verbs::{Claim, Claimed, Take};
 
 /// Runs that a claim sets aside at most because their key is full, before it leaves the rest to the next one.
 const MAX_SET_ASIDE: usize = 20_000;
@@ -84,7 +84,7 @@ async fn abandoned<T: Tx>(
             let vacant = stored.row.run.lease.as_ref().is_some_and(Lease::is_vacant);
             let is_left = vacant || state.on_stale != Some(OnStale::Steal);
             if edits.len() < claim.limit && is_left && claim.wants(&stored.row) {
-                edits.extend(decide(tx, stored, &claim.worker, claim.lease, fresh())?);
+                edits.extend(decide(tx, stored, &claim.take()));
             }
         }
     }
@@ -99,6 +99,7 @@ async fn ready<T: Tx>(
     rooms: &mut BTreeMap<String, Room>,
     edits: &mut Vec<Edit>,
 ) -> Result<()> {
+    let how = claim.take();
     let mut slots: BTreeMap<String, Option<i64>> = BTreeMap::new();
     let mut set_aside = 0;
     while edits.len() < claim.limit && set_aside < MAX_SET_ASIDE {
@@ -139,9 +140,7 @@ async fn ready<T: Tx>(
             }
             let entry = candidate.entry;
             // What the kernel refuses stays refused until the run moves.
-            let Some(mut edit) = decide(tx, candidate.stored, &claim.worker, claim.lease, fresh())? else {
-                continue;
-            };
+            let Some(mut edit) = decide(tx, candidate.stored, &how) else { continue };
             edit.entry = Some(entry);
             let row = edit.row();
             let free = row.concurrency_key.as_ref().and_then(|key| slots.get_mut(key));
@@ -160,19 +159,14 @@ async fn ready<T: Tx>(
     Ok(())
 }
 
-pub(crate) async fn claim_run<T: Tx>(
-    tx: &mut T,
-    run_id: &str,
-    worker: &str,
-    lease: Option<Span>,
-) -> Result<Taken> {
-    intake::check_name("worker", worker)?;
+pub(crate) async fn claim_run<T: Tx>(tx: &mut T, run_id: &str, how: &Take) -> Result<Taken> {
+    intake::check_name("worker", &how.worker)?;
     for _ in 0..ROUNDS {
         let Some(stored) = tx.runs(&[run_id]).await?.pop() else { return Err(StoreError::no_run(run_id)) };
         if let Some(reason) = wait_reason(tx, &stored.row).await? {
             return Err(StoreError::not_yet(&stored.row, reason));
         }
-        if let Some(taken) = take(tx, stored, worker, lease, fresh()).await? {
+        if let Some(taken) = take(tx, stored, how, fresh()).await? {
             return Ok(taken);
         }
     }
@@ -196,32 +190,26 @@ async fn wait_reason<T: Tx>(tx: &mut T, row: &RunRow) -> Result<Option<&'static 
     })
 }
 
-fn decide<T: Tx>(
-    tx: &T,
-    stored: Stored,
-    worker: &str,
-    lease: Option<Span>,
-    token: Token,
-) -> Result<Option<Edit>> {
-    let who = Who { actor: Actor::Worker, by: worker, fresh: token };
-    let request = Request { who, ask: Ask::Claim { lease } };
-    match waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now()) {
-        Ok(change) => Ok(Some(Edit::of(stored, change, Extra::default()))),
-        Err(_) => Ok(None),
-    }
+/// None: the kernel refuses.
+fn decide<T: Tx>(tx: &T, stored: Stored, how: &Take) -> Option<Edit> {
+    let change = asked(tx, &stored, how, fresh()).ok()?;
+    Some(Edit::of(stored, change, Extra::default()))
+}
+
+fn asked<T: Tx>(tx: &T, stored: &Stored, how: &Take, token: Token) -> Result<Change, Refusal> {
+    let who = Who { actor: Actor::Worker, by: &how.worker, fresh: token };
+    let request = Request { who, ask: Ask::Claim { lease: how.lease, start: how.start } };
+    waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now())
 }
 
 /// Takes a run whatever its queue and its key say. None: others changed it meanwhile.
 pub(crate) async fn take<T: Tx>(
     tx: &mut T,
     stored: Stored,
-    worker: &str,
-    lease: Option<Span>,
+    how: &Take,
     token: Token,
 ) -> Result<Option<Taken>> {
-    let who = Who { actor: Actor::Worker, by: worker, fresh: token };
-    let request = Request { who, ask: Ask::Claim { lease } };
-    let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now())?;
+    let change = asked(tx, &stored, how, token)?;
     let edit = Edit::of(stored, change, Extra::default());
     let row = edit.stored.row.clone();
     let saved = tx.save(vec![edit]).await?;

@@ -168,11 +168,6 @@ impl Edit {
         self.phase_before() != Phase::Held && self.row().phase() == Phase::Held
     }
 
-    /// The run leaves its holder's hands.
-    pub fn is_left(&self) -> bool {
-        self.phase_before() == Phase::Held && self.row().phase() != Phase::Held
-    }
-
     /// The concurrency key of which a slot is taken or comes free, or of which the next in line changes.
     pub fn slot_key(&self) -> Option<&str> {
         let (was, is) = (self.phase_before(), self.row().phase());

@@ -16,7 +16,7 @@ use crate::error::{Result, StoreError};
 use crate::fingerprint::fingerprint;
 use crate::run::{self, RunRow};
 use crate::tokens::{fresh, who};
-use crate::verbs::{Each, NewItem, NewRun};
+use crate::verbs::{Each, NewItem, NewRun, Take};
 use crate::{birth, intake};
 
 /// A key that others insert and take back at the same time is looked for again this often.
@@ -369,7 +369,8 @@ async fn take_known<T: Tx>(
     worker: &str,
     lease: Option<Span>,
 ) -> Result<Option<Option<Taken>>> {
-    match claim::take(tx, stored, worker, lease, fresh()).await {
+    let how = Take { worker: worker.to_owned(), lease, start: false };
+    match claim::take(tx, stored, &how, fresh()).await {
         Ok(None) => Ok(None),
         Ok(taken) => Ok(Some(taken)),
         Err(StoreError::Refused(_)) => Ok(Some(None)),

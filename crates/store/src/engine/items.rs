@@ -227,7 +227,7 @@ fn born(edit: &Edit, wanted: &[Wanted<'_>], change: &Change) -> Vec<BornItem> {
             max_retries: it.item.max_retries,
             reruns: it.item.reruns,
             role: it.item.role,
-            details: serde_json::Map::new(),
+            details: Map::new(),
         };
         BornItem { place: first + at, new, item: it.item.clone(), seq }
     };

@@ -158,10 +158,10 @@ impl Queue for PostgresStore {
         })
     }
 
-    fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed> {
-        verb!(self, (run_id, worker), |session, asked| async {
+    fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
+        verb!(self, (run_id, take), |session, asked| async {
             let mut tx = PgTx::begin(&session).await?;
-            let taken = engine::claim_run(&mut tx, &asked.0, &asked.1, lease).await;
+            let taken = engine::claim_run(&mut tx, &asked.0, &asked.1).await;
             Ok(tx.end(taken).await?.claimed()?)
         })
     }

@@ -16,6 +16,7 @@ use crate::error::StoreError;
 use crate::run::RunRow;
 use crate::schedules::*;
 use crate::tokens::fresh;
+use crate::verbs::Take;
 
 /// Mine: applied and I may, or my own, and none that I cannot execute just now. ?1, ?2 and ?3 of a statement; ?4 is now.
 const MINE: &str = "((s.carried AND ?1 OR s.hash IN (SELECT value FROM json_each(?2))) \
@@ -282,8 +283,8 @@ pub fn begin(tx: &Tx<'_>, begin: &Begin) -> Result<Option<Fired>> {
         Some(run_id) => {
             let stored = row::by_id(tx, &run_id)?;
             let counts = taken_as(Some(&stored.row));
-            let lease = begin.birth.lease;
-            match ready(engine::take(&mut tx.engine(), stored, &begin.by, lease, fresh())) {
+            let how = Take { worker: begin.by.clone(), lease: begin.birth.lease, start: false };
+            match ready(engine::take(&mut tx.engine(), stored, &how, fresh())) {
                 Ok(Some(taken)) => {
                     wake(tx, key, None, Some(first_look(taken.run(), tx.now)))?;
                     (Some(Fired::Held(*plan, taken)), counts)

@@ -12,6 +12,7 @@ mod line;
 mod log;
 mod looks;
 mod open;
+mod others;
 mod primitives;
 mod prune;
 mod row;
@@ -40,9 +41,6 @@ use crate::schedules::*;
 use crate::verbs::*;
 use primitives::ready;
 use session::{Session, Tx};
-
-/// How often another process's commits are looked for: SQLite has no way to tell of them.
-const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]
 pub struct SqliteStore {
@@ -100,16 +98,13 @@ impl Queue for SqliteStore {
         self.session.write_then(move |tx| ready(engine::claim_plan(&mut tx.engine(), run?, lease)), own)
     }
 
-    fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed> {
-        let claim = move |tx: &Tx<'_>| ready(engine::claim_run(&mut tx.engine(), &run_id, &worker, lease));
+    fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
+        let claim = move |tx: &Tx<'_>| ready(engine::claim_run(&mut tx.engine(), &run_id, &take));
         self.session.write_then(claim, Taken::claimed)
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async move {
-            let changed = self.session.changed.notified();
-            let _ = tokio::time::timeout(at_most.min(LOOK), changed).await;
-        })
+        Box::pin(self.session.others.wait(at_most))
     }
 }
 

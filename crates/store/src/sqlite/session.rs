@@ -16,6 +16,7 @@ use super::fault::{self, Fault};
 use super::kept::Kept;
 use super::line::Line;
 use super::open;
+use super::others::Others;
 use super::statements::Statements;
 use crate::error::{Result, StoreError};
 use crate::looks::Way;
@@ -48,7 +49,7 @@ pub struct Session {
     path: Arc<PathBuf>,
     writer: Line,
     reader: Line,
-    pub changed: Arc<Notify>,
+    pub others: Arc<Others>,
 }
 
 impl Session {
@@ -68,7 +69,8 @@ impl Session {
             spawn("waypost-reader", move || read_loop(&conn, &kept, &jobs))?;
         }
         let (writer, reader) = (Line::new("writer", 1, writer), Line::new("readers", READERS, reader));
-        Ok(Session { path: Arc::new(path.to_owned()), writer, reader, changed })
+        let others = Arc::new(Others::new(path.to_owned(), changed));
+        Ok(Session { path: Arc::new(path.to_owned()), writer, reader, others })
     }
 
     pub fn ways(&self) -> Vec<Way> {
@@ -135,8 +137,12 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
 
 fn write_loop(conn: &Connection, kept: &Kept, jobs: &mpsc::Receiver<Job>, changed: &Notify) {
     while let Ok(first) = jobs.recv() {
+        let before = conn.total_changes();
         commit_group(conn, kept, first, jobs);
-        changed.notify_waiters();
+        // A claim that found nothing must not call for the next one.
+        if conn.total_changes() != before {
+            changed.notify_waiters();
+        }
     }
 }
 
