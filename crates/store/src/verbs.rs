@@ -159,6 +159,9 @@ pub struct Claim {
     pub lease: Option<Span>,
     /// The work begins with the claim: see [`Take::start`].
     pub start: bool,
+    /// Asked again with the same key, while a lease of its runs lasts, a claim gives the same runs and tokens: an answer
+    /// that was lost costs nothing. Of this worker alone.
+    pub idempotency_key: Option<String>,
 }
 
 /// How a run is taken, and by whom.

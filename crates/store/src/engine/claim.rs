@@ -51,18 +51,44 @@ pub(crate) async fn claim<T: Tx>(tx: &mut T, claim: &Claim) -> Result<Vec<Taken>
     if claim.limit == 0 || claim.queues.is_empty() {
         return Ok(Vec::new());
     }
+    if let Some(key) = &claim.idempotency_key {
+        let taken = taken_before(tx, claim, key).await?;
+        if !taken.is_empty() {
+            return Ok(taken);
+        }
+    }
     let Scan { mut cursor, mut rooms, has_abandoned } = tx.scan(claim).await?;
     let mut edits = Vec::new();
     if has_abandoned {
         abandoned(tx, claim, &rooms, &mut edits).await?;
     }
     ready(tx, claim, &mut cursor, &mut rooms, &mut edits).await?;
-    let rows: Vec<Arc<RunRow>> = edits.iter().map(|edit| edit.stored.row.clone()).collect();
+    let rows: Vec<(i64, Arc<RunRow>)> =
+        edits.iter().map(|edit| (edit.stored.rid, edit.stored.row.clone())).collect();
     let saved = if edits.is_empty() { Vec::new() } else { tx.save(edits).await? };
     tx.end_scan(cursor).await?;
-    let won = rows.into_iter().zip(saved).filter(|(_, saved)| *saved != Saved::Lost);
+    let won = rows.into_iter().zip(saved).filter(|(_, saved)| *saved != Saved::Lost).map(|(row, _)| row);
+    let won: Vec<(i64, Arc<RunRow>)> = won.collect();
+    if let Some(key) = claim.idempotency_key.as_ref().filter(|_| !won.is_empty()) {
+        let taken: Vec<(i64, u64)> = won.iter().map(|(rid, row)| (*rid, row.run.fence)).collect();
+        let ends = won.iter().filter_map(|(_, row)| Some(row.run.lease.as_ref()?.until));
+        tx.keep_claim(&claim.worker, key, &taken, ends.max().unwrap_or_default()).await?;
+    }
     let now = tx.now();
-    Ok(won.map(|(row, _)| Taken { row, now }).collect())
+    Ok(won.into_iter().map(|(_, row)| Taken { row, now }).collect())
+}
+
+/// What an earlier claim with this key took and still holds.
+async fn taken_before<T: Tx>(tx: &mut T, claim: &Claim, key: &str) -> Result<Vec<Taken>> {
+    intake::check_key("idempotency_key", Some(key))?;
+    let now = tx.now();
+    let found = tx.recall_claim(&claim.worker, key).await?;
+    let is_same = |(stored, fence): &(Stored, u64)| {
+        let lease = stored.row.run.lease.as_ref();
+        stored.row.run.fence == *fence
+            && lease.is_some_and(|lease| lease.worker.as_deref() == Some(&*claim.worker) && !lease.is_expired(now))
+    };
+    Ok(found.into_iter().filter(is_same).map(|(stored, _)| Taken { row: stored.row, now }).collect())
 }
 
 /// Leases that are vacant or ran out. The kernel says which of them a worker may take; the rest is the sweeper's.

@@ -79,6 +79,10 @@ pub(crate) trait Tx {
     async fn set_aside(&mut self, cursor: &mut Self::Cursor, candidates: &[Candidate]) -> Result<usize>;
     /// Ends the reading of a claim: what was met is gone from its queue, or stays.
     async fn end_scan(&mut self, cursor: Self::Cursor) -> Result<()>;
+    /// The runs that a worker's claim with this key took, each with the fence that it got. Those that are gone are left out.
+    async fn recall_claim(&mut self, worker: &str, key: &str) -> Result<Vec<(Stored, u64)>>;
+    /// Keeps which runs a claim took, by number and fence, until the last of their leases would end.
+    async fn keep_claim(&mut self, worker: &str, key: &str, taken: &[(i64, u64)], until: Time) -> Result<()>;
     /// What claims of a queue find, for a run that is asked for by its id. The answer holds until the transaction ends.
     async fn room(&mut self, queue: &str) -> Result<Room>;
 

@@ -274,8 +274,10 @@ CREATE FUNCTION waypost.look_at_reminders(p_now timestamptz, p_limit bigint) RET
   SELECT count(*) FROM due
 $$;
 
--- What is said to be adrift but has a holder again is reminded of as all are; what is not held is forgotten.
+-- What is said to be adrift but has a holder again is reminded of as all are; what is not held is forgotten, and so are claims that
+-- nobody asks for again.
 CREATE FUNCTION waypost.tidy_reminders(p_now timestamptz) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  DELETE FROM waypost.claims WHERE ctid = ANY (ARRAY(SELECT c.ctid FROM waypost.claims c WHERE c.until < p_now LIMIT 10000 FOR UPDATE SKIP LOCKED));
   WITH wrong AS (SELECT w.ctid AS place, w.rids[1] AS rid FROM waypost.watch w LEFT JOIN waypost.runs r ON r.rid = w.rids[1]
       WHERE w.adrift AND w.due_at <= p_now AND NOT coalesce(r.state / 1000 = 3 AND (r.claimed_by IS NULL OR r.stale_after < p_now), false)
       LIMIT 10000 FOR UPDATE OF w SKIP LOCKED),

@@ -343,6 +343,14 @@ impl crate::engine::Tx for PgTx {
         queue::drop_orphans(self).await
     }
 
+    async fn recall_claim(&mut self, worker: &str, key: &str) -> Result<Vec<(Stored, u64)>> {
+        queue::recall_claim(self, worker, key).await
+    }
+
+    async fn keep_claim(&mut self, worker: &str, key: &str, taken: &[(i64, u64)], until: Time) -> Result<()> {
+        queue::keep_claim(self, worker, key, taken, until).await
+    }
+
     async fn room(&mut self, queue: &str) -> Result<Room> {
         self.open().await?;
         let (rooms, _) = queue::open_queues(self, &[queue]).await?;

@@ -181,7 +181,16 @@ impl engine::Tx for Primitives<'_, '_> {
         Ok(overdue::overdue(self.0, what, after, limit)?)
     }
 
+    async fn recall_claim(&mut self, worker: &str, key: &str) -> Result<Vec<(Stored, u64)>> {
+        Ok(scan::recall_claim(self.0, worker, key)?)
+    }
+
+    async fn keep_claim(&mut self, worker: &str, key: &str, taken: &[(i64, u64)], until: Time) -> Result<()> {
+        Ok(scan::keep_claim(self.0, worker, key, taken, until)?)
+    }
+
     async fn let_in_all(&mut self) -> Result<()> {
+        scan::forget_claims(self.0)?;
         Ok(slots::let_in_all(self.0)?)
     }
 
