@@ -151,7 +151,7 @@ fn changed<T: Tx>(
         change.events.iter().flat_map(|event| event.effect.moved.iter().map(move |moved| (event.seq, moved)));
     let same =
         |moved: &waypost_kernel::event::Moved| moved.item.kind == it.kind && moved.item.key == it.item.key;
-    let last = moves.filter(|(_, moved)| same(moved)).last();
+    let last = moves.rev().find(|(_, moved)| same(moved));
     let after = last.map_or(&it.item, |(_, moved)| &moved.item);
     let mut row = row_of(it, after, &kind.name, &kind.state(after.state).name, was);
     let moved = last.filter(|(_, moved)| moved.from.is_some());

@@ -292,29 +292,30 @@ impl Tx<'_> {
 mod tests {
     use super::*;
 
+    type Tested = std::result::Result<(), Box<dyn std::error::Error>>;
+
     /// Without the wait before it: a file that another process keeps locked is not a store that is closed.
     #[tokio::test]
-    async fn everybody_who_waits_is_told_why_a_transaction_cannot_begin() {
-        let folder = tempfile::tempdir().unwrap();
+    async fn everybody_who_waits_is_told_why_a_transaction_cannot_begin() -> Tested {
+        let folder = tempfile::tempdir()?;
         let path = folder.path().join("waypost.db");
-        let conn = open::writer(&path).unwrap();
-        conn.busy_timeout(std::time::Duration::ZERO).unwrap();
-        let other = Connection::open(&path).unwrap();
-        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let conn = open::writer(&path).map_err(StoreError::from)?;
+        conn.busy_timeout(std::time::Duration::ZERO)?;
+        let kept = Kept::read(&conn).map_err(StoreError::from)?;
+        let other = Connection::open(&path)?;
+        other.execute_batch("BEGIN IMMEDIATE")?;
         let (send, jobs) = mpsc::channel();
         let line = Line::new("writer", 1, send);
-        let writer = thread::spawn(move || {
-            let kept = Kept::read(&conn).unwrap();
-            write_loop(&conn, &kept, &jobs, &Notify::new());
-        });
+        let writer = thread::spawn(move || write_loop(&conn, &kept, &jobs, &Notify::new()));
         let (first, second) = tokio::join!(line.ask(|_| Ok(())), line.ask(|_| Ok(())));
         for told in [first, second] {
-            let told = told.unwrap_err().to_string();
+            let told = told.expect_err("it is locked").to_string();
             assert!(told.contains("another process has held it"), "{told}");
         }
-        other.execute_batch("ROLLBACK").unwrap();
-        line.ask(|_| Ok(())).await.unwrap();
+        other.execute_batch("ROLLBACK")?;
+        line.ask(|_| Ok(())).await?;
         drop(line);
-        writer.join().unwrap();
+        assert!(writer.join().is_ok());
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 
 use rusqlite::params;
 use serde_json::Value;
+use waypost_kernel::event::Event;
 
 use super::events;
 use super::insert;
@@ -49,20 +50,19 @@ fn items(tx: &Tx<'_>, edit: &Edit) -> Result<()> {
     }
     edit.items.iter().try_for_each(|changed| change(tx, edit, changed))?;
     for (event, _) in &edit.events {
-        if let Some(shifts) = codec::shifts_json(event, &edit.row().lifecycle) {
-            let count = event.effect.shifts.iter().map(|shift| shift.count).sum();
-            follow(tx, edit, event.seq, iso(event.at), &shifts, count)?;
-        }
+        follow(tx, edit, event)?;
     }
     Ok(())
 }
 
 /// Items that move because their run did. What becomes of them is said in the trigger behind this view.
-fn follow(tx: &Tx<'_>, edit: &Edit, seq: u64, at: String, shifts: &Value, count: u32) -> Result<()> {
+fn follow(tx: &Tx<'_>, edit: &Edit, event: &Event) -> Result<()> {
+    let Some(shifts) = codec::shifts_json(event, &edit.row().lifecycle) else { return Ok(()) };
     let sql = "INSERT INTO item_shifts(run_id, seq, at, shifts) VALUES (?1, ?2, ?3, ?4)";
     let before = tx.conn.total_changes();
-    tx.execute(sql, params![edit.row().id(), seq, at, shifts.to_string()])?;
+    tx.execute(sql, params![edit.row().id(), event.seq, iso(event.at), shifts.to_string()])?;
     let moved = tx.conn.total_changes() - before;
+    let count: u32 = event.effect.shifts.iter().map(|shift| shift.count).sum();
     if moved != u64::from(count) {
         let message =
             format!("{moved} of the {count} that were to follow their run are where it counts them");
