@@ -60,6 +60,13 @@ impl Problems {
         Problems(vec![Problem { file: file.to_owned(), line, field: String::new(), rule, message, hint }])
     }
 
+    /// The same, of a text that is known to stand in a file.
+    #[must_use]
+    pub fn in_file(mut self, file: &Path) -> Problems {
+        self.0.iter_mut().for_each(|problem| problem.file = file.to_owned());
+        self
+    }
+
     /// In the order of the file, and no more than a person wants to read.
     pub fn sorted(mut problems: Vec<Problem>) -> Problems {
         problems.sort_by_key(|problem| problem.line);

@@ -132,6 +132,20 @@ impl Reader<'_> {
                 self.not_too_many(items.len(), kind, line, path)?;
                 Value::List(self.list(items, of, path))
             }
+            (Kind::Row(row), Content::List(cells)) if (row.least..=row.most).contains(&cells.len()) => {
+                let count = cells.len();
+                let cells = self.list(cells, row.of, path);
+                // A cell that is not there was told already.
+                (cells.len() == count).then_some(Value::List(cells))?
+            }
+            (Kind::Row(row), content) => {
+                let found = match content {
+                    Content::List(cells) => format!("a row of {}", cells.len()),
+                    _ => "no row".to_owned(),
+                };
+                let fault = Fault::new(row.rule, format!("{}, not {found}", row.whose), row.hint);
+                return self.fault(&fault, kind, line, path);
+            }
             (Kind::TextOrList { text, list, .. }, content @ (Content::Text(_) | Content::List(_))) => {
                 let kind = if matches!(content, Content::Text(_)) { text } else { list };
                 return self.opened(Opened { content, ..found }, kind, path);

@@ -60,6 +60,8 @@ pub enum Kind {
         least: usize,
         most: usize,
     },
+    /// A list whose places have meanings: one that lacks a part is no row.
+    Row(&'static Row),
     /// One text, or a list; with its name in the reference.
     TextOrList {
         text: &'static Kind,
@@ -93,6 +95,17 @@ pub struct Format {
     pub most_chars: Option<usize>,
     pub may_be_empty: bool,
     pub check: fn(&str) -> Checked,
+}
+
+#[derive(Debug)]
+pub struct Row {
+    /// "a transition is a row of five words"
+    pub whose: &'static str,
+    pub of: &'static Kind,
+    pub least: usize,
+    pub most: usize,
+    pub rule: &'static str,
+    pub hint: &'static str,
 }
 
 /// What the names of a map may look like.
@@ -202,7 +215,7 @@ impl Kind {
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
             Kind::Any | Kind::Parts(_) => "any JSON".into(),
             Kind::Object | Kind::Of(_) | Kind::Map { .. } | Kind::Either(_) => "an object".into(),
-            Kind::List { most, .. } => format!("a list of at most {most}"),
+            Kind::List { most, .. } | Kind::Row(Row { most, .. }) => format!("a list of at most {most}"),
             Kind::TextOrList { name, .. } => (*name).into(),
         }
     }
@@ -214,7 +227,7 @@ impl Kind {
             Kind::Integer(..) | Kind::Number => "5".into(),
             Kind::Boolean => "true".into(),
             Kind::Choice(words) => format!("{:?}", words.first().copied().unwrap_or_default()),
-            Kind::List { of, .. } => format!("[{}]", of.example()),
+            Kind::List { of, .. } | Kind::Row(Row { of, .. }) => format!("[{}]", of.example()),
             Kind::Object | Kind::Of(_) | Kind::Map { .. } | Kind::Either(_) => "{ … }".into(),
             Kind::Text(_) | Kind::Any | Kind::Parts(_) | Kind::TextOrList { .. } => r#""…""#.into(),
         }

@@ -62,7 +62,6 @@ impl Reader<'_> {
 }
 
 fn choice(given: &str, words: &[&str]) -> Result<Value, Fault> {
-    crate::text::some_text(given)?;
     if !words.contains(&given) {
         let message = format!("there is no {}", quoted(given));
         return Err(Fault::new("unknown-word", message, instead_of(given, words)));
@@ -91,7 +90,7 @@ fn in_file(kind: &Kind, path: &Path<'_>) -> String {
         Kind::List { of: Kind::Of(_), .. } => {
             format!("a list of tables: write [[{}]] above each", path.in_file())
         }
-        Kind::List { .. } => "a list between [ and ]".to_owned(),
+        Kind::List { .. } | Kind::Row(_) => "a list between [ and ]".to_owned(),
         Kind::Map { .. } => "a table of names".to_owned(),
         Kind::Of(_) | Kind::Object | Kind::Either(_) => "a table".to_owned(),
         Kind::Boolean | Kind::TextOrList { .. } | Kind::Any | Kind::Parts(_) => kind.wanted(),

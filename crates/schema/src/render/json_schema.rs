@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::shape::{Field, Format, Keys, Kind, Shape};
+use crate::shape::{Field, Format, Keys, Kind, Row, Shape};
 
 /// How it is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,7 @@ fn of_kind(kind: &Kind, style: Style) -> Value {
         Kind::Choice(words) => json!({ "type": "string", "enum": words }),
         Kind::Object => json!({ "type": "object" }),
         Kind::Any | Kind::Parts(_) => json!({}),
-        Kind::List { of, least, most } => {
+        Kind::List { of, least, most } | Kind::Row(Row { of, least, most, .. }) => {
             let mut schema = json!({ "type": "array", "items": of_kind(of, style), "maxItems": most });
             if *least > 0 {
                 schema["minItems"] = (*least).into();

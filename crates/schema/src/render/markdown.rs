@@ -1,6 +1,6 @@
 //! Tables of the reference.
 
-use crate::shape::{Kind, Shape};
+use crate::shape::{Kind, Row, Shape};
 
 /// A section of a page about a kind of files: its keys.
 pub fn section(page: &mut String, title: &str, shape: &Shape) {
@@ -28,7 +28,7 @@ fn file_kind(kind: &Kind) -> String {
         Kind::Any => "any value".to_owned(),
         Kind::Parts(name) | Kind::TextOrList { name, .. } => (*name).to_owned(),
         Kind::List { of: Kind::Of(_), .. } => "tables".to_owned(),
-        Kind::List { of, .. } => format!("a list: {}", file_kind(of)),
+        Kind::List { of, .. } | Kind::Row(Row { of, .. }) => format!("a list: {}", file_kind(of)),
         Kind::Map { of: Kind::Of(_), .. } | Kind::Of(_) | Kind::Object | Kind::Either(_) => {
             "a table".to_owned()
         }
