@@ -21,7 +21,7 @@ mod shape;
 mod text;
 mod words;
 
-pub use node::{FromNode, MayBeAbsent, Node, Value};
+pub use node::{FromNode, MayBeAbsent, Node, Takes, Value};
 pub use problem::{Problem, Problems, Report};
 pub use read::{Document, read_json, read_request};
 pub use request::Request;

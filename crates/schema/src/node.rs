@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Number, json};
 
+use crate::shape::Kind;
+
 /// A value of the right kind.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
@@ -28,7 +30,43 @@ pub enum Value {
 
 /// A type that values become. None: the value is not of the kind that the type is for.
 pub trait FromNode: Sized {
+    /// Kinds whose every value it takes. [`requests!`](crate::requests) compares them when it is compiled.
+    const TAKES: Takes;
+
     fn from_node(node: Node) -> Option<Self>;
+}
+
+/// What a type takes.
+#[derive(Clone, Copy, Debug)]
+pub enum Takes {
+    /// Or what a text stands for.
+    Text,
+    Integer(i64, i64),
+    Number,
+    Boolean,
+    Object,
+    /// Whatever it is.
+    Json,
+    List(&'static Takes),
+    /// A struct of its own.
+    Fields,
+}
+
+impl Takes {
+    /// Whether it takes everything that is of this kind.
+    pub const fn all_of(&self, kind: &Kind) -> bool {
+        match (self, kind) {
+            (Takes::Json, _)
+            | (Takes::Text, Kind::Text(_) | Kind::Format(_) | Kind::Choice(_))
+            | (Takes::Number, Kind::Number | Kind::Integer(..))
+            | (Takes::Boolean, Kind::Boolean)
+            | (Takes::Object, Kind::Object | Kind::Map { .. })
+            | (Takes::Fields, Kind::Of(_)) => true,
+            (Takes::Integer(least, most), Kind::Integer(from, to)) => *least <= *from && *to <= *most,
+            (Takes::List(takes), Kind::List { of, .. }) => takes.all_of(of),
+            _ => false,
+        }
+    }
 }
 
 /// A type that says what a field is that was left out.
@@ -103,6 +141,8 @@ impl Node {
 }
 
 impl FromNode for String {
+    const TAKES: Takes = Takes::Text;
+
     fn from_node(node: Node) -> Option<String> {
         match node.value {
             Value::Text(text) => Some(text),
@@ -112,6 +152,8 @@ impl FromNode for String {
 }
 
 impl FromNode for bool {
+    const TAKES: Takes = Takes::Boolean;
+
     fn from_node(node: Node) -> Option<bool> {
         match node.value {
             Value::Boolean(truth) => Some(truth),
@@ -121,6 +163,8 @@ impl FromNode for bool {
 }
 
 impl FromNode for f64 {
+    const TAKES: Takes = Takes::Number;
+
     fn from_node(node: Node) -> Option<f64> {
         match node.value {
             Value::Integer(number) => Some(number as f64),
@@ -131,8 +175,10 @@ impl FromNode for f64 {
 }
 
 macro_rules! integers {
-    ($($type:ty),+) => {$(
+    ($($type:ty: $least:expr, $most:expr;)+) => {$(
         impl FromNode for $type {
+            const TAKES: Takes = Takes::Integer($least, $most);
+
             fn from_node(node: Node) -> Option<$type> {
                 match node.value {
                     Value::Integer(number) => number.try_into().ok(),
@@ -143,15 +189,26 @@ macro_rules! integers {
     )+};
 }
 
-integers!(i64, u64, u32, i16, u8, usize);
+integers! {
+    i64: i64::MIN, i64::MAX;
+    u64: 0, i64::MAX;
+    u32: 0, u32::MAX as i64;
+    i16: i16::MIN as i64, i16::MAX as i64;
+    u8: 0, u8::MAX as i64;
+    usize: 0, i64::MAX;
+}
 
 impl FromNode for serde_json::Value {
+    const TAKES: Takes = Takes::Json;
+
     fn from_node(node: Node) -> Option<serde_json::Value> {
         Some(node.into_json())
     }
 }
 
 impl FromNode for Map<String, serde_json::Value> {
+    const TAKES: Takes = Takes::Object;
+
     fn from_node(node: Node) -> Option<Map<String, serde_json::Value>> {
         match node.into_json() {
             serde_json::Value::Object(members) => Some(members),
@@ -161,6 +218,8 @@ impl FromNode for Map<String, serde_json::Value> {
 }
 
 impl<T: FromNode> FromNode for Vec<T> {
+    const TAKES: Takes = Takes::List(&T::TAKES);
+
     fn from_node(node: Node) -> Option<Vec<T>> {
         match node.value {
             Value::List(items) => items.into_iter().map(T::from_node).collect(),
@@ -170,6 +229,8 @@ impl<T: FromNode> FromNode for Vec<T> {
 }
 
 impl<T: FromNode> FromNode for Option<T> {
+    const TAKES: Takes = T::TAKES;
+
     fn from_node(node: Node) -> Option<Option<T>> {
         T::from_node(node).map(Some)
     }

@@ -78,7 +78,7 @@ impl Document {
 }
 
 /// What was read from a file once and is stored as JSON: the same checks, and paths without lines.
-pub fn read_json(object: Map<String, Json>, shape: &'static Shape) -> (Node, Report) {
+pub fn read_json(object: Map<String, Json>, shape: &Shape) -> (Node, Report) {
     let mut reader = Reader {
         lines: Lines::default(),
         report: Report::new(FilePath::new(""), 0),
@@ -90,7 +90,7 @@ pub fn read_json(object: Map<String, Json>, shape: &'static Shape) -> (Node, Rep
 }
 
 /// What somebody sent. Everything that is wrong, so that one answer shows all that is to be mended.
-pub fn read_request(object: Map<String, Json>, shape: &'static Shape) -> Result<Node, Vec<Problem>> {
+pub fn read_request(object: Map<String, Json>, shape: &Shape) -> Result<Node, Vec<Problem>> {
     let mut reader =
         Reader { lines: Lines::default(), report: Report::default(), root: None, is_file: false };
     let root = reader.shaped(of_members(object), shape, 0, &Path::ROOT);

@@ -39,7 +39,21 @@ pub fn take_optional<T: MayBeAbsent>(node: &mut Node, name: &str) -> Option<T> {
 /// assert_eq!((release.token.as_str(), release.reason, release.is_forced), ("t", None, true));
 /// ```
 ///
-/// A field that is `optional` has a type that says what it is when it was left out: a plain `String` does not compile.
+/// What does not fit does not compile: a field that is `optional` but has no type that says what it is when it was left out
+///
+/// ```compile_fail
+/// waypost_schema::requests! {
+///     RELEASE "Release" Release { optional reason: String = waypost_schema::Kind::Text(9), "Why."; }
+/// }
+/// ```
+///
+/// or a type that does not take all that its kind lets through.
+///
+/// ```compile_fail
+/// waypost_schema::requests! {
+///     RELEASE "Release" Release { needed hours: u8 = waypost_schema::Kind::Integer(0, 256), "How long."; }
+/// }
+/// ```
 #[macro_export]
 macro_rules! requests {
     ($(
@@ -55,10 +69,20 @@ macro_rules! requests {
         $(#[$meta])*
         #[derive(Clone, Debug)]
         pub struct $type {
-            $(#[doc = $description] pub $field: $value,)*
+            $(pub $field: $value,)*
         }
 
+        // A type that does not take all that its field lets through is refused here.
+        const _: () = {
+            $(assert!(
+                <$value as $crate::FromNode>::TAKES.all_of(&$kind),
+                concat!($name, ".", stringify!($field), ": the type does not take all of its kind"),
+            );)*
+        };
+
         impl $crate::FromNode for $type {
+            const TAKES: $crate::Takes = $crate::Takes::Fields;
+
             #[allow(unused_mut, unused_variables)]
             fn from_node(mut node: $crate::Node) -> Option<$type> {
                 Some($type {

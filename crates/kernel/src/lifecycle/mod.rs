@@ -14,8 +14,6 @@ pub use waypost_schema::{Problem, Problems, instead_of, quoted};
 use std::fmt;
 use std::sync::Arc;
 
-use waypost_schema::{FromNode, Node};
-
 use crate::guard::Guard;
 use crate::id::IdFormat;
 use crate::run::Want;
@@ -309,18 +307,6 @@ impl Kind {
         Kind::NAMES[self as usize]
     }
 }
-
-macro_rules! read_by_name {
-    ($($type:ident),+) => {$(
-        impl FromNode for $type {
-            fn from_node(node: Node) -> Option<$type> {
-                $type::ALL.into_iter().find(|known| known.name() == node.text())
-            }
-        }
-    )+};
-}
-
-read_by_name!(Phase, Outcome, OnStale, Kind);
 
 impl Actors {
     pub fn with(self, actor: Actor) -> Actors {

@@ -6,8 +6,10 @@ mod events;
 mod executions;
 mod health;
 mod held;
+mod kinds;
 mod lifecycles;
 mod queues;
+pub mod requests;
 mod runs;
 mod schedule_shapes;
 mod schedules;
@@ -18,11 +20,12 @@ pub mod workers;
 use std::future::Future;
 use std::pin::Pin;
 
+use waypost_schema::{Field, Shape};
+
 use crate::answer::{Answer, Result};
-use crate::call::Call;
+use crate::call::{Asked, Call};
 use crate::guard::Needs;
 use crate::problem::Reason;
-use crate::shape::{Field, Shape};
 
 pub type Running = Pin<Box<dyn Future<Output = Result<Answer>> + Send>>;
 
@@ -65,7 +68,7 @@ pub struct Route {
     pub refuses: &'static [&'static Reason],
     /// The kernel may refuse it: 409 with `current` and `allowed`.
     pub may_conflict: bool,
-    pub run: fn(Call) -> Running,
+    pub run: fn(Call, Asked) -> Running,
 }
 
 /// An answer that goes well.
@@ -105,9 +108,50 @@ pub const GET: Route = Route {
     gives: &[],
     refuses: &[],
     may_conflict: false,
-    run: |_| Box::pin(async { Ok(crate::answer::empty(204)) }),
+    run: |_, _| Box::pin(async { Ok(crate::answer::empty(204)) }),
 };
 pub const POST: Route = Route { method: Method::Post, body_bytes: SMALL_BYTES, ..GET };
+
+/// A route whose function takes the call alone.
+macro_rules! plain {
+    ($handler:expr, $route:expr) => {
+        Route { run: |call, _| Box::pin(($handler)(call)), ..$route }
+    };
+}
+
+/// A route whose function takes a body: the struct says its shape, and another one does not compile.
+macro_rules! takes {
+    ($handler:expr, $body:ty, $route:expr) => {
+        Route {
+            body: Some(<$body as waypost_schema::Request>::SHAPE),
+            run: |call, asked| {
+                Box::pin(async move {
+                    let body: $body = asked.body()?;
+                    ($handler)(call, body).await
+                })
+            },
+            ..$route
+        }
+    };
+}
+
+/// The same with a query.
+macro_rules! asks {
+    ($handler:expr, $query:ty, $route:expr) => {
+        Route {
+            query: <$query as waypost_schema::Request>::SHAPE.fields,
+            run: |call, asked| {
+                Box::pin(async move {
+                    let query: $query = asked.query()?;
+                    ($handler)(call, query).await
+                })
+            },
+            ..$route
+        }
+    };
+}
+
+pub(crate) use {asks, plain, takes};
 
 pub const fn ok(body: &'static Shape) -> Gives {
     Gives { status: 200, about: "as asked", body: Content::Json(body) }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use waypost_store::iso;
 
 use super::shapes::WORKERS;
-use super::{GET, Route, ok};
+use super::{GET, Route, ok, plain};
 use crate::answer::{self, Result};
 use crate::app::{App, Claimer};
 use crate::call::Call;
@@ -17,14 +17,16 @@ const LATELY: Duration = Duration::from_secs(300);
 /// Names never come back, so old ones have to leave.
 const MOST: usize = 10_000;
 
-pub const ROUTES: &[Route] = &[Route {
-    path: "/v1/workers",
-    name: "listWorkers",
-    about: "Who holds runs, or asked this server for some within 5 minutes.",
-    gives: &[ok(&WORKERS)],
-    run: |call| Box::pin(show(call)),
-    ..GET
-}];
+pub const ROUTES: &[Route] = &[plain!(
+    show,
+    Route {
+        path: "/v1/workers",
+        name: "listWorkers",
+        about: "Who holds runs, or asked this server for some within 5 minutes.",
+        gives: &[ok(&WORKERS)],
+        ..GET
+    }
+)];
 
 #[derive(Clone, Debug, Default)]
 pub struct WorkerRow {
