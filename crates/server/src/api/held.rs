@@ -114,11 +114,11 @@ fn refused(call: &Call, error: StoreError) -> Problem {
     problem
 }
 
-fn failure(code: Option<String>, message: Option<String>) -> Option<Failure> {
+fn failure(code: Option<&str>, message: Option<&str>) -> Option<Failure> {
     if code.is_none() && message.is_none() {
         return None;
     }
-    Some(Failure::new(code.as_deref().unwrap_or(UNSPECIFIED), message.as_deref().unwrap_or_default()))
+    Some(Failure::new(code.unwrap_or(UNSPECIFIED), message.unwrap_or_default()))
 }
 
 async fn heartbeat(call: Call, body: LeaseBody) -> Result {
@@ -182,7 +182,7 @@ fn item((place, body): (usize, ItemWriteBody)) -> Result<ItemWrite> {
         status: body.status,
         command: body.command,
         progress: body.progress,
-        failure: failure(body.error_code, body.error_msg),
+        failure: failure(body.error_code.as_deref(), body.error_msg.as_deref()),
         retry_in: body.retry_in_ms.map(Span::from_ms),
         answered: body.answered,
         try_no: body.try_no.and_then(|number| number.try_into().ok()),
@@ -199,7 +199,7 @@ async fn finish(call: Call, body: FinishBody) -> Result {
         token: Some(held.token),
         by: by(&call, body.by),
         status: body.status,
-        failure: failure(body.error_code, body.error_msg),
+        failure: failure(body.error_code.as_deref(), body.error_msg.as_deref()),
         reason: body.reason,
         retry_in: body.retry_in_ms.map(Span::from_ms),
         metadata: body.metadata,
@@ -219,7 +219,7 @@ async fn release(call: Call, body: LeaseBody) -> Result {
 
 async fn owe(call: Call, body: OweBody) -> Result {
     let held = held(&call, body.lease_token).await?;
-    let failure = failure(body.error_code, body.error_msg);
+    let failure = failure(body.error_code.as_deref(), body.error_msg.as_deref());
     let failure = failure.unwrap_or_else(|| Failure::new(UNSPECIFIED, ""));
     let failing = body.failing_status.map(|status| (status, failure));
     let owe = OweWrite { held, by: by(&call, body.by), owes: body.owes, failing };
