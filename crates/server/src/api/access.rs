@@ -12,54 +12,39 @@ use crate::guard::Needs;
 use crate::problem::{FORBIDDEN, NOT_FOUND, Problem};
 
 pub const ROUTES: &[Route] = &[
-    takes!(
-        create,
-        NewTokenBody,
-        Route {
-            path: "/v1/tokens",
-            name: "createToken",
-            about: "Makes a token. Its secret is in this answer and nowhere else.",
-            needs: Needs::Admin,
-            gives: &[Gives { status: 201, about: "the token, once", body: Content::Json(&TOKEN_MADE) }],
-            ..POST
-        }
-    ),
-    plain!(
-        list,
-        Route {
-            path: "/v1/tokens",
-            name: "listTokens",
-            about: "Tokens, without their secrets; those that were revoked too.",
-            needs: Needs::Admin,
-            gives: &[ok(&TOKENS)],
-            ..GET
-        }
-    ),
-    takes!(
-        revoke,
-        RevokingBody,
-        Route {
-            path: "/v1/tokens/{token_id}/revoke",
-            name: "revokeToken",
-            about: "Revokes a token for good: within 2 seconds no server takes it any more.",
-            needs: Needs::Admin,
-            gives: &[ok(&TOKEN_ROW)],
-            refuses: &[&NOT_FOUND],
-            ..POST
-        }
-    ),
-    asks!(
-        audits,
-        AuditQuery,
-        Route {
-            path: "/v1/audit",
-            name: "listAudit",
-            about: "What people did: who, when, why. It is kept for good.",
-            needs: Needs::Admin,
-            gives: &[ok(&AUDITS)],
-            ..GET
-        }
-    ),
+    Route {
+        path: "/v1/tokens",
+        name: "createToken",
+        about: "Makes a token. Its secret is in this answer and nowhere else.",
+        needs: Needs::Admin,
+        gives: &[Gives { status: 201, about: "the token, once", body: Content::Json(&TOKEN_MADE) }],
+        ..takes!(POST, create, NewTokenBody)
+    },
+    Route {
+        path: "/v1/tokens",
+        name: "listTokens",
+        about: "Tokens, without their secrets; those that were revoked too.",
+        needs: Needs::Admin,
+        gives: &[ok(&TOKENS)],
+        ..plain!(GET, list)
+    },
+    Route {
+        path: "/v1/tokens/{token_id}/revoke",
+        name: "revokeToken",
+        about: "Revokes a token for good: within 2 seconds no server takes it any more.",
+        needs: Needs::Admin,
+        gives: &[ok(&TOKEN_ROW)],
+        refuses: &[&NOT_FOUND],
+        ..takes!(POST, revoke, RevokingBody)
+    },
+    Route {
+        path: "/v1/audit",
+        name: "listAudit",
+        about: "What people did: who, when, why. It is kept for good.",
+        needs: Needs::Admin,
+        gives: &[ok(&AUDITS)],
+        ..asks!(GET, audits, AuditQuery)
+    },
 ];
 
 async fn create(call: Call, body: NewTokenBody) -> Result {

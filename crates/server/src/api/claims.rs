@@ -25,46 +25,34 @@ const LOOK: Duration = Duration::from_millis(500);
 const SHORTEST: Duration = Duration::from_millis(20);
 
 pub const ROUTES: &[Route] = &[
-    takes!(
-        claim,
-        ClaimBody,
-        Route {
-            path: "/v1/claims",
-            name: "claim",
-            about: "Takes the best due runs of the queues, at most `limit`. With `wait_ms` it answers when there is one, or after \
+    Route {
+        path: "/v1/claims",
+        name: "claim",
+        about: "Takes the best due runs of the queues, at most `limit`. With `wait_ms` it answers when there is one, or after \
                 that time with none.",
-            needs: Needs::Work,
-            body_bytes: SMALL_BYTES,
-            gives: &[ok(&CLAIMS)],
-            refuses: &[&STOPPING],
-            ..POST
-        }
-    ),
-    takes!(
-        claim_run,
-        ClaimOneBody,
-        Route {
-            path: "/v1/runs/{run_id}/claim",
-            name: "claimRun",
-            about: "Takes one run by its id, under the rules of claims.",
-            needs: Needs::Work,
-            gives: &[ok(&CLAIMED)],
-            refuses: &[&NOT_FOUND],
-            may_conflict: true,
-            ..POST
-        }
-    ),
-    asks!(
-        changed,
-        ChangesQuery,
-        Route {
-            path: "/v1/changes",
-            name: "awaitChange",
-            about: "Answers when something may have changed, or after `wait_ms`.",
-            gives: &[Gives { status: 204, about: "look again", body: Content::Nothing }],
-            ..GET
-        }
-    ),
+        needs: Needs::Work,
+        body_bytes: SMALL_BYTES,
+        gives: &[ok(&CLAIMS)],
+        refuses: &[&STOPPING],
+        ..takes!(POST, claim, ClaimBody)
+    },
+    Route {
+        path: "/v1/runs/{run_id}/claim",
+        name: "claimRun",
+        about: "Takes one run by its id, under the rules of claims.",
+        needs: Needs::Work,
+        gives: &[ok(&CLAIMED)],
+        refuses: &[&NOT_FOUND],
+        may_conflict: true,
+        ..takes!(POST, claim_run, ClaimOneBody)
+    },
+    Route {
+        path: "/v1/changes",
+        name: "awaitChange",
+        about: "Answers when something may have changed, or after `wait_ms`.",
+        gives: &[Gives { status: 204, about: "look again", body: Content::Nothing }],
+        ..asks!(GET, changed, ChangesQuery)
+    },
 ];
 
 async fn changed(call: Call, query: ChangesQuery) -> Result {

@@ -14,27 +14,20 @@ const MOST_PAGES: usize = 20;
 const PAGE: usize = 500;
 
 pub const ROUTES: &[Route] = &[
-    asks!(
-        feed,
-        FeedQuery,
-        Route {
-            path: "/v1/events",
-            name: "readFeed",
-            about: "Events of all runs of the tenant, in the order of their commits. Never skips a late one.",
-            gives: &[ok(&FEED)],
-            ..GET
-        }
-    ),
-    plain!(
-        last,
-        Route {
-            path: "/v1/events/last",
-            name: "getLastPosition",
-            about: "Where the feed ends now.",
-            gives: &[ok(&LAST)],
-            ..GET
-        }
-    ),
+    Route {
+        path: "/v1/events",
+        name: "readFeed",
+        about: "Events of all runs of the tenant, in the order of their commits. Never skips a late one.",
+        gives: &[ok(&FEED)],
+        ..asks!(GET, feed, FeedQuery)
+    },
+    Route {
+        path: "/v1/events/last",
+        name: "getLastPosition",
+        about: "Where the feed ends now.",
+        gives: &[ok(&LAST)],
+        ..plain!(GET, last)
+    },
 ];
 
 async fn feed(call: Call, query: FeedQuery) -> Result {

@@ -12,28 +12,21 @@ use crate::call::Call;
 use crate::problem::NOT_FOUND;
 
 pub const ROUTES: &[Route] = &[
-    asks!(
-        list,
-        ExecutionsQuery,
-        Route {
-            path: "/v1/executions",
-            name: "listExecutions",
-            about: "Executions of all schedules, the latest plan first, page by page.",
-            gives: &[ok(&EXECUTIONS)],
-            ..GET
-        }
-    ),
-    plain!(
-        show,
-        Route {
-            path: "/v1/executions/{run_id}",
-            name: "getExecution",
-            about: "One execution, by the id of its run.",
-            gives: &[ok(&EXECUTION)],
-            refuses: &[&NOT_FOUND],
-            ..GET
-        }
-    ),
+    Route {
+        path: "/v1/executions",
+        name: "listExecutions",
+        about: "Executions of all schedules, the latest plan first, page by page.",
+        gives: &[ok(&EXECUTIONS)],
+        ..asks!(GET, list, ExecutionsQuery)
+    },
+    Route {
+        path: "/v1/executions/{run_id}",
+        name: "getExecution",
+        about: "One execution, by the id of its run.",
+        gives: &[ok(&EXECUTION)],
+        refuses: &[&NOT_FOUND],
+        ..plain!(GET, show)
+    },
 ];
 
 async fn list(call: Call, query: ExecutionsQuery) -> Result {

@@ -20,16 +20,13 @@ pub const ROUTES: &[Route] = &[
         run: |_, _| Box::pin(async { Ok(answer::json(200, &json!({ "status": "ok", "detail": null }))) }),
         ..OPEN
     },
-    plain!(
-        ready,
-        Route {
-            path: "/readyz",
-            name: "isReady",
-            about: "The database answers, and the server is not about to end.",
-            gives: &[ok(&HEALTH), Gives { status: 503, about: "not now", body: Content::Json(&HEALTH) }],
-            ..OPEN
-        }
-    ),
+    Route {
+        path: "/readyz",
+        name: "isReady",
+        about: "The database answers, and the server is not about to end.",
+        gives: &[ok(&HEALTH), Gives { status: 503, about: "not now", body: Content::Json(&HEALTH) }],
+        ..plain!(OPEN, ready)
+    },
     Route {
         path: "/metrics",
         name: "getMetrics",

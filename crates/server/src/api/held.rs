@@ -28,73 +28,49 @@ const HELD: Route = Route {
 };
 
 pub const ROUTES: &[Route] = &[
-    takes!(
-        heartbeat,
-        LeaseBody,
-        Route {
-            path: "/v1/runs/{run_id}/heartbeat",
-            name: "heartbeat",
-            about: "Extends the lease, and tells what people want of the run. A third of the lease's length is a good pace; once a \
+    Route {
+        path: "/v1/runs/{run_id}/heartbeat",
+        name: "heartbeat",
+        about: "Extends the lease, and tells what people want of the run. A third of the lease's length is a good pace; once a \
                 second tells of a cancel in time.",
-            gives: &[ok(&RENEWED)],
-            ..HELD
-        }
-    ),
-    takes!(
-        event,
-        NewEventBody,
-        Route {
-            path: "/v1/runs/{run_id}/events",
-            name: "addEvent",
-            about: "Adds an event to the run's log. The first one begins the work, where the lifecycle says so.",
-            gives: &[Gives { status: 201, about: "it is in the log", body: Content::Json(&NOTED) }],
-            ..HELD
-        }
-    ),
-    takes!(
-        items,
-        ItemWritesBody,
-        Route {
-            path: "/v1/runs/{run_id}/items",
-            name: "putItems",
-            about: "Adds or moves items, all or none.",
-            gives: &[ok(&ITEMS)],
-            ..HELD
-        }
-    ),
-    takes!(
-        finish,
-        FinishBody,
-        Route {
-            path: "/v1/runs/{run_id}/finish",
-            name: "finish",
-            about: "Moves the run where it ends. The same finish sent again is answered as the first time.",
-            gives: &[ok(&RUN)],
-            ..HELD
-        }
-    ),
-    takes!(
-        release,
-        LeaseBody,
-        Route {
-            path: "/v1/runs/{run_id}/release",
-            name: "release",
-            about: "Gives the run back unharmed: any worker may take it over, and no attempt is burnt.",
-            gives: &[ok(&RUN)],
-            ..HELD
-        }
-    ),
-    takes!(
-        owe,
-        OweBody,
-        Route {
-            path: "/v1/runs/{run_id}/owe",
-            name: "owe",
-            about: "From now on the run owes its cleanup and ends only after it, or no longer does.",
-            gives: &[ok(&RUN)],
-            ..HELD
-        }
-    ),
+        gives: &[ok(&RENEWED)],
+        ..takes!(HELD, heartbeat, LeaseBody)
+    },
+    Route {
+        path: "/v1/runs/{run_id}/events",
+        name: "addEvent",
+        about: "Adds an event to the run's log. The first one begins the work, where the lifecycle says so.",
+        gives: &[Gives { status: 201, about: "it is in the log", body: Content::Json(&NOTED) }],
+        ..takes!(HELD, event, NewEventBody)
+    },
+    Route {
+        path: "/v1/runs/{run_id}/items",
+        name: "putItems",
+        about: "Adds or moves items, all or none.",
+        gives: &[ok(&ITEMS)],
+        ..takes!(HELD, items, ItemWritesBody)
+    },
+    Route {
+        path: "/v1/runs/{run_id}/finish",
+        name: "finish",
+        about: "Moves the run where it ends. The same finish sent again is answered as the first time.",
+        gives: &[ok(&RUN)],
+        ..takes!(HELD, finish, FinishBody)
+    },
+    Route {
+        path: "/v1/runs/{run_id}/release",
+        name: "release",
+        about: "Gives the run back unharmed: any worker may take it over, and no attempt is burnt.",
+        gives: &[ok(&RUN)],
+        ..takes!(HELD, release, LeaseBody)
+    },
+    Route {
+        path: "/v1/runs/{run_id}/owe",
+        name: "owe",
+        about: "From now on the run owes its cleanup and ends only after it, or no longer does.",
+        gives: &[ok(&RUN)],
+        ..takes!(HELD, owe, OweBody)
+    },
 ];
 
 /// The run of the path and its token, once it is known that the run is one of the caller's tenant.

@@ -15,52 +15,37 @@ use crate::guard::Needs;
 use crate::problem::NOT_FOUND;
 
 pub const ROUTES: &[Route] = &[
-    asks!(
-        list,
-        LifecyclesQuery,
-        Route {
-            path: "/v1/lifecycles",
-            name: "listLifecycles",
-            about: "Every version of every lifecycle that the database knows.",
-            gives: &[ok(&LIFECYCLES)],
-            ..GET
-        }
-    ),
-    asks!(
-        show,
-        LifecycleQuery,
-        Route {
-            path: "/v1/lifecycles/{name}",
-            name: "getLifecycle",
-            about: "The latest version of one.",
-            gives: &[ok(&LIFECYCLE)],
-            refuses: &[&NOT_FOUND],
-            ..GET
-        }
-    ),
-    takes!(
-        add,
-        NewLifecycleBody,
-        Route {
-            path: "/v1/lifecycles",
-            name: "addLifecycle",
-            about: "Adds a lifecycle, or a version of one. The same again changes nothing.",
-            needs: Needs::Admin,
-            body_bytes: BODY_BYTES,
-            gives: &[Gives { status: 201, about: "runs may use it", body: Content::Json(&LIFECYCLE) }],
-            ..POST
-        }
-    ),
-    plain!(
-        playbooks,
-        Route {
-            path: "/v1/playbooks",
-            name: "listPlaybooks",
-            about: "What the server's own folder has (`serve --playbooks DIR`).",
-            gives: &[ok(&PLAYBOOKS)],
-            ..GET
-        }
-    ),
+    Route {
+        path: "/v1/lifecycles",
+        name: "listLifecycles",
+        about: "Every version of every lifecycle that the database knows.",
+        gives: &[ok(&LIFECYCLES)],
+        ..asks!(GET, list, LifecyclesQuery)
+    },
+    Route {
+        path: "/v1/lifecycles/{name}",
+        name: "getLifecycle",
+        about: "The latest version of one.",
+        gives: &[ok(&LIFECYCLE)],
+        refuses: &[&NOT_FOUND],
+        ..asks!(GET, show, LifecycleQuery)
+    },
+    Route {
+        path: "/v1/lifecycles",
+        name: "addLifecycle",
+        about: "Adds a lifecycle, or a version of one. The same again changes nothing.",
+        needs: Needs::Admin,
+        body_bytes: BODY_BYTES,
+        gives: &[Gives { status: 201, about: "runs may use it", body: Content::Json(&LIFECYCLE) }],
+        ..takes!(POST, add, NewLifecycleBody)
+    },
+    Route {
+        path: "/v1/playbooks",
+        name: "listPlaybooks",
+        about: "What the server's own folder has (`serve --playbooks DIR`).",
+        gives: &[ok(&PLAYBOOKS)],
+        ..plain!(GET, playbooks)
+    },
 ];
 
 fn object(lifecycle: &Lifecycle, with_source: bool) -> Value {

@@ -112,41 +112,31 @@ pub const GET: Route = Route {
 };
 pub const POST: Route = Route { method: Method::Post, body_bytes: SMALL_BYTES, ..GET };
 
-/// A route whose function takes the call alone.
+/// The rest of a route whose function takes the call alone.
 macro_rules! plain {
-    ($handler:expr, $route:expr) => {
-        Route { run: |call, _| Box::pin(($handler)(call)), ..$route }
+    ($base:expr, $handler:expr) => {
+        Route { run: |call, _| Box::pin(($handler)(call)), ..$base }
     };
 }
 
-/// A route whose function takes a body: the struct says its shape, and another one does not compile.
+/// Of one whose function takes a body: the struct says its shape, and another one does not compile.
 macro_rules! takes {
-    ($handler:expr, $body:ty, $route:expr) => {
+    ($base:expr, $handler:expr, $body:ty) => {
         Route {
             body: Some(<$body as waypost_schema::Request>::SHAPE),
-            run: |call, asked| {
-                Box::pin(async move {
-                    let body: $body = asked.body()?;
-                    ($handler)(call, body).await
-                })
-            },
-            ..$route
+            run: |call, asked| Box::pin(async move { ($handler)(call, asked.body::<$body>()?).await }),
+            ..$base
         }
     };
 }
 
 /// The same with a query.
 macro_rules! asks {
-    ($handler:expr, $query:ty, $route:expr) => {
+    ($base:expr, $handler:expr, $query:ty) => {
         Route {
             query: <$query as waypost_schema::Request>::SHAPE.fields,
-            run: |call, asked| {
-                Box::pin(async move {
-                    let query: $query = asked.query()?;
-                    ($handler)(call, query).await
-                })
-            },
-            ..$route
+            run: |call, asked| Box::pin(async move { ($handler)(call, asked.query::<$query>()?).await }),
+            ..$base
         }
     };
 }

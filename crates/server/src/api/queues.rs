@@ -11,76 +11,54 @@ use crate::call::Call;
 use crate::guard::Needs;
 
 pub const ROUTES: &[Route] = &[
-    plain!(
-        list,
-        Route {
-            path: "/v1/queues",
-            name: "listQueues",
-            about: "What waits, what is for later, what is being worked.",
-            gives: &[ok(&QUEUES)],
-            ..GET
-        }
-    ),
-    takes!(
-        pause,
-        PausingBody,
-        Route {
-            path: "/v1/queues/{queue}/pause",
-            name: "pauseQueue",
-            about: "Lets no worker take from a queue. What is being worked goes on.",
-            needs: Needs::Operate,
-            gives: &[ok(&QUEUE)],
-            ..POST
-        }
-    ),
-    takes!(
-        resume,
-        PausingBody,
-        Route {
-            path: "/v1/queues/{queue}/resume",
-            name: "resumeQueue",
-            about: "Lets workers take from it again.",
-            needs: Needs::Operate,
-            gives: &[ok(&QUEUE)],
-            ..POST
-        }
-    ),
-    takes!(
-        |call, body| limit(call, body, LimitOf::Queue),
-        LimitingBody,
-        Route {
-            method: Method::Put,
-            path: "/v1/queues/{queue}/limit",
-            name: "limitQueue",
-            about: "How many runs of a queue may be held at once.",
-            needs: Needs::Operate,
-            gives: &[Gives { status: 204, about: "it counts from now on", body: Content::Nothing }],
-            ..POST
-        }
-    ),
-    takes!(
-        |call, body| limit(call, body, LimitOf::Key),
-        LimitingBody,
-        Route {
-            method: Method::Put,
-            path: "/v1/keys/{key}/limit",
-            name: "limitKey",
-            about: "How many runs with a concurrency key may be held at once; one, unless this says otherwise.",
-            needs: Needs::Operate,
-            gives: &[Gives { status: 204, about: "it counts from now on", body: Content::Nothing }],
-            ..POST
-        }
-    ),
-    plain!(
-        clock,
-        Route {
-            path: "/v1/clock",
-            name: "getClock",
-            about: "The database's clock.",
-            gives: &[ok(&CLOCK)],
-            ..GET
-        }
-    ),
+    Route {
+        path: "/v1/queues",
+        name: "listQueues",
+        about: "What waits, what is for later, what is being worked.",
+        gives: &[ok(&QUEUES)],
+        ..plain!(GET, list)
+    },
+    Route {
+        path: "/v1/queues/{queue}/pause",
+        name: "pauseQueue",
+        about: "Lets no worker take from a queue. What is being worked goes on.",
+        needs: Needs::Operate,
+        gives: &[ok(&QUEUE)],
+        ..takes!(POST, pause, PausingBody)
+    },
+    Route {
+        path: "/v1/queues/{queue}/resume",
+        name: "resumeQueue",
+        about: "Lets workers take from it again.",
+        needs: Needs::Operate,
+        gives: &[ok(&QUEUE)],
+        ..takes!(POST, resume, PausingBody)
+    },
+    Route {
+        method: Method::Put,
+        path: "/v1/queues/{queue}/limit",
+        name: "limitQueue",
+        about: "How many runs of a queue may be held at once.",
+        needs: Needs::Operate,
+        gives: &[Gives { status: 204, about: "it counts from now on", body: Content::Nothing }],
+        ..takes!(POST, |call, body| limit(call, body, LimitOf::Queue), LimitingBody)
+    },
+    Route {
+        method: Method::Put,
+        path: "/v1/keys/{key}/limit",
+        name: "limitKey",
+        about: "How many runs with a concurrency key may be held at once; one, unless this says otherwise.",
+        needs: Needs::Operate,
+        gives: &[Gives { status: 204, about: "it counts from now on", body: Content::Nothing }],
+        ..takes!(POST, |call, body| limit(call, body, LimitOf::Key), LimitingBody)
+    },
+    Route {
+        path: "/v1/clock",
+        name: "getClock",
+        about: "The database's clock.",
+        gives: &[ok(&CLOCK)],
+        ..plain!(GET, clock)
+    },
 ];
 
 async fn list(call: Call) -> Result {

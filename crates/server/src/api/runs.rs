@@ -35,109 +35,82 @@ const IF_NONE_MATCH: Field =
     optional("If-None-Match", Kind::Text(1_024), "The ETag that the caller has: 304 if it is still that.");
 
 pub const ROUTES: &[Route] = &[
-    takes!(
-        start,
-        NewRunBody,
-        Route {
-            path: "/v1/runs",
-            name: "startRun",
-            about: "Starts a run.",
-            needs: Needs::Operate,
-            headers: &[KEY_HEADER, TRACE],
-            body_bytes: BODY_BYTES,
-            gives: &[
-                Gives { status: 201, about: "it is stored", body: Content::Json(&RUN) },
-                Gives {
-                    status: 200,
-                    about: "the key was known: the run that it made, with `Idempotency-Replayed: true`",
-                    body: Content::Json(&RUN),
-                },
-            ],
-            refuses: &[&IDEMPOTENCY_KEY_REUSED],
-            may_conflict: true,
-            ..POST
-        }
-    ),
-    takes!(
-        start_many,
-        NewRunsBody,
-        Route {
-            path: "/v1/runs/batch",
-            name: "startRuns",
-            about: "Starts many runs. Each is answered by itself: a refused one leaves its neighbours alone.",
-            needs: Needs::Operate,
-            body_bytes: BATCH_BYTES,
-            gives: &[ok(&ALL_MADE)],
-            ..POST
-        }
-    ),
-    asks!(
-        list,
-        RunsQuery,
-        Route {
-            path: "/v1/runs",
-            name: "listRuns",
-            about: "Runs, newest first, page by page: `Link: <…>; rel=\"next\"` leads to the next one.",
-            gives: &[ok(&RUNS)],
-            ..GET
-        }
-    ),
-    plain!(
-        show,
-        Route {
-            path: "/v1/runs/{run_id}",
-            name: "getRun",
-            about: "One run, by its id or a unique beginning of it.",
-            headers: &[IF_NONE_MATCH],
-            gives: &[
-                ok(&RUN),
-                Gives { status: 304, about: "it is still what the ETag says", body: Content::Nothing },
-            ],
-            refuses: &[&NOT_FOUND],
-            ..GET
-        }
-    ),
-    asks!(
-        events,
-        EventsQuery,
-        Route {
-            path: "/v1/runs/{run_id}/events",
-            name: "listEvents",
-            about: "What happened to a run, in order.",
-            gives: &[ok(&EVENTS)],
-            refuses: &[&NOT_FOUND],
-            ..GET
-        }
-    ),
-    asks!(
-        items,
-        ItemsQuery,
-        Route {
-            path: "/v1/runs/{run_id}/items",
-            name: "listItems",
-            about: "A run's steps, tasks or targets.",
-            gives: &[ok(&ITEMS)],
-            refuses: &[&NOT_FOUND],
-            ..GET
-        }
-    ),
-    takes!(
-        command,
-        CommandBody,
-        Route {
-            path: "/v1/runs/{run_id}/{command}",
-            name: "commandRun",
-            about: "A command of the run's lifecycle by its name: `cancel`, `pause`, `resume`, `retry`, or whatever it declares. \
+    Route {
+        path: "/v1/runs",
+        name: "startRun",
+        about: "Starts a run.",
+        needs: Needs::Operate,
+        headers: &[KEY_HEADER, TRACE],
+        body_bytes: BODY_BYTES,
+        gives: &[
+            Gives { status: 201, about: "it is stored", body: Content::Json(&RUN) },
+            Gives {
+                status: 200,
+                about: "the key was known: the run that it made, with `Idempotency-Replayed: true`",
+                body: Content::Json(&RUN),
+            },
+        ],
+        refuses: &[&IDEMPOTENCY_KEY_REUSED],
+        may_conflict: true,
+        ..takes!(POST, start, NewRunBody)
+    },
+    Route {
+        path: "/v1/runs/batch",
+        name: "startRuns",
+        about: "Starts many runs. Each is answered by itself: a refused one leaves its neighbours alone.",
+        needs: Needs::Operate,
+        body_bytes: BATCH_BYTES,
+        gives: &[ok(&ALL_MADE)],
+        ..takes!(POST, start_many, NewRunsBody)
+    },
+    Route {
+        path: "/v1/runs",
+        name: "listRuns",
+        about: "Runs, newest first, page by page: `Link: <…>; rel=\"next\"` leads to the next one.",
+        gives: &[ok(&RUNS)],
+        ..asks!(GET, list, RunsQuery)
+    },
+    Route {
+        path: "/v1/runs/{run_id}",
+        name: "getRun",
+        about: "One run, by its id or a unique beginning of it.",
+        headers: &[IF_NONE_MATCH],
+        gives: &[
+            ok(&RUN),
+            Gives { status: 304, about: "it is still what the ETag says", body: Content::Nothing },
+        ],
+        refuses: &[&NOT_FOUND],
+        ..plain!(GET, show)
+    },
+    Route {
+        path: "/v1/runs/{run_id}/events",
+        name: "listEvents",
+        about: "What happened to a run, in order.",
+        gives: &[ok(&EVENTS)],
+        refuses: &[&NOT_FOUND],
+        ..asks!(GET, events, EventsQuery)
+    },
+    Route {
+        path: "/v1/runs/{run_id}/items",
+        name: "listItems",
+        about: "A run's steps, tasks or targets.",
+        gives: &[ok(&ITEMS)],
+        refuses: &[&NOT_FOUND],
+        ..asks!(GET, items, ItemsQuery)
+    },
+    Route {
+        path: "/v1/runs/{run_id}/{command}",
+        name: "commandRun",
+        about: "A command of the run's lifecycle by its name: `cancel`, `pause`, `resume`, `retry`, or whatever it declares. \
                 `allowed` of the run object lists those that may be given now. The same command again is answered as the first.",
-            needs: Needs::Operate,
-            headers: &[IF_MATCH],
-            body_bytes: BODY_BYTES,
-            gives: &[ok(&RUN)],
-            refuses: &[&NOT_FOUND, &PRECONDITION_FAILED],
-            may_conflict: true,
-            ..POST
-        }
-    ),
+        needs: Needs::Operate,
+        headers: &[IF_MATCH],
+        body_bytes: BODY_BYTES,
+        gives: &[ok(&RUN)],
+        refuses: &[&NOT_FOUND, &PRECONDITION_FAILED],
+        may_conflict: true,
+        ..takes!(POST, command, CommandBody)
+    },
 ];
 
 async fn start(call: Call, mut body: NewRunBody) -> Result {

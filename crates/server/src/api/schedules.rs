@@ -21,143 +21,102 @@ use crate::problem::{FORBIDDEN, INVALID_INPUT, NOT_FOUND, Problem};
 const TENANT: &str = "default";
 
 pub const ROUTES: &[Route] = &[
-    asks!(
-        list,
-        SchedulesQuery,
-        Route {
-            path: "/v1/schedules",
-            name: "listSchedules",
-            about: "Schedules by name, page by page: when they fire, how the last one ended, lag, what was skipped.",
-            gives: &[ok(&SCHEDULES)],
-            ..GET
-        }
-    ),
-    plain!(
-        show,
-        Route {
-            path: "/v1/schedules/{schedule}",
-            name: "getSchedule",
-            about: "One schedule, with its next five plan times.",
-            gives: &[ok(&SCHEDULE)],
-            refuses: &[&NOT_FOUND],
-            ..GET
-        }
-    ),
-    takes!(
-        apply,
-        ApplyingBody,
-        Route {
-            method: Method::Put,
-            path: "/v1/schedules/{schedule}",
-            name: "applySchedule",
-            about: "Adds a schedule, or puts a new definition in place of the old one. A pause stays. It needs the role admin, \
+    Route {
+        path: "/v1/schedules",
+        name: "listSchedules",
+        about: "Schedules by name, page by page: when they fire, how the last one ended, lag, what was skipped.",
+        gives: &[ok(&SCHEDULES)],
+        ..asks!(GET, list, SchedulesQuery)
+    },
+    Route {
+        path: "/v1/schedules/{schedule}",
+        name: "getSchedule",
+        about: "One schedule, with its next five plan times.",
+        gives: &[ok(&SCHEDULE)],
+        refuses: &[&NOT_FOUND],
+        ..plain!(GET, show)
+    },
+    Route {
+        method: Method::Put,
+        path: "/v1/schedules/{schedule}",
+        name: "applySchedule",
+        about: "Adds a schedule, or puts a new definition in place of the old one. A pause stays. It needs the role admin, \
                 unless all that it does is to queue a run of a playbook that workers have.",
-            needs: Needs::Operate,
-            body_bytes: BODY_BYTES,
-            gives: &[ok(&APPLIED)],
-            ..POST
-        }
-    ),
-    plain!(
-        remove,
-        Route {
-            method: Method::Delete,
-            path: "/v1/schedules/{schedule}",
-            name: "removeSchedule",
-            about: "Forgets a schedule. Its executions stay.",
-            needs: Needs::Admin,
-            gives: &[Gives { status: 204, about: "it is gone", body: Content::Nothing }],
-            refuses: &[&NOT_FOUND],
-            ..GET
-        }
-    ),
-    takes!(
-        pause,
-        PausingBody,
-        Route {
-            path: "/v1/schedules/{schedule}/pause",
-            name: "pauseSchedule",
-            about: "Lets nothing of it begin; a new definition leaves the pause in place. What is being executed goes on.",
-            needs: Needs::Operate,
-            gives: &[ok(&SCHEDULE)],
-            refuses: &[&NOT_FOUND],
-            ..POST
-        }
-    ),
-    takes!(
-        resume,
-        PausingBody,
-        Route {
-            path: "/v1/schedules/{schedule}/resume",
-            name: "resumeSchedule",
-            about: "Goes on with the next plan. Those in between are counted.",
-            needs: Needs::Operate,
-            gives: &[ok(&SCHEDULE)],
-            refuses: &[&NOT_FOUND],
-            ..POST
-        }
-    ),
-    takes!(
-        trigger,
-        TriggerBody,
-        Route {
-            path: "/v1/schedules/{schedule}/trigger",
-            name: "triggerSchedule",
-            about: "Executes it now: a plan of its own, marked as such.",
-            needs: Needs::Operate,
-            gives: &[ok(&ADDED)],
-            refuses: &[&NOT_FOUND],
-            ..POST
-        }
-    ),
-    takes!(
-        backfill,
-        BackfillBody,
-        Route {
-            path: "/v1/schedules/{schedule}/backfill",
-            name: "backfillSchedule",
-            about: "Executes the plans of a range, or those named, that have no execution yet; marked as such.",
-            needs: Needs::Operate,
-            body_bytes: BODY_BYTES,
-            gives: &[ok(&ADDED)],
-            refuses: &[&NOT_FOUND],
-            ..POST
-        }
-    ),
-    asks!(
-        next,
-        NextQuery,
-        Route {
-            path: "/v1/schedules/{schedule}/next",
-            name: "nextPlans",
-            about: "The next plan times, in its time zone.",
-            gives: &[ok(&PLAN_TIMES)],
-            refuses: &[&NOT_FOUND],
-            ..GET
-        }
-    ),
-    plain!(
-        scopes,
-        Route {
-            path: "/v1/schedules/{schedule}/scopes",
-            name: "listScopes",
-            about: "Its scopes, and what came of their plans.",
-            gives: &[ok(&SCHEDULE_SCOPES)],
-            refuses: &[&NOT_FOUND],
-            ..GET
-        }
-    ),
-    asks!(
-        history,
-        HistoryQuery,
-        Route {
-            path: "/v1/schedules/{schedule}/history",
-            name: "scheduleHistory",
-            about: "Its executions, the latest plan first, page by page.",
-            gives: &[ok(&EXECUTIONS)],
-            ..GET
-        }
-    ),
+        needs: Needs::Operate,
+        body_bytes: BODY_BYTES,
+        gives: &[ok(&APPLIED)],
+        ..takes!(POST, apply, ApplyingBody)
+    },
+    Route {
+        method: Method::Delete,
+        path: "/v1/schedules/{schedule}",
+        name: "removeSchedule",
+        about: "Forgets a schedule. Its executions stay.",
+        needs: Needs::Admin,
+        gives: &[Gives { status: 204, about: "it is gone", body: Content::Nothing }],
+        refuses: &[&NOT_FOUND],
+        ..plain!(GET, remove)
+    },
+    Route {
+        path: "/v1/schedules/{schedule}/pause",
+        name: "pauseSchedule",
+        about: "Lets nothing of it begin; a new definition leaves the pause in place. What is being executed goes on.",
+        needs: Needs::Operate,
+        gives: &[ok(&SCHEDULE)],
+        refuses: &[&NOT_FOUND],
+        ..takes!(POST, pause, PausingBody)
+    },
+    Route {
+        path: "/v1/schedules/{schedule}/resume",
+        name: "resumeSchedule",
+        about: "Goes on with the next plan. Those in between are counted.",
+        needs: Needs::Operate,
+        gives: &[ok(&SCHEDULE)],
+        refuses: &[&NOT_FOUND],
+        ..takes!(POST, resume, PausingBody)
+    },
+    Route {
+        path: "/v1/schedules/{schedule}/trigger",
+        name: "triggerSchedule",
+        about: "Executes it now: a plan of its own, marked as such.",
+        needs: Needs::Operate,
+        gives: &[ok(&ADDED)],
+        refuses: &[&NOT_FOUND],
+        ..takes!(POST, trigger, TriggerBody)
+    },
+    Route {
+        path: "/v1/schedules/{schedule}/backfill",
+        name: "backfillSchedule",
+        about: "Executes the plans of a range, or those named, that have no execution yet; marked as such.",
+        needs: Needs::Operate,
+        body_bytes: BODY_BYTES,
+        gives: &[ok(&ADDED)],
+        refuses: &[&NOT_FOUND],
+        ..takes!(POST, backfill, BackfillBody)
+    },
+    Route {
+        path: "/v1/schedules/{schedule}/next",
+        name: "nextPlans",
+        about: "The next plan times, in its time zone.",
+        gives: &[ok(&PLAN_TIMES)],
+        refuses: &[&NOT_FOUND],
+        ..asks!(GET, next, NextQuery)
+    },
+    Route {
+        path: "/v1/schedules/{schedule}/scopes",
+        name: "listScopes",
+        about: "Its scopes, and what came of their plans.",
+        gives: &[ok(&SCHEDULE_SCOPES)],
+        refuses: &[&NOT_FOUND],
+        ..plain!(GET, scopes)
+    },
+    Route {
+        path: "/v1/schedules/{schedule}/history",
+        name: "scheduleHistory",
+        about: "Its executions, the latest plan first, page by page.",
+        gives: &[ok(&EXECUTIONS)],
+        ..asks!(GET, history, HistoryQuery)
+    },
 ];
 
 /// What belongs to no tenant in particular belongs to the default one.

@@ -7,16 +7,13 @@ use super::{GET, Route, ok, plain, workers};
 use crate::answer::{self, Result};
 use crate::call::Call;
 
-pub const ROUTES: &[Route] = &[plain!(
-    show,
-    Route {
-        path: "/v1/stats",
-        name: "getStats",
-        about: "Queue depth, worker utilisation, success rate over 24 hours, mean duration by status over 7 days.",
-        gives: &[ok(&STATS)],
-        ..GET
-    }
-)];
+pub const ROUTES: &[Route] = &[Route {
+    path: "/v1/stats",
+    name: "getStats",
+    about: "Queue depth, worker utilisation, success rate over 24 hours, mean duration by status over 7 days.",
+    gives: &[ok(&STATS)],
+    ..plain!(GET, show)
+}];
 
 async fn show(call: Call) -> Result {
     let tenant = Some(call.caller.tenant.clone());

@@ -17,16 +17,13 @@ const LATELY: Duration = Duration::from_secs(300);
 /// Names never come back, so old ones have to leave.
 const MOST: usize = 10_000;
 
-pub const ROUTES: &[Route] = &[plain!(
-    show,
-    Route {
-        path: "/v1/workers",
-        name: "listWorkers",
-        about: "Who holds runs, or asked this server for some within 5 minutes.",
-        gives: &[ok(&WORKERS)],
-        ..GET
-    }
-)];
+pub const ROUTES: &[Route] = &[Route {
+    path: "/v1/workers",
+    name: "listWorkers",
+    about: "Who holds runs, or asked this server for some within 5 minutes.",
+    gives: &[ok(&WORKERS)],
+    ..plain!(GET, show)
+}];
 
 #[derive(Clone, Debug, Default)]
 pub struct WorkerRow {

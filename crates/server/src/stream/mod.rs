@@ -18,24 +18,20 @@ use crate::problem::{BUSY, INVALID_QUERY, NOT_FOUND, Problem, STOPPING};
 use hub::TOPICS;
 use reader::{Reader, Want};
 
-pub const ROUTES: &[Route] = &[asks!(
-    open,
-    StreamQuery,
-    Route {
-        path: "/v1/events/stream",
-        name: "streamEvents",
-        about: "Events as they are committed: `id` is the feed position, `event` the topic, `data` the event. `Last-Event-ID` goes on \
+pub const ROUTES: &[Route] = &[Route {
+    path: "/v1/events/stream",
+    name: "streamEvents",
+    about: "Events as they are committed: `id` is the feed position, `event` the topic, `data` the event. `Last-Event-ID` goes on \
             after it. `event: reset` says that what lies between cannot be shown: fetch anew, and go on from `data.position`.",
-        headers: &[optional("Last-Event-ID", Kind::Text(20), "The id of the last event that was seen.")],
-        gives: &[Gives {
-            status: 200,
-            about: "a stream that does not end",
-            body: Content::Text("text/event-stream"),
-        }],
-        refuses: &[&NOT_FOUND, &STOPPING],
-        ..GET
-    }
-)];
+    headers: &[optional("Last-Event-ID", Kind::Text(20), "The id of the last event that was seen.")],
+    gives: &[Gives {
+        status: 200,
+        about: "a stream that does not end",
+        body: Content::Text("text/event-stream"),
+    }],
+    refuses: &[&NOT_FOUND, &STOPPING],
+    ..asks!(GET, open, StreamQuery)
+}];
 
 /// Of a server's connections, at most this part are streams: the others must get through.
 const SHARE: usize = 2;
