@@ -57,6 +57,7 @@ pub(crate) async fn claim(shared: Shared, limit: usize) -> Result<Taken> {
             limit,
             lease,
             start: true,
+            idempotency_key: None,
         };
         let claims = shared.store.claim(claim).await?;
         let is_full = claims.len() >= limit;
