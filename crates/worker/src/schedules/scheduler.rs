@@ -22,10 +22,11 @@ use super::planning::{Slot, birth, firing, rekey};
 use super::schedule::{Schedule, What};
 use super::{execution, providers, pruning};
 use crate::handler::Handler;
+use crate::loops::{Loop, More, drive};
 use crate::options::Options;
 use crate::pace;
 use crate::pipeline;
-use crate::shutdown::{Stage, reached};
+use crate::shutdown::Stage;
 use crate::slots::Slots;
 use crate::summary::Summary;
 
@@ -120,30 +121,8 @@ impl Scheduler {
     }
 
     /// Ticks until it is told to stop; then what runs may end, and the rest is given back.
-    pub async fn run(mut self, mut shutdown: watch::Receiver<Stage>) -> Summary {
-        let mut failures = 0;
-        loop {
-            let wait = match self.run_once().await {
-                Ok(tick) => {
-                    failures = 0;
-                    if tick.more { Duration::from_millis(1) } else { self.shared.options.tick }
-                }
-                Err(error) => {
-                    failures += 1;
-                    tracing::warn!(%error, "nothing could be planned; trying again");
-                    pace::store_away(failures).max(self.shared.options.tick)
-                }
-            };
-            // Whoever has no slot free waits for some, not for the next tick.
-            let is_full = self.slots.room() == 0;
-            tokio::select! {
-                () = reached(&mut shutdown, Stage::Draining) => break,
-                () = sleep(wait) => {}
-                () = self.room(), if is_full => {}
-            }
-        }
-        self.close(&mut shutdown).await;
-        self.summary()
+    pub async fn run(self, shutdown: watch::Receiver<Stage>) -> Summary {
+        drive(self, shutdown).await.summary()
     }
 
     /// Until a quarter of the slots is free: one tick for each that comes free would be one request for each.
@@ -365,6 +344,28 @@ impl Scheduler {
         while self.listings.join_next().await.is_some() {}
         self.listed.clear();
         self.tell().await;
+    }
+}
+
+impl Loop for Scheduler {
+    const WORK: &'static str = "planning";
+
+    fn every(&self) -> Duration {
+        self.shared.options.tick
+    }
+
+    async fn run_once(&mut self) -> Result<More> {
+        let tick = Scheduler::run_once(self).await?;
+        Ok(if tick.more { More::Now } else { More::Later })
+    }
+
+    /// Whoever has no slot free waits for some, not for the next tick.
+    async fn pause(&mut self, wait: Duration) {
+        let is_full = self.slots.room() == 0;
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = self.room(), if is_full => {}
+        }
     }
 
     /// Nothing more is begun; executions may end, and those that have not are stopped and given back.
