@@ -120,7 +120,7 @@ impl Claims {
             tokio::select! {
                 biased;
                 () = reached(shutdown, Stage::Draining) => break,
-                Some(end) = slots.ended() => self.ended(end),
+                Some(ended) = slots.ended() => self.ended(ended.end),
                 taken = answer(&mut self.under_way) => self.claimed(taken, slots)?,
                 () = self.changes.next(), if !self.is_due => self.is_due = true,
                 () = sleep_until(due_at), if may_claim => {
@@ -145,7 +145,7 @@ impl Claims {
                 self.not_before = now + self.detour.max(pause_after(self.in_vain));
                 self.at_latest = now + pace::between(options.poll_at_least, options.poll_at_most);
                 for claimed in taken.claims {
-                    slots.begin(claimed, taken.asked_at);
+                    slots.claimed(claimed, taken.asked_at);
                 }
             }
             Err(error @ StoreError::Unavailable(_)) => {

@@ -1,6 +1,7 @@
 //! From a file to schedules: TOML with the line of every value kept, all problems at once.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use waypost_kernel::schedule::{CatchUp, Cron, Overlap, Policy, Timing, Zone};
@@ -323,7 +324,7 @@ impl Builder<'_> {
         if let Some(handler) = node.get("handler") {
             return Some(What::Handler(handler.text().to_owned()));
         }
-        self.action(node, node, name).map(What::Action)
+        self.action(node, node, name).map(|action| What::Action(Arc::from(action)))
     }
 
     /// `exec` or `http` of a node, with the secrets of its schedule.
