@@ -31,7 +31,7 @@ CREATE FUNCTION waypost.move_by_hand(was waypost.runs, became waypost.runs) RETU
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_now timestamptz := waypost.now();
-  v_way waypost.lifecycle_moves;
+  v_way waypost.lifecycle_transitions;
   v_is_held boolean := became.state / 1000 = 3;
   v_begins boolean := v_is_held AND was.state / 1000 <> 3;
   -- Who writes a name into the lease takes it; else it is left to any worker.
@@ -45,8 +45,9 @@ DECLARE
   v_was waypost.runs := was;
   v_run waypost.runs;
 BEGIN
-  SELECT m.* INTO v_way FROM waypost.lifecycle_moves m WHERE m.src_code = was.state AND m.dst_code = became.state AND m.events = 1
-    ORDER BY m.guards LIMIT 1;
+  -- What whoever does it would command, if somebody may; else what it is called when others do it.
+  SELECT t.* INTO v_way FROM waypost.lifecycle_transitions t WHERE t.src = was.state AND t.dst = became.state AND t.dst <> t.src
+    ORDER BY t.actors && CASE WHEN v_takes THEN '{worker}'::text[] ELSE '{operator,client}' END DESC, t.guards, t.place LIMIT 1;
   IF NOT FOUND THEN
     PERFORM waypost.no_such_move(was, coalesce(waypost.status_of(became.state), 'null'));
   ELSIF was.intent ->> 'want' = 'cancel' AND NOT v_is_held AND NOT EXISTS (SELECT 1 FROM waypost.lifecycle_transitions t
