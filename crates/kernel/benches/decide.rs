@@ -26,7 +26,7 @@ fn decisions(criterion: &mut Criterion) {
         ..NewRun::default()
     };
     let queued = create(longest, &new, &client, now).unwrap().after;
-    let claim = Request { who: worker, ask: Ask::Claim { lease: None } };
+    let claim = Request { who: worker, ask: Ask::Claim { lease: None, start: false } };
     let mut held = decide(longest, &queued, &claim, now).unwrap().after;
     target.state = kind.state_named("APPLIED").unwrap();
     held.tallies[0].remove(kind.state_named("QUEUED").unwrap(), 1);

@@ -25,8 +25,9 @@ pub struct Who<'a> {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask<'a> {
-    /// Take the run: claim, take over, steal or retry, whichever its state calls for.
-    Claim { lease: Option<Span> },
+    /// Take the run: claim, take over, steal or retry, whichever its state calls for. With `start` the work begins with
+    /// it, where the state that it comes to waits for that.
+    Claim { lease: Option<Span>, start: bool },
     /// A heartbeat.
     Renew { token: Token },
     /// A worker's own event. The first one begins the work where a state says so.

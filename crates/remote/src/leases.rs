@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use waypost_kernel::{Failure, Span, Token};
 use waypost_store::codec::token_text;
-use waypost_store::wire::item_from;
+use waypost_store::wire::{error_from, item_from};
 use waypost_store::{
     Each, FinishWrite, Held, ItemRow, ItemWrite, Items, ItemsWrite, Leases, NoteWrite, Noted, OweWrite,
     Renewed, Repeat, Reply, Result, RunRow, StoreError, Swept, parse_time,
@@ -27,26 +27,34 @@ fn words(failure: Option<&Failure>) -> Option<&str> {
 impl Leases for RemoteStore {
     fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
         Box::pin(async move {
-            let answers = join_all(leases.iter().map(|held| self.renew_one(held))).await;
-            whole(answers)
+            let entries = leases.iter().map(|held| entry(held, json!({}))).collect();
+            let mut answers = Vec::new();
+            for answer in self.in_batches("/v1/heartbeats", "leases", "leases", entries).await? {
+                answers.push(answer.and_then(|answer| self.renewed(&answer)));
+            }
+            Ok(answers)
         })
     }
 
-    /// One after the other: their order is the log's.
     fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>> {
         Box::pin(async move {
-            let mut answers = Vec::new();
-            for note in notes {
-                answers.push(self.note_one(note).await);
-            }
-            whole(answers)
+            let entries = notes.into_iter().map(note).collect();
+            let answers = self.in_batches("/v1/events", "events", "events", entries).await?;
+            Ok(answers.into_iter().map(|answer| answer.map(|answer| noted(&answer))).collect())
         })
     }
 
     fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
         Box::pin(async move {
-            let answers = join_all(finishes.into_iter().map(|finish| self.finish_one(finish))).await;
-            whole(answers)
+            let entries = finishes.into_iter().map(finish).collect();
+            let mut answers = Vec::new();
+            for answer in self.in_batches("/v1/finishes", "finishes", "runs", entries).await? {
+                answers.push(match answer {
+                    Ok(answer) => self.row(&answer["run"]).await,
+                    Err(error) => Err(error),
+                });
+            }
+            Ok(answers)
         })
     }
 
@@ -93,56 +101,66 @@ fn whole<T>(answers: Vec<Result<T>>) -> Result<Each<T>> {
 }
 
 impl RemoteStore {
-    async fn renew_one(&self, held: &Held) -> Result<Renewed> {
-        let body = json!({ "lease_token": token_text(held.token) });
-        let answer = Ask::post(of_run(&held.run_id, "/heartbeat")?, body).send(self).await?;
+    /// Asks for all of them in as few requests as the server takes, in their order. An answer each: a problem is that entry's
+    /// own. What the server does not take as a whole is asked for one by one.
+    async fn in_batches(
+        &self,
+        path: &str,
+        asked: &str,
+        answered: &str,
+        mut entries: Vec<Result<Value>>,
+    ) -> Result<Each<Value>> {
+        let mut answers = Vec::with_capacity(entries.len());
+        while !entries.is_empty() {
+            let rest = entries.split_off(fitting(&entries));
+            answers.extend(self.batch(path, asked, answered, std::mem::replace(&mut entries, rest)).await?);
+        }
+        Ok(answers)
+    }
+
+    async fn batch(
+        &self,
+        path: &str,
+        asked: &str,
+        answered: &str,
+        entries: Vec<Result<Value>>,
+    ) -> Result<Each<Value>> {
+        let bodies: Vec<&Value> = entries.iter().filter_map(|entry| entry.as_ref().ok()).collect();
+        let count = bodies.len();
+        let sent = match count {
+            0 => Ok(Value::Null),
+            _ => Ask::post(path, json!({ asked: bodies })).send(self).await,
+        };
+        match sent {
+            Ok(mut answer) => {
+                let mut given =
+                    answer[answered].as_array_mut().map(std::mem::take).unwrap_or_default().into_iter();
+                let missing = || StoreError::Unusable(format!("{} left out an answer", self.base));
+                let own =
+                    |entry: Result<Value>| entry.and_then(|_| problem_of(given.next().ok_or_else(missing)?));
+                Ok(entries.into_iter().map(own).collect())
+            }
+            Err(error @ StoreError::Invalid { .. }) if count == 1 => {
+                Ok(entries.into_iter().map(|entry| entry.and(Err(error.clone()))).collect())
+            }
+            Err(StoreError::Invalid { .. }) => {
+                let mut answers = Vec::with_capacity(entries.len());
+                for entry in entries {
+                    answers.extend(Box::pin(self.batch(path, asked, answered, vec![entry])).await?);
+                }
+                Ok(answers)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn renewed(&self, answer: &Value) -> Result<Renewed> {
         let time = |name: &str| answer[name].as_str().and_then(parse_time);
         let (Some(expires_at), Some(now)) = (time("expires_at"), time("now")) else {
             return Err(StoreError::Unusable(format!("{} sent a heartbeat without its times", self.base)));
         };
         let intent = ["cancel", "pause", "fail"].into_iter().find(|known| answer["intent"] == **known);
         Ok(Renewed { expires_at, now, intent, graceful: answer["graceful"] == true })
-    }
-
-    async fn note_one(&self, note: NoteWrite) -> Result<Noted> {
-        let (key, once) = match note.repeat {
-            Repeat::Key(key) => (Some(key), None),
-            Repeat::Never => (None, Some("never")),
-            Repeat::Window => (None, Some("window")),
-        };
-        let body = json!({
-            "lease_token": token_text(note.held.token),
-            "level": note.level.name(),
-            "message": note.message,
-            "payload": note.payload,
-            "key": key,
-            "once": once,
-            "metadata": note.metadata,
-            "details": note.details,
-            "by": note.by,
-        });
-        let answer = Ask::post(of_run(&note.held.run_id, "/events")?, body).send(self).await?;
-        Ok(Noted {
-            event_id: answer["event_id"].as_str().unwrap_or_default().to_owned(),
-            seq: answer["seq"].as_u64().unwrap_or_default(),
-            repeated: answer["repeated"] == true,
-        })
-    }
-
-    async fn finish_one(&self, finish: FinishWrite) -> Result<RunRow> {
-        let body = json!({
-            "lease_token": token_text(finish.token.unwrap_or(NOBODYS)),
-            "status": finish.status,
-            "error_code": code(finish.failure.as_ref()),
-            "error_msg": words(finish.failure.as_ref()),
-            "reason": finish.reason,
-            "retry_in_ms": finish.retry_in.map(Span::ms),
-            "metadata": finish.metadata,
-            "details": finish.details,
-            "items": finish.items.iter().map(item).collect::<Vec<_>>(),
-            "by": finish.by,
-        });
-        self.row(&Ask::post(of_run(&finish.run_id, "/finish")?, body).send(self).await?).await
     }
 
     fn items_of(&self, answer: &Value) -> Result<Vec<ItemRow>> {
@@ -194,4 +212,74 @@ fn item(item: &ItemWrite) -> Value {
         object["output"] = output.clone();
     }
     object
+}
+
+/// How many of them one request has room for: the server takes 1,000 entries and 16 MiB, and a single entry however large.
+fn fitting(entries: &[Result<Value>]) -> usize {
+    const MOST: usize = 500;
+    const MOST_BYTES: usize = 8 * 1024 * 1024;
+    let mut bytes = 0;
+    let fits = |entry: &&Result<Value>| {
+        bytes += entry.as_ref().map_or(0, |entry| entry.to_string().len());
+        bytes <= MOST_BYTES
+    };
+    entries.iter().take(MOST).take_while(fits).count().max(1)
+}
+
+/// What is said of one run among others. An id that nobody could have made is not sent.
+fn entry(held: &Held, mut said: Value) -> Result<Value> {
+    if waypost_kernel::id::check_id(&held.run_id).is_err() {
+        return Err(StoreError::no_run(&held.run_id));
+    }
+    said["run_id"] = json!(held.run_id);
+    said["lease_token"] = json!(token_text(held.token));
+    Ok(said)
+}
+
+fn problem_of(answer: Value) -> Result<Value> {
+    let Some(problem) = answer.get("error") else { return Ok(answer) };
+    let unread = || StoreError::Unavailable(problem["detail"].as_str().unwrap_or_default().to_owned());
+    Err(error_from(problem).unwrap_or_else(unread))
+}
+
+fn note(note: NoteWrite) -> Result<Value> {
+    let (key, once) = match note.repeat {
+        Repeat::Key(key) => (Some(key), None),
+        Repeat::Never => (None, Some("never")),
+        Repeat::Window => (None, Some("window")),
+    };
+    let said = json!({
+        "level": note.level.name(),
+        "message": note.message,
+        "payload": note.payload,
+        "key": key,
+        "once": once,
+        "metadata": note.metadata,
+        "details": note.details,
+        "by": note.by,
+    });
+    entry(&note.held, said)
+}
+
+fn noted(answer: &Value) -> Noted {
+    Noted {
+        event_id: answer["event_id"].as_str().unwrap_or_default().to_owned(),
+        seq: answer["seq"].as_u64().unwrap_or_default(),
+        repeated: answer["repeated"] == true,
+    }
+}
+
+fn finish(finish: FinishWrite) -> Result<Value> {
+    let said = json!({
+        "status": finish.status,
+        "error_code": code(finish.failure.as_ref()),
+        "error_msg": words(finish.failure.as_ref()),
+        "reason": finish.reason,
+        "retry_in_ms": finish.retry_in.map(Span::ms),
+        "metadata": finish.metadata,
+        "details": finish.details,
+        "items": finish.items.iter().map(item).collect::<Vec<_>>(),
+        "by": finish.by,
+    });
+    entry(&Held { run_id: finish.run_id, token: finish.token.unwrap_or(NOBODYS) }, said)
 }

@@ -11,7 +11,7 @@ use waypost_kernel::Span;
 use waypost_store::codec::token_from;
 use waypost_store::wire::error_from;
 use waypost_store::{
-    Claim, Claimed, Each, Enqueued, NewItem, NewRun, Queue, Reply, Result, StoreError, check_new, iso,
+    Claim, Claimed, Each, Enqueued, NewItem, NewRun, Queue, Reply, Result, StoreError, Take, check_new, iso,
     parse_time,
 };
 
@@ -43,6 +43,7 @@ impl Queue for RemoteStore {
                 "carried": claim.can.as_ref().map(|can| can.carried),
                 "limit": claim.limit.clamp(1, 100),
                 "lease_ms": claim.lease.map(Span::ms),
+                "start": claim.start,
             });
             let tenant = claim.tenant.as_deref().unwrap_or("default");
             let answer = Ask::post("/v1/claims", body).of(tenant).send(self).await?;
@@ -60,9 +61,10 @@ impl Queue for RemoteStore {
         })
     }
 
-    fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed> {
+    fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
         Box::pin(async move {
-            let body = json!({ "worker": worker, "lease_ms": lease.map(Span::ms) });
+            let body =
+                json!({ "worker": take.worker, "lease_ms": take.lease.map(Span::ms), "start": take.start });
             let answer = Ask::post(of_run(&run_id, "/claim")?, body).send(self).await?;
             self.claimed(&answer).await
         })

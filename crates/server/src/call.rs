@@ -59,19 +59,22 @@ impl Call {
 
     /// The same by its id alone, as cheaply as can be: for those who hold it.
     pub async fn check_tenant(&self) -> Result<()> {
+        self.check_tenant_of(&self.path("run_id")).await
+    }
+
+    pub async fn check_tenant_of(&self, run_id: &str) -> Result<()> {
         if self.caller.is_everybodys {
             return Ok(());
         }
-        let run_id = self.path("run_id");
-        match self.app.tenant_of(&run_id) {
+        match self.app.tenant_of(run_id) {
             Some(tenant) if tenant == self.caller.tenant => Ok(()),
-            Some(_) => Err(waypost_store::StoreError::no_run(&run_id).into()),
+            Some(_) => Err(waypost_store::StoreError::no_run(run_id).into()),
             None => {
-                let row = self.store().run(self.caller.tenant.clone(), run_id.clone()).await?;
+                let row = self.store().run(self.caller.tenant.clone(), run_id.to_owned()).await?;
                 if row.id() != run_id {
-                    return Err(waypost_store::StoreError::no_run(&run_id).into());
+                    return Err(waypost_store::StoreError::no_run(run_id).into());
                 }
-                self.app.remember_tenant(&run_id, &row.tenant);
+                self.app.remember_tenant(run_id, &row.tenant);
                 Ok(())
             }
         }

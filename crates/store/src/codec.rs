@@ -82,10 +82,18 @@ pub fn effect_json(event: &Event, lifecycle: &Lifecycle) -> Option<Value> {
         put(&mut out, "max_attempts", (born.max_attempts != 1).then_some(json!(born.max_attempts)));
         put(&mut out, "reentrant", born.reentrant.then_some(json!(true)));
     }
-    let list = |values: Vec<Value>| (!values.is_empty()).then_some(Value::Array(values));
-    put(&mut out, "shifts", list(effect.shifts.iter().map(|shift| shift_json(shift, lifecycle)).collect()));
-    put(&mut out, "moved", list(effect.moved.iter().map(|moved| moved_json(moved, lifecycle)).collect()));
+    put(&mut out, "shifts", shifts_json(event, lifecycle));
+    put(&mut out, "moved", list(effect.moved.iter().map(|moved| moved_json(moved, lifecycle))));
     (!out.is_empty()).then_some(Value::Object(out))
+}
+
+fn list(values: impl ExactSizeIterator<Item = Value>) -> Option<Value> {
+    (values.len() > 0).then(|| values.collect())
+}
+
+/// Which items an event made follow their run.
+pub fn shifts_json(event: &Event, lifecycle: &Lifecycle) -> Option<Value> {
+    list(event.effect.shifts.iter().map(|shift| shift_json(shift, lifecycle)))
 }
 
 /// The common case, told without building anything: every claim, begin and plain end.

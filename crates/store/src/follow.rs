@@ -7,9 +7,10 @@ use waypost_kernel::{Guard, Time};
 
 /// Brings a run's items to where an event left them.
 pub(crate) fn follow(lifecycle: &Lifecycle, items: &mut Vec<Item>, event: &Event) {
-    for shift in &event.effect.shifts {
-        let kind = &lifecycle.items[usize::from(shift.kind)];
-        for item in items.iter_mut().filter(|item| is_meant(kind, item, shift)) {
+    for item in items.iter_mut() {
+        let kind = &lifecycle.items[usize::from(item.kind)];
+        // From where it was before the event: one that follows into a state is not one of those that leave it.
+        if let Some(shift) = event.effect.shifts.iter().find(|shift| is_meant(kind, item, shift)) {
             move_along(kind, item, shift, event.at);
         }
     }

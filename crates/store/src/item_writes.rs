@@ -50,14 +50,6 @@ pub(crate) fn wanted<'a>(
     Ok(wanted)
 }
 
-/// The kinds of which one would begin: whether one of them failed before has to be known then.
-pub(crate) fn kinds_that_begin(lifecycle: &Lifecycle, wanted: &[Wanted<'_>]) -> Vec<u8> {
-    let mut kinds: Vec<u8> = wanted.iter().filter(|it| it.begins(lifecycle)).map(|it| it.kind).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    kinds
-}
-
 /// The states of a kind in which an item may have ended its run's course.
 pub(crate) fn failed_states(kind: &Lifecycle) -> impl Iterator<Item = &str> {
     let failed = kind.states.iter().filter(|state| state.outcome == Some(Outcome::Failed));
@@ -89,13 +81,6 @@ pub(crate) fn left_to_move<'w>(row: &RunRow, write: &'w FinishWrite) -> &'w [Ite
 }
 
 impl Wanted<'_> {
-    fn begins(&self, lifecycle: &Lifecycle) -> bool {
-        let kind = &lifecycle.items[usize::from(self.kind)];
-        let to = kind.state_named(&self.write.status);
-        let from = Some(self.item.state).filter(|_| !self.is_new || Some(self.item.state) != to);
-        self.item.is_of_course(kind) && to.is_some_and(|to| kind.begins(from, to))
-    }
-
     fn ask(&self) -> ItemAsk<'_> {
         ItemAsk {
             to: &self.write.status,

@@ -12,7 +12,7 @@ pub fn standard_message(command: &str, from: Option<&State>, to: &State, by: &st
     }
     match to.phase {
         Phase::Settled => ended(command, to),
-        Phase::Held if from.phase == Phase::Held => (Level::Info, "Run started".into()),
+        Phase::Held if from.phase == Phase::Held => (Level::Info, format!("Run started by {by}")),
         Phase::Held if command == "claim" => (Level::Info, "Run claimed by worker".into()),
         Phase::Held => (Level::Info, format!("Run to be worked again: {command} by {by}")),
         Phase::Parked => (Level::Warn, format!("Run waits for a person: {}", to.name)),

@@ -37,7 +37,7 @@ pub trait Queue: Send + Sync {
     /// retries or steals the row if the lifecycle lets it, and else gets nothing.
     fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>>;
     /// Takes one run by its id, under the rules of `claim`.
-    fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed>;
+    fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed>;
     /// Returns when something may have changed, or after `at_most`.
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
@@ -157,6 +157,27 @@ pub struct Claim {
     pub can: Option<Can>,
     pub limit: usize,
     pub lease: Option<Span>,
+    /// The work begins with the claim: see [`Take::start`].
+    pub start: bool,
+    /// Asked again with the same key, while a lease of its runs lasts, a claim gives the same runs and tokens: an answer
+    /// that was lost costs nothing. Of this worker alone.
+    pub idempotency_key: Option<String>,
+}
+
+/// How a run is taken, and by whom.
+#[derive(Clone, Debug, Default)]
+pub struct Take {
+    pub worker: String,
+    pub lease: Option<Span>,
+    /// A run that waits for its holder to begin is begun with the claim, in the same transaction: whoever works it at once
+    /// needs no write of its own for that.
+    pub start: bool,
+}
+
+impl From<&str> for Take {
+    fn from(worker: &str) -> Take {
+        Take { worker: worker.to_owned(), ..Take::default() }
+    }
 }
 
 /// What a claimer can execute. All else is left alone, for those who can.
@@ -389,6 +410,10 @@ pub struct Verified {
 }
 
 impl Claim {
+    pub(crate) fn take(&self) -> Take {
+        Take { worker: self.worker.clone(), lease: self.lease, start: self.start }
+    }
+
     pub(crate) fn wants(&self, row: &RunRow) -> bool {
         let lifecycles = &self.lifecycles;
         (lifecycles.is_empty() || lifecycles.iter().any(|name| **name == *row.lifecycle.name))

@@ -9,14 +9,15 @@ use tokio::time::sleep;
 use waypost_kernel::Code;
 use waypost_kernel::request::Level;
 use waypost_kernel::text::{MAX_OUTPUT_BYTES_PER_RUN, MAX_REASON_CHARS, clean_chars, clean_line};
-use waypost_store::{NoteWrite, Repeat, RunRow, Store, StoreError};
+use waypost_store::{NoteWrite, Repeat, RunRow, StoreError};
 
 use crate::lease::Lease;
 use crate::pace;
+use crate::reporter::Reporter;
 use crate::steps::Durable;
 
 pub(crate) struct Journal {
-    store: Arc<dyn Store>,
+    reporter: Arc<Reporter>,
     lease: Arc<Lease>,
     by: String,
     written: AtomicU64,
@@ -32,9 +33,9 @@ const LAST_LINES: usize = 100;
 const MAX_LAST_LINE_BYTES: usize = 512;
 
 impl Journal {
-    pub fn new(store: Arc<dyn Store>, lease: Arc<Lease>, by: &str) -> Arc<Journal> {
+    pub fn new(reporter: Arc<Reporter>, lease: Arc<Lease>, by: &str) -> Arc<Journal> {
         Arc::new(Journal {
-            store,
+            reporter,
             lease,
             by: by.to_owned(),
             written: AtomicU64::new(0),
@@ -79,10 +80,7 @@ impl Journal {
     async fn write(&self, write: &NoteWrite) -> bool {
         let run_id = &self.lease.held.run_id;
         for retry in 1.. {
-            let answers = self.store.note(vec![write.clone()]).await;
-            match answers
-                .and_then(|mut answers| answers.pop().unwrap_or_else(|| Err(StoreError::no_run(run_id))))
-            {
+            match self.reporter.note(write.clone()).await {
                 Ok(_) => return true,
                 Err(error) if is_lost(&error) => break,
                 Err(error @ StoreError::Unavailable(_)) => {
@@ -102,7 +100,7 @@ impl Journal {
 
     /// The steps of a handler in Rust, written by the same hand.
     pub fn durable(&self, row: &RunRow) -> Durable {
-        Durable::new(self.store.clone(), self.lease.clone(), &self.by, row)
+        Durable::new(self.reporter.store.clone(), self.lease.clone(), &self.by, row)
     }
 
     pub fn remember(&self, line: &str) {

@@ -7,9 +7,9 @@
 //! A worker knows `dyn Store` and no database, and takes the names of states from the run's lifecycle.
 
 pub mod actions;
+mod batch;
 mod claim;
 mod execute;
-mod floor;
 pub mod guardian;
 mod handler;
 mod heartbeat;
@@ -23,9 +23,11 @@ mod pace;
 mod pipeline;
 pub mod playbook;
 mod report;
+mod reporter;
 mod resolve;
 pub mod schedules;
 mod shutdown;
+mod slots;
 mod steps;
 mod summary;
 mod worker;

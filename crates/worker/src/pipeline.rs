@@ -18,7 +18,9 @@ use crate::lease::Lease;
 use crate::options::Options;
 use crate::pace;
 use crate::report;
+use crate::reporter::Reporter;
 use crate::resolve::{Plan, resolve};
+use crate::slots::Slot;
 use crate::steps;
 use crate::summary::End;
 
@@ -28,12 +30,14 @@ pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
     pub options: Arc<Options>,
     pub leases: Arc<Leases>,
+    pub reporter: Arc<Reporter>,
     /// For requests of all steps; made when the first is sent.
     pub http: Arc<OnceLock<Result<Client, String>>>,
 }
 
-/// `asked_at`: when the claim was sent, since the lease may count from then.
-pub(crate) async fn work(shared: Shared, claimed: Claimed, asked_at: Instant) -> End {
+/// `asked_at`: when the claim was sent, since the lease may count from then. The slot is free when the work has ended, which
+/// is before its end is written.
+pub(crate) async fn work(shared: Shared, claimed: Claimed, asked_at: Instant, slot: Option<Slot>) -> End {
     let holding = shared.leases.hold(&claimed, asked_at);
     let lease = holding.lease.clone();
     let Some(plan) = plan_of(&shared, &claimed.run).await else {
@@ -46,6 +50,7 @@ pub(crate) async fn work(shared: Shared, claimed: Claimed, asked_at: Instant) ->
         Plan::Playbook(playbook) => steps::perform(&shared, &claimed, &lease, asked_at, playbook).await,
         _ => tries(&shared, &claimed, &lease, &plan).await,
     };
+    drop(slot);
     // Its finish is sent until the store has it; a heartbeat could only overtake it.
     drop(holding);
     if lease.is_lost() {
@@ -53,7 +58,7 @@ pub(crate) async fn work(shared: Shared, claimed: Claimed, asked_at: Instant) ->
     }
     match ending {
         Some(ending) => {
-            report::finish(&shared.store, &claimed.run, &lease.held, &shared.options.name, ending).await
+            report::finish(&shared.reporter, &claimed.run, &lease.held, &shared.options.name, ending).await
         }
         None => report::release(&shared.store, &lease.held).await,
     }
@@ -70,14 +75,9 @@ async fn plan_of(shared: &Shared, row: &RunRow) -> Option<Plan> {
 /// Executes a run until it has an end, all within the one claim. `None`: it was stopped before it had one.
 async fn tries(shared: &Shared, claimed: &Claimed, lease: &Arc<Lease>, plan: &Plan) -> Option<Ending> {
     let options = &shared.options;
-    let journal = Journal::new(shared.store.clone(), lease.clone(), &options.name);
+    let journal = Journal::new(shared.reporter.clone(), lease.clone(), &options.name);
     let (row, grace) = (&claimed.run, options.grace);
     for number in 1.. {
-        let starting = format!("Starting: {}", plan.in_words(row));
-        let about = json!({ "attempt": row.run.attempt, "try": number });
-        if !journal.note(Level::Info, &starting, about).await {
-            return None;
-        }
         let it = Try::of_run(row, lease, &journal, grace, number);
         let Some(answer) = it.execute(plan, options.guardian.as_deref()).await else {
             return wanted(lease);

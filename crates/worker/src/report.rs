@@ -13,25 +13,17 @@ use waypost_store::{FinishWrite, Held, ItemsWrite, NoteWrite, Repeat, RunRow, St
 use crate::interpret::{Ending, Goal};
 use crate::journal::is_lost;
 use crate::pace;
+use crate::reporter::Reporter;
 use crate::summary::End;
 
 /// Sends the finish until it is accepted or refused; the token makes one that arrived after all a repeat. What
 /// is refused because somebody else was first is finished as they wanted it, and what cannot be had is tried by the next
 /// best way: a run that is given back is executed again, so that is no way out.
-pub(crate) async fn finish(
-    store: &Arc<dyn Store>,
-    row: &RunRow,
-    held: &Held,
-    by: &str,
-    ending: Ending,
-) -> End {
+pub(crate) async fn finish(reporter: &Reporter, row: &RunRow, held: &Held, by: &str, ending: Ending) -> End {
     let mut attempt = Attempt::new(row, ending);
     let mut retry = 0;
     while let Some(status) = attempt.status() {
-        let answers = store.finish(vec![write(held, by, status, &attempt.ending)]).await;
-        let answer =
-            answers.and_then(|mut all| all.pop().unwrap_or_else(|| Err(StoreError::no_run(&held.run_id))));
-        match answer {
+        match reporter.finish(write(held, by, status, &attempt.ending)).await {
             Ok(row) => return end_of(&row, attempt.ending.goal),
             Err(error) if is_lost(&error) => {
                 tracing::warn!(run_id = held.run_id, "the lease is lost: the result is not written");
@@ -47,7 +39,7 @@ pub(crate) async fn finish(
                 tracing::warn!(run_id = held.run_id, %error, "result not accepted with its steps");
                 let items = attempt.ending.items.clone();
                 let write = ItemsWrite { held: held.clone(), by: by.to_owned(), items };
-                match store.put_items(write).await {
+                match reporter.store.put_items(write).await {
                     // Both again.
                     Err(StoreError::Unavailable(_)) => continue,
                     Err(error) => attempt.refused(error),
@@ -58,12 +50,12 @@ pub(crate) async fn finish(
             Err(error) => attempt.refused(error),
         }
     }
-    abandon(store, held, by, &attempt).await
+    abandon(reporter, held, by, &attempt).await
 }
 
 /// No end is accepted: the lease is left to run out. What the lifecycle says of stale leases waits for that and counts
 /// how often, so the run is neither executed again at once nor for ever.
-async fn abandon(store: &Arc<dyn Store>, held: &Held, by: &str, attempt: &Attempt<'_>) -> End {
+async fn abandon(reporter: &Reporter, held: &Held, by: &str, attempt: &Attempt<'_>) -> End {
     let message = format!("No end of this run is accepted: {}", attempt.why());
     tracing::error!(run_id = held.run_id, "{message}");
     let note = NoteWrite {
@@ -76,7 +68,7 @@ async fn abandon(store: &Arc<dyn Store>, held: &Held, by: &str, attempt: &Attemp
         metadata: Map::new(),
         details: Map::new(),
     };
-    if let Err(error) = store.note(vec![note]).await {
+    if let Err(error) = reporter.note(note).await {
         tracing::warn!(run_id = held.run_id, %error, "nor is the reason");
     }
     End::Lost

@@ -7,7 +7,7 @@ use serde_json::Value;
 use waypost_kernel::Catalog;
 use waypost_store::RunRow;
 
-use crate::actions::{Exec, quoted};
+use crate::actions::Exec;
 use crate::handler::Handler;
 use crate::options::Options;
 use crate::playbook::Playbook;
@@ -44,18 +44,6 @@ impl Plan {
         match self {
             Plan::Command(carried) => carried.retries,
             Plan::Playbook(_) | Plan::Handler(_) | Plan::Unfit(_) => 0,
-        }
-    }
-
-    /// For the event that begins a try.
-    pub fn in_words(&self, row: &RunRow) -> String {
-        match self {
-            Plan::Command(carried) => {
-                carried.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
-            }
-            Plan::Playbook(_) | Plan::Handler(_) | Plan::Unfit(_) => {
-                row.playbook.clone().unwrap_or_else(|| row.id().to_owned())
-            }
         }
     }
 }

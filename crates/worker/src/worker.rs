@@ -5,12 +5,13 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use waypost_store::{Result, Store};
 
-use crate::claim::claim;
-use crate::floor::Floor;
+use crate::claim::{Claims, claim};
 use crate::heartbeat::Leases;
 use crate::options::Options;
 use crate::pipeline::Shared;
+use crate::reporter::Reporter;
 use crate::shutdown::Stage;
+use crate::slots::Slots;
 use crate::summary::Summary;
 
 #[derive(Clone)]
@@ -22,7 +23,8 @@ impl Worker {
     pub fn new(store: Arc<dyn Store>, options: Options) -> Worker {
         let options = Arc::new(options);
         let leases = Leases::new(store.clone(), options.clone());
-        Worker { shared: Shared { store, options, leases, http: Arc::default() } }
+        let reporter = Reporter::new(store.clone());
+        Worker { shared: Shared { store, options, leases, reporter, http: Arc::default() } }
     }
 
     pub fn name(&self) -> &str {
@@ -31,22 +33,24 @@ impl Worker {
 
     /// Works until it is told to stop, or until the one run that it is for is done with.
     pub async fn run(self, mut shutdown: watch::Receiver<Stage>) -> Result<Summary> {
-        let mut floor = Floor::new(self.shared.clone());
+        let mut slots = Slots::new(self.shared.clone());
+        let mut claims = Claims::new(self.shared.clone());
         if !self.shared.options.may_execute_anything() {
             tracing::warn!("this worker has no handlers and may not run commands: it claims nothing");
         }
-        let ended = floor.work(&mut shutdown).await;
-        floor.close(&mut shutdown).await;
-        ended.map(|()| floor.summary)
+        let ended = claims.fill(&mut slots, &mut shutdown).await;
+        claims.give_back(&mut slots).await;
+        slots.close(&mut shutdown).await;
+        ended.map(|()| slots.summary)
     }
 
     /// Claims once, at most one run per slot, and works those to their ends.
     pub async fn run_once(&self) -> Result<Summary> {
-        let mut floor = Floor::new(self.shared.clone());
+        let mut slots = Slots::new(self.shared.clone());
         let taken = claim(self.shared.clone(), self.shared.options.slots).await?;
-        floor.begin(taken);
-        floor.empty().await;
-        Ok(floor.summary)
+        taken.claims.into_iter().for_each(|claimed| slots.begin(claimed, taken.asked_at));
+        slots.empty().await;
+        Ok(slots.summary)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Taking a run: a ready one, one that is left vacant, one whose lease ran out, one that is due for a retry.
 
-use super::{Draft, VACANT_FOR_LOST};
+use super::{Draft, VACANT_FOR_LOST, hold};
 use crate::event::{Change, Effect, Hold};
 use crate::lifecycle::{Actor, OnStale, Phase};
 use crate::refusal::{Code, Refusal};
@@ -10,7 +10,7 @@ use crate::time::{Span, Time};
 /// Workers that die in a run's owed cleanup, where its state has no rule of its own for take-overs.
 const MAX_CLEANUP_TAKE_OVERS: u32 = 5;
 
-pub(super) fn claim(mut draft: Draft<'_>, asked: Option<Span>) -> Result<Change, Refusal> {
+pub(super) fn claim(mut draft: Draft<'_>, asked: Option<Span>, start: bool) -> Result<Change, Refusal> {
     let state = draft.lifecycle.state(draft.run.state);
     let command = match (draft.phase(), &draft.run.lease) {
         (Phase::Ready, _) => "claim",
@@ -20,7 +20,7 @@ pub(super) fn claim(mut draft: Draft<'_>, asked: Option<Span>) -> Result<Change,
                 return draft.done();
             }
             match may_take(&draft, lease) {
-                Some(Take::Over { expired }) => return take_over(draft, asked, expired),
+                Some(Take::Over { expired }) => return take_over(draft, asked, expired, start),
                 Some(Take::Steal) => "steal",
                 None => {
                     let message = "another worker holds it, or the engine has yet to end it".to_owned();
@@ -36,7 +36,16 @@ pub(super) fn claim(mut draft: Draft<'_>, asked: Option<Span>) -> Result<Change,
     let effect = Effect::hold(Hold::Grant);
     let row = draft.pick(command, Actor::Worker, &effect)?;
     draft.make(row, Actor::Worker, effect, None);
+    granted(draft, asked, start)
+}
+
+/// The lease and, if the claimer is about to work, the beginning: were that a write of its own, a worker that is killed in
+/// between would leave a run that looks as if it had not begun.
+fn granted(mut draft: Draft<'_>, asked: Option<Span>, start: bool) -> Result<Change, Refusal> {
     draft.grant(asked);
+    if let Some(begin) = hold::begin_edge(&draft).filter(|_| start) {
+        hold::start(&mut draft, begin, None);
+    }
     draft.done()
 }
 
@@ -91,9 +100,13 @@ pub(super) fn is_abandoned(lease: &Lease, now: Time) -> bool {
 }
 
 /// The same attempt goes on under a new lease: items that were under way go back to where they can be begun.
-fn take_over(mut draft: Draft<'_>, asked: Option<Span>, expired: bool) -> Result<Change, Refusal> {
+fn take_over(
+    mut draft: Draft<'_>,
+    asked: Option<Span>,
+    expired: bool,
+    start: bool,
+) -> Result<Change, Refusal> {
     let shifts = draft.shifts_on("take-over", Some("lost"), None);
     draft.stay("take-over", Actor::Worker, Effect { expired, shifts, ..Effect::hold(Hold::Grant) });
-    draft.grant(asked);
-    draft.done()
+    granted(draft, asked, start)
 }

@@ -37,7 +37,7 @@ pub fn decide(lifecycle: &Lifecycle, run: &Run, request: &Request<'_>, now: Time
         return Err(draft.refusal(Code::ActorNotAllowed, message));
     }
     match &request.ask {
-        Ask::Claim { lease } => claim::claim(draft, *lease),
+        Ask::Claim { lease, start } => claim::claim(draft, *lease, *start),
         Ask::Renew { token } => hold::renew(draft, *token),
         Ask::Note { token, note } => hold::note(draft, *token, note),
         Ask::Finish { token, finish } => hold::finish(draft, *token, finish),

@@ -16,7 +16,8 @@ pub enum Dialect {
     Postgres,
 }
 
-/// A legal change of status. Two events: a worker that finishes without having begun does both at once.
+/// A legal change of status. Two events: a worker that begins with its claim, or finishes without having begun, does both at
+/// once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
     pub from: StateId,
@@ -50,16 +51,21 @@ pub fn moves(lifecycle: &Lifecycle) -> Vec<Move> {
     moves
 }
 
-/// Two worker's moves that may be reported as one: begin and finish.
+/// Two worker's moves that may be made as one: take and begin, begin and finish.
 fn folded(lifecycle: &Lifecycle, from: StateId) -> Vec<(&Transition, &Transition)> {
+    let waits = |id: StateId| lifecycle.kind == Kind::Run && lifecycle.state(id).deadline.is_some();
+    let takes = lifecycle.transitions_from(from).filter(|row| {
+        let from = lifecycle.phase(row.from);
+        row.by.permits(Actor::Worker) && (from != Phase::Held || row.from == row.to) && waits(row.to)
+    });
+    let mut pairs: Vec<_> = takes.filter_map(|row| Some((row, lifecycle.start_edge(row.to)?))).collect();
     let begins = lifecycle.transitions_from(from).filter(|row| {
         let begins = match lifecycle.kind {
-            Kind::Run => lifecycle.state(from).deadline.is_some(),
+            Kind::Run => waits(from),
             Kind::Item => lifecycle.phase(from) != Phase::Held,
         };
         begins && row.by.contains(Actor::Worker) && lifecycle.phase(row.to) == Phase::Held
     });
-    let mut pairs = Vec::new();
     for first in begins {
         let ends = lifecycle.transitions_from(first.to).filter(|row| row.by.contains(Actor::Worker));
         pairs.extend(ends.map(|second| (first, second)));

@@ -37,7 +37,7 @@ fn a_deploy_run_goes_from_queued_to_success() {
         Note { level: Level::Info, message: "building".into(), payload: serde_json::json!({}), key: None };
     let token = Token(2);
     let asks = [
-        Ask::Claim { lease: None },
+        Ask::Claim { lease: None, start: false },
         Ask::Renew { token },
         Ask::Note { token, note: &note },
         Ask::Finish { token, finish: Finish { to: "success", ..Finish::default() } },

@@ -50,7 +50,7 @@ impl Queue for Split {
         there.enqueue(runs: Vec<NewRun>) -> Each<Enqueued>;
         there.claim(claim: Claim) -> Vec<Claimed>;
         here.claim_plan(run: NewRun, lease: Option<Span>) -> Option<Claimed>;
-        there.claim_run(run_id: String, worker: String, lease: Option<Span>) -> Claimed;
+        there.claim_run(run_id: String, take: Take) -> Claimed;
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use waypost_store::codec::token_text;
-use waypost_store::{Can, Claim, Claimed, Held, iso};
+use waypost_store::{Can, Claim, Claimed, Held, Take, iso};
 
 use super::shapes::{CLAIM, CLAIM_ONE, CLAIMED, CLAIMS};
 use super::{Content, GET, Gives, POST, Route, SMALL_BYTES, ok};
@@ -136,6 +136,7 @@ async fn take(call: &Call, gone: Pin<&mut (dyn Future<Output = ()> + Send)>) -> 
         tenant: Some(call.caller.tenant.clone()).filter(|_| !call.caller.is_everybodys),
         limit: body.integer("limit").unwrap_or(1) as usize,
         lease: body.span_ms("lease_ms"),
+        start: body.is("start"),
     };
     call.app.metrics.claims.inc();
     see(call, &claim);
@@ -180,8 +181,10 @@ fn object(call: &Call, claimed: &Claimed) -> Value {
 
 async fn claim_run(call: Call) -> Result {
     call.check_tenant().await?;
-    let (worker, lease) = (call.body.words("worker"), call.body.span_ms("lease_ms"));
-    let claimed = call.store().claim_run(call.path("run_id"), worker, lease).await?;
+    let body = &call.body;
+    let take =
+        Take { worker: body.words("worker"), lease: body.span_ms("lease_ms"), start: body.is("start") };
+    let claimed = call.store().claim_run(call.path("run_id"), take).await?;
     call.app.metrics.claimed.inc();
     Ok(answer::json(200, &object(&call, &claimed)))
 }

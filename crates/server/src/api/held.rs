@@ -5,7 +5,9 @@ use waypost_kernel::item::Role;
 use waypost_kernel::request::Level;
 use waypost_kernel::{Failure, Token};
 use waypost_store::codec::token_from;
-use waypost_store::{FinishWrite, Held, ItemWrite, ItemsWrite, NoteWrite, OweWrite, Repeat, StoreError, iso};
+use waypost_store::{
+    FinishWrite, Held, ItemWrite, ItemsWrite, NoteWrite, Noted, OweWrite, Renewed, Repeat, StoreError, iso,
+};
 
 use super::runs::tagged;
 use super::shapes::{FINISH, HEARTBEAT, ITEM_WRITES, ITEMS, NEW_EVENT, NOTED, OWE, RENEWED, RUN};
@@ -86,16 +88,16 @@ pub const ROUTES: &[Route] = &[
     },
 ];
 
-fn token(call: &Call) -> Result<Token> {
+pub fn token_of(fields: &Fields) -> Result<Token> {
     let wrong = || {
         Problem::field(&INVALID_INPUT, "lease_token", "must be the 32 hexadecimal digits that the claim gave")
     };
-    token_from(&call.body.words("lease_token")).ok_or_else(wrong)
+    token_from(&fields.words("lease_token")).ok_or_else(wrong)
 }
 
 /// The run and the token; whose run it is was looked at.
 async fn held(call: &Call) -> Result<Held> {
-    let token = token(call)?;
+    let token = token_of(&call.body)?;
     call.check_tenant().await?;
     Ok(Held { run_id: call.path("run_id"), token })
 }
@@ -105,7 +107,7 @@ fn by(call: &Call) -> String {
 }
 
 /// Counts what was refused because another has the lease.
-fn refused(call: &Call, error: StoreError) -> Problem {
+pub fn refused(call: &Call, error: StoreError) -> Problem {
     let problem = Problem::from(error);
     call.app.metrics.leases_lost.inc_by(u64::from(problem.code == "LEASE_LOST"));
     problem
@@ -123,22 +125,31 @@ async fn heartbeat(call: Call) -> Result {
     let held = held(&call).await?;
     let renewed = call.store().renew(vec![held]).await?.remove(0).map_err(|error| refused(&call, error))?;
     call.app.metrics.heartbeats.inc();
-    Ok(answer::json(
-        200,
-        &json!({
-            "expires_at": iso(renewed.expires_at),
-            "now": iso(renewed.now),
-            "cancel_requested": renewed.intent == Some("cancel"),
-            "intent": renewed.intent,
-            "graceful": renewed.graceful,
-        }),
-    ))
+    Ok(answer::json(200, &self::renewed(&renewed)))
+}
+
+pub fn renewed(renewed: &Renewed) -> Value {
+    json!({
+        "expires_at": iso(renewed.expires_at),
+        "now": iso(renewed.now),
+        "cancel_requested": renewed.intent == Some("cancel"),
+        "intent": renewed.intent,
+        "graceful": renewed.graceful,
+    })
 }
 
 async fn event(mut call: Call) -> Result {
     let held = held(&call).await?;
-    let by = by(&call);
-    let body = &mut call.body;
+    let note = note_of(held, by(&call), &mut call.body);
+    let noted = call.store().note(vec![note]).await?.remove(0).map_err(|error| refused(&call, error))?;
+    Ok(answer::json(201, &self::noted(&noted)))
+}
+
+pub fn noted(noted: &Noted) -> Value {
+    json!({ "event_id": noted.event_id, "seq": noted.seq, "repeated": noted.repeated })
+}
+
+pub fn note_of(held: Held, by: String, body: &mut Fields) -> NoteWrite {
     let level = body.text("level");
     let level = Level::ALL.into_iter().find(|known| Some(known.name()) == level.as_deref());
     let repeat = match (body.text("key"), body.text("once").as_deref()) {
@@ -146,7 +157,7 @@ async fn event(mut call: Call) -> Result {
         (None, Some("never")) => Repeat::Never,
         (None, _) => Repeat::Window,
     };
-    let note = NoteWrite {
+    NoteWrite {
         held,
         by,
         level: level.unwrap_or(Level::Info),
@@ -155,10 +166,7 @@ async fn event(mut call: Call) -> Result {
         repeat,
         metadata: body.take_object("metadata").unwrap_or_default(),
         details: body.take_object("details").unwrap_or_default(),
-    };
-    let noted = call.store().note(vec![note]).await?.remove(0).map_err(|error| refused(&call, error))?;
-    let object = json!({ "event_id": noted.event_id, "seq": noted.seq, "repeated": noted.repeated });
-    Ok(answer::json(201, &object))
+    }
 }
 
 async fn items(mut call: Call) -> Result {
@@ -201,10 +209,15 @@ fn item((place, mut fields): (usize, Fields)) -> Result<ItemWrite> {
 
 async fn finish(mut call: Call) -> Result {
     let held = held(&call).await?;
-    let by = by(&call);
-    let body = &mut call.body;
+    let finish = finish_of(held, by(&call), &mut call.body)?;
+    let row = call.store().finish(vec![finish]).await?.remove(0).map_err(|error| refused(&call, error))?;
+    call.app.metrics.finished.inc();
+    Ok(tagged(answer::json(200, &call.show(&row)), &row))
+}
+
+pub fn finish_of(held: Held, by: String, body: &mut Fields) -> Result<FinishWrite> {
     let items = body.take_list("items").into_iter().enumerate().map(item).collect::<Result<_>>()?;
-    let finish = FinishWrite {
+    Ok(FinishWrite {
         run_id: held.run_id,
         token: Some(held.token),
         by,
@@ -215,10 +228,7 @@ async fn finish(mut call: Call) -> Result {
         metadata: body.take_object("metadata").unwrap_or_default(),
         details: body.take_object("details").unwrap_or_default(),
         items,
-    };
-    let row = call.store().finish(vec![finish]).await?.remove(0).map_err(|error| refused(&call, error))?;
-    call.app.metrics.finished.inc();
-    Ok(tagged(answer::json(200, &call.show(&row)), &row))
+    })
 }
 
 async fn release(call: Call) -> Result {

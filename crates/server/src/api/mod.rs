@@ -1,6 +1,7 @@
 //! The one table of routes. The router, the role of each, the OpenAPI document and the reference are made of it.
 
 mod access;
+mod batches;
 mod claims;
 mod events;
 mod executions;
@@ -117,6 +118,7 @@ const GROUPS: &[&[Route]] = &[
     runs::ROUTES,
     claims::ROUTES,
     held::ROUTES,
+    batches::ROUTES,
     events::ROUTES,
     crate::stream::ROUTES,
     queues::ROUTES,

@@ -14,6 +14,12 @@ pub const COUNT: Kind = Kind::Integer(0, i64::MAX);
 pub const MS: Kind = Kind::Integer(0, 366 * 86_400_000);
 pub const ROLE: Kind = Kind::Choice(&[Role::Step.name(), Role::Optional.name(), Role::Cleanup.name()]);
 pub const TOKEN: Field = needed("lease_token", Kind::Hex(32), "The lease's token, as the claim gave it.");
+pub const START: Field = optional(
+    "start",
+    Kind::Boolean,
+    "Whether the work begins with the claim, where the lifecycle has a state for runs that were claimed and not begun. \
+     Without it the first event begins it.",
+);
 pub const MOST_OF_A_BATCH: usize = 1_000;
 
 pub const LIMIT: Field =
@@ -175,10 +181,12 @@ shapes! {
         optional("limit", Kind::Integer(1, 100), "1 if left out."),
         optional("wait_ms", Kind::Integer(0, 60_000), "How long to wait for work."),
         optional("lease_ms", Kind::Integer(1_000, 86_400_000), "How long a lease lasts without a heartbeat."),
+        START,
     ];
     CLAIM_ONE "ClaimOne" [
         needed("worker", NAME, "A name that is never used again."),
         optional("lease_ms", Kind::Integer(1_000, 86_400_000), "How long the lease lasts without a heartbeat."),
+        START,
     ];
     LEASE "Lease" [
         needed("token", NAME, "Proves who holds the run: every write needs it."),
@@ -226,6 +234,25 @@ shapes! {
         optional("details", Kind::Object, "Merged into the run's."),
         optional("items", Kind::List(&Kind::Of(&ITEM_WRITE), 10_000), "Its items' last moves, written with the end: all, or nothing."),
         optional("by", LONG, "The worker's name."),
+    ];
+    HEARTBEATS "Heartbeats" [
+        needed("leases", Kind::List(&Kind::Of(&HEARTBEAT_OF_RUN), MOST_OF_A_BATCH), "Each is answered by itself."),
+    ];
+    ALL_RENEWED "AllRenewed" [
+        needed("leases", Kind::List(&Kind::Either(&[&RENEWED, &NOT_MADE]), MOST_OF_A_BATCH), "In the order of the request."),
+    ];
+    EVENTS_OF_RUNS "EventsOfRuns" [
+        needed("events", Kind::List(&Kind::Of(&EVENT_OF_RUN), MOST_OF_A_BATCH), "Each is answered by itself."),
+    ];
+    ALL_NOTED "AllNoted" [
+        needed("events", Kind::List(&Kind::Either(&[&NOTED, &NOT_MADE]), MOST_OF_A_BATCH), "In the order of the request."),
+    ];
+    FINISHES "Finishes" [
+        needed("finishes", Kind::List(&Kind::Of(&FINISH_OF_RUN), MOST_OF_A_BATCH), "Each is answered by itself."),
+    ];
+    ENDED_RUN "EndedRun" [needed("run", Kind::Of(&RUN), "The run after its end.")];
+    ALL_ENDED "AllEnded" [
+        needed("runs", Kind::List(&Kind::Either(&[&ENDED_RUN, &NOT_MADE]), MOST_OF_A_BATCH), "In the order of the request."),
     ];
     OWE "Owe" [
         TOKEN,
@@ -378,3 +405,23 @@ shapes! {
         needed("code", NAME, "Stable: branch on this."),
     ];
 }
+
+const RUN_ID: Field = needed("run_id", NAME, "The run that this is about.");
+
+/// Of one run among others: the same fields, and which run.
+const fn of_run<const N: usize>(fields: &[Field]) -> [Field; N] {
+    let mut all = [RUN_ID; N];
+    let mut at = 1;
+    while at < N {
+        all[at] = fields[at - 1];
+        at += 1;
+    }
+    all
+}
+
+pub const HEARTBEAT_OF_RUN: Shape =
+    Shape { name: "HeartbeatOfRun", fields: &of_run::<{ HEARTBEAT.fields.len() + 1 }>(HEARTBEAT.fields) };
+pub const EVENT_OF_RUN: Shape =
+    Shape { name: "EventOfRun", fields: &of_run::<{ NEW_EVENT.fields.len() + 1 }>(NEW_EVENT.fields) };
+pub const FINISH_OF_RUN: Shape =
+    Shape { name: "FinishOfRun", fields: &of_run::<{ FINISH.fields.len() + 1 }>(FINISH.fields) };

@@ -55,6 +55,9 @@ const WORKER: &[&str] = &[
     "POST /v1/runs/{run_id}/finish",
     "POST /v1/runs/{run_id}/release",
     "POST /v1/runs/{run_id}/owe",
+    "POST /v1/heartbeats",
+    "POST /v1/events",
+    "POST /v1/finishes",
 ];
 const ADMIN: &[&str] = &[
     "DELETE /v1/schedules/{schedule}",

@@ -69,7 +69,7 @@ impl Stream {
 async fn held_run(store: &dyn Store) -> Claimed {
     let new = NewRun { lifecycle: "deploy".into(), ..NewRun::default() };
     let made = store.enqueue(vec![new]).await.unwrap().remove(0).unwrap();
-    store.claim_run(made.run.id().into(), "w".into(), None).await.unwrap()
+    store.claim_run(made.run.id().into(), "w".into()).await.unwrap()
 }
 
 async fn say(store: &dyn Store, claimed: &Claimed, message: &str) {

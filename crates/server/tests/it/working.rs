@@ -42,6 +42,74 @@ async fn a_run_is_claimed_begun_reported_on_and_finished() {
     }
 }
 
+// proves X5: what is refused of one leaves its neighbours alone
+#[tokio::test]
+async fn many_runs_are_told_of_in_one_request() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            server.start().await;
+            held.push(server.claim("w1").await);
+        }
+        let entries = |more: Value| -> Vec<Value> {
+            let entry = |(id, token): &(String, String)| {
+                let mut entry = more.clone();
+                entry["run_id"] = id.clone().into();
+                entry["lease_token"] = token.clone().into();
+                entry
+            };
+            let mut entries: Vec<Value> = held.iter().map(entry).collect();
+            // Not the second one's any more.
+            entries[1]["lease_token"] = "0".repeat(32).into();
+            entries
+        };
+        let refused = |answers: &Value| {
+            assert_eq!(answers[1]["error"]["code"], "LEASE_LOST", "{on:?}: {answers}");
+            assert!(
+                answers[0].get("error").is_none() && answers[2].get("error").is_none(),
+                "{on:?}: {answers}"
+            );
+        };
+        let beats = server.post("/v1/heartbeats", json!({ "leases": entries(json!({})) })).await.expect(200);
+        refused(&beats["leases"]);
+        assert_eq!(beats["leases"][2]["cancel_requested"], false);
+        let events = entries(json!({ "message": "building", "key": "e1" }));
+        let noted = server.post("/v1/events", json!({ "events": events })).await.expect(200);
+        refused(&noted["events"]);
+        let again = server.post("/v1/events", json!({ "events": events })).await.expect(200);
+        assert_eq!(
+            (&again["events"][0]["repeated"], &again["events"][2]["seq"]),
+            (&json!(true), &noted["events"][2]["seq"])
+        );
+        let finishes = json!({ "finishes": entries(json!({ "status": "success" })) });
+        let ended = server.post("/v1/finishes", finishes.clone()).await.expect(200);
+        refused(&ended["runs"]);
+        assert_eq!(ended["runs"][2]["run"]["status"], "success");
+        assert_eq!(server.post("/v1/finishes", finishes).await.expect(200), ended, "{on:?}: sent again");
+        let nonsense = json!({ "leases": [{ "run_id": "run-none", "lease_token": held[1].1 }, { "run_id": held[1].0, "lease_token": held[1].1 }] });
+        let beats = server.post("/v1/heartbeats", nonsense).await.expect(200);
+        assert_eq!(beats["leases"][0]["error"]["code"], "NOT_FOUND");
+        assert!(beats["leases"][1]["expires_at"].is_string());
+    }
+}
+
+// proves D4
+#[tokio::test]
+async fn a_claim_may_begin_the_work() {
+    let server = Server::new().await;
+    let first = server.start().await["run_id"].clone();
+    let claimed = server.post("/v1/claims", json!({ "worker": "w", "start": true })).await.expect(200);
+    assert_eq!(
+        (&claimed["claims"][0]["run"]["run_id"], &claimed["claims"][0]["run"]["status"]),
+        (&first, &json!("running"))
+    );
+    let second = server.start().await["run_id"].as_str().unwrap().to_owned();
+    let claim = json!({ "worker": "w", "start": true });
+    let claimed = server.post(&format!("/v1/runs/{second}/claim"), claim).await.expect(200);
+    assert_eq!(claimed["run"]["status"], "running");
+}
+
 // proves X5
 #[tokio::test]
 async fn who_lost_its_lease_is_refused_every_write() {

@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use waypost_kernel::run::Text;
+
 use super::edit::{Edit, Stored};
 use super::operations;
 use super::tx::{Saved, Tx};
@@ -58,7 +60,7 @@ pub(crate) async fn each<T: Tx, E: Entry>(tx: &mut T, entries: &[E]) -> Result<E
         match round(tx, entries, &open, &mut answers).await {
             Ok(()) => {}
             // Earlier rounds are written: their answers are not lost over this one.
-            Err(error) if open.len() < entries.len() => {
+            Err(error) if !T::IS_ONE_WRITE && open.len() < entries.len() => {
                 open.into_iter()
                     .filter(|at| answers[*at].is_none())
                     .collect::<Vec<_>>()
@@ -82,8 +84,8 @@ async fn round<T: Tx, E: Entry>(
     ids.sort_unstable();
     ids.dedup();
     let found = tx.runs(&ids).await?;
-    let place: HashMap<String, usize> =
-        found.iter().enumerate().map(|(at, stored)| (stored.row.id().to_owned(), at)).collect();
+    let place: HashMap<Text, usize> =
+        found.iter().enumerate().map(|(at, stored)| (stored.row.run.id.clone(), at)).collect();
     let known = open.iter().filter_map(|at| {
         let entry = &entries[*at];
         Some((*at, entry, &found[*place.get(entry.run_id())?]))
@@ -92,7 +94,7 @@ async fn round<T: Tx, E: Entry>(
     let mut edits: Vec<Edit> = found.into_iter().map(Edit::new).collect();
     // In the order of the list, so that the log has it.
     let mut order: Vec<usize> = Vec::with_capacity(edits.len());
-    let mut is_ordered = vec![false; edits.len()];
+    let mut is_changed = vec![false; edits.len()];
     let mut decided: Vec<(usize, usize, Decided<E::Answer>)> = Vec::with_capacity(open.len());
     for at in open {
         let entry = &entries[*at];
@@ -102,8 +104,7 @@ async fn round<T: Tx, E: Entry>(
         };
         match entry.decide(tx, *at, &seen, &mut edits[run]) {
             Ok(answer) => {
-                if edits[run].is_changed() && !is_ordered[run] {
-                    is_ordered[run] = true;
+                if edits[run].is_changed() && !std::mem::replace(&mut is_changed[run], true) {
                     order.push(run);
                 }
                 decided.push((*at, run, answer));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use waypost_kernel::lifecycle::OnStale;
-use waypost_kernel::{Actor, Ask, Lease, Phase, Request, Span, Time, Token, Who};
+use waypost_kernel::{Actor, Ask, Change, Lease, Phase, Refusal, Request, Time, Token, Who};
 
 use super::edit::{Edit, Extra, Stored};
 use super::tx::{BEGINNING, Overdue, Room, Saved, Scan, Tx};
@@ -12,7 +12,7 @@ use crate::error::{Result, StoreError};
 use crate::intake;
 use crate::run::RunRow;
 use crate::tokens::fresh;
-use crate::verbs::{Claim, Claimed};
+use crate::verbs::{Claim, Claimed, Take};
 
 /// Runs that a claim sets aside at most because their key is full, before it leaves the rest to the next one.
 const MAX_SET_ASIDE: usize = 20_000;
@@ -51,18 +51,44 @@ pub(crate) async fn claim<T: Tx>(tx: &mut T, claim: &Claim) -> Result<Vec<Taken>
     if claim.limit == 0 || claim.queues.is_empty() {
         return Ok(Vec::new());
     }
+    if let Some(key) = &claim.idempotency_key {
+        let taken = taken_before(tx, claim, key).await?;
+        if !taken.is_empty() {
+            return Ok(taken);
+        }
+    }
     let Scan { mut cursor, mut rooms, has_abandoned } = tx.scan(claim).await?;
     let mut edits = Vec::new();
     if has_abandoned {
         abandoned(tx, claim, &rooms, &mut edits).await?;
     }
     ready(tx, claim, &mut cursor, &mut rooms, &mut edits).await?;
-    let rows: Vec<Arc<RunRow>> = edits.iter().map(|edit| edit.stored.row.clone()).collect();
+    let rows: Vec<(i64, Arc<RunRow>)> =
+        edits.iter().map(|edit| (edit.stored.rid, edit.stored.row.clone())).collect();
     let saved = if edits.is_empty() { Vec::new() } else { tx.save(edits).await? };
     tx.end_scan(cursor).await?;
-    let won = rows.into_iter().zip(saved).filter(|(_, saved)| *saved != Saved::Lost);
+    let won = rows.into_iter().zip(saved).filter(|(_, saved)| *saved != Saved::Lost).map(|(row, _)| row);
+    let won: Vec<(i64, Arc<RunRow>)> = won.collect();
+    if let Some(key) = claim.idempotency_key.as_ref().filter(|_| !won.is_empty()) {
+        let taken: Vec<(i64, u64)> = won.iter().map(|(rid, row)| (*rid, row.run.fence)).collect();
+        let ends = won.iter().filter_map(|(_, row)| Some(row.run.lease.as_ref()?.until));
+        tx.keep_claim(&claim.worker, key, &taken, ends.max().unwrap_or_default()).await?;
+    }
     let now = tx.now();
-    Ok(won.map(|(row, _)| Taken { row, now }).collect())
+    Ok(won.into_iter().map(|(_, row)| Taken { row, now }).collect())
+}
+
+/// What an earlier claim with this key took and still holds.
+async fn taken_before<T: Tx>(tx: &mut T, claim: &Claim, key: &str) -> Result<Vec<Taken>> {
+    intake::check_key("idempotency_key", Some(key))?;
+    let now = tx.now();
+    let found = tx.recall_claim(&claim.worker, key).await?;
+    let is_same = |(stored, fence): &(Stored, u64)| {
+        let lease = stored.row.run.lease.as_ref();
+        stored.row.run.fence == *fence
+            && lease.is_some_and(|lease| lease.worker.as_deref() == Some(&*claim.worker) && !lease.is_expired(now))
+    };
+    Ok(found.into_iter().filter(is_same).map(|(stored, _)| Taken { row: stored.row, now }).collect())
 }
 
 /// Leases that are vacant or ran out. The kernel says which of them a worker may take; the rest is the sweeper's.
@@ -84,7 +110,7 @@ async fn abandoned<T: Tx>(
             let vacant = stored.row.run.lease.as_ref().is_some_and(Lease::is_vacant);
             let is_left = vacant || state.on_stale != Some(OnStale::Steal);
             if edits.len() < claim.limit && is_left && claim.wants(&stored.row) {
-                edits.extend(decide(tx, stored, &claim.worker, claim.lease, fresh())?);
+                edits.extend(decide(tx, stored, &claim.take()));
             }
         }
     }
@@ -99,6 +125,7 @@ async fn ready<T: Tx>(
     rooms: &mut BTreeMap<String, Room>,
     edits: &mut Vec<Edit>,
 ) -> Result<()> {
+    let how = claim.take();
     let mut slots: BTreeMap<String, Option<i64>> = BTreeMap::new();
     let mut set_aside = 0;
     while edits.len() < claim.limit && set_aside < MAX_SET_ASIDE {
@@ -126,8 +153,7 @@ async fn ready<T: Tx>(
                 tx.leave(cursor, &candidate, true);
                 continue;
             }
-            let key = row.concurrency_key.clone();
-            match key.as_ref().and_then(|key| slots.get(key)) {
+            match row.concurrency_key.as_ref().and_then(|key| slots.get(key)) {
                 Some(None) => {
                     tx.leave(cursor, &candidate, false);
                     continue;
@@ -138,42 +164,35 @@ async fn ready<T: Tx>(
                 }
                 _ => {}
             }
-            let queue = row.queue.clone();
             let entry = candidate.entry;
             // What the kernel refuses stays refused until the run moves.
-            let Some(mut edit) = decide(tx, candidate.stored, &claim.worker, claim.lease, fresh())? else {
-                continue;
-            };
+            let Some(mut edit) = decide(tx, candidate.stored, &how) else { continue };
             edit.entry = Some(entry);
-            edits.push(edit);
-            if let Some(Some(free)) = key.and_then(|key| slots.get_mut(&key)) {
+            let row = edit.row();
+            let free = row.concurrency_key.as_ref().and_then(|key| slots.get_mut(key));
+            if let Some(Some(free)) = free {
                 *free -= 1;
             }
-            if let Some(Room::Left(left)) = rooms.get_mut(&queue) {
+            if let Some(Room::Left(left)) = rooms.get_mut(&row.queue) {
                 *left -= 1;
             }
+            edits.push(edit);
         }
-        set_aside += aside.len();
         if !aside.is_empty() {
-            tx.set_aside(cursor, &aside).await?;
+            set_aside += tx.set_aside(cursor, &aside).await?;
         }
     }
     Ok(())
 }
 
-pub(crate) async fn claim_run<T: Tx>(
-    tx: &mut T,
-    run_id: &str,
-    worker: &str,
-    lease: Option<Span>,
-) -> Result<Taken> {
-    intake::check_name("worker", worker)?;
+pub(crate) async fn claim_run<T: Tx>(tx: &mut T, run_id: &str, how: &Take) -> Result<Taken> {
+    intake::check_name("worker", &how.worker)?;
     for _ in 0..ROUNDS {
         let Some(stored) = tx.runs(&[run_id]).await?.pop() else { return Err(StoreError::no_run(run_id)) };
         if let Some(reason) = wait_reason(tx, &stored.row).await? {
             return Err(StoreError::not_yet(&stored.row, reason));
         }
-        if let Some(taken) = take(tx, stored, worker, lease, fresh()).await? {
+        if let Some(taken) = take(tx, stored, how, fresh()).await? {
             return Ok(taken);
         }
     }
@@ -197,32 +216,26 @@ async fn wait_reason<T: Tx>(tx: &mut T, row: &RunRow) -> Result<Option<&'static 
     })
 }
 
-fn decide<T: Tx>(
-    tx: &T,
-    stored: Stored,
-    worker: &str,
-    lease: Option<Span>,
-    token: Token,
-) -> Result<Option<Edit>> {
-    let who = Who { actor: Actor::Worker, by: worker, fresh: token };
-    let request = Request { who, ask: Ask::Claim { lease } };
-    match waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now()) {
-        Ok(change) => Ok(Some(Edit::of(stored, change, Extra::default()))),
-        Err(_) => Ok(None),
-    }
+/// None: the kernel refuses.
+fn decide<T: Tx>(tx: &T, stored: Stored, how: &Take) -> Option<Edit> {
+    let change = asked(tx, &stored, how, fresh()).ok()?;
+    Some(Edit::of(stored, change, Extra::default()))
 }
 
-/// `None`: others changed it meanwhile.
+fn asked<T: Tx>(tx: &T, stored: &Stored, how: &Take, token: Token) -> Result<Change, Refusal> {
+    let who = Who { actor: Actor::Worker, by: &how.worker, fresh: token };
+    let request = Request { who, ask: Ask::Claim { lease: how.lease, start: how.start } };
+    waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now())
+}
+
+/// Takes a run whatever its queue and its key say. None: others changed it meanwhile.
 pub(crate) async fn take<T: Tx>(
     tx: &mut T,
     stored: Stored,
-    worker: &str,
-    lease: Option<Span>,
+    how: &Take,
     token: Token,
 ) -> Result<Option<Taken>> {
-    let who = Who { actor: Actor::Worker, by: worker, fresh: token };
-    let request = Request { who, ask: Ask::Claim { lease } };
-    let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now())?;
+    let change = asked(tx, &stored, how, token)?;
     let edit = Edit::of(stored, change, Extra::default());
     let row = edit.stored.row.clone();
     let saved = tx.save(vec![edit]).await?;

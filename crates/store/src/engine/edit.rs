@@ -41,6 +41,12 @@ pub(crate) struct Extra {
     pub key: Option<String>,
 }
 
+impl Extra {
+    pub fn is_empty(&self) -> bool {
+        self.metadata.is_empty() && self.details.is_empty() && self.key.is_none()
+    }
+}
+
 /// A run that is about to change.
 #[derive(Debug)]
 pub(crate) struct Edit {
@@ -80,6 +86,8 @@ pub(crate) struct ItemChange {
     pub output: Option<Value>,
     /// All of them, where they change.
     pub details: Option<Map<String, Value>>,
+    /// Those of them that change.
+    pub patch: Map<String, Value>,
 }
 
 impl Edit {
@@ -160,11 +168,6 @@ impl Edit {
         self.phase_before() != Phase::Held && self.row().phase() == Phase::Held
     }
 
-    /// The run leaves its holder's hands.
-    pub fn is_left(&self) -> bool {
-        self.phase_before() == Phase::Held && self.row().phase() != Phase::Held
-    }
-
     /// The concurrency key of which a slot is taken or comes free, or of which the next in line changes.
     pub fn slot_key(&self) -> Option<&str> {
         let (was, is) = (self.phase_before(), self.row().phase());
@@ -175,7 +178,7 @@ impl Edit {
 
 /// Of the members that a patch names, and of the mark that something did not fit, what is there now. What is not there was
 /// left out, unless a null takes it away.
-fn note_changes(
+pub(super) fn note_changes(
     changes: &mut Map<String, Value>,
     patch: &Map<String, Value>,
     now: &Map<String, Value>,

@@ -16,7 +16,7 @@ use crate::error::{Result, StoreError};
 use crate::fingerprint::fingerprint;
 use crate::run::{self, RunRow};
 use crate::tokens::{fresh, who};
-use crate::verbs::{Each, NewItem, NewRun};
+use crate::verbs::{Each, NewItem, NewRun, Take};
 use crate::{birth, intake};
 
 /// A key that others insert and take back at the same time is looked for again this often.
@@ -108,18 +108,21 @@ pub(crate) async fn enqueue<T: Tx>(tx: &mut T, runs: Vec<Result<CheckedRun>>) ->
     let mut answers: Vec<Option<Result<Queued>>> = Vec::with_capacity(runs.len());
     let mut left: Vec<(usize, Birth)> = Vec::with_capacity(runs.len());
     for (at, run) in runs.into_iter().enumerate() {
-        let born = match run {
-            Ok(run) => born(tx, run, None).await,
+        let answer = match run {
             Err(error) => Err(error),
+            Ok(run) => match born(tx, run, None).await? {
+                Ok(birth) => {
+                    left.push((at, birth));
+                    answers.push(None);
+                    continue;
+                }
+                Err((error, run)) => refused(tx, error, &run).await,
+            },
         };
-        match born {
-            Err(error @ (StoreError::Unavailable(_) | StoreError::Unusable(_))) => return Err(error),
-            Err(error) => answers.push(Some(Err(error))),
-            Ok(birth) => {
-                answers.push(None);
-                left.push((at, birth));
-            }
+        if let Err(error @ (StoreError::Unavailable(_) | StoreError::Unusable(_))) = answer {
+            return Err(error);
         }
+        answers.push(Some(answer));
     }
     for _ in 0..ROUNDS {
         if left.is_empty() {
@@ -129,7 +132,7 @@ pub(crate) async fn enqueue<T: Tx>(tx: &mut T, runs: Vec<Result<CheckedRun>>) ->
         match round(tx, left, &mut answers).await {
             Ok(again) => left = again,
             // Earlier rounds are written: their answers are not lost over this one.
-            Err(error) if answers.iter().any(|answer| matches!(answer, Some(Ok(_)))) => {
+            Err(error) if !T::IS_ONE_WRITE && answers.iter().any(|it| matches!(it, Some(Ok(_)))) => {
                 places.into_iter().for_each(|at| _ = answers[at].get_or_insert_with(|| Err(error.clone())));
                 left = Vec::new();
             }
@@ -179,12 +182,28 @@ fn has_key(stored: &Stored, key: Option<(&str, &str)>) -> bool {
     own.is_some() && own == key
 }
 
-/// What the kernel makes of a request.
-async fn born<T: Tx>(tx: &mut T, run: CheckedRun, lease: Option<Span>) -> Result<Birth> {
+/// What the kernel makes of a request. One that it refuses, or whose lifecycle is not there, comes back with why.
+async fn born<T: Tx>(
+    tx: &mut T,
+    run: CheckedRun,
+    lease: Option<Span>,
+) -> Result<std::result::Result<Birth, (StoreError, Box<CheckedRun>)>> {
     let Some(lifecycle) = lifecycle(tx, &run.new).await? else {
-        return Err(birth::unknown_lifecycle(&run.new, &tx.catalog()));
+        return Ok(Err((birth::unknown_lifecycle(&run.new, &tx.catalog()), Box::new(run))));
     };
-    birth(tx, run, &lifecycle, lease)
+    Ok(birth(tx, run, &lifecycle, lease))
+}
+
+/// A request that is refused is still answered by the run that its key has made.
+async fn refused<T: Tx>(tx: &mut T, error: StoreError, run: &CheckedRun) -> Result<Queued> {
+    let Some(key) = &run.new.idempotency_key else { return Err(error) };
+    match tx.runs_with_keys(&[(&run.new.tenant, key)]).await?.pop() {
+        Some((stored, print)) if print == run.texts.fingerprint => Ok((stored.row, true)),
+        Some((stored, _)) => {
+            Err(StoreError::KeyReused { key: key.clone(), run_id: stored.row.id().to_owned() })
+        }
+        None => Err(error),
+    }
 }
 
 async fn lifecycle<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<Arc<Lifecycle>>> {
@@ -192,21 +211,41 @@ async fn lifecycle<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<Arc<Lifecyc
     Ok(found.filter(|lifecycle| lifecycle.kind == Kind::Run))
 }
 
-fn birth<T: Tx>(tx: &T, run: CheckedRun, lifecycle: &Arc<Lifecycle>, lease: Option<Span>) -> Result<Birth> {
-    let CheckedRun { mut new, texts } = run;
-    let asked = Asked {
-        version: new.version,
-        status: new.status.take(),
+/// On a refusal the request comes back: its key may be known.
+fn birth<T: Tx>(
+    tx: &T,
+    run: CheckedRun,
+    lifecycle: &Arc<Lifecycle>,
+    lease: Option<Span>,
+) -> std::result::Result<Birth, (StoreError, Box<CheckedRun>)> {
+    let new = &run.new;
+    let ask = Ask {
+        status: new.status.as_deref(),
         ttl: new.ttl,
         lease,
-        items: std::mem::take(&mut new.items),
+        items: &new.items,
         actor: new.actor,
-        by: std::mem::take(&mut new.by),
+        by: &new.by,
+        schedule_at: new.schedule_at,
+        max_attempts: new.max_attempts,
+        reentrant: new.reentrant,
     };
-    let at =
-        Kernel { schedule_at: new.schedule_at, max_attempts: new.max_attempts, reentrant: new.reentrant };
-    let (after, event, items) = decided(tx, lifecycle, &asked, at)?;
-    Ok(Birth { row: row_of(new, after, lifecycle.clone()), texts, event, items, asked })
+    match decided(tx, lifecycle, &ask) {
+        Err(error) => Err((error, Box::new(run))),
+        Ok((after, event, items)) => {
+            let CheckedRun { mut new, texts } = run;
+            let asked = Asked {
+                version: new.version,
+                status: new.status.take(),
+                ttl: new.ttl,
+                lease,
+                items: std::mem::take(&mut new.items),
+                actor: new.actor,
+                by: std::mem::take(&mut new.by),
+            };
+            Ok(Birth { row: row_of(new, after, lifecycle.clone()), texts, event, items, asked })
+        }
+    }
 }
 
 /// The same request, decided anew.
@@ -214,44 +253,51 @@ async fn born_again<T: Tx>(tx: &mut T, birth: Birth) -> Result<Birth> {
     let Birth { mut row, texts, asked, .. } = birth;
     let found = tx.lifecycle(&row.lifecycle.name, asked.version).await?;
     let lifecycle = found.unwrap_or_else(|| row.lifecycle.clone());
-    let at = Kernel {
+    let ask = Ask {
+        status: asked.status.as_deref(),
+        ttl: asked.ttl,
+        lease: asked.lease,
+        items: &asked.items,
+        actor: asked.actor,
+        by: &asked.by,
         schedule_at: row.schedule_at,
         max_attempts: row.run.max_attempts,
         reentrant: row.run.reentrant,
     };
-    let (after, event, items) = decided(tx, &lifecycle, &asked, at)?;
+    let (after, event, items) = decided(tx, &lifecycle, &ask)?;
     (row.run, row.lifecycle) = (after, lifecycle);
     Ok(Birth { row, texts, event, items, asked })
 }
 
-/// What a row keeps of a request, as the kernel takes it.
-struct Kernel {
+/// A request as the kernel takes it.
+struct Ask<'a> {
+    status: Option<&'a str>,
+    ttl: Option<Span>,
+    lease: Option<Span>,
+    items: &'a [NewItem],
+    actor: Actor,
+    by: &'a str,
     schedule_at: Option<Time>,
     max_attempts: u32,
     reentrant: bool,
 }
 
-fn decided<T: Tx>(
-    tx: &T,
-    lifecycle: &Lifecycle,
-    asked: &Asked,
-    kernel: Kernel,
-) -> Result<(Run, Event, Vec<BornItem>)> {
-    let first = birth::first_items(&asked.items, lifecycle)?;
+fn decided<T: Tx>(tx: &T, lifecycle: &Lifecycle, ask: &Ask<'_>) -> Result<(Run, Event, Vec<BornItem>)> {
+    let first = birth::first_items(ask.items, lifecycle)?;
     let kernel_items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
     let id = lifecycle.ids.as_ref().map(|ids| ids.make(tx.now(), tx.random_for_id())).unwrap_or_default();
     let new = KernelRun {
         id: &id,
-        state: asked.status.as_deref(),
-        available_at: kernel.schedule_at,
-        ttl: asked.ttl,
-        lease: asked.lease,
-        max_attempts: kernel.max_attempts,
-        reentrant: kernel.reentrant,
+        state: ask.status,
+        available_at: ask.schedule_at,
+        ttl: ask.ttl,
+        lease: ask.lease,
+        max_attempts: ask.max_attempts,
+        reentrant: ask.reentrant,
         note: None,
         items: &kernel_items,
     };
-    let mut change = decide::create(lifecycle, &new, &who(asked.actor, &asked.by), tx.now())?;
+    let mut change = decide::create(lifecycle, &new, &who(ask.actor, ask.by), tx.now())?;
     let items =
         first.into_iter().enumerate().map(|(place, (new, item))| BornItem { place, new, item, seq: 1 });
     // A run is born with one event.
@@ -288,7 +334,15 @@ pub(crate) async fn claim_plan<T: Tx>(
 ) -> Result<Option<Taken>> {
     let lifecycle = born_held(tx, &run.new).await?;
     let worker = run.new.by.clone();
-    let mut birth = birth(tx, run, &lifecycle, lease)?;
+    let mut birth = match birth(tx, run, &lifecycle, lease) {
+        Ok(birth) => birth,
+        Err((error, run)) => {
+            let key = run.new.idempotency_key.as_deref().unwrap_or_default();
+            let known = tx.runs_with_keys(&[(&run.new.tenant, key)]).await?.pop();
+            let Some((stored, _)) = known else { return Err(error) };
+            return take_known(tx, stored, &worker, lease).await.map(Option::flatten);
+        }
+    };
     for _ in 0..ROUNDS {
         birth = match tx.insert(vec![birth]).await?.pop() {
             Some(Inserted::Made(stored)) => return Ok(Some(Taken::of(tx, stored))),
@@ -301,14 +355,27 @@ pub(crate) async fn claim_plan<T: Tx>(
         };
         let keys: Vec<(&str, &str)> = birth.key().into_iter().collect();
         let Some((stored, _)) = tx.runs_with_keys(&keys).await?.pop() else { continue };
-        match claim::take(tx, stored, &worker, lease, fresh()).await {
-            Ok(None) => {}
-            Ok(taken) => return Ok(taken),
-            Err(StoreError::Refused(_)) => return Ok(None),
-            Err(error) => return Err(error),
+        if let Some(answer) = take_known(tx, stored, &worker, lease).await? {
+            return Ok(answer);
         }
     }
     Err(StoreError::Unavailable("its key was taken meanwhile; try again".into()))
+}
+
+/// A plan's run that is there: taken, or refused. None: others changed it meanwhile.
+async fn take_known<T: Tx>(
+    tx: &mut T,
+    stored: Stored,
+    worker: &str,
+    lease: Option<Span>,
+) -> Result<Option<Option<Taken>>> {
+    let how = Take { worker: worker.to_owned(), lease, start: false };
+    match claim::take(tx, stored, &how, fresh()).await {
+        Ok(None) => Ok(None),
+        Ok(taken) => Ok(Some(taken)),
+        Err(StoreError::Refused(_)) => Ok(Some(None)),
+        Err(error) => Err(error),
+    }
 }
 
 async fn born_held<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Arc<Lifecycle>> {
@@ -330,7 +397,7 @@ pub(crate) async fn new_held<T: Tx>(tx: &mut T, news: Vec<(CheckedRun, Option<Sp
     let mut births = Vec::with_capacity(news.len());
     for (run, lease) in news {
         let lifecycle = born_held(tx, &run.new).await?;
-        births.push(birth(tx, run, &lifecycle, lease)?);
+        births.push(birth(tx, run, &lifecycle, lease).map_err(|(error, _)| error)?);
     }
     let made = all_or_none(tx, births).await?;
     Ok(made.into_iter().map(|stored| Taken::of(tx, stored)).collect())
@@ -340,7 +407,7 @@ pub(crate) async fn new_held<T: Tx>(tx: &mut T, news: Vec<(CheckedRun, Option<Sp
 pub(crate) async fn new_queued<T: Tx>(tx: &mut T, runs: Vec<CheckedRun>) -> Result<Vec<Arc<RunRow>>> {
     let mut births = Vec::with_capacity(runs.len());
     for run in runs {
-        births.push(born(tx, run, None).await?);
+        births.push(born(tx, run, None).await?.map_err(|(error, _)| error)?);
     }
     Ok(all_or_none(tx, births).await?.into_iter().map(|stored| stored.row).collect())
 }

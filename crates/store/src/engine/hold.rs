@@ -31,10 +31,9 @@ fn decide<T: Tx>(tx: &T, edit: &mut Edit, by: &str, ask: Ask<'_>, extra: Extra) 
     Ok(())
 }
 
-/// A worker's name is cleaned, not refused: what it brings must not be lost over it.
+/// Whoever calls this has cleaned the worker's name. It is not refused: what the worker brings must not be lost over it.
 fn asked<T: Tx>(tx: &T, edit: &Edit, by: &str, ask: Ask<'_>) -> Result<Change> {
-    let by = intake::cleaned_name(by);
-    let request = Request { who: who(Actor::Worker, &by), ask };
+    let request = Request { who: who(Actor::Worker, by), ask };
     Ok(waypost_kernel::decide(&edit.row().lifecycle, edit.run(), &request, tx.now())?)
 }
 
@@ -65,6 +64,7 @@ pub(crate) async fn renew<T: Tx>(tx: &mut T, leases: &[Held]) -> Result<Each<Ren
 /// A worker's words are cleaned and cut, never refused: an event is not lost because of what it carries.
 struct WriteNote<'a> {
     write: &'a NoteWrite,
+    by: String,
     note: Note,
 }
 
@@ -109,7 +109,7 @@ impl Entry for WriteNote<'_> {
     ) -> Result<Decided<Noted>> {
         // The lease comes first: a repeat is only answered to the run's holder.
         let ask = Ask::Note { token: self.write.held.token, note: &self.note };
-        let change = asked(tx, edit, &self.write.by, ask)?;
+        let change = asked(tx, edit, &self.by, ask)?;
         if let Some((position, seq)) = seen.get(&place) {
             return Ok(Decided::Now(noted(*position, *seq, true)));
         }
@@ -136,7 +136,7 @@ impl<'a> WriteNote<'a> {
         };
         let message = intake::cleaned_message(message).into();
         let note = Note { level: *level, message, payload: intake::cleaned_payload(payload.clone()), key };
-        WriteNote { write, note }
+        WriteNote { write, by: intake::cleaned_name(&write.by), note }
     }
 
     /// By an earlier entry of the same list.
@@ -158,14 +158,25 @@ pub(crate) async fn note<T: Tx>(tx: &mut T, notes: &[NoteWrite]) -> Result<Each<
     each(tx, &notes.iter().map(WriteNote::new).collect::<Vec<_>>()).await
 }
 
-/// A finish, cleaned.
-struct End<'a> {
-    write: &'a FinishWrite,
-    failure: Option<Failure>,
-    reason: Option<String>,
+/// A finish, cleaned before its turn comes: what a worker brings is cut, never refused.
+#[derive(Debug)]
+pub(crate) struct CleanedFinish {
+    write: FinishWrite,
+    extra: Extra,
 }
 
-impl Entry for End<'_> {
+impl CleanedFinish {
+    pub fn of(mut write: FinishWrite) -> CleanedFinish {
+        write.by = intake::cleaned_name(&write.by);
+        write.failure = write.failure.as_ref().map(intake::cleaned_failure);
+        write.reason = write.reason.as_deref().map(intake::cleaned_reason);
+        let metadata = intake::cleaned_patch(&write.metadata);
+        let extra = Extra { metadata, details: details::cleaned(&write.details), key: None };
+        CleanedFinish { write, extra }
+    }
+}
+
+impl Entry for &CleanedFinish {
     type Answer = Arc<RunRow>;
     type Seen = Items;
 
@@ -176,7 +187,7 @@ impl Entry for End<'_> {
     async fn look_up<T: Tx>(tx: &mut T, entries: &[(usize, &Self, &Stored)]) -> Result<Items> {
         items::look_up(
             tx,
-            entries.iter().map(|(_, end, stored)| (*stored, left_to_move(&stored.row, end.write))),
+            entries.iter().map(|(_, end, stored)| (*stored, left_to_move(&stored.row, &end.write))),
         )
         .await
     }
@@ -188,17 +199,16 @@ impl Entry for End<'_> {
         known: &Items,
         edit: &mut Edit,
     ) -> Result<Decided<Self::Answer>> {
-        let write = self.write;
+        let write = &self.write;
         let finish = Finish {
             to: &write.status,
-            failure: self.failure.as_ref(),
-            reason: self.reason.as_deref(),
+            failure: write.failure.as_ref(),
+            reason: write.reason.as_deref(),
             retry_in: write.retry_in,
         };
         let token = write.token.unwrap_or(fold::UNKNOWN);
         let ask = Ask::Finish { token, finish };
-        let metadata = intake::cleaned_patch(&write.metadata);
-        let extra = Extra { metadata, details: details::cleaned(&write.details), key: None };
+        let extra = self.extra.clone();
         let writes = left_to_move(edit.row(), write);
         if writes.is_empty() {
             decide(tx, edit, &write.by, ask, extra)?;
@@ -206,8 +216,7 @@ impl Entry for End<'_> {
         }
         // Both are decided before either is kept: a refusal of one leaves nothing of the other.
         let moves = items::decide(tx, (token, &write.by), writes, known, edit)?;
-        let by = intake::cleaned_name(&write.by);
-        let request = Request { who: who(Actor::Worker, &by), ask };
+        let request = Request { who: who(Actor::Worker, &write.by), ask };
         let end = waypost_kernel::decide(&edit.row().lifecycle, &moves.change.after, &request, tx.now())?;
         moves.add_to(edit);
         edit.add(end, extra);
@@ -215,16 +224,9 @@ impl Entry for End<'_> {
     }
 }
 
-pub(crate) async fn finish<T: Tx>(tx: &mut T, finishes: &[FinishWrite]) -> Result<Each<Arc<RunRow>>> {
-    let ends: Vec<End<'_>> = finishes
-        .iter()
-        .map(|write| End {
-            write,
-            failure: write.failure.as_ref().map(intake::cleaned_failure),
-            reason: write.reason.as_deref().map(intake::cleaned_reason),
-        })
-        .collect();
-    if finishes.iter().all(|write| write.items.is_empty()) {
+pub(crate) async fn finish<T: Tx>(tx: &mut T, finishes: &[CleanedFinish]) -> Result<Each<Arc<RunRow>>> {
+    let ends: Vec<&CleanedFinish> = finishes.iter().collect();
+    if finishes.iter().all(|end| end.write.items.is_empty()) {
         return each(tx, &ends).await;
     }
     in_turns(tx, ends).await
@@ -244,7 +246,7 @@ pub(super) async fn in_turns<T: Tx, E: Entry>(tx: &mut T, entries: Vec<E>) -> Re
         match each(tx, &entries).await {
             Ok(found) => places.into_iter().zip(found).for_each(|(at, answer)| answers[at] = Some(answer)),
             // Some are written: their answers are not lost over the others.
-            Err(error) if answers.iter().any(Option::is_some) => {
+            Err(error) if !T::IS_ONE_WRITE && answers.iter().any(Option::is_some) => {
                 places.into_iter().for_each(|at| answers[at] = Some(Err(error.clone())));
             }
             Err(error) => return Err(error),
@@ -271,6 +273,7 @@ impl Entry for Release<'_> {
 
     fn decide<T: Tx>(&self, tx: &T, _: usize, (): &(), edit: &mut Edit) -> Result<Decided<Self::Answer>> {
         let by = edit.run().lease.as_ref().and_then(|lease| lease.worker.clone()).unwrap_or_default();
+        let by = intake::cleaned_name(&by);
         decide(tx, edit, &by, Ask::Release { token: self.0.token }, Extra::default())?;
         Ok(Decided::Now(edit.stored.row.clone()))
     }
@@ -283,6 +286,7 @@ pub(crate) async fn release<T: Tx>(tx: &mut T, leases: &[Held]) -> Result<Each<A
 /// From now on the run requires its cleanup, or no longer does.
 struct RequireCleanup<'a> {
     write: &'a OweWrite,
+    by: String,
     failing: Option<(&'a str, Failure)>,
 }
 
@@ -301,7 +305,7 @@ impl Entry for RequireCleanup<'_> {
     fn decide<T: Tx>(&self, tx: &T, _: usize, (): &(), edit: &mut Edit) -> Result<Decided<Self::Answer>> {
         let failing = self.failing.as_ref().map(|(status, failure)| (*status, failure));
         let ask = Ask::Owe { token: self.write.held.token, owes: self.write.owes, failing };
-        decide(tx, edit, &self.write.by, ask, Extra::default())?;
+        decide(tx, edit, &self.by, ask, Extra::default())?;
         Ok(Decided::Now(edit.stored.row.clone()))
     }
 }
@@ -309,6 +313,7 @@ impl Entry for RequireCleanup<'_> {
 pub(crate) async fn require_cleanup<T: Tx>(tx: &mut T, write: &OweWrite) -> Result<Arc<RunRow>> {
     let failing = write.failing.as_ref();
     let failing = failing.map(|(status, failure)| (status.as_str(), intake::cleaned_failure(failure)));
-    let mut answers = each(tx, &[RequireCleanup { write, failing }]).await?;
+    let mut answers =
+        each(tx, &[RequireCleanup { write, by: intake::cleaned_name(&write.by), failing }]).await?;
     answers.pop().unwrap_or_else(|| Err(StoreError::no_run(&write.held.run_id)))
 }

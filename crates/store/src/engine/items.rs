@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
+use serde_json::{Map, Value};
 use waypost_kernel::Token;
 use waypost_kernel::event::{Change, Event};
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Phase;
 
 use super::batch::{Decided, Entry};
-use super::edit::{BornItem, Edit, Extra, ItemChange, Stored, StoredItem};
+use super::edit::{BornItem, Edit, Extra, ItemChange, Stored, StoredItem, note_changes};
 use super::hold::in_turns;
 use super::tx::{ItemsOf, Tx};
 use crate::error::Result;
@@ -59,8 +60,11 @@ pub(super) async fn look_up<'w, T: Tx>(
     let mut asks = Vec::new();
     for (stored, writes) in writes.filter(|(_, writes)| !writes.is_empty()) {
         let kinds = stored.row.lifecycle.items.iter().enumerate();
-        let stops = |(_, kind): &(usize, &std::sync::Arc<waypost_kernel::Lifecycle>)| {
-            kind.stops_run && writes.iter().any(|it| *it.kind == *kind.name)
+        // Its own counts tell whether there is one to look for.
+        let stops = |(at, kind): &(usize, &std::sync::Arc<waypost_kernel::Lifecycle>)| {
+            kind.stops_run
+                && writes.iter().any(|it| *it.kind == *kind.name)
+                && stored.row.run.tallies[*at].counts(kind).failed > 0
         };
         asks.push(ItemsOf {
             stored,
@@ -147,7 +151,7 @@ fn changed<T: Tx>(
         change.events.iter().flat_map(|event| event.effect.moved.iter().map(move |moved| (event.seq, moved)));
     let same =
         |moved: &waypost_kernel::event::Moved| moved.item.kind == it.kind && moved.item.key == it.item.key;
-    let last = moves.filter(|(_, moved)| same(moved)).last();
+    let last = moves.rev().find(|(_, moved)| same(moved));
     let after = last.map_or(&it.item, |(_, moved)| &moved.item);
     let mut row = row_of(it, after, &kind.name, &kind.state(after.state).name, was);
     let moved = last.filter(|(_, moved)| moved.from.is_some());
@@ -155,22 +159,23 @@ fn changed<T: Tx>(
     let keeps = last.is_some() || kind.phase(it.item.state) != Phase::Settled;
     let (output, details) = if keeps { results(tx, it, &mut row) } else { (None, None) };
     let writes = moved.is_some() || output.is_some() || details.is_some();
+    let mut patch = Map::new();
+    if let Some(details) = &details {
+        note_changes(&mut patch, &it.write.details, details, |_| false);
+    }
     let changed = writes.then(|| ItemChange {
         item: after.clone(),
         seq: moved.map(|(seq, _)| seq),
         stays: last.is_some_and(|(_, moved)| moved.stays),
         output,
         details,
+        patch,
     });
     (after.clone(), row, changed)
 }
 
 /// What an item brought forth is a handler's output: cleaned and cut, never refused.
-fn results<T: Tx>(
-    tx: &T,
-    it: &Wanted<'_>,
-    row: &mut ItemRow,
-) -> (Option<serde_json::Value>, Option<serde_json::Map<String, serde_json::Value>>) {
+fn results<T: Tx>(tx: &T, it: &Wanted<'_>, row: &mut ItemRow) -> (Option<Value>, Option<Map<String, Value>>) {
     if it.write.output.is_none() && it.write.details.is_empty() {
         return (None, None);
     }
@@ -222,7 +227,7 @@ fn born(edit: &Edit, wanted: &[Wanted<'_>], change: &Change) -> Vec<BornItem> {
             max_retries: it.item.max_retries,
             reruns: it.item.reruns,
             role: it.item.role,
-            details: serde_json::Map::new(),
+            details: Map::new(),
         };
         BornItem { place: first + at, new, item: it.item.clone(), seq }
     };

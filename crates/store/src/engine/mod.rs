@@ -21,7 +21,7 @@ pub(crate) use claim::{Taken, claim, claim_run, take};
 pub(crate) use command::command;
 pub(crate) use edit::{BornItem, Edit, Extra, ItemChange, Stored, StoredItem};
 pub(crate) use enqueue::{Birth, CheckedRun, Queued, claim_plan, enqueue, new_held, new_queued};
-pub(crate) use hold::{finish, note, release, renew, require_cleanup};
+pub(crate) use hold::{CleanedFinish, finish, note, release, renew, require_cleanup};
 pub(crate) use items::put_items;
 pub(crate) use sweep::sweep;
 pub(crate) use tx::{

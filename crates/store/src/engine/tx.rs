@@ -26,6 +26,8 @@ pub(crate) const BEGINNING: Place = (Time::from_micros(i64::MIN), 0);
 pub(crate) trait Tx {
     /// Where a claim stands in the queues that it reads.
     type Cursor;
+    /// Whether all that a verb does is one write: an error then takes back what came before it, and is the answer to all.
+    const IS_ONE_WRITE: bool = false;
 
     /// The database's clock, the only one that counts.
     fn now(&self) -> Time;
@@ -72,10 +74,15 @@ pub(crate) trait Tx {
     async fn free_slots(&mut self, keys: Vec<String>) -> Result<BTreeMap<String, i64>>;
     /// A candidate stays where it is; with `closes` its queue has no room for more.
     fn leave(&mut self, cursor: &mut Self::Cursor, candidate: &Candidate, closes: bool);
-    /// Sets candidates aside whose key is at its limit: they come back when it is not.
-    async fn set_aside(&mut self, cursor: &mut Self::Cursor, candidates: &[Candidate]) -> Result<()>;
+    /// Sets candidates aside whose key is at its limit: they come back when it is not. Gives how many were set aside,
+    /// with others of the same keys.
+    async fn set_aside(&mut self, cursor: &mut Self::Cursor, candidates: &[Candidate]) -> Result<usize>;
     /// Ends the reading of a claim: what was met is gone from its queue, or stays.
     async fn end_scan(&mut self, cursor: Self::Cursor) -> Result<()>;
+    /// The runs that a worker's claim with this key took, each with the fence that it got. Those that are gone are left out.
+    async fn recall_claim(&mut self, worker: &str, key: &str) -> Result<Vec<(Stored, u64)>>;
+    /// Keeps which runs a claim took, by number and fence, until the last of their leases would end.
+    async fn keep_claim(&mut self, worker: &str, key: &str, taken: &[(i64, u64)], until: Time) -> Result<()>;
     /// What claims of a queue find, for a run that is asked for by its id. The answer holds until the transaction ends.
     async fn room(&mut self, queue: &str) -> Result<Room>;
 

@@ -16,7 +16,7 @@ use crate::fingerprint::fingerprint;
 use crate::intake::{check_name, check_new};
 use crate::run::RunRow;
 use crate::tokens::who;
-use crate::verbs::{Claim, Claimed, Each, Enqueued, NewRun, Queue, Reply};
+use crate::verbs::{Claim, Claimed, Each, Enqueued, NewRun, Queue, Reply, Take};
 
 /// Of a concurrency key that nobody gave another one.
 const KEY_LIMIT: u32 = 1;
@@ -34,8 +34,8 @@ impl Queue for MemoryStore {
         self.verb(move |state| state.claim_plan(&run, lease))
     }
 
-    fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed> {
-        self.verb(move |state| state.claim_run(&run_id, &worker, lease))
+    fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
+        self.verb(move |state| state.claim_run(&run_id, &take))
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -54,7 +54,7 @@ impl State {
             if self.wait_reason(number)?.is_some() {
                 continue;
             }
-            match self.take(number, &claim.worker, claim.lease) {
+            match self.take(number, &claim.take()) {
                 Ok(taken) => claimed.push(taken),
                 Err(StoreError::Refused(_)) => {}
                 Err(error) => return Err(error),
@@ -101,7 +101,7 @@ impl State {
             return Err(StoreError::invalid("idempotency_key", "a plan is known by its key: give one"));
         }
         if let Some(number) = self.with_key(run) {
-            return match self.take(number, &run.by, lease) {
+            return match self.take(number, &Take { worker: run.by.clone(), lease, start: false }) {
                 Ok(taken) => Ok(Some(taken)),
                 Err(StoreError::Refused(_)) => Ok(None),
                 Err(error) => Err(error),
@@ -111,12 +111,12 @@ impl State {
         self.claimed(number).map(Some)
     }
 
-    fn claim_run(&mut self, run_id: &str, worker: &str, lease: Option<Span>) -> Result<Claimed> {
-        check_name("worker", worker)?;
+    fn claim_run(&mut self, run_id: &str, take: &Take) -> Result<Claimed> {
+        check_name("worker", &take.worker)?;
         let number = self.number_of(run_id)?;
         match self.wait_reason(number)? {
             Some(reason) => Err(StoreError::not_yet(self.row(number)?, reason)),
-            None => self.take(number, worker, lease),
+            None => self.take(number, take),
         }
     }
 
@@ -149,8 +149,9 @@ impl State {
         Ok(None)
     }
 
-    fn take(&mut self, number: u64, worker: &str, lease: Option<Span>) -> Result<Claimed> {
-        let change = self.decide(number, who(Actor::Worker, worker), Ask::Claim { lease })?;
+    fn take(&mut self, number: u64, take: &Take) -> Result<Claimed> {
+        let ask = Ask::Claim { lease: take.lease, start: take.start };
+        let change = self.decide(number, who(Actor::Worker, &take.worker), ask)?;
         self.commit(number, change)?;
         self.claimed(number)
     }

@@ -225,7 +225,7 @@ impl State {
 
     fn taken(&mut self, run_id: &str, by: &str, lease: Option<Span>) -> Result<Claimed> {
         let number = self.number_of(run_id)?;
-        let change = self.decide(number, who(Actor::Worker, by), Ask::Claim { lease })?;
+        let change = self.decide(number, who(Actor::Worker, by), Ask::Claim { lease, start: false })?;
         self.commit(number, change)?;
         self.claimed(number)
     }

@@ -16,6 +16,7 @@ use crate::error::StoreError;
 use crate::run::RunRow;
 use crate::schedules::*;
 use crate::tokens::fresh;
+use crate::verbs::Take;
 
 /// Mine: applied and I may, or my own, and none that I cannot execute just now. $1, $2 and $3 of a statement; $4 is now.
 const MINE: &str = "((s.carried AND $1 OR s.hash = ANY ($2)) AND NOT s.hash = ANY ($3))";
@@ -363,7 +364,8 @@ async fn has_begun(tx: &Tx, (schedule, kind, id, plan): Key<'_>, is_alone: bool)
 }
 
 async fn take(pg: &mut PgTx, key: Key<'_>, stored: Stored, begin: &Begin) -> Result<Option<Begun>> {
-    let taken = engine::take(pg, stored, &begin.by, begin.birth.lease, fresh()).await;
+    let how = Take { worker: begin.by.clone(), lease: begin.birth.lease, start: false };
+    let taken = engine::take(pg, stored, &how, fresh()).await;
     let lost = || Fault::Again(StoreError::Unavailable("its run changed meanwhile; try again".into()));
     match pg.outcome(taken) {
         Ok(taken) => {

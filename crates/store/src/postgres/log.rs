@@ -32,13 +32,24 @@ const COUNTED: u32 = 16;
 /// Numbers that are looked at first.
 const STRETCH: i64 = 64;
 
-/// What this store knows of missing positions.
+/// What this store knows of missing positions. All readers of a process share it.
 #[derive(Debug, Default)]
 pub struct Gaps {
     /// What is missing up to here stays so.
     settled: u64,
-    /// Up to a position, and those who could fill a gap before it.
-    watched: Option<(u64, HashSet<String>)>,
+    watched: Option<Watch>,
+    watches: u64,
+}
+
+/// A gap that may still be filled.
+#[derive(Debug)]
+struct Watch {
+    /// Tells it from one that another reader began meanwhile.
+    number: u64,
+    /// The gap is before this position.
+    before: u64,
+    /// Those who could fill it.
+    writers: HashSet<String>,
 }
 
 pub async fn events(session: &Session, run_id: &str, after_seq: u64, limit: usize) -> Result<Vec<EventRow>> {
@@ -62,23 +73,28 @@ pub async fn feed(session: &Session, after: u64, limit: usize) -> Result<Vec<Eve
     if limit == 0 {
         return Ok(Vec::new());
     }
-    if with_gaps(session, |gaps| gaps.watched.is_some()) {
+    if let Some(number) = with_gaps(session, |gaps| gaps.watched.as_ref().map(|watch| watch.number)) {
         let writing = writing(session).await?;
-        with_gaps(session, |gaps| gaps.settle(&writing));
+        with_gaps(session, |gaps| gaps.settle(number, &writing));
     }
+    // Known before the page is read: what is settled later may be in the log by then, and not in this page.
+    let settled = with_gaps(session, |gaps| gaps.settled);
     let page = page(session, after, limit).await?;
-    if sure(session, after, &page) == page.len() {
+    if sure(settled, after, &page) == page.len() {
         return Ok(page);
     }
     // A gap. Mostly nobody is about to fill it any more.
     let seen = page.last().map_or(after, |last| last.position);
     let writing = writing(session).await?;
     if !writing.is_empty() {
-        with_gaps(session, |gaps| gaps.watched.get_or_insert((seen, writing)).0);
-        return Ok(cut(session, after, page));
+        with_gaps(session, |gaps| gaps.watch(seen, writing));
+        return Ok(cut(settled, after, page));
     }
-    with_gaps(session, |gaps| gaps.settled = gaps.settled.max(seen));
-    self::page(session, after, limit).await.map(|page| cut(session, after, page))
+    let settled = with_gaps(session, |gaps| {
+        gaps.settled = gaps.settled.max(seen);
+        gaps.settled
+    });
+    self::page(session, after, limit).await.map(|page| cut(settled, after, page))
 }
 
 /// How long is waited for those who were writing; whoever takes longer is looked for again by the reader.
@@ -105,9 +121,18 @@ pub async fn last_position(session: &Session) -> Result<u64> {
 }
 
 impl Gaps {
-    fn settle(&mut self, writing: &HashSet<String>) {
-        if let Some((position, _)) = self.watched.take_if(|(_, who)| who.is_disjoint(writing)) {
-            self.settled = self.settled.max(position);
+    fn watch(&mut self, before: u64, writers: HashSet<String>) {
+        if self.watched.is_none() {
+            self.watches += 1;
+            self.watched = Some(Watch { number: self.watches, before, writers });
+        }
+    }
+
+    /// `writing` was asked for when the watch with this number was there: of a later one it knows nothing.
+    fn settle(&mut self, number: u64, writing: &HashSet<String>) {
+        let is_over = |watch: &mut Watch| watch.number == number && watch.writers.is_disjoint(writing);
+        if let Some(watch) = self.watched.take_if(is_over) {
+            self.settled = self.settled.max(watch.before);
         }
     }
 }
@@ -117,8 +142,7 @@ fn with_gaps<T>(session: &Session, work: impl FnOnce(&mut Gaps) -> T) -> T {
 }
 
 /// How many of a page follow without a gap that could still be filled.
-fn sure(session: &Session, after: u64, page: &[EventRow]) -> usize {
-    let settled = with_gaps(session, |gaps| gaps.settled);
+fn sure(settled: u64, after: u64, page: &[EventRow]) -> usize {
     let mut last = after;
     for (at, event) in page.iter().enumerate() {
         if number_of(event.position) > number_of(last) + 1 && event.position - 1 > settled {
@@ -133,8 +157,8 @@ fn number_of(position: u64) -> u64 {
     position >> COUNTED
 }
 
-fn cut(session: &Session, after: u64, mut page: Vec<EventRow>) -> Vec<EventRow> {
-    page.truncate(sure(session, after, &page));
+fn cut(settled: u64, after: u64, mut page: Vec<EventRow>) -> Vec<EventRow> {
+    page.truncate(sure(settled, after, &page));
     page
 }
 

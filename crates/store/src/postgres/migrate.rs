@@ -89,7 +89,10 @@ pub fn migration_sql() -> String {
 
 pub(super) async fn versions(client: &Client) -> Result<Versions> {
     let known = VERSIONS.len() as u32;
-    let row = client.query_typed_one("SELECT to_regclass('waypost.migrations') IS NOT NULL", &[]).await?;
+    // Read as rows: a name that this session has looked up in vain may be remembered as missing.
+    let sql = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+               WHERE n.nspname = 'waypost' AND c.relname = 'migrations')";
+    let row = client.query_typed_one(sql, &[]).await?;
     if !row.try_get::<_, bool>(0)? {
         return Ok(Versions { found: 0, known, is_missing: true });
     }

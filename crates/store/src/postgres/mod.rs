@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
-use crate::engine::{self, CheckedRun, Taken};
+use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
 use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
 use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
@@ -123,6 +123,7 @@ impl PostgresStore {
     }
 
     fn finish_all(session: &Session, finishes: Vec<FinishWrite>) -> Reply<'static, Each<RunRow>> {
+        let finishes: Vec<CleanedFinish> = finishes.into_iter().map(CleanedFinish::of).collect();
         let ended = once!(session, Line::Work, |tx| engine::finish(tx, &finishes));
         Box::pin(async move { ended.await.map(each_own) })
     }
@@ -157,10 +158,10 @@ impl Queue for PostgresStore {
         })
     }
 
-    fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed> {
-        verb!(self, (run_id, worker), |session, asked| async {
+    fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
+        verb!(self, (run_id, take), |session, asked| async {
             let mut tx = PgTx::begin(&session).await?;
-            let taken = engine::claim_run(&mut tx, &asked.0, &asked.1, lease).await;
+            let taken = engine::claim_run(&mut tx, &asked.0, &asked.1).await;
             Ok(tx.end(taken).await?.claimed()?)
         })
     }

@@ -51,7 +51,7 @@ CREATE VIEW ops.run_events AS
         WHEN 'operation' THEN 'Operation ended' WHEN 'cancel' THEN 'Run asked to cancel by ' || e.who WHEN 'pause' THEN 'Run asked to pause by ' || e.who
         ELSE e.command || ' by ' || e.who END
       WHEN e.dst >= 5000 THEN CASE e.command WHEN 'lose' THEN 'Run lost: ' WHEN 'expire' THEN 'Run expired: ' ELSE 'Run finished: ' END || t.state
-      WHEN e.dst / 1000 = 3 AND e.src / 1000 = 3 THEN 'Run started'
+      WHEN e.dst / 1000 = 3 AND e.src / 1000 = 3 THEN 'Run started by ' || e.who
       WHEN e.dst / 1000 = 3 AND e.command = 'claim' THEN 'Run claimed by worker'
       WHEN e.dst / 1000 = 3 THEN 'Run to be worked again: ' || e.command || ' by ' || e.who
       WHEN e.dst / 1000 = 4 THEN 'Run waits for a person: ' || t.state

@@ -120,6 +120,10 @@ CREATE INDEX holders_run ON waypost.holders(rid);
 CREATE TABLE waypost.aside(available_at timestamptz NOT NULL, rid bigint NOT NULL, seq int NOT NULL, priority smallint NOT NULL,
   state smallint NOT NULL, queue text NOT NULL, key text NOT NULL);
 CREATE INDEX aside_order ON waypost.aside(key, queue, state, priority DESC, available_at, rid);
+-- What claims with a key took: asked again, they give the same.
+CREATE TABLE waypost.claims(worker text NOT NULL, key text NOT NULL, rids bigint[] NOT NULL, fences int[] NOT NULL, until timestamptz NOT NULL,
+  PRIMARY KEY(worker, key));
+CREATE INDEX claims_until ON waypost.claims(until);
 CREATE TABLE waypost.queues(name text PRIMARY KEY, at_most int, paused_by text, pause_reason text, paused_at timestamptz);
 CREATE TABLE waypost.key_limits(name text PRIMARY KEY, at_most int NOT NULL);
 

@@ -12,7 +12,7 @@ use deadpool_postgres::{Object, Pool};
 use futures_util::future::try_join;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Row};
-use waypost_kernel::{Catalog, Lifecycle, Time};
+use waypost_kernel::{Lifecycle, Time};
 
 use super::address::Address;
 use super::bell::Bell;

@@ -113,10 +113,6 @@ impl<'r> Columns<'r> {
         Ok(self.get::<Option<SystemTime>>(at)?.map(time))
     }
 
-    pub fn text<T: for<'t> From<&'t str>>(&self, at: usize) -> Result<Option<T>, Fault> {
-        Ok(self.get::<Option<&str>>(at)?.map(T::from))
-    }
-
     pub fn token(&self, at: usize) -> Result<Option<Token>, Fault> {
         Ok(self.get::<Option<Uuid>>(at)?.map(|uuid| Token(uuid.as_u128())))
     }

@@ -196,7 +196,7 @@ BEGIN
   END IF;
   UPDATE waypost.items i SET status = u.status, attempts = u.attempts, try_no = u.try_no, progress = u.progress, not_before = waypost.at(u.not_before),
       discarded = u.discarded, stays = coalesce(u.stays, i.stays), error_code = u.error_code, error_msg = u.error_msg, started_at = waypost.at(u.started_at),
-      finished_at = waypost.at(u.finished_at), seq = coalesce(u.seq, i.seq), output = coalesce(u.output, i.output), details = coalesce(u.details, i.details)
+      finished_at = waypost.at(u.finished_at), seq = coalesce(u.seq, i.seq), output = coalesce(u.output, i.output), details = i.details || coalesce(u.details, '{}')
     FROM jsonb_to_recordset(coalesce(p_more -> 'items', '[]')) u(rid bigint, kind text, key text, seq int, status text, attempts int, try_no int,
       progress smallint, not_before bigint, discarded boolean, stays boolean, error_code text, error_msg text, started_at bigint, finished_at bigint,
       output jsonb, details jsonb)
@@ -330,8 +330,10 @@ CREATE FUNCTION waypost.look_at_reminders(p_now timestamptz, p_limit bigint) RET
   SELECT count(*) FROM due
 $$;
 
--- What is said to be adrift but has a holder again is reminded of as all are; what is not held is forgotten.
+-- What is said to be adrift but has a holder again is reminded of as all are; what is not held is forgotten, and so are claims that
+-- nobody asks for again.
 CREATE FUNCTION waypost.tidy_reminders(p_now timestamptz) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  DELETE FROM waypost.claims WHERE ctid = ANY (ARRAY(SELECT c.ctid FROM waypost.claims c WHERE c.until < p_now LIMIT 10000 FOR UPDATE SKIP LOCKED));
   WITH wrong AS (SELECT w.ctid AS place, w.rids[1] AS rid FROM waypost.watch w LEFT JOIN waypost.runs r ON r.rid = w.rids[1]
       WHERE w.adrift AND w.due_at <= p_now AND NOT coalesce(r.state / 1000 = 3 AND (r.claimed_by IS NULL OR r.stale_after < p_now), false)
       LIMIT 10000 FOR UPDATE OF w SKIP LOCKED),

@@ -1,15 +1,13 @@
 //! Tokens and what people did.
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 use waypost_kernel::Time;
 
 use super::SqliteStore;
-use super::open::database;
-use super::save::prepare;
+use super::fault::Result;
 use super::session::Tx;
 use crate::access::{Audit, AuditRow, NewAudit, NewToken, TokenRow, Tokens, no_token, page};
 use crate::deeds::Deeds;
-use crate::error::Result;
 use crate::verbs::Reply;
 
 const TOKEN: &str =
@@ -25,20 +23,15 @@ impl Tokens for SqliteStore {
     }
 
     fn tokens(&self) -> Reply<'_, Vec<TokenRow>> {
-        self.session.read(|tx| {
-            let mut statement = prepare(tx, &format!("{TOKEN} ORDER BY created_at, id"))?;
-            let rows = statement.query_map([], token).map_err(|error| database(&error))?;
-            rows.map(|row| row.map_err(|error| database(&error))).collect()
-        })
+        self.session.read(|tx| Ok(tx.list(&format!("{TOKEN} ORDER BY created_at, id"), [], token)?))
     }
 
     fn revoke_token(&self, id: String, by: String) -> Reply<'_, TokenRow> {
         self.session.write(move |tx| {
             let sql =
                 "UPDATE tokens SET revoked_at = ?2, revoked_by = ?3 WHERE id = ?1 AND revoked_at IS NULL";
-            let revoked = prepare(tx, sql)?.execute(params![id, tx.now.ms(), by]);
-            revoked.map_err(|error| database(&error))?;
-            find(tx, &id)?.ok_or_else(|| no_token(&id))
+            tx.execute(sql, params![id, tx.now.ms(), by])?;
+            find(tx, &id)?.ok_or_else(|| no_token(&id).into())
         })
     }
 }
@@ -49,13 +42,12 @@ fn add(tx: &Tx<'_>, new: NewToken) -> Result<TokenRow> {
     let sql = "INSERT INTO tokens(id, digest, name, role, tenant, created_at, created_by) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     let values =
         params![row.id, row.digest, row.name, row.role, row.tenant, row.created_at.ms(), row.created_by];
-    prepare(tx, sql)?.execute(values).map_err(|error| database(&error))?;
+    tx.execute(sql, values)?;
     Ok(row)
 }
 
 fn find(tx: &Tx<'_>, id: &str) -> Result<Option<TokenRow>> {
-    let found = prepare(tx, &format!("{TOKEN} WHERE id = ?1"))?.query_row([id], token).optional();
-    found.map_err(|error| database(&error))
+    Ok(tx.find(&format!("{TOKEN} WHERE id = ?1"), [id], token)?)
 }
 
 fn token(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
@@ -81,8 +73,8 @@ impl Audit for SqliteStore {
             let sql =
                 "INSERT INTO audit(at, tenant, who, action, subject, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
             let NewAudit { tenant, by, action, subject, reason } = entry;
-            let written = prepare(tx, sql)?.insert(params![tx.now.ms(), tenant, by, action, subject, reason]);
-            written.map(i64::unsigned_abs).map_err(|error| database(&error))
+            let values = params![tx.now.ms(), tenant, by, action, subject, reason];
+            Ok(tx.prepare(sql)?.insert(values)?.unsigned_abs())
         })
     }
 
@@ -90,10 +82,7 @@ impl Audit for SqliteStore {
         self.session.read(move |tx| {
             let sql = "SELECT number, at, tenant, who, action, subject, reason FROM audit \
                        WHERE number > ?1 AND (?2 IS NULL OR tenant = ?2) ORDER BY number LIMIT ?3";
-            let mut statement = prepare(tx, sql)?;
-            let values = params![after, tenant, page(limit) as i64];
-            let rows = statement.query_map(values, entry).map_err(|error| database(&error))?;
-            rows.map(|row| row.map_err(|error| database(&error))).collect()
+            Ok(tx.list(sql, params![after, tenant, page(limit) as i64], entry)?)
         })
     }
 }

@@ -1,55 +1,22 @@
-//! Commands by name, looking things up, queues and limits.
+//! Looking things up, queues and limits.
 
 use std::sync::Arc;
 
-use rusqlite::{OptionalExtension, params};
-use waypost_kernel::{Actor, Ask, Request, Time, text};
+use rusqlite::{Row, params};
+use waypost_kernel::{Time, text};
 
-use super::children;
-use super::items;
-use super::limits;
-use super::open::database;
+use super::fault::Result;
+use super::primitives::slots;
 use super::row;
-use super::save::{self, Extra, prepare};
 use super::session::Tx;
-use crate::children::{AT_ONCE, is_cancel};
-use crate::chosen::chosen;
-use crate::error::{Result, StoreError};
+use crate::error::StoreError;
 use crate::intake;
-use crate::resolutions::Decisions;
-use crate::run::{RunRow, iso, parse_time};
-use crate::verbs::{CommandWrite, Filter, LimitOf, Page, Pause, QueueRow};
-
-pub fn command(tx: &Tx<'_>, write: &CommandWrite) -> Result<Arc<RunRow>> {
-    let mut stored = row::by_id(tx, &write.run_id)?;
-    if stored.row.tenant != write.tenant {
-        return Err(StoreError::no_run(&write.run_id));
-    }
-    write.check_seq(&stored.row.run)?;
-    intake::check_name("by", &write.by)?;
-    intake::check_reason(write.reason.as_deref())?;
-    let find = |kind: &str, key: &str| items::item(tx, &stored, kind, key);
-    let choose = |keys: &Vec<String>| chosen(&stored.row.lifecycle, &stored.row.run, &write.name, keys, find);
-    let chosen = write.items.as_ref().map(choose).transpose()?;
-    let decisions = Decisions::of(&stored.row, write, tx.now)?;
-    let with = write.with(chosen.as_deref(), decisions.is_complete);
-    let actor = write.actor.unwrap_or(Actor::Operator);
-    let request = Request { who: tx.who(actor, &write.by), ask: Ask::Command { name: &write.name, with } };
-    let change = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now)?;
-    if !change.is_repeat(&stored.row.run) {
-        let details = decisions.patch(&stored.row, &change);
-        let cancels = is_cancel(&change.events);
-        save::save(tx, &mut stored, change, &Extra { details, ..Extra::default() })?;
-        if cancels {
-            children::ask(tx, AT_ONCE)?;
-        }
-    }
-    Ok(stored.row)
-}
+use crate::run::{ItemRow, RunRow, iso, parse_time};
+use crate::verbs::{Filter, LimitOf, Page, Pause, QueueRow};
 
 /// By id, or by the beginning of one if only one begins so.
 pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<Arc<RunRow>> {
-    let not_found = || StoreError::no_run(id);
+    let not_found = || StoreError::no_run(id).into();
     if id.is_empty() || !id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
         return Err(not_found());
     }
@@ -65,12 +32,17 @@ pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<Arc<RunRow>> {
         _ if found[0].row.id() == id => Ok(found.remove(0).row),
         _ => {
             let some: Vec<&str> = found.iter().map(|stored| stored.row.id()).collect();
-            Err(StoreError::invalid(
-                "run_id",
-                format!("{id:?} is the beginning of several: {}, …", some.join(", ")),
-            ))
+            let message = format!("{id:?} is the beginning of several: {}, …", some.join(", "));
+            Err(StoreError::invalid("run_id", message).into())
         }
     }
+}
+
+pub fn items(tx: &Tx<'_>, run_id: &str, kind: Option<&str>) -> Result<Vec<ItemRow>> {
+    let stored = row::by_id(tx, run_id)?;
+    let condition = "WHERE run_id = ?1 AND (?2 IS NULL OR kind = ?2) ORDER BY kind, place, key";
+    let found = row::items(tx, &stored, condition, params![run_id, kind])?;
+    Ok(found.into_iter().map(|found| found.row).collect())
 }
 
 /// Newest first.
@@ -107,8 +79,7 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
 }
 
 pub fn queues(tx: &Tx<'_>) -> Result<Vec<QueueRow>> {
-    let mut statement = prepare(
-        tx,
+    let mut found = tx.list(
         "SELECT name, sum(ready), sum(later), sum(held), min(oldest) FROM ( \
            SELECT queue AS name, due_at <= ?1 AS ready, due_at > ?1 AS later, 0 AS held, iif(due_at <= ?1, due_at, NULL) AS oldest \
              FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 \
@@ -116,11 +87,8 @@ pub fn queues(tx: &Tx<'_>) -> Result<Vec<QueueRow>> {
              FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND state & 7 = 1 AND concurrency_key IS NOT NULL AND blocked = 1 \
            UNION ALL SELECT queue, 0, 0, 1, NULL FROM run_now INDEXED BY run_held WHERE state & 7 = 2 \
            UNION ALL SELECT name, 0, 0, 0, NULL FROM queues) GROUP BY name ORDER BY name",
-    )?;
-    let mut rows = statement.query(params![tx.now.ms()]).map_err(|error| database(&error))?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(|error| database(&error))? {
-        let read = || -> rusqlite::Result<QueueRow> {
+        [tx.now.ms()],
+        |row| {
             Ok(QueueRow {
                 name: row.get(0)?,
                 ready: row.get(1)?,
@@ -129,9 +97,8 @@ pub fn queues(tx: &Tx<'_>) -> Result<Vec<QueueRow>> {
                 oldest_ready_at: row.get::<_, Option<i64>>(4)?.map(Time::from_ms),
                 ..QueueRow::default()
             })
-        };
-        found.push(read().map_err(|error| database(&error))?);
-    }
+        },
+    )?;
     for queue in &mut found {
         settings(tx, queue)?;
     }
@@ -139,19 +106,16 @@ pub fn queues(tx: &Tx<'_>) -> Result<Vec<QueueRow>> {
 }
 
 fn settings(tx: &Tx<'_>, queue: &mut QueueRow) -> Result<()> {
-    let found =
-        prepare(tx, "SELECT at_most, paused_by, pause_reason, paused_at FROM queues WHERE name = ?1")?
-            .query_row(params![queue.name], |row| {
-                let pause = Pause {
-                    by: row.get::<_, Option<String>>(1)?.unwrap_or_default(),
-                    reason: row.get::<_, Option<String>>(2)?.unwrap_or_default(),
-                    at: row.get::<_, Option<String>>(3)?.and_then(|text| parse_time(&text)),
-                };
-                Ok((row.get(0)?, Some(pause).filter(|pause| pause.at.is_some())))
-            })
-            .optional()
-            .map_err(|error| database(&error))?;
-    if let Some((at_most, paused)) = found {
+    let sql = "SELECT at_most, paused_by, pause_reason, paused_at FROM queues WHERE name = ?1";
+    let read = |row: &Row<'_>| {
+        let pause = Pause {
+            by: row.get::<_, Option<String>>(1)?.unwrap_or_default(),
+            reason: row.get::<_, Option<String>>(2)?.unwrap_or_default(),
+            at: row.get::<_, Option<String>>(3)?.and_then(|text| parse_time(&text)),
+        };
+        Ok((row.get(0)?, Some(pause).filter(|pause| pause.at.is_some())))
+    };
+    if let Some((at_most, paused)) = tx.find(sql, [&queue.name], read)? {
         queue.at_most = at_most;
         queue.paused = paused;
     }
@@ -164,18 +128,16 @@ pub fn pause_queue(tx: &Tx<'_>, queue: &str, pause: Option<&Pause>) -> Result<Qu
         intake::check_name("by", &pause.by)?;
         intake::check_reason(Some(&pause.reason))?;
     }
-    prepare(
-        tx,
+    tx.execute(
         "INSERT INTO queues(name, paused_by, pause_reason, paused_at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (name) \
          DO UPDATE SET paused_by = excluded.paused_by, pause_reason = excluded.pause_reason, paused_at = excluded.paused_at",
-    )?
-    .execute(params![
-        queue,
-        pause.map(|pause| &pause.by),
-        pause.map(|pause| &pause.reason),
-        pause.map(|_| iso(tx.now))
-    ])
-    .map_err(|error| database(&error))?;
+        params![
+            queue,
+            pause.map(|pause| &pause.by),
+            pause.map(|pause| &pause.reason),
+            pause.map(|_| iso(tx.now))
+        ],
+    )?;
     let found = queues(tx)?.into_iter().find(|row| row.name == queue);
     Ok(found.unwrap_or_default())
 }
@@ -191,27 +153,24 @@ pub fn limit(tx: &Tx<'_>, what: LimitOf, name: &str, at_most: Option<u32>) -> Re
         }
         (LimitOf::Key, None) => "DELETE FROM key_limits WHERE name = ?1 AND ?2 IS NULL",
     };
-    prepare(tx, sql)?.execute(params![name, at_most]).map_err(|error| database(&error))?;
+    tx.execute(sql, params![name, at_most])?;
     if what == LimitOf::Key {
-        limits::let_in(tx, name)?;
+        slots::let_in(tx, name)?;
     }
     Ok(())
 }
 
 pub fn at_most_pages(tx: &Tx<'_>, pages: u32) -> Result<()> {
-    let set = tx.conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()));
-    set.map_err(|error| database(&error))
+    Ok(tx.conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?)
 }
 
 pub fn advance_clock(tx: &Tx<'_>, by: waypost_kernel::Span) -> Result<()> {
     if by < waypost_kernel::Span::ZERO {
-        return Err(StoreError::invalid("by", "the clock goes ahead only"));
+        return Err(StoreError::invalid("by", "the clock goes ahead only").into());
     }
-    prepare(
-        tx,
+    tx.execute(
         "INSERT INTO meta VALUES ('clock_ahead_ms', ?1) ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + excluded.value",
-    )?
-    .execute(params![by.ms().to_string()])
-    .map(drop)
-    .map_err(|error| database(&error))
+        [by.ms().to_string()],
+    )?;
+    Ok(())
 }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::open::{self, database};
+use super::fault;
+use super::open;
 use crate::doctor::Finding;
 use crate::error::Result;
 
@@ -10,6 +11,10 @@ use crate::error::Result;
 const LARGE_LOG: u64 = 1 << 30;
 
 pub fn doctor(path: &Path) -> Result<Vec<Finding>> {
+    Ok(findings(path)?)
+}
+
+fn findings(path: &Path) -> fault::Result<Vec<Finding>> {
     let mut found = vec![Finding::ok("version", format!("SQLite {}", rusqlite::version()))];
     if !path.exists() {
         let text = format!("{} is not there yet", path.display());
@@ -19,9 +24,7 @@ pub fn doctor(path: &Path) -> Result<Vec<Finding>> {
     let conn = open::reader(path)?;
     let size = std::fs::metadata(path).map(|metadata| metadata.len()).unwrap_or_default();
     found.push(Finding::ok("file", format!("{}, {} MiB", path.display(), size >> 20)));
-    let pragma = |name: &str| -> Result<i32> {
-        conn.pragma_query_value(None, name, |row| row.get(0)).map_err(|error| database(&error))
-    };
+    let pragma = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
     found.push(match (pragma("application_id")?, pragma("user_version")?) {
         (open::APPLICATION_ID, version) if version <= open::VERSION => {
             Finding::ok("schema", format!("version {version}"))
@@ -33,8 +36,7 @@ pub fn doctor(path: &Path) -> Result<Vec<Finding>> {
         ),
         _ => Finding::error("schema", "a database of another program", "name another file"),
     });
-    let mode: String =
-        conn.pragma_query_value(None, "journal_mode", |row| row.get(0)).map_err(|error| database(&error))?;
+    let mode: String = conn.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
     found.push(if mode == "wal" {
         Finding::ok("journal", mode)
     } else {
@@ -54,8 +56,7 @@ pub fn doctor(path: &Path) -> Result<Vec<Finding>> {
             "a reader has been open for long: end it",
         ));
     }
-    let check: String =
-        conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(|error| database(&error))?;
+    let check: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     found.push(if check == "ok" {
         Finding::ok("integrity", "no damage found")
     } else {

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use rusqlite::{OptionalExtension, params, params_from_iter, types as sql};
+use rusqlite::{params, params_from_iter, types as sql};
 use serde_json::Value;
 use waypost_kernel::Time;
 
-use super::claim::{self, Taken};
-use super::enqueue::{self, Asked};
-use super::open::database;
+use super::fault::Result;
+use super::primitives::ready;
 use super::row;
-use super::save::prepare;
-use super::schedules::{all, ms, one, one_scope, run, save_scope, time};
+use super::schedules::{ms, one, one_scope, save_scope, time};
 use super::session::Tx;
-use crate::error::{Result, StoreError};
+use crate::engine::{self, CheckedRun, Taken};
+use crate::error::StoreError;
 use crate::run::RunRow;
 use crate::schedules::*;
 use crate::tokens::fresh;
+use crate::verbs::Take;
 
 /// Mine: applied and I may, or my own, and none that I cannot execute just now. ?1, ?2 and ?3 of a statement; ?4 is now.
 const MINE: &str = "((s.carried AND ?1 OR s.hash IN (SELECT value FROM json_each(?2))) \
@@ -41,8 +41,7 @@ pub fn due(tx: &Tx<'_>, mine: &Mine, limit: usize) -> Result<Due> {
         look_at_waiting(tx, &asker, &mut due)?;
     }
     due.listings = listings(tx, &asker)?;
-    due.scopes = all(
-        tx,
+    due.scopes = tx.list(
         &format!(
             "SELECT s.name, s.hash, c.kind, c.id, c.through, c.since, {IS_RUNNING}, c.wake_at \
              FROM schedule_scopes c CROSS JOIN schedules s ON s.name = c.schedule WHERE c.wake_at <= ?4 AND s.paused_at IS NULL AND {MINE} \
@@ -69,8 +68,7 @@ pub fn due(tx: &Tx<'_>, mine: &Mine, limit: usize) -> Result<Due> {
 /// One process at a time lists the scopes of a schedule.
 fn listings(tx: &Tx<'_>, asker: &Asker) -> Result<Vec<DueListing>> {
     let wake_at = Time::from_ms(ms(tx.now + LISTING));
-    let found = all(
-        tx,
+    let found = tx.list(
         &format!(
             "SELECT s.name, s.hash FROM schedules s WHERE {MINE} AND s.scopes_at <= ?4 AND s.paused_at IS NULL ORDER BY s.name"
         ),
@@ -78,14 +76,13 @@ fn listings(tx: &Tx<'_>, asker: &Asker) -> Result<Vec<DueListing>> {
         |row| Ok(DueListing { schedule: row.get(0)?, hash: row.get(1)?, wake_at }),
     )?;
     let sql = "UPDATE schedules SET scopes_at = ?2 WHERE name = ?1";
-    found.iter().try_for_each(|it| run(tx, sql, params![it.schedule, ms(wake_at)]).map(drop))?;
+    found.iter().try_for_each(|it| tx.execute(sql, params![it.schedule, ms(wake_at)]).map(drop))?;
     Ok(found)
 }
 
 /// Those that have begun: their ends, their retries, and those that nobody holds any more.
 fn look_after(tx: &Tx<'_>, asker: &Asker, limit: usize, due: &mut Due) -> Result<()> {
-    let found = all(
-        tx,
+    let found = tx.list(
         &format!(
             "SELECT e.schedule, s.hash, e.kind, e.id, e.plan_time, e.run_id, e.manual, s.paused_at IS NOT NULL \
              FROM executions e CROSS JOIN schedules s ON s.name = e.schedule \
@@ -110,10 +107,7 @@ fn look_after(tx: &Tx<'_>, asker: &Asker, limit: usize, due: &mut Due) -> Result
     due.more |= found.len() == LOOKED_AT;
     let mut look = Look { now: tx.now, room: limit };
     for (mut execution, is_paused) in found {
-        let stored = match row::by_id(tx, execution.run_id.as_deref().unwrap_or_default()) {
-            Err(StoreError::NotFound { .. }) => None,
-            other => Some(other?),
-        };
+        let stored = row::find(tx, execution.run_id.as_deref().unwrap_or_default())?;
         let (wake_at, is_taken) = look.at(stored.as_ref().map(|stored| &*stored.row), is_paused);
         let DueExecution { schedule, kind, id, plan, .. } = &execution;
         wake(tx, (schedule, kind, id, *plan), None, wake_at)?;
@@ -133,8 +127,7 @@ fn look_after(tx: &Tx<'_>, asker: &Asker, limit: usize, due: &mut Due) -> Result
 
 /// Of each scope, the first plan that waits to begin. One process at a time is told of a scope's.
 fn look_at_waiting(tx: &Tx<'_>, asker: &Asker, due: &mut Due) -> Result<()> {
-    let scopes = all(
-        tx,
+    let scopes = tx.list(
         &format!(
             "SELECT s.name, s.hash, c.kind, c.id, {IS_RUNNING} FROM schedule_scopes c CROSS JOIN schedules s ON s.name = c.schedule \
              WHERE c.waiting_at <= ?4 AND s.paused_at IS NULL AND {MINE} ORDER BY c.waiting_at LIMIT ?5"
@@ -145,16 +138,13 @@ fn look_at_waiting(tx: &Tx<'_>, asker: &Asker, due: &mut Due) -> Result<()> {
     due.more |= scopes.len() == LOOKED_AT;
     for (schedule, hash, kind, id, is_running) in scopes {
         let (schedule, hash, kind, id): (String, String, String, String) = (schedule, hash, kind, id);
-        let first: Option<(Option<Time>, Option<String>, Option<Time>)> = prepare(
-            tx,
+        let first: Option<(Option<Time>, Option<String>, Option<Time>)> = tx.find(
             "SELECT plan_time, manual, wake_at FROM executions WHERE schedule = ?1 AND kind = ?2 AND id = ?3 AND run_id IS NULL \
              AND wake_at <= ?4 ORDER BY plan_time LIMIT 1",
-        )?
-        .query_row(params![schedule, kind, id, tx.now.ms()], |row| Ok((time(row, 0)?, row.get(1)?, time(row, 2)?)))
-        .optional()
-        .map_err(|error| database(&error))?;
-        run(
-            tx,
+            params![schedule, kind, id, tx.now.ms()],
+            |row| Ok((time(row, 0)?, row.get(1)?, time(row, 2)?)),
+        )?;
+        tx.execute(
             "UPDATE schedule_scopes SET waiting_at = coalesce(?4, (SELECT min(e.wake_at) FROM executions e WHERE e.schedule = ?1 \
              AND e.kind = ?2 AND e.id = ?3 AND e.run_id IS NULL AND e.wake_at IS NOT NULL)) WHERE schedule = ?1 AND kind = ?2 AND id = ?3",
             params![schedule, kind, id, first.as_ref().map(|_| ms(tx.now + SOON))],
@@ -185,24 +175,19 @@ fn wake(
     run_id: Option<&str>,
     at: Option<Time>,
 ) -> Result<()> {
-    run(
-        tx,
+    tx.execute(
         "UPDATE executions SET wake_at = ?5, run_id = coalesce(?6, run_id) WHERE schedule = ?1 AND kind = ?2 AND id = ?3 AND plan_time = ?4",
         params![schedule, kind, id, ms(plan), at.map(ms), run_id],
-    )
-    .map(drop)
+    )?;
+    Ok(())
 }
 
 /// Whether an execution of the scope, but for one, is under way.
 fn is_running(tx: &Tx<'_>, schedule: &str, kind: &str, id: &str, but: Option<&str>) -> Result<bool> {
-    prepare(
-        tx,
-        "SELECT EXISTS (SELECT 1 FROM executions e JOIN run_born b ON b.run_id = e.run_id JOIN run_now n ON n.rid = b.rid \
+    let sql = "SELECT EXISTS (SELECT 1 FROM executions e JOIN run_born b ON b.run_id = e.run_id JOIN run_now n ON n.rid = b.rid \
          WHERE e.schedule = ?1 AND e.kind = ?2 AND e.id = ?3 AND e.wake_at IS NOT NULL AND e.run_id IS NOT NULL \
-         AND e.run_id IS NOT ?4 AND n.state & 7 <> 4)",
-    )?
-    .query_row(params![schedule, kind, id, but], |row| row.get(0))
-    .map_err(|error| database(&error))
+         AND e.run_id IS NOT ?4 AND n.state & 7 <> 4)";
+    Ok(tx.prepare(sql)?.query_row(params![schedule, kind, id, but], |row| row.get(0))?)
 }
 
 /// Something that has begun, before it is the caller's.
@@ -219,7 +204,7 @@ impl Fired {
         }
     }
 
-    pub fn begun(self) -> Result<Begun> {
+    pub fn begun(self) -> crate::error::Result<Begun> {
         Ok(match self {
             Fired::Held(plan, taken) => Begun::Held(plan, Box::new(taken.claimed()?)),
             Fired::Queued(plan, row) => Begun::Queued(plan, row.id().to_owned()),
@@ -242,8 +227,7 @@ pub fn fire(tx: &Tx<'_>, firing: Firing) -> Result<Option<Vec<Fired>>> {
     scope.counts.add(&firing.skipped);
     let mut fired = Vec::new();
     for (plan, birth) in firing.plans {
-        let new = run(
-            tx,
+        let new = tx.execute(
             "INSERT INTO executions(schedule, kind, id, plan_time) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
             params![firing.schedule, firing.kind, firing.id, ms(plan)],
         )?;
@@ -258,11 +242,18 @@ pub fn fire(tx: &Tx<'_>, firing: Firing) -> Result<Option<Vec<Fired>>> {
 
 /// A run that has the key already is somebody else's: that a plan begins once is the execution's to keep.
 fn born(tx: &Tx<'_>, key: Key<'_>, birth: Birth) -> Result<Fired> {
-    let asked = Asked::of(birth.run)?;
+    let run = CheckedRun::of(birth.run)?;
     let fired = match birth.lease {
-        Some(_) => Fired::Held(key.3, enqueue::new_held(tx, asked, birth.lease)?),
-        None => Fired::Queued(key.3, enqueue::new_queued(tx, asked)?),
+        Some(_) => {
+            let made = ready(engine::new_held(&mut tx.engine(), vec![(run, birth.lease)]))?;
+            made.into_iter().next().map(|taken| Fired::Held(key.3, taken))
+        }
+        None => {
+            let made = ready(engine::new_queued(&mut tx.engine(), vec![run]))?;
+            made.into_iter().next().map(|row| Fired::Queued(key.3, row))
+        }
     };
+    let fired = fired.ok_or_else(|| StoreError::Unavailable("the plan's run was not written".into()))?;
     let row = fired.run();
     wake(tx, key, Some(row.id()), Some(first_look(row, tx.now)))?;
     Ok(fired)
@@ -274,13 +265,11 @@ pub fn begin(tx: &Tx<'_>, begin: &Begin) -> Result<Option<Fired>> {
     if one(tx, schedule)?.is_none_or(|row| row.paused.is_some()) {
         return Ok(None);
     }
-    let found: Option<Option<String>> = prepare(
-        tx,
+    let found: Option<Option<String>> = tx.find(
         "SELECT run_id FROM executions WHERE schedule = ?1 AND kind = ?2 AND id = ?3 AND plan_time = ?4 AND wake_at IS NOT NULL",
-    )?
-    .query_row(params![schedule, kind, id, ms(*plan)], |row| row.get(0))
-    .optional()
-    .map_err(|error| database(&error))?;
+        params![schedule, kind, id, ms(*plan)],
+        |row| row.get(0),
+    )?;
     let Some(run_id) = found else { return Ok(None) };
     if begin.alone && is_running(tx, schedule, kind, id, run_id.as_deref())? {
         // One that has not begun keeps its place before those that come after it.
@@ -292,15 +281,17 @@ pub fn begin(tx: &Tx<'_>, begin: &Begin) -> Result<Option<Fired>> {
     let (fired, counts) = match run_id {
         None => (Some(born(tx, key, begin.birth.clone())?), taken_as(None)),
         Some(run_id) => {
-            let mut stored = row::by_id(tx, &run_id)?;
+            let stored = row::by_id(tx, &run_id)?;
             let counts = taken_as(Some(&stored.row));
-            match claim::take(tx, &mut stored, &begin.by, begin.birth.lease, fresh()) {
-                Ok(()) => {
-                    wake(tx, key, None, Some(first_look(&stored.row, tx.now)))?;
-                    (Some(Fired::Held(*plan, Taken::of(tx, stored))), counts)
+            let how = Take { worker: begin.by.clone(), lease: begin.birth.lease, start: false };
+            match ready(engine::take(&mut tx.engine(), stored, &how, fresh())) {
+                Ok(Some(taken)) => {
+                    wake(tx, key, None, Some(first_look(taken.run(), tx.now)))?;
+                    (Some(Fired::Held(*plan, taken)), counts)
                 }
-                Err(StoreError::Refused(_)) => (None, counts),
-                Err(error) => return Err(error),
+                Ok(None) => (None, counts),
+                Err(fault) if matches!(fault.error(), StoreError::Refused(_)) => (None, counts),
+                Err(fault) => return Err(fault),
             }
         }
     };
@@ -310,10 +301,10 @@ pub fn begin(tx: &Tx<'_>, begin: &Begin) -> Result<Option<Fired>> {
         scope.counts.add(&counts);
         save_scope(tx, schedule, &scope)?;
         let sql = "UPDATE executions SET failures = 0 WHERE schedule = ?1 AND kind = ?2 AND id = ?3 AND plan_time = ?4 AND failures > 0";
-        run(tx, sql, params![schedule, kind, id, ms(*plan)])?;
+        tx.execute(sql, params![schedule, kind, id, ms(*plan)])?;
         if !begin.alone {
             let sql = "UPDATE schedule_scopes SET waiting_at = ?4 WHERE schedule = ?1 AND kind = ?2 AND id = ?3 AND waiting_at IS NOT NULL";
-            run(tx, sql, params![schedule, kind, id, tx.now.ms()])?;
+            tx.execute(sql, params![schedule, kind, id, tx.now.ms()])?;
         }
     }
     Ok(fired)
@@ -338,12 +329,11 @@ pub fn put_off(tx: &Tx<'_>, failed: &Failed) -> Result<()> {
     key.push((at, sql::Value::Integer(ms(failed.wake_at))));
     let is_it = key.iter().map(|(column, _)| format!("{column} = ?")).collect::<Vec<_>>().join(" AND ");
     let values: Vec<sql::Value> = key.into_iter().map(|(_, value)| value).collect();
-    let found: Option<u32> = prepare(tx, &format!("SELECT {failures} FROM {table} WHERE {is_it}"))?
-        .query_row(params_from_iter(values.iter()), |row| row.get(0))
-        .optional()
-        .map_err(|error| database(&error))?;
+    let count = format!("SELECT {failures} FROM {table} WHERE {is_it}");
+    let found: Option<u32> = tx.find(&count, params_from_iter(values.iter()), |row| row.get(0))?;
     let Some(count) = found.map(|found| found.saturating_add(1)) else { return Ok(()) };
     let next = [i64::from(count), ms(tx.now + wait_after(count))].map(sql::Value::Integer);
     let sql = format!("UPDATE {table} SET {failures} = ?, {at} = ? WHERE {is_it}");
-    run(tx, &sql, params_from_iter(next.into_iter().chain(values))).map(drop)
+    tx.execute(&sql, params_from_iter(next.into_iter().chain(values)))?;
+    Ok(())
 }

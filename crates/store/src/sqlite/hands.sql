@@ -59,15 +59,30 @@ CREATE VIEW item_follows AS SELECT i.run_id, i.kind, i.status AS src, substr(f.k
     JOIN lifecycle_states s ON s.lifecycle = i.kind AND s.version = i.version AND s.state = i.status
     JOIN lifecycle_states t ON t.lifecycle = i.kind AND t.version = i.version AND t.state = f.value
   WHERE i.stays = 0 AND json_extract(d.value, '$.name') = i.status AND f.key GLOB 'on_*' AND f.value <> i.status;
+-- Items that move because their run did, whoever moves it: the engine and the trigger below hand them in here, in the
+-- words of the event's effect. What such a move makes of each is said once. All go at once, each from where it was: one that follows
+-- into a state is not one of those that leave it.
+CREATE VIEW item_shifts AS SELECT NULL AS run_id, NULL AS seq, NULL AS at, NULL AS shifts WHERE false;
+CREATE TRIGGER item_shifts_move INSTEAD OF INSERT ON item_shifts
+BEGIN
+  UPDATE items SET status = t.state, seq = NEW.seq, not_before = NULL,
+      started_at = iif(t.phase = 'held', coalesce(started_at, NEW.at), started_at),
+      finished_at = CASE WHEN t.phase = 'settled' THEN NEW.at WHEN s.phase = 'settled' THEN NULL ELSE finished_at END,
+      attempts = iif(s.phase = 'settled' AND t.phase <> 'settled', 0, attempts),
+      progress = CASE WHEN t.outcome = 'succeeded' THEN 100 WHEN s.phase = 'settled' AND t.phase <> 'settled' THEN 0 ELSE progress END,
+      error_code = CASE WHEN t.outcome = 'succeeded' THEN NULL WHEN f.value ->> '$.failure.code' IS NOT NULL THEN f.value ->> '$.failure.code'
+        WHEN s.phase = 'settled' AND t.phase <> 'settled' THEN NULL ELSE error_code END,
+      error_msg = CASE WHEN t.outcome = 'succeeded' THEN NULL WHEN f.value ->> '$.failure.code' IS NOT NULL THEN f.value ->> '$.failure.message'
+        WHEN s.phase = 'settled' AND t.phase <> 'settled' THEN NULL ELSE error_msg END
+    FROM json_each(NEW.shifts) f, lifecycle_states s, lifecycle_states t
+    WHERE items.run_id = NEW.run_id AND items.kind = f.value ->> 'kind' AND items.status = f.value ->> 'from' AND items.stays = 0
+      AND (f.value ->> 'chosen' IS NULL OR items.key IN (SELECT c.value FROM json_each(f.value, '$.chosen') c))
+      AND s.lifecycle = items.kind AND s.version = items.version AND s.state = items.status
+      AND t.lifecycle = items.kind AND t.version = items.version AND t.state = f.value ->> 'to';
+END;
+
 -- What a write to the view `runs` comes to, while it is made: merged details (J7), and the items that follow.
 CREATE TABLE hands(rid INTEGER PRIMARY KEY, details TEXT NOT NULL, shifts TEXT NOT NULL);
-CREATE VIEW shifts_by_hand AS SELECT h.rid, f.value ->> 'kind' AS kind, f.value ->> 'from' AS src, f.value ->> 'to' AS dst, f.value ->> 'failure' AS failure,
-    s.phase AS was, t.phase, t.outcome
-  FROM hands h JOIN json_each(h.shifts) f JOIN run_born b ON b.rid = h.rid
-    JOIN lifecycle_states s ON s.lifecycle = f.value ->> 'kind' AND s.state = f.value ->> 'from'
-      AND s.version = (SELECT i.version FROM items i WHERE i.run_id = b.run_id AND i.kind = f.value ->> 'kind' LIMIT 1)
-    JOIN lifecycle_states t ON t.lifecycle = s.lifecycle AND t.version = s.version AND t.state = f.value ->> 'to';
-
 CREATE TRIGGER runs_update INSTEAD OF UPDATE ON runs
 BEGIN
   SELECT CASE
@@ -127,16 +142,7 @@ BEGIN
           AND own.kind = f.kind AND own.src = f.src AND own.command = m.command), m.command, iif(m.phase = 'settled' AND m.was <> 'settled', 'end', ''))
       WHERE NEW.status <> OLD.status AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status
       GROUP BY f.kind, f.src) g);
-  UPDATE items SET status = f.dst, seq = OLD.seq + 1, not_before = NULL,
-      finished_at = CASE WHEN f.phase = 'settled' THEN c.iso WHEN f.was = 'settled' THEN NULL ELSE finished_at END,
-      started_at = iif(f.phase = 'held', coalesce(started_at, c.iso), started_at),
-      attempts = iif(f.was = 'settled' AND f.phase <> 'settled', 0, attempts),
-      progress = CASE WHEN f.outcome = 'succeeded' THEN 100 WHEN f.was = 'settled' AND f.phase <> 'settled' THEN 0 ELSE progress END,
-      error_code = CASE WHEN f.outcome = 'succeeded' THEN NULL WHEN f.failure IS NOT NULL THEN json_extract(f.failure, '$.code')
-        WHEN f.was = 'settled' AND f.phase <> 'settled' THEN NULL ELSE error_code END,
-      error_msg = CASE WHEN f.outcome = 'succeeded' THEN NULL WHEN f.failure IS NOT NULL THEN json_extract(f.failure, '$.message')
-        WHEN f.was = 'settled' AND f.phase <> 'settled' THEN NULL ELSE error_msg END
-    FROM shifts_by_hand f, clock c WHERE f.rid = OLD.rid AND items.run_id = OLD.run_id AND items.kind = f.kind AND items.status = f.src AND items.stays = 0;
+  INSERT INTO item_shifts(run_id, seq, at, shifts) SELECT OLD.run_id, OLD.seq + 1, c.iso, h.shifts FROM hands h, clock c WHERE h.rid = OLD.rid;
   UPDATE run_now SET
       state = m.dst_code,
       seq = OLD.seq + 1,

@@ -5,14 +5,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rusqlite::Connection;
-use waypost_kernel::{Actor, Phase, Who};
+use waypost_kernel::Phase;
 
+use super::fault::Result;
 use super::hash::QuickMap;
 use super::known::Known;
-use super::open::database;
-use super::row::Stored;
-use crate::error::Result;
-use crate::tokens::{fresh, random};
+use crate::engine::Stored;
+use crate::tokens::random;
 
 /// Enough for what is under way; what waits longer, or is large, is read again.
 const MAX_ROWS: usize = 4_096;
@@ -62,7 +61,7 @@ impl Rows {
         self.order.clear();
     }
 
-    pub fn put(&mut self, stored: &Stored) {
+    pub fn put(&mut self, stored: Stored) {
         if stored.row.phase() == Phase::Settled || stored.bytes > MAX_BYTES {
             // A verb that writes twice left what it was in between.
             self.take(stored.rid);
@@ -74,7 +73,7 @@ impl Rows {
         }
         self.order.push_back(stored.rid);
         self.by_id.insert(stored.row.run.id.clone(), stored.rid);
-        self.by_rid.insert(stored.rid, stored.clone());
+        self.by_rid.insert(stored.rid, stored);
     }
 
     /// Whoever takes one and writes it puts it back.
@@ -91,14 +90,6 @@ impl Rows {
 }
 
 impl super::session::Tx<'_> {
-    /// Who asks for something that grants no lease. A lease that it leaves vacant gets a token that nobody is told, so
-    /// one does for the whole transaction.
-    pub fn who<'b>(&self, actor: Actor, by: &'b str) -> Who<'b> {
-        let token = self.nobodys_token.get().unwrap_or_else(fresh);
-        self.nobodys_token.set(Some(token));
-        Who { actor, by, fresh: token }
-    }
-
     /// The random part of a new id. Ids of one transaction rise, as RFC 9562 lets a version 7 do within its
     /// millisecond (26 bits count from somewhere, the rest is random): their index grows at its end alone, instead of
     /// splitting its pages in the middle.
@@ -116,11 +107,7 @@ impl super::session::Tx<'_> {
     pub fn positions(&self, count: i64) -> Result<i64> {
         let first = match self.next_position.get() {
             Some(next) => next,
-            None => self
-                .conn
-                .prepare_cached("SELECT position FROM next_position")
-                .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
-                .map_err(|error| database(&error))?,
+            None => self.prepare("SELECT position FROM next_position")?.query_row([], |row| row.get(0))?,
         };
         self.next_position.set(Some(first + count));
         Ok(first)

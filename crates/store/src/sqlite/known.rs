@@ -7,10 +7,11 @@ use rusqlite::Connection;
 use waypost_kernel::lifecycle::StateId;
 use waypost_kernel::{Catalog, Lifecycle};
 
+use super::fault::{Fault, Result};
 use super::hash::{QuickMap, QuickSet};
-use super::open::{self, database};
+use super::open;
 use super::session::Tx;
-use crate::error::{Result, StoreError};
+use crate::error::StoreError;
 
 #[derive(Debug)]
 pub struct Known {
@@ -32,27 +33,25 @@ impl Known {
     pub fn read(conn: &Connection) -> Result<Known> {
         // Of one moment: a code whose lifecycle another process adds in between would be taken for one that nobody can read.
         let one_moment = conn.is_autocommit().then(|| conn.unchecked_transaction()).transpose();
-        let _one_moment = one_moment.map_err(|error| database(&error))?;
+        let _one_moment = one_moment?;
         let mut known = Known {
             catalog: open::catalog(conn)?,
             states: QuickMap::default(),
             codes: Vec::new(),
             steps: QuickSet::default(),
         };
-        let mut statement = conn
-            .prepare("SELECT code, lifecycle, version, state FROM state_codes")
-            .map_err(|error| database(&error))?;
-        let mut rows = statement.query([]).map_err(|error| database(&error))?;
-        while let Some(row) = rows.next().map_err(|error| database(&error))? {
+        let mut statement = conn.prepare("SELECT code, lifecycle, version, state FROM state_codes")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
             let read = || -> rusqlite::Result<(i64, String, u32, String)> {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
             };
-            let (code, lifecycle, version, state) = read().map_err(|error| database(&error))?;
+            let (code, lifecycle, version, state) = read()?;
             known.add(code, &lifecycle, version, &state);
         }
-        let mut statement = conn.prepare("SELECT step FROM steps").map_err(|error| database(&error))?;
+        let mut statement = conn.prepare("SELECT step FROM steps")?;
         let steps = statement.query_map([], |row| row.get(0));
-        known.steps = steps.and_then(Iterator::collect).map_err(|error| database(&error))?;
+        known.steps = steps.and_then(Iterator::collect)?;
         Ok(known)
     }
 
@@ -107,7 +106,8 @@ impl Tx<'_> {
         }
         self.read_again()?;
         let known = self.kept.known.borrow().states.get(&code).cloned();
-        known.ok_or_else(|| StoreError::Unusable(format!("run_now.state holds {code}, which is no state")))
+        let unknown = || StoreError::Unusable(format!("run_now.state holds {code}, which is no state"));
+        Ok(known.ok_or_else(unknown)?)
     }
 
     /// The lifecycle that a run was born with, read again from the database if another process added it.
@@ -141,6 +141,6 @@ impl Tx<'_> {
     }
 }
 
-fn unknown(name: &str, version: u32) -> StoreError {
-    StoreError::Unusable(format!("this binary does not understand lifecycle {name} version {version}"))
+fn unknown(name: &str, version: u32) -> Fault {
+    StoreError::Unusable(format!("this binary does not understand lifecycle {name} version {version}")).into()
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 
 use tokio::sync::oneshot;
 
+use super::fault;
 use super::session::{Job, Tx, closed};
 use crate::error::{Result, StoreError};
 use crate::looks::Way;
@@ -51,14 +52,14 @@ impl Line {
     pub async fn ask<T, F>(&self, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+        F: FnOnce(&Tx<'_>) -> fault::Result<T> + Send + 'static,
     {
         let (send, receive) = oneshot::channel();
         let (waiting, under_way) = (One::of(&self.waiting), self.under_way.clone());
         let job: Job = Box::new(move |tx| {
             drop(waiting);
             let busy = One::of(&under_way);
-            let result = work(tx);
+            let result = tx.and_then(|tx| Ok(work(tx)?));
             Box::new(move |failed: Option<StoreError>| {
                 drop(busy);
                 let _ = send.send(failed.map_or(result, Err));

@@ -8,12 +8,11 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::request::{Level, Note};
 use waypost_kernel::{Lifecycle, Time};
 
+use super::fault::Result;
 use super::known::Named;
-use super::open::database;
-use super::row::{self, Stored, json as parse};
-use super::save::prepare;
+use super::row::{self, json as parse};
 use super::session::Tx;
-use crate::error::Result;
+use crate::engine::Stored;
 use crate::messages::{items_message, standard_message, standard_payload};
 use crate::replay::Written;
 use crate::run::EventRow;
@@ -56,17 +55,17 @@ pub fn feed(tx: &Tx<'_>, after_position: u64, limit: usize) -> Result<Vec<EventR
 pub fn last_position(tx: &Tx<'_>) -> Result<u64> {
     let sql = "SELECT max(coalesce((SELECT position FROM run_events ORDER BY position DESC LIMIT 1), 0), \
                coalesce((SELECT position FROM run_born ORDER BY rid DESC LIMIT 1), 0))";
-    prepare(tx, sql)?.query_row([], |row| row.get(0)).map_err(|error| database(&error))
+    Ok(tx.prepare(sql)?.query_row([], |row| row.get(0))?)
 }
 
 /// The last run whose birth stands no later than this. Positions rise with rid, so it is looked for by halves: an
 /// index of them would cost every enqueue.
 fn born_until(tx: &Tx<'_>, position: u64) -> Result<i64> {
     let mut statement =
-        prepare(tx, "SELECT rid, position FROM run_born WHERE rid <= ?1 ORDER BY rid DESC LIMIT 1")?;
+        tx.prepare("SELECT rid, position FROM run_born WHERE rid <= ?1 ORDER BY rid DESC LIMIT 1")?;
     let mut at = |rid: i64| -> Result<Option<(i64, u64)>> {
         let found = statement.query_row([rid], |row| Ok((row.get(0)?, row.get(1)?)));
-        found.optional().map_err(|error| database(&error))
+        Ok(found.optional()?)
     };
     let Some((mut over, last)) = at(i64::MAX)? else { return Ok(0) };
     if last <= position {
@@ -107,8 +106,8 @@ fn of_run(tx: &Tx<'_>, stored: &Stored, after_seq: u64, limit: usize) -> Result<
     };
     if after_seq < UNLISTED {
         let listed = "SELECT prev FROM run_events WHERE rid = ?1 AND seq > 8 ORDER BY seq LIMIT 1";
-        let listed = prepare(tx, listed)?.query_row([rid], |row| row.get(0)).optional();
-        let last = listed.map_err(|error| database(&error))?.unwrap_or(stored.last);
+        let listed = tx.prepare(listed)?.query_row([rid], |row| row.get(0)).optional();
+        let last = listed?.unwrap_or(stored.last);
         let mut back = Vec::new();
         walk_back(tx, last, |event| {
             let more = event.written.seq > after_seq;
@@ -139,11 +138,11 @@ fn walk_back(tx: &Tx<'_>, from: Option<i64>, mut each: impl FnMut(Found) -> bool
     Ok(())
 }
 
-/// The earliest note after `since` with the same words, which a repeated one is answered with.
-pub fn same_note(tx: &Tx<'_>, stored: &Stored, since: Time, note: &Note) -> Result<Option<(i64, u64)>> {
+/// Going back from the run's last event: the earliest note after `since` with the same words, which a repeated one is answered with.
+pub fn same_note(tx: &Tx<'_>, last: Option<i64>, since: Time, note: &Note) -> Result<Option<(i64, u64)>> {
     let mut same = None;
     let payload = Some(&note.payload).filter(|payload| !crate::codec::is_blank(payload));
-    walk_back(tx, stored.last, |event| {
+    walk_back(tx, last, |event| {
         let is = event.level.as_deref() == Some(note.level.name())
             && event.message.as_deref() == Some(&*note.message)
             && event.payload.as_ref() == payload;
@@ -233,11 +232,11 @@ fn rows(
     values: impl rusqlite::Params,
     mut each: impl FnMut(&Row<'_>, &Named) -> rusqlite::Result<()>,
 ) -> Result<()> {
-    let mut statement = prepare(tx, sql)?;
-    let mut rows = statement.query(values).map_err(|error| database(&error))?;
-    while let Some(row) = rows.next().map_err(|error| database(&error))? {
-        let state = tx.named(row.get(4).map_err(|error| database(&error))?)?;
-        each(row, &state).map_err(|error| database(&error))?;
+    let mut statement = tx.prepare(sql)?;
+    let mut rows = statement.query(values)?;
+    while let Some(row) = rows.next()? {
+        let state = tx.named(row.get(4)?)?;
+        each(row, &state)?;
     }
     Ok(())
 }

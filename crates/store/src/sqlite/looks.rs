@@ -4,9 +4,8 @@ use rusqlite::{Row, params};
 use waypost_kernel::{Span, Time};
 
 use super::SqliteStore;
-use super::open::database;
+use super::fault::Result;
 use super::session::Tx;
-use crate::error::Result;
 use crate::looks::{DAY, Ended, Holder, LOOKED_AT, Looks, Stats, WEEK, Way};
 use crate::verbs::Reply;
 
@@ -30,13 +29,13 @@ fn stats(tx: &Tx<'_>, tenant: Option<&str>) -> Result<Stats> {
         coalesce(sum(n.finished_at - n.started_at), 0) \
       FROM (SELECT rid, state, started_at, finished_at FROM run_now ORDER BY rid DESC LIMIT ?3) n JOIN run_born b ON b.rid = n.rid \
       WHERE n.finished_at > ?2 AND (?4 IS NULL OR b.tenant = ?4) GROUP BY n.state";
-    let mut statement = tx.conn.prepare_cached(sql).map_err(|error| database(&error))?;
+    let mut statement = tx.prepare(sql)?;
     let values = params![(tx.now - DAY).ms(), (tx.now - WEEK).ms(), LOOKED_AT as i64, tenant];
     let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?));
-    let rows = statement.query_map(values, read).map_err(|error| database(&error))?;
+    let rows = statement.query_map(values, read)?;
     let mut stats = Stats::default();
     for row in rows {
-        let (code, in_24h, in_7d, begun, took_ms) = row.map_err(|error| database(&error))?;
+        let (code, in_24h, in_7d, begun, took_ms) = row?;
         let named = tx.named(code)?;
         let Some((lifecycle, state)) = named.of else { continue };
         stats.add(Ended {
@@ -55,10 +54,10 @@ fn stats(tx: &Tx<'_>, tenant: Option<&str>) -> Result<Stats> {
 fn holders(tx: &Tx<'_>, tenant: Option<&str>) -> Result<Vec<Holder>> {
     let sql = "SELECT n.claimed_by, count(*), min(n.due_at) FROM run_now n JOIN run_born b ON b.rid = n.rid \
       WHERE n.state & 7 = 2 AND n.claimed_by IS NOT NULL AND (?1 IS NULL OR b.tenant = ?1) GROUP BY n.claimed_by ORDER BY n.claimed_by";
-    let mut statement = tx.conn.prepare_cached(sql).map_err(|error| database(&error))?;
+    let mut statement = tx.prepare(sql)?;
     let read = |row: &Row<'_>| {
         Ok(Holder { worker: row.get(0)?, held: row.get(1)?, stale_after: Time::from_ms(row.get(2)?) })
     };
-    let rows = statement.query_map(params![tenant], read).map_err(|error| database(&error))?;
-    rows.map(|row| row.map_err(|error| database(&error))).collect()
+    let rows = statement.query_map(params![tenant], read)?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

@@ -2,33 +2,24 @@
 
 mod access;
 mod admin;
-mod born;
-mod children;
-mod claim;
 mod doctor;
-mod enqueue;
-mod events;
+mod fault;
 mod firing;
 mod hash;
-mod items;
 mod kept;
 mod known;
-mod lease;
-mod limits;
 mod line;
 mod log;
 mod looks;
-mod moves;
 mod open;
-mod operations;
+mod others;
+mod primitives;
 mod prune;
 mod row;
-mod save;
 mod schedule_looks;
 mod schedules;
 mod session;
 mod statements;
-mod sweep;
 mod verify;
 
 use std::future::Future;
@@ -42,18 +33,14 @@ use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 pub use doctor::doctor;
 
-use crate::error::Result;
+use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
+use crate::error::{Result, StoreError};
 use crate::run::{EventRow, ItemRow, RunRow};
 use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
 use crate::schedules::*;
 use crate::verbs::*;
-use claim::Taken;
-use enqueue::Asked;
-use lease::Ending;
-use session::Session;
-
-/// How often another process's commits are looked for: SQLite has no way to tell of them.
-const LOOK: Duration = Duration::from_millis(20);
+use primitives::ready;
+use session::{Session, Tx};
 
 #[derive(Clone)]
 pub struct SqliteStore {
@@ -90,9 +77,9 @@ fn each_own(rows: Each<Arc<RunRow>>) -> Result<Each<RunRow>> {
 
 impl Queue for SqliteStore {
     fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
-        let asked = runs.into_iter().map(Asked::of).collect();
+        let runs = runs.into_iter().map(CheckedRun::of).collect();
         self.session.write_then(
-            move |tx| enqueue::enqueue(tx, asked),
+            move |tx| ready(engine::enqueue(&mut tx.engine(), runs)),
             |answers| {
                 let own = |(run, replayed)| Enqueued { run: Arc::unwrap_or_clone(run), replayed };
                 Ok(answers.into_iter().map(|answer| answer.map(own)).collect())
@@ -102,61 +89,62 @@ impl Queue for SqliteStore {
 
     fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
         let own = |taken: Vec<Taken>| taken.into_iter().map(Taken::claimed).collect();
-        self.session.write_then(move |tx| claim::claim(tx, &claim), own)
+        self.session.write_then(move |tx| ready(engine::claim(&mut tx.engine(), &claim)), own)
     }
 
     fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
-        let asked = Asked::of(run);
+        let run = CheckedRun::of(run);
         let own = |taken: Option<Taken>| taken.map(Taken::claimed).transpose();
-        self.session.write_then(move |tx| enqueue::claim_plan(tx, asked?, lease), own)
+        self.session.write_then(move |tx| ready(engine::claim_plan(&mut tx.engine(), run?, lease)), own)
     }
 
-    fn claim_run(&self, run_id: String, worker: String, lease: Option<Span>) -> Reply<'_, Claimed> {
-        self.session.write_then(move |tx| claim::claim_run(tx, &run_id, &worker, lease), Taken::claimed)
+    fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
+        let claim = move |tx: &Tx<'_>| ready(engine::claim_run(&mut tx.engine(), &run_id, &take));
+        self.session.write_then(claim, Taken::claimed)
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async move {
-            let changed = self.session.changed.notified();
-            let _ = tokio::time::timeout(at_most.min(LOOK), changed).await;
-        })
+        Box::pin(self.session.others.wait(at_most))
     }
 }
 
 impl Leases for SqliteStore {
     fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
-        self.session.write(move |tx| lease::renew(tx, leases))
+        self.session.write(move |tx| ready(engine::renew(&mut tx.engine(), &leases)))
     }
 
     fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>> {
-        self.session.write(move |tx| lease::note(tx, notes))
+        self.session.write(move |tx| ready(engine::note(&mut tx.engine(), &notes)))
     }
 
     fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
-        let endings = finishes.into_iter().map(Ending::of).collect();
-        self.session.write_then(move |tx| lease::finish(tx, endings), each_own)
+        let finishes: Vec<_> = finishes.into_iter().map(CleanedFinish::of).collect();
+        self.session.write_then(move |tx| ready(engine::finish(&mut tx.engine(), &finishes)), each_own)
     }
 
     fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
-        self.session.write_then(move |tx| lease::release(tx, leases), each_own)
+        self.session.write_then(move |tx| ready(engine::release(&mut tx.engine(), &leases)), each_own)
     }
 
     fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow> {
-        self.session.write_then(move |tx| lease::owe(tx, &owe), own)
+        self.session.write_then(move |tx| ready(engine::require_cleanup(&mut tx.engine(), &owe)), own)
     }
 
     fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
-        self.session.write(move |tx| sweep::sweep(tx, &by, limit))
+        self.session.write(move |tx| ready(engine::sweep(&mut tx.engine(), &by, limit)))
     }
 }
 
 impl Items for SqliteStore {
     fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
-        self.session.write(move |tx| items::put(tx, &write))
+        let one = |mut answers: Each<Vec<ItemRow>>| {
+            answers.pop().unwrap_or_else(|| Err(StoreError::Unavailable("the write was not answered".into())))
+        };
+        self.session.write_then(move |tx| ready(engine::put_items(&mut tx.engine(), &[write])), one)
     }
 
     fn items(&self, run_id: String, kind: Option<String>) -> Reply<'_, Vec<ItemRow>> {
-        self.session.read(move |tx| items::list(tx, &run_id, kind.as_deref()))
+        self.session.read(move |tx| admin::items(tx, &run_id, kind.as_deref()))
     }
 }
 
@@ -176,10 +164,11 @@ impl Log for SqliteStore {
 
 impl Admin for SqliteStore {
     fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
-        self.session.write_then(move |tx| admin::command(tx, &command), own)
+        self.session.write_then(move |tx| ready(engine::command(&mut tx.engine(), &command)), own)
     }
 
     fn run(&self, tenant: String, id: String) -> Reply<'_, RunRow> {
+        let own = |row: Arc<RunRow>| Ok(Arc::unwrap_or_clone(row));
         self.session.read(move |tx| admin::run(tx, &tenant, &id).and_then(own))
     }
 

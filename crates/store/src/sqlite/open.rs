@@ -4,11 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, OpenFlags};
 use waypost_kernel::lifecycle::{Catalog, Kind, SHIPPED};
 use waypost_kernel::render::sql;
 
-use crate::error::{Result, StoreError};
+use super::fault::{Fault, Result};
+use crate::error::StoreError;
 
 /// "WAYP": tells a Waypost database from any other SQLite file.
 pub const APPLICATION_ID: i32 = 0x5741_5950;
@@ -20,107 +21,105 @@ const BUSY: Duration = Duration::from_secs(10);
 /// The writing connection; makes the file, or brings it up to date.
 pub fn writer(path: &Path) -> Result<Connection> {
     if rusqlite::version_number() < OLDEST_SQLITE {
-        return Err(StoreError::Unusable(format!("SQLite {} is too old", rusqlite::version())));
+        return Err(StoreError::Unusable(format!("SQLite {} is too old", rusqlite::version())).into());
     }
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder)
             .map_err(|error| StoreError::Unavailable(format!("{}: {error}", folder.display())))?;
     }
-    let mut conn = Connection::open(path).map_err(|error| at(path, &error))?;
-    pragmas(&conn).and_then(|()| migrate(&mut conn)).map_err(|error| match error {
-        StoreError::Unavailable(message) => StoreError::Unavailable(format!("{}: {message}", path.display())),
-        StoreError::Unusable(message) => StoreError::Unusable(format!("{}: {message}", path.display())),
-        other => other,
-    })?;
-    Ok(conn)
+    let open = || -> Result<Connection> {
+        let mut conn = Connection::open(path)?;
+        pragmas(&conn)?;
+        migrate(&mut conn)?;
+        Ok(conn)
+    };
+    open().map_err(|fault| fault.at(path))
 }
 
 /// A connection for looking only.
 pub fn reader(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(path, flags).map_err(|error| at(path, &error))?;
-    conn.busy_timeout(BUSY).map_err(|error| at(path, &error))?;
+    let conn = Connection::open_with_flags(path, flags).map_err(|error| Fault::from(error).at(path))?;
+    conn.busy_timeout(BUSY)?;
     conn.set_prepared_statement_cache_capacity(64);
     keep_plans(&conn)?;
     Ok(conn)
 }
 
 fn pragmas(conn: &Connection) -> Result<()> {
-    conn.busy_timeout(BUSY).map_err(|error| database(&error))?;
+    conn.busy_timeout(BUSY)?;
     conn.set_prepared_statement_cache_capacity(128);
     keep_plans(conn)?;
     // FULL: an answer means that the commit is on the disk. With group commit it is one flush for many.
     conn.execute_batch(
         "PRAGMA journal_mode = wal; PRAGMA synchronous = full; PRAGMA cache_size = -65536; \
          PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 4000; PRAGMA temp_store = memory;",
-    )
-    .map_err(|error| database(&error))
+    )?;
+    Ok(())
 }
 
 /// A plan does not hang on the values that are bound: otherwise every claim would compile its look into the partial
 /// indexes anew, because a value might be one of their conditions'.
 fn keep_plans(conn: &Connection) -> Result<()> {
-    let set = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true);
-    set.map(drop).map_err(|error| database(&error))
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
 }
 
 fn migrate(conn: &mut Connection) -> Result<()> {
     let pragma = |conn: &Connection, name: &str| -> Result<i32> {
-        conn.pragma_query_value(None, name, |row| row.get(0)).map_err(|error| database(&error))
+        Ok(conn.pragma_query_value(None, name, |row| row.get(0))?)
     };
     if pragma(conn, "user_version")? == VERSION && pragma(conn, "application_id")? == APPLICATION_ID {
         return Ok(());
     }
-    let tx = conn
-        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
-        .map_err(|error| database(&error))?;
+    let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     // Looked at again under the lock: two processes may open a new file at once.
     let (version, application) = (pragma(&tx, "user_version")?, pragma(&tx, "application_id")?);
-    let tables: i64 = tx
-        .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
-        .map_err(|error| database(&error))?;
+    let tables: i64 = tx.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
     match (application, version) {
         (0, 0) if tables == 0 => install(&tx)?,
         (APPLICATION_ID, VERSION) => {}
         (APPLICATION_ID, newer) if newer > VERSION => {
-            return Err(StoreError::Unusable(format!(
+            let message = format!(
                 "it was written by a newer waypost (schema {newer}, this one knows {VERSION}): upgrade this binary"
-            )));
+            );
+            return Err(StoreError::Unusable(message).into());
         }
         _ => {
-            return Err(StoreError::Unusable(
-                "it is a database of another program: name another file".into(),
-            ));
+            let message = "it is a database of another program: name another file";
+            return Err(StoreError::Unusable(message.into()).into());
         }
     }
-    tx.commit().map_err(|error| database(&error))
+    tx.commit()?;
+    Ok(())
 }
 
 fn install(conn: &Connection) -> Result<()> {
     let catalog = Catalog::shipped().map_err(|problems| StoreError::Unusable(problems.to_string()))?;
     for script in [include_str!("schema.sql"), include_str!("hands.sql")] {
-        conn.execute_batch(script).map_err(|error| database(&error))?;
+        conn.execute_batch(script)?;
     }
-    conn.execute_batch(&sql::guard()).map_err(|error| database(&error))?;
+    conn.execute_batch(&sql::guard())?;
     for (name, source) in SHIPPED {
         if let Some(lifecycle) = catalog.latest(name) {
             add_lifecycle(conn, lifecycle, source)?;
         }
     }
-    conn.execute_batch(&format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"))
-        .map_err(|error| database(&error))
+    conn.execute_batch(&format!(
+        "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
+    ))?;
+    Ok(())
 }
 
 pub fn add_lifecycle(conn: &Connection, lifecycle: &waypost_kernel::Lifecycle, source: &str) -> Result<()> {
-    conn.execute_batch(&sql::definition(lifecycle)).map_err(|error| database(&error))?;
+    conn.execute_batch(&sql::definition(lifecycle))?;
     conn.execute(
         "UPDATE lifecycles SET source = ?3 WHERE name = ?1 AND version = ?2",
         (&*lifecycle.name, lifecycle.version, source),
-    )
-    .map_err(|error| database(&error))?;
+    )?;
     if lifecycle.kind == Kind::Run {
         for sql in [CODES, STARTS, STEPS, STAYS] {
-            conn.execute(sql, (&*lifecycle.name, lifecycle.version)).map_err(|error| database(&error))?;
+            conn.execute(sql, (&*lifecycle.name, lifecycle.version))?;
         }
     }
     Ok(())
@@ -144,47 +143,14 @@ const STAYS: &str = "INSERT OR IGNORE INTO steps(step) SELECT (s.code * 1048576 
 /// What this database knows, in the order in which items come before the runs that have them.
 pub fn catalog(conn: &Connection) -> Result<Catalog> {
     let mut catalog = Catalog::default();
-    let mut statement = conn
-        .prepare(
-            "SELECT source FROM lifecycles WHERE source IS NOT NULL ORDER BY kind <> 'item', name, version",
-        )
-        .map_err(|error| database(&error))?;
-    let sources = statement.query_map([], |row| row.get::<_, String>(0)).map_err(|error| database(&error))?;
+    let mut statement = conn.prepare(
+        "SELECT source FROM lifecycles WHERE source IS NOT NULL ORDER BY kind <> 'item', name, version",
+    )?;
+    let sources = statement.query_map([], |row| row.get::<_, String>(0))?;
     for source in sources {
-        let source = source.map_err(|error| database(&error))?;
+        let source = source?;
         // A version that this binary cannot read is left alone: its runs stay where they are.
         let _ = catalog.add(&source);
     }
     Ok(catalog)
-}
-
-fn at(path: &Path, error: &rusqlite::Error) -> StoreError {
-    match database(error) {
-        StoreError::Unavailable(message) => StoreError::Unavailable(format!("{}: {message}", path.display())),
-        StoreError::Unusable(message) => StoreError::Unusable(format!("{}: {message}", path.display())),
-        other => other,
-    }
-}
-
-/// SQLite's errors in words that say what to do.
-pub fn database(error: &rusqlite::Error) -> StoreError {
-    let unavailable = |message: &str| StoreError::Unavailable(message.to_owned());
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            unavailable("another process has held it for 10 s; try again")
-        }
-        Some(ErrorCode::DiskFull) => unavailable("the disk is full; free some space and try again"),
-        Some(ErrorCode::ReadOnly) => {
-            unavailable("it is read-only; check the file's and folder's permissions")
-        }
-        Some(ErrorCode::CannotOpen) => unavailable("it cannot be opened; check the path and its permissions"),
-        Some(ErrorCode::PermissionDenied) => unavailable("permission denied; check the file's permissions"),
-        Some(ErrorCode::NotADatabase) => {
-            StoreError::Unusable("it is not a database; move the file away or name another one".into())
-        }
-        Some(ErrorCode::DatabaseCorrupt) => {
-            StoreError::Unusable("it is damaged; restore a copy, or try sqlite3's .recover".into())
-        }
-        _ => StoreError::Unavailable(error.to_string()),
-    }
 }

@@ -3,12 +3,11 @@
 use rusqlite::params;
 use waypost_kernel::Phase;
 
+use super::fault::Result;
 use super::log;
-use super::open::database;
-use super::row::{self, BOTH, Stored};
-use super::save::prepare;
+use super::row::{self, BOTH};
 use super::session::Tx;
-use crate::error::Result;
+use crate::engine::Stored;
 use crate::run::iso;
 use crate::verbs::Pruned;
 
@@ -17,14 +16,11 @@ const LOOK: usize = 2_000;
 
 pub fn prune(tx: &Tx<'_>, limit: usize) -> Result<Pruned> {
     let mut pruned = Pruned::default();
-    let cursor: i64 = tx
-        .conn
-        .query_row(
-            "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'pruned_to'), 0)",
-            [],
-            |row| row.get(0),
-        )
-        .map_err(|error| database(&error))?;
+    let cursor: i64 = tx.conn.query_row(
+        "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'pruned_to'), 0)",
+        [],
+        |row| row.get(0),
+    )?;
     let found = row::select(
         tx,
         &format!("{BOTH} WHERE n.rid > ?1 ORDER BY n.rid LIMIT ?2"),
@@ -37,9 +33,8 @@ pub fn prune(tx: &Tx<'_>, limit: usize) -> Result<Pruned> {
              UNION ALL SELECT * FROM (SELECT position, rid FROM run_born ORDER BY rid DESC LIMIT 1)) ORDER BY position DESC LIMIT 1), 0)",
             [],
             |row| row.get(0),
-        )
-        .map_err(|error| database(&error))?;
-    tx.conn.execute("INSERT INTO pruning VALUES ('prune')", []).map_err(|error| database(&error))?;
+        )?;
+    tx.conn.execute("INSERT INTO pruning VALUES ('prune')", [])?;
     let mut next = found.last().map_or(0, |last| last.rid);
     for stored in &found {
         if pruned.runs as usize >= limit {
@@ -58,20 +53,19 @@ pub fn prune(tx: &Tx<'_>, limit: usize) -> Result<Pruned> {
             pruned.runs += 1;
         }
     }
-    tx.conn.execute("DELETE FROM pruning", []).map_err(|error| database(&error))?;
+    tx.conn.execute("DELETE FROM pruning", [])?;
     // At the end of the table the next look begins again with the oldest.
     let cursor = if found.len() < LOOK && !pruned.more { 0 } else { next };
-    tx.conn
-        .execute("INSERT INTO meta VALUES ('pruned_to', ?1) ON CONFLICT (key) DO UPDATE SET value = excluded.value", params![cursor.to_string()])
-        .map_err(|error| database(&error))?;
+    tx.conn.execute(
+        "INSERT INTO meta VALUES ('pruned_to', ?1) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        params![cursor.to_string()],
+    )?;
     pruned.more |= found.len() == LOOK;
     Ok(pruned)
 }
 
 fn remove(tx: &Tx<'_>, stored: &Stored) -> Result<u64> {
-    let run = |sql: &str, value: &dyn rusqlite::ToSql| -> Result<usize> {
-        prepare(tx, sql)?.execute([value]).map_err(|error| database(&error))
-    };
+    let run = |sql: &str, value: &dyn rusqlite::ToSql| -> Result<usize> { Ok(tx.execute(sql, [value])?) };
     let positions = log::positions(tx, stored)?;
     let events = positions.len();
     for position in positions {
@@ -80,12 +74,10 @@ fn remove(tx: &Tx<'_>, stored: &Stored) -> Result<u64> {
     run("DELETE FROM items WHERE run_id = ?1", &stored.row.id())?;
     run("DELETE FROM run_now WHERE rid = ?1", &stored.rid)?;
     run("DELETE FROM run_born WHERE rid = ?1", &stored.rid)?;
-    prepare(
-        tx,
+    tx.prepare(
         "INSERT INTO pruned VALUES (?1, ?2, 1, ?3) ON CONFLICT (day, lifecycle) \
          DO UPDATE SET runs = runs + 1, events = events + excluded.events",
     )?
-    .execute(params![&iso(tx.now)[..10], &*stored.row.lifecycle.name, events as i64])
-    .map_err(|error| database(&error))?;
+    .execute(params![&iso(tx.now)[..10], &*stored.row.lifecycle.name, events as i64])?;
     Ok(events as u64)
 }

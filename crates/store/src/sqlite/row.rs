@@ -10,10 +10,11 @@ use waypost_kernel::lifecycle::StateId;
 use waypost_kernel::tally::Tallies;
 use waypost_kernel::{Failure, Lease, Lifecycle, Phase, Run, Span, Time, Token};
 
-use super::open::database;
+use super::fault::{Fault, Result};
 use super::session::Tx;
 use crate::codec;
-use crate::error::{Result, StoreError};
+use crate::engine::{Stored, StoredItem};
+use crate::error::StoreError;
 use crate::run::{self, ItemRow, RunRow, parse_time};
 
 const COLUMNS: &str = "n.rid, n.state, n.seq, n.queue, n.priority, n.due_at, n.attempt, n.take_overs, n.fence, n.token, \
@@ -29,24 +30,16 @@ pub const OPERATING: i64 = 4;
 pub const RESOLVED: i64 = 8;
 pub const FORCED: i64 = 16;
 
-/// A run and its place in the table.
-#[derive(Clone, Debug)]
-pub struct Stored {
-    pub rid: i64,
-    /// Shared with whoever was answered with it, until that one has made a copy of its own.
-    pub row: Arc<RunRow>,
-    /// The position of its last event, but for the first.
-    pub last: Option<i64>,
-    /// About how large it is.
-    pub bytes: usize,
+pub fn find(tx: &Tx<'_>, run_id: &str) -> Result<Option<Stored>> {
+    if let Some(kept) = tx.kept.rows.borrow_mut().take_id(run_id) {
+        return Ok(Some(kept));
+    }
+    let from = "run_born b CROSS JOIN run_now n ON n.rid = b.rid WHERE b.run_id = ?1";
+    Ok(select(tx, from, params![run_id])?.pop())
 }
 
 pub fn by_id(tx: &Tx<'_>, run_id: &str) -> Result<Stored> {
-    if let Some(kept) = tx.kept.rows.borrow_mut().take_id(run_id) {
-        return Ok(kept);
-    }
-    let from = "run_born b CROSS JOIN run_now n ON n.rid = b.rid WHERE b.run_id = ?1";
-    select(tx, from, params![run_id])?.pop().ok_or_else(|| StoreError::no_run(run_id))
+    find(tx, run_id)?.ok_or_else(|| StoreError::no_run(run_id).into())
 }
 
 /// Nothing if this binary cannot read its lifecycle.
@@ -59,9 +52,7 @@ pub fn by_rid(tx: &Tx<'_>, rid: i64) -> Result<Option<Stored>> {
 
 /// Times and the places of the runs that they are of, as an index lists them.
 pub fn places(tx: &Tx<'_>, sql: &str, values: impl rusqlite::Params) -> Result<Vec<(i64, i64)>> {
-    let mut statement = tx.conn.prepare_cached(sql).map_err(|error| database(&error))?;
-    let found = statement.query_map(values, |row| Ok((row.get(0)?, row.get(1)?)));
-    found.and_then(Iterator::collect).map_err(|error| database(&error))
+    Ok(tx.list(sql, values, |row| Ok((row.get(0)?, row.get(1)?)))?)
 }
 
 /// Both tables of a run, from the one that moves to the one that stays.
@@ -70,10 +61,10 @@ pub const BOTH: &str = "run_now n CROSS JOIN run_born b ON b.rid = n.rid";
 /// All runs that a condition finds. Those of a lifecycle that this binary cannot read are left out.
 pub fn select(tx: &Tx<'_>, from: &str, values: impl rusqlite::Params) -> Result<Vec<Stored>> {
     let sql = format!("SELECT {COLUMNS} FROM {from}");
-    let mut statement = tx.conn.prepare_cached(&sql).map_err(|error| database(&error))?;
-    let mut rows = statement.query(values).map_err(|error| database(&error))?;
+    let mut statement = tx.prepare(&sql)?;
+    let mut rows = statement.query(values)?;
     let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(|error| database(&error))? {
+    while let Some(row) = rows.next()? {
         found.extend(read(tx, row)?);
     }
     Ok(found)
@@ -88,6 +79,7 @@ fn read(tx: &Tx<'_>, row: &Row<'_>) -> Result<Option<Stored>> {
     Ok(Some(Stored {
         rid: columns.get(0)?,
         last: columns.get(38)?,
+        recalled: false,
         bytes: texts.iter().flatten().map(|text| text.len()).sum(),
         row: Arc::new(RunRow {
             run,
@@ -164,9 +156,9 @@ fn tallies(tx: &Tx<'_>, columns: &Columns<'_, '_>, lifecycle: &Lifecycle) -> Res
         return Ok(tallies);
     }
     let sql = "SELECT kind, status, count(*), sum(stays) FROM items WHERE run_id = ?1 GROUP BY kind, status";
-    let mut statement = tx.conn.prepare_cached(sql).map_err(|error| database(&error))?;
-    let mut rows = statement.query(params![columns.text(25)?]).map_err(|error| database(&error))?;
-    while let Some(row) = rows.next().map_err(|error| database(&error))? {
+    let mut statement = tx.prepare(sql)?;
+    let mut rows = statement.query(params![columns.text(25)?])?;
+    while let Some(row) = rows.next()? {
         let found = Columns(row);
         let (kind, status): (String, String) = (found.get(0)?, found.get(1)?);
         let place = lifecycle.items.iter().position(|known| *known.name == *kind);
@@ -184,20 +176,21 @@ fn failure(columns: &Columns<'_, '_>, at: usize) -> Result<Option<Failure>> {
     Ok(code.map(|code| Failure::new(&code, &message.unwrap_or_default())))
 }
 
-fn damaged(column: &str, value: &str) -> StoreError {
-    StoreError::Unusable(format!("runs.{column} holds {value:?}, which its lifecycle does not know"))
+fn damaged(column: &str, value: &str) -> Fault {
+    let message = format!("runs.{column} holds {value:?}, which its lifecycle does not know");
+    StoreError::Unusable(message).into()
 }
 
 struct Columns<'r, 's>(&'r Row<'s>);
 
 impl Columns<'_, '_> {
     fn get<T: rusqlite::types::FromSql>(&self, at: usize) -> Result<T> {
-        self.0.get(at).map_err(|error| database(&error))
+        Ok(self.0.get(at)?)
     }
 
     fn text(&self, at: usize) -> Result<Option<&str>> {
-        let value = self.0.get_ref(at).map_err(|error| database(&error))?;
-        value.as_str_or_null().map_err(|error| database(&rusqlite::Error::from(error)))
+        let value = self.0.get_ref(at)?;
+        Ok(value.as_str_or_null().map_err(rusqlite::Error::from)?)
     }
 
     fn ms(&self, at: usize) -> Result<Option<Time>> {
@@ -206,7 +199,7 @@ impl Columns<'_, '_> {
 
     /// A token that somebody typed in by hand may be one that no worker can have.
     fn token(&self, at: usize) -> Result<Option<Token>> {
-        Ok(match self.0.get_ref(at).map_err(|error| database(&error))? {
+        Ok(match self.0.get_ref(at)? {
             ValueRef::Null => None,
             ValueRef::Blob(bytes) => {
                 Some(bytes.try_into().map_or(Token(0), |bytes| Token(u128::from_be_bytes(bytes))))
@@ -238,33 +231,32 @@ pub fn object(text: &str) -> Map<String, Value> {
     }
 }
 
+/// An object as it is written.
+pub fn text(map: &Map<String, Value>) -> String {
+    if map.is_empty() { "{}".into() } else { serde_json::to_string(map).unwrap_or_else(|_| "{}".into()) }
+}
+
 const ITEM_COLUMNS: &str = "kind, key, name, status, attempts, max_retries, try_no, progress, not_before, discarded, reruns, \
   error_code, error_msg, started_at, finished_at, output, details, role";
 
-/// An item as the kernel decides on it, and as callers see it.
-#[derive(Clone, Debug)]
-pub struct StoredItem {
-    pub item: Item,
-    pub row: ItemRow,
-}
-
 pub fn items(
     tx: &Tx<'_>,
-    lifecycle: &Lifecycle,
+    stored: &Stored,
     condition: &str,
     values: impl rusqlite::Params,
 ) -> Result<Vec<StoredItem>> {
     let sql = format!("SELECT {ITEM_COLUMNS} FROM items {condition}");
-    let mut statement = tx.conn.prepare_cached(&sql).map_err(|error| database(&error))?;
-    let mut rows = statement.query(values).map_err(|error| database(&error))?;
+    let mut statement = tx.prepare(&sql)?;
+    let mut rows = statement.query(values)?;
     let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(|error| database(&error))? {
-        found.push(read_item(&Columns(row), lifecycle)?);
+    while let Some(row) = rows.next()? {
+        found.push(read_item(&Columns(row), stored)?);
     }
     Ok(found)
 }
 
-fn read_item(columns: &Columns<'_, '_>, lifecycle: &Lifecycle) -> Result<StoredItem> {
+fn read_item(columns: &Columns<'_, '_>, stored: &Stored) -> Result<StoredItem> {
+    let lifecycle = &stored.row.lifecycle;
     let row = ItemRow {
         kind: columns.get(0)?,
         key: columns.get(1)?,
@@ -302,5 +294,5 @@ fn read_item(columns: &Columns<'_, '_>, lifecycle: &Lifecycle) -> Result<StoredI
         started_at: row.started_at,
         finished_at: row.finished_at,
     };
-    Ok(StoredItem { item, row })
+    Ok(StoredItem { rid: stored.rid, item, row })
 }

@@ -2,10 +2,10 @@
 
 use rusqlite::{Row, params};
 
+use super::fault::Result;
 use super::row;
-use super::schedules::{SCHEDULE, all, ms, schedule, scopes, time};
+use super::schedules::{SCHEDULE, ms, schedule, scopes, time};
 use super::session::Tx;
-use crate::error::Result;
 use crate::schedule_looks::*;
 use crate::schedules::ScheduleRow;
 
@@ -18,14 +18,13 @@ pub fn look_at_schedules(tx: &Tx<'_>, filter: &ScheduleFilter) -> Result<Vec<Sch
         let scopes = scopes(tx, &row.name)?;
         Ok(ScheduleLook::of(row, &scopes))
     };
-    all(tx, &sql, asked, schedule)?.into_iter().map(look).collect()
+    tx.list(&sql, asked, schedule)?.into_iter().map(look).collect()
 }
 
 pub fn executions(tx: &Tx<'_>, filter: &ExecutionFilter) -> Result<ExecutionPage> {
     let place = Place::read(filter)?;
     let place = place.as_ref();
-    let found = all(
-        tx,
+    let found = tx.list(
         "SELECT e.schedule, e.kind, e.id, e.plan_time, e.manual, e.who, e.run_id FROM executions e \
          WHERE (?1 IS NULL OR e.schedule = ?1) AND (?2 IS NULL OR e.kind = ?2) AND (?3 IS NULL OR e.id = ?3) AND (?4 IS NULL OR e.run_id = ?4) \
          AND (?5 IS NULL OR EXISTS (SELECT 1 FROM run_born b JOIN run_now n ON n.rid = b.rid JOIN state_codes s ON s.code = n.state \

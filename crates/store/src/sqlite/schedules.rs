@@ -1,13 +1,12 @@
 //! Schedules: definitions, scopes, and plans by hand. What fires is in `firing`.
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 use serde_json::Value;
 use waypost_kernel::Time;
 
-use super::open::database;
-use super::save::prepare;
+use super::fault::Result;
 use super::session::Tx;
-use crate::error::{Result, StoreError};
+use crate::error::StoreError;
 use crate::schedules::*;
 use crate::verbs::Pause;
 
@@ -18,21 +17,6 @@ pub fn ms(time: Time) -> i64 {
 
 pub fn time(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Time>> {
     Ok(row.get::<_, Option<i64>>(at)?.map(Time::from_ms))
-}
-
-pub fn all<T>(
-    tx: &Tx<'_>,
-    sql: &str,
-    values: impl rusqlite::Params,
-    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<Vec<T>> {
-    let mut statement = prepare(tx, sql)?;
-    let rows = statement.query_map(values, read).map_err(|error| database(&error))?;
-    rows.collect::<rusqlite::Result<_>>().map_err(|error| database(&error))
-}
-
-pub fn run(tx: &Tx<'_>, sql: &str, values: impl rusqlite::Params) -> Result<usize> {
-    prepare(tx, sql)?.execute(values).map_err(|error| database(&error))
 }
 
 pub const SCHEDULE: &str = "SELECT name, definition, folder, hash, timing, carried, updated_at, paused_by, pause_reason, paused_at FROM schedules";
@@ -58,11 +42,12 @@ pub fn schedule(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
 
 pub fn one(tx: &Tx<'_>, name: &str) -> Result<Option<ScheduleRow>> {
     let sql = format!("{SCHEDULE} WHERE name = ?1");
-    prepare(tx, &sql)?.query_row([name], schedule).optional().map_err(|error| database(&error))
+    Ok(tx.find(&sql, [name], schedule)?)
 }
 
 pub fn schedules(tx: &Tx<'_>, name: Option<&str>) -> Result<Vec<ScheduleRow>> {
-    all(tx, &format!("{SCHEDULE} WHERE ?1 IS NULL OR name = ?1 ORDER BY name"), [name], schedule)
+    let sql = format!("{SCHEDULE} WHERE ?1 IS NULL OR name = ?1 ORDER BY name");
+    Ok(tx.list(&sql, [name], schedule)?)
 }
 
 pub fn put(tx: &Tx<'_>, write: &ScheduleWrite) -> Result<Put> {
@@ -75,8 +60,7 @@ pub fn put(tx: &Tx<'_>, write: &ScheduleWrite) -> Result<Put> {
     };
     let now = tx.now.ms();
     if put != Put::Same {
-        run(
-            tx,
+        tx.execute(
             "INSERT INTO schedules(name, definition, folder, hash, timing, carried, updated_at, scopes_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) \
              ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, folder = excluded.folder, hash = excluded.hash, \
              timing = excluded.timing, carried = excluded.carried, updated_at = excluded.updated_at, scopes_at = excluded.scopes_at",
@@ -94,7 +78,7 @@ pub fn put(tx: &Tx<'_>, write: &ScheduleWrite) -> Result<Put> {
     }
     if was.as_ref().is_some_and(|was| was.timing != write.timing) {
         let sql = "UPDATE schedule_scopes SET wake_at = ?2, since = ?2, through = NULL WHERE schedule = ?1 AND wake_at IS NOT NULL";
-        run(tx, sql, params![write.name, now])?;
+        tx.execute(sql, params![write.name, now])?;
     }
     if let Some(ids) = &write.ids {
         list(tx, &write.name, &write.kind, ids)?;
@@ -111,7 +95,7 @@ fn wake_failed(tx: &Tx<'_>, name: &str) -> Result<()> {
         "UPDATE schedule_scopes SET waiting_at = ?2 WHERE schedule = ?1 AND waiting_at IS NOT NULL",
         "UPDATE executions SET wake_at = ?2, failures = 0 WHERE schedule = ?1 AND failures > 0 AND wake_at IS NOT NULL",
     ] {
-        run(tx, sql, params![name, tx.now.ms()])?;
+        tx.execute(sql, params![name, tx.now.ms()])?;
     }
     Ok(())
 }
@@ -120,49 +104,49 @@ pub fn put_scopes(tx: &Tx<'_>, schedule: &str, kind: &str, ids: &[String]) -> Re
     check_scopes(kind, ids)?;
     one(tx, schedule)?.ok_or_else(|| no_schedule(schedule))?;
     let sql = "UPDATE schedules SET scopes_at = ?2, scopes_failures = 0 WHERE name = ?1";
-    run(tx, sql, params![schedule, ms(tx.now + SCOPES_EVERY)])?;
+    tx.execute(sql, params![schedule, ms(tx.now + SCOPES_EVERY)])?;
     list(tx, schedule, kind, ids)
 }
 
 fn list(tx: &Tx<'_>, schedule: &str, kind: &str, ids: &[String]) -> Result<()> {
     let ids = Value::from(ids.to_vec()).to_string();
     let values = params![schedule, kind, ids, tx.now.ms()];
-    run(
-        tx,
+    tx.execute(
         "UPDATE schedule_scopes SET wake_at = NULL, retired = 1 WHERE schedule = ?1 AND ?4 IS NOT NULL \
          AND (kind <> ?2 OR id NOT IN (SELECT value FROM json_each(?3)))",
         values,
     )?;
-    run(
-        tx,
+    tx.execute(
         "INSERT INTO schedule_scopes(schedule, kind, id, wake_at) SELECT ?1, ?2, j.value, iif(s.paused_at IS NULL, ?4, NULL) \
          FROM json_each(?3) j, schedules s WHERE s.name = ?1 ON CONFLICT (schedule, kind, id) DO UPDATE \
          SET retired = 0, wake_at = excluded.wake_at, since = ?4, through = NULL WHERE retired = 1",
         values,
-    )
-    .map(drop)
+    )?;
+    Ok(())
 }
 
 pub fn remove(tx: &Tx<'_>, name: &str) -> Result<bool> {
-    run(tx, "UPDATE executions SET wake_at = NULL WHERE schedule = ?1 AND wake_at IS NOT NULL", [name])?;
-    run(tx, "DELETE FROM schedule_scopes WHERE schedule = ?1", [name])?;
-    Ok(run(tx, "DELETE FROM schedules WHERE name = ?1", [name])? > 0)
+    tx.execute("UPDATE executions SET wake_at = NULL WHERE schedule = ?1 AND wake_at IS NOT NULL", [name])?;
+    tx.execute("DELETE FROM schedule_scopes WHERE schedule = ?1", [name])?;
+    Ok(tx.execute("DELETE FROM schedules WHERE name = ?1", [name])? > 0)
 }
 
 pub fn pause(tx: &Tx<'_>, name: &str, pause: Option<&Pause>) -> Result<ScheduleRow> {
     check_pause(pause)?;
     let was = one(tx, name)?.ok_or_else(|| no_schedule(name))?;
     let now = tx.now.ms();
-    run(
-        tx,
+    tx.execute(
         "UPDATE schedules SET paused_by = ?2, pause_reason = ?3, paused_at = ?4 WHERE name = ?1",
         params![name, pause.map(|it| &it.by), pause.map(|it| &it.reason), pause.map(|_| now)],
     )?;
     if pause.is_some() {
-        run(tx, "UPDATE schedule_scopes SET wake_at = NULL, waiting_at = NULL WHERE schedule = ?1", [name])?;
+        tx.execute(
+            "UPDATE schedule_scopes SET wake_at = NULL, waiting_at = NULL WHERE schedule = ?1",
+            [name],
+        )?;
     } else if was.paused.is_some() {
         let sql = "UPDATE schedule_scopes SET wake_at = ?2, since = ?2 WHERE schedule = ?1 AND retired = 0";
-        run(tx, sql, params![name, now])?;
+        tx.execute(sql, params![name, now])?;
         wake_failed(tx, name)?;
         wake_open(tx, name)?;
     }
@@ -176,7 +160,7 @@ fn wake_open(tx: &Tx<'_>, name: &str) -> Result<()> {
         "UPDATE schedule_scopes SET waiting_at = ?2 WHERE schedule = ?1 AND EXISTS (SELECT 1 FROM executions e \
          WHERE e.schedule = ?1 AND e.kind = schedule_scopes.kind AND e.id = schedule_scopes.id AND e.run_id IS NULL AND e.wake_at IS NOT NULL)",
     ] {
-        run(tx, sql, params![name, tx.now.ms()])?;
+        tx.execute(sql, params![name, tx.now.ms()])?;
     }
     Ok(())
 }
@@ -203,12 +187,11 @@ fn scope(row: &Row<'_>) -> rusqlite::Result<ScopeRow> {
 
 pub fn one_scope(tx: &Tx<'_>, schedule: &str, kind: &str, id: &str) -> Result<Option<ScopeRow>> {
     let sql = format!("{SCOPE} WHERE schedule = ?1 AND kind = ?2 AND id = ?3");
-    prepare(tx, &sql)?.query_row([schedule, kind, id], scope).optional().map_err(|error| database(&error))
+    Ok(tx.find(&sql, [schedule, kind, id], scope)?)
 }
 
 pub fn save_scope(tx: &Tx<'_>, schedule: &str, scope: &ScopeRow) -> Result<()> {
-    run(
-        tx,
+    tx.execute(
         "UPDATE schedule_scopes SET through = ?4, since = ?5, wake_at = ?6, counts = ?7, last_plan = ?8, last_status = ?9, \
          last_success = ?10, failures = ?11 WHERE schedule = ?1 AND kind = ?2 AND id = ?3",
         params![
@@ -224,15 +207,14 @@ pub fn save_scope(tx: &Tx<'_>, schedule: &str, scope: &ScopeRow) -> Result<()> {
             scope.last_success.map(ms),
             scope.failures
         ],
-    )
-    .map(drop)
+    )?;
+    Ok(())
 }
 
 pub fn scopes(tx: &Tx<'_>, schedule: &str) -> Result<Vec<ScopeRow>> {
     one(tx, schedule)?.ok_or_else(|| no_schedule(schedule))?;
-    let mut found = all(tx, &format!("{SCOPE} WHERE schedule = ?1 ORDER BY kind, id"), [schedule], scope)?;
-    let held = all(
-        tx,
+    let mut found = tx.list(&format!("{SCOPE} WHERE schedule = ?1 ORDER BY kind, id"), [schedule], scope)?;
+    let held = tx.list(
         "SELECT e.kind, e.id, count(*), sum(n.state & 7 = 2 AND n.claimed_by IS NOT NULL AND n.due_at < ?2) FROM executions e \
          JOIN run_born b ON b.run_id = e.run_id JOIN run_now n ON n.rid = b.rid \
          WHERE e.schedule = ?1 AND e.wake_at IS NOT NULL AND e.run_id IS NOT NULL AND n.state & 7 <> 4 GROUP BY e.kind, e.id",
@@ -270,15 +252,13 @@ pub fn add_plans(tx: &Tx<'_>, plans: &ManualPlans) -> Result<u64> {
     let mut added = 0;
     for id in &plans.ids {
         // A scope that nobody lists is there from now on, and rests.
-        run(
-            tx,
+        tx.execute(
             "INSERT INTO schedule_scopes(schedule, kind, id, retired, waiting_at) SELECT s.name, ?2, ?3, 1, iif(s.paused_at IS NULL, ?4, NULL) \
              FROM schedules s WHERE s.name = ?1 ON CONFLICT (schedule, kind, id) DO UPDATE SET waiting_at = excluded.waiting_at",
             params![plans.schedule, plans.kind, id, now],
         )?;
         for plan in &times {
-            added += run(
-                tx,
+            added += tx.execute(
                 "INSERT INTO executions(schedule, kind, id, plan_time, manual, who, wake_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
                  ON CONFLICT DO NOTHING",
                 params![plans.schedule, plans.kind, id, ms(*plan), plans.how, plans.by, now],
@@ -290,5 +270,8 @@ pub fn add_plans(tx: &Tx<'_>, plans: &ManualPlans) -> Result<u64> {
 
 pub fn look_again(tx: &Tx<'_>, run_ids: &[String]) -> Result<()> {
     let sql = "UPDATE executions SET wake_at = ?2 WHERE run_id = ?1 AND wake_at IS NOT NULL";
-    run_ids.iter().try_for_each(|run_id| run(tx, sql, params![run_id, tx.now.ms()]).map(drop))
+    for run_id in run_ids {
+        tx.execute(sql, params![run_id, tx.now.ms()])?;
+    }
+    Ok(())
 }

@@ -153,6 +153,9 @@ CREATE TABLE run_events(
 CREATE UNIQUE INDEX run_events_run ON run_events(rid, seq) WHERE seq > 8;
 CREATE UNIQUE INDEX run_events_key ON run_events(rid, key) WHERE key IS NOT NULL;
 
+-- What claims with a key took, as [number, fence] each: asked again, they give the same.
+CREATE TABLE claims(worker TEXT, key TEXT, taken TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY(worker, key)) WITHOUT ROWID;
+CREATE INDEX claims_until ON claims(until);
 CREATE TABLE queues(name TEXT PRIMARY KEY, at_most INTEGER, paused_by TEXT, pause_reason TEXT, paused_at TEXT) WITHOUT ROWID;
 CREATE TABLE key_limits(name TEXT PRIMARY KEY, at_most INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE pruned(day TEXT, lifecycle TEXT, runs INTEGER NOT NULL, events INTEGER NOT NULL, PRIMARY KEY(day, lifecycle)) WITHOUT ROWID;

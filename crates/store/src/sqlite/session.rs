@@ -8,13 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 use tokio::sync::{Notify, oneshot};
-use waypost_kernel::{Time, Token};
+use waypost_kernel::Time;
 
+use super::fault::{self, Fault};
 use super::kept::Kept;
 use super::line::Line;
-use super::open::{self, database};
+use super::open;
+use super::others::Others;
 use super::statements::Statements;
 use crate::error::{Result, StoreError};
 use crate::looks::Way;
@@ -32,7 +34,6 @@ pub struct Tx<'c> {
     pub statements: Statements<'c>,
     pub next_position: Cell<Option<i64>>,
     pub made_ids: Cell<Option<u128>>,
-    pub nobodys_token: Cell<Option<Token>>,
     /// Nothing was written yet: what fails can be undone as a whole.
     first: Cell<bool>,
     /// Why the whole transaction is gone: SQLite undoes all of it when the disk is full.
@@ -40,14 +41,15 @@ pub struct Tx<'c> {
 }
 
 pub type Answer = Box<dyn FnOnce(Option<StoreError>) + Send>;
-pub type Job = Box<dyn FnOnce(&Tx<'_>) -> Answer + Send>;
+/// Done in a transaction, or told why there is none.
+pub type Job = Box<dyn FnOnce(Result<&Tx<'_>>) -> Answer + Send>;
 
 #[derive(Clone)]
 pub struct Session {
     path: Arc<PathBuf>,
     writer: Line,
     reader: Line,
-    pub changed: Arc<Notify>,
+    pub others: Arc<Others>,
 }
 
 impl Session {
@@ -67,7 +69,8 @@ impl Session {
             spawn("waypost-reader", move || read_loop(&conn, &kept, &jobs))?;
         }
         let (writer, reader) = (Line::new("writer", 1, writer), Line::new("readers", READERS, reader));
-        Ok(Session { path: Arc::new(path.to_owned()), writer, reader, changed })
+        let others = Arc::new(Others::new(path.to_owned(), changed));
+        Ok(Session { path: Arc::new(path.to_owned()), writer, reader, others })
     }
 
     pub fn ways(&self) -> Vec<Way> {
@@ -78,7 +81,7 @@ impl Session {
     pub fn write<T, F>(&self, work: F) -> Reply<'_, T>
     where
         T: Send + 'static,
-        F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+        F: FnOnce(&Tx<'_>) -> fault::Result<T> + Send + 'static,
     {
         Box::pin(self.writer.ask(move |tx| tx.apart(work)))
     }
@@ -88,7 +91,7 @@ impl Session {
     where
         T: Send + 'static,
         U: Send + 'static,
-        F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+        F: FnOnce(&Tx<'_>) -> fault::Result<T> + Send + 'static,
     {
         let answer = self.write(work);
         Box::pin(async move { then(answer.await?) })
@@ -97,7 +100,7 @@ impl Session {
     pub fn read<T, F>(&self, work: F) -> Reply<'_, T>
     where
         T: Send + 'static,
-        F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+        F: FnOnce(&Tx<'_>) -> fault::Result<T> + Send + 'static,
     {
         Box::pin(self.reader.ask(work))
     }
@@ -106,7 +109,7 @@ impl Session {
     pub fn read_apart<T, F>(&self, work: F) -> Reply<'_, T>
     where
         T: Send + 'static,
-        F: FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+        F: FnOnce(&Tx<'_>) -> fault::Result<T> + Send + 'static,
     {
         let path = self.path.clone();
         Box::pin(async move {
@@ -116,7 +119,7 @@ impl Session {
                     let kept = Kept::read(&conn)?;
                     transaction(&conn, &kept, "BEGIN", |tx| work(tx))
                 });
-                let _ = send.send(result);
+                let _ = send.send(result.map_err(StoreError::from));
             })?;
             receive.await.unwrap_or_else(|_| Err(closed()))
         })
@@ -134,26 +137,36 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
 
 fn write_loop(conn: &Connection, kept: &Kept, jobs: &mpsc::Receiver<Job>, changed: &Notify) {
     while let Ok(first) = jobs.recv() {
+        let before = conn.total_changes();
         commit_group(conn, kept, first, jobs);
-        changed.notify_waiters();
+        // A claim that found nothing must not call for the next one.
+        if conn.total_changes() != before {
+            changed.notify_waiters();
+        }
     }
 }
 
-/// Nobody is answered before the flush; if that fails, nothing was written and everybody is told.
+/// Nobody is answered before the flush; if that fails, nothing was written and everybody is told. So is everybody who
+/// waits while it cannot even begin.
 fn commit_group(conn: &Connection, kept: &Kept, first: Job, jobs: &mpsc::Receiver<Job>) {
+    let mut first = Some(first);
     let mut answers = Vec::new();
     let outcome = transaction(conn, kept, "BEGIN IMMEDIATE", |tx| {
         tx.forget_if_others_wrote()?;
-        answers.push(first(tx));
+        answers.extend(first.take().map(|job| job(Ok(tx))));
         while answers.len() < MAX_GROUP && !conn.is_autocommit() {
             let Ok(job) = jobs.try_recv() else { break };
-            answers.push(job(tx));
+            answers.push(job(Ok(tx)));
         }
-        tx.lost.take().map_or(Ok(()), Err)
+        tx.lost.take().map_or(Ok(()), |lost| Err(lost.into()))
     });
-    let failed = outcome.err();
+    let failed = outcome.err().map(StoreError::from);
     if failed.is_some() {
         kept.forget(conn);
+    }
+    if let (Some(first), Some(error)) = (first, &failed) {
+        let waiting = std::iter::once(first).chain(jobs.try_iter()).take(MAX_GROUP);
+        answers.extend(waiting.map(|job| job(Err(error.clone()))));
     }
     for answer in answers {
         answer(failed.clone());
@@ -162,18 +175,17 @@ fn commit_group(conn: &Connection, kept: &Kept, first: Job, jobs: &mpsc::Receive
 
 fn read_loop(conn: &Connection, kept: &Kept, jobs: &Mutex<mpsc::Receiver<Job>>) {
     loop {
-        let job = match jobs.lock() {
-            Ok(jobs) => jobs.recv(),
-            Err(_) => return,
-        };
-        let Ok(job) = job else { return };
+        let Ok(Ok(job)) = jobs.lock().map(|jobs| jobs.recv()) else { return };
+        let mut job = Some(job);
         let mut answer = None;
         let outcome = transaction(conn, kept, "BEGIN", |tx| {
-            answer = Some(job(tx));
+            answer = job.take().map(|job| job(Ok(tx)));
             Ok(())
         });
+        let failed = outcome.err().map(StoreError::from);
+        let answer = answer.or_else(|| job.map(|job| job(Err(failed.clone().unwrap_or_else(closed)))));
         if let Some(answer) = answer {
-            answer(outcome.err());
+            answer(failed);
         }
     }
 }
@@ -182,8 +194,8 @@ fn transaction<T>(
     conn: &Connection,
     kept: &Kept,
     begin: &str,
-    work: impl FnOnce(&Tx<'_>) -> Result<T>,
-) -> Result<T> {
+    work: impl FnOnce(&Tx<'_>) -> fault::Result<T>,
+) -> fault::Result<T> {
     run(conn, begin)?;
     let result = clock(conn).and_then(|now| {
         work(&Tx {
@@ -193,13 +205,12 @@ fn transaction<T>(
             statements: Statements::default(),
             next_position: Cell::new(None),
             made_ids: Cell::new(None),
-            nobodys_token: Cell::new(None),
             first: Cell::new(true),
             lost: Cell::new(None),
         })
     });
     if conn.is_autocommit() {
-        return result.and(Err(StoreError::Unavailable("the transaction was undone".into())));
+        return result.and(Err(StoreError::Unavailable("the transaction was undone".into()).into()));
     }
     if let Err(error) = run(conn, if result.is_ok() { "COMMIT" } else { "ROLLBACK" }) {
         let _ = conn.execute_batch("ROLLBACK");
@@ -208,33 +219,34 @@ fn transaction<T>(
     result
 }
 
-fn run(conn: &Connection, sql: &str) -> Result<()> {
-    let mut statement = conn.prepare_cached(sql).map_err(|error| database(&error))?;
-    statement.execute(params![]).map(drop).map_err(|error| database(&error))
+fn run(conn: &Connection, sql: &str) -> fault::Result<()> {
+    let mut statement = conn.prepare_cached(sql)?;
+    statement.execute([])?;
+    Ok(())
 }
 
 /// The database's clock, moved ahead by what tests and demonstrations say.
-fn clock(conn: &Connection) -> Result<Time> {
+fn clock(conn: &Connection) -> fault::Result<Time> {
     let ms = "SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) \
               + coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'clock_ahead_ms'), 0)";
-    let mut statement = conn.prepare_cached(ms).map_err(|error| database(&error))?;
-    statement.query_row([], |row| row.get(0)).map(Time::from_ms).map_err(|error| database(&error))
+    let mut statement = conn.prepare_cached(ms)?;
+    Ok(statement.query_row([], |row| row.get(0)).map(Time::from_ms)?)
 }
 
 impl Tx<'_> {
     /// Undone by itself if it fails. The first of a group needs no savepoint for that, which would copy every page
     /// that it touches.
-    fn apart<T>(&self, work: impl FnOnce(&Tx<'_>) -> Result<T>) -> Result<T> {
+    fn apart<T>(&self, work: impl FnOnce(&Tx<'_>) -> fault::Result<T>) -> fault::Result<T> {
         if self.first.replace(false) {
             return self.first_of_group(work);
         }
         run(self.conn, "SAVEPOINT verb")?;
         let before = self.conn.total_changes();
         let result = work(self);
-        if let Err(error) = &result
+        if let Err(fault) = &result
             && self.conn.is_autocommit()
         {
-            self.lost.set(Some(error.clone()));
+            self.lost.set(Some(fault.error().clone()));
             return result;
         }
         if result.is_err() {
@@ -247,10 +259,10 @@ impl Tx<'_> {
         result
     }
 
-    fn first_of_group<T>(&self, work: impl FnOnce(&Tx<'_>) -> Result<T>) -> Result<T> {
+    fn first_of_group<T>(&self, work: impl FnOnce(&Tx<'_>) -> fault::Result<T>) -> fault::Result<T> {
         let before = self.conn.total_changes();
         let result = work(self);
-        let Err(error) = &result else { return result };
+        let Err(error) = result.as_ref().map_err(Fault::error) else { return result };
         let refused = !matches!(error, StoreError::Unavailable(_) | StoreError::Unusable(_));
         if refused && self.conn.total_changes() == before {
             return result;
@@ -263,17 +275,47 @@ impl Tx<'_> {
         self.next_position.set(None);
         // Others may write in between: what is remembered is gone already, and the next look finds theirs.
         if let Err(error) = run(self.conn, "ROLLBACK").and_then(|()| run(self.conn, "BEGIN IMMEDIATE")) {
-            self.lost.set(Some(error));
+            self.lost.set(Some(error.into()));
         }
         result
     }
 
     /// Rows that this connection remembers are good until another one commits.
-    fn forget_if_others_wrote(&self) -> Result<()> {
-        let mut statement =
-            self.conn.prepare_cached("PRAGMA data_version").map_err(|error| database(&error))?;
-        let version = statement.query_row([], |row| row.get(0)).map_err(|error| database(&error))?;
+    fn forget_if_others_wrote(&self) -> fault::Result<()> {
+        let version = self.prepare("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
         self.kept.rows.borrow_mut().check(version);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Tested = std::result::Result<(), Box<dyn std::error::Error>>;
+
+    /// Without the wait before it: a file that another process keeps locked is not a store that is closed.
+    #[tokio::test]
+    async fn everybody_who_waits_is_told_why_a_transaction_cannot_begin() -> Tested {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("waypost.db");
+        let conn = open::writer(&path).map_err(StoreError::from)?;
+        conn.busy_timeout(std::time::Duration::ZERO)?;
+        let kept = Kept::read(&conn).map_err(StoreError::from)?;
+        let other = Connection::open(&path)?;
+        other.execute_batch("BEGIN IMMEDIATE")?;
+        let (send, jobs) = mpsc::channel();
+        let line = Line::new("writer", 1, send);
+        let writer = thread::spawn(move || write_loop(&conn, &kept, &jobs, &Notify::new()));
+        let (first, second) = tokio::join!(line.ask(|_| Ok(())), line.ask(|_| Ok(())));
+        for told in [first, second] {
+            let told = told.expect_err("it is locked").to_string();
+            assert!(told.contains("another process has held it"), "{told}");
+        }
+        other.execute_batch("ROLLBACK")?;
+        line.ask(|_| Ok(())).await?;
+        drop(line);
+        assert!(writer.join().is_ok());
         Ok(())
     }
 }

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-use rusqlite::{CachedStatement, Connection, Statement, ToSql};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, Statement, ToSql};
 
 use super::session::Tx;
 
@@ -99,6 +99,34 @@ impl Bind<'_, '_> {
 }
 
 impl<'c> Tx<'c> {
+    pub fn prepare(&self, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
+        self.conn.prepare_cached(sql)
+    }
+
+    /// Gives how many rows were written.
+    pub fn execute(&self, sql: &str, values: impl Params) -> rusqlite::Result<usize> {
+        self.prepare(sql)?.execute(values)
+    }
+
+    /// The first row, if there is one.
+    pub fn find<T>(
+        &self,
+        sql: &str,
+        values: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Option<T>> {
+        self.prepare(sql)?.query_row(values, read).optional()
+    }
+
+    pub fn list<T>(
+        &self,
+        sql: &str,
+        values: impl Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Vec<T>> {
+        self.prepare(sql)?.query_map(values, read)?.collect()
+    }
+
     /// Runs one of the statements that this transaction keeps.
     pub fn kept_statement<T>(
         &self,

@@ -2,21 +2,18 @@
 
 use rusqlite::params;
 
+use super::fault::Result;
 use super::log;
-use super::open::database;
-use super::row::{self, BOTH, Stored};
+use super::row::{self, BOTH};
 use super::session::Tx;
-use crate::error::Result;
+use crate::engine::Stored;
 use crate::replay::Replay;
 use crate::verbs::Verified;
 
 const PAGE: usize = 500;
 
 pub fn verify(tx: &Tx<'_>, progress: &dyn Fn(u64, u64)) -> Result<Verified> {
-    let total: u64 = tx
-        .conn
-        .query_row("SELECT count(*) FROM run_born", [], |row| row.get(0))
-        .map_err(|error| database(&error))?;
+    let total: u64 = tx.conn.query_row("SELECT count(*) FROM run_born", [], |row| row.get(0))?;
     let mut verified = Verified::default();
     let mut after = 0;
     loop {
@@ -34,14 +31,11 @@ pub fn verify(tx: &Tx<'_>, progress: &dyn Fn(u64, u64)) -> Result<Verified> {
     if unread > 0 {
         verified.differences.push(format!("{unread} runs have a lifecycle that this binary cannot read"));
     }
-    let written: u64 = tx
-        .conn
-        .query_row(
-            "SELECT (SELECT count(*) FROM run_born) + (SELECT count(*) + count(via) FROM run_events)",
-            [],
-            |row| row.get(0),
-        )
-        .map_err(|error| database(&error))?;
+    let written: u64 = tx.conn.query_row(
+        "SELECT (SELECT count(*) FROM run_born) + (SELECT count(*) + count(via) FROM run_events)",
+        [],
+        |row| row.get(0),
+    )?;
     let lost = written.saturating_sub(verified.events);
     if lost > 0 && unread == 0 {
         verified.differences.push(format!("{lost} events belong to no run"));
@@ -56,7 +50,7 @@ fn one(tx: &Tx<'_>, stored: &Stored, verified: &mut Verified) -> Result<()> {
         verified.events += 1;
         replay.add(&written);
     }
-    let items = row::items(tx, &row.lifecycle, "WHERE run_id = ?1 ORDER BY kind, key", params![row.id()])?;
+    let items = row::items(tx, stored, "WHERE run_id = ?1 ORDER BY kind, key", params![row.id()])?;
     let items: Vec<_> = items.into_iter().map(|found| found.item).collect();
     verified.differences.extend(replay.differences(row, &items));
     Ok(())

@@ -301,7 +301,7 @@ async fn what_a_hand_or_another_process_changed_is_seen_by_the_writer() {
     let claim = || Claim { worker: "w".into(), queues: vec!["default".into()], limit: 1, ..Claim::default() };
     let run_id = file.start(&deploy).await;
     sqlite3(&file.path, "UPDATE runs SET status = 'cancelled', finished_at = datetime('now')").unwrap();
-    assert!(file.store.claim_run(run_id, "w".into(), None).await.is_err());
+    assert!(file.store.claim_run(run_id, "w".into()).await.is_err());
     assert!(file.store.claim(claim()).await.unwrap().is_empty());
 
     let run_id = file.start(&deploy).await;

@@ -39,7 +39,7 @@ async fn job(store: &dyn Store) -> String {
 
 async fn claimed(store: &dyn Store) -> Claimed {
     let id = job(store).await;
-    store.claim_run(id, "w1".into(), None).await.unwrap()
+    store.claim_run(id, "w1".into()).await.unwrap()
 }
 
 async fn begin(store: &dyn Store, claimed: &Claimed, key: &str) -> String {

@@ -314,7 +314,7 @@ async fn a_job_without_steps_never_runs() {
     )
     .unwrap_err();
     assert!(error.contains("INVALID_TRANSITION"), "{error}");
-    assert!(waypost_store::Queue::claim_run(&store, "bare".into(), "w1".into(), None).await.is_err());
+    assert!(waypost_store::Queue::claim_run(&store, "bare".into(), "w1".into()).await.is_err());
 
     let ops = kit::open();
     let store = waypost_store::postgres::PostgresStore::open(&ops.server.url()).await.unwrap();
@@ -327,7 +327,7 @@ async fn a_job_without_steps_never_runs() {
         .is("WP409", "INVALID_TRANSITION");
     ops.refused("UPDATE waypost.board SET status = 'running', claimed_by = 'e'")
         .is("WP409", "INVALID_TRANSITION");
-    assert!(waypost_store::Queue::claim_run(&store, id.into(), "w1".into(), None).await.is_err());
+    assert!(waypost_store::Queue::claim_run(&store, id.into(), "w1".into()).await.is_err());
 }
 
 /// What is legal by hand: merged details with their event, a resume with decisions, steps that follow a cancel.

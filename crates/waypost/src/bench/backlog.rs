@@ -8,7 +8,8 @@ use waypost_kernel::{Span, Time};
 use waypost_store::{Claim, NewRun, Store};
 
 use super::lifecycle::finish;
-use super::{Bench, Row, median, new_runs, row};
+use super::runs::new_runs;
+use super::{Bench, Row, median, row};
 use crate::output::Result;
 
 const SMALL: usize = 10_000;

@@ -6,7 +6,8 @@ use std::time::Instant;
 use waypost_store::Store;
 
 use super::lifecycle::on_tasks;
-use super::{Bench, PAIRS, Pairs, Row, median, new_runs, row};
+use super::runs::new_runs;
+use super::{Bench, PAIRS, Pairs, Row, median, row};
 use crate::output::Result;
 
 const PER_TASK: usize = 60;

@@ -10,7 +10,8 @@ use tokio::time::{Instant, sleep_until};
 use waypost_store::Store;
 
 use super::lifecycle::finish;
-use super::{Bench, Place, Row, new_runs, row};
+use super::runs::new_runs;
+use super::{Bench, Place, Row, row};
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 
 const BATCH: usize = 500;

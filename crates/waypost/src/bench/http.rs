@@ -5,11 +5,10 @@ use std::time::Instant;
 
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use waypost_server::{App, Options};
-use waypost_worker::Stage;
+use tokio::net::TcpStream;
 
+use super::runs::{INPUT, METADATA, PLAYBOOK, fresh_key};
+use super::worker::Server;
 use super::{Bench, PAIRS, Pairs, Row, row};
 use crate::output::{ERROR, Failed, Result};
 
@@ -18,20 +17,15 @@ const PER_CONNECTION: usize = 60;
 pub async fn measure(bench: &Bench, connections: usize) -> Result<Row> {
     let store = bench.store("http").await?;
     let mut raw = bench.raw("http", connections).await?;
-    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| broken(&error))?;
-    let address = listener.local_addr().map_err(|error| broken(&error))?;
-    let (stage, shutdown) = watch::channel(Stage::Working);
-    let serving =
-        tokio::spawn(waypost_server::serve(App::new(store, Options::default(), shutdown), listener));
+    let server = Server::start(store).await?;
     bench.begin("single enqueues over HTTP", PAIRS);
     let mut pairs = Pairs::new();
     for _ in 0..PAIRS {
         let raw = raw.enqueued(connections * PER_CONNECTION, 1).await?;
-        pairs.add(raw, from_clients(address, connections).await?);
+        pairs.add(raw, from_clients(server.address, connections).await?);
         bench.bar.inc(1);
     }
-    stage.send_replace(Stage::Draining);
-    let _ = serving.await;
+    server.stop().await;
     let mut found = row("enqueue-http", pairs.fields());
     found.insert("connections".into(), connections.into());
     Ok(found)
@@ -65,12 +59,14 @@ async fn from_clients(address: SocketAddr, connections: usize) -> Result<f64> {
     Ok((connections * PER_CONNECTION) as f64 / start.elapsed().as_secs_f64())
 }
 
-/// What raw writes too: the same input and metadata.
+/// What raw writes too.
 async fn post(stream: &mut BufReader<TcpStream>, address: SocketAddr) -> std::io::Result<()> {
     let run = json!({
         "lifecycle": "deploy",
-        "input": { "x": 1 },
-        "metadata": { "k": "v", "trace": "abcdef0123456789" },
+        "playbook": PLAYBOOK,
+        "idempotency_key": fresh_key(),
+        "input": *INPUT,
+        "metadata": *METADATA,
     });
     let body = run.to_string();
     let head = format!(

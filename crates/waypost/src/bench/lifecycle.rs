@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use waypost_store::{Claim, FinishWrite, Store};
 
-use super::{Bench, PAIRS, Pairs, Place, Row, new_runs, row};
+use super::runs::{Kind, of_kind};
+use super::{Bench, PAIRS, Pairs, Place, Row, row};
 use crate::output::{ERROR, Failed, Result};
 
 const BATCHES: usize = 40;
 
-pub async fn measure(bench: &Bench, batch: usize, tasks: usize) -> Result<Row> {
+pub async fn measure(bench: &Bench, batch: usize, tasks: usize, kind: Kind) -> Result<Row> {
     let (batch, tasks) = (batch.max(1), tasks.clamp(1, BATCHES));
     let runs = batch * BATCHES;
     let store = bench.store("full").await?;
@@ -18,19 +19,19 @@ pub async fn measure(bench: &Bench, batch: usize, tasks: usize) -> Result<Row> {
     bench.begin("full lifecycle", PAIRS + 1);
     // Once for the caches, on both sides.
     raw.full(runs / 4, batch).await?;
-    full(&store, runs / 4, batch, tasks).await?;
+    full(&store, runs / 4, batch, tasks, kind).await?;
     bench.bar.inc(1);
     let mut pairs = Pairs::new();
     let (mut wal, mut done) = (0.0, 0);
     for _ in 0..PAIRS {
         let raw = raw.full(runs, batch).await?;
         let before = wal_bytes(bench).await?;
-        pairs.add(raw, full(&store, runs, batch, tasks).await?);
+        pairs.add(raw, full(&store, runs, batch, tasks, kind).await?);
         wal += wal_bytes(bench).await? - before;
         done += runs;
         bench.bar.inc(1);
     }
-    let mut found = row("full-lifecycle", pairs.fields());
+    let mut found = row(&kind.of("full-lifecycle"), pairs.fields());
     found.insert("batch".into(), batch.into());
     found.insert("tasks".into(), tasks.into());
     found.insert("events_per_run".into(), 4.into());
@@ -50,13 +51,13 @@ async fn wal_bytes(bench: &Bench) -> Result<f64> {
 }
 
 /// Several tasks, so that one prepares its batch while another's is written.
-async fn full(store: &Arc<dyn Store>, runs: usize, batch: usize, tasks: usize) -> Result<f64> {
+async fn full(store: &Arc<dyn Store>, runs: usize, batch: usize, tasks: usize, kind: Kind) -> Result<f64> {
     let start = Instant::now();
     let each = runs / batch / tasks;
     let done = on_tasks(store, tasks, move |store| async move {
         let mut done = 0;
         for _ in 0..each {
-            for answer in store.enqueue(new_runs(batch)).await? {
+            for answer in store.enqueue(of_kind(kind, batch)).await? {
                 answer?;
             }
             done += finish(&*store, batch).await?;

@@ -9,7 +9,9 @@ mod http;
 mod lifecycle;
 mod pickup;
 mod raw;
+mod runs;
 mod steps;
+mod worker;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,20 +20,21 @@ use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
+use waypost_store::Store;
 use waypost_store::postgres::{PostgresStore, Scratch};
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{NewRun, Store};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Format, Result, cells, print_list, table};
 use crate::verify::progress_bar;
 use raw::Raw;
+use runs::Kind;
 
 /// Ratios are medians of this many interleaved pairs: one side of a pair alone would measure the neighbours.
 const PAIRS: usize = 5;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The default set takes under three minutes. `ratio` is the median of 5 interleaved pairs with raw.\n\nExamples:\n  waypost bench\n  waypost bench --scenario full-lifecycle --batch 500 -o json\n  waypost bench --scenario backlog --backlog 1000000\n  waypost bench --store postgres --database-url postgres://me@localhost/postgres\n  waypost bench --store postgres --hold-xmin 300"
+    after_help = "The default set takes about five minutes. `ratio` is the median of 5 interleaved pairs with raw.\nRuns are real ones: a playbook, an idempotency key, 200 bytes of input; those of *-keyed have a concurrency key too.\n\nExamples:\n  waypost bench\n  waypost bench --scenario full-lifecycle --batch 500 -o json\n  waypost bench --scenario backlog --backlog 1000000\n  waypost bench --store postgres --database-url postgres://me@localhost/postgres\n  waypost bench --store postgres --hold-xmin 300"
 )]
 pub struct Flags {
     #[arg(long, value_enum, default_value_t = Database::Sqlite)]
@@ -45,6 +48,9 @@ pub struct Flags {
     /// Tasks that ask at once, where a scenario has several.
     #[arg(long)]
     connections: Option<usize>,
+    /// Runs that a worker has under way at once.
+    #[arg(long, default_value_t = 500)]
+    slots: usize,
     /// Runs of each kind (queued, scheduled at a better priority, settled) that a claim must not feel.
     #[arg(long, default_value_t = 20_000)]
     backlog: usize,
@@ -73,7 +79,12 @@ enum Database {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Scenario {
     FullLifecycle,
+    FullLifecycleKeyed,
     Drain,
+    DrainKeyed,
+    Worker,
+    WorkerKeyed,
+    WorkerHttp,
     EnqueueSingle,
     EnqueueBatch,
     Pickup,
@@ -83,9 +94,14 @@ enum Scenario {
     EnqueueHttp,
 }
 
-const DEFAULT_SET: [Scenario; 7] = [
+const DEFAULT_SET: [Scenario; 12] = [
     Scenario::FullLifecycle,
+    Scenario::FullLifecycleKeyed,
     Scenario::Drain,
+    Scenario::DrainKeyed,
+    Scenario::Worker,
+    Scenario::WorkerKeyed,
+    Scenario::WorkerHttp,
     Scenario::EnqueueSingle,
     Scenario::EnqueueBatch,
     Scenario::Pickup,
@@ -125,8 +141,13 @@ async fn measure(bench: &Bench, scenario: Scenario, flags: &Flags) -> Result<Row
     };
     let (batch, tasks) = (flags.batch.unwrap_or(batch), flags.connections.unwrap_or(tasks));
     match scenario {
-        Scenario::FullLifecycle => lifecycle::measure(bench, batch, tasks).await,
-        Scenario::Drain => drain::measure(bench, batch, tasks).await,
+        Scenario::FullLifecycle => lifecycle::measure(bench, batch, tasks, Kind::Plain).await,
+        Scenario::FullLifecycleKeyed => lifecycle::measure(bench, batch, tasks, Kind::Keyed).await,
+        Scenario::Drain => drain::measure(bench, batch, tasks, Kind::Plain).await,
+        Scenario::DrainKeyed => drain::measure(bench, batch, tasks, Kind::Keyed).await,
+        Scenario::Worker => worker::measure(bench, batch, tasks, flags.slots, Kind::Plain).await,
+        Scenario::WorkerKeyed => worker::measure(bench, batch, tasks, flags.slots, Kind::Keyed).await,
+        Scenario::WorkerHttp => worker::over_http(bench, batch, tasks, flags.slots).await,
         Scenario::EnqueueSingle => enqueue::single(bench, flags.connections.unwrap_or(32)).await,
         Scenario::EnqueueBatch => enqueue::batch(bench, flags.batch.unwrap_or(1_000)).await,
         Scenario::Pickup => pickup::measure(bench).await,
@@ -186,19 +207,6 @@ fn folder(given: Option<&Path>) -> Result<TempDir> {
         None => tempfile::Builder::new().prefix("waypost-bench").tempdir(),
     };
     made.map_err(|error| Failed::new(ERROR, format!("no folder to measure in: {error}")))
-}
-
-/// What raw writes too: the same input and metadata.
-fn new_runs(count: usize) -> Vec<NewRun> {
-    let Value::Object(metadata) = json!({ "k": "v", "trace": "abcdef0123456789" }) else { return Vec::new() };
-    let run = NewRun {
-        lifecycle: "deploy".into(),
-        input: json!({ "x": 1 }),
-        metadata,
-        by: "bench".into(),
-        ..NewRun::default()
-    };
-    vec![run; count]
 }
 
 fn row(scenario: &str, fields: Value) -> Row {

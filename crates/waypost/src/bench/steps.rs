@@ -7,6 +7,7 @@ use std::time::Instant;
 use waypost_store::{NewRun, Store};
 use waypost_worker::{Context, Handlers, Options, Outcome, Worker};
 
+use super::runs::new_runs;
 use super::{Bench, PAIRS, Pairs, Row, row};
 use crate::output::{ERROR, Failed, Result};
 
@@ -39,8 +40,8 @@ pub async fn measure(bench: &Bench, batch: usize, runs_at_once: usize) -> Result
 
 /// Steps per second over all runs, from the claim to the finish.
 async fn stepped(store: &Arc<dyn Store>, runs: usize, steps: usize) -> Result<f64> {
-    let new = NewRun { lifecycle: "job".into(), playbook: Some(HANDLER.into()), ..NewRun::default() };
-    for answer in store.enqueue(vec![new; runs]).await? {
+    let of_steps = |new| NewRun { lifecycle: "job".into(), playbook: Some(HANDLER.into()), ..new };
+    for answer in store.enqueue(new_runs(runs).into_iter().map(of_steps).collect()).await? {
         answer?;
     }
     let handlers = Handlers::default().with(HANDLER, move |context: Context| walk(context, steps));

@@ -123,7 +123,7 @@ async fn queue_for_nobody(stage: &Stage, played: &mut Played) -> Result {
     stage.cancel(&cancelled, "wrong branch").await?;
     played.add("cancel while queued", cancelled);
     let stale = stage.queue("stale claim", "nobody", "exit 0", |_| {}).await?;
-    stage.store.claim_run(stale.clone(), "a worker that hangs".into(), None).await?;
+    stage.store.claim_run(stale.clone(), "a worker that hangs".into()).await?;
     played.add("stale claim", stale);
     Ok(())
 }

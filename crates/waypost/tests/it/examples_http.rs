@@ -107,7 +107,7 @@ fn the_worker_in_python_stops_when_another_has_its_run() {
     runtime.block_on(async {
         let store = shop.store().await;
         store.advance_clock(waypost_kernel::Span::from_seconds(3_600)).await.unwrap();
-        store.claim_run(id.clone(), "another".into(), None).await.unwrap();
+        store.claim_run(id.clone(), "another".into()).await.unwrap();
     });
     let held = shop.show(&id);
     worker.signal("CONT");

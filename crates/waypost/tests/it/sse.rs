@@ -144,7 +144,7 @@ impl Follower {
 async fn held_run(store: &dyn Store) -> Claimed {
     let new = NewRun { lifecycle: "deploy".into(), ..NewRun::default() };
     let made = store.enqueue(vec![new]).await.unwrap().remove(0).unwrap();
-    store.claim_run(made.run.id().into(), "w".into(), None).await.unwrap()
+    store.claim_run(made.run.id().into(), "w".into()).await.unwrap()
 }
 
 fn note(claimed: &Claimed, message: String) -> NoteWrite {

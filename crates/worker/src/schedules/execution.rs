@@ -21,6 +21,7 @@ use crate::options::Options;
 use crate::pace;
 use crate::playbook::{Playbook, Scope, Secrets};
 use crate::report::{self, status_for};
+use crate::reporter::Reporter;
 use crate::resolve::Plan;
 use crate::shutdown::Stage;
 use crate::summary::End;
@@ -81,7 +82,7 @@ async fn perform(
     claimed: &Claimed,
     lease: &Arc<Lease>,
 ) -> Option<Ending> {
-    let journal = Journal::new(shared.store.clone(), lease.clone(), &shared.options.name);
+    let journal = Journal::new(Reporter::new(shared.store.clone()), lease.clone(), &shared.options.name);
     let row = &claimed.run;
     let it = Try::of_run(row, lease, &journal, shared.options.grace, 1);
     let limit = pace::duration(schedule.run_timeout);

@@ -72,7 +72,7 @@ pub(crate) async fn perform(
         row,
         lease,
         playbook,
-        journal: Journal::new(shared.store.clone(), lease.clone(), name),
+        journal: Journal::new(shared.reporter.clone(), lease.clone(), name),
         sheet,
         hours: Hours::new(claimed, asked_at, playbook),
         inputs: Map::new(),

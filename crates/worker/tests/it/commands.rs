@@ -19,7 +19,7 @@ async fn the_first_event_of_a_worker_begins_the_run() {
     let moves: Vec<(&str, &str, &str)> =
         events.iter().map(|it| (it.command.as_str(), it.to.as_str(), it.message.as_str())).collect();
     assert_eq!(moves[1].1, "claimed");
-    assert_eq!(moves[2], ("start", "running", "Starting: echo 'hi there'"));
+    assert_eq!(moves[2], ("start", "running", "Run started by w1"));
     assert_eq!(moves[3].2, "output");
     assert_eq!(moves[4].1, "success");
     assert_eq!(shop.lines(&id).await, [("out".to_owned(), "hi there".to_owned())]);

@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 use waypost_store::*;
 
@@ -26,6 +27,37 @@ pub struct Faulty {
     carries_out_the_last: AtomicBool,
     /// No end of a run is accepted.
     pub refuses_ends: AtomicBool,
+    /// Ends wait before this.
+    pub ends: Gate,
+    /// Claims are carried out, and their answers wait before this.
+    pub claims: Gate,
+    /// How many ends each request had.
+    pub batches: Mutex<Vec<usize>>,
+}
+
+/// Open, until a test closes it.
+pub struct Gate(watch::Sender<bool>);
+
+impl Gate {
+    fn open() -> Gate {
+        Gate(watch::Sender::new(true))
+    }
+
+    pub fn set(&self, open: bool) {
+        self.0.send_replace(open);
+    }
+
+    /// Somebody stands before it.
+    pub async fn until_one_waits(&self) {
+        crate::support::eventually("somebody waits at a gate", async || {
+            (self.0.receiver_count() > 0).then_some(())
+        })
+        .await;
+    }
+
+    async fn pass(&self) {
+        self.0.subscribe().wait_for(|open| *open).await.unwrap();
+    }
 }
 
 impl Faulty {
@@ -37,6 +69,9 @@ impl Faulty {
             fuse: AtomicI64::new(i64::MAX),
             carries_out_the_last: AtomicBool::new(false),
             refuses_ends: AtomicBool::new(false),
+            ends: Gate::open(),
+            claims: Gate::open(),
+            batches: Mutex::default(),
         })
     }
 
@@ -102,9 +137,17 @@ macro_rules! write {
 impl Queue for Faulty {
     pass! {
         enqueue(runs: Vec<NewRun>) -> Each<Enqueued>;
-        claim(claim: Claim) -> Vec<Claimed>;
         claim_plan(run: NewRun, lease: Option<Span>) -> Option<Claimed>;
-        claim_run(run_id: String, worker: String, lease: Option<Span>) -> Claimed;
+        claim_run(run_id: String, take: Take) -> Claimed;
+    }
+
+    fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
+        let claimed = self.pass(move || self.inner.claim(claim));
+        Box::pin(async move {
+            let claimed = claimed.await;
+            self.claims.pass().await;
+            claimed
+        })
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -118,7 +161,12 @@ impl Leases for Faulty {
             let refused = |_| Err(StoreError::invalid("status", "the test takes none"));
             return Box::pin(async move { Ok(finishes.into_iter().map(refused).collect()) });
         }
-        self.write(move || self.inner.finish(finishes))
+        self.batches.lock().unwrap().push(finishes.len());
+        let ended = self.write(move || self.inner.finish(finishes));
+        Box::pin(async move {
+            self.ends.pass().await;
+            ended.await
+        })
     }
 
     pass! {

@@ -34,7 +34,9 @@ async fn a_handler_sees_its_run_and_leaves_its_result() {
     let row = shop.run(&id).await;
     assert_eq!(row.details["output"], json!({"hello": "Ann"}));
     let messages = shop.messages(&id).await;
-    assert!(messages.iter().any(|it| it == "Starting: greet") && messages.iter().any(|it| it == "greeting"));
+    assert!(
+        messages.iter().any(|it| it == "Run started by w1") && messages.iter().any(|it| it == "greeting")
+    );
 }
 
 // proves X10

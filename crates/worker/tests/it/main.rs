@@ -14,6 +14,7 @@ mod playbook;
 mod schedules;
 mod sdk;
 mod shutdown;
+mod slots;
 mod steps;
 mod stopping;
 mod support;

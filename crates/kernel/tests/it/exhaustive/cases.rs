@@ -42,7 +42,9 @@ pub struct Case<'a> {
 
 pub fn asks(table: &Table) -> Vec<Ask<'static>> {
     let mut asks = vec![Ask::Sweep, Ask::OperationEnded];
-    asks.extend([Ask::Claim { lease: None }, Ask::Claim { lease: Some(ASKED_LEASE) }]);
+    for start in [false, true] {
+        asks.extend([None, Some(ASKED_LEASE)].map(|lease| Ask::Claim { lease, start }));
+    }
     let states: Vec<&'static str> = table.states.iter().map(|state| state.name).chain(["nonsense"]).collect();
     for token in [OURS, FOREIGN] {
         asks.extend([Ask::Renew { token }, Ask::Release { token }, Ask::Note { token, note: &NOTE }]);

@@ -15,8 +15,9 @@ struct View<'a> {
     case: &'a Case<'a>,
     before: &'a Run,
     stay: Option<Stay>,
-    /// The last command of the table that was carried out, if one was.
+    /// The last command of the table that was carried out, if one was, and the first.
     how: &'a str,
+    first: &'a str,
     from_phase: Phase,
     phase: Phase,
     state: &'a str,
@@ -30,13 +31,15 @@ pub fn check(
     verdict: &Verdict<'_>,
 ) -> Differences {
     let state = &*lifecycle.state(change.after.state).name;
-    let (how, stay) = match verdict {
-        Verdict::Moves(moves) => (moves.last().map_or("", |(how, _)| how), None),
-        Verdict::Stays(stay) => ("", Some(*stay)),
-        Verdict::Refused(_) => ("", None),
+    let (first, how, stay) = match verdict {
+        Verdict::Moves(moves) => {
+            (moves.first().map_or("", |(how, _)| *how), moves.last().map_or("", |(how, _)| *how), None)
+        }
+        Verdict::Stays(stay) => ("", "", Some(*stay)),
+        Verdict::Refused(_) => ("", "", None),
     };
     let (from_phase, phase) = (case.scene.phase(), case.scene.table.phase(state));
-    let view = View { case, before, stay, how, from_phase, phase, state };
+    let view = View { case, before, stay, how, first, from_phase, phase, state };
     let mut differences = Vec::new();
     let mut same = |what, is: String, should: String| {
         if is != should {
@@ -120,11 +123,17 @@ impl View<'_> {
 
     /// X5: a claim, a client's retry into a held state and a steal count an attempt; a take-over does not.
     fn begins(&self) -> bool {
-        matches!(self.how, "claim" | "retry" | "steal")
+        matches!(self.first, "claim" | "retry" | "steal")
+    }
+
+    /// By itself, or with the beginning of what nobody had begun.
+    fn is_taken_over(&self) -> bool {
+        let begun = matches!(self.case.ask, Ask::Claim { .. }) && self.first == "start";
+        self.stay == Some(Stay::TakenOver) || begun
     }
 
     fn is_granted(&self) -> bool {
-        self.stay == Some(Stay::TakenOver) || self.begins() && self.case.actor == Actor::Worker
+        self.is_taken_over() || self.begins() && self.case.actor == Actor::Worker
     }
 
     fn is_vacated(&self) -> bool {
@@ -135,7 +144,7 @@ impl View<'_> {
     fn take_overs(&self) -> u32 {
         let expired = self.case.scene.lease == LeaseIs::Expired;
         match self.stay {
-            Some(Stay::TakenOver) => self.before.take_overs + u32::from(expired),
+            _ if self.is_taken_over() => self.before.take_overs + u32::from(expired),
             Some(Stay::CleanupFirst) => 0,
             _ if self.begins() => 0,
             _ => self.before.take_overs,
@@ -154,11 +163,11 @@ impl View<'_> {
         }
         if self.is_granted() {
             let asked = match self.case.ask {
-                Ask::Claim { lease } => *lease,
+                Ask::Claim { lease, .. } => *lease,
                 _ => None,
             };
             // The fixed time is for starting; the lease that follows is a worker's usual one.
-            let usual = if state.fixed { LEASE } else { state.lease.unwrap() };
+            let usual = if state.fixed || self.how == "start" { LEASE } else { state.lease.unwrap() };
             let length = asked.unwrap_or(usual);
             let until = NOW + if state.fixed { state.lease.unwrap() } else { length };
             return Some(Lease { token: self.case.fresh, worker: Some("w9".into()), length, until });
@@ -172,7 +181,7 @@ impl View<'_> {
     }
 
     fn started_at(&self) -> Option<Time> {
-        match self.how {
+        match self.first {
             "claim" => self.before.started_at.or(Some(NOW)),
             "retry" | "steal" => Some(NOW),
             _ => self.before.started_at,
@@ -291,7 +300,8 @@ impl View<'_> {
         let scene = self.case.scene;
         let row = scene.table.legal.iter().find(|row| row.how == self.how && row.to == self.state);
         let when = match (self.stay, row) {
-            (Some(Stay::TakenOver | Stay::Released | Stay::CleanupFirst), _) => "is lost",
+            _ if self.is_taken_over() => "is lost",
+            (Some(Stay::Released | Stay::CleanupFirst), _) => "is lost",
             (_, Some(row)) => what_happens(scene, row),
             _ => "",
         };

@@ -29,7 +29,8 @@ pub fn expect(scene: &Scene<'_>, ask: &Ask<'_>, actor: Actor, fresh: Token) -> V
         return Verdict::Refused(Code::ActorNotAllowed);
     }
     match ask {
-        Ask::Claim { .. } => claim(scene, fresh),
+        Ask::Claim { start: false, .. } => claim(scene, fresh),
+        Ask::Claim { start: true, .. } => begun(scene, claim(scene, fresh)),
         Ask::Command { name, with } => command(scene, actor, name, with),
         Ask::Sweep => sweep(scene),
         Ask::OperationEnded if scene.operating => Verdict::Stays(Stay::OperationOver),
@@ -55,6 +56,19 @@ fn claim(scene: &Scene<'_>, fresh: Token) -> Verdict<'static> {
         }
         Phase::Draft | Phase::Parked => Verdict::Refused(Code::InvalidTransition),
     }
+}
+
+/// D4: a worker that claims to work has begun, wherever it finds a run that nobody has begun.
+fn begun(scene: &Scene<'_>, taken: Verdict<'static>) -> Verdict<'static> {
+    let (mut moves, state) = match &taken {
+        Verdict::Moves(moves) => (moves.clone(), moves.last().unwrap().1),
+        Verdict::Stays(Stay::TakenOver) => (Vec::new(), scene.state),
+        _ => return taken,
+    };
+    let start = scene.table.from(state).find(|row| scene.table.state(state).fixed && row.how == "start");
+    let Some(row) = start else { return taken };
+    moves.push((row.how, row.to));
+    Verdict::Moves(moves)
 }
 
 /// Its time to live is over, and the sweeper has yet to come by.

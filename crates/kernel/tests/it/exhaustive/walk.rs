@@ -83,7 +83,7 @@ impl Walk {
     }
 
     pub fn claim(&mut self, token: Token) -> Result<Change, Refusal> {
-        self.ask(Actor::Worker, token, Ask::Claim { lease: None })
+        self.ask(Actor::Worker, token, Ask::Claim { lease: None, start: false })
     }
 
     pub fn renew(&mut self, token: Token) -> Result<Change, Refusal> {

@@ -34,6 +34,12 @@ fn deploy() {
     assert!(prove(setups::deploy(), 1_000).cancel_came_first > 0);
 }
 
+// proves D4, D7, X5
+#[test]
+fn deploy_begun_by_its_claims() {
+    assert!(prove(setups::begun_by_claims(), 900).cancel_came_first > 0);
+}
+
 // proves X8: a run that owes its cleanup ends after it, as it was meant to end
 #[test]
 fn deploy_with_cleanup() {

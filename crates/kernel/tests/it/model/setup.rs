@@ -25,6 +25,8 @@ pub struct Setup {
     pub reentrant: bool,
     /// How often the run may change hands. Fences only rise, so this is what bounds the model.
     pub max_grants: usize,
+    /// A claim begins the work too.
+    pub starts: bool,
     /// How many attempts a client's retries may begin.
     pub attempt_bound: u32,
     pub endings: Vec<Ending>,
@@ -124,6 +126,7 @@ impl Setup {
             max_attempts: 1,
             reentrant: false,
             max_grants: 3,
+            starts: false,
             attempt_bound: u32::MAX,
             endings: Vec::new(),
             holder: Holder::default(),

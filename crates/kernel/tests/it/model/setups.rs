@@ -49,6 +49,18 @@ pub fn cleanup() -> Setup {
     }
 }
 
+/// Claims begin the work: no run that was taken looks as if it had not begun.
+pub fn begun_by_claims() -> Setup {
+    let never_begun = |sight: &Sight| sight.0 != "a claim that was never begun";
+    let deploy = deploy();
+    Setup {
+        starts: true,
+        sights: deploy.sights.iter().copied().filter(never_begun).collect(),
+        name: "deploy begun by its claims",
+        ..deploy
+    }
+}
+
 /// The sweeper's look and its deed are two steps, with anything in between.
 pub fn slow_sweeper() -> Setup {
     Setup { sweeper_reads: true, max_grants: 2, name: "deploy with a slow sweeper", ..deploy() }

@@ -114,7 +114,7 @@ fn judged(setup: &Setup, judge: Judge, world: &World, who: Who<'_>, ask: Ask<'_>
 fn claim(setup: &Setup, judge: Judge, world: &World, worker: usize, token: Token) -> Ruling {
     let who = who(Actor::Worker, WORKERS[worker], token);
     if world.run.is_some() {
-        return judged(setup, judge, world, who, Ask::Claim { lease: None });
+        return judged(setup, judge, world, who, Ask::Claim { lease: None, start: setup.starts });
     }
     let new = NewRun {
         id: "run-1",

@@ -68,7 +68,7 @@ fn failure() -> &'static Failure {
     FAILURE.get_or_init(|| Failure::new("BROKEN", "it broke"))
 }
 
-fn note() -> &'static Note {
+pub fn note() -> &'static Note {
     static NOTE: OnceLock<Note> = OnceLock::new();
     NOTE.get_or_init(|| Note {
         level: Level::Info,
@@ -101,7 +101,7 @@ impl World {
         match step {
             Step::Wait { .. } | Step::WaitForEnd { .. } => Asked::Nothing,
             Step::Die { worker } => {
-                let ask = Ask::Claim { lease: None };
+                let ask = Ask::Claim { lease: None, start: false };
                 Asked::Run(Request { who: self.who(Actor::Worker, *worker), ask })
             }
             Step::Worker { worker, token, verb } => {
@@ -155,7 +155,9 @@ impl World {
 
     fn verb(&self, verb: &Verb, token: Token) -> Ask<'static> {
         match verb {
-            Verb::Claim { lease_seconds } => Ask::Claim { lease: lease_seconds.map(Span::from_seconds) },
+            Verb::Claim { lease_seconds, start } => {
+                Ask::Claim { lease: lease_seconds.map(Span::from_seconds), start: *start }
+            }
             Verb::Renew => Ask::Renew { token },
             Verb::Note => Ask::Note { token, note: note() },
             Verb::Finish { pick, failure: fails, reason, retry_seconds } => {

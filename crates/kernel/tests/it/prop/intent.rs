@@ -106,7 +106,7 @@ fn a_cancelled_run_ends_though_its_workers_die() {
                 prop_assert!(taken.answer.is_ok(), "a sweep is never refused: {:?}", taken.answer);
                 if owes && world.phase() == Phase::Held {
                     let who = world.who(Actor::Worker, 2);
-                    world.ask(Asked::Run(Request { who, ask: Ask::Claim { lease: None } }));
+                    world.ask(Asked::Run(Request { who, ask: Ask::Claim { lease: None, start: false } }));
                 }
             }
             let ended = !world.cancelled || world.phase() == Phase::Settled;

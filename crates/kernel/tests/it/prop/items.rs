@@ -28,7 +28,7 @@ fn held(lifecycle: &'static Lifecycle, script: &Script) -> Option<World> {
             world.ask(Asked::Run(Request { who, ask: Ask::Command { name, with } }));
         }
         let who = world.who(Actor::Worker, 0);
-        world.ask(Asked::Run(Request { who, ask: Ask::Claim { lease: None } }));
+        world.ask(Asked::Run(Request { who, ask: Ask::Claim { lease: None, start: false } }));
         if world.phase() == Phase::Held {
             return Some(world);
         }

@@ -4,7 +4,7 @@ use waypost_kernel::event::Hold;
 use waypost_kernel::lifecycle::Phase;
 use waypost_kernel::*;
 
-use super::ask::Asked;
+use super::ask::{Asked, note};
 use super::world::{Taken, World};
 use super::{ensure, holds_always};
 
@@ -18,7 +18,27 @@ pub fn check(world: &World, taken: &Taken) -> Result<(), String> {
     fence(world, taken)?;
     counts(world, taken)?;
     tokens(world, taken)?;
+    beginning(world, taken)?;
     lengths(world, taken)
+}
+
+/// A claim that begins is a claim and then the claimer's first own event at the same instant, but for that event's words.
+fn beginning(world: &World, taken: &Taken) -> Result<(), String> {
+    let Asked::Run(Request { who, ask: Ask::Claim { lease, start: true } }) = &taken.asked else {
+        return Ok(());
+    };
+    let at = |run: &Run, ask| decide(world.lifecycle, run, &Request { who: *who, ask }, world.now);
+    let mut apart = at(&taken.before, Ask::Claim { lease: *lease, start: false });
+    if let Some(change) = apart.as_mut().ok().filter(|change| !change.events.is_empty()) {
+        let noted = at(&change.after, Ask::Note { token: who.fresh, note: note() });
+        let noted = noted.map_err(|refusal| format!("no event after its claim: {refusal}"))?;
+        if noted.events.iter().any(|event| event.from != Some(event.to)) {
+            change.events.extend(noted.events.into_iter().map(|event| Event { note: None, ..event }));
+            change.after = noted.after;
+        }
+    }
+    ensure!(taken.answer == apart, "apart it is\n{apart:?}\ntogether\n{:?}", taken.answer);
+    Ok(())
 }
 
 /// Rises by one with each new holder and never otherwise.

@@ -20,7 +20,7 @@ fn a_worker_works(world: &mut World) {
     world.now = world.now.max(at);
     world.ask(world.engine(Ask::Sweep));
     let who = world.who(Actor::Worker, 1);
-    let claimed = world.ask(Asked::Run(Request { who, ask: Ask::Claim { lease: None } }));
+    let claimed = world.ask(Asked::Run(Request { who, ask: Ask::Claim { lease: None, start: false } }));
     if claimed.answer.is_err() {
         return;
     }

@@ -75,7 +75,7 @@ pub enum Pick {
 
 #[derive(Clone, Debug)]
 pub enum Verb {
-    Claim { lease_seconds: Option<i64> },
+    Claim { lease_seconds: Option<i64>, start: bool },
     Renew,
     Note,
     Finish { pick: u8, failure: bool, reason: Option<bool>, retry_seconds: Option<i64> },
@@ -228,7 +228,8 @@ fn asker() -> impl Strategy<Value = Actor> {
 fn verb() -> impl Strategy<Value = Verb> {
     let finish = (any::<u8>(), any::<bool>(), any::<Option<bool>>(), prop::option::of(0..400_i64));
     prop_oneof![
-        7 => prop::option::of(-1..400_i64).prop_map(|lease_seconds| Verb::Claim { lease_seconds }),
+        7 => (prop::option::of(-1..400_i64), any::<bool>())
+            .prop_map(|(lease_seconds, start)| Verb::Claim { lease_seconds, start }),
         2 => Just(Verb::Renew),
         3 => Just(Verb::Note),
         5 => finish.prop_map(|(pick, failure, reason, retry_seconds)| {

@@ -333,13 +333,22 @@ impl crate::engine::Tx for PgTx {
         cursor.leave(candidate, closes);
     }
 
-    async fn set_aside(&mut self, _: &mut Cursor, candidates: &[Candidate]) -> Result<()> {
-        queue::set_aside(self, candidates).await
+    async fn set_aside(&mut self, _: &mut Cursor, candidates: &[Candidate]) -> Result<usize> {
+        queue::set_aside(self, candidates).await?;
+        Ok(candidates.len())
     }
 
     async fn end_scan(&mut self, cursor: Cursor) -> Result<()> {
         self.scanned = Some(cursor);
         queue::drop_orphans(self).await
+    }
+
+    async fn recall_claim(&mut self, worker: &str, key: &str) -> Result<Vec<(Stored, u64)>> {
+        queue::recall_claim(self, worker, key).await
+    }
+
+    async fn keep_claim(&mut self, worker: &str, key: &str, taken: &[(i64, u64)], until: Time) -> Result<()> {
+        queue::keep_claim(self, worker, key, taken, until).await
     }
 
     async fn room(&mut self, queue: &str) -> Result<Room> {

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::PoisonError;
 use std::time::Instant;
 
+use waypost_kernel::Time;
+
 use super::super::fault::Result as Outcome;
 use super::super::marks::{End, Lane, Place, Start};
 use super::super::session::Session;
 use super::super::sql::{Columns, args, stamp};
 use super::{PgTx, rows};
-use crate::engine::{Candidate, Room, Scan};
+use crate::engine::{Candidate, Room, Scan, Stored};
 use crate::error::Result;
 use crate::verbs::Claim;
 
@@ -334,6 +336,30 @@ pub async fn set_aside(tx: &mut PgTx, candidates: &[Candidate]) -> Result<()> {
                SELECT available_at, rid, seq, priority, state, queue, key FROM met";
     let entries: Vec<String> = candidates.iter().map(|candidate| candidate.entry.clone()).collect();
     tx.query(sql, args![entries]).await.map(drop)
+}
+
+pub async fn recall_claim(tx: &mut PgTx, worker: &str, key: &str) -> Result<Vec<(Stored, u64)>> {
+    let condition = "FROM waypost.claims c CROSS JOIN LATERAL unnest(c.rids, c.fences) AS u(rid, fence) JOIN waypost.runs r ON r.rid = u.rid \
+                     AND r.fence = u.fence WHERE c.worker = $1 AND c.key = $2 ORDER BY r.rid";
+    let found = tx.select(condition, args![worker, key]).await?;
+    let with_fence = |stored: Stored| {
+        let fence = stored.row.run.fence;
+        (stored, fence)
+    };
+    Ok(found.into_iter().map(with_fence).collect())
+}
+
+pub async fn keep_claim(
+    tx: &mut PgTx,
+    worker: &str,
+    key: &str,
+    taken: &[(i64, u64)],
+    until: Time,
+) -> Result<()> {
+    let (rids, fences): (Vec<i64>, Vec<i32>) = taken.iter().map(|(rid, fence)| (*rid, *fence as i32)).unzip();
+    let sql = "INSERT INTO waypost.claims(worker, key, rids, fences, until) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (worker, key) \
+               DO UPDATE SET rids = excluded.rids, fences = excluded.fences, until = excluded.until";
+    tx.query(sql, args![worker, key, rids, fences, stamp(until)]).await.map(drop)
 }
 
 pub async fn drop_orphans(tx: &mut PgTx) -> Result<()> {

@@ -237,7 +237,7 @@ fn more(known: &Known, edits: &[Edit], order: &[usize], offsets: &[i32]) -> Resu
                 ("seq", json!(it.seq)),
                 ("stays", json!(it.seq.map(|_| it.stays))),
                 ("output", json!(it.output)),
-                ("details", json!(it.details)),
+                ("details", json!((!it.patch.is_empty()).then_some(&it.patch))),
             ];
             object.extend(own.map(|(name, value)| (name.to_owned(), value)));
             items.push(Value::Object(object));

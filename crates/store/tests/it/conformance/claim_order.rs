@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 use waypost_kernel::Span;
-use waypost_store::{Can, Claim, Claimed, NewRun, Store};
+use waypost_store::{Can, Claim, Claimed, NewRun, Store, Take};
 
 use super::kit::*;
 
@@ -53,7 +53,7 @@ pub async fn nothing_is_taken_before_its_time(store: &dyn Store) {
     let run = put(store, later).await;
     assert_eq!(run.schedule_at, run.run.available_at);
     assert!(claim(store, "w1").await.is_none());
-    let refused = refusal(store.claim_run(run.id().into(), "w1".into(), None).await);
+    let refused = refusal(store.claim_run(run.id().into(), "w1".into()).await);
     assert_eq!(refused.code.name(), "NOT_DUE");
     advance(store, 90).await;
     assert!(claim(store, "w1").await.is_none());
@@ -111,6 +111,37 @@ pub async fn a_claim_grants_a_lease(store: &dyn Store) {
     }
 }
 
+// proves D4 and D7
+pub async fn a_claim_may_begin_the_work(store: &dyn Store) {
+    let lease = Some(Span::from_seconds(30));
+    put_ids(store, vec![deploy(), deploy()]).await;
+    let starting = Claim { lease, start: true, ..wants("w7", 1) };
+    let first = store.claim(starting.clone()).await.unwrap().remove(0);
+    let rest = store.claim(Claim { start: false, ..starting.clone() }).await.unwrap().remove(0);
+    // What another has claimed and given back without beginning.
+    release(store, &rest).await.unwrap();
+    let second = store.claim(starting).await.unwrap().remove(0);
+    let other = put(store, deploy()).await;
+    let by_id = Take { lease, start: true, .."w7".into() };
+    let third = store.claim_run(other.id().into(), by_id).await.unwrap();
+    for (it, fence, taken) in [(&first, 1, "claim"), (&second, 2, "take-over"), (&third, 1, "claim")] {
+        assert_eq!(get(store, it.run.id()).await.object(), it.run.object());
+        assert_eq!((it.run.status(), it.fence, it.run.run.attempt), ("running", fence, 1));
+        assert!(about(it.expires_at - it.now, 30), "the lease, and no deadline any more");
+        let events = store.events(it.run.id().into(), 0, 100).await.unwrap();
+        let [.., before, last] = &events[..] else { panic!("{events:?}") };
+        assert_eq!((before.command.as_str(), last.command.as_str()), (taken, "start"));
+        assert_eq!((last.message.as_str(), last.by.as_str()), ("Run started by w7", "w7"));
+        assert_eq!((last.from.as_deref(), last.to.as_str()), (Some("claimed"), "running"));
+        assert_eq!(before.at, last.at);
+        assert_eq!(finish(store, it, "success").await.unwrap().status(), "success");
+    }
+    let job = put(store, job(&["a"])).await;
+    let started = store.claim_run(job.id().into(), Take { start: true, .."w7".into() }).await.unwrap();
+    assert_eq!(last_event(store, job.id()).await.command, "claim", "nothing waits to be begun here");
+    assert_eq!(started.run.status(), "running");
+}
+
 // proves X5
 pub async fn what_was_left_behind_comes_before_what_is_new(store: &dyn Store) {
     let urgent = put(store, NewRun { priority: 9, ..job(&["a"]) }).await;
@@ -127,7 +158,7 @@ pub async fn a_worker_has_a_name(store: &dyn Store) {
     let run = put(store, deploy()).await;
     for worker in ["", "a\0b", &"w".repeat(256)] {
         assert_eq!(code(&store.claim(wants(worker, 1)).await), "INVALID_INPUT");
-        let taken = store.claim_run(run.id().into(), worker.into(), None).await;
+        let taken = store.claim_run(run.id().into(), worker.into()).await;
         assert_eq!(code(&taken), "INVALID_INPUT");
     }
     assert_eq!(status(store, run.id()).await, "queued");
@@ -136,11 +167,11 @@ pub async fn a_worker_has_a_name(store: &dyn Store) {
 pub async fn a_run_is_taken_by_its_id(store: &dyn Store) {
     put(store, deploy()).await;
     let wanted = put(store, deploy()).await;
-    let taken = store.claim_run(wanted.id().into(), "w1".into(), None).await.unwrap();
+    let taken = store.claim_run(wanted.id().into(), "w1".into()).await.unwrap();
     assert_eq!((taken.run.id(), taken.run.status()), (wanted.id(), "claimed"));
-    let refused = refusal(store.claim_run(wanted.id().into(), "w2".into(), None).await);
+    let refused = refusal(store.claim_run(wanted.id().into(), "w2".into()).await);
     assert_eq!((refused.code.name(), &*refused.current), ("LEASE_HELD", "claimed"));
-    assert_eq!(code(&store.claim_run("run-none".into(), "w1".into(), None).await), "NOT_FOUND");
+    assert_eq!(code(&store.claim_run("run-none".into(), "w1".into()).await), "NOT_FOUND");
 }
 
 // proves D3 and X5

@@ -130,7 +130,7 @@ pub async fn a_preview_is_queued_with_its_targets(store: &dyn Store) {
     let preview = put(store, asked).await;
     assert_eq!(preview.status(), "PREVIEW");
     assert!(claim(store, "w1").await.is_none(), "nobody may apply a preview");
-    assert_eq!(code(&store.claim_run(preview.id().into(), "w1".into(), None).await), "INVALID_TRANSITION");
+    assert_eq!(code(&store.claim_run(preview.id().into(), "w1".into()).await), "INVALID_TRANSITION");
     let queued = command(store, preview.id(), "queue").await.unwrap();
     assert_eq!(queued.object()["items"], json!({"target": {"QUEUED": 2}}));
     assert_eq!(items(store, preview.id()).await, ["a=QUEUED", "b=QUEUED"]);

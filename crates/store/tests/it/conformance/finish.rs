@@ -148,7 +148,7 @@ pub async fn what_is_settled_stays(store: &dyn Store) {
     assert_eq!(code(&renew(store, &claimed).await), "LEASE_LOST");
     assert_eq!(code(&release(store, &claimed).await), "LEASE_LOST");
     assert_eq!(code(&move_items(store, &claimed, "step", &[("a", "running")]).await), "LEASE_LOST");
-    assert_eq!(code(&store.claim_run(settled.id().into(), "w2".into(), None).await), "INVALID_TRANSITION");
+    assert_eq!(code(&store.claim_run(settled.id().into(), "w2".into()).await), "INVALID_TRANSITION");
     assert_eq!(code(&command(store, settled.id(), "cancel").await), "INVALID_TRANSITION");
     assert!(claim(store, "w2").await.is_none() && sweep(store).await.moved.is_empty());
     assert_eq!(get(store, settled.id()).await.object(), settled.object());

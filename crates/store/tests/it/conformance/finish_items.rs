@@ -67,7 +67,7 @@ pub async fn a_refused_item_leaves_the_run_held_and_a_refused_end_leaves_the_ite
 pub async fn a_lost_lease_moves_nothing(store: &dyn Store) {
     let claimed = working(store).await;
     release(store, &claimed).await.unwrap();
-    let next = store.claim_run(claimed.run.id().into(), "w2".into(), None).await.unwrap();
+    let next = store.claim_run(claimed.run.id().into(), "w2".into()).await.unwrap();
     let late = write_finish(store, ending_with(&claimed, "completed", &[("b", "completed")])).await;
     assert_eq!(code(&late), "LEASE_LOST");
     assert_eq!(items(store, next.run.id()).await, ["a=completed", "b=pending"]);

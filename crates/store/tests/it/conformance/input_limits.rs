@@ -125,7 +125,7 @@ pub async fn people_are_told_what_is_too_long(store: &dyn Store) {
 pub async fn ids_that_nobody_made_are_not_found(store: &dyn Store) {
     let claimed = held_run(store, deploy()).await;
     for id in ["", "a\0b", "../../etc/passwd", "' OR ''='", &"x".repeat(100_000)] {
-        assert_eq!(code(&store.claim_run(id.into(), "w1".into(), None).await), "NOT_FOUND");
+        assert_eq!(code(&store.claim_run(id.into(), "w1".into()).await), "NOT_FOUND");
         assert_eq!(code(&command(store, id, "cancel").await), "NOT_FOUND");
         assert_eq!(code(&store.items(id.into(), None).await), "NOT_FOUND");
         let held = waypost_store::Held { run_id: id.into(), token: claimed.token };

@@ -73,7 +73,7 @@ pub async fn claim(store: &dyn Store, worker: &str) -> Option<Claimed> {
 /// A new run, held by `w1`.
 pub async fn held_run(store: &dyn Store, new: NewRun) -> Claimed {
     let run = put(store, new).await;
-    store.claim_run(run.id().into(), "w1".into(), None).await.unwrap()
+    store.claim_run(run.id().into(), "w1".into()).await.unwrap()
 }
 
 /// A new run whose worker has begun.

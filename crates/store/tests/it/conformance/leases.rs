@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use waypost_kernel::{Failure, Span, Token};
-use waypost_store::{Claimed, OweWrite, Store};
+use waypost_store::{Claimed, OweWrite, Store, Take};
 
 use super::kit::*;
 
@@ -35,7 +35,7 @@ pub async fn a_heartbeat_does_not_extend_a_deadline(store: &dyn Store) {
 pub async fn the_lease_that_was_asked_for_is_given(store: &dyn Store) {
     let run = put(store, job(&["s"])).await;
     let length = Some(Span::from_seconds(600));
-    let claimed = store.claim_run(run.id().into(), "w1".into(), length).await.unwrap();
+    let claimed = store.claim_run(run.id().into(), Take { lease: length, .."w1".into() }).await.unwrap();
     assert!(about(claimed.expires_at - claimed.now, 600));
     advance(store, 500).await;
     let renewed = renew(store, &claimed).await.unwrap();

@@ -1,8 +1,8 @@
 //! Lifecycles are data: a user's own works as the shipped ones do.
 
 use serde_json::json;
-use waypost_kernel::Actor;
-use waypost_store::{CommandWrite, FinishWrite, NewRun, Store};
+use waypost_kernel::{Actor, Failure};
+use waypost_store::{Claimed, CommandWrite, FinishWrite, ItemRow, ItemWrite, NewRun, RunRow, Store};
 
 use super::kit::*;
 
@@ -34,6 +34,31 @@ transitions = [
   ["rolling",  "lose",    "dropped",  "engine",          ""],
   ["gate",     "promote", "approved", "operator",        ""],
   ["gate",     "reject",  "dropped",  "client",          ""],
+]
+"#;
+
+/// Parts of a release that follow it into work and into success.
+const PART: &str = r#"
+name    = "part"
+kind    = "item"
+version = 1
+initial = ["todo"]
+
+[states]
+todo    = { phase = "ready", on_hold = "doing", on_end = "left" }
+doing   = { phase = "held", on_lost = "todo", on_end = "done" }
+broken  = { phase = "settled", outcome = "failed", on_promote = "todo", on_end = "done" }
+done    = { phase = "settled", outcome = "succeeded" }
+left    = { phase = "settled", outcome = "skipped" }
+
+transitions = [
+  ["todo",   "start", "doing",  "worker, engine", ""],
+  ["todo",   "leave", "left",   "worker, engine", ""],
+  ["doing",  "lose",  "todo",   "engine",         ""],
+  ["doing",  "end",   "done",   "worker, engine", ""],
+  ["doing",  "fail",  "broken", "worker",         ""],
+  ["broken", "again", "todo",   "engine",         ""],
+  ["broken", "mend",  "done",   "engine",         ""],
 ]
 "#;
 
@@ -135,4 +160,46 @@ pub async fn a_run_keeps_the_version_it_was_born_with(store: &dyn Store) {
         assert_eq!(command(store, run.id(), gate).await.unwrap().status(), "approved");
         command(store, run.id(), "cancel").await.unwrap();
     }
+}
+
+/// Key, state and progress; whether it has begun and ended; its failure.
+async fn parts(store: &dyn Store, run: &RunRow) -> Vec<String> {
+    let parts = store.items(run.id().to_owned(), None).await.unwrap();
+    let words = |it: &ItemRow| {
+        let (begun, ended) = (it.started_at.is_some(), it.finished_at.is_some());
+        let failure = it.failure.as_ref().map_or("", |failure| &failure.code);
+        format!("{} {} {} {begun} {ended} {failure}", it.key, it.status, it.progress).trim_end().to_owned()
+    };
+    parts.iter().map(words).collect()
+}
+
+async fn break_part(store: &dyn Store, claimed: &Claimed, key: &str) {
+    let failure = Some(Failure::new("E_PART", "it broke"));
+    let item = ItemWrite { failure, progress: Some(60), ..moving("part", key, "broken") };
+    write_items(store, claimed, vec![item]).await.unwrap();
+}
+
+/// What an item is that followed its run: begun, done with all of its progress and no failure, or as new.
+// proves X1 and X2
+pub async fn items_follow_as_the_log_says(store: &dyn Store) {
+    add(store, PART).await;
+    add(store, &RELEASE.replace("initial =", "items   = [\"part\"]\ninitial =")).await;
+    let items = ["a", "b", "c"].map(|key| item("part", key)).to_vec();
+    let run = put(store, NewRun { items, ..new("release") }).await;
+    command(store, run.id(), "approve").await.unwrap();
+    let claimed = claim(store, "w1").await.unwrap();
+    let doing = ItemWrite { progress: Some(40), ..moving("part", "a", "doing") };
+    write_items(store, &claimed, vec![doing]).await.unwrap();
+    break_part(store, &claimed, "c").await;
+    let reason = Some("canary looks odd".into());
+    write_finish(store, FinishWrite { reason, ..ending(&claimed, "gate") }).await.unwrap();
+    let held_ones = ["a doing 40 true false", "b doing 0 true false", "c broken 60 true true E_PART"];
+    assert_eq!(parts(store, &run).await, held_ones);
+
+    command(store, run.id(), "promote").await.unwrap();
+    assert_eq!(parts(store, &run).await[2], "c todo 0 true false");
+    let claimed = claim(store, "w2").await.unwrap();
+    break_part(store, &claimed, "b").await;
+    finish(store, &claimed, "live").await.unwrap();
+    assert_eq!(parts(store, &run).await, ["a done 100 true true", "b done 100 true true", "c left 0 true true"]);
 }

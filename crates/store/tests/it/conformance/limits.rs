@@ -98,7 +98,7 @@ pub async fn a_run_by_its_id_waits_for_limits_too(store: &dyn Store) {
     store.enqueue(vec![keyed("a")]).await.unwrap();
     assert_eq!(taken(store).await, 1);
     let waiting = put(store, keyed("a")).await;
-    let refused = refusal(store.claim_run(waiting.id().into(), "w1".into(), None).await);
+    let refused = refusal(store.claim_run(waiting.id().into(), "w1".into()).await);
     assert!(refused.code.is_retryable(), "{refused}");
     assert_eq!(status(store, waiting.id()).await, "queued");
 }
@@ -140,7 +140,7 @@ pub async fn a_paused_queue_gives_nothing_out(store: &dyn Store) {
     assert!(about(store.now().await.unwrap() - paused.at.unwrap(), 0));
     assert_eq!(taken(store).await, 0);
     for id in [left.run.id(), ready.id()] {
-        let refused = refusal(store.claim_run(id.into(), "w1".into(), None).await);
+        let refused = refusal(store.claim_run(id.into(), "w1".into()).await);
         assert!(refused.code.is_retryable(), "{refused}");
     }
     assert_eq!(store.pause_queue(QUEUE.into(), None).await.unwrap().paused, None);

@@ -99,6 +99,7 @@ topics! {
         only_what_was_named_is_taken
         as_many_are_taken_as_were_asked_for
         a_claim_grants_a_lease
+        a_claim_may_begin_the_work
         what_was_left_behind_comes_before_what_is_new
         a_worker_has_a_name
         a_run_is_taken_by_its_id
@@ -352,5 +353,6 @@ topics! {
         its_rules_for_time_count
         a_broken_one_is_refused_with_its_line
         a_version_means_one_thing
-        a_run_keeps_the_version_it_was_born_with;
+        a_run_keeps_the_version_it_was_born_with
+        items_follow_as_the_log_says;
 }

@@ -51,7 +51,7 @@ pub async fn however_an_operation_ends_its_parent_is_free(store: &dyn Store) {
         if end == "cancel" {
             command(store, run.id(), "cancel").await.unwrap();
         } else {
-            let claimed = store.claim_run(run.id().into(), "w1".into(), None).await.unwrap();
+            let claimed = store.claim_run(run.id().into(), "w1".into()).await.unwrap();
             release(store, &claimed).await.unwrap();
             advance(store, 25 * HOUR).await;
             sweep(store).await;
@@ -80,7 +80,7 @@ pub async fn operations_are_for_what_was_applied(store: &dyn Store) {
     for id in [queued.id(), build.id()] {
         assert_eq!(code(&command(store, id, "rollback").await), "INVALID_TRANSITION");
     }
-    let claimed = store.claim_run(queued.id().into(), "w1".into(), None).await.unwrap();
+    let claimed = store.claim_run(queued.id().into(), "w1".into()).await.unwrap();
     move_items(store, &claimed, "target", &[("a", "FAILED")]).await.unwrap();
     finish(store, &claimed, "FAILED").await.unwrap();
     assert_eq!(code(&command(store, queued.id(), "rollback").await), "INVALID_TRANSITION");

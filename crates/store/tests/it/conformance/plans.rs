@@ -177,11 +177,11 @@ pub async fn canceled_is_never_retried(store: &dyn Store) {
 pub async fn a_plan_is_taken_by_its_id(store: &dyn Store) {
     let first = claim_plan(store, plan("s1")).await.unwrap();
     let id = || first.run.id().to_owned();
-    assert_eq!(code(&store.claim_run(id(), "s2".into(), None).await), "LEASE_HELD");
+    assert_eq!(code(&store.claim_run(id(), "s2".into()).await), "LEASE_HELD");
     fail(store, &first, Some(60)).await;
-    assert_eq!(code(&store.claim_run(id(), "s2".into(), None).await), "NOT_DUE");
+    assert_eq!(code(&store.claim_run(id(), "s2".into()).await), "NOT_DUE");
     advance(store, 70).await;
-    assert_eq!(store.claim_run(id(), "s2".into(), None).await.unwrap().run.run.attempt, 2);
+    assert_eq!(store.claim_run(id(), "s2".into()).await.unwrap().run.run.attempt, 2);
 }
 
 pub async fn a_plan_without_a_key_or_of_another_kind_is_refused(store: &dyn Store) {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use waypost_kernel::Span;
-use waypost_store::{NewRun, Store, Swept};
+use waypost_store::{NewRun, Store, Swept, Take};
 
 use super::kit::*;
 
@@ -72,7 +72,7 @@ pub async fn a_time_to_live_ends(store: &dyn Store) {
 
 pub async fn a_claimed_run_no_longer_expires(store: &dyn Store) {
     let run = put(store, NewRun { ttl: Some(Span::from_seconds(100)), ..deploy() }).await;
-    let claimed = store.claim_run(run.id().into(), "w1".into(), Some(Span::from_seconds(1_000))).await.unwrap();
+    let claimed = store.claim_run(run.id().into(), Take { lease: Some(Span::from_seconds(1_000)), .."w1".into() }).await.unwrap();
     note(store, &claimed, "begun").await.unwrap();
     advance(store, 200).await;
     assert!(sweep(store).await.moved.is_empty());

@@ -1,7 +1,7 @@
 //! A worker died: who goes on, and when it is enough.
 
 use waypost_kernel::Span;
-use waypost_store::Store;
+use waypost_store::{Store, Take};
 
 use super::kit::*;
 
@@ -73,7 +73,7 @@ pub async fn what_is_lost_when_its_lease_ends_is_not_taken_over(store: &dyn Stor
     advance(store, 301).await;
     assert!(claim(store, "w2").await.is_none());
     for it in [&begun, &waiting] {
-        let refused = refusal(store.claim_run(it.run.id().into(), "w2".into(), None).await);
+        let refused = refusal(store.claim_run(it.run.id().into(), "w2".into()).await);
         assert_eq!(refused.code.name(), "LEASE_HELD");
     }
 }
@@ -82,10 +82,10 @@ pub async fn what_is_lost_when_its_lease_ends_is_not_taken_over(store: &dyn Stor
 pub async fn one_run_is_taken_over_by_its_id(store: &dyn Store) {
     let first = held_run(store, job(&["s"])).await;
     let id = first.run.id().to_owned();
-    assert_eq!(code(&store.claim_run(id.clone(), "w2".into(), None).await), "LEASE_HELD");
+    assert_eq!(code(&store.claim_run(id.clone(), "w2".into()).await), "LEASE_HELD");
     advance(store, 61).await;
     let length = Some(Span::from_seconds(200));
-    let second = store.claim_run(id, "w2".into(), length).await.unwrap();
+    let second = store.claim_run(id, Take { lease: length, .."w2".into() }).await.unwrap();
     assert!(about(second.expires_at - second.now, 200));
     assert_eq!(second.run.run.take_overs, 1);
 }

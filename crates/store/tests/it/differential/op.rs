@@ -13,10 +13,12 @@ pub enum Op {
         queues: u8,
         limit: u8,
         lease: Option<u8>,
+        start: bool,
     },
     ClaimRun {
         run: u8,
         worker: u8,
+        start: bool,
     },
     ClaimPlan {
         plan: u8,
@@ -163,9 +165,10 @@ fn pick() -> impl Strategy<Value = Pick> {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         14 => enqueue().prop_map(Op::Enqueue),
-        14 => (0..3_u8, 1..4_u8, 0..5_u8, option::weighted(0.5, 0..2_u8))
-            .prop_map(|(worker, queues, limit, lease)| Op::Claim { worker, queues, limit, lease }),
-        2 => (back(), 0..3_u8).prop_map(|(run, worker)| Op::ClaimRun { run, worker }),
+        14 => (0..3_u8, 1..4_u8, 0..5_u8, option::weighted(0.5, 0..2_u8), any::<bool>())
+            .prop_map(|(worker, queues, limit, lease, start)| Op::Claim { worker, queues, limit, lease, start }),
+        2 => (back(), 0..3_u8, any::<bool>())
+            .prop_map(|(run, worker, start)| Op::ClaimRun { run, worker, start }),
         3 => (0..2_u8, 0..3_u8, 1..4_u8, any::<bool>()).prop_map(|(plan, worker, attempts, reentrant)| {
             Op::ClaimPlan { plan, worker, attempts, reentrant }
         }),

@@ -5,6 +5,7 @@ use waypost_kernel::request::Level;
 use waypost_kernel::{Actor, Failure, Span};
 use waypost_store::{
     Claim, Claimed, FinishWrite, Held, ItemWrite, ItemsWrite, NewRun, NoteWrite, OweWrite, Repeat, Result,
+    Take,
 };
 
 use super::normal::error;
@@ -16,21 +17,23 @@ impl Side {
     pub async fn claim(&mut self, op: &Op) -> Value {
         let lease = Some(Span::from_seconds(100));
         let answer: Result<Vec<Claimed>> = match *op {
-            Op::Claim { worker, queues, limit, lease: length } => {
+            Op::Claim { worker, queues, limit, lease: length, start } => {
                 let named = (0..2).filter(|at| queues & (1 << at) != 0).map(|at| format!("q{at}"));
                 let claim = Claim {
                     worker: format!("w{worker}"),
                     queues: named.collect(),
                     limit: limit.into(),
                     lease: lease.filter(|_| length.is_some()),
+                    start,
                     ..Claim::default()
                 };
                 self.store.claim(claim).await
             }
-            Op::ClaimRun { run, worker } => {
+            Op::ClaimRun { run, worker, start } => {
                 let Some(at) = lately(self.runs.len(), run) else { return Value::Null };
                 let id = self.runs[at].clone();
-                self.store.claim_run(id, format!("w{worker}"), None).await.map(|it| vec![it])
+                let take = Take { worker: format!("w{worker}"), lease: None, start };
+                self.store.claim_run(id, take).await.map(|it| vec![it])
             }
             Op::ClaimPlan { plan, worker, attempts, reentrant } => {
                 let run = NewRun {

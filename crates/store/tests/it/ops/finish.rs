@@ -38,7 +38,12 @@ fn a_run_that_was_never_begun_is_begun_and_finished_at_once() {
     ops.psql(&format!("SELECT ops.finish_run('{run_id}', 'success')"));
     assert_eq!(
         ops.events(&run_id),
-        ["info Run queued", "info Run claimed by worker", "info Run started", "info Run finished: success"]
+        [
+            "info Run queued",
+            "info Run claimed by worker",
+            "info Run started by worker-001",
+            "info Run finished: success"
+        ]
     );
     assert_eq!(ops.verify(), 1);
 }

@@ -81,7 +81,7 @@ async fn a_job_begun_in_sql_has_one_executor() {
     let (ops, store) = both().await;
     let id = ops.begun_job();
     assert!(claim(&store, "default").await.is_none());
-    assert!(store.claim_run(id.clone(), "engine-1".into(), None).await.is_err());
+    assert!(store.claim_run(id.clone(), "engine-1".into()).await.is_err());
     ops.set_job_refused(&id, "status = 'running', claimed_by = 'other'").is("WP409", "IMMUTABLE");
     let again = ops.psql(&format!("UPDATE ops.jobs SET status = 'running', claimed_by = 'other' WHERE id = '{id}' AND status = 'pending' RETURNING id"));
     assert_eq!(again, "");

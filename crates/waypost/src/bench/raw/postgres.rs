@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::{try_join, try_join4};
+use serde_json::Value;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 use waypost_store::postgres::client;
 
+use super::super::runs::{INPUT, METADATA, PLAYBOOK, fresh_key};
 use super::{section, two};
 use crate::output::{ERROR, Failed, Result};
 
@@ -109,13 +111,11 @@ impl Connection {
     }
 
     async fn enqueue(&self, count: usize) -> Result<()> {
-        let mut lines = String::with_capacity(count * 120);
+        let mut lines = String::with_capacity(count * 420);
+        let (input, metadata) = (INPUT.to_string(), Value::Object(METADATA.clone()).to_string());
         for _ in 0..count {
-            let id = Uuid::now_v7();
-            let _ = writeln!(
-                lines,
-                "{id}\tt1\tnoop\tqueued\t0\t{{\"x\":1}}\t{{\"k\":\"v\",\"trace\":\"abcdef0123456789\"}}"
-            );
+            let (id, key) = (Uuid::now_v7(), fresh_key());
+            let _ = writeln!(lines, "{id}\tt1\tnoop\tqueued\t0\t{PLAYBOOK}\t{key}\t{input}\t{metadata}");
         }
         let sink = self.client.copy_in(&self.copy).await?;
         let mut sink = std::pin::pin!(sink);

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use rusqlite::{Connection, params};
+use serde_json::Value;
 
+use super::super::runs::{INPUT, METADATA, PLAYBOOK, fresh_key};
 use super::{section, two};
 use crate::output::{ERROR, Failed, Result};
 
@@ -47,8 +49,11 @@ impl Raw {
         self.next += count as u64;
         self.transaction(|raw| {
             let mut insert = raw.conn.prepare_cached(&raw.enqueue)?;
+            let (input, metadata) = (INPUT.to_string(), Value::Object(METADATA.clone()).to_string());
             for number in first..first + count as u64 {
-                insert.execute(params![id(number), number])?;
+                let values =
+                    params![id(number), "t1", "noop", 0, number, PLAYBOOK, fresh_key(), input, metadata];
+                insert.execute(values)?;
             }
             Ok(())
         })

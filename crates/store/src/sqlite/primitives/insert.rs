@@ -1,70 +1,76 @@
-//! A new run's two rows: what stays, which is also its first event, and what moves.
+//! A new run's two rows: what stays, which is also its first event, and what moves. Its items come first.
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-use waypost_kernel::Time;
-use waypost_kernel::event::Event;
+use rusqlite::params;
+use waypost_kernel::{Lifecycle, Time};
 
-use super::limits;
 use super::moves;
-use super::row::Stored;
-use super::save::{refused, text};
-use super::session::Tx;
+use super::slots;
 use crate::codec;
-use crate::error::Result;
-use crate::fingerprint::fingerprint;
-use crate::run::RunRow;
-use crate::verbs::NewRun;
+use crate::engine::{Birth, BornItem, Inserted, Stored};
+use crate::run::{RunRow, iso};
+use crate::sqlite::fault::Result;
+use crate::sqlite::row::text;
+use crate::sqlite::session::Tx;
 
 const BORN: u32 = (1 << 31) + 1;
 const NOW: u32 = (1 << 31) + 2;
 
-/// What is written as text, made before the writer's turn comes.
-#[derive(Clone, Debug)]
-pub struct Texts {
-    input: String,
-    metadata: Option<String>,
-    details: Option<String>,
-    carried: Option<String>,
-    fingerprint: Option<String>,
+pub fn insert(tx: &Tx<'_>, birth: Birth) -> Result<Inserted> {
+    if is_key_taken(tx, &birth.row)? {
+        return Ok(Inserted::KeyTaken(Box::new(birth)));
+    }
+    for born in &birth.items {
+        item(tx, &birth.row.run.id, &birth.row.lifecycle, born)?;
+    }
+    let code = tx.code(&birth.row.lifecycle, birth.event.to)?;
+    let rid = now(tx, code, &birth.row)?;
+    stays(tx, rid, code, &birth)?;
+    let stored =
+        Stored { rid, row: Arc::new(birth.row), last: None, bytes: birth.texts.bytes(), recalled: false };
+    tx.kept.rows.borrow_mut().put(stored.clone());
+    Ok(Inserted::Made(stored))
 }
 
-impl Texts {
-    pub fn of(new: &NewRun) -> Texts {
-        let full = |map: &Map<String, Value>| Some(map).filter(|map| !map.is_empty()).map(text);
-        Texts {
-            input: new.input.to_string(),
-            metadata: full(&new.metadata),
-            details: full(&new.details),
-            carried: new.carried.as_ref().map(Value::to_string),
-            fingerprint: new.idempotency_key.is_some().then(|| fingerprint(new)),
-        }
-    }
-
-    pub fn fingerprint(&self) -> Option<&str> {
-        self.fingerprint.as_deref()
-    }
-
-    fn bytes(&self) -> usize {
-        let rest = [&self.metadata, &self.details, &self.carried];
-        self.input.len() + rest.into_iter().flatten().map(String::len).sum::<usize>()
-    }
+fn is_key_taken(tx: &Tx<'_>, row: &RunRow) -> Result<bool> {
+    let Some(key) = &row.idempotency_key else { return Ok(false) };
+    let sql = "SELECT 1 FROM run_born WHERE tenant = ?1 AND idempotency_key = ?2";
+    Ok(tx.prepare(sql)?.exists(params![row.tenant, key])?)
 }
 
-pub fn insert(tx: &Tx<'_>, row: RunRow, texts: &Texts, event: &Event) -> Result<Stored> {
-    let code = tx.code(&row.lifecycle, event.to)?;
-    let rid = now(tx, code, &row)?;
-    stays(tx, rid, code, &row, texts, event)?;
-    let stored = Stored { rid, row: Arc::new(row), last: None, bytes: texts.bytes() };
-    tx.kept.rows.borrow_mut().put(&stored);
-    Ok(stored)
+pub fn item(tx: &Tx<'_>, run_id: &str, lifecycle: &Lifecycle, born: &BornItem) -> Result<()> {
+    let BornItem { place, new, item, seq } = born;
+    let kind = &lifecycle.items[usize::from(item.kind)];
+    tx.execute(
+        "INSERT INTO items(run_id, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, \
+         progress, not_before) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+        params![
+            run_id,
+            &*kind.name,
+            new.key,
+            kind.version,
+            *place as i64,
+            new.name,
+            &*kind.state(item.state).name,
+            item.max_retries,
+            item.reruns,
+            item.role.name(),
+            item.stays(kind),
+            text(&new.details),
+            seq,
+            item.progress,
+            item.not_before.map(iso),
+        ],
+    )?;
+    Ok(())
 }
 
-fn stays(tx: &Tx<'_>, rid: i64, code: i64, row: &RunRow, texts: &Texts, event: &Event) -> Result<()> {
+fn stays(tx: &Tx<'_>, rid: i64, code: i64, birth: &Birth) -> Result<()> {
+    let Birth { row, texts, event, .. } = birth;
     let run = &row.run;
     let position = tx.positions(1)?;
-    let inserted = tx.kept_statement(
+    tx.kept_statement(
         BORN,
         || {
             "INSERT OR FAIL INTO run_born(rid, position, run_id, tenant, state, at, command, actor, who, max_attempts, reentrant, \
@@ -99,15 +105,15 @@ fn stays(tx: &Tx<'_>, rid: i64, code: i64, row: &RunRow, texts: &Texts, event: &
             bind.put(&texts.input)?;
             bind.execute()
         },
-    );
-    inserted.map(drop).map_err(|error| refused(&error))
+    )?;
+    Ok(())
 }
 
 /// Gives the run's place.
 fn now(tx: &Tx<'_>, code: i64, row: &RunRow) -> Result<i64> {
     let run = &row.run;
-    let blocked = limits::starts_aside(tx, row)?;
-    let inserted = tx.kept_statement(
+    let blocked = slots::starts_aside(tx, row)?;
+    tx.kept_statement(
         NOW,
         || {
             "INSERT OR FAIL INTO run_now(state, seq, queue, priority, blocked, due_at, attempt, fence, token, claimed_by, \
@@ -131,10 +137,9 @@ fn now(tx: &Tx<'_>, code: i64, row: &RunRow) -> Result<i64> {
             bind.put(run.started_at.map(Time::ms))?;
             bind.put(run.expires_at.map(Time::ms))?;
             bind.put(&row.concurrency_key)?;
-            bind.put(run.tallies.iter().flat_map(|tally| &tally.by_state).sum::<u32>())?;
+            bind.put(row.item_count() as i64)?;
             bind.execute()
         },
-    );
-    inserted.map_err(|error| refused(&error))?;
+    )?;
     Ok(tx.conn.last_insert_rowid())
 }

@@ -4,14 +4,13 @@
 use rusqlite::params;
 use waypost_kernel::{Phase, Run, Time};
 
-use super::open::database;
-use super::row::{CLEANUP_FAILED, FORCED, OPERATING, OWES_CLEANUP, RESOLVED, Stored};
-use super::save::{prepare, refused, text};
-use super::session::Tx;
-use super::statements::Bind;
 use crate::codec;
-use crate::error::Result;
+use crate::engine::Edit;
 use crate::run::RunRow;
+use crate::sqlite::fault::Result;
+use crate::sqlite::row::{CLEANUP_FAILED, FORCED, OPERATING, OWES_CLEANUP, RESOLVED, text};
+use crate::sqlite::session::Tx;
+use crate::sqlite::statements::Bind;
 
 /// A column of `run_now`: whether a change of the run touches it, and what is written.
 struct Column {
@@ -65,6 +64,7 @@ const STATE: u32 = 1 << 27;
 const LET_IN: u32 = 1 << 28;
 const METADATA: u32 = 1 << 29;
 const DETAILS: u32 = 1 << 30;
+const ITEMS: u32 = 1 << 25;
 /// The first change of a run uses the room that was kept for it.
 const FIRST: u32 = 1 << 26;
 
@@ -113,24 +113,20 @@ fn flags(run: &Run) -> i64 {
     .fold(0, |flags, (is, flag)| if is { flags | flag } else { flags })
 }
 
-/// What was merged into a run beside its move.
-#[derive(Clone, Copy, Debug)]
-pub struct Merged {
-    pub metadata: bool,
-    pub details: bool,
-}
-
-/// Writes what differs from `before`, if the row still has its `seq`. Gives how many rows that were.
-pub fn update(tx: &Tx<'_>, stored: &Stored, before: &Run, merged: Merged) -> Result<usize> {
-    let (rid, row) = (stored.rid, &*stored.row);
-    let set = changes(before, row, merged);
+/// Writes what changed, if anything did and the row still has the `seq` that was decided on. Gives how many rows that were.
+pub fn update(tx: &Tx<'_>, edit: &Edit) -> Result<usize> {
+    let (rid, row, before) = (edit.stored.rid, edit.row(), edit.before());
+    let set = changes(edit);
+    if set == 0 {
+        return Ok(1);
+    }
     let mut code = 0;
-    let mut guarded = false;
+    let mut is_guarded = false;
     if set & STATE != 0 {
         let src = tx.code(&row.lifecycle, before.state)?;
         code = tx.code(&row.lifecycle, row.run.state)?;
-        guarded = tx.is_guarded(src, code, rise(before, &row.run));
-        if guarded {
+        is_guarded = tx.is_guarded(src, code, rise(before, &row.run));
+        if is_guarded {
             ask_permit(tx, rid, before, row, (src, code))?;
         }
     }
@@ -147,7 +143,10 @@ pub fn update(tx: &Tx<'_>, stored: &Stored, before: &Run, merged: Merged) -> Res
                 (column.put)(bind, row)?;
             }
             if set & SEQ != 0 {
-                bind.put(stored.last)?;
+                bind.put(edit.stored.last)?;
+            }
+            if set & ITEMS != 0 {
+                bind.put(row.item_count() as i64)?;
             }
             if set & METADATA != 0 {
                 bind.put(text(&row.metadata))?;
@@ -158,11 +157,10 @@ pub fn update(tx: &Tx<'_>, stored: &Stored, before: &Run, merged: Merged) -> Res
             bind.execute()
         },
     );
-    if guarded {
-        let sql = "DELETE FROM run_permits WHERE rid = ?1";
-        prepare(tx, sql)?.execute([rid]).map_err(|error| database(&error))?;
+    if is_guarded {
+        tx.execute("DELETE FROM run_permits WHERE rid = ?1", [rid])?;
     }
-    written.map_err(|error| refused(&error))
+    Ok(written?)
 }
 
 fn rise(before: &Run, after: &Run) -> i64 {
@@ -174,22 +172,27 @@ fn ask_permit(tx: &Tx<'_>, rid: i64, before: &Run, row: &RunRow, (src, dst): (i6
     let run = &row.run;
     let sql = "INSERT OR FAIL INTO run_permits(rid, src, dst, seq, rise, reason, flags, attempt) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-    prepare(tx, sql)?
-        .execute(params![rid, src, dst, run.seq, rise(before, run), reason(run), flags(run), run.attempt])
-        .map(drop)
-        .map_err(|error| refused(&error))
+    tx.execute(
+        sql,
+        params![rid, src, dst, run.seq, rise(before, run), reason(run), flags(run), run.attempt],
+    )?;
+    Ok(())
 }
 
-fn changes(before: &Run, row: &RunRow, merged: Merged) -> u32 {
+fn changes(edit: &Edit) -> u32 {
+    let (before, row) = (edit.before(), edit.row());
     let moved = before.state != row.run.state;
     let differ = COLUMNS.iter().enumerate().filter(|(_, column)| (column.differs)(before, &row.run));
+    // What becomes ready may be tried; a claim sets it aside again if its key is full. What is taken may have been set
+    // aside a moment ago, with the others of its key.
+    let comes_in = row.phase() == Phase::Ready || row.concurrency_key.is_some() && edit.is_taken();
     let apart = [
         (moved, STATE),
-        // What becomes ready may be tried; a claim sets it aside again if its key is full.
-        (moved && row.phase() == Phase::Ready, LET_IN),
+        (moved && comes_in, LET_IN),
         (before.seq == 1, FIRST),
-        (merged.metadata, METADATA),
-        (merged.details, DETAILS),
+        (!edit.born.is_empty(), ITEMS),
+        (!edit.metadata.is_empty(), METADATA),
+        (!edit.details.is_empty(), DETAILS),
     ];
     let apart = apart.into_iter().filter(|(is, _)| *is).fold(0, |set, (_, bit)| set | bit);
     differ.fold(apart, |set, (at, _)| set | 1 << at)
@@ -204,14 +207,12 @@ fn statement(set: u32) -> String {
     names.extend((set & STATE != 0).then_some("state"));
     names.extend(named(set).map(|column| column.name));
     names.extend((set & SEQ != 0).then_some("last"));
+    names.extend((set & ITEMS != 0).then_some("items"));
     names.extend((set & METADATA != 0).then_some("metadata"));
     names.extend((set & DETAILS != 0).then_some("details"));
     let mut sets: Vec<String> =
         names.iter().enumerate().map(|(at, name)| format!("{name} = ?{}", at + 3)).collect();
     sets.extend((set & LET_IN != 0).then(|| "blocked = 0".to_owned()));
     sets.extend((set & FIRST != 0).then(|| "room = NULL".to_owned()));
-    if sets.is_empty() {
-        sets.push("seq = ?2".into());
-    }
     format!("UPDATE OR FAIL run_now SET {} WHERE rid = ?1 AND seq = ?2", sets.join(", "))
 }

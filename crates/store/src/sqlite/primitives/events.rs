@@ -4,57 +4,35 @@ use serde_json::Value;
 use waypost_kernel::Lifecycle;
 use waypost_kernel::event::Event;
 
-use super::row::Stored;
-use super::save::{Extra, refused};
-use super::session::Tx;
 use crate::codec;
-use crate::error::Result;
+use crate::engine::{Extra, Stored};
+use crate::sqlite::fault::Result;
+use crate::sqlite::session::Tx;
 
 const EVENT: u32 = 1 << 31;
 
-/// The events of one change and where they will stand.
-pub struct Planned<'e> {
-    events: &'e [Event],
-    folded: bool,
-    first: i64,
-}
-
-/// Finds room for the events of a change before they are written, because its row names the last one's place.
-pub fn plan<'e>(tx: &Tx<'_>, lifecycle: &Lifecycle, events: &'e [Event]) -> Result<Planned<'e>> {
-    let folded = matches!(events, [begin, end] if folds(begin, end, lifecycle));
-    Ok(Planned { events, folded, first: tx.positions(events.len() as i64)? })
-}
-
-impl Planned<'_> {
-    /// The position of the last one.
-    pub fn last(&self) -> Option<i64> {
-        (!self.events.is_empty()).then(|| self.first + self.events.len() as i64 - 1)
-    }
-}
-
-/// Writes the events of one change; what was merged and the key belong to the last.
+/// Writes the events of a run from a position on; `prev` is where its last one before them stands.
 pub fn insert(
     tx: &Tx<'_>,
     stored: &Stored,
     prev: Option<i64>,
-    planned: &Planned<'_>,
-    extra: &Extra,
+    first: i64,
+    events: &[(Event, Extra)],
 ) -> Result<()> {
-    if let ([begin, end], true) = (planned.events, planned.folded) {
-        let place = Place { position: planned.first + 1, prev, begin: Some(begin) };
-        return one(tx, stored, end, &place, Some(extra));
-    }
     let mut prev = prev;
-    for (at, event) in planned.events.iter().enumerate() {
-        let extra = Some(extra).filter(|_| at + 1 == planned.events.len());
-        let place = Place { position: planned.first + at as i64, prev, begin: None };
-        one(tx, stored, event, &place, extra)?;
-        prev = Some(place.position);
+    let mut at = 0;
+    while let Some((begin, _)) = events.get(at) {
+        let is_pair = events.get(at + 1).is_some_and(|end| folds(&events[at], end, &stored.row.lifecycle));
+        at += usize::from(is_pair);
+        let row = Row { position: first + at as i64, prev, begin: is_pair.then_some(begin) };
+        one(tx, stored, &events[at], &row)?;
+        prev = Some(row.position);
+        at += 1;
     }
     Ok(())
 }
 
-struct Place<'e> {
+struct Row<'e> {
     position: i64,
     prev: Option<i64>,
     /// The event before, if it is kept in the same row.
@@ -62,8 +40,9 @@ struct Place<'e> {
 }
 
 /// A beginning that says nothing by itself is kept in the row of the end.
-fn folds(begin: &Event, end: &Event, lifecycle: &Lifecycle) -> bool {
+fn folds((begin, extra): &(Event, Extra), (end, _): &(Event, Extra), lifecycle: &Lifecycle) -> bool {
     begin.note.is_none()
+        && extra.is_empty()
         && begin.from.is_some()
         && end.from == Some(begin.to)
         && begin.actor == end.actor
@@ -72,21 +51,19 @@ fn folds(begin: &Event, end: &Event, lifecycle: &Lifecycle) -> bool {
         && codec::effect_json(begin, lifecycle).is_none()
 }
 
-fn one(tx: &Tx<'_>, stored: &Stored, event: &Event, place: &Place<'_>, extra: Option<&Extra>) -> Result<()> {
+fn one(tx: &Tx<'_>, stored: &Stored, (event, extra): &(Event, Extra), row: &Row<'_>) -> Result<()> {
     let lifecycle = &stored.row.lifecycle;
-    let begin = place.begin;
+    let begin = row.begin;
     let note = event.note.as_ref();
     let mut effect = codec::effect_json(event, lifecycle);
-    if let Some(extra) = extra {
-        codec::add_patch(&mut effect, "metadata", &extra.metadata);
-        codec::add_patch(&mut effect, "details", &extra.details);
-    }
+    codec::add_patch(&mut effect, "metadata", &extra.metadata);
+    codec::add_patch(&mut effect, "details", &extra.details);
     let payload = note.map(|note| &note.payload).filter(|payload| !codec::is_blank(payload));
     let first = begin.unwrap_or(event);
     let src = tx.code(lifecycle, first.from.unwrap_or(first.to))?;
     let dst = tx.code(lifecycle, event.to)?;
     let via = begin.map(|begin| tx.code(lifecycle, begin.to)).transpose()?;
-    let written = tx.kept_statement(
+    tx.kept_statement(
         EVENT,
         || {
             "INSERT OR FAIL INTO run_events(position, rid, seq, prev, at, command, src, dst, actor, who, via, via_command, level, \
@@ -94,10 +71,10 @@ fn one(tx: &Tx<'_>, stored: &Stored, event: &Event, place: &Place<'_>, extra: Op
                 .into()
         },
         |bind| {
-            bind.put(place.position)?;
+            bind.put(row.position)?;
             bind.put(stored.rid)?;
             bind.put(event.seq)?;
-            bind.put(place.prev)?;
+            bind.put(row.prev)?;
             bind.put(event.at.ms())?;
             bind.put(&*event.command)?;
             bind.put(src)?;
@@ -110,9 +87,9 @@ fn one(tx: &Tx<'_>, stored: &Stored, event: &Event, place: &Place<'_>, extra: Op
             bind.put(note.map(|note| &*note.message))?;
             bind.put(payload.map(Value::to_string))?;
             bind.put(effect.map(|effect| effect.to_string()))?;
-            bind.put(extra.and_then(|extra| extra.key.as_deref()))?;
+            bind.put(extra.key.as_deref())?;
             bind.execute()
         },
-    );
-    written.map(drop).map_err(|error| refused(&error))
+    )?;
+    Ok(())
 }

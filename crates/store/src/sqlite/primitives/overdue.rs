@@ -1,0 +1,81 @@
+//! Runs that time or their parent's cancel is to move.
+
+use rusqlite::params;
+
+use crate::engine::{Overdue, Place, Stored};
+use crate::sqlite::fault::Result;
+use crate::sqlite::row;
+use crate::sqlite::session::Tx;
+
+const LEASES: &str = "SELECT due_at, rid, queue FROM run_now INDEXED BY run_held WHERE state & 7 = 2 AND due_at <= ?1 \
+  AND (due_at, rid) > (?2, ?3) ORDER BY due_at, rid LIMIT ?4";
+const LIVES: &str = "SELECT expires_at, rid, queue FROM run_now INDEXED BY run_expiring WHERE expires_at IS NOT NULL AND expires_at <= ?1 \
+  AND (expires_at, rid) > (?2, ?3) ORDER BY expires_at, rid LIMIT ?4";
+
+/// At least one of them if there is any: a page of runs that this binary cannot read is not the end of the list.
+pub fn overdue(tx: &Tx<'_>, what: Overdue<'_>, after: Place, limit: usize) -> Result<Vec<Stored>> {
+    let sql = match what {
+        Overdue::Leases(_) => LEASES,
+        Overdue::Lives => LIVES,
+    };
+    let is_asked_for = |queue: &str| match what {
+        Overdue::Leases(Some(queues)) => queues.contains(&queue),
+        Overdue::Leases(None) | Overdue::Lives => true,
+    };
+    let mut after = (after.0.ms(), after.1);
+    let mut found = Vec::new();
+    while found.is_empty() {
+        let values = params![tx.now.ms(), after.0, after.1, limit as i64];
+        let page = tx.list(sql, values, |row| {
+            Ok(((row.get(0)?, row.get(1)?), is_asked_for(row.get_ref(2)?.as_str()?)))
+        })?;
+        let Some((last, _)) = page.last() else { break };
+        after = *last;
+        for ((_, rid), _) in page.into_iter().filter(|(_, is_asked_for)| *is_asked_for) {
+            found.extend(row::by_rid(tx, rid)?);
+        }
+    }
+    Ok(found)
+}
+
+/// The oldest.
+pub fn cancelled_parent(tx: &Tx<'_>) -> Result<Option<String>> {
+    let sql = "SELECT p.run_id FROM cancelled_parents p LEFT JOIN run_born b ON b.run_id = p.run_id ORDER BY b.rid LIMIT 1";
+    Ok(tx.find(sql, [], |row| row.get(0))?)
+}
+
+pub fn children_told(tx: &Tx<'_>, parent: &str) -> Result<()> {
+    tx.execute("DELETE FROM cancelled_parents WHERE run_id = ?1", [parent])?;
+    Ok(())
+}
+
+/// Its children are to be asked, if it has any.
+pub fn has_cancelled(tx: &Tx<'_>, parent: &str) -> Result<()> {
+    let sql = "INSERT OR IGNORE INTO cancelled_parents(run_id) SELECT ?1 \
+               WHERE EXISTS (SELECT 1 FROM run_born WHERE parent_run_id = ?1)";
+    tx.execute(sql, [parent])?;
+    Ok(())
+}
+
+/// Again at least one.
+pub fn children(tx: &Tx<'_>, parent: &str, after: i64, limit: usize) -> Result<Vec<Stored>> {
+    let sql = "SELECT b.rid FROM run_born b CROSS JOIN run_now n ON n.rid = b.rid \
+               WHERE b.parent_run_id = ?1 AND n.state & 7 <> 4 AND b.rid > ?2 ORDER BY b.rid LIMIT ?3";
+    let mut after = after;
+    let mut found = Vec::new();
+    while found.is_empty() {
+        let page: Vec<i64> = tx.list(sql, params![parent, after, limit as i64], |row| row.get(0))?;
+        let Some(last) = page.last() else { break };
+        after = *last;
+        for rid in page {
+            found.extend(row::by_rid(tx, rid)?);
+        }
+    }
+    Ok(found)
+}
+
+pub fn open_children(tx: &Tx<'_>, parent: &str, lifecycle: &str) -> Result<Vec<(String, u64)>> {
+    let sql = "SELECT b.run_id, n.seq FROM run_born b CROSS JOIN run_now n ON n.rid = b.rid JOIN state_codes s ON s.code = n.state \
+               WHERE b.parent_run_id = ?1 AND s.lifecycle = ?2 AND n.state & 7 <> 4";
+    Ok(tx.list(sql, [parent, lifecycle], |row| Ok((row.get(0)?, row.get(1)?)))?)
+}

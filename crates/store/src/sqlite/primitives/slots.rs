@@ -1,0 +1,74 @@
+//! Concurrency keys. A ready run whose key is at its limit is set aside (`blocked`), at birth or when a claim meets it:
+//! so a hundred thousand of them cost a claim nothing. When one of the key leaves, the next best is let in again.
+
+use rusqlite::params;
+use waypost_kernel::Phase;
+
+use crate::run::RunRow;
+use crate::sqlite::fault::Result;
+use crate::sqlite::session::Tx;
+
+/// One claim's share of setting aside; a hundred thousand at once would keep heartbeats waiting.
+const MAX_SET_ASIDE: usize = 5_000;
+
+/// How many more runs with this key may be held.
+pub fn free_slots(tx: &Tx<'_>, key: &str) -> Result<i64> {
+    let limit = "SELECT at_most FROM key_limits WHERE name = ?1";
+    let limit: Option<i64> = tx.find(limit, [key], |row| row.get(0))?;
+    let held = "SELECT count(*) FROM run_now INDEXED BY run_keyed \
+                WHERE state & 7 = 2 AND blocked IN (0, 1) AND concurrency_key = ?1 AND finished_at IS NULL";
+    let held: i64 = tx.prepare(held)?.query_row([key], |row| row.get(0))?;
+    Ok(limit.unwrap_or(1) - held)
+}
+
+/// Whether a new run would only be set aside by the next claim.
+pub fn starts_aside(tx: &Tx<'_>, row: &RunRow) -> Result<bool> {
+    let due = row.run.available_at.is_some_and(|at| at <= tx.now);
+    match row.concurrency_key.as_deref().filter(|_| due && row.phase() == Phase::Ready) {
+        Some(key) => Ok(free_slots(tx, key)? <= 0),
+        None => Ok(false),
+    }
+}
+
+/// Sets aside what waits for a key that is at its limit, at most a batch of it. Gives how many.
+pub fn set_aside(tx: &Tx<'_>, key: &str) -> Result<usize> {
+    let sql = "UPDATE run_now SET blocked = 1 WHERE rid IN (SELECT rid FROM run_now INDEXED BY run_keyed \
+               WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 0 AND concurrency_key = ?1 AND due_at <= ?2 LIMIT ?3)";
+    Ok(tx.execute(sql, params![key, tx.now.ms(), MAX_SET_ASIDE as i64])?)
+}
+
+/// Lets in as many as there are slots, of each queue and state (so of each lifecycle): whichever of them workers ask for
+/// finds its best. Those that come too late are set aside again.
+pub fn let_in(tx: &Tx<'_>, key: &str) -> Result<()> {
+    let next = "SELECT queue, state FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 1 \
+                AND concurrency_key = ?1 AND (queue, state) > (?2, ?3) ORDER BY queue, state LIMIT 1";
+    let let_in = "UPDATE run_now SET blocked = 0 WHERE rid IN (SELECT rid FROM run_now INDEXED BY run_keyed \
+                  WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 1 AND concurrency_key = ?1 AND queue = ?2 AND state = ?3 \
+                  ORDER BY priority DESC, due_at, rid LIMIT ?4)";
+    let free = free_slots(tx, key)?;
+    if free <= 0 {
+        return Ok(());
+    }
+    let mut last: (String, i64) = (String::new(), 0);
+    let after = |last: &(String, i64)| {
+        tx.find(next, params![key, last.0, last.1], |row| Ok((row.get(0)?, row.get(1)?)))
+    };
+    while let Some(group) = after(&last)? {
+        last = group;
+        tx.execute(let_in, params![key, last.0, last.1, free])?;
+    }
+    Ok(())
+}
+
+/// The sweeper's look: no key waits while it has a free slot, whatever happened.
+pub fn let_in_all(tx: &Tx<'_>) -> Result<()> {
+    let next = "SELECT min(concurrency_key) FROM run_now INDEXED BY run_keyed \
+                WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 1 AND concurrency_key > ?1";
+    let mut last = String::new();
+    loop {
+        let key: Option<String> = tx.prepare(next)?.query_row([&last], |row| row.get(0))?;
+        let Some(key) = key else { return Ok(()) };
+        let_in(tx, &key)?;
+        last = key;
+    }
+}
