@@ -67,6 +67,13 @@ pub(crate) fn blank(lifecycle: &Lifecycle, born: &Born, first: &Event) -> Run {
     }
 }
 
+/// The row after one more event: what a second teller of the same story is held against.
+pub fn applied(lifecycle: &Lifecycle, run: &Run, event: &Event) -> Run {
+    let mut run = run.clone();
+    apply(lifecycle, &mut run, event);
+    run
+}
+
 pub(crate) fn apply(lifecycle: &Lifecycle, run: &mut Run, event: &Event) {
     let effect = &event.effect;
     run.seq = event.seq;

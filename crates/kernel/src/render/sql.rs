@@ -73,7 +73,7 @@ fn folded(lifecycle: &Lifecycle, from: StateId) -> Vec<(&Transition, &Transition
     pairs
 }
 
-fn mask(guards: &[Guard]) -> u32 {
+pub(super) fn mask(guards: &[Guard]) -> u32 {
     guards.iter().fold(0, |mask, guard| mask | 1 << *guard as u32)
 }
 

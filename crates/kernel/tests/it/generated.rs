@@ -34,7 +34,9 @@ fn pages() -> BTreeMap<PathBuf, String> {
     };
     let sqlite = of(sql::guard(), &|lifecycle| sql::definition(lifecycle));
     pages.insert(docs().join("guard.sqlite.sql"), sqlite);
-    pages.insert(docs().join("guard.postgres.sql"), of(postgres::guard(), &postgres::definition));
+    let meanings = postgres::conditions().map(|(name, means)| format!("-- {name}\n{means};\n"));
+    let guards = format!("{}{}", meanings.concat(), postgres::items_stay());
+    pages.insert(docs().join("guard.postgres.sql"), of(guards, &postgres::definition));
     pages
 }
 

@@ -1,17 +1,37 @@
 -- What an operator does beside runs: queues that rest, runs that leave. The store calls the same writes; `waypost_admin` comes
 -- in by the functions with words.
 
--- Nobody claims from a queue that is paused. Without a name it goes on.
-CREATE FUNCTION waypost.put_pause(p_queue text, p_by text, p_reason text) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+-- Nobody claims from a queue that is paused. Without a name it goes on. Claims that did not see the pause have ended, and those that come
+-- will see it.
+CREATE FUNCTION waypost.put_pause(p_queue text, p_by text, p_reason text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF p_by IS NOT NULL THEN
+    PERFORM waypost.shut_gate(p_queue);
+  END IF;
   INSERT INTO waypost.queues(name, paused_by, pause_reason, paused_at) VALUES (p_queue, p_by, p_reason, CASE WHEN p_by IS NOT NULL THEN waypost.now() END)
-    ON CONFLICT (name) DO UPDATE SET paused_by = excluded.paused_by, pause_reason = excluded.pause_reason, paused_at = excluded.paused_at
-$$;
+    ON CONFLICT (name) DO UPDATE SET paused_by = excluded.paused_by, pause_reason = excluded.pause_reason, paused_at = excluded.paused_at;
+END $$;
+
+-- The gate for somebody in psql: claims go on between the tries, and who waits in vain is told so.
+CREATE FUNCTION waypost.shut_gate_patiently(p_queue text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  FOR v_try IN 1..50 LOOP
+    BEGIN
+      PERFORM waypost.shut_gate(p_queue);
+      RETURN;
+    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+      NULL;
+    END;
+  END LOOP;
+  PERFORM waypost.refuse('WP423', format('BUSY: claims from %s are under way in open transactions', quote_literal(p_queue)), 'Try again.');
+END $$;
 
 CREATE FUNCTION waypost.pause_queue(p_queue text, p_reason text) RETURNS TABLE(queue text, paused_by text, reason text, paused_at timestamptz)
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM waypost.check_text('p_queue', p_queue);
   PERFORM waypost.check_text('p_reason', p_reason, 1024);
+  PERFORM waypost.shut_gate_patiently(p_queue);
   PERFORM waypost.put_pause(p_queue, session_user::text, p_reason);
   INSERT INTO waypost.audit(at, tenant, who, action, subject, reason) VALUES (waypost.now(), '*', session_user::text, 'queue.pause', p_queue, p_reason);
   RETURN QUERY SELECT q.name, q.paused_by, q.pause_reason, q.paused_at FROM waypost.queues q WHERE q.name = p_queue;

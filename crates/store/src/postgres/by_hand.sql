@@ -1,117 +1,126 @@
+-- Moves by hand: an UPDATE of a view, or of the table itself. They get the event of a move of the lifecycle, and what follows from it,
+-- and keep to what claims and ends keep to.
 
--- What a legal move by hand (one that does not raise seq) leaves behind: its event, what follows from the phases, and the
--- run's place in the other tables. Called by the guard, after it has judged the move.
+-- An UPDATE of the table that does not raise seq, after its guard has judged it: the row is written already, and what a statement cannot know
+-- is written over it.
 CREATE FUNCTION waypost.moved_by_hand(was waypost.runs, became waypost.runs) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  at timestamptz := waypost.now();
-  src text := (SELECT s.phase FROM waypost.lifecycle_states s WHERE s.code = was.state);
-  dst text := (SELECT s.phase FROM waypost.lifecycle_states s WHERE s.code = became.state);
-  enters boolean := dst = 'held' AND src <> 'held';
-  -- Who writes a name into the lease takes it; else it is left to any worker.
-  takes boolean := enters AND became.claimed_by IS NOT NULL;
-  way waypost.lifecycle_moves;
-  keeps_reason boolean;
-  failure json := CASE WHEN became.error_code IS NOT NULL THEN json_build_object('code', became.error_code, 'message', coalesce(became.error_msg, '')) END;
-  merged jsonb := waypost.merged_by_hand(was, became, src, dst);
-  again waypost.runs;
+  v_was waypost.runs := was;
 BEGIN
-  SELECT * INTO way FROM waypost.lifecycle_moves m WHERE m.src_code = was.state AND m.dst_code = became.state AND m.events = 1
-    ORDER BY m.guards LIMIT 1;
-  keeps_reason := dst = 'parked' OR EXISTS (SELECT 1 FROM waypost.lifecycle_moves m
-    WHERE m.src_code = was.state AND m.dst_code = became.state AND m.guards & 1 = 1);
-  INSERT INTO waypost.events(rid, seq, at, command, src, dst, actor, who, effect) VALUES (became.rid, became.seq + 1, at, way.command,
-    was.state, became.state, CASE WHEN takes THEN 'worker' ELSE 'operator' END, CASE WHEN takes THEN became.claimed_by ELSE 'by hand' END,
-    json_build_object('by_hand', 1, 'metadata_is', became.metadata, 'details_is', merged, 'reason', became.reason,
-      'resolved', became.resolved, 'forced', became.forced, 'failure', failure, 'shifts', waypost.follow_by_hand(became, became.seq + 1, way.command,
-        CASE WHEN dst = 'settled' AND src <> 'settled' THEN 'end' END, failure, at)));
-  UPDATE waypost.runs r SET
-      seq = became.seq + 1,
-      details = merged,
-      last_command = way.command,
-      attempt = was.attempt + enters::int,
-      fence = was.fence + takes::int,
-      take_overs = CASE WHEN enters THEN 0 ELSE was.take_overs END,
-      claimed_by = CASE WHEN dst = 'held' THEN became.claimed_by END,
-      lease_ms = CASE WHEN dst = 'held' THEN coalesce(became.lease_ms, 60000) END,
-      started_at = CASE WHEN enters AND (was.started_at IS NULL OR src <> 'ready') THEN at ELSE was.started_at END,
-      finished_at = CASE WHEN dst <> 'settled' THEN NULL WHEN src = 'settled' THEN was.finished_at ELSE at END,
-      available_at = CASE WHEN dst = 'ready' THEN at WHEN dst = 'settled' AND src = 'settled' THEN was.available_at END,
-      expires_at = NULL,
-      reason = CASE WHEN keeps_reason THEN became.reason END,
-      error_code = CASE WHEN dst <> 'settled' THEN NULL WHEN src = 'settled' THEN was.error_code ELSE became.error_code END,
-      error_msg = CASE WHEN dst <> 'settled' THEN NULL WHEN src = 'settled' THEN was.error_msg
-        WHEN became.error_code IS NOT NULL THEN coalesce(became.error_msg, '') END,
-      intent = CASE WHEN dst = 'held' THEN became.intent END,
-      owes_cleanup = dst <> 'settled' AND became.owes_cleanup,
-      resolved = CASE WHEN dst = 'parked' THEN false WHEN dst = 'ready' THEN was.resolved OR became.resolved ELSE was.resolved END,
-      forced = CASE WHEN dst = 'parked' THEN false WHEN dst = 'ready' THEN was.forced OR became.forced ELSE was.forced END,
-      counted = CASE WHEN dst <> 'held' THEN false WHEN NOT enters THEN was.counted ELSE became.concurrency_key IS NOT NULL
-        OR EXISTS (SELECT 1 FROM waypost.queues q WHERE q.name = became.queue AND q.at_most IS NOT NULL) END
-    WHERE r.rid = became.rid RETURNING * INTO again;
-  PERFORM waypost.placed_by_hand(was, again, src, dst);
-  PERFORM waypost.leave_behind(again.run_id, way.command);
+  v_was.stale_after := became.stale_after;
+  -- Details are merged, never replaced (J7).
+  became.details := was.details || became.details;
+  PERFORM waypost.lock_slots(was, became.state / 1000 = 3 AND was.state / 1000 <> 3);
+  PERFORM waypost.move_by_hand(v_was, became);
 END $$;
 
--- Details are merged, never replaced (J7). Whoever says that a run is resolved has decided about every host that it waits for.
-CREATE FUNCTION waypost.merged_by_hand(was waypost.runs, became waypost.runs, src text, dst text) RETURNS jsonb LANGUAGE plpgsql
+-- Locks a run for a move by hand, with the slots that the move may take or give back before it. Its statement may have others locked already.
+CREATE FUNCTION waypost.locked_by_hand(p_run_id text, p_status text) RETURNS waypost.runs LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM waypost.lock_slots(r, r.state / 1000 <> 3 AND EXISTS (SELECT 1 FROM waypost.lifecycle_states s
+      JOIN waypost.lifecycle_states d ON d.lifecycle = s.lifecycle AND d.version = s.version
+      WHERE s.code = r.state AND d.state = p_status AND d.phase = 'held'))
+    FROM waypost.runs r WHERE r.run_id = p_run_id;
+  RETURN waypost.locked_run(p_run_id);
+END $$;
+
+-- Of `became`, a caller says where the run goes and what a person may say: its lease, words, failure, metadata and details. The run is
+-- locked, with its slots.
+CREATE FUNCTION waypost.move_by_hand(was waypost.runs, became waypost.runs) RETURNS waypost.written LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  merged jsonb := CASE WHEN became.details = was.details THEN was.details ELSE was.details || became.details END;
+  v_now timestamptz := waypost.now();
+  v_way waypost.lifecycle_transitions;
+  v_is_held boolean := became.state / 1000 = 3;
+  v_begins boolean := v_is_held AND was.state / 1000 <> 3;
+  -- Who writes a name into the lease takes it; else it is left to any worker.
+  v_takes boolean := v_begins AND became.claimed_by IS NOT NULL;
+  v_actor text := CASE WHEN v_takes THEN 'worker' ELSE 'operator' END;
+  v_who text := CASE WHEN v_takes THEN became.claimed_by ELSE 'by hand' END;
+  v_failure jsonb := CASE WHEN became.error_code IS NOT NULL
+    THEN jsonb_build_object('code', became.error_code, 'message', coalesce(became.error_msg, '')) END;
+  v_shifts jsonb;
+  v_effect jsonb;
+  v_was waypost.runs := was;
+  v_run waypost.runs;
+BEGIN
+  -- What whoever does it would command, if somebody may; else what it is called when others do it.
+  SELECT t.* INTO v_way FROM waypost.lifecycle_transitions t WHERE t.src = was.state AND t.dst = became.state AND t.dst <> t.src
+    ORDER BY t.actors && CASE WHEN v_takes THEN '{worker}'::text[] ELSE '{operator,client}' END DESC, t.guards, t.place LIMIT 1;
+  IF NOT FOUND THEN
+    PERFORM waypost.no_such_move(was, coalesce(waypost.status_of(became.state), 'null'));
+  ELSIF was.intent ->> 'want' = 'cancel' AND NOT v_is_held AND NOT EXISTS (SELECT 1 FROM waypost.lifecycle_transitions t
+      WHERE t.src = was.state AND t.dst = became.state AND t.command = 'cancel') THEN
+    PERFORM waypost.refuse('WP412', format('CANCEL_REQUESTED: a cancel of %s came first', was.run_id), 'It ends as cancelled.');
+  ELSIF v_begins THEN
+    PERFORM waypost.check_begin(was);
+  END IF;
+  PERFORM waypost.check_decided(was, became);
+  v_shifts := waypost.follows(was, v_way.command, CASE WHEN became.state >= 5000 AND was.state < 5000 THEN 'end' END, v_failure);
+  v_effect := jsonb_build_object('by_hand', 1, 'metadata_is', became.metadata, 'details_is', became.details, 'reason', became.reason,
+    'resolved', became.resolved, 'forced', became.forced, 'failure', v_failure, 'shifts', nullif(v_shifts, '[]'));
+  v_run := waypost.enter(was, became.state, v_way.command, v_actor, v_who, v_now, v_effect);
+  IF v_is_held THEN
+    v_run.lease_token := became.lease_token;
+    v_run.lease_ms := coalesce(became.lease_ms, 60000);
+    v_run.stale_after := became.stale_after;
+  END IF;
+  v_run.metadata := became.metadata;
+  v_run.details := became.details;
+  -- It is reminded of anew, whatever was done to its lease.
+  v_was.lease_token := NULL;
+  RETURN waypost.save_one(v_was, v_run, v_way.command, v_actor, v_who, v_effect, p_whole => true,
+    p_more => waypost.shifts_of(v_run, v_shifts));
+END $$;
+
+-- The lease of whoever begins a run by hand and has no token: as ops.claim_next_run would give it, for an hour.
+CREATE FUNCTION waypost.opened(p_run waypost.runs, p_by text, p_deadline_ms bigint) RETURNS waypost.runs LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  p_run.claimed_by := p_by;
+  p_run.lease_ms := 3600000;
+  p_run.lease_token := waypost.open_token(p_run.rid, p_run.fence + 1);
+  p_run.stale_after := waypost.now() + coalesce(p_deadline_ms, p_run.lease_ms) * interval '1 millisecond';
+  RETURN p_run;
+END $$;
+
+-- Other metadata or details, with an event that says so. What is finished stays as it is.
+CREATE FUNCTION waypost.note_by_hand(was waypost.runs, became waypost.runs, p_message text, p_effect jsonb) RETURNS void LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_run waypost.runs := waypost.enter(was, was.state, 'note', 'operator', 'by hand', waypost.now(), p_effect);
+BEGIN
+  IF was.state >= 5000 THEN
+    PERFORM waypost.refuse('WP409', format('SETTLED: %s, a finished run, cannot be rewritten', was.run_id), 'Note it elsewhere.');
+  END IF;
+  v_run.metadata := became.metadata;
+  v_run.details := became.details;
+  PERFORM waypost.save_one(was, v_run, 'note', 'operator', 'by hand', p_effect, p_whole => true, p_level => 'info', p_message => p_message);
+END $$;
+
+-- Whoever says that a run is resolved has decided about every host that it waits for.
+CREATE FUNCTION waypost.check_decided(was waypost.runs, became waypost.runs) RETURNS void LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
   hosts text[];
 BEGIN
-  IF src = 'parked' AND dst = 'ready' AND became.resolved AND NOT became.forced AND was.details -> 'awaiting_blocker_resolution' = 'true' THEN
-    hosts := waypost.undecided(merged);
+  IF was.state / 1000 = 4 AND became.state / 1000 = 2 AND became.resolved AND NOT became.forced
+      AND was.details -> 'awaiting_blocker_resolution' = 'true' THEN
+    hosts := waypost.undecided(became.details);
     IF hosts <> '{}' THEN
       RAISE EXCEPTION 'INVALID_TRANSITION: % waits for decisions about %', was.run_id, array_to_string(hosts, ', ')
         USING ERRCODE = 'WP409', HINT = 'Save them in details.maintenance_blocker_resolutions, or force it.';
     END IF;
   END IF;
-  RETURN merged;
 END $$;
 
 -- The hosts that block a run and that nobody has decided about.
 CREATE FUNCTION waypost.undecided(details jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-  RETURN ARRAY(SELECT h.host FROM jsonb_object_keys(CASE WHEN jsonb_typeof(details -> 'current_blockers') = 'object' THEN details -> 'current_blockers' ELSE '{}' END) h(host)
+  RETURN ARRAY(SELECT h.host FROM jsonb_object_keys(CASE WHEN jsonb_typeof(details -> 'current_blockers') = 'object'
+      THEN details -> 'current_blockers' ELSE '{}' END) h(host)
     WHERE coalesce(jsonb_typeof(details -> 'maintenance_blocker_resolutions') <> 'object', true)
       OR NOT details -> 'maintenance_blocker_resolutions' ? h.host ORDER BY h.host);
-
--- Slots, queue and reminders of a run that was moved by hand.
-CREATE FUNCTION waypost.placed_by_hand(was waypost.runs, became waypost.runs, src text, dst text) RETURNS void LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  IF became.concurrency_key IS NOT NULL AND src <> dst THEN
-    PERFORM pg_advisory_xact_lock(waypost.slot(false, became.concurrency_key));
-  END IF;
-  IF dst = 'held' THEN
-    INSERT INTO waypost.watch(due_at, adrift, rids) VALUES (became.stale_after, became.claimed_by IS NULL, ARRAY[became.rid]);
-    INSERT INTO waypost.holders(of_queue, name, rid) SELECT false, became.concurrency_key, became.rid WHERE became.concurrency_key IS NOT NULL
-      UNION ALL SELECT true, q.name, became.rid FROM waypost.queues q WHERE q.name = became.queue AND q.at_most IS NOT NULL
-      ON CONFLICT DO NOTHING;
-    RETURN;
-  END IF;
-  IF was.counted THEN
-    DELETE FROM waypost.holders h WHERE h.rid = became.rid;
-  END IF;
-  IF dst = 'ready' THEN
-    PERFORM waypost.queued_by_hand(became);
-  END IF;
-  IF became.concurrency_key IS NOT NULL AND src IN ('held', 'ready') THEN
-    PERFORM waypost.give_back(became.concurrency_key);
-  END IF;
-END $$;
-
-CREATE FUNCTION waypost.queued_by_hand(run waypost.runs) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  -- The place that it had, if nobody is looking at it: claimers lock that before the run.
-  DELETE FROM waypost.ready w WHERE w.ctid = ANY (ARRAY(SELECT o.ctid FROM waypost.ready o WHERE o.queue = run.queue AND o.priority = run.priority
-    AND o.available_at = run.available_at AND o.rid = run.rid FOR UPDATE SKIP LOCKED));
-  INSERT INTO waypost.ready(available_at, rid, seq, priority, state, queue)
-    VALUES (run.available_at, run.rid, run.seq, run.priority, run.state, run.queue);
-  UPDATE waypost.lanes l SET revision = l.revision + 1 WHERE l.queue = run.queue AND l.priority = run.priority;
-  IF NOT FOUND THEN
-    INSERT INTO waypost.lanes(queue, priority) VALUES (run.queue, run.priority);
-  END IF;
-END $$;
 
 -- All runs as people see them, and the way to mend one from psql: UPDATE waypost.board SET status = '…' WHERE run_id = '…'.
 -- What a state asks for (a lease, an end, none of either) comes by itself.
@@ -126,6 +135,8 @@ DECLARE
   mendable CONSTANT text[] := '{status,claimed_by,stale_after,started_at,finished_at,error_code,error_msg,reason,resolved,forced,metadata,details}';
   dst waypost.lifecycle_states;
   at timestamptz := waypost.now();
+  was waypost.runs;
+  became waypost.runs;
 BEGIN
   IF to_jsonb(NEW) - mendable <> to_jsonb(OLD) - mendable THEN
     RAISE EXCEPTION 'IMMUTABLE: of a run, these can be set by hand, together with its status: %', array_to_string(mendable[2:], ', ')
@@ -139,25 +150,27 @@ BEGIN
     RAISE EXCEPTION 'INVALID_TRANSITION: % has no status %', OLD.lifecycle, NEW.status USING ERRCODE = 'WP409', HINT = 'It has: '
       || (SELECT string_agg(s.state, ', ') FROM waypost.lifecycle_states s WHERE s.lifecycle = OLD.lifecycle AND s.version = OLD.version);
   END IF;
-  UPDATE waypost.runs r SET
-      state = dst.code,
-      lease_token = CASE WHEN dst.phase = 'held' THEN coalesce(r.lease_token, gen_random_uuid()) END,
-      lease_ms = CASE WHEN dst.phase = 'held' THEN coalesce(r.lease_ms, dst.lease_ms) END,
-      claimed_by = CASE WHEN dst.phase <> 'held' THEN NULL WHEN OLD.phase = 'held' THEN r.claimed_by ELSE NEW.claimed_by END,
-      stale_after = CASE WHEN dst.phase <> 'held' THEN NULL WHEN OLD.phase = 'held' THEN r.stale_after WHEN NEW.claimed_by IS NULL THEN at
-        ELSE coalesce(NEW.stale_after, at + coalesce(dst.deadline_ms, dst.lease_ms) * interval '1 millisecond') END,
-      finished_at = CASE WHEN dst.phase = 'settled' THEN coalesce(r.finished_at, at) END,
-      error_code = NEW.error_code,
-      error_msg = NEW.error_msg,
-      reason = NEW.reason,
-      resolved = NEW.resolved,
-      forced = NEW.forced,
-      metadata = NEW.metadata,
-      details = NEW.details
-    WHERE r.run_id = OLD.run_id AND r.seq = OLD.seq;
-  IF NOT FOUND THEN
+  was := waypost.locked_by_hand(OLD.run_id, NEW.status);
+  IF was.seq <> OLD.seq THEN
     RAISE EXCEPTION '% changed meanwhile: look again', OLD.run_id USING ERRCODE = '40001';
   END IF;
+  became := was;
+  became.state := dst.code;
+  IF dst.phase = 'held' AND OLD.phase <> 'held' THEN
+    became.lease_token := gen_random_uuid();
+    became.lease_ms := dst.lease_ms;
+    became.claimed_by := NEW.claimed_by;
+    became.stale_after := CASE WHEN NEW.claimed_by IS NULL THEN at
+      ELSE coalesce(NEW.stale_after, at + coalesce(dst.deadline_ms, dst.lease_ms) * interval '1 millisecond') END;
+  END IF;
+  became.error_code := NEW.error_code;
+  became.error_msg := NEW.error_msg;
+  became.reason := NEW.reason;
+  became.resolved := NEW.resolved;
+  became.forced := NEW.forced;
+  became.metadata := NEW.metadata;
+  became.details := was.details || NEW.details;
+  PERFORM waypost.move_by_hand(was, became);
   RETURN NEW;
 END $$;
 CREATE TRIGGER board_update INSTEAD OF UPDATE ON waypost.board FOR EACH ROW EXECUTE FUNCTION waypost.board_moves();

@@ -1,64 +1,48 @@
 -- The items of a run that somebody moves by hand, and items that somebody adds or moves: the same events as the engine's.
 
--- What a command of the run makes of its items, by the lifecycle's own words (`on_end` and the like). They are moved, and
--- the event's `shifts` given.
-CREATE FUNCTION waypost.follow_by_hand(p_run waypost.runs, p_seq int, p_command text, p_general text, p_failure json, p_at timestamptz)
-  RETURNS json LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  v_shift record;
-  v_moved int;
-  v_shifts json[] := '{}';
+-- What a command of the run makes of its items, by the lifecycle's own words (`on_end` and the like), as an event tells it.
+CREATE FUNCTION waypost.follows(p_run waypost.runs, p_command text, p_general text, p_failure jsonb) RETURNS jsonb LANGUAGE plpgsql STABLE
+  SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF p_run.item_count = 0 THEN
-    RETURN NULL;
+    RETURN '[]';
   END IF;
-  FOR v_shift IN
-    SELECT f.kind, f.src, t.state AS dst, t.phase, t.outcome, s.phase AS was, CASE WHEN t.outcome = 'failed' THEN p_failure END AS failure
-      FROM (SELECT DISTINCT i.kind, i.version, i.status AS src FROM waypost.items i WHERE i.rid = p_run.rid AND NOT i.stays) f
-        JOIN waypost.lifecycles l ON l.name = f.kind AND l.version = f.version
-        CROSS JOIN LATERAL jsonb_array_elements(l.definition::jsonb -> 'states') WITH ORDINALITY d(own, place)
-        JOIN waypost.lifecycle_states s ON s.lifecycle = f.kind AND s.version = f.version AND s.state = f.src
-        JOIN waypost.lifecycle_states t ON t.lifecycle = f.kind AND t.version = f.version
-          AND t.state = coalesce(d.own ->> ('on_' || replace(p_command, '-', '_')), d.own ->> ('on_' || p_general))
-      WHERE d.own ->> 'name' = f.src AND t.state <> f.src ORDER BY f.kind, d.place
-  LOOP
-    UPDATE waypost.items i SET status = v_shift.dst, seq = p_seq, not_before = NULL,
-        finished_at = CASE WHEN v_shift.phase = 'settled' THEN p_at WHEN v_shift.was = 'settled' THEN NULL ELSE i.finished_at END,
-        started_at = CASE WHEN v_shift.phase = 'held' THEN coalesce(i.started_at, p_at) ELSE i.started_at END,
-        attempts = CASE WHEN v_shift.was = 'settled' AND v_shift.phase <> 'settled' THEN 0 ELSE i.attempts END,
-        progress = CASE WHEN v_shift.outcome = 'succeeded' THEN 100 WHEN v_shift.was = 'settled' AND v_shift.phase <> 'settled' THEN 0 ELSE i.progress END,
-        error_code = CASE WHEN v_shift.outcome = 'succeeded' THEN NULL WHEN v_shift.failure IS NOT NULL THEN v_shift.failure ->> 'code'
-          WHEN v_shift.was = 'settled' AND v_shift.phase <> 'settled' THEN NULL ELSE i.error_code END,
-        error_msg = CASE WHEN v_shift.outcome = 'succeeded' THEN NULL WHEN v_shift.failure IS NOT NULL THEN v_shift.failure ->> 'message'
-          WHEN v_shift.was = 'settled' AND v_shift.phase <> 'settled' THEN NULL ELSE i.error_msg END
-      WHERE i.rid = p_run.rid AND i.kind = v_shift.kind AND i.status = v_shift.src AND NOT i.stays;
-    GET DIAGNOSTICS v_moved = ROW_COUNT;
-    v_shifts := v_shifts || json_build_object('kind', v_shift.kind, 'from', v_shift.src, 'to', v_shift.dst, 'count', v_moved, 'failure', v_shift.failure);
-  END LOOP;
-  RETURN CASE WHEN cardinality(v_shifts) > 0 THEN array_to_json(v_shifts) END;
+  RETURN (SELECT coalesce(jsonb_agg(jsonb_build_object('kind', f.kind, 'from', f.src, 'to', t.state, 'count', f.count)
+      || CASE WHEN t.outcome = 'failed' AND p_failure IS NOT NULL THEN jsonb_build_object('failure', p_failure) ELSE '{}' END
+      ORDER BY f.kind, d.place), '[]')
+    FROM (SELECT i.kind, i.version, i.status AS src, count(*) AS count FROM waypost.items i WHERE i.rid = p_run.rid AND NOT i.stays
+        GROUP BY i.kind, i.version, i.status) f
+      JOIN waypost.lifecycles l ON l.name = f.kind AND l.version = f.version
+      CROSS JOIN LATERAL jsonb_array_elements(l.definition::jsonb -> 'states') WITH ORDINALITY d(own, place)
+      JOIN waypost.lifecycle_states t ON t.lifecycle = f.kind AND t.version = f.version
+        AND t.state = coalesce(d.own ->> ('on_' || replace(p_command, '-', '_')), d.own ->> ('on_' || p_general))
+    WHERE d.own ->> 'name' = f.src AND t.state <> f.src);
 END $$;
 
--- An event of the run that tells of one item as it is now; `p_from` is nothing for a new one. The run's seq rises with it,
--- and a ready run's place in the queue counts only with its seq.
+-- The same, as `waypost.save` takes it.
+CREATE FUNCTION waypost.shifts_of(p_run waypost.runs, p_shifts jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+  RETURN CASE WHEN p_shifts <> '[]' THEN jsonb_build_object('shifts', (SELECT jsonb_agg(s.shift || jsonb_build_object('rid', p_run.rid,
+    'seq', p_run.seq, 'src', s.shift -> 'from', 'dst', s.shift -> 'to')) FROM jsonb_array_elements(p_shifts) s(shift))) END;
+
+-- An event of the run that tells of one item as it is now; `p_from` is absent for a new one.
 CREATE FUNCTION waypost.item_told(p_rid bigint, p_kind text, p_key text, p_from text, p_was_staying boolean) RETURNS void LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  was waypost.runs;
   run waypost.runs;
   it waypost.items;
-  micros CONSTANT bigint := 1000000;
+  v_effect jsonb;
 BEGIN
-  UPDATE waypost.runs r SET seq = r.seq + 1, item_count = r.item_count + (p_from IS NULL)::int WHERE r.rid = p_rid RETURNING * INTO run;
+  SELECT r.* INTO was FROM waypost.runs r WHERE r.rid = p_rid FOR UPDATE;
+  run := waypost.enter(was, was.state, 'items', 'operator', 'by hand', waypost.now());
+  run.item_count := was.item_count + (p_from IS NULL)::int;
   UPDATE waypost.items i SET seq = run.seq WHERE i.rid = p_rid AND i.kind = p_kind AND i.key = p_key RETURNING * INTO it;
-  INSERT INTO waypost.events(rid, seq, at, command, src, dst, actor, who, effect) VALUES (run.rid, run.seq, waypost.now(), 'items', run.state,
-    run.state, 'operator', 'by hand', json_build_object('by_hand', 1, 'moved', json_build_array(json_build_object('kind', it.kind, 'key', it.key,
-      'from', p_from, 'to', it.status, 'attempts', it.attempts, 'max_retries', it.max_retries, 'try_no', it.try_no, 'progress', it.progress,
-      'discarded', it.discarded, 'reruns', it.reruns, 'role', it.role, 'was_staying', p_was_staying, 'stays', it.stays,
-      'not_before', (extract(epoch FROM it.not_before) * micros)::bigint, 'started_at', (extract(epoch FROM it.started_at) * micros)::bigint,
-      'finished_at', (extract(epoch FROM it.finished_at) * micros)::bigint,
-      'failure', CASE WHEN it.error_code IS NOT NULL THEN json_build_object('code', it.error_code, 'message', it.error_msg) END))));
-  IF run.state / 1000 = 2 THEN
-    PERFORM waypost.queued_by_hand(run);
-  END IF;
+  v_effect := jsonb_build_object('by_hand', 1, 'moved', jsonb_build_array(jsonb_build_object('kind', it.kind, 'key', it.key,
+    'from', p_from, 'to', it.status, 'attempts', it.attempts, 'max_retries', it.max_retries, 'try_no', it.try_no, 'progress', it.progress,
+    'discarded', it.discarded, 'reruns', it.reruns, 'role', it.role, 'was_staying', p_was_staying, 'stays', it.stays,
+    'not_before', waypost.micros(it.not_before), 'started_at', waypost.micros(it.started_at), 'finished_at', waypost.micros(it.finished_at),
+    'failure', CASE WHEN it.error_code IS NOT NULL THEN jsonb_build_object('code', it.error_code, 'message', it.error_msg) END)));
+  PERFORM waypost.save_one(was, run, 'items', 'operator', 'by hand', v_effect);
 END $$;
 
 -- An item's move by hand: what follows from its phase, and the event.

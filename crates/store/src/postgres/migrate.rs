@@ -139,17 +139,19 @@ async fn next(client: &Client) -> Result<Option<u32>> {
 fn first() -> String {
     let mut out = String::from(include_str!("schema.sql"));
     out.push_str(include_str!("schedules.sql"));
-    out.push_str(include_str!("by_hand.sql"));
-    out.push_str(include_str!("by_hand_items.sql"));
     out.push_str(include_str!("beside.sql"));
     out.push_str(include_str!("children.sql"));
-    out.push_str(&render::guard());
+    out.push_str(&guards());
     out.push_str(&crate::details::sql());
     out.push_str(include_str!("write.sql"));
+    out.push_str(include_str!("enter.sql"));
     out.push_str(&functions::save());
     out.push_str(&functions::insert());
-    out.push_str(include_str!("verbs.sql"));
     out.push_str(include_str!("verbs_ops.sql"));
+    out.push_str(&functions::save_one());
+    out.push_str(&functions::insert_one());
+    out.push_str(include_str!("by_hand.sql"));
+    out.push_str(include_str!("by_hand_items.sql"));
     out.push_str(include_str!("verbs_born.sql"));
     out.push_str(include_str!("ops.sql"));
     out.push_str(include_str!("admin.sql"));
@@ -167,6 +169,13 @@ fn first() -> String {
     out.push_str("SELECT waypost.list_moves();\n");
     out.push_str(include_str!("roles.sql"));
     out
+}
+
+/// The guards, with the kernel's conditions in them.
+fn guards() -> String {
+    let text = include_str!("guards.sql").replace("{items_stay}", &render::items_stay());
+    let fill = |text: String, (name, means): (&str, String)| text.replace(&format!("{{{name}}}"), &means);
+    render::conditions().into_iter().fold(text, fill)
 }
 
 /// A lifecycle as rows, with the text that it comes from.

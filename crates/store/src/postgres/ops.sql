@@ -74,6 +74,14 @@ BEGIN
   END IF;
 END $$;
 
+-- A time that every reader has: the years 1 to 9999.
+CREATE FUNCTION waypost.check_time(p_field text, p_value timestamptz) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF p_value < '0001-01-01 00:00:00+00' OR p_value >= '10000-01-01 00:00:00+00' THEN
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: %s: is %s', p_field, p_value), 'Give a time of the years 1 to 9999.', p_field);
+  END IF;
+END $$;
+
 CREATE FUNCTION waypost.check_json(p_field text, p_value jsonb, p_max_bytes int, p_object boolean) RETURNS void LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -276,7 +284,8 @@ END $$;
 CREATE FUNCTION waypost.ops_update() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_now timestamptz := waypost.now();
-  v_run waypost.runs := waypost.locked_run(OLD.run_id);
+  v_run waypost.runs := waypost.locked_by_hand(OLD.run_id, NEW.status);
+  v_became waypost.runs := v_run;
   v_to waypost.lifecycle_states;
   v_changeable text[] := '{status,metadata,started_at,finished_at,updated_at,claimed_by}';
 BEGIN
@@ -287,19 +296,14 @@ BEGIN
   END IF;
   PERFORM waypost.check_json('metadata', coalesce(NEW.metadata, 'null'), 1048576, true);
   IF to_jsonb(NEW) - v_changeable <> to_jsonb(OLD) - v_changeable
-      OR NEW.status = OLD.status AND (NEW.claimed_by, NEW.started_at, NEW.finished_at) IS DISTINCT FROM (OLD.claimed_by, OLD.started_at, OLD.finished_at) THEN
+      OR NEW.status = OLD.status AND (NEW.claimed_by, NEW.started_at, NEW.finished_at)
+        IS DISTINCT FROM (OLD.claimed_by, OLD.started_at, OLD.finished_at) THEN
     PERFORM waypost.refuse('WP409', format('IMMUTABLE: of %s only status and metadata can be changed by hand', OLD.run_id), 'Queue a new run instead.');
   END IF;
+  v_became.metadata := NEW.metadata;
   IF NEW.status = OLD.status THEN
-    UPDATE waypost.runs r SET metadata = NEW.metadata, seq = r.seq + 1 WHERE r.rid = v_run.rid AND r.metadata <> NEW.metadata;
-    IF FOUND THEN
-      INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, level, message, effect)
-        VALUES (v_run.rid, v_run.seq + 1, v_now, v_run.state, v_run.state, 'note', 'operator', 'by hand', 'info', 'Metadata changed by hand',
-          json_build_object('by_hand', 1, 'metadata_is', NEW.metadata));
-      -- Its place in the queue counts only with its seq.
-      IF v_run.state / 1000 = 2 THEN
-        PERFORM waypost.queued_by_hand(r) FROM waypost.runs r WHERE r.rid = v_run.rid;
-      END IF;
+    IF NEW.metadata <> v_run.metadata THEN
+      PERFORM waypost.note_by_hand(v_run, v_became, 'Metadata changed by hand', jsonb_build_object('by_hand', 1, 'metadata_is', NEW.metadata));
     END IF;
     RETURN NEW;
   END IF;
@@ -309,19 +313,12 @@ BEGIN
     PERFORM waypost.no_such_move(v_run, coalesce(NEW.status, 'null'));
   ELSIF v_to.phase = 'held' AND v_run.state / 1000 <> 3 THEN
     PERFORM waypost.check_text('claimed_by', NEW.claimed_by);
-    -- As ops.claim_next_run would have: whoever wrote this has no token either.
-    UPDATE waypost.runs r SET state = v_to.code, metadata = NEW.metadata, claimed_by = NEW.claimed_by, lease_ms = 3600000,
-        lease_token = waypost.open_token(r.rid, r.fence + 1), stale_after = v_now + coalesce(v_to.deadline_ms, 3600000) * interval '1 millisecond',
-        finished_at = NULL
-      WHERE r.rid = v_run.rid;
+    v_became := waypost.opened(v_became, NEW.claimed_by, v_to.deadline_ms);
   ELSIF v_to.phase = 'held' THEN
-    UPDATE waypost.runs r SET state = v_to.code, metadata = NEW.metadata, stale_after = v_now + r.lease_ms * interval '1 millisecond' WHERE r.rid = v_run.rid;
-  ELSE
-    UPDATE waypost.runs r SET state = v_to.code, metadata = NEW.metadata, lease_token = NULL, stale_after = NULL, claimed_by = NULL, lease_ms = NULL,
-        finished_at = CASE v_to.phase WHEN 'settled' THEN v_now END
-      WHERE r.rid = v_run.rid;
+    v_became.stale_after := v_now + v_run.lease_ms * interval '1 millisecond';
   END IF;
-  PERFORM waypost.wake();
+  v_became.state := v_to.code;
+  PERFORM waypost.move_by_hand(v_run, v_became);
   RETURN NEW;
 END $$;
 CREATE TRIGGER runs_update INSTEAD OF UPDATE ON ops.runs FOR EACH ROW EXECUTE FUNCTION waypost.ops_update();

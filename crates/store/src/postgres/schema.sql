@@ -1,5 +1,5 @@
 -- Waypost on PostgreSQL (15 and later), version 1. Engine tables, their guards and what a raw write leaves behind.
--- Verbs are in verbs.sql, the seeds' interface in ops.sql.
+-- Writes are in write.sql, verbs in verbs_ops.sql and verbs_born.sql, the seeds' interface in ops.sql.
 --
 -- `runs` is the truth and has no index on a column that moves, so that every move is a HOT update. `ready` is a queue
 -- kept beside it (inserted and deleted, never updated), `watch` reminds the sweeper of leases, `events` only grows.
@@ -21,7 +21,7 @@ CREATE TABLE waypost.lifecycle_states(lifecycle text, version int, state text, p
   initial boolean NOT NULL,
   course text,                                    -- of items that stop their run: to come here 'begins' work, or 'ends' the run's course
   code smallint,                                  -- of a run's lifecycle; items keep their states' names
-  claim_to smallint,                              -- where a plain claim leads, if nothing but has-items guards it
+  claim_to smallint,                              -- where a claim leads, if nothing but has-items guards it
   claim_needs_items boolean NOT NULL DEFAULT false,
   claim_shifts boolean NOT NULL DEFAULT false,    -- items follow a claim
   start_to smallint,                              -- where the holder's first own event leads
@@ -37,8 +37,9 @@ CREATE TABLE waypost.lifecycle_moves(lifecycle text, version int, src text, dst 
   command text NOT NULL, src_code smallint, dst_code smallint, PRIMARY KEY(lifecycle, version, src, dst, guards));
 CREATE INDEX lifecycle_moves_codes ON waypost.lifecycle_moves(src_code, dst_code);
 
--- Finishes that nothing guards, for runs without items, at once or through a start.
-CREATE TABLE waypost.plain_ends(src smallint, dst smallint, via smallint, start_command text, command text NOT NULL, PRIMARY KEY(src, dst));
+-- The table as it was declared, in its order: who may do what, and the error code that it leaves.
+CREATE TABLE waypost.lifecycle_transitions(src smallint, place int, dst smallint NOT NULL, command text NOT NULL, actors text[] NOT NULL,
+  guards int NOT NULL, error_code text, PRIMARY KEY(src, place));
 
 CREATE SEQUENCE waypost.rids;
 CREATE TABLE waypost.runs(
@@ -67,7 +68,6 @@ CREATE TABLE waypost.runs(
   reentrant boolean NOT NULL DEFAULT false,
   resolved boolean NOT NULL DEFAULT false,
   forced boolean NOT NULL DEFAULT false,
-  counted boolean NOT NULL DEFAULT false,         -- held, and has rows in `holders`
   run_id text COLLATE "C" NOT NULL,
   tenant text NOT NULL,
   queue text NOT NULL,
@@ -98,9 +98,8 @@ CREATE INDEX runs_expiring ON waypost.runs(expires_at) WHERE expires_at IS NOT N
 CREATE INDEX runs_children ON waypost.runs(parent_run_id) WHERE parent_run_id IS NOT NULL;
 
 -- Due work lies before now, deferred work behind it. A row counts while its run is ready and has this seq.
--- A plain one may be claimed without a decision: no concurrency key, no items that follow, none that are missing.
 CREATE TABLE waypost.ready(available_at timestamptz NOT NULL, rid bigint NOT NULL, seq int NOT NULL, priority smallint NOT NULL,
-  state smallint NOT NULL, plain boolean NOT NULL DEFAULT false, queue text NOT NULL)
+  state smallint NOT NULL, queue text NOT NULL)
   WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500000);
 CREATE INDEX ready_order ON waypost.ready(queue, priority DESC, available_at, rid);
 -- The queues and priorities that ever had a run, once or more. A new `revision` makes claimers look from the beginning.
@@ -246,14 +245,6 @@ BEGIN
       EXIT WHEN came >= free OR NOT EXISTS (SELECT 1 FROM waypost.aside a WHERE a.key = which AND a.queue = g.of AND a.state = g.state);
     END LOOP;
   END LOOP;
-END $$;
-
--- The same, and claimers do look. Says whether there is something to look for.
-CREATE FUNCTION waypost.give_back(which text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  UPDATE waypost.lanes l SET revision = l.revision + 1 FROM (SELECT DISTINCT c.queue, c.priority FROM waypost.let_in(which) c) c
-    WHERE l.queue = c.queue AND l.priority = c.priority;
-  RETURN FOUND;
 END $$;
 
 -- The log is append-only, and rows leave by pruning alone: that verb says so for its own transaction.

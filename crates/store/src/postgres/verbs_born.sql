@@ -1,5 +1,10 @@
 -- New runs, one at a time, for callers in SQL.
 
+CREATE FUNCTION waypost.uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
+  RETURN encode(overlay(overlay(uuid_send(gen_random_uuid())
+    PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6)
+    PLACING set_byte('\x00'::bytea, 0, 112 + (get_byte(uuid_send(gen_random_uuid()), 0) & 15)) FROM 7 FOR 1), 'hex')::uuid;
+
 -- By the lifecycle's template, as the engine makes them.
 CREATE FUNCTION waypost.new_id(p_template text, p_now timestamptz) RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -54,7 +59,9 @@ DECLARE
   v_run waypost.runs;
   v_expires_at timestamptz;
   v_effect jsonb;
+  v_items jsonb;
 BEGIN
+  PERFORM waypost.check_time('schedule_at', p_schedule_at);
   SELECT l.* INTO v_lifecycle FROM waypost.lifecycles l WHERE l.name = p_lifecycle AND l.version = coalesce(p_version, l.version) AND l.kind = 'run'
     ORDER BY l.version DESC LIMIT 1;
   IF NOT FOUND THEN
@@ -71,13 +78,16 @@ BEGIN
   END IF;
   v_expires_at := v_now + coalesce(p_ttl_ms, v_first.ttl_ms) * interval '1 millisecond';
   v_effect := CASE WHEN p_schedule_at IS NULL OR v_first.phase <> 'ready' THEN '{}'
-      ELSE jsonb_build_object('available_at', (extract(epoch FROM p_schedule_at) * 1000000)::bigint) END
-    || CASE WHEN v_expires_at IS NULL THEN '{}' ELSE jsonb_build_object('expires_at', (extract(epoch FROM v_expires_at) * 1000000)::bigint) END
+      ELSE jsonb_build_object('available_at', waypost.micros(p_schedule_at)) END
+    || CASE WHEN v_expires_at IS NULL THEN '{}' ELSE jsonb_build_object('expires_at', waypost.micros(v_expires_at)) END
     || CASE WHEN greatest(p_max_attempts, 1) = 1 THEN '{}' ELSE jsonb_build_object('max_attempts', p_max_attempts) END
     || CASE WHEN p_reentrant THEN '{"reentrant": true}'::jsonb ELSE '{}' END;
-  IF v_first.phase = 'ready' THEN
-    INSERT INTO waypost.lanes(queue, priority) SELECT p_queue, p_priority
-      WHERE NOT EXISTS (SELECT 1 FROM waypost.lanes l WHERE l.queue = p_queue AND l.priority = p_priority);
+  IF p_first_item IS NOT NULL THEN
+    SELECT jsonb_build_array(jsonb_build_object('run', 1, 'kind', s.lifecycle, 'key', p_first_item, 'version', s.version, 'place', 0, 'name', p_first_item,
+        'status', s.state, 'max_retries', 3, 'reruns', false, 'role', 'step', 'stays', false, 'details', '{}'::jsonb, 'seq', 1, 'progress', 0)),
+        v_effect || jsonb_build_object('moved', jsonb_build_array(jsonb_build_object('kind', s.lifecycle, 'key', p_first_item, 'to', s.state)))
+      INTO v_items, v_effect FROM waypost.lifecycle_states s
+      WHERE s.lifecycle = v_lifecycle.items AND s.version = v_lifecycle.items_version AND s.initial LIMIT 1;
   END IF;
   FOR v_try IN 1..3 LOOP
     SELECT r.* INTO v_run FROM waypost.runs r WHERE p_idempotency_key IS NOT NULL AND r.tenant = p_tenant AND r.idempotency_key = p_idempotency_key;
@@ -88,97 +98,29 @@ BEGIN
       END IF;
       RETURN (v_run, waypost.status_of(v_run.state), (SELECT e.position FROM waypost.events e WHERE e.rid = v_run.rid AND e.seq = 1), 1, true);
     END IF;
-    v_run := NULL;
-    v_run.run_id := coalesce(p_run_id, waypost.new_id(v_lifecycle.definition::jsonb ->> 'ids', v_now));
-    v_run.state := v_first.code;
-    v_run.tenant := p_tenant;
-    v_run.queue := p_queue;
+    v_run := waypost.unborn(coalesce(p_run_id, waypost.new_id(v_lifecycle.definition::jsonb ->> 'ids', v_now)), p_tenant, p_queue, v_now);
+    v_run := waypost.enter(v_run, v_first.code, 'create', p_actor, p_by, v_now, v_effect);
     v_run.priority := p_priority;
     v_run.max_attempts := greatest(p_max_attempts, 1);
+    v_run.reentrant := p_reentrant;
+    v_run.item_count := (p_first_item IS NOT NULL)::int;
+    v_run.schedule_at := p_schedule_at;
+    v_run.correlation_id := p_correlation_id;
     v_run.idempotency_key := p_idempotency_key;
     v_run.fingerprint := p_fingerprint;
+    v_run.parent_run_id := p_parent_run_id;
+    v_run.retry_of := p_retry_of;
+    v_run.playbook := p_playbook;
+    v_run.carried := p_carried;
     v_run.input := p_input;
     v_run.metadata := p_metadata;
-    IF v_first.phase = 'ready' AND v_expires_at IS NULL AND NOT p_reentrant AND p_details = '{}'
-        AND num_nonnulls(p_schedule_at, p_correlation_id, p_parent_run_id, p_retry_of, p_playbook, p_carried, p_first_item) = 0 THEN
-      v_run.rid := waypost.born_plain(v_run, p_actor, p_by, v_first.claim_to IS NOT NULL, waypost.effect(v_effect, p_metadata, '{}'));
-    ELSE
-      v_run.queued_at := v_now;
-      v_run.available_at := CASE v_first.phase WHEN 'ready' THEN coalesce(p_schedule_at, v_now) END;
-      v_run.expires_at := v_expires_at;
-      v_run.reentrant := p_reentrant;
-      v_run.schedule_at := p_schedule_at;
-      v_run.correlation_id := p_correlation_id;
-      v_run.parent_run_id := p_parent_run_id;
-      v_run.retry_of := p_retry_of;
-      v_run.playbook := p_playbook;
-      v_run.carried := p_carried;
-      v_run.details := p_details;
-      v_run.rid := waypost.born_special(v_run, p_actor, p_by, v_first.claim_to IS NOT NULL, v_effect, v_lifecycle, p_first_item);
-    END IF;
+    v_run.details := p_details;
+    v_run.rid := waypost.insert_one(v_run, p_actor, p_by, v_effect, v_items);
     IF v_run.rid IS NOT NULL THEN
-      PERFORM waypost.wake();
-      SELECT r.* INTO v_run FROM waypost.runs r WHERE r.rid = v_run.rid;
       RETURN (v_run, v_first.state, (SELECT e.position FROM waypost.events e WHERE e.rid = v_run.rid AND e.seq = 1), 1, false);
     END IF;
   END LOOP;
   -- In a transaction that sees an earlier instant only.
   RAISE EXCEPTION 'a run with idempotency_key % was queued meanwhile', quote_literal(p_idempotency_key)
     USING ERRCODE = 'serialization_failure', HINT = 'Roll back and send it again.';
-END $$;
-
--- A birth that needs no decision; its rid, or null if somebody else has its idempotency key. Only that is worth a savepoint.
-CREATE FUNCTION waypost.born_plain(p_run waypost.runs, p_actor text, p_by text, p_plain boolean, p_effect json) RETURNS bigint LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  v_taken text;
-BEGIN
-  IF p_run.idempotency_key IS NULL THEN
-    RETURN (SELECT e.before + 1 FROM waypost.enqueue_alike(p_run.state, p_plain, p_run.tenant, p_run.queue, p_run.priority, p_run.max_attempts, p_actor, p_by,
-      ARRAY[p_run.run_id], ARRAY[p_run.input], ARRAY[p_run.metadata], ARRAY[p_effect]) e);
-  END IF;
-  BEGIN
-    RETURN (SELECT e.before + 1 FROM waypost.enqueue_alike(p_run.state, p_plain, p_run.tenant, p_run.queue, p_run.priority, p_run.max_attempts, p_actor, p_by,
-      ARRAY[p_run.run_id], ARRAY[p_run.input], ARRAY[p_run.metadata], ARRAY[p_effect], p_run.idempotency_key, p_run.fingerprint) e);
-  EXCEPTION WHEN unique_violation THEN
-    GET STACKED DIAGNOSTICS v_taken = CONSTRAINT_NAME;
-    IF v_taken <> 'runs_key' THEN
-      RAISE;
-    END IF;
-    RETURN NULL;
-  END;
-END $$;
-
--- One that is deferred, expires, has a first item or belongs to others: no set of these is ever made.
-CREATE FUNCTION waypost.born_special(p_run waypost.runs, p_actor text, p_by text, p_plain boolean, p_effect jsonb, p_lifecycle waypost.lifecycles, p_first_item text)
-  RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  v_run waypost.runs;
-  v_effect jsonb := p_effect;
-BEGIN
-  IF p_run.parent_run_id IS NOT NULL THEN
-    PERFORM waypost.expect_children(ARRAY[p_run.parent_run_id]);
-  END IF;
-  INSERT INTO waypost.runs(run_id, state, tenant, queue, priority, queued_at, available_at, expires_at, max_attempts, reentrant, seq, last_command,
-      item_count, schedule_at, correlation_id, idempotency_key, fingerprint, parent_run_id, retry_of, playbook, carried, input, metadata, details)
-    VALUES (p_run.run_id, p_run.state, p_run.tenant, p_run.queue, p_run.priority, p_run.queued_at, p_run.available_at, p_run.expires_at, p_run.max_attempts,
-      p_run.reentrant, 1, 'create', (p_first_item IS NOT NULL)::int, p_run.schedule_at, p_run.correlation_id, p_run.idempotency_key, p_run.fingerprint,
-      p_run.parent_run_id, p_run.retry_of, p_run.playbook, p_run.carried, p_run.input, p_run.metadata, p_run.details)
-    ON CONFLICT (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING RETURNING * INTO v_run;
-  IF NOT FOUND THEN
-    RETURN NULL;
-  END IF;
-  IF v_run.available_at IS NOT NULL THEN
-    INSERT INTO waypost.ready(available_at, rid, seq, priority, state, plain, queue)
-      VALUES (v_run.available_at, v_run.rid, 1, v_run.priority, v_run.state, p_plain AND p_first_item IS NULL, v_run.queue);
-  END IF;
-  IF p_first_item IS NOT NULL THEN
-    INSERT INTO waypost.items(rid, kind, key, version, place, seq, name, status) SELECT v_run.rid, s.lifecycle, p_first_item, s.version, 0, 1, p_first_item, s.state
-      FROM waypost.lifecycle_states s WHERE s.lifecycle = p_lifecycle.items AND s.version = p_lifecycle.items_version AND s.initial LIMIT 1;
-    v_effect := v_effect || jsonb_build_object('moved', (SELECT jsonb_agg(jsonb_build_object('kind', i.kind, 'key', i.key, 'to', i.status))
-      FROM waypost.items i WHERE i.rid = v_run.rid));
-  END IF;
-  INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, effect)
-    VALUES (v_run.rid, 1, v_run.queued_at, NULL, v_run.state, 'create', p_actor, p_by, waypost.effect(v_effect, v_run.metadata, v_run.details));
-  RETURN v_run.rid;
 END $$;

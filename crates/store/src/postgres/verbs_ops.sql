@@ -1,6 +1,5 @@
--- Moves one run at a time, for callers in SQL: `ops` is made of these. They check and find the words; births, claims and ends
--- are written by the sets of verbs.sql, with one run in them. General over lifecycles: they look up what the kernel
--- rendered, and write what it would have written, so that the log folds to the row.
+-- Moves one run at a time, for callers in SQL: `ops` is made of these. They lock, check and find the words; `waypost.enter` says what
+-- becomes of the row, and `waypost.save_one` writes it. General over lifecycles: they look up what the kernel rendered.
 --
 -- A refusal is an exception: SQLSTATE `WP…`, `CODE: words` as its message, what to do next as its hint. A move that
 -- needs a decision (items that follow, owed cleanup, guards) is `WP501`, raised before any write.
@@ -46,12 +45,13 @@ DECLARE
   v_run waypost.runs;
 BEGIN
   IF p_ends THEN
-    PERFORM pg_advisory_xact_lock(waypost.slot(false, r.concurrency_key)) FROM waypost.runs r
+    PERFORM waypost.lock_slots(r, false, true) FROM waypost.runs r
       WHERE r.run_id = p_run_id AND r.concurrency_key IS NOT NULL AND r.state < 5000;
   END IF;
   SELECT r.* INTO v_run FROM waypost.runs r WHERE r.run_id = p_run_id FOR UPDATE;
   IF NOT FOUND THEN
-    PERFORM waypost.refuse('WP404', format('NOT_FOUND: there is no run %s', quote_literal(left(p_run_id, 80))), 'Look it up: SELECT run_id, status FROM ops.runs.');
+    PERFORM waypost.refuse('WP404', format('NOT_FOUND: there is no run %s', quote_literal(left(p_run_id, 80))),
+      'Look it up: SELECT run_id, status FROM ops.runs.');
   END IF;
   RETURN v_run;
 END $$;
@@ -62,7 +62,8 @@ CREATE FUNCTION waypost.status_of(p_state smallint) RETURNS text LANGUAGE sql ST
 CREATE FUNCTION waypost.no_such_move(p_run waypost.runs, p_status text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: no %s from %s, where %s is', p_status, waypost.status_of(p_run.state), p_run.run_id),
-    'Allowed from there: ' || coalesce((SELECT string_agg(DISTINCT m.dst, ', ') FROM waypost.lifecycle_moves m WHERE m.src_code = p_run.state), 'nothing'));
+    'Allowed from there: ' || coalesce((SELECT string_agg(DISTINCT m.dst, ', ') FROM waypost.lifecycle_moves m
+      WHERE m.src_code = p_run.state AND m.events = 1), 'nothing'));
 END $$;
 
 -- Every write of a holder: its token, or none for an open lease. The lease counts until somebody else has it.
@@ -90,21 +91,15 @@ BEGIN
     'Stop working on it; claim another one.');
 END $$;
 
--- Items that would move along with this move of their run.
-CREATE FUNCTION waypost.items_follow(p_run waypost.runs, p_command text, p_general text) RETURNS boolean LANGUAGE sql STABLE
-  SET search_path = pg_catalog, pg_temp
-  RETURN p_run.item_count > 0 AND EXISTS (SELECT 1 FROM waypost.items i JOIN waypost.lifecycles l ON l.name = i.kind AND l.version = i.version
-    CROSS JOIN LATERAL jsonb_array_elements(l.definition::jsonb -> 'states') s
-    WHERE i.rid = p_run.rid AND NOT i.stays AND s ->> 'name' = i.status
-      AND coalesce(s ->> ('on_' || p_command), s ->> ('on_' || p_general), i.status) <> i.status);
-
--- What only the engine can write together with a move. `p_general` is what items follow where they do not name the command.
-CREATE FUNCTION waypost.check_plain(p_run waypost.runs, p_command text, p_general text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- What only the engine can write together with a move: psql cannot decide about items that follow, nor tell a parent. `p_general` is what
+-- items follow where they do not name the command.
+CREATE FUNCTION waypost.check_plain(p_run waypost.runs, p_command text, p_general text) RETURNS void LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_why text := CASE
     WHEN p_general IS NOT NULL AND p_run.parent_run_id IS NOT NULL AND EXISTS (SELECT 1 FROM waypost.lifecycle_states s
       WHERE s.code = p_run.state AND s.lifecycle = 'operation') THEN 'its parent has to be told'
-    WHEN waypost.items_follow(p_run, p_command, p_general) THEN 'its items have to follow' END;
+    WHEN waypost.follows(p_run, p_command, p_general, NULL) <> '[]' THEN 'its items have to follow' END;
 BEGIN
   IF v_why IS NOT NULL THEN
     PERFORM waypost.refuse('WP501', format('NOT_PLAIN: %s of %s takes the engine: %s', p_command, p_run.run_id, v_why),
@@ -161,21 +156,17 @@ CREATE FUNCTION waypost.effect(p_effect jsonb, p_metadata jsonb, p_details jsonb
     || CASE WHEN coalesce(p_metadata, '{}') = '{}' THEN '{}' ELSE jsonb_build_object('metadata', p_metadata) END
     || CASE WHEN coalesce(p_details, '{}') = '{}' THEN '{}' ELSE jsonb_build_object('details', p_details) END, '{}')::json;
 
--- No key to count, no items that are missing or would follow. Whoever holds an open lease cannot move items, and so
--- could not end a run that has some.
-CREATE FUNCTION waypost.is_plain_claim(p_run waypost.runs, p_open boolean) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-  RETURN p_run.concurrency_key IS NULL AND NOT (p_open AND p_run.item_count > 0) AND NOT EXISTS (SELECT 1 FROM waypost.lifecycle_states s
-    WHERE s.code = p_run.state AND (s.claim_needs_items AND p_run.item_count = 0 OR s.claim_shifts AND waypost.items_follow(p_run, 'claim', NULL)));
-
 -- The best due run of a queue: higher priority first, then the oldest. One row is locked at a time, so that claimers
--- beside each other find one each. Nothing if there is none, or the queue is paused or at its limit. `p_open` makes the lease an open one.
+-- beside each other find one each. Nothing if there is none, or the queue is paused or at its limit. `p_open` makes the lease an open one:
+-- whoever holds that cannot move items, and so could not end a run that has some. Runs with a key are left to those who may wait for it.
 -- Without the compiler: the price of a scan that is off would call it in, for 100 ms.
 CREATE FUNCTION waypost.claim_one(p_queue text, p_lifecycle text, p_worker text, p_lease_ms bigint DEFAULT NULL, p_open boolean DEFAULT false)
   RETURNS SETOF waypost.written LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
   v_now timestamptz := waypost.now();
-  v_states smallint[] := ARRAY(SELECT s.code FROM waypost.lifecycle_states s WHERE s.claim_to IS NOT NULL AND (p_lifecycle IS NULL OR s.lifecycle = p_lifecycle));
+  v_states smallint[] := ARRAY(SELECT s.code FROM waypost.lifecycle_states s
+    WHERE s.claim_to IS NOT NULL AND (p_lifecycle IS NULL OR s.lifecycle = p_lifecycle));
   v_queue waypost.queues;
   v_priority smallint;
   v_after timestamptz;
@@ -183,8 +174,9 @@ DECLARE
   v_found record;
   v_run waypost.runs;
 BEGIN
-  -- Who sets a limit waits for claims that did not see it, and a limited queue is counted by one claimer at a time.
-  LOCK TABLE waypost.runs IN ROW EXCLUSIVE MODE;
+  -- Before the queue is looked at: who pauses or limits it waits for claims that did not see that. One with a limit is counted by one
+  -- claimer at a time.
+  PERFORM waypost.enter_gates(ARRAY[p_queue]);
   SELECT q.* INTO v_queue FROM waypost.queues q WHERE q.name = p_queue;
   IF v_queue.at_most IS NOT NULL THEN
     PERFORM pg_advisory_xact_lock(waypost.slot(true, p_queue));
@@ -206,17 +198,10 @@ BEGIN
       SELECT r.* INTO v_run FROM waypost.runs r WHERE r.rid = v_found.rid FOR UPDATE SKIP LOCKED;
       IF FOUND AND v_run.seq = v_found.seq THEN
         -- What has outlived its time is the sweeper's.
-        CONTINUE WHEN NOT waypost.is_plain_claim(v_run, p_open) OR v_run.expires_at <= v_now;
-        PERFORM FROM waypost.claim(p_worker, p_queue, NULL, NULL, ARRAY[v_priority], ARRAY[v_found.available_at], ARRAY[v_found.rid - 1], v_states, NULL, NULL, p_lease_ms,
-          ARRAY[CASE WHEN p_open THEN waypost.open_token(v_run.rid, v_run.fence + 1) ELSE gen_random_uuid() END], true) c WHERE c.token IS NOT NULL;
-        CONTINUE WHEN NOT FOUND;
-        IF v_queue.at_most IS NOT NULL THEN
-          UPDATE waypost.runs r SET counted = true WHERE r.rid = v_run.rid;
-          INSERT INTO waypost.holders(of_queue, name, rid) VALUES (true, p_queue, v_run.rid);
-        END IF;
-        PERFORM waypost.wake();
-        RETURN QUERY SELECT r, waypost.status_of(r.state), e.position, r.seq, false FROM waypost.runs r JOIN waypost.events e ON e.rid = r.rid AND e.seq = r.seq
-          WHERE r.rid = v_run.rid;
+        CONTINUE WHEN v_run.expires_at <= v_now OR v_run.concurrency_key IS NOT NULL OR p_open AND v_run.item_count > 0;
+        CONTINUE WHEN EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.code = v_run.state
+          AND (s.claim_needs_items AND v_run.item_count = 0 OR s.claim_shifts AND waypost.follows(v_run, 'claim', NULL, NULL) <> '[]'));
+        RETURN QUERY SELECT c.* FROM waypost.taken(v_run, p_worker, p_lease_ms, p_open) c;
         RETURN;
       ELSIF FOUND OR NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = v_found.rid) THEN
         DELETE FROM waypost.ready w WHERE w.ctid = v_found.tid;
@@ -225,18 +210,36 @@ BEGIN
   END LOOP;
 END $$;
 
+-- A run that is locked comes into a worker's hands.
+CREATE FUNCTION waypost.taken(p_run waypost.runs, p_worker text, p_lease_ms bigint, p_open boolean) RETURNS waypost.written LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_now timestamptz := waypost.now();
+  v_to waypost.lifecycle_states;
+  v_run waypost.runs;
+BEGIN
+  SELECT h.* INTO v_to FROM waypost.lifecycle_states s JOIN waypost.lifecycle_states h ON h.code = s.claim_to WHERE s.code = p_run.state;
+  v_run := waypost.enter(p_run, v_to.code, 'claim', 'worker', p_worker, v_now);
+  v_run.lease_token := CASE WHEN p_open THEN waypost.open_token(v_run.rid, v_run.fence) ELSE gen_random_uuid() END;
+  v_run.lease_ms := coalesce(p_lease_ms, v_to.lease_ms);
+  v_run.stale_after := v_now + coalesce(v_to.deadline_ms, v_run.lease_ms) * interval '1 millisecond';
+  RETURN waypost.save_one(p_run, v_run, 'claim', 'worker', p_worker);
+END $$;
+
 -- A heartbeat: never shortens, and leaves a deadline alone.
 CREATE FUNCTION waypost.renew_one(p_run_id text, p_token uuid DEFAULT NULL, p_by text DEFAULT NULL) RETURNS waypost.written
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_run waypost.runs := waypost.locked_run(p_run_id);
+  v_after waypost.runs;
   v_state waypost.lifecycle_states;
 BEGIN
   PERFORM waypost.check_lease(v_run, p_token, p_by);
   SELECT s.* INTO v_state FROM waypost.lifecycle_states s WHERE s.code = v_run.state;
-  IF v_state.deadline_ms IS NULL THEN
-    UPDATE waypost.runs r SET stale_after = greatest(r.stale_after, waypost.now() + r.lease_ms * interval '1 millisecond')
-      WHERE r.rid = v_run.rid RETURNING r.* INTO v_run;
+  v_after := v_run;
+  v_after.stale_after := greatest(v_run.stale_after, waypost.now() + v_run.lease_ms * interval '1 millisecond');
+  IF v_state.deadline_ms IS NULL AND v_after.stale_after > v_run.stale_after THEN
+    RETURN waypost.save_one(v_run, v_after, NULL);
   END IF;
   RETURN (v_run, v_state.state, NULL::bigint, v_run.seq, false);
 END $$;
@@ -250,9 +253,9 @@ DECLARE
   v_now timestamptz := waypost.now();
   v_run waypost.runs := waypost.locked_run(p_run_id);
   v_payload jsonb := nullif(nullif(p_payload, '{}'), 'null');
+  v_by text := coalesce(p_by, v_run.claimed_by);
   v_state waypost.lifecycle_states;
-  v_was smallint;
-  v_due timestamptz;
+  v_after waypost.runs;
   v_position bigint;
   v_seq int;
 BEGIN
@@ -262,29 +265,18 @@ BEGIN
   IF v_seq IS NOT NULL THEN
     RETURN (v_run, v_state.state, v_position, v_seq, true);
   END IF;
-  v_was := v_run.state;
-  v_due := v_run.stale_after;
   IF v_state.start_to IS NOT NULL THEN
     PERFORM waypost.check_plain(v_run, v_state.start_command, NULL);
-    UPDATE waypost.runs r SET state = v_state.start_to, seq = r.seq + 1, last_command = v_state.start_command, ended_by = NULL, reason = NULL,
-        stale_after = v_now + r.lease_ms * interval '1 millisecond',
-        metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged_details(r.details, p_details)
-      WHERE r.rid = v_run.rid RETURNING r.* INTO v_run;
-    IF v_run.stale_after < v_due THEN
-      INSERT INTO waypost.watch(due_at, rids) VALUES (v_run.stale_after, ARRAY[v_run.rid]);
-    END IF;
+    v_after := waypost.enter(v_run, v_state.start_to, v_state.start_command, 'worker', v_by, v_now);
+    v_after.stale_after := v_now + v_run.lease_ms * interval '1 millisecond';
   ELSE
-    UPDATE waypost.runs r SET seq = r.seq + 1,
-        stale_after = CASE WHEN v_state.deadline_ms IS NULL THEN greatest(r.stale_after, v_now + r.lease_ms * interval '1 millisecond') ELSE r.stale_after END,
-        metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged_details(r.details, p_details)
-      WHERE r.rid = v_run.rid RETURNING r.* INTO v_run;
+    v_after := waypost.enter(v_run, v_run.state, 'note', 'worker', v_by, v_now);
+    IF v_state.deadline_ms IS NULL THEN
+      v_after.stale_after := greatest(v_run.stale_after, v_now + v_run.lease_ms * interval '1 millisecond');
+    END IF;
   END IF;
-  INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, level, message, payload, effect, key)
-    VALUES (v_run.rid, v_run.seq, v_now, v_was, v_run.state, coalesce(v_state.start_command, 'note'), 'worker', coalesce(p_by, v_run.claimed_by),
-      p_level, p_message, v_payload, waypost.effect('{}', p_metadata, p_details), p_key)
-    RETURNING "position" INTO v_position;
-  PERFORM waypost.wake();
-  RETURN (v_run, waypost.status_of(v_run.state), v_position, v_run.seq, false);
+  RETURN waypost.save_one(v_run, v_after, coalesce(v_state.start_command, 'note'), 'worker', v_by, p_metadata => p_metadata, p_details => p_details,
+    p_level => p_level, p_message => p_message, p_payload => v_payload, p_key => p_key);
 END $$;
 
 -- The event that this one would repeat. Looks back no further than the window: a run may have many events.
@@ -313,40 +305,28 @@ CREATE FUNCTION waypost.settle_one(p_run waypost.runs, p_via smallint, p_start_c
     p_failure jsonb, p_reason text, p_metadata jsonb, p_details jsonb)
   RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  v_run waypost.runs;
-  v_failure jsonb := CASE WHEN p_dst < 6000 THEN NULL ELSE p_failure END;
-  v_effect jsonb := CASE WHEN v_failure IS NULL THEN '{}'::jsonb ELSE jsonb_build_object('failure', v_failure) END
+  v_now timestamptz := waypost.now();
+  v_effect jsonb := CASE WHEN p_failure IS NULL OR p_dst < 6000 THEN '{}'::jsonb ELSE jsonb_build_object('failure', p_failure) END
     || CASE WHEN p_reason IS NULL THEN '{}' ELSE jsonb_build_object('reason', p_reason) END;
+  v_run waypost.runs := p_run;
 BEGIN
   IF p_via IS NOT NULL THEN
     PERFORM waypost.check_plain(p_run, p_start_command, NULL);
+    v_run := waypost.enter(v_run, p_via, p_start_command, p_actor, p_by, v_now);
   END IF;
   PERFORM waypost.check_plain(p_run, p_command, 'end');
-  IF p_run.counted THEN
-    DELETE FROM waypost.holders h WHERE h.rid = p_run.rid;
-    UPDATE waypost.runs r SET counted = false WHERE r.rid = p_run.rid;
-  END IF;
-  PERFORM waypost.settle_alike(ARRAY[p_run.rid], ARRAY[p_run.seq], p_run.state, p_via, p_dst, p_start_command, p_command, p_by, v_failure ->> 'code',
-    v_failure ->> 'message', waypost.effect(v_effect, p_metadata, p_details), p_actor, nullif(p_metadata, '{}'), nullif(p_details, '{}'));
-  IF p_run.concurrency_key IS NOT NULL AND p_run.state / 1000 IN (2, 3) THEN
-    PERFORM waypost.give_back(p_run.concurrency_key);
-  END IF;
-  SELECT r.* INTO v_run FROM waypost.runs r WHERE r.rid = p_run.rid;
-  PERFORM waypost.leave_behind(v_run.run_id, p_command);
-  PERFORM waypost.wake();
-  RETURN (v_run, waypost.status_of(p_dst), (SELECT e.position FROM waypost.events e WHERE e.rid = v_run.rid AND e.seq = v_run.seq), v_run.seq, false);
+  v_run := waypost.enter(v_run, p_dst, p_command, p_actor, p_by, v_now, v_effect);
+  -- A worker's end is known by its token.
+  v_run.ended_by := CASE p_actor WHEN 'worker' THEN p_run.lease_token END;
+  RETURN waypost.save_one(p_run, v_run, p_command, p_actor, p_by, v_effect, p_metadata, p_details, p_via => p_via, p_via_command => p_start_command);
 END $$;
 
--- Where `cancel` leads from a state for this actor, in the order of the lifecycle's table, and the code that it leaves.
-CREATE FUNCTION waypost.cancel_ways(p_state smallint, p_actor text) RETURNS TABLE(dst smallint, code text, guarded boolean) LANGUAGE sql STABLE
+-- The ways of a command from a state for this actor, in the order of the lifecycle's table.
+CREATE FUNCTION waypost.ways(p_state smallint, p_actor text) RETURNS SETOF waypost.lifecycle_transitions LANGUAGE sql STABLE
   SET search_path = pg_catalog, pg_temp AS $$
-  SELECT t.code, coalesce(l.definition::jsonb -> 'codes' ->> 'cancel', 'CANCELLED'), jsonb_array_length(x.row -> 'guards') > 0
-    FROM waypost.lifecycle_states s JOIN waypost.lifecycles l ON l.name = s.lifecycle AND l.version = s.version
-      CROSS JOIN LATERAL jsonb_array_elements(l.definition::jsonb -> 'transitions') WITH ORDINALITY x("row", place)
-      JOIN waypost.lifecycle_states t ON t.lifecycle = s.lifecycle AND t.version = s.version AND t.state = x.row ->> 'to'
-    WHERE s.code = p_state AND x.row ->> 'from' = s.state AND x.row ->> 'command' = 'cancel'
-      AND (x.row -> 'by' ? p_actor OR p_actor = 'operator' AND x.row -> 'by' ? 'client')
-    ORDER BY x.place $$;
+  SELECT t.* FROM waypost.lifecycle_transitions t WHERE t.src = p_state AND t.dst <> t.src
+    AND (p_actor = ANY (t.actors) OR p_actor = 'operator' AND 'client' = ANY (t.actors)) ORDER BY t.place
+$$;
 
 -- Moves a held run to its end. The same finish sent again is answered as the first time; a cancel that came first is final.
 CREATE FUNCTION waypost.finish_one(p_run_id text, p_token uuid, p_by text, p_status text, p_error_code text DEFAULT NULL, p_error_msg text DEFAULT NULL,
@@ -358,8 +338,8 @@ DECLARE
   v_by text := coalesce(p_by, v_run.claimed_by);
   v_from waypost.lifecycle_states;
   v_to waypost.lifecycle_states;
-  v_end waypost.plain_ends;
-  v_way record;
+  v_way waypost.lifecycle_transitions;
+  v_via waypost.lifecycle_states;
   v_failure jsonb := CASE WHEN p_error_code IS NOT NULL THEN jsonb_build_object('code', p_error_code, 'message', coalesce(p_error_msg, '')) END;
   v_reason text := coalesce(p_reason, v_run.intent ->> 'reason');
   v_cancelling boolean := coalesce(v_run.intent ->> 'want' = 'cancel', false);
@@ -382,26 +362,29 @@ BEGIN
   ELSIF v_run.intent ->> 'want' = 'fail' THEN
     PERFORM waypost.refuse('WP501', format('NOT_PLAIN: a failure of %s was recorded first', v_run.run_id), 'Finish it through waypost.');
   END IF;
-  SELECT e.* INTO v_end FROM waypost.plain_ends e WHERE e.src = v_run.state AND e.dst = v_to.code AND NOT v_cancelling;
-  IF FOUND THEN
-    RETURN waypost.settle_one(v_run, v_end.via, v_end.start_command, v_end.dst, v_end.command, 'worker', v_by, v_failure, v_reason,
-      p_metadata, p_details);
+  -- Only the first command that leads there: a guard that fails must not fall through to another meaning.
+  SELECT w.* INTO v_way FROM waypost.ways(v_run.state, 'worker') w WHERE w.dst = v_to.code AND (w.command = 'cancel' OR NOT v_cancelling) LIMIT 1;
+  IF NOT FOUND AND NOT v_cancelling AND v_from.start_to IS NOT NULL THEN
+    v_via := v_from;
+    SELECT w.* INTO v_way FROM waypost.ways(v_from.start_to, 'worker') w WHERE w.dst = v_to.code LIMIT 1;
   END IF;
-  SELECT w.* INTO v_way FROM waypost.cancel_ways(v_run.state, 'worker') w WHERE w.dst = v_to.code AND NOT w.guarded LIMIT 1;
-  IF FOUND THEN
-    IF v_cancelling THEN
-      v_failure := jsonb_build_object('code', v_way.code, 'message', coalesce(v_run.intent ->> 'reason', 'cancel by ' || (v_run.intent ->> 'by')));
-    END IF;
-    v_failure := coalesce(v_failure, jsonb_build_object('code', v_way.code, 'message', coalesce(v_reason, 'cancel by ' || v_by)));
-    RETURN waypost.settle_one(v_run, NULL, NULL, v_way.dst, 'cancel', 'worker', v_by, v_failure, v_reason, p_metadata, p_details);
-  ELSIF v_cancelling THEN
+  IF v_way.dst IS NULL AND v_cancelling THEN
     PERFORM waypost.refuse('WP412', format('CANCEL_REQUESTED: a cancel of %s came first', v_run.run_id), 'Finish it as '
-      || coalesce((SELECT string_agg(waypost.status_of(w.dst), ' or ') FROM waypost.cancel_ways(v_run.state, 'worker') w), 'that')
+      || coalesce((SELECT string_agg(waypost.status_of(w.dst), ' or ') FROM waypost.ways(v_run.state, 'worker') w WHERE w.command = 'cancel'), 'that')
       || ', with p_worker_id or p_lease_token.');
-  ELSIF EXISTS (SELECT 1 FROM waypost.lifecycle_moves m WHERE m.src_code = v_run.state AND m.dst_code = v_to.code) THEN
-    PERFORM waypost.refuse('WP501', format('NOT_PLAIN: %s of %s takes the engine: it is guarded', p_status, v_run.run_id), 'Finish it through waypost.');
+  ELSIF v_way.dst IS NULL THEN
+    PERFORM waypost.no_such_move(v_run, p_status);
+  ELSIF v_way.guards <> 0 OR v_to.phase <> 'settled' THEN
+    PERFORM waypost.refuse('WP501', format('NOT_PLAIN: %s of %s takes the engine: it is guarded', p_status, v_run.run_id),
+      'Finish it through waypost.');
   END IF;
-  PERFORM waypost.no_such_move(v_run, p_status);
+  IF v_cancelling THEN
+    v_failure := jsonb_build_object('code', v_way.error_code, 'message', coalesce(v_run.intent ->> 'reason', 'cancel by ' || (v_run.intent ->> 'by')));
+  ELSIF v_failure IS NULL AND v_way.error_code IS NOT NULL THEN
+    v_failure := jsonb_build_object('code', v_way.error_code, 'message', coalesce(v_reason, v_way.command || ' by ' || v_by));
+  END IF;
+  RETURN waypost.settle_one(v_run, v_via.start_to, v_via.start_command, v_way.dst, v_way.command, 'worker', v_by, v_failure, v_reason,
+    p_metadata, p_details);
 END $$;
 
 -- What a person wants of a run. At once if nobody holds it or nothing was begun; else it is stored, delivered with the
@@ -413,16 +396,17 @@ DECLARE
   v_now timestamptz := waypost.now();
   v_run waypost.runs := waypost.locked_run(p_run_id, true);
   v_from waypost.lifecycle_states;
-  v_way record;
+  v_way waypost.lifecycle_transitions;
   v_intent jsonb := jsonb_build_object('want', 'cancel', 'by', p_by) || CASE WHEN p_reason IS NULL THEN '{}' ELSE jsonb_build_object('reason', p_reason) END
     || CASE WHEN p_graceful THEN '{"graceful": true}'::jsonb ELSE '{}' END;
-  v_position bigint;
+  v_effect jsonb := jsonb_build_object('intent', v_intent);
 BEGIN
   SELECT s.* INTO v_from FROM waypost.lifecycle_states s WHERE s.code = v_run.state;
-  SELECT w.* INTO v_way FROM waypost.cancel_ways(v_run.state, p_actor) w LIMIT 1;
+  SELECT w.* INTO v_way FROM waypost.ways(v_run.state, p_actor) w WHERE w.command = 'cancel' LIMIT 1;
   IF NOT FOUND THEN
-    IF v_run.last_command = 'cancel' AND EXISTS (SELECT 1 FROM waypost.lifecycle_states s CROSS JOIN LATERAL waypost.cancel_ways(s.code, p_actor) w
-        WHERE s.lifecycle = v_from.lifecycle AND s.version = v_from.version AND w.dst = v_run.state) THEN
+    IF v_run.last_command = 'cancel' AND EXISTS (SELECT 1 FROM waypost.lifecycle_states s
+        CROSS JOIN LATERAL waypost.ways(s.code, p_actor) w
+        WHERE s.lifecycle = v_from.lifecycle AND s.version = v_from.version AND w.dst = v_run.state AND w.command = 'cancel') THEN
       RETURN (v_run, v_from.state, (SELECT e.position FROM waypost.events e WHERE e.rid = v_run.rid AND e.seq = v_run.seq), v_run.seq, true);
     END IF;
     PERFORM waypost.no_such_move(v_run, 'cancel');
@@ -431,20 +415,12 @@ BEGIN
     RETURN (v_run, v_from.state, NULL::bigint, v_run.seq, true);
   END IF;
   IF v_from.phase <> 'held' OR NOT v_run.owes_cleanup AND (v_from.deadline_ms IS NOT NULL OR v_run.claimed_by IS NULL OR v_run.stale_after < v_now) THEN
-    IF v_way.guarded THEN
+    IF v_way.guards <> 0 THEN
       PERFORM waypost.refuse('WP501', format('NOT_PLAIN: cancel of %s takes the engine: it is guarded', v_run.run_id), 'Ask waypost for it: waypost run cancel.');
     END IF;
     RETURN waypost.settle_one(v_run, NULL, NULL, v_way.dst, 'cancel', p_actor, p_by,
-      jsonb_build_object('code', v_way.code, 'message', coalesce(p_reason, 'cancel by ' || p_by)), p_reason, p_metadata, p_details);
+      jsonb_build_object('code', v_way.error_code, 'message', coalesce(p_reason, 'cancel by ' || p_by)), p_reason, p_metadata, p_details);
   END IF;
-  UPDATE waypost.runs r SET seq = r.seq + 1, intent = v_intent,
-      metadata = waypost.merged('metadata', r.metadata, p_metadata), details = waypost.merged_details(r.details, p_details)
-    WHERE r.rid = v_run.rid RETURNING r.* INTO v_run;
-  INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, effect)
-    VALUES (v_run.rid, v_run.seq, v_now, v_run.state, v_run.state, 'cancel', p_actor, p_by,
-      waypost.effect(jsonb_build_object('intent', v_intent), p_metadata, p_details))
-    RETURNING "position" INTO v_position;
-  PERFORM waypost.leave_behind(v_run.run_id, 'cancel');
-  PERFORM waypost.wake();
-  RETURN (v_run, v_from.state, v_position, v_run.seq, false);
+  RETURN waypost.save_one(v_run, waypost.enter(v_run, v_run.state, 'cancel', p_actor, p_by, v_now, v_effect), 'cancel', p_actor, p_by, v_effect,
+    p_metadata, p_details);
 END $$;

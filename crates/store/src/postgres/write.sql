@@ -37,6 +37,62 @@ BEGIN
   PERFORM pg_advisory_xact_lock(k.slot) FROM (SELECT DISTINCT waypost.slot(false, u.name) AS slot FROM unnest(p_keys) u(name) ORDER BY 1 OFFSET 0) k;
 END $$;
 
+-- The same for one run, for callers in SQL: who waits in vain is told so. Without patience where a run may be locked already, as in a
+-- trigger: who has the slot may be waiting for that run.
+CREATE FUNCTION waypost.lock_slots(p_run waypost.runs, p_begins boolean, p_patient boolean DEFAULT false) RETURNS void LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET lock_timeout = '800ms' AS $$
+BEGIN
+  IF NOT p_begins AND p_run.concurrency_key IS NULL THEN
+    RETURN;
+  END IF;
+  BEGIN
+    IF p_patient THEN
+      PERFORM set_config('lock_timeout', '5s', true);
+    END IF;
+    IF p_begins THEN
+      PERFORM pg_advisory_xact_lock_shared(waypost.gate(p_run.queue));
+      PERFORM pg_advisory_xact_lock(waypost.slot(true, q.name)) FROM waypost.queues q WHERE q.name = p_run.queue AND q.at_most IS NOT NULL;
+    END IF;
+    IF p_run.concurrency_key IS NOT NULL THEN
+      PERFORM pg_advisory_xact_lock(waypost.slot(false, p_run.concurrency_key));
+    END IF;
+  EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    PERFORM waypost.refuse('WP423', format('BUSY: others are at the slots that %s needs', p_run.run_id), 'Try again; nothing was written.');
+  END;
+END $$;
+
+-- Whoever begins a run keeps to what claims keep to. The slots are locked.
+CREATE FUNCTION waypost.check_begin(p_run waypost.runs) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_now timestamptz := waypost.now();
+  v_queue waypost.queues;
+BEGIN
+  IF p_run.state / 1000 = 2 AND p_run.available_at > v_now THEN
+    PERFORM waypost.refuse('WP409', format('NOT_DUE: %s is not to be begun before %s', p_run.run_id, p_run.available_at), 'Begin it then.');
+  ELSIF p_run.expires_at <= v_now AND EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.code = p_run.state AND s.expires) THEN
+    PERFORM waypost.refuse('WP409', format('NOT_DUE: %s was to be begun before %s', p_run.run_id, p_run.expires_at), 'Queue a new one.');
+  END IF;
+  SELECT q.* INTO v_queue FROM waypost.queues q WHERE q.name = p_run.queue;
+  IF v_queue.paused_at IS NOT NULL THEN
+    PERFORM waypost.refuse('WP409', format('PAUSED: queue %s is paused', quote_literal(p_run.queue)), 'Begin it when the queue goes on.');
+  ELSIF v_queue.at_most <= (SELECT count(*) FROM waypost.holders h WHERE h.of_queue AND h.name = p_run.queue) THEN
+    PERFORM waypost.refuse('WP409', format('NO_SLOT: queue %s is at its limit of %s', quote_literal(p_run.queue), v_queue.at_most),
+      'Begin it when another one has ended.');
+  ELSIF p_run.concurrency_key IS NOT NULL AND coalesce((SELECT k.at_most FROM waypost.key_limits k WHERE k.name = p_run.concurrency_key), 1)
+      <= (SELECT count(*) FROM waypost.holders h WHERE NOT h.of_queue AND h.name = p_run.concurrency_key) THEN
+    PERFORM waypost.refuse('WP409', format('NO_SLOT: concurrency key %s is at its limit', quote_literal(p_run.concurrency_key)),
+      'Begin it when another one has ended.');
+  END IF;
+END $$;
+
+-- A ready run's places in its queue that nobody is looking at.
+CREATE FUNCTION waypost.entries_of(p_run waypost.runs) RETURNS text[] LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+BEGIN
+  RETURN ARRAY(SELECT w.ctid::text FROM waypost.ready w WHERE w.queue = p_run.queue AND w.priority = p_run.priority
+    AND w.available_at = p_run.available_at AND w.rid = p_run.rid FOR UPDATE SKIP LOCKED);
+END $$;
+
 -- Who comes into somebody's hands takes slots of its key and of a queue with a limit; who leaves gives them back.
 CREATE FUNCTION waypost.save_slots(p_taken bigint[], p_left bigint[]) RETURNS void LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off AS $$

@@ -7,6 +7,7 @@ mod by_psql;
 mod conformance;
 mod course;
 mod differential;
+mod enter;
 mod full_disk;
 mod group;
 mod guards;

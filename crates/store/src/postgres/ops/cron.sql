@@ -109,13 +109,6 @@ BEGIN
   END IF;
 END $$;
 
--- One event of a row that the caller has locked, and the row after it.
-CREATE FUNCTION waypost.cron_moved(was waypost.runs, p_command text, p_to smallint, p_who text, p_effect json) RETURNS void
-  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  INSERT INTO waypost.events(rid, seq, at, command, src, dst, actor, who, effect)
-    VALUES (was.rid, was.seq + 1, waypost.now(), p_command, was.state, p_to, 'worker', p_who, p_effect)
-$$;
-
 -- What a scheduler inserts has a time to be looked at; what comes through the view has none, and begins here and now.
 CREATE FUNCTION waypost.cron_insert() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -156,35 +149,36 @@ CREATE TRIGGER executions_by_sql BEFORE INSERT ON waypost.executions FOR EACH RO
 -- After it, so that who loses the key has made no run.
 CREATE FUNCTION waypost.cron_born() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  v_now timestamptz := NEW.created_at;
-  v_rid bigint := nextval('waypost.rids') << 16;
+  v_effect jsonb := jsonb_build_object('max_attempts', NEW.max_attempts, 'reentrant', true);
+  v_run waypost.runs := waypost.unborn(NEW.run_id, 'default', 'cron', NEW.created_at);
 BEGIN
-  INSERT INTO waypost.runs(rid, state, run_id, tenant, queue, attempt, max_attempts, fence, lease_token, claimed_by, lease_ms, stale_after,
-      last_command, reentrant, queued_at, started_at, idempotency_key, input, seq)
-    VALUES (v_rid, waypost.cron_state('RUNNING'), NEW.run_id, 'default', 'cron', 1, NEW.max_attempts, 1, NEW.lease_token, NEW.runner_id,
-      greatest(1, (extract(epoch FROM NEW.stale_after - v_now) * 1000)::bigint), NEW.stale_after, 'claim', true, v_now, v_now,
-      'schedule:sql:' || NEW.run_id, json_build_object('job_name', NEW.schedule, 'scope_kind', NEW.kind, 'scope_id', NEW.id,
-        'plan_time', NEW.plan_time), 1);
-  INSERT INTO waypost.events(rid, seq, at, command, dst, actor, who, effect) VALUES (v_rid, 1, v_now, 'claim', waypost.cron_state('RUNNING'),
-    'worker', NEW.runner_id, json_build_object('max_attempts', NEW.max_attempts, 'reentrant', true));
-  INSERT INTO waypost.watch(due_at, rids) VALUES (NEW.stale_after, ARRAY[v_rid]);
+  v_run := waypost.enter(v_run, waypost.cron_state('RUNNING'), 'claim', 'worker', NEW.runner_id, NEW.created_at, v_effect);
+  v_run := waypost.cron_lease(v_run, NEW.lease_token, NEW.stale_after);
+  v_run.max_attempts := NEW.max_attempts;
+  v_run.reentrant := true;
+  v_run.idempotency_key := 'schedule:sql:' || NEW.run_id;
+  v_run.input := json_build_object('job_name', NEW.schedule, 'scope_kind', NEW.kind, 'scope_id', NEW.id, 'plan_time', NEW.plan_time);
+  PERFORM waypost.insert_one(v_run, 'worker', NEW.runner_id, v_effect);
   RETURN NULL;
 END $$;
 CREATE TRIGGER executions_born AFTER INSERT ON waypost.executions FOR EACH ROW WHEN (NEW.wake_at IS NULL) EXECUTE FUNCTION waypost.cron_born();
+
+CREATE FUNCTION waypost.cron_lease(p_run waypost.runs, p_token uuid, p_stale_after timestamptz) RETURNS waypost.runs LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  p_run.lease_token := p_token;
+  p_run.stale_after := p_stale_after;
+  p_run.lease_ms := greatest(1, (extract(epoch FROM p_stale_after - waypost.now()) * 1000)::bigint);
+  RETURN p_run;
+END $$;
 
 -- Another lease of a row that is locked: a steal, or a retry.
 CREATE FUNCTION waypost.cron_taken(was waypost.runs, p_command text, p_runner text, p_token uuid, p_stale_after timestamptz) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  v_running smallint := waypost.cron_state('RUNNING');
+  v_run waypost.runs := waypost.enter(was, waypost.cron_state('RUNNING'), p_command, 'worker', p_runner, waypost.now());
 BEGIN
-  PERFORM waypost.cron_moved(was, p_command, v_running, p_runner, NULL);
-  UPDATE waypost.runs r SET state = v_running, seq = was.seq + 1, last_command = p_command, attempt = was.attempt + 1, fence = was.fence + 1,
-      take_overs = 0, lease_token = p_token, claimed_by = p_runner, stale_after = p_stale_after,
-      lease_ms = greatest(1, (extract(epoch FROM p_stale_after - waypost.now()) * 1000)::bigint), started_at = waypost.now(), finished_at = NULL,
-      available_at = NULL, ended_by = NULL, error_code = NULL, error_msg = NULL
-    WHERE r.rid = was.rid;
-  INSERT INTO waypost.watch(due_at, rids) VALUES (p_stale_after, ARRAY[was.rid]);
+  PERFORM waypost.save_one(was, waypost.cron_lease(v_run, p_token, p_stale_after), p_command, 'worker', p_runner);
 END $$;
 
 CREATE FUNCTION waypost.cron_finished(was waypost.runs, p_to text, p_code text, p_message text, p_retry_at timestamptz, p_metadata jsonb) RETURNS void
@@ -194,22 +188,19 @@ DECLARE
   v_code text := CASE WHEN v_failed THEN coalesce(p_code, 'handler_error') END;
   v_message text := CASE WHEN v_failed THEN left(coalesce(p_message, ''), 4000) END;
   v_retry timestamptz := CASE WHEN v_failed AND was.attempt < was.max_attempts THEN p_retry_at END;
+  v_command text := CASE WHEN v_failed THEN 'fail' ELSE 'succeed' END;
   v_effect jsonb := '{}';
+  v_run waypost.runs;
 BEGIN
   IF v_failed THEN
     v_effect := v_effect || jsonb_build_object('failure', jsonb_build_object('code', v_code, 'message', v_message));
   END IF;
   IF v_retry IS NOT NULL THEN
-    v_effect := v_effect || jsonb_build_object('available_at', (extract(epoch FROM v_retry) * 1000000)::bigint);
+    v_effect := v_effect || jsonb_build_object('available_at', waypost.micros(v_retry));
   END IF;
-  IF p_metadata <> '{}' THEN
-    v_effect := v_effect || jsonb_build_object('metadata', p_metadata);
-  END IF;
-  PERFORM waypost.cron_moved(was, CASE WHEN v_failed THEN 'fail' ELSE 'succeed' END, waypost.cron_state(p_to), was.claimed_by, nullif(v_effect, '{}')::json);
-  UPDATE waypost.runs r SET state = waypost.cron_state(p_to), seq = was.seq + 1, last_command = CASE WHEN v_failed THEN 'fail' ELSE 'succeed' END,
-      ended_by = was.lease_token, lease_token = NULL, claimed_by = NULL, stale_after = NULL, lease_ms = NULL, finished_at = waypost.now(),
-      available_at = v_retry, error_code = v_code, error_msg = v_message, metadata = was.metadata || p_metadata
-    WHERE r.rid = was.rid;
+  v_run := waypost.enter(was, waypost.cron_state(p_to), v_command, 'worker', was.claimed_by, waypost.now(), v_effect);
+  v_run.ended_by := was.lease_token;
+  PERFORM waypost.save_one(was, v_run, v_command, 'worker', was.claimed_by, v_effect, p_metadata);
   UPDATE waypost.executions e SET wake_at = waypost.now() WHERE e.run_id = was.run_id AND e.wake_at IS NOT NULL;
 END $$;
 
@@ -230,8 +221,7 @@ BEGIN
     RETURN NULL;
   END IF;
   IF OLD.status = 'RUNNING' AND NEW.status = 'RUNNING' AND NEW.lease_token = OLD.lease_token THEN
-    UPDATE waypost.runs r SET stale_after = NEW.stale_after, lease_ms = greatest(1, (extract(epoch FROM NEW.stale_after - v_now) * 1000)::bigint)
-      WHERE r.rid = was.rid;
+    PERFORM waypost.save_one(was, waypost.cron_lease(was, was.lease_token, NEW.stale_after), NULL);
     RETURN NEW;
   END IF;
   IF OLD.status = 'RUNNING' AND NEW.status IN ('SUCCESS', 'FAILED') THEN

@@ -6,35 +6,20 @@ CREATE FUNCTION waypost.is_worked(p_run waypost.runs) RETURNS boolean LANGUAGE s
   RETURN p_run.state / 1000 = 3 AND (p_run.owes_cleanup OR p_run.claimed_by IS NOT NULL AND p_run.stale_after >= waypost.now()
     AND p_run.lease_token <> waypost.open_token(p_run.rid, p_run.fence));
 
--- Locked in the engine's order: the key's slot, which a move may give back, comes before the run.
-CREATE FUNCTION waypost.locked_job(p_run_id text) RETURNS waypost.runs LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  PERFORM pg_advisory_xact_lock(waypost.slot(false, r.concurrency_key)) FROM waypost.runs r WHERE r.run_id = p_run_id AND r.concurrency_key IS NOT NULL;
-  RETURN waypost.locked_run(p_run_id);
-END $$;
-
 CREATE FUNCTION waypost.job_told(p_run waypost.runs, p_patch jsonb) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  v_run waypost.runs;
+  v_became waypost.runs := p_run;
 BEGIN
-  UPDATE waypost.runs r SET details = waypost.merged_details(r.details, p_patch), seq = r.seq + 1
-    WHERE r.rid = p_run.rid AND p_patch <> '{}' RETURNING r.* INTO v_run;
-  IF NOT FOUND THEN
-    RETURN;
-  END IF;
-  INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, level, message, effect)
-    VALUES (v_run.rid, v_run.seq, waypost.now(), v_run.state, v_run.state, 'note', 'operator', 'by hand', 'info', 'Details changed by hand',
-      json_build_object('by_hand', 1, 'details_is', v_run.details));
-  -- Its place in the queue counts only with its seq.
-  IF v_run.state / 1000 = 2 THEN
-    PERFORM waypost.queued_by_hand(v_run);
+  IF p_patch <> '{}' THEN
+    v_became.details := waypost.merged_details(p_run.details, p_patch);
+    PERFORM waypost.note_by_hand(p_run, v_became, 'Details changed by hand', jsonb_build_object('by_hand', 1, 'details_is', v_became.details));
   END IF;
 END $$;
 
 -- An operator's pause of a run that somebody works on: stored, and carried out by the holder.
 CREATE FUNCTION waypost.ask_to_pause(p_run waypost.runs, p_reason text, p_details jsonb) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  v_intent jsonb := jsonb_build_object('want', 'pause', 'by', session_user, 'reason', p_reason);
+  v_effect jsonb := jsonb_build_object('intent', jsonb_build_object('want', 'pause', 'by', session_user, 'reason', p_reason));
 BEGIN
   IF p_run.intent ->> 'want' = 'cancel' THEN
     PERFORM waypost.refuse('WP412', format('CANCEL_REQUESTED: a cancel of %s came first', p_run.run_id), 'It ends as cancelled.');
@@ -43,10 +28,8 @@ BEGIN
   ELSIF p_run.intent ->> 'want' = 'pause' THEN
     RETURN;
   END IF;
-  UPDATE waypost.runs r SET seq = r.seq + 1, intent = v_intent, details = waypost.merged_details(r.details, p_details) WHERE r.rid = p_run.rid;
-  INSERT INTO waypost.events(rid, seq, at, src, dst, command, actor, who, effect)
-    VALUES (p_run.rid, p_run.seq + 1, waypost.now(), p_run.state, p_run.state, 'pause', 'operator', session_user,
-      waypost.effect(jsonb_build_object('intent', v_intent), '{}', p_details));
+  PERFORM waypost.save_one(p_run, waypost.enter(p_run, p_run.state, 'pause', 'operator', session_user::text, waypost.now(), v_effect), 'pause', 'operator',
+    session_user::text, v_effect, p_details => p_details);
 END $$;
 
 -- Invariant 3: paused → pending with decisions about every host that it waits for, or forced. What let it go on is used up.
@@ -65,34 +48,29 @@ BEGIN
     || CASE WHEN forced THEN '{"force_resumed": false}'::jsonb ELSE '{}' END;
 END $$;
 
--- Moves that are written at once: the guard of waypost.runs judges them, and leaves the event and what follows.
+-- Moves that are written at once.
 CREATE FUNCTION waypost.job_moves(p_run waypost.runs, p_to waypost.lifecycle_states, p_patch jsonb, p_by text, p_failure jsonb) RETURNS void LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  v_now timestamptz := waypost.now();
+  v_became waypost.runs := p_run;
   v_patch jsonb := p_patch;
-  v_forced boolean := false;
-  v_reason text;
 BEGIN
+  v_became.state := p_to.code;
   IF p_to.phase = 'held' THEN
     PERFORM waypost.check_text('claimed_by', p_by);
-    IF p_run.available_at > v_now THEN
-      PERFORM waypost.refuse('WP409', format('NOT_DUE: %s is not to be begun before %s', p_run.run_id, p_run.available_at), 'Pick jobs by schedule_at <= now().');
+    v_became := waypost.opened(v_became, p_by, NULL);
+  ELSE
+    v_became.forced := false;
+    IF p_to.phase = 'ready' AND p_run.state / 1000 = 4 THEN
+      SELECT j.forced, j.patch INTO v_became.forced, v_patch FROM waypost.job_resumes(p_run, p_patch) j;
     END IF;
-    UPDATE waypost.runs r SET state = p_to.code, details = waypost.merged_details(r.details, v_patch), claimed_by = p_by, lease_ms = 3600000,
-        lease_token = waypost.open_token(r.rid, r.fence + 1), stale_after = v_now + interval '1 hour', finished_at = NULL
-      WHERE r.rid = p_run.rid;
-    RETURN;
-  ELSIF p_to.phase = 'ready' AND p_run.state / 1000 = 4 THEN
-    SELECT j.forced, j.patch INTO v_forced, v_patch FROM waypost.job_resumes(p_run, p_patch) j;
-  ELSIF p_to.phase = 'parked' THEN
-    v_reason := waypost.pause_reason(p_run, p_patch);
+    v_became.resolved := p_to.phase = 'ready' AND NOT v_became.forced;
+    v_became.reason := CASE WHEN p_to.phase = 'parked' THEN waypost.pause_reason(p_run, p_patch) END;
+    v_became.error_code := CASE WHEN p_to.code >= 6000 THEN p_failure ->> 'code' END;
+    v_became.error_msg := CASE WHEN p_to.code >= 6000 THEN p_failure ->> 'message' END;
   END IF;
-  UPDATE waypost.runs r SET state = p_to.code, details = waypost.merged_details(r.details, v_patch), lease_token = NULL, stale_after = NULL,
-      claimed_by = NULL, lease_ms = NULL, finished_at = CASE p_to.phase WHEN 'settled' THEN v_now END, reason = v_reason,
-      resolved = p_to.phase = 'ready' AND NOT v_forced, forced = v_forced,
-      error_code = CASE WHEN p_to.code >= 6000 THEN p_failure ->> 'code' END, error_msg = CASE WHEN p_to.code >= 6000 THEN p_failure ->> 'message' END
-    WHERE r.rid = p_run.rid;
+  v_became.details := waypost.merged_details(p_run.details, v_patch);
+  PERFORM waypost.move_by_hand(p_run, v_became);
 END $$;
 
 -- Invariant 2: paused with a reason, or because blockers wait for decisions.
@@ -112,7 +90,7 @@ END $$;
 CREATE FUNCTION waypost.jobs_update() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   c_changeable CONSTANT text[] := '{status,details,started_at,completed_at,updated_at,claimed_by,error_code,error_msg}';
-  v_run waypost.runs := waypost.locked_job(OLD.run_id);
+  v_run waypost.runs := waypost.locked_by_hand(OLD.run_id, NEW.status);
   v_to waypost.lifecycle_states;
   v_patch jsonb := waypost.job_patch(OLD.details, NEW.details);
   v_failure jsonb;
@@ -131,7 +109,8 @@ BEGIN
   v_failure := jsonb_build_object('code', CASE WHEN NEW.error_code IS DISTINCT FROM OLD.error_code THEN NEW.error_code END, 'message', coalesce(NEW.error_msg, v_patch ->> 'error', ''));
   IF NEW.status = OLD.status THEN
     PERFORM waypost.job_told(v_run, v_patch);
-  ELSIF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_moves m WHERE m.src_code = v_run.state AND m.dst_code = v_to.code) THEN
+  ELSIF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_moves m WHERE m.src_code = v_run.state AND m.dst_code = v_to.code
+      AND m.events = 1) THEN
     PERFORM waypost.no_such_move(v_run, coalesce(NEW.status, 'null'));
   ELSIF waypost.ops_job_cancels(v_run, v_to) THEN
     IF waypost.is_worked(v_run) THEN
@@ -148,7 +127,6 @@ BEGIN
     PERFORM waypost.refuse('WP410', format('LEASE_LOST: job %s is held by %s', OLD.id, coalesce(v_run.claimed_by, 'nobody, and owes its cleanup')),
       'Its worker ends it; pause or cancel it instead.');
   END IF;
-  PERFORM waypost.wake();
   -- What RETURNING tells is what became of it.
   SELECT j.* INTO NEW FROM ops.jobs j WHERE j.run_id = OLD.run_id;
   RETURN NEW;
@@ -156,7 +134,8 @@ END $$;
 CREATE TRIGGER jobs_update INSTEAD OF UPDATE ON ops.jobs FOR EACH ROW EXECUTE FUNCTION waypost.jobs_update();
 
 CREATE FUNCTION waypost.ops_job_cancels(p_run waypost.runs, p_to waypost.lifecycle_states) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-  RETURN EXISTS (SELECT 1 FROM waypost.lifecycle_moves m WHERE m.src_code = p_run.state AND m.dst_code = p_to.code AND m.command = 'cancel');
+  RETURN EXISTS (SELECT 1 FROM waypost.lifecycle_moves m WHERE m.src_code = p_run.state AND m.dst_code = p_to.code
+    AND m.command = 'cancel' AND m.events = 1);
 
 -- A new job, with the step that it needs to be begun; the playbook's own come when a worker has it.
 CREATE FUNCTION waypost.jobs_insert() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -178,6 +157,7 @@ BEGIN
   PERFORM waypost.check_text('queue', coalesce(NEW.queue, 'default'));
   PERFORM waypost.check_text('tenant', coalesce(NEW.tenant, 'default'));
   PERFORM waypost.check_text('correlation_id', coalesce(NEW.correlation_id, '-'));
+  PERFORM waypost.check_time('schedule_at', NEW.schedule_at);
   PERFORM waypost.check_json('input', coalesce(NEW.input, '{}'), 1048576, true);
   PERFORM waypost.check_json('metadata', coalesce(NEW.metadata, '{}'), 1048576, true);
   IF NEW.parent_job_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.run_id = NEW.parent_job_id::text) THEN

@@ -94,7 +94,7 @@ pub fn save() -> String {
 -- Writes what was decided about runs, each if it still has the seq and the lease's end that were decided on: items, run, events, queue,
 -- reminders and slots. Locks gates, keys, runs and lanes, in this order and each in its own, so that nobody waits for whom it keeps waiting.
 -- `p_exact`: the caller's clock is this transaction's. Else it is an estimate, and one that is off by more than a second writes nothing
--- (`won` is null). Gives the places of those that were written (from 1), and where the positions of their events count from.
+-- (`won` is null). `whole` in `p_more`: metadata and details come as they will be, not as patches. Gives the places of those that were written (from 1), and where the positions of their events count from.
 CREATE FUNCTION waypost.save(p_now timestamptz, p_exact boolean, p_gates text[], p_keys text[], p_entries text[], p_rid bigint[], p_was_seq int[],
     p_was_stale timestamptz[], p_was_held boolean[], p_reminds boolean[], p_cancels boolean[], p_offset int[]{parameters}, p_more jsonb)
   RETURNS TABLE(at timestamptz, won int[], base bigint, made_ready boolean) LANGUAGE plpgsql {SETTINGS} AS $$
@@ -107,6 +107,7 @@ DECLARE
   v_left bigint[];
   v_ready bigint[];
   v_cancelled text[];
+  v_whole boolean := coalesce(p_more ? 'whole', false);
 {constants}BEGIN
   IF NOT p_exact AND p_now NOT BETWEEN v_now - interval '1 second' AND v_now + interval '1 second' THEN
     RETURN QUERY SELECT v_now, NULL::int[], NULL::bigint, false;
@@ -126,8 +127,8 @@ DECLARE
   v_base := nextval('waypost.positions') << 16;
   WITH done AS (
       UPDATE waypost.runs r SET state = {state}{sets}, item_count = {item_count},
-          metadata = CASE WHEN u.metadata IS NULL THEN r.metadata ELSE r.metadata || u.metadata::jsonb END,
-          details = CASE WHEN u.details IS NULL THEN r.details ELSE waypost.patched(r.details, u.details::jsonb) END
+          metadata = CASE WHEN u.metadata IS NULL THEN r.metadata WHEN v_whole THEN u.metadata::jsonb ELSE r.metadata || u.metadata::jsonb END,
+          details = CASE WHEN u.details IS NULL THEN r.details WHEN v_whole THEN u.details::jsonb ELSE waypost.patched(r.details, u.details::jsonb) END
         FROM unnest(p_rid, p_was_seq, p_was_stale, p_was_held, p_reminds, p_cancels, p_offset{arrays})
           WITH ORDINALITY u(rid, was_seq, was_stale, was_held, reminds, cancels, \"offset\"{names}, place)
         WHERE r.rid = u.rid AND r.seq = u.was_seq AND r.stale_after IS NOT DISTINCT FROM u.was_stale AND r.rid <> ALL (v_bad)
@@ -167,6 +168,67 @@ END $$;
     )
 }
 
+/// One column of one run as a list.
+fn single(column: &Column) -> String {
+    let cast = match column.kind {
+        Kind::Json | Kind::Jsonb => "::text",
+        _ => "",
+    };
+    format!(", p_{name} => ARRAY[p_run.{name}{cast}]", name = column.name)
+}
+
+/// The same for one run that the caller has locked, in SQL: its row as it was and as it will be.
+pub fn save_one() -> String {
+    let columns: String = moving().map(single).collect();
+    let event = EVENT_COLUMNS.iter().map(|(name, _)| match *name {
+        "src" => ", p_src => ARRAY[p_was.state]".to_owned(),
+        "payload" => ", p_payload => ARRAY[p_payload::text]".to_owned(),
+        "effect" => ", p_effect => ARRAY[waypost.effect(p_effect, v_metadata, v_details)::text]".to_owned(),
+        name => format!(", p_{name} => ARRAY[p_{name}]"),
+    });
+    let event: String = event.collect();
+    format!(
+        "
+-- Writes one run that the caller has locked and moved by `waypost.enter`. `p_metadata` and `p_details` are laid over what is there; with
+-- `p_whole` they are the row's own. Without a command there is no event: a heartbeat.
+CREATE FUNCTION waypost.save_one(p_was waypost.runs, p_run waypost.runs, p_command text, p_actor text DEFAULT NULL, p_who text DEFAULT NULL,
+    p_effect jsonb DEFAULT '{{}}', p_metadata jsonb DEFAULT '{{}}', p_details jsonb DEFAULT '{{}}', p_whole boolean DEFAULT false,
+    p_via smallint DEFAULT NULL, p_via_command text DEFAULT NULL, p_level text DEFAULT NULL, p_message text DEFAULT NULL,
+    p_payload jsonb DEFAULT NULL, p_key text DEFAULT NULL, p_more jsonb DEFAULT NULL)
+  RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_run waypost.runs := p_run;
+  v_metadata jsonb := CASE WHEN p_whole THEN '{{}}' ELSE p_metadata END;
+  v_details jsonb := CASE WHEN p_whole THEN '{{}}' ELSE p_details END;
+  v_was_held boolean := p_was.state / 1000 = 3;
+  v_is_held boolean := p_run.state / 1000 = 3;
+  v_position int := CASE WHEN p_via IS NULL THEN 1 ELSE 2 END;
+  v_saved record;
+BEGIN
+  v_run.metadata := waypost.merged('metadata', p_run.metadata, v_metadata);
+  v_run.details := waypost.merged_details(p_run.details, v_details);
+  SELECT s.won, s.base INTO v_saved FROM waypost.save(p_now => waypost.now(), p_exact => true,
+    p_gates => CASE WHEN v_is_held AND NOT v_was_held THEN ARRAY[p_run.queue] END,
+    p_keys => CASE WHEN least(p_was.state / 1000, 5) <> least(p_run.state / 1000, 5) AND (v_was_held OR v_is_held OR p_was.state / 1000 = 2)
+      THEN array_remove(ARRAY[p_run.concurrency_key], NULL) END,
+    p_entries => CASE WHEN p_was.state / 1000 = 2 THEN waypost.entries_of(p_was) END,
+    p_rid => ARRAY[p_run.rid], p_was_seq => ARRAY[p_was.seq], p_was_stale => ARRAY[p_was.stale_after], p_was_held => ARRAY[v_was_held],
+    p_reminds => ARRAY[v_is_held AND NOT coalesce(p_was.lease_token = p_run.lease_token AND p_was.stale_after <= p_run.stale_after, false)],
+    p_cancels => ARRAY[coalesce(p_command = 'cancel', false)], p_offset => ARRAY[v_position], p_state => ARRAY[p_run.state]{columns},
+    p_item_count => ARRAY[p_run.item_count],
+    p_metadata => ARRAY[CASE WHEN p_whole THEN p_run.metadata ELSE nullif(v_metadata, '{{}}') END::text],
+    p_details => ARRAY[CASE WHEN p_whole THEN p_run.details ELSE nullif(v_details, '{{}}') END::text]{event},
+    p_more => CASE WHEN p_whole THEN coalesce(p_more, '{{}}') || '{{\"whole\": true}}' ELSE p_more END) s;
+  IF v_saved.won IS DISTINCT FROM ARRAY[1] THEN
+    RAISE EXCEPTION '% changed meanwhile', p_run.run_id USING ERRCODE = 'serialization_failure', HINT = 'Send the statement again.';
+  END IF;
+  PERFORM waypost.wake();
+  RETURN (v_run, waypost.status_of(p_run.state), CASE WHEN p_command IS NOT NULL THEN v_saved.base + v_position END, p_run.seq, false);
+END $$;
+"
+    )
+}
+
 /// Columns that a new run brings.
 pub fn born() -> impl Iterator<Item = &'static Column> {
     COLUMNS.iter().filter(|column| column.name != "queued_at")
@@ -182,6 +244,29 @@ pub const BIRTH_COLUMNS: [(&str, &str); 7] = [
     ("who", "text"),
     ("effect", "text"),
 ];
+
+/// One new run, in SQL.
+pub fn insert_one() -> String {
+    let columns: String = born().map(single).collect();
+    format!(
+        "
+-- Writes a new run that `waypost.enter` has brought to its first state. Its rid, or null if its idempotency key is taken.
+CREATE FUNCTION waypost.insert_one(p_run waypost.runs, p_actor text, p_who text, p_effect jsonb DEFAULT '{{}}', p_items jsonb DEFAULT NULL)
+  RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_made record;
+BEGIN
+  SELECT i.made, i.before INTO v_made FROM waypost.insert(p_now => p_run.queued_at, p_exact => true, p_known => NULL,
+    p_parents => array_remove(ARRAY[p_run.parent_run_id], NULL), p_gates => CASE WHEN p_run.state / 1000 = 3 THEN ARRAY[p_run.queue] END,
+    p_place => ARRAY[1], p_state => ARRAY[p_run.state], p_item_count => ARRAY[p_run.item_count], p_fingerprint => ARRAY[p_run.fingerprint],
+    p_command => ARRAY[p_run.last_command], p_actor => ARRAY[p_actor], p_who => ARRAY[p_who],
+    p_effect => ARRAY[waypost.effect(p_effect, p_run.metadata, p_run.details)::text]{columns}, p_items => p_items) i;
+  PERFORM waypost.wake();
+  RETURN CASE WHEN v_made.made = ARRAY[1] THEN v_made.before + 1 END;
+END $$;
+"
+    )
+}
 
 pub fn insert() -> String {
     let columns = BIRTH_COLUMNS.into_iter().chain(born().map(|column| (column.name, sent(column.kind))));

@@ -2,6 +2,7 @@
 
 mod admin;
 mod bad_input;
+mod begins;
 mod by_hand;
 mod catalogue;
 mod claims;
