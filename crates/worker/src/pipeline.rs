@@ -1,5 +1,6 @@
 //! One run from its claim to its report.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use serde_json::json;
@@ -33,12 +34,26 @@ pub(crate) struct Shared {
     pub reporter: Arc<Reporter>,
     /// For requests of all steps; made when the first is sent.
     pub http: Arc<OnceLock<Result<Client, String>>>,
+    /// How many claims were numbered.
+    claims: Arc<AtomicU64>,
 }
 
 impl Shared {
     pub fn new(store: Arc<dyn Store>, options: Options) -> Shared {
         let (leases, reporter) = (Leases::new(store.clone()), Reporter::new(store.clone()));
-        Shared { store, options: Arc::new(options), leases, reporter, http: Arc::default() }
+        Shared {
+            store,
+            options: Arc::new(options),
+            leases,
+            reporter,
+            http: Arc::default(),
+            claims: Arc::default(),
+        }
+    }
+
+    /// Tells a claim from all others of this worker.
+    pub fn next_claim(&self) -> u64 {
+        self.claims.fetch_add(1, Ordering::Relaxed)
     }
 
     pub fn client(&self) -> Result<&Client, &str> {

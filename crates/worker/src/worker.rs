@@ -42,7 +42,7 @@ impl Worker {
     /// Claims once, at most one run per slot, and works those to their ends.
     pub async fn run_once(&self) -> Result<Summary> {
         let mut slots = Slots::new(self.shared.clone());
-        let taken = claim(self.shared.clone(), self.shared.options.slots).await?;
+        let taken = claim(self.shared.clone(), self.shared.options.slots, self.shared.next_claim()).await?;
         taken.claims.into_iter().for_each(|claimed| slots.claimed(claimed, taken.asked_at));
         slots.empty(&mut Vec::new()).await;
         Ok(slots.summary)
