@@ -6,7 +6,7 @@ use waypost_kernel::Span;
 
 use super::MemoryStore;
 use crate::looks::{DAY, Ended, Holder, Looks, Stats, WEEK};
-use crate::verbs::Reply;
+use crate::verbs::{HOUSEKEEPING, Reply};
 
 impl Looks for MemoryStore {
     fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats> {
@@ -14,7 +14,7 @@ impl Looks for MemoryStore {
             let mut stats = Stats::default();
             for row in state.runs.values().map(|entry| &entry.row) {
                 let Some(end) = row.run.finished_at.filter(|end| *end > state.now - WEEK) else { continue };
-                if tenant.as_ref().is_some_and(|tenant| *tenant != row.tenant) {
+                if tenant.as_ref().is_some_and(|tenant| *tenant != row.tenant) || row.queue == HOUSEKEEPING {
                     continue;
                 }
                 stats.add(Ended {

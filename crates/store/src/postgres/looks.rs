@@ -9,7 +9,7 @@ use super::fault::Result;
 use super::session::{Session, Tx};
 use super::sql::{Columns, args, stamp, time};
 use crate::looks::{DAY, Ended, Holder, LOOKED_AT, Looks, Stats, WEEK, Way};
-use crate::verbs::Reply;
+use crate::verbs::{HOUSEKEEPING, Reply};
 
 impl Looks for PostgresStore {
     fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats> {
@@ -42,10 +42,10 @@ async fn stats(session: &Session, tenant: Option<&str>) -> Result<Stats> {
 async fn stats_in(tx: &Tx, tenant: Option<&str>) -> Result<Stats> {
     let sql = "SELECT r.state, count(*) FILTER (WHERE r.finished_at > $1), count(*), count(r.started_at), \
         coalesce(sum(extract(epoch FROM r.finished_at - r.started_at) * 1000000), 0)::bigint \
-      FROM (SELECT state, started_at, finished_at, tenant FROM waypost.runs ORDER BY rid DESC LIMIT $3) r \
-      WHERE r.finished_at > $2 AND ($4 IS NULL OR r.tenant = $4) GROUP BY r.state";
+      FROM (SELECT state, queue, started_at, finished_at, tenant FROM waypost.runs ORDER BY rid DESC LIMIT $3) r \
+      WHERE r.finished_at > $2 AND ($4 IS NULL OR r.tenant = $4) AND r.queue <> $5 GROUP BY r.state";
     let (day, week) = (stamp(tx.now - DAY), stamp(tx.now - WEEK));
-    let rows = tx.query(sql, args![day, week, LOOKED_AT as i64, tenant]).await?;
+    let rows = tx.query(sql, args![day, week, LOOKED_AT as i64, tenant, HOUSEKEEPING]).await?;
     let codes = rows.iter().map(|row| Columns(row).get::<i16>(0)).collect::<Result<Vec<_>>>()?;
     let known = tx.known_with(codes.iter().copied()).await?;
     let mut stats = Stats::default();

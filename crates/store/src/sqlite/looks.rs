@@ -7,7 +7,7 @@ use super::SqliteStore;
 use super::fault::Result;
 use super::session::Tx;
 use crate::looks::{DAY, Ended, Holder, LOOKED_AT, Looks, Stats, WEEK, Way};
-use crate::verbs::Reply;
+use crate::verbs::{HOUSEKEEPING, Reply};
 
 impl Looks for SqliteStore {
     fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats> {
@@ -27,10 +27,10 @@ impl Looks for SqliteStore {
 fn stats(tx: &Tx<'_>, tenant: Option<&str>) -> Result<Stats> {
     let sql = "SELECT n.state, count(*) FILTER (WHERE n.finished_at > ?1), count(*), count(n.started_at), \
         coalesce(sum(n.finished_at - n.started_at), 0) \
-      FROM (SELECT rid, state, started_at, finished_at FROM run_now ORDER BY rid DESC LIMIT ?3) n JOIN run_born b ON b.rid = n.rid \
-      WHERE n.finished_at > ?2 AND (?4 IS NULL OR b.tenant = ?4) GROUP BY n.state";
+      FROM (SELECT rid, state, queue, started_at, finished_at FROM run_now ORDER BY rid DESC LIMIT ?3) n JOIN run_born b ON b.rid = n.rid \
+      WHERE n.finished_at > ?2 AND (?4 IS NULL OR b.tenant = ?4) AND n.queue <> ?5 GROUP BY n.state";
     let mut statement = tx.prepare(sql)?;
-    let values = params![(tx.now - DAY).ms(), (tx.now - WEEK).ms(), LOOKED_AT as i64, tenant];
+    let values = params![(tx.now - DAY).ms(), (tx.now - WEEK).ms(), LOOKED_AT as i64, tenant, HOUSEKEEPING];
     let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?));
     let rows = statement.query_map(values, read)?;
     let mut stats = Stats::default();
