@@ -9,6 +9,7 @@ pub mod bucket;
 pub mod decide;
 pub mod event;
 pub mod fold;
+pub mod format;
 pub mod guard;
 pub mod id;
 pub mod item;

@@ -44,6 +44,7 @@ impl Queue for RemoteStore {
                 "limit": claim.limit.clamp(1, 100),
                 "lease_ms": claim.lease.map(Span::ms),
                 "start": claim.start,
+                "idempotency_key": claim.idempotency_key,
             });
             let tenant = claim.tenant.as_deref().unwrap_or("default");
             let answer = Ask::post("/v1/claims", body).of(tenant).send(self).await?;

@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 use waypost_kernel::text::{refuse_json, refuse_text};
+use waypost_schema::{FromNode, Kind, Node, Problem as Wrong, Shape, read_request};
 use waypost_store::{NewAudit, RunRow, Store, Who};
 
 use crate::answer::Result;
@@ -19,9 +20,9 @@ use crate::app::App;
 use crate::guard::Caller;
 use crate::json;
 use crate::problem::{
-    INVALID_INPUT, INVALID_JSON, INVALID_QUERY, Problem, TIMED_OUT, TOO_LARGE, UNSUPPORTED_MEDIA_TYPE,
+    INTERNAL_ERROR, INVALID_INPUT, INVALID_JSON, INVALID_QUERY, Problem, TIMED_OUT, TOO_LARGE,
+    UNSUPPORTED_MEDIA_TYPE,
 };
-use crate::shape::{Fields, Kind, Shape, Wrong};
 
 /// A client that sends its body slower than this is not waited for.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
@@ -33,9 +34,31 @@ pub struct Call {
     pub caller: Caller,
     /// Of the path, by their names.
     pub path: Vec<(String, String)>,
-    pub query: Fields,
-    pub body: Fields,
+    /// As it was asked, for the way to the next page.
+    pub query: Map<String, Value>,
     pub headers: HeaderMap,
+}
+
+/// What the route's function takes, checked against its shapes.
+#[derive(Debug)]
+pub struct Asked {
+    pub query: Node,
+    pub body: Node,
+}
+
+impl Asked {
+    pub fn query<T: FromNode>(self) -> Result<T> {
+        typed(self.query)
+    }
+
+    pub fn body<T: FromNode>(self) -> Result<T> {
+        typed(self.body)
+    }
+}
+
+fn typed<T: FromNode>(node: Node) -> Result<T> {
+    let defect = || Problem::new(&INTERNAL_ERROR, "the request fits its shape, but not what reads it");
+    T::from_node(node).ok_or_else(defect)
 }
 
 impl Call {
@@ -90,12 +113,8 @@ impl Call {
     }
 
     /// Who asks, and why, as the body says.
-    pub fn who(&self) -> Who {
-        Who {
-            tenant: self.caller.tenant.clone(),
-            by: self.caller.by(self.body.text("by")),
-            reason: self.body.text("reason"),
-        }
+    pub fn who(&self, by: Option<String>, reason: Option<String>) -> Who {
+        Who { tenant: self.caller.tenant.clone(), by: self.caller.by(by), reason }
     }
 
     /// Keeps what was done, after it was. What cannot be kept is in the server's own log at least.
@@ -129,13 +148,14 @@ impl Call {
     }
 }
 
-pub fn read_query(route: &Route, query: Option<&str>) -> Result<Fields> {
+pub fn read_query(route: &Route, query: Option<&str>) -> Result<(Map<String, Value>, Node)> {
     let mut fields = Map::new();
     let mut wrongs = Vec::new();
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).take(MOST_PARAMETERS) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (Some(name), Some(value)) = (decoded(name), decoded(value)) else {
-            wrongs.push(Wrong { at: "query".into(), message: "is not UTF-8, or has a NUL".into() });
+            let message = "is not UTF-8, or has a NUL".to_owned();
+            wrongs.push(Wrong { field: "query".into(), message, ..Wrong::default() });
             break;
         };
         let known = route.query.iter().find(|field| field.name == name);
@@ -145,9 +165,13 @@ pub fn read_query(route: &Route, query: Option<&str>) -> Result<Fields> {
             fields.insert(name, of_kind(kind, value));
         }
     }
-    let shape = Shape { name: "Query", fields: route.query };
-    wrongs.extend(shape.check(&fields));
-    if wrongs.is_empty() { Ok(Fields(fields)) } else { Err(Problem::fields(&INVALID_QUERY, &wrongs)) }
+    match read_request(fields.clone(), &Shape::of_api("Query", route.query)) {
+        Ok(node) if wrongs.is_empty() => Ok((fields, node)),
+        read => {
+            wrongs.extend(read.err().into_iter().flatten());
+            Err(Problem::fields(&INVALID_QUERY, &wrongs))
+        }
+    }
 }
 
 fn decoded(text: &str) -> Option<String> {
@@ -178,8 +202,8 @@ pub fn check_headers(route: &Route, headers: &HeaderMap) -> Result<()> {
     Ok(())
 }
 
-pub async fn read_body(route: &Route, headers: &HeaderMap, body: Body) -> Result<Fields> {
-    let Some(shape) = route.body else { return Ok(Fields::default()) };
+pub async fn read_body(route: &Route, headers: &HeaderMap, body: Body) -> Result<Node> {
+    let Some(shape) = route.body else { return Ok(Node::default()) };
     if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
         let message = "Content-Encoding: send the body as it is";
         return Err(Problem::new(&UNSUPPORTED_MEDIA_TYPE, message));
@@ -213,8 +237,8 @@ pub async fn read_body(route: &Route, headers: &HeaderMap, body: Body) -> Result
 /// fields' own.
 fn refuse_unfit(shape: &Shape, object: &Map<String, Value>, at: &str) -> Result<()> {
     for (name, value) in object {
-        let field = shape.fields.iter().find(|field| field.name == name);
-        if let (Some(Kind::List(Kind::Of(inner), _)), Value::Array(entries)) =
+        let field = shape.field(name);
+        if let (Some(Kind::List { of: Kind::Of(inner), .. }), Value::Array(entries)) =
             (field.map(|it| it.kind), value)
         {
             for (place, entry) in entries.iter().enumerate() {
@@ -232,9 +256,8 @@ fn refuse_unfit(shape: &Shape, object: &Map<String, Value>, at: &str) -> Result<
     Ok(())
 }
 
-fn checked(shape: &Shape, object: Map<String, Value>) -> Result<Fields> {
-    let wrongs = shape.check(&object);
-    if wrongs.is_empty() { Ok(Fields(object)) } else { Err(Problem::fields(&INVALID_INPUT, &wrongs)) }
+fn checked(shape: &Shape, object: Map<String, Value>) -> Result<Node> {
+    read_request(object, shape).map_err(|wrongs| Problem::fields(&INVALID_INPUT, &wrongs))
 }
 
 async fn collect(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes> {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::answer::Result;
 use crate::api::{self, Method, Route};
 use crate::app::App;
-use crate::call::{Call, check_headers, read_body, read_query};
+use crate::call::{Asked, Call, check_headers, read_body, read_query};
 use crate::guard;
 use crate::problem::{INTERNAL_ERROR, INVALID_QUERY, METHOD_NOT_ALLOWED, NOT_FOUND, Problem};
 
@@ -77,11 +77,12 @@ async fn ask(app: Arc<App>, route: &'static Route, mut request: Request) -> Resu
         }
     };
     let path = read_path(&mut request).await?;
-    let query = read_query(route, request.uri().query())?;
+    let (query, asked) = read_query(route, request.uri().query())?;
     check_headers(route, request.headers())?;
     let (parts, body) = request.into_parts();
     let body = read_body(route, &parts.headers, body).await?;
-    (route.run)(Call { app, caller, path, query, body, headers: parts.headers }).await
+    let asked = Asked { query: asked, body };
+    (route.run)(Call { app, caller, path, query, headers: parts.headers }, asked).await
 }
 
 async fn read_path(request: &mut Request) -> Result<Vec<(String, String)>> {

@@ -18,7 +18,6 @@ mod openapi;
 mod problem;
 mod reference;
 mod schedule_metrics;
-mod shape;
 mod stream;
 mod tokens;
 

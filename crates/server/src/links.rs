@@ -1,17 +1,11 @@
 //! Where an answer leads: what it hands out is what other routes ask for. Made of the table of routes, as OpenAPI links.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value, json};
+use waypost_schema::{Field, Kind, Shape};
 
 use crate::api::{self, Content, Gives, Route};
-use crate::shape::{Field, Kind, Shape};
-
-/// What answers call otherwise than the routes that ask for it: (asked for, shape, where in it).
-const ALIASES: &[(&str, &str, &str)] = &[
-    ("lease_token", "Lease", "/token"),
-    ("token_id", "Token", "/id"),
-    // The first of those that may be given now.
-    ("command", "Run", "/allowed/0"),
-];
 
 /// Links of one answer, by the operation that each leads to.
 pub fn links(route: &Route, gives: &Gives) -> Map<String, Value> {
@@ -54,31 +48,41 @@ pub fn names_in(path: &'static str) -> impl Iterator<Item = &'static str> {
 /// Where the answer has what is asked for. A plain `name` is looked for among routes of the same noun only.
 fn place(from: &Route, shape: &Shape, to: &Route, name: &str) -> Option<String> {
     let noun = |route: &Route| route.path.split('/').nth(2);
-    let is_plain = !name.contains('_') && !ALIASES.iter().any(|(asked, ..)| *asked == name);
-    if is_plain && noun(from) != noun(to) {
-        return None;
+    let is_plain = !name.contains('_');
+    if ALIASES.contains(&name) {
+        return find(shape, &|field| field.aliases.contains(&name));
     }
-    pointer(shape, name)
+    let may_be_it = !is_plain || noun(from) == noun(to);
+    find(shape, &|field| field.name == name && field.is_needed).filter(|_| may_be_it)
 }
 
-fn pointer(shape: &Shape, name: &str) -> Option<String> {
-    let here = match ALIASES.iter().find(|(asked, ..)| *asked == name) {
-        Some((_, of, place)) => (*of == shape.name).then(|| (*place).to_owned()),
-        None => shape
-            .fields
-            .iter()
-            .find(|field| field.name == name && field.is_needed)
-            .map(|_| format!("/{name}")),
-    };
-    let deeper = |field: &Field| Some(format!("/{}{}", field.name, inside(&field.kind, name)?));
-    here.or_else(|| shape.fields.iter().find_map(deeper))
+/// What answers call otherwise than the routes that ask for it.
+static ALIASES: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let mut shapes: Vec<&'static Shape> = Vec::new();
+    for gives in api::routes().flat_map(|route| route.gives) {
+        if let Content::Json(shape) = gives.body {
+            shape.parts(&mut shapes);
+        }
+    }
+    shapes.iter().flat_map(|shape| shape.fields).flat_map(|field| field.aliases).copied().collect()
+});
+
+fn find(shape: &Shape, is_it: &dyn Fn(&Field) -> bool) -> Option<String> {
+    let here = |field: &&Field| is_it(field);
+    let found = shape.fields.iter().find(here).map(|field| match field.kind {
+        // Of several the first.
+        Kind::List { .. } => format!("/{}/0", field.name),
+        _ => format!("/{}", field.name),
+    });
+    let deeper = |field: &Field| Some(format!("/{}{}", field.name, inside(&field.kind, is_it)?));
+    found.or_else(|| shape.fields.iter().find_map(deeper))
 }
 
 /// Of a list, in its first entry.
-fn inside(kind: &Kind, name: &str) -> Option<String> {
+fn inside(kind: &Kind, is_it: &dyn Fn(&Field) -> bool) -> Option<String> {
     match kind {
-        Kind::Of(shape) => pointer(shape, name),
-        Kind::List(of, _) => Some(format!("/0{}", inside(of, name)?)),
+        Kind::Of(shape) => find(shape, is_it),
+        Kind::List { of, .. } => Some(format!("/0{}", inside(of, is_it)?)),
         _ => None,
     }
 }

@@ -2,12 +2,13 @@
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::Code;
+use waypost_schema::render::{component, of_field};
+use waypost_schema::{Field, Shape};
 
 use crate::api::{self, Content, Gives, Route};
 use crate::guard::Needs;
 use crate::links::{links, names_in};
 use crate::problem::{self, Reason};
-use crate::shape::{Field, Shape};
 
 /// What any request can meet; `a body` only those that have one.
 const ALWAYS: &[&Reason] = &[
@@ -64,8 +65,8 @@ pub fn document() -> Value {
         }
     }
     let mut schemas: Map<String, Value> =
-        given.iter().map(|shape| (shape.name.to_owned(), shape.answer_schema())).collect();
-    schemas.extend(asked.iter().map(|shape| (shape.name.to_owned(), shape.schema())));
+        given.iter().map(|shape| (shape.name.to_owned(), component(shape, true))).collect();
+    schemas.extend(asked.iter().map(|shape| (shape.name.to_owned(), component(shape, false))));
     schemas.insert("Problem".into(), problem_schema());
     json!({
         "openapi": "3.1.0",
@@ -144,8 +145,8 @@ fn parameter(place: &str, field: &Field) -> Value {
         "name": field.name,
         "in": place,
         "required": field.is_needed,
-        "description": field.about,
-        "schema": field.kind.schema(),
+        "description": field.description,
+        "schema": of_field(field),
     });
     if place == "query" {
         // As if it were left out.

@@ -4,9 +4,8 @@ use axum::body::Body;
 use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response};
 use serde_json::{Map, Value, json};
+use waypost_schema::Problem as Wrong;
 use waypost_store::StoreError;
-
-use crate::shape::Wrong;
 
 /// A reason to refuse, one line each in the reference.
 #[derive(Debug, PartialEq, Eq)]
@@ -83,10 +82,10 @@ impl Problem {
 
     /// Fields of the body, of the query or of the headers.
     pub fn fields(reason: &Reason, wrongs: &[Wrong]) -> Problem {
-        let detail = wrongs.first().map(|wrong| format!("{}: {}", wrong.at, wrong.message));
+        let detail = wrongs.first().map(|wrong| format!("{}: {}", wrong.field, wrong.message));
         let errors: Vec<Value> = wrongs
             .iter()
-            .map(|wrong| json!({ "pointer": pointer(&wrong.at), "detail": wrong.message }))
+            .map(|wrong| json!({ "pointer": pointer(&wrong.field), "detail": wrong.message }))
             .collect();
         Problem::new(reason, detail.unwrap_or_default()).with("errors", errors)
     }

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 
 use waypost_kernel::Code;
+use waypost_schema::render::api_kind;
+use waypost_schema::{Field, Shape};
 
 use crate::api::{self, Content, Route};
 use crate::openapi::{refusals, role};
 use crate::problem;
-use crate::shape::{Field, Kind, Shape};
 
 /// Nothing is loaded from anywhere, and nothing is executed.
 pub const POLICY: &str =
@@ -107,23 +108,9 @@ fn describe(route: &'static Route, blocks: &mut Vec<Block>, shapes: &mut Vec<&'s
 fn fields(list: &[Field]) -> Block {
     let rows = list.iter().map(|field| {
         let name = format!("`{}`{}", field.name, if field.is_needed { "" } else { " ?" });
-        vec![name, kind(&field.kind), field.about.to_owned()]
+        vec![name, api_kind(&field.kind), field.description.to_owned()]
     });
     Block::Table(&["field", "kind", "meaning"], rows.collect())
-}
-
-fn kind(kind: &Kind) -> String {
-    match kind {
-        Kind::Of(shape) => format!("`{}`", shape.name),
-        Kind::List(of, _) => format!("list of {}", self::kind(of)),
-        Kind::MapOf(of) => format!("by name: {}", self::kind(of)),
-        Kind::Either(shapes) => {
-            shapes.iter().map(|shape| format!("`{}`", shape.name)).collect::<Vec<_>>().join(" or ")
-        }
-        Kind::Text(_) => "text".into(),
-        Kind::Integer(0, i64::MAX) => "number".into(),
-        plain => plain.wanted(),
-    }
 }
 
 /// For the book.

@@ -281,60 +281,9 @@ pub fn iso(time: Time) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Reads RFC 3339, and what `datetime('now')` makes: a space for the T, no zone meaning UTC.
+/// As [`Time::parse`] reads it.
 pub fn parse_time(text: &str) -> Option<Time> {
-    let bytes = text.trim().as_bytes();
-    let number = |from: usize, digits: usize| -> Option<u32> {
-        let part = bytes.get(from..from + digits)?;
-        part.iter().try_fold(0, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + u32::from(byte - b'0')))
-    };
-    let marks = [(4, b'-'), (7, b'-'), (13, b':'), (16, b':')];
-    let separated = bytes.len() >= 19
-        && marks.iter().all(|(at, mark)| bytes[*at] == *mark)
-        && matches!(bytes[10], b'T' | b't' | b' ');
-    if !separated {
-        return None;
-    }
-    let (micros, zone) = split_fraction(&bytes[19..])?;
-    let civil = Civil {
-        year: i64::from(number(0, 4)?),
-        month: number(5, 2)?,
-        day: number(8, 2)?,
-        hour: number(11, 2)?,
-        minute: number(14, 2)?,
-        second: number(17, 2)?,
-        micros,
-    };
-    Some(civil.time()? - waypost_kernel::Span::from_seconds(zone_seconds(zone)?))
-}
-
-/// Six decimals count; more are read and dropped.
-fn split_fraction(rest: &[u8]) -> Option<(u32, &[u8])> {
-    let Some(digits) = rest.strip_prefix(b".") else { return Some((0, rest)) };
-    let count = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let mut micros = 0;
-    for place in 0..6 {
-        let digit = digits.get(place).filter(|_| place < count).map_or(0, |byte| u32::from(byte - b'0'));
-        micros = micros * 10 + digit;
-    }
-    (count > 0).then_some((micros, &digits[count..]))
-}
-
-fn zone_seconds(zone: &[u8]) -> Option<i64> {
-    let sign = match zone {
-        [] | b"Z" | b"z" => return Some(0),
-        [b'+', ..] => 1,
-        [b'-', ..] => -1,
-        _ => return None,
-    };
-    let digits: Vec<i64> = zone[1..]
-        .iter()
-        .filter(|byte| **byte != b':')
-        .map(|byte| i64::from(*byte) - i64::from(b'0'))
-        .collect();
-    let fits = matches!(digits.len(), 2 | 4) && digits.iter().all(|digit| (0..=9).contains(digit));
-    let two = |at: usize| digits.get(at).unwrap_or(&0) * 10 + digits.get(at + 1).unwrap_or(&0);
-    fits.then(|| sign * (two(0) * 3_600 + two(2) * 60))
+    Time::parse(text)
 }
 
 #[cfg(test)]

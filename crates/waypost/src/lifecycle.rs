@@ -100,19 +100,7 @@ fn named(catalog: &Catalog, name: &str) -> Result<Arc<Lifecycle>> {
 
 fn load(catalog: &mut Catalog, file: &Path) -> Result<Arc<Lifecycle>> {
     let text = read(file)?;
-    catalog.add(&text).map_err(|problems| {
-        let text = problems.to_string();
-        let lines: Vec<String> = text.lines().map(|line| at_file(file, line)).collect();
-        Failed::new(BAD_INPUT, lines.join("\n"))
-    })
-}
-
-/// `line 7: …` becomes `release.toml:7: …`, which editors and terminals make a link of.
-fn at_file(file: &Path, line: &str) -> String {
-    match line.strip_prefix("line ") {
-        Some(rest) => format!("{}:{rest}", file.display()),
-        None => line.to_owned(),
-    }
+    catalog.add(&text).map_err(|problems| Failed::new(BAD_INPUT, problems.in_file(file).to_string()))
 }
 
 fn read(file: &Path) -> Result<String> {

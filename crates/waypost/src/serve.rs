@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,14 +11,14 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use waypost_server::App;
 use waypost_store::Store;
-use waypost_worker::loops::{Pruner, Sweeper};
+use waypost_worker::loops::Supervisor;
 use waypost_worker::playbook::{Input, Playbook, Playbooks};
 use waypost_worker::schedules::SchedulerOptions;
 use waypost_worker::{Options, Stage, Worker};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 use crate::place::Place;
-use crate::schedule::scheduler;
+use crate::schedule::with_schedules;
 use crate::worker::{duration, listen, log_to_stderr, playbooks};
 
 #[derive(Debug, Args)]
@@ -118,40 +117,26 @@ pub async fn serve(store: Arc<dyn Store>, listener: TcpListener, flags: &Flags, 
     let may_work = !flags.no_worker && (flags.allow_commands || !playbooks.is_empty());
     let worker = Worker::new(store.clone(), worker_options(flags, playbooks));
     let swept = app.clone();
-    let sweeper = Sweeper::new(store.clone(), worker.name());
-    let sweeper = sweeper.counted(move |moved| {
+    let supervisor = Supervisor::new(store.clone(), worker.name(), shutdown).counting(move |moved| {
         swept.metrics.sweeps.inc();
         swept.metrics.swept.inc_by(moved as u64);
     });
-    tokio::spawn(sweeper.run(shutdown.clone()));
-    let firing = firing(&store, flags, shutdown.clone()).await?;
-    let working = async {
-        match may_work {
-            true => worker.run(shutdown).await.map(drop),
-            false => Ok(()),
-        }
-    };
+    let supervised = supervisor.firing(schedules(&*store, flags).await?).start().await?;
     anstream::eprintln!("{hello}");
-    let ((), worked, ()) = tokio::join!(waypost_server::serve(app, listener), working, firing);
-    Ok(worked?)
+    let ((), worked) =
+        tokio::join!(waypost_server::serve(app, listener), supervised.run(may_work.then_some(worker)));
+    worked?;
+    Ok(())
 }
 
 /// Schedules are fired here, pruning among them; without a worker, pruning alone.
-async fn firing(
-    store: &Arc<dyn Store>,
-    flags: &Flags,
-    shutdown: watch::Receiver<Stage>,
-) -> Result<Pin<Box<dyn Future<Output = ()> + Send>>> {
+async fn schedules(store: &dyn Store, flags: &Flags) -> Result<SchedulerOptions> {
     if flags.no_worker {
-        let pruner = Pruner::new(store.clone());
-        return Ok(Box::pin(pruner.run(shutdown)));
+        return Ok(SchedulerOptions::default());
     }
     let options =
         SchedulerOptions { carried: flags.allow_commands, grace: flags.grace, ..SchedulerOptions::default() };
-    let scheduler = scheduler(store, None, options).await?;
-    Ok(Box::pin(async move {
-        let _ = scheduler.run(shutdown).await;
-    }))
+    with_schedules(store, None, options).await
 }
 
 fn worker_options(flags: &Flags, playbooks: Playbooks) -> Options {

@@ -9,8 +9,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use waypost_kernel::Span;
 use waypost_store::Store;
-use waypost_worker::loops::{Pruner, Sweeper};
+use waypost_worker::loops::Supervisor;
 use waypost_worker::playbook::Playbooks;
+use waypost_worker::schedules::SchedulerOptions;
 use waypost_worker::{Options, Stage, Worker};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
@@ -76,9 +77,13 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
     }
     let worker = Worker::new(store.clone(), options);
     anstream::eprintln!("{} is working; Ctrl-C stops it", worker.name());
-    tokio::spawn(Sweeper::new(store.clone(), worker.name()).run(shutdown.clone()));
-    tokio::spawn(Pruner::new(store).run(shutdown.clone()));
-    let summary = worker.run(shutdown).await?;
+    let supervisor = Supervisor::new(store, worker.name(), shutdown);
+    // Servers fire their own, beside their database.
+    let supervisor = match place.server() {
+        Some(_) => supervisor,
+        None => supervisor.firing(SchedulerOptions { grace: flags.grace, ..SchedulerOptions::default() }),
+    };
+    let summary = supervisor.start().await?.run(Some(worker)).await?.runs;
     anstream::eprintln!(
         "claimed {}, succeeded {}, failed {}, cancelled {}, given back {}, lost {}",
         summary.claimed,

@@ -39,7 +39,8 @@ pub(crate) struct Taken {
     pub is_full: bool,
 }
 
-pub(crate) async fn claim(shared: Shared, limit: usize) -> Result<Taken> {
+/// `number` tells the claim from others of this worker: sent again after an answer that was lost, it brings the same runs.
+pub(crate) async fn claim(shared: Shared, limit: usize, number: u64) -> Result<Taken> {
     let options = &shared.options;
     let asked_at = Instant::now();
     let none = Taken { claims: Vec::new(), asked_at, is_over: false, is_full: false };
@@ -57,6 +58,7 @@ pub(crate) async fn claim(shared: Shared, limit: usize) -> Result<Taken> {
             limit,
             lease,
             start: true,
+            idempotency_key: Some(number.to_string()),
         };
         let claims = shared.store.claim(claim).await?;
         let is_full = claims.len() >= limit;
@@ -83,6 +85,8 @@ pub(crate) struct Claims {
     /// Times arrive (a schedule, a retry, a lease that ends) without a word.
     at_latest: Instant,
     in_vain: u32,
+    /// Of the next claim; one that failed is sent again with its own.
+    number: u64,
     /// Claims that failed in a row.
     failed: u32,
     detour: Duration,
@@ -95,6 +99,7 @@ impl Claims {
         let now = Instant::now();
         Claims {
             changes: Changes::new(shared.store.clone()),
+            number: shared.next_claim(),
             shared,
             under_way: None,
             is_due: true,
@@ -119,12 +124,12 @@ impl Claims {
             tokio::select! {
                 biased;
                 () = reached(shutdown, Stage::Draining) => break,
-                Some(end) = slots.ended() => self.ended(end),
+                Some(ended) = slots.ended() => self.ended(ended.end),
                 taken = answer(&mut self.under_way) => self.claimed(taken, slots)?,
                 () = self.changes.next(), if !self.is_due => self.is_due = true,
                 () = sleep_until(due_at), if may_claim => {
                     self.is_due = false;
-                    self.under_way = Some(tokio::spawn(claim(self.shared.clone(), slots.room())));
+                    self.under_way = Some(tokio::spawn(claim(self.shared.clone(), slots.room(), self.number)));
                 }
                 () = freed, if are_taken => {}
             }
@@ -137,6 +142,7 @@ impl Claims {
         let now = Instant::now();
         match taken {
             Ok(taken) => {
+                self.number = self.shared.next_claim();
                 self.failed = 0;
                 self.in_vain = if taken.claims.is_empty() { self.in_vain.saturating_add(1) } else { 0 };
                 self.is_due |= taken.is_full;
@@ -144,7 +150,7 @@ impl Claims {
                 self.not_before = now + self.detour.max(pause_after(self.in_vain));
                 self.at_latest = now + pace::between(options.poll_at_least, options.poll_at_most);
                 for claimed in taken.claims {
-                    slots.begin(claimed, taken.asked_at);
+                    slots.claimed(claimed, taken.asked_at);
                 }
             }
             Err(error @ StoreError::Unavailable(_)) => {

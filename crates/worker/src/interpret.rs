@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use waypost_kernel::Failure;
 use waypost_kernel::backoff::Backoff;
 use waypost_kernel::text::{MAX_ERROR_CHARS, clean_chars};
+use waypost_kernel::{Failure, Span};
 use waypost_store::ItemWrite;
 
 use crate::execute::{Answer, Exit};
@@ -52,6 +52,16 @@ pub(crate) struct Ending {
     pub details: Map<String, Value>,
     /// The last moves of its items, written with it.
     pub items: Vec<ItemWrite>,
+    /// When what failed may be taken up again; none is never.
+    pub retry_in: Option<Span>,
+}
+
+/// In whose words an end is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Words {
+    OfRun,
+    /// Of schedules.
+    OfExecution,
 }
 
 impl Ending {
@@ -63,6 +73,7 @@ impl Ending {
             metadata: Map::new(),
             details: Map::new(),
             items: Vec::new(),
+            retry_in: None,
         }
     }
 
@@ -210,5 +221,6 @@ pub(crate) fn in_words(wait: Duration) -> String {
     }
 }
 
+pub(crate) mod execution;
 #[cfg(test)]
 mod tests;

@@ -8,9 +8,30 @@ use tokio::time::{Instant, sleep_until};
 use waypost_kernel::run::Want;
 use waypost_store::{Claimed, Held, Renewed};
 
-use crate::options::Options;
 use crate::pace;
 use crate::shutdown::Stage;
+
+/// Between two signs of life of a lease. Their answers bring what people want of a run, which is due within a
+/// second (X8), the request's own time included.
+pub(crate) const LONGEST_BEAT: Duration = Duration::from_millis(750);
+
+/// How a lease is kept: how long it lasts without a sign of life, and how often there is one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keeping {
+    pub length: Duration,
+    pub every: Duration,
+}
+
+impl Keeping {
+    pub fn new(length: Duration, every: Duration) -> Keeping {
+        Keeping { length, every: every.min(LONGEST_BEAT) }
+    }
+
+    /// A run is stopped this long before its lease can have run out.
+    fn margin(&self) -> Duration {
+        self.length / 5
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Status {
@@ -48,12 +69,12 @@ impl Status {
 }
 
 impl Lease {
-    pub fn new(claimed: &Claimed, asked_at: Instant, options: &Options) -> Arc<Lease> {
+    pub fn new(claimed: &Claimed, asked_at: Instant, keeping: Keeping) -> Arc<Lease> {
         let lease = Lease {
             held: Held { run_id: claimed.run.id().to_owned(), token: claimed.token },
             fence: claimed.fence,
-            length: options.lease,
-            margin: options.margin(),
+            length: keeping.length,
+            margin: keeping.margin(),
             status: watch::Sender::new(Status::from(asked_at)),
         };
         lease.confirm(asked_at, pace::duration(claimed.expires_at - claimed.now));

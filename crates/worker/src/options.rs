@@ -9,12 +9,9 @@ use waypost_store::Can;
 use crate::actions::http::Client;
 use crate::guardian;
 use crate::handler::Handlers;
+use crate::lease::Keeping;
 use crate::pace;
 use crate::playbook::Playbooks;
-
-/// Between two signs of life of a lease. Their answers bring what people want of a run, which is due within a
-/// second (X8), the request's own time included.
-const LONGEST_BEAT: Duration = Duration::from_millis(750);
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -66,13 +63,8 @@ impl Options {
         self.allow_commands || self.only.as_deref() == Some(run_id)
     }
 
-    pub(crate) fn beat(&self) -> Duration {
-        (self.lease / 3).min(LONGEST_BEAT)
-    }
-
-    /// A run is stopped this long before its lease can have run out.
-    pub(crate) fn margin(&self) -> Duration {
-        self.lease / 5
+    pub(crate) fn keeping(&self) -> Keeping {
+        Keeping::new(self.lease, self.lease / 3)
     }
 }
 
@@ -123,7 +115,7 @@ mod tests {
     fn intents_are_asked_for_within_a_second_whatever_the_lease() {
         for (lease_s, beat_ms) in [(60, 750), (3_600, 750), (3, 750), (1, 333)] {
             let options = Options { lease: Duration::from_secs(lease_s), ..Options::default() };
-            assert_eq!(options.beat().as_millis(), beat_ms, "{lease_s} s");
+            assert_eq!(options.keeping().every.as_millis(), beat_ms, "{lease_s} s");
         }
     }
 }

@@ -1,25 +1,26 @@
 //! One run from its claim to its report.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use serde_json::json;
 use tokio::time::{Instant, sleep};
-use waypost_kernel::Catalog;
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
+use waypost_kernel::{Catalog, Span};
 use waypost_store::{Claimed, RunRow, Store};
 
 use crate::actions::http::Client;
 use crate::execute::Try;
 use crate::heartbeat::Leases;
-use crate::interpret::{Ending, Goal, Tries, Verdict, interpret};
+use crate::interpret::{Ending, Goal, Tries, Verdict, Words, execution, interpret};
 use crate::journal::Journal;
-use crate::lease::Lease;
+use crate::lease::{Keeping, Lease};
 use crate::options::Options;
 use crate::pace;
 use crate::report;
 use crate::reporter::Reporter;
-use crate::resolve::{Plan, resolve};
+use crate::resolve::{Plan, Work, resolve};
 use crate::slots::Slot;
 use crate::steps;
 use crate::summary::End;
@@ -33,21 +34,61 @@ pub(crate) struct Shared {
     pub reporter: Arc<Reporter>,
     /// For requests of all steps; made when the first is sent.
     pub http: Arc<OnceLock<Result<Client, String>>>,
+    /// How many claims were numbered.
+    claims: Arc<AtomicU64>,
 }
 
-/// `asked_at`: when the claim was sent, since the lease may count from then. The slot is free when the work has ended, which
-/// is before its end is written.
-pub(crate) async fn work(shared: Shared, claimed: Claimed, asked_at: Instant, slot: Option<Slot>) -> End {
-    let holding = shared.leases.hold(&claimed, asked_at);
+impl Shared {
+    pub fn new(store: Arc<dyn Store>, options: Options) -> Shared {
+        let (leases, reporter) = (Leases::new(store.clone()), Reporter::new(store.clone()));
+        Shared {
+            store,
+            options: Arc::new(options),
+            leases,
+            reporter,
+            http: Arc::default(),
+            claims: Arc::default(),
+        }
+    }
+
+    /// Tells a claim from all others of this worker.
+    pub fn next_claim(&self) -> u64 {
+        self.claims.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn client(&self) -> Result<&Client, &str> {
+        let client = self.http.get_or_init(|| Client::new(self.options.allow_private));
+        client.as_ref().map_err(String::as_str)
+    }
+}
+
+/// A run that was claimed, to be worked to its end.
+pub(crate) struct Job {
+    pub claimed: Claimed,
+    /// When the claim was sent, since the lease may count from then.
+    pub asked_at: Instant,
+    pub keeping: Keeping,
+    /// None: it is found by what the run says.
+    pub plan: Option<Plan>,
+}
+
+/// The slot is free when the work has ended, which is before its end is written.
+pub(crate) async fn work(shared: Shared, job: Job, slot: Option<Slot>) -> End {
+    let Job { claimed, asked_at, keeping, plan } = job;
+    let holding = shared.leases.hold(&claimed, asked_at, keeping);
     let lease = holding.lease.clone();
-    let Some(plan) = plan_of(&shared, &claimed.run).await else {
+    let plan = match plan {
+        Some(plan) => Some(plan),
+        None => plan_of(&shared, &claimed.run).await,
+    };
+    let Some(plan) = plan else {
         drop(holding);
         tracing::warn!(run_id = claimed.run.id(), "nothing here may execute this run: giving it back");
         report::release(&shared.store, &lease.held).await;
         return End::LeftAlone;
     };
-    let ending = match &plan {
-        Plan::Playbook(playbook) => steps::perform(&shared, &claimed, &lease, asked_at, playbook).await,
+    let ending = match &plan.work {
+        Work::Playbook(playbook) => steps::perform(&shared, &claimed, &lease, asked_at, playbook).await,
         _ => tries(&shared, &claimed, &lease, &plan).await,
     };
     drop(slot);
@@ -69,27 +110,31 @@ async fn plan_of(shared: &Shared, row: &RunRow) -> Option<Plan> {
     let brought = row.carried.as_ref().is_some_and(|carried| carried.get("playbook").is_some());
     let catalog =
         if brought { shared.store.lifecycles().await.unwrap_or_default() } else { Catalog::default() };
-    resolve(row, &shared.options, &catalog)
+    resolve(row, &shared.options, &catalog).map(Plan::from)
 }
 
 /// Executes a run until it has an end, all within the one claim. `None`: it was stopped before it had one.
 async fn tries(shared: &Shared, claimed: &Claimed, lease: &Arc<Lease>, plan: &Plan) -> Option<Ending> {
     let options = &shared.options;
     let journal = Journal::new(shared.reporter.clone(), lease.clone(), &options.name);
-    let (row, grace) = (&claimed.run, options.grace);
+    let (row, grace, began) = (&claimed.run, options.grace, Instant::now());
+    let until = plan.timeout.map(|limit| began + pace::duration(limit));
     for number in 1.. {
-        let it = Try::of_run(row, lease, &journal, grace, number);
-        let Some(answer) = it.execute(plan, options.guardian.as_deref()).await else {
-            return wanted(lease);
-        };
-        let tries = Tries { made: number, retries: plan.retries() };
+        let it = Try { until, ..Try::of_run(row, lease, &journal, grace, number) };
+        let Some(answer) = it.execute(shared, plan).await else { return stopped(lease, plan, began) };
+        let tries = Tries { made: number, retries: plan.retries };
         match interpret(&answer, tries, &options.backoff, pace::random()) {
+            // What was told to end because the process does has not failed.
+            Verdict::Settle(ending) if ending.goal == Goal::Fail && lease.is_leaving() => return None,
+            Verdict::Settle(_) if plan.words == Words::OfExecution => {
+                return Some(execution::timed(execution::ending_of(&answer, plan.retry_in), began));
+            }
             Verdict::Settle(ending) => return Some(ending),
             Verdict::Again { wait, notice, error } => {
                 if lease.want().is_some() {
                     return wanted(lease);
                 }
-                let why = json!({ "code": &*error.code, "message": &*error.message });
+                let why = json!({ "code": &*error.code, "message": &*error.message, "try": number + 1 });
                 journal.note(Level::Warn, &notice, why).await;
                 tokio::select! {
                     () = sleep(wait) => {}
@@ -99,6 +144,16 @@ async fn tries(shared: &Shared, claimed: &Claimed, lease: &Arc<Lease>, plan: &Pl
         }
     }
     None
+}
+
+/// What comes of a run whose work was stopped: its time is over, or something else is wanted of it.
+fn stopped(lease: &Lease, plan: &Plan, began: Instant) -> Option<Ending> {
+    let is_over = |limit: &Span| began + pace::duration(*limit) <= Instant::now() && !lease.is_leaving();
+    let ending = match plan.timeout.filter(is_over) {
+        Some(limit) => execution::timed_out(limit, plan.retry_in),
+        None => wanted(lease)?,
+    };
+    Some(if plan.words == Words::OfExecution { execution::timed(ending, began) } else { ending })
 }
 
 /// Where somebody wants the run to go, now that it was stopped for them.

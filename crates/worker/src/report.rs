@@ -162,7 +162,7 @@ fn write(held: &Held, by: &str, status: &str, ending: &Ending) -> FinishWrite {
         status: status.to_owned(),
         failure: ending.failure.clone(),
         reason: ending.reason.clone(),
-        retry_in: None,
+        retry_in: ending.retry_in.filter(|_| ending.goal == Goal::Fail),
         metadata: ending.metadata.clone(),
         details: ending.details.clone(),
         items: ending.items.clone(),

@@ -4,20 +4,35 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
-use waypost_kernel::Catalog;
+use waypost_kernel::{Catalog, Span};
 use waypost_store::RunRow;
 
 use crate::actions::Exec;
 use crate::handler::Handler;
+use crate::interpret::Words;
 use crate::options::Options;
 use crate::playbook::Playbook;
 
 /// Tries beyond this are a loop, not a retry.
 const MAX_RETRIES: u64 = 100;
 
-pub(crate) enum Plan {
+/// What a run is executed by, and on which terms.
+pub(crate) struct Plan {
+    pub work: Work,
+    /// After the first try, within the claim.
+    pub retries: u32,
+    /// It is stopped then, and has failed.
+    pub timeout: Option<Span>,
+    /// After a failure the run may be taken again then.
+    pub retry_in: Option<Span>,
+    pub words: Words,
+}
+
+pub(crate) enum Work {
     Playbook(Arc<Playbook>),
     Command(Carried),
+    /// The one action of a playbook.
+    Action(Arc<Playbook>),
     Handler(Arc<dyn Handler>),
     /// It is ours to execute, but nobody could.
     Unfit(String),
@@ -39,38 +54,39 @@ impl Carried {
     }
 }
 
-impl Plan {
-    pub fn retries(&self) -> u32 {
-        match self {
-            Plan::Command(carried) => carried.retries,
-            Plan::Playbook(_) | Plan::Handler(_) | Plan::Unfit(_) => 0,
-        }
+impl From<Work> for Plan {
+    fn from(work: Work) -> Plan {
+        let retries = match &work {
+            Work::Command(carried) => carried.retries,
+            _ => 0,
+        };
+        Plan { work, retries, timeout: None, retry_in: None, words: Words::OfRun }
     }
 }
 
 /// Nothing: another worker's. `catalog` is for playbooks that runs bring along.
-pub(crate) fn resolve(row: &RunRow, options: &Options, catalog: &Catalog) -> Option<Plan> {
+pub(crate) fn resolve(row: &RunRow, options: &Options, catalog: &Catalog) -> Option<Work> {
     // The very content that the worker has itself needs nobody's leave.
     if let Some(own) = row.playbook.as_deref().and_then(|pin| options.playbooks.pinned(pin)) {
-        return Some(Plan::Playbook(own.clone()));
+        return Some(Work::Playbook(own.clone()));
     }
     if let Some(brought) = row.carried.as_ref().and_then(|carried| carried.get("playbook")) {
         if !options.may_run_command_of(row.id()) {
             return None;
         }
         let playbook = brought_along(brought, catalog);
-        return Some(playbook.map_or_else(Plan::Unfit, |playbook| Plan::Playbook(Arc::new(playbook))));
+        return Some(playbook.map_or_else(Work::Unfit, |playbook| Work::Playbook(Arc::new(playbook))));
     }
     if let Some(command) = row.carried.as_ref().and_then(|carried| carried.get("command")) {
         if !options.may_run_command_of(row.id()) {
             return None;
         }
         let carried = row.carried.as_ref().unwrap_or(&Value::Null);
-        return Some(carried_of(command, carried).map_or_else(Plan::Unfit, Plan::Command));
+        return Some(carried_of(command, carried).map_or_else(Work::Unfit, Work::Command));
     }
     let playbook = row.playbook.as_deref()?;
-    let handler = || options.handlers.get(playbook).cloned().map(Plan::Handler);
-    options.playbooks.get(playbook).map(|it| Plan::Playbook(it.clone())).or_else(handler)
+    let handler = || options.handlers.get(playbook).cloned().map(Work::Handler);
+    options.playbooks.get(playbook).map(|it| Work::Playbook(it.clone())).or_else(handler)
 }
 
 /// The text itself, since the file may have changed; what is relative is so to where it was.

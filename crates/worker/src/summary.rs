@@ -41,3 +41,16 @@ impl Summary {
         *counter += 1;
     }
 }
+
+impl std::ops::AddAssign for Summary {
+    fn add_assign(&mut self, other: Summary) {
+        self.claimed += other.claimed;
+        self.succeeded += other.succeeded;
+        self.failed += other.failed;
+        self.cancelled += other.cancelled;
+        self.parked += other.parked;
+        self.released += other.released;
+        self.lost += other.lost;
+        self.left_alone += other.left_alone;
+    }
+}

@@ -6,10 +6,8 @@ use tokio::sync::watch;
 use waypost_store::{Result, Store};
 
 use crate::claim::{Claims, claim};
-use crate::heartbeat::Leases;
 use crate::options::Options;
 use crate::pipeline::Shared;
-use crate::reporter::Reporter;
 use crate::shutdown::Stage;
 use crate::slots::Slots;
 use crate::summary::Summary;
@@ -21,10 +19,7 @@ pub struct Worker {
 
 impl Worker {
     pub fn new(store: Arc<dyn Store>, options: Options) -> Worker {
-        let options = Arc::new(options);
-        let leases = Leases::new(store.clone(), options.clone());
-        let reporter = Reporter::new(store.clone());
-        Worker { shared: Shared { store, options, leases, reporter, http: Arc::default() } }
+        Worker { shared: Shared::new(store, options) }
     }
 
     pub fn name(&self) -> &str {
@@ -47,9 +42,9 @@ impl Worker {
     /// Claims once, at most one run per slot, and works those to their ends.
     pub async fn run_once(&self) -> Result<Summary> {
         let mut slots = Slots::new(self.shared.clone());
-        let taken = claim(self.shared.clone(), self.shared.options.slots).await?;
-        taken.claims.into_iter().for_each(|claimed| slots.begin(claimed, taken.asked_at));
-        slots.empty().await;
+        let taken = claim(self.shared.clone(), self.shared.options.slots, self.shared.next_claim()).await?;
+        taken.claims.into_iter().for_each(|claimed| slots.claimed(claimed, taken.asked_at));
+        slots.empty(&mut Vec::new()).await;
         Ok(slots.summary)
     }
 }

@@ -1,8 +1,9 @@
 //! The lifecycles that a process knows: those shipped in the binary, and any that users declare.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use super::{Lifecycle, Problem, Problems};
+use super::{Lifecycle, Problems};
 
 /// The shipped files, items first because runs refer to them.
 pub const SHIPPED: [(&str, &str); 9] = [
@@ -38,15 +39,10 @@ impl Catalog {
         match self.get(&lifecycle.name, lifecycle.version) {
             Some(known) if *known == lifecycle => return Ok(known.clone()),
             Some(_) => {
-                return Err(Problems(vec![Problem {
-                    line: 1,
-                    rule: "version-taken",
-                    message: format!(
-                        "{} version {} means something else already",
-                        lifecycle.name, lifecycle.version
-                    ),
-                    mend: "raise `version`: runs keep the version that they were born with".into(),
-                }]));
+                let message =
+                    format!("{} version {} means something else already", lifecycle.name, lifecycle.version);
+                let hint = "raise `version`: runs keep the version that they were born with";
+                return Err(Problems::one(Path::new(""), 1, "version-taken", &message, hint));
             }
             None => self.0.push(lifecycle.clone()),
         }

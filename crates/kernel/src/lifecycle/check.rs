@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::file::{At, Draft, STATE_KEYS, StateDraft, TransitionDraft};
-use super::problem::{Problem, Problems, instead_of, nearest, quoted};
+use waypost_schema::{Problem, Problems, instead_of, nearest, quoted};
+
+use super::file::{At, Draft, STATE, StateDraft, TransitionDraft};
 use super::rules;
 use super::{Catalog, Kind, Lifecycle, OnStale, Outcome, Phase, State, StateId, Transition};
 use crate::id::IdFormat;
@@ -194,18 +195,10 @@ impl Resolver<'_> {
             if self.draft.kind == Kind::Run {
                 let key = format!("on_{}", when.value.replace('-', "_"));
                 let message = format!("a run's state has no key {}", quoted(&key));
-                self.problem(when.line, "unknown-key", &message, &instead_of(&key, &STATE_KEYS));
+                self.problem(when.line, "unknown-key", &message, &instead_of(&key, &STATE.names()));
                 continue;
             }
             follows.extend(self.state_named(to).map(|to| (Arc::from(when.value.as_str()), to)));
-        }
-        if let Some(count) = draft.max_take_overs.as_ref().filter(|count| !(0..=100).contains(&count.value)) {
-            self.problem(
-                count.line,
-                "bad-number",
-                "max_take_overs is out of range",
-                "write a number from 0 to 100",
-            );
         }
         let outcome = draft.outcome.as_ref().map(|outcome| outcome.value);
         let keep = match outcome {
@@ -221,7 +214,7 @@ impl Resolver<'_> {
             deadline: draft.deadline.as_ref().map(|at| at.value),
             on_stale: draft.on_stale.as_ref().map(|at| at.value),
             max_take_overs: match (&draft.max_take_overs, &draft.on_stale) {
-                (Some(count), _) => u32::try_from(count.value).unwrap_or(0),
+                (Some(count), _) => count.value,
                 (None, Some(At { value: OnStale::TakeOver, .. })) => DEFAULT_TAKE_OVERS,
                 (None, _) => 0,
             },
@@ -312,8 +305,9 @@ impl Resolver<'_> {
         }
     }
 
-    fn problem(&mut self, line: usize, rule: &'static str, message: &str, mend: &str) {
-        self.problems.push(Problem { line, rule, message: message.to_owned(), mend: mend.to_owned() });
+    fn problem(&mut self, line: usize, rule: &'static str, message: &str, hint: &str) {
+        let (message, hint) = (message.to_owned(), hint.to_owned());
+        self.problems.push(Problem { line, rule, message, hint, ..Problem::default() });
     }
 }
 

@@ -1,12 +1,15 @@
-//! Reads a lifecycle file: TOML with the line of every word kept, so that a problem can name it.
+//! A lifecycle file: its format, and what it says with the line of every word, so that a problem can name it.
 
-mod values;
+use std::path::Path;
 
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use waypost_schema::Kind::{Boolean, Choice, Format as Of, Integer, List, Map};
+use waypost_schema::{
+    Document, Format, FromNode, Kind as Value, Node, Problems, Report, Row, Shape, any_text, instead_of,
+    needed, optional, quoted,
+};
 
-use super::problem::{Problem, Problems, quoted};
 use super::{Actor, Actors, Kind, OnStale, Outcome, Phase};
+use crate::format::{DURATION, duration};
 use crate::guard::Guard;
 use crate::time::Span;
 
@@ -41,7 +44,7 @@ pub struct StateDraft {
     pub lease: Option<At<Span>>,
     pub deadline: Option<At<Span>>,
     pub on_stale: Option<At<OnStale>>,
-    pub max_take_overs: Option<At<i64>>,
+    pub max_take_overs: Option<At<u32>>,
     pub ttl: Option<At<Span>>,
     pub retry: Option<At<bool>>,
     pub keep: Option<At<Span>>,
@@ -58,242 +61,201 @@ pub struct TransitionDraft {
     pub guards: Vec<At<Guard>>,
 }
 
-const MAX_FILE_BYTES: usize = 256 * 1024;
-const FILE_KEYS: [&str; 11] = [
-    "name",
-    "version",
-    "kind",
-    "ids",
-    "initial",
-    "items",
-    "stops_run",
-    "codes",
-    "operations",
-    "states",
-    "transitions",
-];
-pub const STATE_KEYS: [&str; 9] =
-    ["phase", "outcome", "lease", "deadline", "on_stale", "max_take_overs", "ttl", "retry", "keep"];
+/// A name; what it may look like depends on what it names.
+static WORD: Format = Format { name: "a word", check: any_text, ..Format::TEXT };
 
-type Entry<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
+/// Ends nothing if it is `never`.
+static TTL: Format = Format {
+    name: "a duration, or `never`",
+    pattern: Some("^([0-9]+(ms|s|m|h|d)|never)$"),
+    check: |text| if text == "never" { Ok(None) } else { duration(text) },
+    ..DURATION
+};
 
-pub fn read(text: &str) -> Result<Draft, Problems> {
-    let mut reader = Reader::new(text);
-    if text.len() > MAX_FILE_BYTES {
-        reader.problem(1, "too-large", "the file is larger than 256 KiB", "split it into several lifecycles");
-        return Err(Problems::sorted(reader.problems));
-    }
-    let table = match DeTable::parse(text) {
-        Ok(table) => table,
-        Err(error) => {
-            let line = reader.line_at(error.span().map_or(0, |span| span.start));
-            reader.problem(line, "syntax", error.message(), mend_of_syntax(error.message()));
-            return Err(Problems::sorted(reader.problems));
-        }
-    };
-    match reader.draft(table.get_ref()) {
-        Some(draft) if reader.problems.is_empty() => Ok(draft),
-        _ => Err(Problems::sorted(reader.problems)),
-    }
-}
+const WORDS: Value = List { of: &Of(&WORD), least: 0, most: usize::MAX };
 
-/// The parser says what it expected; people want to know what to write.
-fn mend_of_syntax(message: &str) -> &'static str {
-    const MENDS: [(&str, &str); 8] = [
-        ("duplicate key", "the key stands twice: remove one of the two"),
-        ("recurs", "nest less deeply: a lifecycle needs tables of words and one list of rows"),
-        ("escape", r"write \\ for a backslash, or put the text between single quotes"),
-        (
-            "visible",
-            "close the text with its quote on the same line, and remove characters that cannot be seen",
+static ROW: Row = Row {
+    whose: "a transition is a row of five words",
+    of: &Of(&WORD),
+    least: 4,
+    most: 5,
+    rule: "row-shape",
+    hint: r#"write ["from", "command", "to", "by", "guard"], with "" where there is no guard"#,
+};
+
+pub static STATE: Shape = Shape::of_file(
+    "a state",
+    &[
+        needed("phase", Choice(&Phase::NAMES), "What the state means to the engine.")
+            .like("draft, ready, held, parked or settled"),
+        optional("outcome", Choice(&Outcome::NAMES), "How a settled run is counted."),
+        optional("lease", Of(&DURATION), "How long a lease lasts when the claimer does not say."),
+        optional("deadline", Of(&DURATION), "The holder must begin within this time of its claim."),
+        optional("on_stale", Choice(&OnStale::NAMES), "What an expired lease means in a held state."),
+        optional("max_take_overs", Integer(0, 100), "How often expired leases are taken over. Default: 5."),
+        optional("ttl", Of(&TTL), "How long a run may wait here before the engine's `expire`."),
+        optional("retry", Boolean, "A settled state that keeps a retry time while attempts remain."),
+        optional(
+            "keep",
+            Of(&DURATION),
+            "How long a settled run is kept. Default: 30d, 90d unless it succeeded.",
         ),
-        ("string", "close the text with the quote that opened it, on the same line"),
+    ],
+)
+.with_others("on_", &Of(&WORD));
+
+static LIFECYCLE: Shape = Shape::of_file(
+    "a lifecycle file",
+    &[
+        needed("name", Of(&WORD), "What runs name.").like(r#""deploy""#),
+        needed("version", Integer(i64::MIN, i64::MAX), "Runs keep the one that they began with.").like("1"),
+        optional("kind", Choice(&Kind::NAMES), "Whether it is one of runs or of their items. Default: run."),
+        optional("ids", Of(&WORD), "What ids of runs look like."),
+        needed("initial", WORDS, "Where a run may start; the first is the default.").like(r#"["queued"]"#),
+        optional("items", WORDS, "The lifecycles of a run's items."),
+        optional("stops_run", Boolean, "Of items: one that fails ends its run's course. Default: false."),
+        optional(
+            "codes",
+            Map { of: &Of(&WORD), keys: None, most: usize::MAX },
+            "The error code that each command leaves behind.",
+        ),
+        optional(
+            "operations",
+            Map { of: &WORDS, keys: None, most: usize::MAX },
+            "Commands that a run of their own carries out, and from which states.",
+        ),
+        needed(
+            "states",
+            Map { of: &Value::Of(&STATE), keys: None, most: usize::MAX },
+            "A line for each state.",
+        )
+        .like("{ … }, or the table [states]"),
+        needed(
+            "transitions",
+            List { of: &Value::Row(&ROW), least: 0, most: usize::MAX },
+            "Who may move a run from where to where.",
+        )
+        .like("[[from, command, to, by, guard], …]"),
+    ],
+);
+
+static FILE: Document = Document {
+    shape: &LIFECYCLE,
+    max_bytes: 256 * 1024,
+    too_large: "split it into several lifecycles",
+    syntax: &[
+        ("recurs", "nest less deeply: a lifecycle needs tables of words and one list of rows"),
         ("array", "put a comma between the words of a row and after the row, and close each [ with a ]"),
         ("inline table", "close the { … } of the state, with a comma between its keys"),
-        ("key with no value", "write key = value"),
-    ];
-    let known = MENDS.iter().find(|(part, _)| message.contains(part));
-    known.map_or(
-        "write key = value, or a row of words between [ and ]; texts stand between quotes",
-        |(_, mend)| mend,
-    )
-}
+        ("", "write key = value, or a row of words between [ and ]; texts stand between quotes"),
+    ],
+    at_the_end: &[("states", "transitions")],
+};
 
-/// Collects problems instead of stopping at the first: people mend a file in one go.
-struct Reader {
-    /// Where each line ends, so that the line of an offset is found without reading the file again.
-    line_ends: Vec<usize>,
-    problems: Vec<Problem>,
-}
-
-impl Reader {
-    fn draft(&mut self, table: &DeTable<'_>) -> Option<Draft> {
-        self.known_keys(table, &FILE_KEYS, "a lifecycle file");
-        let states = self.required(table, "states").and_then(|value| self.table(value, "states"));
-        let transitions = self.transitions(table, states);
-        let name = self.required(table, "name").and_then(|value| self.word(value, "name"));
-        let version = self.required(table, "version").and_then(|value| self.integer(value, "version"));
-        let initial = self
-            .required(table, "initial")
-            .map(|value| At { line: self.line(value), value: self.words(value, "initial") });
-        let kind = table
-            .get("kind")
-            .and_then(|value| self.choice(value, "kind", &[Kind::Run, Kind::Item], Kind::name));
-        let mut state_drafts = Vec::new();
-        for entry in states.into_iter().flatten().filter(|(name, _)| name.get_ref() != "transitions") {
-            state_drafts.extend(self.state(entry));
+pub fn read(text: &str) -> Result<Draft, Problems> {
+    let (root, mut report) = FILE.read(text, Path::new(""))?;
+    let draft = draft(&root, &mut report);
+    match report.done(draft)? {
+        Some(draft) => Ok(draft),
+        // What is missing was told, so that there is no such file.
+        None => {
+            Err(Problems::one(Path::new(""), 1, "missing-key", "the file is incomplete", "add what it lacks"))
         }
-        let transitions = transitions.map(|value| self.rows(value)).unwrap_or_default();
-        Some(Draft {
-            kind: kind.map_or(Kind::Run, |kind| kind.value),
-            ids: table.get("ids").and_then(|value| self.word(value, "ids")),
-            items: table.get("items").map(|value| self.words(value, "items")).unwrap_or_default(),
-            stops_run: table.get("stops_run").and_then(|value| self.boolean(value, "stops_run")),
-            codes: self.pairs(table, "codes"),
-            operations: self.operations(table),
-            states: state_drafts,
-            transitions,
-            name: name?,
-            version: version?,
-            initial: initial?,
-        })
-    }
-
-    /// Under `[states]` TOML counts what follows as a part of it: `transitions` may end that table.
-    fn transitions<'a, 'i>(
-        &mut self,
-        table: &'a DeTable<'i>,
-        states: Option<&'a DeTable<'i>>,
-    ) -> Option<&'a Spanned<DeValue<'i>>> {
-        let (above, below) = (table.get("transitions"), states.and_then(|states| states.get("transitions")));
-        if let (Some(_), Some(second)) = (above, below) {
-            let line = self.line(second);
-            let mend = "keep one; as a state's name the word is taken";
-            self.problem(line, "two-tables", "`transitions` stands twice, here under [states]", mend);
-        }
-        if above.is_none() && below.is_none() {
-            let mend = "add transitions = [[from, command, to, by, guard], …]";
-            self.problem(1, "missing-key", "`transitions` is missing", mend);
-        }
-        above.or(below)
-    }
-
-    fn state(&mut self, (name, value): Entry<'_, '_>) -> Option<StateDraft> {
-        let name = At { line: self.line(name), value: name.get_ref().to_string() };
-        let table = self.table(value, &format!("state {}", quoted(&name.value)))?;
-        for key in table.keys() {
-            if !key.get_ref().starts_with("on_") {
-                self.known_key(key, &STATE_KEYS, "a state");
-            }
-        }
-        let Some(phase) = table.get("phase") else {
-            let message = format!("state {} has no phase", quoted(&name.value));
-            let mend = "add phase = draft, ready, held, parked or settled";
-            self.problem(name.line, "missing-key", &message, mend);
-            return None;
-        };
-        let phase = self.choice(phase, "phase", &Phase::ALL, Phase::name)?.value;
-        let mut follows = Vec::new();
-        for (key, value) in table {
-            if let Some(when) = key.get_ref().strip_prefix("on_").filter(|when| *when != "stale") {
-                let when = At { line: self.line(key), value: when.replace('_', "-") };
-                follows.extend(self.word(value, key.get_ref()).map(|to| (when, to)));
-            }
-        }
-        let ttl = table.get("ttl").filter(|it| it.get_ref().as_str() != Some("never"));
-        Some(StateDraft {
-            phase,
-            outcome: table
-                .get("outcome")
-                .and_then(|it| self.choice(it, "outcome", &Outcome::ALL, Outcome::name)),
-            lease: table.get("lease").and_then(|it| self.span(it, "lease")),
-            deadline: table.get("deadline").and_then(|it| self.span(it, "deadline")),
-            on_stale: table
-                .get("on_stale")
-                .and_then(|it| self.choice(it, "on_stale", &OnStale::ALL, OnStale::name)),
-            max_take_overs: table.get("max_take_overs").and_then(|it| self.integer(it, "max_take_overs")),
-            ttl: ttl.and_then(|it| self.span(it, "ttl")),
-            retry: table.get("retry").and_then(|it| self.boolean(it, "retry")),
-            keep: table.get("keep").and_then(|it| self.span(it, "keep")),
-            follows,
-            name,
-        })
-    }
-
-    fn rows(&mut self, value: &Spanned<DeValue<'_>>) -> Vec<TransitionDraft> {
-        let Some(rows) = value.get_ref().as_array() else {
-            self.wrong_type::<()>(value, "transitions", "a list of rows");
-            return Vec::new();
-        };
-        rows.iter().filter_map(|row| self.row(row)).collect()
-    }
-
-    fn row(&mut self, value: &Spanned<DeValue<'_>>) -> Option<TransitionDraft> {
-        let line = self.line(value);
-        let found = match value.get_ref().as_array() {
-            Some(cells) if (4..=5).contains(&cells.len()) => {
-                let words = cells.iter().map(|cell| self.word(cell, "a cell of a transition"));
-                // A cell of another type was told already.
-                words.collect::<Vec<_>>().into_iter().collect::<Option<Vec<At<String>>>>()?
-            }
-            _ => Vec::new(),
-        };
-        let [from, command, to, by, guards @ ..] = found.as_slice() else {
-            let found = value.get_ref().as_array().map(|cells| cells.len());
-            let found = found.map_or("no row".to_owned(), |cells| format!("a row of {cells}"));
-            let mend = r#"write ["from", "command", "to", "by", "guard"], with "" where there is no guard"#;
-            self.problem(
-                line,
-                "row-shape",
-                &format!("a transition is a row of five words, not {found}"),
-                mend,
-            );
-            return None;
-        };
-        let mut actors = Actors::default();
-        for actor in self.list(by, "actor", &Actor::ALL, Actor::name) {
-            actors = actors.with(actor.value);
-        }
-        let guards =
-            guards.first().map(|cell| self.list(cell, "guard", &Guard::ALL, Guard::name)).unwrap_or_default();
-        Some(TransitionDraft {
-            line,
-            from: from.clone(),
-            command: command.clone(),
-            to: to.clone(),
-            by: actors,
-            guards,
-        })
-    }
-
-    fn operations(&mut self, table: &DeTable<'_>) -> Vec<(At<String>, Vec<At<String>>)> {
-        let Some(value) = table.get("operations") else { return Vec::new() };
-        let Some(operations) = self.table(value, "operations") else { return Vec::new() };
-        let mut found = Vec::new();
-        for (command, states) in operations {
-            let command = At { line: self.line(command), value: command.get_ref().to_string() };
-            found.push((command, self.words(states, "operations")));
-        }
-        found
-    }
-
-    fn pairs(&mut self, table: &DeTable<'_>, key: &str) -> Vec<(At<String>, At<String>)> {
-        let Some(value) = table.get(key) else { return Vec::new() };
-        let Some(pairs) = self.table(value, key) else { return Vec::new() };
-        let mut found = Vec::new();
-        for (name, value) in pairs {
-            let name = At { line: self.line(name), value: name.get_ref().to_string() };
-            found.extend(self.word(value, key).map(|value| (name, value)));
-        }
-        found
     }
 }
 
-impl Kind {
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Run => "run",
-            Kind::Item => "item",
+fn draft(root: &Node, report: &mut Report) -> Option<Draft> {
+    let words = |key: &str| root.get(key).map(words).unwrap_or_default();
+    let states = root.get("states").map(Node::entries).unwrap_or_default();
+    let rows = root.get("transitions").map(Node::items).unwrap_or_default();
+    let transitions: Vec<_> = rows.iter().filter_map(|row| transition(row, report)).collect();
+    Some(Draft {
+        name: of(root, "name")?,
+        version: of(root, "version")?,
+        kind: root.of("kind").unwrap_or(Kind::Run),
+        ids: of(root, "ids"),
+        initial: At { line: root.get("initial")?.line, value: words("initial") },
+        items: words("items"),
+        stops_run: of(root, "stops_run"),
+        codes: named(root, "codes").filter_map(|(name, code)| Some((name, at(code)?))).collect(),
+        operations: named(root, "operations").map(|(name, states)| (name, self::words(states))).collect(),
+        states: states.iter().filter_map(|(name, node)| state(name, node)).collect(),
+        transitions,
+    })
+}
+
+fn state(name: &str, node: &Node) -> Option<StateDraft> {
+    let follows = node.entries().iter().filter_map(|(key, to)| {
+        let when = key.strip_prefix("on_").filter(|when| *when != "stale")?;
+        Some((At { line: to.line, value: when.replace('_', "-") }, at(to)?))
+    });
+    Some(StateDraft {
+        name: At { line: node.line, value: name.to_owned() },
+        phase: node.of("phase")?,
+        outcome: of(node, "outcome"),
+        lease: of(node, "lease"),
+        deadline: of(node, "deadline"),
+        on_stale: of(node, "on_stale"),
+        max_take_overs: of(node, "max_take_overs"),
+        ttl: of(node, "ttl"),
+        retry: of(node, "retry"),
+        keep: of(node, "keep"),
+        follows: follows.collect(),
+    })
+}
+
+fn transition(row: &Node, report: &mut Report) -> Option<TransitionDraft> {
+    let [from, command, to, by, guard @ ..] = row.items() else { return None };
+    let mut actors = Actors::default();
+    for actor in list(by, "actor", &Actor::ALL, Actor::name, report) {
+        actors = actors.with(actor.value);
+    }
+    let guards = guard.first().map(|cell| list(cell, "guard", &Guard::ALL, Guard::name, report));
+    Some(TransitionDraft {
+        line: row.line,
+        from: at(from)?,
+        command: at(command)?,
+        to: at(to)?,
+        by: actors,
+        guards: guards.unwrap_or_default(),
+    })
+}
+
+/// A comma-separated cell, each word from a known list.
+fn list<T: Copy>(
+    cell: &Node,
+    what: &str,
+    known: &[T],
+    name: fn(T) -> &'static str,
+    report: &mut Report,
+) -> Vec<At<T>> {
+    let mut found = Vec::new();
+    for word in cell.text().split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        match known.iter().copied().find(|candidate| name(*candidate) == word) {
+            Some(value) => found.push(At { line: cell.line, value }),
+            None => {
+                let names: Vec<&str> = known.iter().map(|candidate| name(*candidate)).collect();
+                let message = format!("there is no {what} {}", quoted(word));
+                report.of_node(cell, "unknown-word", &message, &instead_of(word, &names));
+            }
         }
     }
+    found
+}
+
+fn at<T: FromNode>(node: &Node) -> Option<At<T>> {
+    Some(At { line: node.line, value: node.typed()? })
+}
+
+fn of<T: FromNode>(table: &Node, key: &str) -> Option<At<T>> {
+    table.get(key).and_then(at)
+}
+
+fn words(list: &Node) -> Vec<At<String>> {
+    list.items().iter().filter_map(at).collect()
+}
+
+fn named<'a>(root: &'a Node, key: &str) -> impl Iterator<Item = (At<String>, &'a Node)> {
+    let entries = root.get(key).map(Node::entries).unwrap_or_default();
+    entries.iter().map(|(name, node)| (At { line: node.line, value: name.clone() }, node))
 }

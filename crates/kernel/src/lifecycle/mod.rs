@@ -4,11 +4,12 @@
 mod catalog;
 mod check;
 mod file;
-mod problem;
+mod rule_names;
 mod rules;
 
 pub use catalog::{Catalog, SHIPPED};
-pub use problem::{Problem, Problems, instead_of, quoted};
+pub use rule_names::RULES;
+pub use waypost_schema::{Problem, Problems, instead_of, quoted};
 
 use std::fmt;
 use std::sync::Arc;
@@ -230,14 +231,11 @@ impl State {
 impl Phase {
     pub const ALL: [Phase; 5] = [Phase::Draft, Phase::Ready, Phase::Held, Phase::Parked, Phase::Settled];
 
+    /// In the order of the variants.
+    pub const NAMES: [&'static str; 5] = ["draft", "ready", "held", "parked", "settled"];
+
     pub fn name(self) -> &'static str {
-        match self {
-            Phase::Draft => "draft",
-            Phase::Ready => "ready",
-            Phase::Held => "held",
-            Phase::Parked => "parked",
-            Phase::Settled => "settled",
-        }
+        Phase::NAMES[self as usize]
     }
 }
 
@@ -255,15 +253,12 @@ impl Outcome {
     pub const OF_A_FAILURE: [Outcome; 4] =
         [Outcome::Failed, Outcome::Reverted, Outcome::Partial, Outcome::Cancelled];
 
+    /// In the order of the variants.
+    pub const NAMES: [&'static str; 6] =
+        ["succeeded", "partial", "failed", "cancelled", "skipped", "reverted"];
+
     pub fn name(self) -> &'static str {
-        match self {
-            Outcome::Succeeded => "succeeded",
-            Outcome::Partial => "partial",
-            Outcome::Failed => "failed",
-            Outcome::Cancelled => "cancelled",
-            Outcome::Skipped => "skipped",
-            Outcome::Reverted => "reverted",
-        }
+        Outcome::NAMES[self as usize]
     }
 }
 
@@ -288,13 +283,11 @@ impl Actor {
 impl OnStale {
     pub const ALL: [OnStale; 4] = [OnStale::Expire, OnStale::Lose, OnStale::Steal, OnStale::TakeOver];
 
+    /// In the order of the variants.
+    pub const NAMES: [&'static str; 4] = ["expire", "lose", "steal", "take-over"];
+
     pub fn name(self) -> &'static str {
-        match self {
-            OnStale::Expire => "expire",
-            OnStale::Lose => "lose",
-            OnStale::Steal => "steal",
-            OnStale::TakeOver => "take-over",
-        }
+        OnStale::NAMES[self as usize]
     }
 
     /// The engine's command for a lease that nobody may or will take on.
@@ -303,6 +296,15 @@ impl OnStale {
             OnStale::Expire => "expire",
             OnStale::Lose | OnStale::Steal | OnStale::TakeOver => "lose",
         }
+    }
+}
+
+impl Kind {
+    pub const ALL: [Kind; 2] = [Kind::Run, Kind::Item];
+    pub const NAMES: [&'static str; 2] = ["run", "item"];
+
+    pub fn name(self) -> &'static str {
+        Kind::NAMES[self as usize]
     }
 }
 

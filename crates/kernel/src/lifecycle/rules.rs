@@ -4,8 +4,8 @@ mod rows;
 mod states;
 
 use super::check::Resolved;
-use super::problem::Problem;
 use super::{Actor, Actors, Kind, Lifecycle, Phase, StateId, Transition};
+use waypost_schema::Problem;
 
 type Found = Option<(&'static str, String, String)>;
 type StateRule = fn(&Resolved, StateId) -> Found;
@@ -49,7 +49,13 @@ pub fn broken(resolved: &Resolved) -> Vec<Problem> {
     let lifecycle = &resolved.lifecycle;
     let mut problems = Vec::new();
     let mut note = |line: usize, found: Found| {
-        problems.extend(found.map(|(rule, message, mend)| Problem { line, rule, message, mend }));
+        problems.extend(found.map(|(rule, message, hint)| Problem {
+            line,
+            rule,
+            message,
+            hint,
+            ..Problem::default()
+        }));
     };
     for id in lifecycle.state_ids() {
         for rule in STATE_RULES {

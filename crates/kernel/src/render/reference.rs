@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::guard::Guard;
-use crate::lifecycle::Problem;
+use crate::lifecycle::RULES;
 use crate::refusal::Code;
 
 /// Why a request may be refused.
@@ -34,7 +34,7 @@ pub fn rules() -> String {
     let mut out = String::from(
         "# Rules for lifecycle files\n\n`waypost lifecycle check FILE` names the line, one of these rules, and how to mend it.\n\n| rule | what it asks for |\n|---|---|\n",
     );
-    for (rule, meaning) in Problem::RULES {
+    for (rule, meaning) in RULES {
         let _ = writeln!(out, "| `{rule}` | {meaning} |");
     }
     out

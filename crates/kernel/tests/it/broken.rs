@@ -12,7 +12,7 @@ mod table_states;
 
 use std::collections::BTreeSet;
 
-use waypost_kernel::lifecycle::{Problem, Problems};
+use waypost_kernel::lifecycle::{Problems, RULES};
 use waypost_kernel::*;
 
 use crate::shipped::catalog;
@@ -24,9 +24,9 @@ fn judge(text: &str, catalog: &Catalog) -> Result<Lifecycle, Problems> {
         assert!(!problems.0.is_empty(), "refused without a word: {text}");
         let lines = text.lines().count().max(1);
         for problem in &problems.0 {
-            let known = Problem::RULES.iter().any(|(rule, _)| *rule == problem.rule);
+            let known = RULES.iter().any(|(rule, _)| *rule == problem.rule);
             let line = (1..=lines).contains(&problem.line);
-            let words = !problem.message.trim().is_empty() && !problem.mend.trim().is_empty();
+            let words = !problem.message.trim().is_empty() && !problem.hint.trim().is_empty();
             assert!(known && line && words, "of {lines} lines, {problem:?} in:\n{text}");
             assert!(!problem.to_string().contains(['\0', '\u{1b}']), "{problem:?}");
             assert!(problem.message.len() < 1_000, "{problem:?}");

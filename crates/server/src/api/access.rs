@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 use waypost_store::{AuditRow, EVERY_TENANT, NewToken, Secret, TokenRow, iso};
 
-use super::shapes::{AUDITS, COUNT, LIMIT, NEW_TOKEN, REVOKING, TOKEN_MADE, TOKEN_ROW, TOKENS};
-use super::{Content, GET, Gives, POST, Route, ok};
+use super::requests::{AuditQuery, NewTokenBody, RevokingBody};
+use super::shapes::{AUDITS, TOKEN_MADE, TOKEN_ROW, TOKENS};
+use super::{Content, GET, Gives, POST, Route, asks, ok, plain, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
 use crate::guard::Needs;
 use crate::problem::{FORBIDDEN, NOT_FOUND, Problem};
-use crate::shape::optional;
 
 pub const ROUTES: &[Route] = &[
     Route {
@@ -17,10 +17,8 @@ pub const ROUTES: &[Route] = &[
         name: "createToken",
         about: "Makes a token. Its secret is in this answer and nowhere else.",
         needs: Needs::Admin,
-        body: Some(&NEW_TOKEN),
         gives: &[Gives { status: 201, about: "the token, once", body: Content::Json(&TOKEN_MADE) }],
-        run: |call| Box::pin(create(call)),
-        ..POST
+        ..takes!(POST, create, NewTokenBody)
     },
     Route {
         path: "/v1/tokens",
@@ -28,52 +26,46 @@ pub const ROUTES: &[Route] = &[
         about: "Tokens, without their secrets; those that were revoked too.",
         needs: Needs::Admin,
         gives: &[ok(&TOKENS)],
-        run: |call| Box::pin(list(call)),
-        ..GET
+        ..plain!(GET, list)
     },
     Route {
         path: "/v1/tokens/{token_id}/revoke",
         name: "revokeToken",
         about: "Revokes a token for good: within 2 seconds no server takes it any more.",
         needs: Needs::Admin,
-        body: Some(&REVOKING),
         gives: &[ok(&TOKEN_ROW)],
         refuses: &[&NOT_FOUND],
-        run: |call| Box::pin(revoke(call)),
-        ..POST
+        ..takes!(POST, revoke, RevokingBody)
     },
     Route {
         path: "/v1/audit",
         name: "listAudit",
         about: "What people did: who, when, why. It is kept for good.",
         needs: Needs::Admin,
-        query: &[optional("after", COUNT, "Only those after this number."), LIMIT],
         gives: &[ok(&AUDITS)],
-        run: |call| Box::pin(audits(call)),
-        ..GET
+        ..asks!(GET, audits, AuditQuery)
     },
 ];
 
-async fn create(call: Call) -> Result {
-    let role = call.body.words("role");
+async fn create(call: Call, body: NewTokenBody) -> Result {
     let own = if call.caller.is_everybodys { EVERY_TENANT } else { &call.caller.tenant };
-    let tenant = call.body.text("tenant").unwrap_or_else(|| call.caller.tenant.clone());
+    let tenant = body.tenant.unwrap_or_else(|| call.caller.tenant.clone());
     if own != EVERY_TENANT && tenant != own {
         return Err(Problem::new(
             &FORBIDDEN,
             format!("tenant: a token of {own:?} makes tokens of {own:?} only"),
         ));
     }
-    let (secret, by) = (Secret::fresh(), call.caller.by(call.body.text("by")));
+    let (secret, who) = (Secret::fresh(), call.who(body.by, None));
     let new = NewToken {
         id: secret.id.clone(),
         digest: secret.digest(),
-        name: call.body.words("name"),
-        role,
+        name: body.name,
+        role: body.role,
         tenant,
-        by,
+        by: who.by.clone(),
     };
-    let row = call.store().issue_token(new, call.who()).await?;
+    let row = call.store().issue_token(new, who).await?;
     Ok(answer::json(201, &json!({ "token": secret.reveal(), "row": row.object() })))
 }
 
@@ -89,20 +81,18 @@ async fn list(call: Call) -> Result {
     Ok(answer::json(200, &json!({ "tokens": objects })))
 }
 
-async fn revoke(call: Call) -> Result {
+async fn revoke(call: Call, body: RevokingBody) -> Result {
     let id = call.path("token_id");
     if !visible(&call).await?.iter().any(|row| row.id == id) {
         return Err(waypost_store::StoreError::NotFound { what: "token", id }.into());
     }
-    let row = call.store().end_token(id, call.who()).await?;
+    let row = call.store().end_token(id, call.who(body.by, body.reason)).await?;
     Ok(answer::json(200, &row.object()))
 }
 
-async fn audits(call: Call) -> Result {
+async fn audits(call: Call, query: AuditQuery) -> Result {
     let tenant = Some(call.caller.tenant.clone()).filter(|_| !call.caller.is_everybodys);
-    let after = call.query.integer("after").unwrap_or_default().unsigned_abs();
-    let limit = call.query.integer("limit").unwrap_or(50) as usize;
-    let rows = call.store().audits(tenant, after, limit).await?;
+    let rows = call.store().audits(tenant, query.after.unwrap_or_default(), query.limit.0).await?;
     let objects: Vec<Value> = rows.iter().map(audit).collect();
     Ok(answer::json(200, &json!({ "audit": objects })))
 }

@@ -4,13 +4,16 @@
 use serde_json::{Value, json};
 use waypost_store::{Each, Held, Reply, Store};
 
-use super::held::{finish_of, note_of, noted, refused, renewed, token_of};
-use super::shapes::{ALL_ENDED, ALL_NOTED, ALL_RENEWED, EVENTS_OF_RUNS, FINISHES, HEARTBEATS};
-use super::{BATCH_BYTES, POST, Route, ok};
+use super::held::{finish_of, note_of, noted, refused, renewed};
+use super::kinds::LeaseToken;
+use super::requests::{
+    EventsOfRunsBody, FinishBody, FinishesBody, HeartbeatsBody, LeaseBody, NewEventBody, OfRun,
+};
+use super::shapes::{ALL_ENDED, ALL_NOTED, ALL_RENEWED};
+use super::{BATCH_BYTES, POST, Route, ok, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
 use crate::guard::Needs;
-use crate::shape::Fields;
 
 const BATCH: Route = Route { needs: Needs::Work, body_bytes: BATCH_BYTES, is_lenient: true, ..POST };
 
@@ -19,87 +22,81 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/heartbeats",
         name: "heartbeats",
         about: "Extends many leases. Each is answered by itself.",
-        body: Some(&HEARTBEATS),
         gives: &[ok(&ALL_RENEWED)],
-        run: |call| Box::pin(heartbeats(call)),
-        ..BATCH
+        ..takes!(BATCH, heartbeats, HeartbeatsBody)
     },
     Route {
         path: "/v1/events",
         name: "addEvents",
         about: "Adds events to the logs of many runs, in the order of the request. Each is answered by itself.",
-        body: Some(&EVENTS_OF_RUNS),
         gives: &[ok(&ALL_NOTED)],
-        run: |call| Box::pin(events(call)),
-        ..BATCH
+        ..takes!(BATCH, events, EventsOfRunsBody)
     },
     Route {
         path: "/v1/finishes",
         name: "finishes",
         about: "Ends many runs. Each is answered by itself; the same finish sent again is answered as the first time.",
-        body: Some(&FINISHES),
         gives: &[ok(&ALL_ENDED)],
-        run: |call| Box::pin(finishes(call)),
-        ..BATCH
+        ..takes!(BATCH, finishes, FinishesBody)
     },
 ];
 
-async fn heartbeats(mut call: Call) -> Result {
-    let entries = call.body.take_list("leases");
+/// A body that proves who holds its run.
+trait Leased {
+    fn token(&self) -> LeaseToken;
+}
+
+macro_rules! leased {
+    ($($type:ty),+) => {$(
+        impl Leased for $type {
+            fn token(&self) -> LeaseToken {
+                self.lease_token
+            }
+        }
+    )+};
+}
+
+leased!(LeaseBody, NewEventBody, FinishBody);
+
+async fn heartbeats(call: Call, body: HeartbeatsBody) -> Result {
+    let write = |held, _: LeaseBody| Ok(held);
     let answers =
-        each(&call, entries, |held, _| Ok(held), |store, leases| store.renew(leases), |it| renewed(&it));
-    let answers = answers.await?;
-    call.app
-        .metrics
-        .heartbeats
-        .inc_by(answers.iter().filter(|answer| answer.get("error").is_none()).count() as u64);
+        each(&call, body.leases, write, |store, leases| store.renew(leases), |it| renewed(&it)).await?;
+    let kept = answers.iter().filter(|answer| answer.get("error").is_none()).count();
+    call.app.metrics.heartbeats.inc_by(kept as u64);
     Ok(answer::json(200, &json!({ "leases": answers })))
 }
 
-async fn events(mut call: Call) -> Result {
-    let entries = call.body.take_list("events");
-    let write = |held, mut entry: Fields| {
-        let by = by(&call, &entry);
-        Ok(note_of(held, by, &mut entry))
-    };
-    let answers = each(&call, entries, write, |store, notes| store.note(notes), |it| noted(&it)).await?;
+async fn events(call: Call, body: EventsOfRunsBody) -> Result {
+    let write = |held, entry: NewEventBody| Ok(note_of(&call, held, entry));
+    let answers = each(&call, body.events, write, |store, notes| store.note(notes), |it| noted(&it)).await?;
     Ok(answer::json(200, &json!({ "events": answers })))
 }
 
-async fn finishes(mut call: Call) -> Result {
-    let entries = call.body.take_list("finishes");
-    let write = |held, mut entry: Fields| {
-        let by = by(&call, &entry);
-        finish_of(held, by, &mut entry)
-    };
+async fn finishes(call: Call, body: FinishesBody) -> Result {
+    let write = |held, entry: FinishBody| finish_of(&call, held, entry);
     let show = |row| {
         call.app.metrics.finished.inc();
         json!({ "run": call.show(&row) })
     };
-    let answers = each(&call, entries, write, |store, finishes| store.finish(finishes), show).await?;
+    let answers = each(&call, body.finishes, write, |store, finishes| store.finish(finishes), show).await?;
     Ok(answer::json(200, &json!({ "runs": answers })))
 }
 
-fn by(call: &Call, entry: &Fields) -> String {
-    entry.text("by").unwrap_or_else(|| call.caller.by(None))
-}
-
 /// One request of the store for all that can be asked; an answer for each entry, in its place.
-async fn each<'c, W, A>(
+async fn each<'c, T: Leased, W, A>(
     call: &'c Call,
-    entries: Vec<Fields>,
-    write: impl Fn(Held, Fields) -> Result<W>,
+    entries: Vec<OfRun<T>>,
+    write: impl Fn(Held, T) -> Result<W>,
     send: impl FnOnce(&'c dyn Store, Vec<W>) -> Reply<'c, Each<A>>,
     show: impl Fn(A) -> Value,
 ) -> Result<Vec<Value>> {
     let mut answers = Vec::with_capacity(entries.len());
     let mut writes = Vec::with_capacity(entries.len());
-    for entry in entries {
-        let written = match held(call, &entry).await {
-            Ok(held) => write(held, entry),
-            Err(problem) => Err(problem),
-        };
-        match written {
+    for OfRun { run_id, body } in entries {
+        let checked = call.check_tenant_of(&run_id).await;
+        let held = Held { run_id, token: body.token().0 };
+        match checked.and_then(|()| write(held, body)) {
             Ok(write) => {
                 writes.push(write);
                 answers.push(None);
@@ -117,10 +114,4 @@ async fn each<'c, W, A>(
         })
     };
     Ok(answers.into_iter().filter_map(answer).collect())
-}
-
-async fn held(call: &Call, entry: &Fields) -> Result<Held> {
-    let (run_id, token) = (entry.words("run_id"), token_of(entry)?);
-    call.check_tenant_of(&run_id).await?;
-    Ok(Held { run_id, token })
 }

@@ -6,17 +6,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use waypost_kernel::Span;
 use waypost_store::codec::token_text;
 use waypost_store::{Can, Claim, Claimed, Held, Take, iso};
 
-use super::shapes::{CLAIM, CLAIM_ONE, CLAIMED, CLAIMS};
-use super::{Content, GET, Gives, POST, Route, SMALL_BYTES, ok};
+use super::requests::{ChangesQuery, ClaimBody, ClaimOneBody};
+use super::shapes::{CLAIMED, CLAIMS};
+use super::{Content, GET, Gives, POST, Route, SMALL_BYTES, asks, ok, takes};
 use crate::answer::{self, Result};
 use crate::app::Claimer;
 use crate::call::Call;
 use crate::guard::Needs;
 use crate::problem::{INTERNAL_ERROR, NOT_FOUND, Problem, STOPPING};
-use crate::shape::{Fields, Kind, optional};
 
 /// Between two looks while somebody waits: times arrive (a schedule, a retry, a lease that ends) without a word.
 const LOOK: Duration = Duration::from_millis(500);
@@ -30,38 +31,32 @@ pub const ROUTES: &[Route] = &[
         about: "Takes the best due runs of the queues, at most `limit`. With `wait_ms` it answers when there is one, or after \
                 that time with none.",
         needs: Needs::Work,
-        body: Some(&CLAIM),
         body_bytes: SMALL_BYTES,
         gives: &[ok(&CLAIMS)],
         refuses: &[&STOPPING],
-        run: |call| Box::pin(claim(call)),
-        ..POST
+        ..takes!(POST, claim, ClaimBody)
     },
     Route {
         path: "/v1/runs/{run_id}/claim",
         name: "claimRun",
         about: "Takes one run by its id, under the rules of claims.",
         needs: Needs::Work,
-        body: Some(&CLAIM_ONE),
         gives: &[ok(&CLAIMED)],
         refuses: &[&NOT_FOUND],
         may_conflict: true,
-        run: |call| Box::pin(claim_run(call)),
-        ..POST
+        ..takes!(POST, claim_run, ClaimOneBody)
     },
     Route {
         path: "/v1/changes",
         name: "awaitChange",
         about: "Answers when something may have changed, or after `wait_ms`.",
-        query: &[optional("wait_ms", Kind::Integer(0, 60_000), "1000 if left out.")],
         gives: &[Gives { status: 204, about: "look again", body: Content::Nothing }],
-        run: |call| Box::pin(changed(call)),
-        ..GET
+        ..asks!(GET, changed, ChangesQuery)
     },
 ];
 
-async fn changed(call: Call) -> Result {
-    let at_most = Duration::from_millis(call.query.integer("wait_ms").unwrap_or(1_000).unsigned_abs());
+async fn changed(call: Call, query: ChangesQuery) -> Result {
+    let at_most = Duration::from_millis(query.wait_ms.unwrap_or(1_000).unsigned_abs());
     tokio::select! {
         () = call.store().changed(at_most) => {}
         () = call.app.stopping() => {}
@@ -73,6 +68,7 @@ async fn changed(call: Call) -> Result {
 /// is always waited for.
 pub async fn waiting<T, Look, Looked>(
     call: &Call,
+    wait_ms: Option<i64>,
     mut gone: Pin<&mut (dyn Future<Output = ()> + Send)>,
     look: Look,
 ) -> Result<Option<T>>
@@ -80,8 +76,7 @@ where
     Look: Fn() -> Looked,
     Looked: Future<Output = Result<Option<T>>>,
 {
-    let wait_ms = call.query.integer("wait_ms").or_else(|| call.body.integer("wait_ms")).unwrap_or_default();
-    let until = Instant::now() + Duration::from_millis(wait_ms.unsigned_abs());
+    let until = Instant::now() + Duration::from_millis(wait_ms.unwrap_or_default().unsigned_abs());
     loop {
         let looked_at = Instant::now();
         let found = look().await?;
@@ -99,13 +94,13 @@ where
 }
 
 /// In a task of its own: a client that hangs up must not leave runs in the hands of nobody.
-async fn claim(call: Call) -> Result {
+async fn claim(call: Call, body: ClaimBody) -> Result {
     if call.app.is_stopping() {
         return Err(Problem::new(&STOPPING, "this server gives out no more work"));
     }
     let (mut send, receive) = oneshot::channel();
     tokio::spawn(async move {
-        let claims = take(&call, pin!(send.closed())).await;
+        let claims = take(&call, body, pin!(send.closed())).await;
         let answer = claims.map(|claims| {
             let objects: Vec<Value> = claims.iter().map(|claimed| object(&call, claimed)).collect();
             (answer::json(200, &json!({ "claims": objects })), claims)
@@ -120,23 +115,26 @@ async fn claim(call: Call) -> Result {
 }
 
 /// A worker that says neither takes whatever there is.
-fn can(body: &Fields) -> Option<Can> {
-    let playbooks = body.texts("playbooks");
-    let says = playbooks.is_some() || body.0.get("carried").is_some_and(Value::is_boolean);
-    says.then(|| Can { playbooks: playbooks.unwrap_or_default(), carried: body.is("carried") })
+fn can(playbooks: Option<Vec<String>>, carried: Option<bool>) -> Option<Can> {
+    let says = playbooks.is_some() || carried.is_some();
+    says.then(|| Can { playbooks: playbooks.unwrap_or_default(), carried: carried.unwrap_or_default() })
 }
 
-async fn take(call: &Call, gone: Pin<&mut (dyn Future<Output = ()> + Send)>) -> Result<Vec<Claimed>> {
-    let body = &call.body;
+async fn take(
+    call: &Call,
+    body: ClaimBody,
+    gone: Pin<&mut (dyn Future<Output = ()> + Send)>,
+) -> Result<Vec<Claimed>> {
     let claim = Claim {
-        worker: body.words("worker"),
-        queues: body.texts("queues").unwrap_or_else(|| vec!["default".to_owned()]),
-        lifecycles: body.texts("lifecycles").unwrap_or_default(),
-        can: can(body),
+        worker: body.worker,
+        queues: body.queues.unwrap_or_else(|| vec!["default".to_owned()]),
+        lifecycles: body.lifecycles,
+        can: can(body.playbooks, body.carried),
         tenant: Some(call.caller.tenant.clone()).filter(|_| !call.caller.is_everybodys),
-        limit: body.integer("limit").unwrap_or(1) as usize,
-        lease: body.span_ms("lease_ms"),
-        start: body.is("start"),
+        limit: body.limit.unwrap_or(1),
+        lease: body.lease_ms.map(Span::from_ms),
+        start: body.start,
+        idempotency_key: body.idempotency_key,
     };
     call.app.metrics.claims.inc();
     see(call, &claim);
@@ -149,7 +147,7 @@ async fn take(call: &Call, gone: Pin<&mut (dyn Future<Output = ()> + Send)>) -> 
             Ok(Some(claims).filter(|claims| !claims.is_empty()))
         }
     };
-    let claims = waiting(call, gone, look).await?.unwrap_or_default();
+    let claims = waiting(call, body.wait_ms, gone, look).await?.unwrap_or_default();
     call.app.metrics.claimed.inc_by(claims.len() as u64);
     for claimed in &claims {
         call.app.remember_tenant(claimed.run.id(), &claimed.run.tenant);
@@ -179,11 +177,9 @@ fn object(call: &Call, claimed: &Claimed) -> Value {
     })
 }
 
-async fn claim_run(call: Call) -> Result {
+async fn claim_run(call: Call, body: ClaimOneBody) -> Result {
     call.check_tenant().await?;
-    let body = &call.body;
-    let take =
-        Take { worker: body.words("worker"), lease: body.span_ms("lease_ms"), start: body.is("start") };
+    let take = Take { worker: body.worker, lease: body.lease_ms.map(Span::from_ms), start: body.start };
     let claimed = call.store().claim_run(call.path("run_id"), take).await?;
     call.app.metrics.claimed.inc();
     Ok(answer::json(200, &object(&call, &claimed)))

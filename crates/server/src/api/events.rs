@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use waypost_store::EventRow;
 
-use super::shapes::{COUNT, FEED, LAST, LIMIT};
-use super::{GET, Route, ok};
+use super::requests::FeedQuery;
+use super::shapes::{FEED, LAST};
+use super::{GET, Route, asks, ok, plain};
 use crate::answer::{self, Result};
 use crate::call::Call;
-use crate::shape::optional;
 
 /// Pages that are looked through for a tenant's own before an answer without any is given.
 const MOST_PAGES: usize = 20;
@@ -18,30 +18,26 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/events",
         name: "readFeed",
         about: "Events of all runs of the tenant, in the order of their commits. Never skips a late one.",
-        query: &[optional("after", COUNT, "Only those after this position."), LIMIT],
         gives: &[ok(&FEED)],
-        run: |call| Box::pin(feed(call)),
-        ..GET
+        ..asks!(GET, feed, FeedQuery)
     },
     Route {
         path: "/v1/events/last",
         name: "getLastPosition",
         about: "Where the feed ends now.",
         gives: &[ok(&LAST)],
-        run: |call| Box::pin(last(call)),
-        ..GET
+        ..plain!(GET, last)
     },
 ];
 
-async fn feed(call: Call) -> Result {
-    let mut after = call.query.integer("after").unwrap_or_default().unsigned_abs();
-    let limit = call.query.integer("limit").unwrap_or(50) as usize;
+async fn feed(call: Call, query: FeedQuery) -> Result {
+    let mut after = query.after.unwrap_or_default();
     let mut found: Vec<Value> = Vec::new();
     for _ in 0..MOST_PAGES {
         let page = call.store().feed(after, PAGE).await?;
         let is_last = page.len() < PAGE;
         for event in page {
-            if found.len() == limit {
+            if found.len() == query.limit.0 {
                 break;
             }
             after = event.position;

@@ -1,25 +1,23 @@
 //! Executions of schedules: one for each job, scope and plan time.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use waypost_store::{ExecutionFilter, ExecutionRow, StoreError};
 
-use super::schedule_shapes::{EXECUTION, EXECUTIONS, EXECUTIONS_QUERY};
+use super::requests::{ExecutionsQuery, HistoryQuery};
+use super::schedule_shapes::{EXECUTION, EXECUTIONS};
 use super::schedules::check_tenant;
-use super::{GET, Route, ok};
+use super::{GET, Route, asks, ok, plain};
 use crate::answer::{self, Answer, Result};
 use crate::call::Call;
 use crate::problem::NOT_FOUND;
-use crate::shape::Fields;
 
 pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/executions",
         name: "listExecutions",
         about: "Executions of all schedules, the latest plan first, page by page.",
-        query: EXECUTIONS_QUERY,
         gives: &[ok(&EXECUTIONS)],
-        run: |call| Box::pin(list(call)),
-        ..GET
+        ..asks!(GET, list, ExecutionsQuery)
     },
     Route {
         path: "/v1/executions/{run_id}",
@@ -27,31 +25,31 @@ pub const ROUTES: &[Route] = &[
         about: "One execution, by the id of its run.",
         gives: &[ok(&EXECUTION)],
         refuses: &[&NOT_FOUND],
-        run: |call| Box::pin(show(call)),
-        ..GET
+        ..plain!(GET, show)
     },
 ];
 
-async fn list(call: Call) -> Result {
-    page(&call, "/v1/executions", call.query.text("schedule")).await
+async fn list(call: Call, query: ExecutionsQuery) -> Result {
+    let ExecutionsQuery { schedule, scope_kind, scope_id, status, limit, cursor } = query;
+    let query = HistoryQuery { scope_kind, scope_id, status, limit, cursor };
+    page(&call, "/v1/executions", schedule, query).await
 }
 
-pub async fn page(call: &Call, path: &str, schedule: Option<String>) -> Result {
+pub async fn page(call: &Call, path: &str, schedule: Option<String>, query: HistoryQuery) -> Result {
     check_tenant(call)?;
-    let query = &call.query;
     let filter = ExecutionFilter {
         schedule,
-        kind: query.text("scope_kind"),
-        id: query.text("scope_id"),
-        status: query.text("status"),
+        kind: query.scope_kind,
+        id: query.scope_id,
+        status: query.status,
         run_id: None,
-        limit: query.integer("limit").unwrap_or(50) as usize,
-        cursor: query.text("cursor"),
+        limit: query.limit.0,
+        cursor: query.cursor,
     };
     let page = call.store().executions(filter).await?;
     let objects: Vec<Value> = page.executions.iter().map(|row| object(call, row)).collect();
     let answer = answer::json(200, &json!({ "executions": objects, "next_cursor": page.next }));
-    Ok(linked(answer, path, query, page.next.as_deref()))
+    Ok(linked(call, answer, path, page.next.as_deref()))
 }
 
 fn object(call: &Call, row: &ExecutionRow) -> Value {
@@ -74,10 +72,10 @@ pub fn encoded(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 
-/// With the way to the next page.
-pub fn linked(answer: Answer, path: &str, query: &Fields, next: Option<&str>) -> Answer {
+/// With the way to the next page: the same list, from the cursor on.
+pub fn linked(call: &Call, answer: Answer, path: &str, next: Option<&str>) -> Answer {
     let Some(next) = next else { return answer };
-    let mut pairs: Map<String, Value> = query.0.clone();
+    let mut pairs = call.query.clone();
     pairs.insert("cursor".into(), next.into());
     let pairs = pairs.iter().map(|(name, value)| {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

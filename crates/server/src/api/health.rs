@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::shapes::HEALTH;
-use super::{Content, GET, Gives, Route, ok};
+use super::{Content, GET, Gives, Route, ok, plain};
 use crate::answer::{self, Result};
 use crate::call::Call;
 use crate::guard::Needs;
@@ -17,7 +17,7 @@ pub const ROUTES: &[Route] = &[
         name: "isAlive",
         about: "The process answers.",
         gives: &[ok(&HEALTH)],
-        run: |_| Box::pin(async { Ok(answer::json(200, &json!({ "status": "ok", "detail": null }))) }),
+        run: |_, _| Box::pin(async { Ok(answer::json(200, &json!({ "status": "ok", "detail": null }))) }),
         ..OPEN
     },
     Route {
@@ -25,8 +25,7 @@ pub const ROUTES: &[Route] = &[
         name: "isReady",
         about: "The database answers, and the server is not about to end.",
         gives: &[ok(&HEALTH), Gives { status: 503, about: "not now", body: Content::Json(&HEALTH) }],
-        run: |call| Box::pin(ready(call)),
-        ..OPEN
+        ..plain!(OPEN, ready)
     },
     Route {
         path: "/metrics",
@@ -34,7 +33,7 @@ pub const ROUTES: &[Route] = &[
         about: "OpenMetrics. Needs a token where tokens are needed.",
         needs: Needs::Read,
         gives: &[Gives { status: 200, about: "the page", body: Content::Text(OPENMETRICS) }],
-        run: |call| {
+        run: |call, _| {
             Box::pin(async move { Ok(answer::text(200, OPENMETRICS, metrics::page(&call.app).await?)) })
         },
         ..OPEN
@@ -44,7 +43,7 @@ pub const ROUTES: &[Route] = &[
         name: "getOpenapi",
         about: "This API, as OpenAPI 3.1.",
         gives: &[Gives { status: 200, about: "the document", body: Content::AnyJson }],
-        run: |_| Box::pin(async { Ok(answer::json(200, &crate::openapi::document())) }),
+        run: |_, _| Box::pin(async { Ok(answer::json(200, &crate::openapi::document())) }),
         ..OPEN
     },
     Route {
@@ -52,7 +51,7 @@ pub const ROUTES: &[Route] = &[
         name: "getReference",
         about: "This API, as a page for people.",
         gives: &[Gives { status: 200, about: "the page", body: Content::Text(HTML) }],
-        run: |_| {
+        run: |_, _| {
             Box::pin(async {
                 let page = answer::text(200, HTML, crate::reference::html());
                 Ok(answer::with(page, "content-security-policy", crate::reference::POLICY))

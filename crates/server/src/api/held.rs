@@ -1,22 +1,21 @@
 //! What the holder of a run may do with it. Every write needs the lease's token.
 
 use serde_json::{Value, json};
-use waypost_kernel::item::Role;
 use waypost_kernel::request::Level;
-use waypost_kernel::{Failure, Token};
-use waypost_store::codec::token_from;
+use waypost_kernel::{Failure, Span};
 use waypost_store::{
     FinishWrite, Held, ItemWrite, ItemsWrite, NoteWrite, Noted, OweWrite, Renewed, Repeat, StoreError, iso,
 };
 
+use super::kinds::LeaseToken;
+use super::requests::{FinishBody, ItemWriteBody, ItemWritesBody, LeaseBody, NewEventBody, OweBody};
 use super::runs::tagged;
-use super::shapes::{FINISH, HEARTBEAT, ITEM_WRITES, ITEMS, NEW_EVENT, NOTED, OWE, RENEWED, RUN};
-use super::{BATCH_BYTES, Content, Gives, POST, Route, ok};
+use super::shapes::{ITEMS, NOTED, RENEWED, RUN};
+use super::{BATCH_BYTES, Content, Gives, POST, Route, ok, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
 use crate::guard::Needs;
 use crate::problem::{INVALID_INPUT, NOT_FOUND, Problem};
-use crate::shape::Fields;
 
 /// A failure that came without a code.
 const UNSPECIFIED: &str = "UNSPECIFIED";
@@ -36,74 +35,54 @@ pub const ROUTES: &[Route] = &[
         name: "heartbeat",
         about: "Extends the lease, and tells what people want of the run. A third of the lease's length is a good pace; once a \
                 second tells of a cancel in time.",
-        body: Some(&HEARTBEAT),
         gives: &[ok(&RENEWED)],
-        run: |call| Box::pin(heartbeat(call)),
-        ..HELD
+        ..takes!(HELD, heartbeat, LeaseBody)
     },
     Route {
         path: "/v1/runs/{run_id}/events",
         name: "addEvent",
         about: "Adds an event to the run's log. The first one begins the work, where the lifecycle says so.",
-        body: Some(&NEW_EVENT),
         gives: &[Gives { status: 201, about: "it is in the log", body: Content::Json(&NOTED) }],
-        run: |call| Box::pin(event(call)),
-        ..HELD
+        ..takes!(HELD, event, NewEventBody)
     },
     Route {
         path: "/v1/runs/{run_id}/items",
         name: "putItems",
         about: "Adds or moves items, all or none.",
-        body: Some(&ITEM_WRITES),
         gives: &[ok(&ITEMS)],
-        run: |call| Box::pin(items(call)),
-        ..HELD
+        ..takes!(HELD, items, ItemWritesBody)
     },
     Route {
         path: "/v1/runs/{run_id}/finish",
         name: "finish",
         about: "Moves the run where it ends. The same finish sent again is answered as the first time.",
-        body: Some(&FINISH),
         gives: &[ok(&RUN)],
-        run: |call| Box::pin(finish(call)),
-        ..HELD
+        ..takes!(HELD, finish, FinishBody)
     },
     Route {
         path: "/v1/runs/{run_id}/release",
         name: "release",
         about: "Gives the run back unharmed: any worker may take it over, and no attempt is burnt.",
-        body: Some(&HEARTBEAT),
         gives: &[ok(&RUN)],
-        run: |call| Box::pin(release(call)),
-        ..HELD
+        ..takes!(HELD, release, LeaseBody)
     },
     Route {
         path: "/v1/runs/{run_id}/owe",
         name: "owe",
         about: "From now on the run owes its cleanup and ends only after it, or no longer does.",
-        body: Some(&OWE),
         gives: &[ok(&RUN)],
-        run: |call| Box::pin(owe(call)),
-        ..HELD
+        ..takes!(HELD, owe, OweBody)
     },
 ];
 
-pub fn token_of(fields: &Fields) -> Result<Token> {
-    let wrong = || {
-        Problem::field(&INVALID_INPUT, "lease_token", "must be the 32 hexadecimal digits that the claim gave")
-    };
-    token_from(&fields.words("lease_token")).ok_or_else(wrong)
-}
-
-/// The run and the token; whose run it is was looked at.
-async fn held(call: &Call) -> Result<Held> {
-    let token = token_of(&call.body)?;
+/// The run of the path and its token, once it is known that the run is one of the caller's tenant.
+async fn held(call: &Call, token: LeaseToken) -> Result<Held> {
     call.check_tenant().await?;
-    Ok(Held { run_id: call.path("run_id"), token })
+    Ok(Held { run_id: call.path("run_id"), token: token.0 })
 }
 
-fn by(call: &Call) -> String {
-    call.body.text("by").unwrap_or_else(|| call.caller.by(None))
+fn by(call: &Call, given: Option<String>) -> String {
+    given.unwrap_or_else(|| call.caller.by(None))
 }
 
 /// Counts what was refused because another has the lease.
@@ -113,16 +92,15 @@ pub fn refused(call: &Call, error: StoreError) -> Problem {
     problem
 }
 
-fn failure(fields: &Fields) -> Option<Failure> {
-    let (code, message) = (fields.text("error_code"), fields.text("error_msg"));
+fn failure(code: Option<&str>, message: Option<&str>) -> Option<Failure> {
     if code.is_none() && message.is_none() {
         return None;
     }
-    Some(Failure::new(code.as_deref().unwrap_or(UNSPECIFIED), message.as_deref().unwrap_or_default()))
+    Some(Failure::new(code.unwrap_or(UNSPECIFIED), message.unwrap_or_default()))
 }
 
-async fn heartbeat(call: Call) -> Result {
-    let held = held(&call).await?;
+async fn heartbeat(call: Call, body: LeaseBody) -> Result {
+    let held = held(&call, body.lease_token).await?;
     let renewed = call.store().renew(vec![held]).await?.remove(0).map_err(|error| refused(&call, error))?;
     call.app.metrics.heartbeats.inc();
     Ok(answer::json(200, &self::renewed(&renewed)))
@@ -138,9 +116,9 @@ pub fn renewed(renewed: &Renewed) -> Value {
     })
 }
 
-async fn event(mut call: Call) -> Result {
-    let held = held(&call).await?;
-    let note = note_of(held, by(&call), &mut call.body);
+async fn event(call: Call, body: NewEventBody) -> Result {
+    let held = held(&call, body.lease_token).await?;
+    let note = note_of(&call, held, body);
     let noted = call.store().note(vec![note]).await?.remove(0).map_err(|error| refused(&call, error))?;
     Ok(answer::json(201, &self::noted(&noted)))
 }
@@ -149,101 +127,91 @@ pub fn noted(noted: &Noted) -> Value {
     json!({ "event_id": noted.event_id, "seq": noted.seq, "repeated": noted.repeated })
 }
 
-pub fn note_of(held: Held, by: String, body: &mut Fields) -> NoteWrite {
-    let level = body.text("level");
-    let level = Level::ALL.into_iter().find(|known| Some(known.name()) == level.as_deref());
-    let repeat = match (body.text("key"), body.text("once").as_deref()) {
+pub fn note_of(call: &Call, held: Held, body: NewEventBody) -> NoteWrite {
+    let repeat = match (body.key, body.once.as_deref()) {
         (Some(key), _) => Repeat::Key(key),
         (None, Some("never")) => Repeat::Never,
         (None, _) => Repeat::Window,
     };
     NoteWrite {
         held,
-        by,
-        level: level.unwrap_or(Level::Info),
-        message: body.words("message"),
-        payload: body.take_value("payload").unwrap_or_else(|| json!({})),
+        by: by(call, body.by),
+        level: body.level.unwrap_or(Level::Info),
+        message: body.message,
+        payload: body.payload.filter(|payload| !payload.is_null()).unwrap_or_else(|| json!({})),
         repeat,
-        metadata: body.take_object("metadata").unwrap_or_default(),
-        details: body.take_object("details").unwrap_or_default(),
+        metadata: body.metadata,
+        details: body.details,
     }
 }
 
-async fn items(mut call: Call) -> Result {
-    let held = held(&call).await?;
-    let by = by(&call);
-    let items = call.body.take_list("items").into_iter().enumerate().map(item).collect::<Result<_>>()?;
+async fn items(call: Call, body: ItemWritesBody) -> Result {
+    let held = held(&call, body.lease_token).await?;
+    let by = by(&call, body.by);
+    let items = body.items.into_iter().enumerate().map(item).collect::<Result<_>>()?;
     let moved = call.store().put_items(ItemsWrite { held, by, items }).await;
     let moved = moved.map_err(|error| refused(&call, error))?;
     let objects: Vec<Value> = moved.iter().map(waypost_store::ItemRow::object).collect();
     Ok(answer::json(200, &json!({ "items": objects })))
 }
 
-/// What its failure means to the run; the shape knows the words.
-pub fn role(fields: &Fields) -> Role {
-    fields.text("role").and_then(|name| Role::named(&name)).unwrap_or_default()
-}
-
-fn item((place, mut fields): (usize, Fields)) -> Result<ItemWrite> {
-    let name = fields.text("name");
+fn item((place, body): (usize, ItemWriteBody)) -> Result<ItemWrite> {
     let missing =
         || Problem::field(&INVALID_INPUT, &format!("items/{place}/key"), "is missing; give a key or a name");
     Ok(ItemWrite {
-        kind: fields.words("kind"),
-        key: fields.text("key").or_else(|| name.clone()).ok_or_else(missing)?,
-        name,
-        max_retries: fields.integer("max_retries").and_then(|number| number.try_into().ok()),
-        reruns: fields.is("reruns"),
-        role: role(&fields),
-        status: fields.words("status"),
-        command: fields.text("command"),
-        progress: fields.integer("progress").map(|percent| percent as u8),
-        failure: failure(&fields),
-        retry_in: fields.span_ms("retry_in_ms"),
-        answered: fields.is("answered"),
-        try_no: fields.integer("try_no").and_then(|number| number.try_into().ok()),
-        output: fields.0.remove("output"),
-        details: fields.take_object("details").unwrap_or_default(),
+        kind: body.kind,
+        key: body.key.or_else(|| body.name.clone()).ok_or_else(missing)?,
+        name: body.name,
+        max_retries: body.max_retries,
+        reruns: body.reruns,
+        role: body.role,
+        status: body.status,
+        command: body.command,
+        progress: body.progress,
+        failure: failure(body.error_code.as_deref(), body.error_msg.as_deref()),
+        retry_in: body.retry_in_ms.map(Span::from_ms),
+        answered: body.answered,
+        try_no: body.try_no.and_then(|number| number.try_into().ok()),
+        output: body.output,
+        details: body.details,
     })
 }
 
-async fn finish(mut call: Call) -> Result {
-    let held = held(&call).await?;
-    let finish = finish_of(held, by(&call), &mut call.body)?;
+async fn finish(call: Call, body: FinishBody) -> Result {
+    let held = held(&call, body.lease_token).await?;
+    let finish = finish_of(&call, held, body)?;
     let row = call.store().finish(vec![finish]).await?.remove(0).map_err(|error| refused(&call, error))?;
     call.app.metrics.finished.inc();
     Ok(tagged(answer::json(200, &call.show(&row)), &row))
 }
 
-pub fn finish_of(held: Held, by: String, body: &mut Fields) -> Result<FinishWrite> {
-    let items = body.take_list("items").into_iter().enumerate().map(item).collect::<Result<_>>()?;
+pub fn finish_of(call: &Call, held: Held, body: FinishBody) -> Result<FinishWrite> {
     Ok(FinishWrite {
         run_id: held.run_id,
         token: Some(held.token),
-        by,
-        status: body.words("status"),
-        failure: failure(body),
-        reason: body.text("reason"),
-        retry_in: body.span_ms("retry_in_ms"),
-        metadata: body.take_object("metadata").unwrap_or_default(),
-        details: body.take_object("details").unwrap_or_default(),
-        items,
+        by: by(call, body.by),
+        status: body.status,
+        failure: failure(body.error_code.as_deref(), body.error_msg.as_deref()),
+        reason: body.reason,
+        retry_in: body.retry_in_ms.map(Span::from_ms),
+        metadata: body.metadata,
+        details: body.details,
+        items: body.items.into_iter().enumerate().map(item).collect::<Result<_>>()?,
     })
 }
 
-async fn release(call: Call) -> Result {
-    let held = held(&call).await?;
+async fn release(call: Call, body: LeaseBody) -> Result {
+    let held = held(&call, body.lease_token).await?;
     let row = call.store().release(vec![held]).await?.remove(0).map_err(|error| refused(&call, error))?;
     Ok(tagged(answer::json(200, &call.show(&row)), &row))
 }
 
-async fn owe(call: Call) -> Result {
-    let held = held(&call).await?;
-    let failing = call.body.text("failing_status").map(|status| {
-        let failure = failure(&call.body).unwrap_or_else(|| Failure::new(UNSPECIFIED, ""));
-        (status, failure)
-    });
-    let owe = OweWrite { held, by: by(&call), owes: call.body.is("owes"), failing };
+async fn owe(call: Call, body: OweBody) -> Result {
+    let held = held(&call, body.lease_token).await?;
+    let failure = failure(body.error_code.as_deref(), body.error_msg.as_deref());
+    let failure = failure.unwrap_or_else(|| Failure::new(UNSPECIFIED, ""));
+    let failing = body.failing_status.map(|status| (status, failure));
+    let owe = OweWrite { held, by: by(&call, body.by), owes: body.owes, failing };
     let row = call.store().owe(owe).await.map_err(|error| refused(&call, error))?;
     Ok(tagged(answer::json(200, &call.show(&row)), &row))
 }

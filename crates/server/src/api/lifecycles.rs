@@ -6,83 +6,73 @@ use waypost_kernel::render::json::json as rendered;
 use waypost_kernel::render::toml::toml;
 use waypost_store::StoreError;
 
-use super::shapes::{LIFECYCLE, LIFECYCLES, NAME, NEW_LIFECYCLE, PLAYBOOKS};
-use super::{BODY_BYTES, Content, GET, Gives, POST, Route, ok};
+use super::requests::{LifecycleQuery, LifecyclesQuery, NewLifecycleBody};
+use super::shapes::{LIFECYCLE, LIFECYCLES, PLAYBOOKS};
+use super::{BODY_BYTES, Content, GET, Gives, POST, Route, asks, ok, plain, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
 use crate::guard::Needs;
 use crate::problem::NOT_FOUND;
-use crate::shape::{Field, Kind, optional};
-
-const SOURCE: Field = optional("source", Kind::Boolean, "With each one as a lifecycle file.");
 
 pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/lifecycles",
         name: "listLifecycles",
         about: "Every version of every lifecycle that the database knows.",
-        query: &[optional("name", NAME, "Only this one."), SOURCE],
         gives: &[ok(&LIFECYCLES)],
-        run: |call| Box::pin(list(call)),
-        ..GET
+        ..asks!(GET, list, LifecyclesQuery)
     },
     Route {
         path: "/v1/lifecycles/{name}",
         name: "getLifecycle",
         about: "The latest version of one.",
-        query: &[SOURCE],
         gives: &[ok(&LIFECYCLE)],
         refuses: &[&NOT_FOUND],
-        run: |call| Box::pin(show(call)),
-        ..GET
+        ..asks!(GET, show, LifecycleQuery)
     },
     Route {
         path: "/v1/lifecycles",
         name: "addLifecycle",
         about: "Adds a lifecycle, or a version of one. The same again changes nothing.",
         needs: Needs::Admin,
-        body: Some(&NEW_LIFECYCLE),
         body_bytes: BODY_BYTES,
         gives: &[Gives { status: 201, about: "runs may use it", body: Content::Json(&LIFECYCLE) }],
-        run: |call| Box::pin(add(call)),
-        ..POST
+        ..takes!(POST, add, NewLifecycleBody)
     },
     Route {
         path: "/v1/playbooks",
         name: "listPlaybooks",
         about: "What the server's own folder has (`serve --playbooks DIR`).",
         gives: &[ok(&PLAYBOOKS)],
-        run: |call| Box::pin(playbooks(call)),
-        ..GET
+        ..plain!(GET, playbooks)
     },
 ];
 
-fn object(call: &Call, lifecycle: &Lifecycle) -> Value {
+fn object(lifecycle: &Lifecycle, with_source: bool) -> Value {
     let mut object = rendered(lifecycle);
-    object["source"] = if call.query.is("source") { toml(lifecycle).into() } else { Value::Null };
+    object["source"] = if with_source { toml(lifecycle).into() } else { Value::Null };
     object
 }
 
-async fn list(call: Call) -> Result {
+async fn list(call: Call, query: LifecyclesQuery) -> Result {
     let catalog = call.store().lifecycles().await?;
-    let name = call.query.text("name");
-    let asked = catalog.iter().filter(|it| name.as_ref().is_none_or(|name| **name == *it.name));
-    let objects: Vec<Value> = asked.map(|lifecycle| object(&call, lifecycle)).collect();
+    let asked = catalog.iter().filter(|it| query.name.as_ref().is_none_or(|name| **name == *it.name));
+    let objects: Vec<Value> = asked.map(|lifecycle| object(lifecycle, query.source)).collect();
     Ok(answer::json(200, &json!({ "lifecycles": objects })))
 }
 
-async fn show(call: Call) -> Result {
+async fn show(call: Call, query: LifecycleQuery) -> Result {
     let (catalog, name) = (call.store().lifecycles().await?, call.path("name"));
     let found = catalog.latest(&name);
     let lifecycle = found.ok_or(StoreError::NotFound { what: "lifecycle", id: name })?;
-    Ok(answer::json(200, &object(&call, lifecycle)))
+    Ok(answer::json(200, &object(lifecycle, query.source)))
 }
 
-async fn add(call: Call) -> Result {
-    let lifecycle = call.store().add_lifecycle(call.body.words("source")).await?;
+async fn add(call: Call, body: NewLifecycleBody) -> Result {
+    let lifecycle = call.store().add_lifecycle(body.source).await?;
     let subject = format!("{}@{}", lifecycle.name, lifecycle.version);
     call.audit("lifecycle.add", &subject, call.caller.by(None), None).await;
-    Ok(answer::json(201, &object(&call, &lifecycle)))
+    Ok(answer::json(201, &object(&lifecycle, false)))
 }
 
 async fn playbooks(call: Call) -> Result {

@@ -7,8 +7,10 @@ mod events;
 mod executions;
 mod health;
 mod held;
+mod kinds;
 mod lifecycles;
 mod queues;
+pub mod requests;
 mod runs;
 mod schedule_shapes;
 mod schedules;
@@ -19,11 +21,12 @@ pub mod workers;
 use std::future::Future;
 use std::pin::Pin;
 
+use waypost_schema::{Field, Shape};
+
 use crate::answer::{Answer, Result};
-use crate::call::Call;
+use crate::call::{Asked, Call};
 use crate::guard::Needs;
 use crate::problem::Reason;
-use crate::shape::{Field, Shape};
 
 pub type Running = Pin<Box<dyn Future<Output = Result<Answer>> + Send>>;
 
@@ -66,7 +69,7 @@ pub struct Route {
     pub refuses: &'static [&'static Reason],
     /// The kernel may refuse it: 409 with `current` and `allowed`.
     pub may_conflict: bool,
-    pub run: fn(Call) -> Running,
+    pub run: fn(Call, Asked) -> Running,
 }
 
 /// An answer that goes well.
@@ -106,9 +109,40 @@ pub const GET: Route = Route {
     gives: &[],
     refuses: &[],
     may_conflict: false,
-    run: |_| Box::pin(async { Ok(crate::answer::empty(204)) }),
+    run: |_, _| Box::pin(async { Ok(crate::answer::empty(204)) }),
 };
 pub const POST: Route = Route { method: Method::Post, body_bytes: SMALL_BYTES, ..GET };
+
+/// The rest of a route whose function takes the call alone.
+macro_rules! plain {
+    ($base:expr, $handler:expr) => {
+        Route { run: |call, _| Box::pin(($handler)(call)), ..$base }
+    };
+}
+
+/// Of one whose function takes a body: the struct says its shape, and another one does not compile.
+macro_rules! takes {
+    ($base:expr, $handler:expr, $body:ty) => {
+        Route {
+            body: Some(<$body as waypost_schema::Request>::SHAPE),
+            run: |call, asked| Box::pin(async move { ($handler)(call, asked.body::<$body>()?).await }),
+            ..$base
+        }
+    };
+}
+
+/// The same with a query.
+macro_rules! asks {
+    ($base:expr, $handler:expr, $query:ty) => {
+        Route {
+            query: <$query as waypost_schema::Request>::SHAPE.fields,
+            run: |call, asked| Box::pin(async move { ($handler)(call, asked.query::<$query>()?).await }),
+            ..$base
+        }
+    };
+}
+
+pub(crate) use {asks, plain, takes};
 
 pub const fn ok(body: &'static Shape) -> Gives {
     Gives { status: 200, about: "as asked", body: Content::Json(body) }

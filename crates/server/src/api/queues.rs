@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 use waypost_store::LimitOf;
 
-use super::shapes::{CLOCK, LIMITING, PAUSING, QUEUE, QUEUES};
-use super::{Content, GET, Gives, Method, POST, Route, ok};
+use super::requests::{LimitingBody, PausingBody};
+use super::shapes::{CLOCK, QUEUE, QUEUES};
+use super::{Content, GET, Gives, Method, POST, Route, ok, plain, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
 use crate::guard::Needs;
@@ -15,28 +16,23 @@ pub const ROUTES: &[Route] = &[
         name: "listQueues",
         about: "What waits, what is for later, what is being worked.",
         gives: &[ok(&QUEUES)],
-        run: |call| Box::pin(list(call)),
-        ..GET
+        ..plain!(GET, list)
     },
     Route {
         path: "/v1/queues/{queue}/pause",
         name: "pauseQueue",
         about: "Lets no worker take from a queue. What is being worked goes on.",
         needs: Needs::Operate,
-        body: Some(&PAUSING),
         gives: &[ok(&QUEUE)],
-        run: |call| Box::pin(pause(call)),
-        ..POST
+        ..takes!(POST, pause, PausingBody)
     },
     Route {
         path: "/v1/queues/{queue}/resume",
         name: "resumeQueue",
         about: "Lets workers take from it again.",
         needs: Needs::Operate,
-        body: Some(&PAUSING),
         gives: &[ok(&QUEUE)],
-        run: |call| Box::pin(resume(call)),
-        ..POST
+        ..takes!(POST, resume, PausingBody)
     },
     Route {
         method: Method::Put,
@@ -44,10 +40,8 @@ pub const ROUTES: &[Route] = &[
         name: "limitQueue",
         about: "How many runs of a queue may be held at once.",
         needs: Needs::Operate,
-        body: Some(&LIMITING),
         gives: &[Gives { status: 204, about: "it counts from now on", body: Content::Nothing }],
-        run: |call| Box::pin(limit(call, LimitOf::Queue)),
-        ..POST
+        ..takes!(POST, |call, body| limit(call, body, LimitOf::Queue), LimitingBody)
     },
     Route {
         method: Method::Put,
@@ -55,18 +49,15 @@ pub const ROUTES: &[Route] = &[
         name: "limitKey",
         about: "How many runs with a concurrency key may be held at once; one, unless this says otherwise.",
         needs: Needs::Operate,
-        body: Some(&LIMITING),
         gives: &[Gives { status: 204, about: "it counts from now on", body: Content::Nothing }],
-        run: |call| Box::pin(limit(call, LimitOf::Key)),
-        ..POST
+        ..takes!(POST, |call, body| limit(call, body, LimitOf::Key), LimitingBody)
     },
     Route {
         path: "/v1/clock",
         name: "getClock",
         about: "The database's clock.",
         gives: &[ok(&CLOCK)],
-        run: |call| Box::pin(clock(call)),
-        ..GET
+        ..plain!(GET, clock)
     },
 ];
 
@@ -76,20 +67,22 @@ async fn list(call: Call) -> Result {
     Ok(answer::json(200, &json!({ "queues": objects })))
 }
 
-async fn pause(call: Call) -> Result {
-    let queue = call.store().close_queue(call.path("queue"), call.who()).await?;
+async fn pause(call: Call, body: PausingBody) -> Result {
+    let who = call.who(body.by, body.reason);
+    let queue = call.store().close_queue(call.path("queue"), who).await?;
     Ok(answer::json(200, &queue.object()))
 }
 
-async fn resume(call: Call) -> Result {
-    let queue = call.store().open_queue(call.path("queue"), call.who()).await?;
+async fn resume(call: Call, body: PausingBody) -> Result {
+    let who = call.who(body.by, body.reason);
+    let queue = call.store().open_queue(call.path("queue"), who).await?;
     Ok(answer::json(200, &queue.object()))
 }
 
-async fn limit(call: Call, what: LimitOf) -> Result {
+async fn limit(call: Call, body: LimitingBody, what: LimitOf) -> Result {
     let name = call.path(if what == LimitOf::Queue { "queue" } else { "key" });
-    let at_most = call.body.integer("at_most").and_then(|number| number.try_into().ok());
-    call.store().set_limit(what, name, at_most, call.who()).await?;
+    let who = call.who(body.by, body.reason);
+    call.store().set_limit(what, name, body.at_most, who).await?;
     Ok(answer::empty(204))
 }
 

@@ -2,22 +2,25 @@
 
 use std::pin::pin;
 
-use serde_json::{Map, Value, json};
-use waypost_kernel::Actor;
-use waypost_store::codec::actor_named;
+use serde_json::{Value, json};
+use waypost_kernel::{Actor, Span};
+use waypost_schema::{Field, Kind, optional};
 use waypost_store::{CommandWrite, Filter, NewItem, NewRun, RunRow};
 
 use super::claims::waiting;
-use super::held::role;
-use super::shapes::{ALL_MADE, COMMAND, EVENTS, ITEMS, KEY, LIMIT, NAME, NEW_RUN, NEW_RUNS, RUN, RUNS};
-use super::{BATCH_BYTES, BODY_BYTES, Content, GET, Gives, POST, Route, ok};
+use super::executions::linked;
+use super::kinds::KEY;
+use super::requests::{
+    CommandBody, EventsQuery, ItemsQuery, NewItemBody, NewRunBody, NewRunsBody, RunsQuery,
+};
+use super::shapes::{ALL_MADE, EVENTS, ITEMS, RUN, RUNS};
+use super::{BATCH_BYTES, BODY_BYTES, Content, GET, Gives, POST, Route, asks, ok, plain, takes};
 use crate::answer::{self, Answer, Result};
 use crate::call::Call;
 use crate::guard::{Caller, Needs, Role};
 use crate::problem::{
     FORBIDDEN, IDEMPOTENCY_KEY_REUSED, INVALID_QUERY, NOT_FOUND, PRECONDITION_FAILED, Problem,
 };
-use crate::shape::{Field, Fields, Kind, optional};
 
 const KEY_HEADER: Field = optional(
     "Idempotency-Key",
@@ -38,7 +41,6 @@ pub const ROUTES: &[Route] = &[
         about: "Starts a run.",
         needs: Needs::Operate,
         headers: &[KEY_HEADER, TRACE],
-        body: Some(&NEW_RUN),
         body_bytes: BODY_BYTES,
         gives: &[
             Gives { status: 201, about: "it is stored", body: Content::Json(&RUN) },
@@ -50,35 +52,23 @@ pub const ROUTES: &[Route] = &[
         ],
         refuses: &[&IDEMPOTENCY_KEY_REUSED],
         may_conflict: true,
-        run: |call| Box::pin(start(call)),
-        ..POST
+        ..takes!(POST, start, NewRunBody)
     },
     Route {
         path: "/v1/runs/batch",
         name: "startRuns",
         about: "Starts many runs. Each is answered by itself: a refused one leaves its neighbours alone.",
         needs: Needs::Operate,
-        body: Some(&NEW_RUNS),
         body_bytes: BATCH_BYTES,
         gives: &[ok(&ALL_MADE)],
-        run: |call| Box::pin(start_many(call)),
-        ..POST
+        ..takes!(POST, start_many, NewRunsBody)
     },
     Route {
         path: "/v1/runs",
         name: "listRuns",
         about: "Runs, newest first, page by page: `Link: <…>; rel=\"next\"` leads to the next one.",
-        query: &[
-            optional("lifecycle", NAME, "Of this lifecycle."),
-            optional("status", NAME, "In this state."),
-            optional("queue", NAME, "In this queue."),
-            optional("q", NAME, "With this in its id, correlation id or metadata."),
-            LIMIT,
-            optional("cursor", NAME, "From `next_cursor` of the page before."),
-        ],
         gives: &[ok(&RUNS)],
-        run: |call| Box::pin(list(call)),
-        ..GET
+        ..asks!(GET, list, RunsQuery)
     },
     Route {
         path: "/v1/runs/{run_id}",
@@ -90,32 +80,23 @@ pub const ROUTES: &[Route] = &[
             Gives { status: 304, about: "it is still what the ETag says", body: Content::Nothing },
         ],
         refuses: &[&NOT_FOUND],
-        run: |call| Box::pin(show(call)),
-        ..GET
+        ..plain!(GET, show)
     },
     Route {
         path: "/v1/runs/{run_id}/events",
         name: "listEvents",
         about: "What happened to a run, in order.",
-        query: &[
-            optional("after", super::shapes::COUNT, "Only those after this seq."),
-            optional("wait_ms", Kind::Integer(0, 60_000), "If there is none yet, how long to wait for one."),
-            LIMIT,
-        ],
         gives: &[ok(&EVENTS)],
         refuses: &[&NOT_FOUND],
-        run: |call| Box::pin(events(call)),
-        ..GET
+        ..asks!(GET, events, EventsQuery)
     },
     Route {
         path: "/v1/runs/{run_id}/items",
         name: "listItems",
         about: "A run's steps, tasks or targets.",
-        query: &[optional("kind", NAME, "Only these.")],
         gives: &[ok(&ITEMS)],
         refuses: &[&NOT_FOUND],
-        run: |call| Box::pin(items(call)),
-        ..GET
+        ..asks!(GET, items, ItemsQuery)
     },
     Route {
         path: "/v1/runs/{run_id}/{command}",
@@ -124,20 +105,17 @@ pub const ROUTES: &[Route] = &[
                 `allowed` of the run object lists those that may be given now. The same command again is answered as the first.",
         needs: Needs::Operate,
         headers: &[IF_MATCH],
-        body: Some(&COMMAND),
         body_bytes: BODY_BYTES,
         gives: &[ok(&RUN)],
         refuses: &[&NOT_FOUND, &PRECONDITION_FAILED],
         may_conflict: true,
-        run: |call| Box::pin(command(call)),
-        ..POST
+        ..takes!(POST, command, CommandBody)
     },
 ];
 
-async fn start(mut call: Call) -> Result {
-    let mut body = std::mem::take(&mut call.body);
+async fn start(call: Call, mut body: NewRunBody) -> Result {
     if let Some(key) = call.headers.get("idempotency-key") {
-        body.0.insert("idempotency_key".into(), key_of(key.to_str().ok())?.into());
+        body.idempotency_key = Some(key_of(key.to_str().ok())?);
     }
     let new = new_run(&call, body)?;
     let made = call.store().enqueue(vec![new]).await?.remove(0)?;
@@ -161,38 +139,36 @@ fn key_of(text: Option<&str>) -> Result<String> {
     Ok(key.replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 
-fn new_run(call: &Call, mut body: Fields) -> Result<NewRun> {
-    let carried = body.take_value("carried");
-    check_carried(&call.caller, carried.as_ref())?;
-    let mut details = body.take_object("details").unwrap_or_default();
+fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
+    check_carried(&call.caller, body.carried.as_ref())?;
+    let mut details = body.details;
     if let Some(trace) = call.header("traceparent").filter(|trace| is_traceparent(trace)) {
         details.insert("traceparent".into(), trace.into());
     }
     let default = NewRun::default();
-    let number = |name: &str| body.integer(name).and_then(|number| u32::try_from(number).ok());
     Ok(NewRun {
         tenant: call.caller.tenant.clone(),
-        lifecycle: body.words("lifecycle"),
-        version: number("version"),
-        status: body.text("status"),
-        queue: body.text("queue").unwrap_or(default.queue),
-        priority: body.integer("priority").unwrap_or_default() as i16,
-        schedule_at: body.time("schedule_at"),
-        ttl: body.span_ms("ttl_ms"),
-        concurrency_key: body.text("concurrency_key"),
-        correlation_id: body.text("correlation_id"),
-        idempotency_key: body.text("idempotency_key"),
-        parent_run_id: body.text("parent_run_id"),
-        retry_of: body.text("retry_of"),
-        playbook: body.text("playbook"),
-        carried,
-        max_attempts: number("max_attempts").unwrap_or(default.max_attempts),
-        reentrant: body.is("reentrant"),
-        by: call.caller.by(body.text("by")),
+        lifecycle: body.lifecycle,
+        version: body.version,
+        status: body.status,
+        queue: body.queue.unwrap_or(default.queue),
+        priority: body.priority.unwrap_or_default(),
+        schedule_at: body.schedule_at,
+        ttl: body.ttl_ms.map(Span::from_ms),
+        concurrency_key: body.concurrency_key,
+        correlation_id: body.correlation_id,
+        idempotency_key: body.idempotency_key,
+        parent_run_id: body.parent_run_id,
+        retry_of: body.retry_of,
+        playbook: body.playbook,
+        carried: body.carried,
+        max_attempts: body.max_attempts.unwrap_or(default.max_attempts),
+        reentrant: body.reentrant,
+        by: call.caller.by(body.by),
         actor: Actor::Client,
-        input: body.0.remove("input").unwrap_or(default.input),
-        metadata: body.take_object("metadata").unwrap_or_default(),
-        items: body.take_list("items").into_iter().map(new_item).collect(),
+        input: body.input.unwrap_or(default.input),
+        metadata: body.metadata,
+        items: body.items.into_iter().map(new_item).collect(),
         details,
     })
 }
@@ -218,25 +194,23 @@ fn is_traceparent(text: &str) -> bool {
             && fits(span, 16) && !is_zero(span) && fits(flags, 2))
 }
 
-fn new_item(mut item: Fields) -> NewItem {
-    let key = item.words("key");
+fn new_item(item: NewItemBody) -> NewItem {
     NewItem {
-        kind: item.words("kind"),
-        name: item.text("name").unwrap_or_else(|| key.clone()),
-        key,
-        status: item.text("status"),
-        max_retries: item.integer("max_retries").unwrap_or(3) as u32,
-        reruns: item.is("reruns"),
-        role: role(&item),
-        details: item.take_object("details").unwrap_or_default(),
+        kind: item.kind,
+        name: item.name.unwrap_or_else(|| item.key.clone()),
+        key: item.key,
+        status: item.status,
+        max_retries: item.max_retries.unwrap_or(3),
+        reruns: item.reruns,
+        role: item.role,
+        details: item.details,
     }
 }
 
-async fn start_many(mut call: Call) -> Result {
-    let asked = call.body.take_list("runs");
+async fn start_many(call: Call, body: NewRunsBody) -> Result {
     let mut answers: Vec<Option<Value>> = Vec::new();
     let mut runs = Vec::new();
-    for body in asked {
+    for body in body.runs {
         match new_run(&call, body) {
             Ok(new) => {
                 runs.push(new);
@@ -265,39 +239,20 @@ async fn start_many(mut call: Call) -> Result {
     Ok(answer::json(200, &json!({ "runs": answers })))
 }
 
-async fn list(call: Call) -> Result {
-    let query = &call.query;
-    let limit = query.integer("limit").unwrap_or(50) as usize;
+async fn list(call: Call, query: RunsQuery) -> Result {
     let filter = Filter {
         tenant: call.caller.tenant.clone(),
-        lifecycle: query.text("lifecycle"),
-        status: query.text("status"),
-        queue: query.text("queue"),
-        text: query.text("q"),
-        limit,
-        cursor: query.text("cursor"),
+        lifecycle: query.lifecycle,
+        status: query.status,
+        queue: query.queue,
+        text: query.q,
+        limit: query.limit.0,
+        cursor: query.cursor,
     };
     let page = call.store().runs(filter).await?;
     let runs: Vec<Value> = page.runs.iter().map(|row| call.show(row)).collect();
     let answer = answer::json(200, &json!({ "runs": runs, "next_cursor": page.next }));
-    Ok(match &page.next {
-        Some(next) => answer::with(answer, "link", &format!("<{}>; rel=\"next\"", next_page(query, next))),
-        None => answer,
-    })
-}
-
-/// The same list, from the cursor on.
-fn next_page(query: &Fields, cursor: &str) -> String {
-    let mut pairs: Map<String, Value> = query.0.clone();
-    pairs.insert("cursor".into(), cursor.into());
-    let encode = |text: &str| {
-        percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
-    };
-    let pairs = pairs.iter().map(|(name, value)| {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        format!("{name}={}", encode(&text))
-    });
-    format!("/v1/runs?{}", pairs.collect::<Vec<_>>().join("&"))
+    Ok(linked(&call, answer, "/v1/runs", page.next.as_deref()))
 }
 
 async fn show(call: Call) -> Result {
@@ -322,42 +277,38 @@ pub fn tagged(answer: Answer, row: &RunRow) -> Answer {
     }
 }
 
-async fn events(call: Call) -> Result {
+async fn events(call: Call, query: EventsQuery) -> Result {
     let run_id = call.run().await?.id().to_owned();
-    let after = call.query.integer("after").unwrap_or_default().unsigned_abs();
-    let limit = call.query.integer("limit").unwrap_or(50) as usize;
     let look = || {
-        let read = call.store().events(run_id.clone(), after, limit);
+        let read = call.store().events(run_id.clone(), query.after.unwrap_or_default(), query.limit.0);
         async move { Ok(Some(read.await?).filter(|events| !events.is_empty())) }
     };
-    let found = waiting(&call, pin!(std::future::pending()), look).await?.unwrap_or_default();
+    let found = waiting(&call, query.wait_ms, pin!(std::future::pending()), look).await?.unwrap_or_default();
     let objects: Vec<Value> = found.iter().map(waypost_store::EventRow::object).collect();
     Ok(answer::json(200, &json!({ "events": objects })))
 }
 
-async fn items(call: Call) -> Result {
+async fn items(call: Call, query: ItemsQuery) -> Result {
     let run_id = call.run().await?.id().to_owned();
-    let items = call.store().items(run_id, call.query.text("kind")).await?;
+    let items = call.store().items(run_id, query.kind).await?;
     let objects: Vec<Value> = items.iter().map(waypost_store::ItemRow::object).collect();
     Ok(answer::json(200, &json!({ "items": objects })))
 }
 
-async fn command(mut call: Call) -> Result {
-    let resolutions = call.body.take_object("resolutions").unwrap_or_default();
-    let body = &call.body;
+async fn command(call: Call, body: CommandBody) -> Result {
     let command = CommandWrite {
         tenant: call.caller.tenant.clone(),
         run_id: call.path("run_id"),
         name: call.path("command"),
-        by: call.caller.by(body.text("by")),
-        reason: body.text("reason"),
-        force: body.is("force"),
-        resolved: body.is("resolved"),
-        graceful: body.is("graceful"),
-        items: body.texts("targets"),
-        resolutions,
+        by: call.caller.by(body.by),
+        reason: body.reason,
+        force: body.force,
+        resolved: body.resolved,
+        graceful: body.graceful,
+        items: body.targets,
+        resolutions: body.resolutions,
         if_seq: call.if_match()?,
-        actor: body.text("as").and_then(|name| actor_named(&name)),
+        actor: body.actor,
     };
     let row = call.store().order(command).await?;
     Ok(tagged(answer::json(200, &call.show(&row)), &row))

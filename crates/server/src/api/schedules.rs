@@ -7,17 +7,15 @@ use waypost_store::{Pause, Put, ScheduleFilter, ScheduleLook, ScopeRow, StoreErr
 use waypost_worker::schedules::{self, Asked, Schedule, Scopes, View, What, note, shown, upcoming};
 
 use super::executions;
-use super::schedule_shapes::{
-    ADDED, APPLIED, APPLYING, BACKFILL, EXECUTIONS, HISTORY_QUERY, PLAN_TIMES, SCHEDULE, SCHEDULE_SCOPES,
-    SCHEDULES, TRIGGER,
+use super::requests::{
+    ApplyingBody, BackfillBody, HistoryQuery, NextQuery, PausingBody, SchedulesQuery, TriggerBody,
 };
-use super::shapes::{LIMIT, NAME, PAUSING};
-use super::{BODY_BYTES, Content, GET, Gives, Method, POST, Route, ok};
+use super::schedule_shapes::{ADDED, APPLIED, EXECUTIONS, PLAN_TIMES, SCHEDULE, SCHEDULE_SCOPES, SCHEDULES};
+use super::{BODY_BYTES, Content, GET, Gives, Method, POST, Route, asks, ok, plain, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
 use crate::guard::{Needs, Role};
 use crate::problem::{FORBIDDEN, INVALID_INPUT, NOT_FOUND, Problem};
-use crate::shape::{Kind, optional};
 
 /// Schedules are theirs.
 const TENANT: &str = "default";
@@ -27,10 +25,8 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/schedules",
         name: "listSchedules",
         about: "Schedules by name, page by page: when they fire, how the last one ended, lag, what was skipped.",
-        query: &[LIMIT, optional("cursor", NAME, "From `next_cursor` of the page before.")],
         gives: &[ok(&SCHEDULES)],
-        run: |call| Box::pin(list(call)),
-        ..GET
+        ..asks!(GET, list, SchedulesQuery)
     },
     Route {
         path: "/v1/schedules/{schedule}",
@@ -38,8 +34,7 @@ pub const ROUTES: &[Route] = &[
         about: "One schedule, with its next five plan times.",
         gives: &[ok(&SCHEDULE)],
         refuses: &[&NOT_FOUND],
-        run: |call| Box::pin(show(call)),
-        ..GET
+        ..plain!(GET, show)
     },
     Route {
         method: Method::Put,
@@ -48,11 +43,9 @@ pub const ROUTES: &[Route] = &[
         about: "Adds a schedule, or puts a new definition in place of the old one. A pause stays. It needs the role admin, \
                 unless all that it does is to queue a run of a playbook that workers have.",
         needs: Needs::Operate,
-        body: Some(&APPLYING),
         body_bytes: BODY_BYTES,
         gives: &[ok(&APPLIED)],
-        run: |call| Box::pin(apply(call)),
-        ..POST
+        ..takes!(POST, apply, ApplyingBody)
     },
     Route {
         method: Method::Delete,
@@ -62,63 +55,52 @@ pub const ROUTES: &[Route] = &[
         needs: Needs::Admin,
         gives: &[Gives { status: 204, about: "it is gone", body: Content::Nothing }],
         refuses: &[&NOT_FOUND],
-        run: |call| Box::pin(remove(call)),
-        ..GET
+        ..plain!(GET, remove)
     },
     Route {
         path: "/v1/schedules/{schedule}/pause",
         name: "pauseSchedule",
         about: "Lets nothing of it begin; a new definition leaves the pause in place. What is being executed goes on.",
         needs: Needs::Operate,
-        body: Some(&PAUSING),
         gives: &[ok(&SCHEDULE)],
         refuses: &[&NOT_FOUND],
-        run: |call| Box::pin(pause(call)),
-        ..POST
+        ..takes!(POST, pause, PausingBody)
     },
     Route {
         path: "/v1/schedules/{schedule}/resume",
         name: "resumeSchedule",
         about: "Goes on with the next plan. Those in between are counted.",
         needs: Needs::Operate,
-        body: Some(&PAUSING),
         gives: &[ok(&SCHEDULE)],
         refuses: &[&NOT_FOUND],
-        run: |call| Box::pin(resume(call)),
-        ..POST
+        ..takes!(POST, resume, PausingBody)
     },
     Route {
         path: "/v1/schedules/{schedule}/trigger",
         name: "triggerSchedule",
         about: "Executes it now: a plan of its own, marked as such.",
         needs: Needs::Operate,
-        body: Some(&TRIGGER),
         gives: &[ok(&ADDED)],
         refuses: &[&NOT_FOUND],
-        run: |call| Box::pin(trigger(call)),
-        ..POST
+        ..takes!(POST, trigger, TriggerBody)
     },
     Route {
         path: "/v1/schedules/{schedule}/backfill",
         name: "backfillSchedule",
         about: "Executes the plans of a range, or those named, that have no execution yet; marked as such.",
         needs: Needs::Operate,
-        body: Some(&BACKFILL),
         body_bytes: BODY_BYTES,
         gives: &[ok(&ADDED)],
         refuses: &[&NOT_FOUND],
-        run: |call| Box::pin(backfill(call)),
-        ..POST
+        ..takes!(POST, backfill, BackfillBody)
     },
     Route {
         path: "/v1/schedules/{schedule}/next",
         name: "nextPlans",
         about: "The next plan times, in its time zone.",
-        query: &[optional("count", Kind::Integer(1, 1_000), "How many; 5 if left out.")],
         gives: &[ok(&PLAN_TIMES)],
         refuses: &[&NOT_FOUND],
-        run: |call| Box::pin(next(call)),
-        ..GET
+        ..asks!(GET, next, NextQuery)
     },
     Route {
         path: "/v1/schedules/{schedule}/scopes",
@@ -126,17 +108,14 @@ pub const ROUTES: &[Route] = &[
         about: "Its scopes, and what came of their plans.",
         gives: &[ok(&SCHEDULE_SCOPES)],
         refuses: &[&NOT_FOUND],
-        run: |call| Box::pin(scopes(call)),
-        ..GET
+        ..plain!(GET, scopes)
     },
     Route {
         path: "/v1/schedules/{schedule}/history",
         name: "scheduleHistory",
         about: "Its executions, the latest plan first, page by page.",
-        query: HISTORY_QUERY,
         gives: &[ok(&EXECUTIONS)],
-        run: |call| Box::pin(history(call)),
-        ..GET
+        ..asks!(GET, history, HistoryQuery)
     },
 ];
 
@@ -165,10 +144,10 @@ async fn object(call: &Call) -> Result<Value> {
     Ok(View::of(look, &catalog).object(now))
 }
 
-async fn list(call: Call) -> Result {
+async fn list(call: Call, query: SchedulesQuery) -> Result {
     check_tenant(&call)?;
-    let limit = call.query.integer("limit").unwrap_or(50) as usize;
-    let filter = ScheduleFilter { name: None, after: call.query.text("cursor"), limit: limit + 1 };
+    let limit = query.limit.0;
+    let filter = ScheduleFilter { name: None, after: query.cursor, limit: limit + 1 };
     let mut found = call.store().look_at_schedules(filter).await?;
     // The store gives no more than a page, so the last full one is followed by an empty one.
     let more = found.len() > limit || found.len() == waypost_kernel::text::MAX_PAGE;
@@ -177,7 +156,7 @@ async fn list(call: Call) -> Result {
     let (now, catalog) = (call.store().now().await?, call.store().lifecycles().await?);
     let objects: Vec<Value> = found.into_iter().map(|look| View::of(look, &catalog).object(now)).collect();
     let answer = answer::json(200, &json!({ "schedules": objects, "next_cursor": next }));
-    Ok(executions::linked(answer, "/v1/schedules", &call.query, next.as_deref()))
+    Ok(executions::linked(&call, answer, "/v1/schedules", next.as_deref()))
 }
 
 async fn show(call: Call) -> Result {
@@ -185,12 +164,12 @@ async fn show(call: Call) -> Result {
     Ok(answer::json(200, &object(&call).await?))
 }
 
-async fn apply(mut call: Call) -> Result {
+async fn apply(call: Call, body: ApplyingBody) -> Result {
     check_tenant(&call)?;
     let name = call.path("schedule");
-    let mut definition = call.body.take_object("definition").unwrap_or_default();
+    let mut definition = body.definition;
     definition.entry("name").or_insert_with(|| name.as_str().into());
-    let folder = call.body.text("folder").unwrap_or_else(|| "/".to_owned());
+    let folder = body.folder.unwrap_or_else(|| "/".to_owned());
     let catalog = call.store().lifecycles().await?;
     pin(&call, definition.get_mut("run"));
     let read = schedules::stored(&Value::Object(definition), Path::new(&folder), &catalog);
@@ -201,9 +180,8 @@ async fn apply(mut call: Call) -> Result {
     }
     check_role(&call, &schedule)?;
     let put = schedules::apply(call.store(), &schedule).await?;
-    let by = call.caller.by(call.body.text("by"));
     if put != Put::Same {
-        call.audit("schedule.apply", &name, by, call.body.text("reason")).await;
+        call.audit("schedule.apply", &name, call.caller.by(body.by), body.reason).await;
     }
     Ok(answer::json(200, &json!({ "result": put.name(), "schedule": object(&call).await? })))
 }
@@ -239,33 +217,28 @@ async fn remove(call: Call) -> Result {
     Ok(answer::empty(204))
 }
 
-async fn pause(call: Call) -> Result {
+async fn pause(call: Call, body: PausingBody) -> Result {
     check_tenant(&call)?;
-    let (by, reason) = (call.caller.by(call.body.text("by")), call.body.text("reason"));
+    let (by, reason) = (call.caller.by(body.by), body.reason);
     let pause = Pause { by: by.clone(), reason: reason.clone().unwrap_or_default(), at: None };
     let row = call.store().pause_schedule(call.path("schedule"), Some(pause)).await?;
     call.audit("schedule.pause", &row.name, by, reason).await;
     Ok(answer::json(200, &object(&call).await?))
 }
 
-async fn resume(call: Call) -> Result {
+async fn resume(call: Call, body: PausingBody) -> Result {
     check_tenant(&call)?;
     let row = call.store().pause_schedule(call.path("schedule"), None).await?;
-    let by = call.caller.by(call.body.text("by"));
-    call.audit("schedule.resume", &row.name, by, call.body.text("reason")).await;
+    call.audit("schedule.resume", &row.name, call.caller.by(body.by), body.reason).await;
     Ok(answer::json(200, &object(&call).await?))
 }
 
-async fn trigger(call: Call) -> Result {
-    add_plans(call, "schedule.trigger", Asked::Now).await
+async fn trigger(call: Call, body: TriggerBody) -> Result {
+    add_plans(call, "schedule.trigger", Asked::Now, body).await
 }
 
-async fn backfill(call: Call) -> Result {
-    let times = call.body.texts("plan_times").map(|times| {
-        let time = |text: &String| waypost_store::parse_time(text);
-        times.iter().filter_map(time).collect::<Vec<_>>()
-    });
-    let asked = match (times, call.body.time("from"), call.body.time("to")) {
+async fn backfill(call: Call, body: BackfillBody) -> Result {
+    let asked = match (body.plan_times, body.from, body.to) {
         (Some(times), None, None) => Asked::Times(times),
         (None, Some(from), Some(to)) => Asked::Range(from, to),
         _ => {
@@ -273,25 +246,25 @@ async fn backfill(call: Call) -> Result {
             return Err(Problem::field(&INVALID_INPUT, "from", message));
         }
     };
-    add_plans(call, "schedule.backfill", asked).await
+    let of = TriggerBody { scopes: body.scopes, reason: body.reason, by: body.by };
+    add_plans(call, "schedule.backfill", asked, of).await
 }
 
-async fn add_plans(call: Call, action: &str, asked: Asked) -> Result {
+async fn add_plans(call: Call, action: &str, asked: Asked, of: TriggerBody) -> Result {
     check_tenant(&call)?;
     let name = call.path("schedule");
-    let by = call.caller.by(call.body.text("by"));
-    let scopes = call.body.texts("scopes").unwrap_or_default();
-    let added = schedules::add_plans(call.store(), &name, asked, scopes, by.clone()).await?;
-    call.audit(action, &name, by, call.body.text("reason")).await;
+    let by = call.caller.by(of.by);
+    let added = schedules::add_plans(call.store(), &name, asked, of.scopes, by.clone()).await?;
+    call.audit(action, &name, by, of.reason).await;
     Ok(answer::json(200, &json!({ "added": added })))
 }
 
-async fn next(call: Call) -> Result {
+async fn next(call: Call, query: NextQuery) -> Result {
     check_tenant(&call)?;
     let (_, schedule) = schedules::find(call.store(), &call.path("schedule")).await?;
     let now = call.store().now().await?;
     let timing = &schedule.policy.timing;
-    let times = upcoming(timing, now, call.query.integer("count").unwrap_or(5) as usize);
+    let times = upcoming(timing, now, query.count.unwrap_or(5));
     let plan = |time| json!({ "plan_time": iso(time), "local": shown(timing, time) });
     let plans: Vec<Value> = times.iter().map(|time| plan(*time)).collect();
     Ok(answer::json(200, &json!({ "next": plans, "clock_change": note(timing, now, &times) })))
@@ -304,8 +277,8 @@ async fn scopes(call: Call) -> Result {
     Ok(answer::json(200, &json!({ "scopes": objects })))
 }
 
-async fn history(call: Call) -> Result {
+async fn history(call: Call, query: HistoryQuery) -> Result {
     let name = call.path("schedule");
     let path = format!("/v1/schedules/{}/history", executions::encoded(&name));
-    executions::page(&call, &path, Some(name)).await
+    executions::page(&call, &path, Some(name), query).await
 }

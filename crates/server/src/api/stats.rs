@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::shapes::STATS;
-use super::{GET, Route, ok, workers};
+use super::{GET, Route, ok, plain, workers};
 use crate::answer::{self, Result};
 use crate::call::Call;
 
@@ -12,8 +12,7 @@ pub const ROUTES: &[Route] = &[Route {
     name: "getStats",
     about: "Queue depth, worker utilisation, success rate over 24 hours, mean duration by status over 7 days.",
     gives: &[ok(&STATS)],
-    run: |call| Box::pin(show(call)),
-    ..GET
+    ..plain!(GET, show)
 }];
 
 async fn show(call: Call) -> Result {

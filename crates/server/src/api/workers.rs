@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use waypost_store::iso;
 
 use super::shapes::WORKERS;
-use super::{GET, Route, ok};
+use super::{GET, Route, ok, plain};
 use crate::answer::{self, Result};
 use crate::app::{App, Claimer};
 use crate::call::Call;
@@ -22,8 +22,7 @@ pub const ROUTES: &[Route] = &[Route {
     name: "listWorkers",
     about: "Who holds runs, or asked this server for some within 5 minutes.",
     gives: &[ok(&WORKERS)],
-    run: |call| Box::pin(show(call)),
-    ..GET
+    ..plain!(GET, show)
 }];
 
 #[derive(Clone, Debug, Default)]

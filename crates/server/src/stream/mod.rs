@@ -8,13 +8,13 @@ use axum::body::Body;
 use axum::http::Response;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use futures_util::stream::unfold;
+use waypost_schema::{Kind, optional};
 
 use crate::answer::{self, Result};
-use crate::api::shapes::{COUNT, NAME};
-use crate::api::{Content, GET, Gives, Route};
+use crate::api::requests::StreamQuery;
+use crate::api::{Content, GET, Gives, Route, asks};
 use crate::call::Call;
 use crate::problem::{BUSY, INVALID_QUERY, NOT_FOUND, Problem, STOPPING};
-use crate::shape::{Kind, optional};
 use hub::TOPICS;
 use reader::{Reader, Want};
 
@@ -23,17 +23,6 @@ pub const ROUTES: &[Route] = &[Route {
     name: "streamEvents",
     about: "Events as they are committed: `id` is the feed position, `event` the topic, `data` the event. `Last-Event-ID` goes on \
             after it. `event: reset` says that what lies between cannot be shown: fetch anew, and go on from `data.position`.",
-    query: &[
-        optional("run", NAME, "Only this run's."),
-        optional("lifecycle", NAME, "Only those of this lifecycle."),
-        optional(
-            "topics",
-            Kind::Text(500),
-            "Only these, with commas: run.status.changed, run.items.changed, run.noted.",
-        ),
-        optional("after", COUNT, "From this position on; from now on if left out."),
-        optional("last_event_id", COUNT, "As the header, for the first time."),
-    ],
     headers: &[optional("Last-Event-ID", Kind::Text(20), "The id of the last event that was seen.")],
     gives: &[Gives {
         status: 200,
@@ -41,23 +30,22 @@ pub const ROUTES: &[Route] = &[Route {
         body: Content::Text("text/event-stream"),
     }],
     refuses: &[&NOT_FOUND, &STOPPING],
-    run: |call| Box::pin(open(call)),
-    ..GET
+    ..asks!(GET, open, StreamQuery)
 }];
 
 /// Of a server's connections, at most this part are streams: the others must get through.
 const SHARE: usize = 2;
 
-async fn open(call: Call) -> Result {
+async fn open(call: Call, query: StreamQuery) -> Result {
     if call.app.is_stopping() {
         return Err(Problem::new(&STOPPING, "this server is about to end"));
     }
     if call.app.metrics.streams.get() as usize >= call.app.options.connections / SHARE {
         return Err(Problem::new(&BUSY, "as many clients follow events as this server takes"));
     }
-    let want = want(&call).await?;
-    let seen = seen(&call)?;
-    let after = call.query.integer("after").map(i64::unsigned_abs);
+    let seen = seen(&call, &query)?;
+    let after = query.after;
+    let want = want(&call, query).await?;
     let reader = Reader::begin(call.app.clone(), call.headers.clone(), want, seen, after).await?;
     let chunks = unfold(reader, |mut reader| async move {
         let chunk = reader.next().await?;
@@ -70,23 +58,23 @@ async fn open(call: Call) -> Result {
     Ok(answer::with(response, "x-accel-buffering", "no"))
 }
 
-async fn want(call: &Call) -> Result<Want> {
-    let run_id = match call.query.text("run") {
+async fn want(call: &Call, query: StreamQuery) -> Result<Want> {
+    let run_id = match query.run {
         Some(id) => Some(call.store().run(call.caller.tenant.clone(), id).await?.id().to_owned()),
         None => None,
     };
     let topics: Option<Vec<String>> =
-        call.query.text("topics").map(|list| list.split(',').map(|name| name.trim().to_owned()).collect());
+        query.topics.map(|list| list.split(',').map(|name| name.trim().to_owned()).collect());
     if let Some(unknown) = topics.iter().flatten().find(|name| !TOPICS.contains(&name.as_str())) {
         let message = format!("{unknown:?} is no topic; allowed: {}", TOPICS.join(", "));
         return Err(Problem::field(&INVALID_QUERY, "topics", &message));
     }
-    Ok(Want { tenant: call.caller.tenant.clone(), run_id, lifecycle: call.query.text("lifecycle"), topics })
+    Ok(Want { tenant: call.caller.tenant.clone(), run_id, lifecycle: query.lifecycle, topics })
 }
 
-fn seen(call: &Call) -> Result<Option<u64>> {
+fn seen(call: &Call, query: &StreamQuery) -> Result<Option<u64>> {
     let Some(text) = call.header("last-event-id").filter(|text| !text.is_empty()) else {
-        return Ok(call.query.integer("last_event_id").map(i64::unsigned_abs));
+        return Ok(query.last_event_id);
     };
     let wrong =
         || Problem::field(&INVALID_QUERY, "Last-Event-ID", "must be the id of an event of this stream");

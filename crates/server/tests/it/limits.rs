@@ -71,6 +71,7 @@ async fn queries_are_known_and_in_their_range() {
         ("/v1/runs?limit=501", "limit: must be"),
         ("/v1/runs?limit=ten", "limit: must be"),
         ("/v1/runs?order=desc", "order: is no field here; allowed: lifecycle, status"),
+        ("/v1/runs?limt=5", "limt: is no field here; did you mean `limit`? Allowed: lifecycle, status"),
         ("/v1/runs?status=%00", "NUL"),
         ("/v1/runs?status=%ff", "UTF-8"),
         ("/v1/changes?wait_ms=99999999", "wait_ms: must be"),

@@ -86,7 +86,9 @@ async fn taken_before<T: Tx>(tx: &mut T, claim: &Claim, key: &str) -> Result<Vec
     let is_same = |(stored, fence): &(Stored, u64)| {
         let lease = stored.row.run.lease.as_ref();
         stored.row.run.fence == *fence
-            && lease.is_some_and(|lease| lease.worker.as_deref() == Some(&*claim.worker) && !lease.is_expired(now))
+            && lease.is_some_and(|lease| {
+                lease.worker.as_deref() == Some(&*claim.worker) && !lease.is_expired(now)
+            })
     };
     Ok(found.into_iter().filter(is_same).map(|(stored, _)| Taken { row: stored.row, now }).collect())
 }

@@ -206,7 +206,7 @@ async fn look_at_the_time(stage: &Stage, played: &mut Played) -> Result {
 
 async fn look_at_the_tries(stage: &Stage, played: &mut Played) -> Result {
     let events = stage.store.events(played.id("failure with retries").to_owned(), 0, 500).await?;
-    let tries = events.iter().filter(|event| event.payload["try"].is_u64()).count();
+    let tries = 1 + events.iter().filter(|event| event.payload["try"].is_u64()).count();
     let waits: Vec<&str> =
         events.iter().map(|event| event.message.as_str()).filter(|it| it.starts_with("Retry ")).collect();
     let words = format!("{tries} tries; {}", waits.join("; "));

@@ -13,7 +13,7 @@ use std::path::Path;
 use clap::Args;
 use tokio::sync::watch;
 use waypost_worker::Stage as Shutdown;
-use waypost_worker::loops::Sweeper;
+use waypost_worker::loops::Supervisor;
 
 use crate::output::{ERROR, Failed, Result, print};
 use acts::Act;
@@ -38,7 +38,8 @@ pub async fn run(flags: Flags) -> Result<u8> {
         .map_err(|error| Failed::new(ERROR, format!("no folder for the demo's database: {error}")))?;
     let mut stage = Stage::open(folder.path()).await?;
     let (end, shutdown) = watch::channel(Shutdown::Working);
-    tokio::spawn(Sweeper::new(stage.store.clone(), "demo").run(shutdown.clone()));
+    let supervisor = Supervisor::new(stage.store.clone(), "demo", shutdown.clone());
+    tokio::spawn(supervisor.start().await?.run(None));
     let narrated = tokio::spawn(narrator::narrate(stage.store.clone(), shutdown));
     let played = tokio::select! {
         played = all(&mut stage, folder.path()) => played,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use waypost_kernel::Span;
 use waypost_store::{CommandWrite, NewRun, RunRow, Store, parse_time};
-use waypost_worker::loops::Sweeper;
+use waypost_worker::loops::Supervisor;
 use waypost_worker::{Options, Stage, Worker};
 
 use super::brought::of_playbook;
@@ -162,9 +162,8 @@ pub async fn work(
     let (stage, shutdown) = watch::channel(Stage::Working);
     let options = Options { only: Some(run_id.clone()), ..Options::default() };
     let worker = Worker::new(store.clone(), options);
-    let sweeper = Sweeper::new(store.clone(), worker.name());
-    let sweeping = tokio::spawn(sweeper.run(shutdown.clone()));
-    let working = tokio::spawn(worker.run(shutdown));
+    let supervised = Supervisor::new(store.clone(), worker.name(), shutdown).start().await?;
+    let working = tokio::spawn(supervised.run(Some(worker)));
     let gave_up = match follower.follow_until(&*store, timeout).await? {
         Stopped::AtRest => None,
         Stopped::TimedOut => Some((TIMED_OUT, "not done in time")),
@@ -186,7 +185,6 @@ pub async fn work(
     }
     stage.send_replace(Stage::Draining);
     let _ = working.await;
-    let _ = sweeping.await;
     let run = find(&*store, &run_id).await?;
     follower.print_path(&run);
     let code = gave_up.map_or_else(|| exit_code(&run), |(code, _)| code);

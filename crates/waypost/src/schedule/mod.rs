@@ -11,7 +11,7 @@ use clap::Subcommand;
 use crate::output::{ERROR, Failed, Format, Result};
 use crate::place::Place;
 
-pub use work::scheduler;
+pub use work::with_schedules;
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {

@@ -8,8 +8,8 @@ use clap::Args;
 use tokio::sync::watch;
 use waypost_store::Store;
 use waypost_worker::Stage;
-use waypost_worker::loops::Sweeper;
-use waypost_worker::schedules::{Scheduler, SchedulerOptions, load};
+use waypost_worker::loops::Supervisor;
+use waypost_worker::schedules::{SchedulerOptions, load};
 
 use crate::output::{BAD_INPUT, Failed, Result};
 use crate::worker::{duration, listen, log_to_stderr};
@@ -30,12 +30,12 @@ pub struct Flags {
     grace: Duration,
 }
 
-/// With the schedules of a file: `waypost.toml`, if it is there and no other is named.
-pub async fn scheduler(
-    store: &Arc<dyn Store>,
+/// The same with the schedules of a file: `waypost.toml`, if it is there and no other is named.
+pub async fn with_schedules(
+    store: &dyn Store,
     file: Option<PathBuf>,
     options: SchedulerOptions,
-) -> Result<Scheduler> {
+) -> Result<SchedulerOptions> {
     let catalog = store.lifecycles().await?;
     let file = file.or_else(|| Some(PathBuf::from("waypost.toml")).filter(|file| file.exists()));
     let own = match &file {
@@ -44,7 +44,7 @@ pub async fn scheduler(
         }
         None => Vec::new(),
     };
-    Ok(Scheduler::new(store.clone(), SchedulerOptions { own, ..options }).await?)
+    Ok(SchedulerOptions { own, ..options })
 }
 
 pub async fn run(store: Arc<dyn Store>, flags: Flags) -> Result<u8> {
@@ -57,10 +57,11 @@ pub async fn run(store: Arc<dyn Store>, flags: Flags) -> Result<u8> {
     };
     let (stage, shutdown) = watch::channel(Stage::Working);
     listen(&Arc::new(stage))?;
-    let scheduler = scheduler(&store, flags.file, options).await?;
-    anstream::eprintln!("{} fires schedules; Ctrl-C stops it", scheduler.name());
-    tokio::spawn(Sweeper::new(store, scheduler.name()).run(shutdown.clone()));
-    let summary = scheduler.run(shutdown).await;
+    let options = with_schedules(&*store, flags.file, options).await?;
+    let name = options.name.clone();
+    let supervised = Supervisor::new(store, &name, shutdown).firing(options).start().await?;
+    anstream::eprintln!("{name} fires schedules; Ctrl-C stops it");
+    let summary = supervised.run(None).await?.executions;
     anstream::eprintln!(
         "executed {}, succeeded {}, failed {}, cancelled {}, given back {}, lost {}",
         summary.claimed,

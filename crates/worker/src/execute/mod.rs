@@ -10,20 +10,26 @@ mod rust;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Map;
+use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep_until};
 use waypost_store::RunRow;
 
 use crate::actions::http::Reply;
-use crate::actions::{Call, Mask};
+use crate::actions::{Action, Call, Mask, Rendered, find};
 use crate::journal::Journal;
 use crate::lease::Lease;
 use crate::outcome::Outcome;
-use crate::resolve::Plan;
+use crate::pace;
+use crate::pipeline::Shared;
+use crate::playbook::{Playbook, Scope, Secrets};
+use crate::resolve::{Plan, Work};
 use crate::steps::Board;
 
 /// A run's own command has one step.
 const STEP: &str = "run";
+/// A request is stopped by the limit of its execution. Its own timeout, which the client asks for, comes so much later
+/// that the two never race: what takes too long is a `run_timeout` whatever it was doing.
+const AFTER_THE_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// One try of a held run.
 pub(crate) struct Try<'a> {
@@ -61,6 +67,12 @@ pub(crate) enum Exit {
     NotStarted(String),
 }
 
+impl Answer {
+    pub fn not_started(problem: String) -> Answer {
+        Answer { exit: Some(Exit::NotStarted(problem)), ..Answer::default() }
+    }
+}
+
 /// A request has no process, and all that it came to is its outcome.
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Answer {
@@ -81,18 +93,53 @@ impl<'a> Try<'a> {
     }
 
     /// `None`: it was stopped, and what it left behind means nothing.
-    pub async fn execute(&self, plan: &Plan, guardian: Option<&[std::ffi::OsString]>) -> Option<Answer> {
-        match plan {
-            Plan::Command(carried) => {
-                let call = self.call(STEP, self.idempotency_key());
-                command::execute(self, &carried.exec(), &call, &Mask::default(), guardian).await
+    pub async fn execute(&self, shared: &Shared, plan: &Plan) -> Option<Answer> {
+        match &plan.work {
+            Work::Command(carried) => {
+                let rendered = Rendered { action: Action::Exec(carried.exec()), mask: Mask::default() };
+                self.act(shared, &rendered, &self.call(STEP, self.idempotency_key()), None).await
             }
-            Plan::Handler(handler) => rust::execute(self, handler.as_ref()).await,
-            Plan::Playbook(_) => None,
-            Plan::Unfit(problem) => {
-                let exit = Some(Exit::NotStarted(problem.clone()));
-                Some(Answer { exit, ..Answer::default() })
+            Work::Action(playbook) => {
+                let rendered = match rendered(playbook, self.row.input.as_object()) {
+                    Ok(rendered) => rendered,
+                    Err(problem) => return Some(Answer::not_started(problem)),
+                };
+                let call = self.call(&playbook.name, self.row.idempotency_key.clone().unwrap_or_default());
+                let timeout = plan.timeout.map(|limit| pace::duration(limit).saturating_add(AFTER_THE_LIMIT));
+                self.act(shared, &rendered, &call, timeout).await
             }
+            Work::Handler(handler) => rust::execute(self, handler.as_ref()).await,
+            Work::Playbook(_) => None,
+            Work::Unfit(problem) => Some(Answer::not_started(problem.clone())),
+        }
+    }
+
+    /// The one place where commands and requests are executed. `timeout` is what the receiver of a request is told.
+    pub async fn act(
+        &self,
+        shared: &Shared,
+        rendered: &Rendered,
+        call: &Call,
+        timeout: Option<Duration>,
+    ) -> Option<Answer> {
+        let request = match &rendered.action {
+            Action::Exec(exec) => {
+                let guardian = shared.options.guardian.as_deref();
+                return command::execute(self, exec, call, &rendered.mask, guardian).await;
+            }
+            Action::Http(request) => request,
+        };
+        let client = match shared.client() {
+            Ok(client) => client,
+            Err(problem) => {
+                let outcome = Some(Ok(Outcome::fail("NO_CLIENT", problem)));
+                return Some(Answer { outcome, ..Answer::default() });
+            }
+        };
+        tokio::select! {
+            biased;
+            reply = client.send(request, call, timeout, &rendered.mask) => Some(reply.into()),
+            () = self.stopped() => None,
         }
     }
 
@@ -136,4 +183,14 @@ impl<'a> Try<'a> {
     fn idempotency_key(&self) -> String {
         format!("{}:{}:{}", self.row.id(), self.row.run.attempt, self.number)
     }
+}
+
+/// The one action of a playbook, with its secrets.
+pub(crate) fn rendered(playbook: &Playbook, inputs: Option<&Map<String, Value>>) -> Result<Rendered, String> {
+    let step = playbook.steps.first().ok_or("there is nothing to do")?;
+    let scope = Scope { inputs: inputs.cloned().unwrap_or_default(), ..Scope::default() };
+    let context = playbook.context(&scope);
+    let needs = playbook.needs(&step.action, &context).map_err(|error| error.to_string())?;
+    let secrets = Secrets::resolve(&needs, find)?;
+    playbook.render(&step.action, &context, &secrets).map_err(|error| error.to_string())
 }

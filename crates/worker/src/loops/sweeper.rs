@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::time::sleep;
 use waypost_store::{Result, Store};
 
+use super::{Loop, More};
 use crate::pace;
-use crate::shutdown::{Stage, reached};
 
 const EVERY: Duration = Duration::from_secs(1);
 const BATCH: usize = 200;
@@ -35,29 +33,8 @@ impl Sweeper {
         self
     }
 
-    pub async fn run(self, mut shutdown: watch::Receiver<Stage>) {
-        let mut failures = 0;
-        loop {
-            let wait = match self.run_once().await {
-                Ok(_) => {
-                    failures = 0;
-                    pace::about(EVERY)
-                }
-                Err(error) => {
-                    failures += 1;
-                    tracing::warn!(%error, "nothing could be swept; trying again");
-                    pace::store_away(failures).max(EVERY)
-                }
-            };
-            tokio::select! {
-                () = reached(&mut shutdown, Stage::Draining) => return,
-                () = sleep(wait) => {}
-            }
-        }
-    }
-
     /// Everything that is due now; gives the runs that were moved, each with the command that moved it.
-    pub async fn run_once(&self) -> Result<Vec<(String, String)>> {
+    pub async fn sweep(&self) -> Result<Vec<(String, String)>> {
         let mut moved = Vec::new();
         for _ in 0..MOST_BATCHES {
             let swept = self.store.sweep(self.by.clone(), BATCH).await?;
@@ -71,6 +48,18 @@ impl Sweeper {
             }
         }
         Ok(moved)
+    }
+}
+
+impl Loop for Sweeper {
+    const WORK: &'static str = "sweeping";
+
+    fn every(&self) -> Duration {
+        pace::about(EVERY)
+    }
+
+    async fn run_once(&mut self) -> Result<More> {
+        self.sweep().await.map(|_| More::Later)
     }
 }
 

@@ -10,16 +10,14 @@ mod single;
 use std::path::Path;
 
 use waypost_kernel::backoff::Backoff;
-use waypost_kernel::lifecycle::{Kind, instead_of, quoted};
+use waypost_kernel::lifecycle::Kind;
 use waypost_kernel::{Catalog, Lifecycle, Span};
+use waypost_schema::{Node, Problems, Report, instead_of, quoted};
 
 use super::action::{ActionTemplate, ExecTemplate, Way};
 use super::canonical::Hash;
 use super::format::WEEKDAYS;
 use super::inputs::{Input, Type};
-use super::node::Node;
-use super::problem::Problems;
-use super::read::Reader;
 use super::secret::Reference;
 use super::template::{Expression, Template, Trouble};
 use super::window::{self, Outside, Window};
@@ -29,24 +27,20 @@ use place::Place;
 pub use place::RUN_KEYS;
 pub(crate) use single::single;
 
-pub fn build(root: &Node, reader: Reader<'_>, file: &Path, catalog: &Catalog) -> Result<Playbook, Problems> {
+pub fn build(root: &Node, mut report: Report, file: &Path, catalog: &Catalog) -> Result<Playbook, Problems> {
     let mut builder = Builder {
-        reader,
+        report: &mut report,
         declares_inputs: root.get("inputs").is_some(),
         inputs: Vec::new(),
         secrets: Vec::new(),
         steps: Vec::new(),
     };
     let playbook = builder.playbook(root, file, catalog);
-    if builder.reader.problems.is_empty() {
-        Ok(playbook)
-    } else {
-        Err(Problems::sorted(builder.reader.problems))
-    }
+    report.done(playbook)
 }
 
 struct Builder<'t> {
-    reader: Reader<'t>,
+    report: &'t mut Report,
     declares_inputs: bool,
     inputs: Vec<Input>,
     secrets: Vec<(String, Reference)>,
@@ -68,9 +62,9 @@ impl Builder<'_> {
             self.template(node, &Place::before_all_steps())
         });
         Playbook {
-            name: root.text_of("name").unwrap_or_default(),
-            lifecycle: root.text_of("lifecycle").unwrap_or_default(),
-            description: root.text_of("description"),
+            name: root.of("name").unwrap_or_default(),
+            lifecycle: root.of("lifecycle").unwrap_or_default(),
+            description: root.of("description"),
             hash: Hash::of(&root.to_json()),
             file: file.to_owned(),
             folder,
@@ -79,12 +73,12 @@ impl Builder<'_> {
             secrets: self.secrets.clone(),
             steps,
             cleanups,
-            queue: root.text_of("queue"),
-            priority: root.whole_of("priority").unwrap_or(0),
+            queue: root.of("queue"),
+            priority: root.of("priority").unwrap_or(0),
             concurrency_key,
-            timeout: root.duration_of("timeout"),
+            timeout: root.of("timeout"),
             window: root.get("window").and_then(|node| self.window(node)),
-            unattended: match root.text_of("unattended").as_deref() {
+            unattended: match root.text_of("unattended") {
                 Some("skip") => Unattended::Skip,
                 _ => Unattended::Fail,
             },
@@ -95,11 +89,11 @@ impl Builder<'_> {
     fn inputs(&mut self, root: &Node) -> Vec<Input> {
         let mut inputs = Vec::new();
         for (name, node) in root.get("inputs").map(Node::entries).unwrap_or_default() {
-            let word = node.text_of("type").unwrap_or_default();
+            let word = node.of::<String>("type").unwrap_or_default();
             // Without a type that is known, which was told already, nothing follows from it.
             let kind = Type::ALL.into_iter().find(|kind| kind.name() == word);
             let default = node.get("default");
-            let is_secret = node.boolean_of("secret").unwrap_or(false);
+            let is_secret = node.of::<bool>("secret").unwrap_or(false);
             if let (Some(default), Some(kind)) = (default, kind)
                 && !kind.fits(&default.to_json())
             {
@@ -112,7 +106,7 @@ impl Builder<'_> {
                 self.problem(default, "bad-reference", "the default of a secret is a reference", mend);
             }
             if let Some(required) = node.get("required").filter(|_| default.is_some())
-                && node.boolean_of("required") == Some(true)
+                && node.of::<bool>("required") == Some(true)
             {
                 let message = "it is required and has a default";
                 self.problem(required, "default-and-required", message, "remove one of the two");
@@ -125,8 +119,8 @@ impl Builder<'_> {
                 name: name.clone(),
                 kind: kind.unwrap_or(Type::String),
                 default: default.map(Node::to_json),
-                required: node.boolean_of("required").unwrap_or(default.is_none()),
-                description: node.text_of("description"),
+                required: node.of("required").unwrap_or(default.is_none()),
+                description: node.of("description"),
                 secret: is_secret,
             });
         }
@@ -161,10 +155,10 @@ impl Builder<'_> {
             for_each: for_each.flatten(),
             when: when.flatten(),
             tasks: self.tasks(node, &each),
-            timeout: node.duration_of("timeout"),
+            timeout: node.of("timeout"),
             retries,
             backoff,
-            continue_on_failure: node.boolean_of("continue_on_failure").unwrap_or(false),
+            continue_on_failure: node.of("continue_on_failure").unwrap_or(false),
             after: self.after(node),
             line: node.line,
         }
@@ -188,8 +182,8 @@ impl Builder<'_> {
     }
 
     fn retries(&mut self, node: &Node) -> (u32, Backoff) {
-        let waits = node.durations_of("backoff");
-        let given = node.whole_of("retries").and_then(|number| usize::try_from(number).ok());
+        let waits = node.of::<Vec<Span>>("backoff").unwrap_or_default();
+        let given = node.of::<usize>("retries");
         if let (Some(list), Some(retries)) = (node.get("backoff"), given)
             && waits.len() > retries
         {
@@ -230,11 +224,7 @@ impl Builder<'_> {
             from_minute: minute("from")?,
             to_minute: minute("to")?,
             timezone: window::zone(node.get("timezone").map_or("UTC", Node::text))?,
-            outside: if node.text_of("outside").as_deref() == Some("fail") {
-                Outside::Fail
-            } else {
-                Outside::Wait
-            },
+            outside: if node.text_of("outside") == Some("fail") { Outside::Fail } else { Outside::Wait },
         };
         if window.is_always_open() {
             self.problem(node, "bad-window", "the window never closes", "remove it, or name fewer weekdays");
@@ -315,13 +305,7 @@ impl Builder<'_> {
     }
 
     fn trouble(&mut self, node: &Node, trouble: &Trouble) {
-        self.reader.problem(
-            node.line + trouble.line,
-            &node.field,
-            trouble.rule,
-            &trouble.message,
-            &trouble.mend,
-        );
+        self.report.add(node.line + trouble.line, &node.field, trouble.rule, &trouble.message, &trouble.mend);
     }
 
     fn not_empty(&mut self, node: &Node) {
@@ -331,7 +315,7 @@ impl Builder<'_> {
     }
 
     fn problem(&mut self, node: &Node, rule: &'static str, message: &str, mend: &str) {
-        self.reader.problem(node.line, &node.field, rule, message, mend);
+        self.report.of_node(node, rule, message, mend);
     }
 
     fn instead_of_step(&self, name: &str) -> String {
@@ -351,7 +335,7 @@ fn secrets(root: &Node) -> Vec<(String, Reference)> {
 }
 
 fn key_of(node: &Node) -> String {
-    node.text_of("id").or(node.text_of("name")).unwrap_or_default()
+    node.of::<String>("id").or(node.of::<String>("name")).unwrap_or_default()
 }
 
 /// Stands in for an action that is not there, which was told already.
@@ -363,6 +347,6 @@ fn no_action() -> ActionTemplate {
 const TARGET_RETRIES: u32 = 3;
 
 fn target_retries(node: &Node) -> (u32, Option<Span>) {
-    let retries = node.whole_of("retries").and_then(|number| u32::try_from(number).ok());
-    (retries.unwrap_or(TARGET_RETRIES), node.duration_of("timeout"))
+    let retries = node.of::<u32>("retries");
+    (retries.unwrap_or(TARGET_RETRIES), node.of::<Span>("timeout"))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde_json::{Map, Value};
-use waypost_kernel::lifecycle::{instead_of, quoted};
+use waypost_schema::{instead_of, quoted};
 
 use super::Playbook;
 use super::secret::Reference;

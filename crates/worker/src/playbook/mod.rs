@@ -1,7 +1,7 @@
 //! Playbooks: what to do, as one TOML file. Parsing, checking and rendering are pure; only [`Playbook::load`]
 //! reads, and only the file itself.
 //!
-//! `format` declares the keys once. `read` checks a file's form against it and keeps every value's line, `build`
+//! `format` declares the keys once, `formats` the forms of texts; the schema's reader checks a file against them and keeps every value's line, `build`
 //! makes the typed playbook and checks what the form cannot say, `render` turns one step and a scope into an
 //! action, `schema` renders the format for editors.
 
@@ -9,14 +9,13 @@ mod action;
 pub(crate) mod build;
 mod canonical;
 pub(crate) mod format;
+pub(crate) mod formats;
 mod inputs;
 mod library;
-pub(crate) mod node;
-pub(crate) mod problem;
-pub(crate) mod read;
+mod problem;
 mod render;
 mod rule;
-pub(crate) mod schema;
+mod schema;
 mod secret;
 mod template;
 mod window;
@@ -31,12 +30,13 @@ pub use action::{ActionTemplate, BodyTemplate, ExecTemplate, HttpTemplate, JsonT
 pub use canonical::Hash;
 pub use inputs::{Input, InputProblem, Type};
 pub use library::Playbooks;
-pub use problem::{Problem, Problems};
+pub use problem::RULES;
 pub use render::{Context, RenderError, Scope};
 pub use rule::{Breaker, Fetch, Limit, Rate, Reconcile, Rule, Source, TargetAction, Targets};
 pub use schema::{json_schema, reference};
 pub use secret::{Needs, Reference, Sealed, Secrets};
 pub use template::{Expression, Template};
+pub use waypost_schema::{Problem, Problems};
 pub use window::{Opening, Outside, Window};
 
 /// A sound playbook.
@@ -130,20 +130,7 @@ impl Playbook {
     }
 
     pub fn load_with(path: &Path, catalog: &Catalog) -> Result<Playbook, Problems> {
-        let unreadable = |error: std::io::Error| {
-            let mend = "name a file that exists and that you may read";
-            Problems::one(path, 1, "unreadable", &format!("the file cannot be read: {error}"), mend)
-        };
-        let limit = read::MAX_FILE_BYTES as u64 + 1;
-        let mut bytes = Vec::new();
-        std::fs::File::open(path)
-            .and_then(|file| std::io::Read::read_to_end(&mut std::io::Read::take(file, limit), &mut bytes))
-            .map_err(unreadable)?;
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-            let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-            Problems::one(path, line, "syntax", "this is not UTF-8 text", "save the file as UTF-8")
-        })?;
+        let text = text_of(path)?;
         let mut playbook = Playbook::parse_with(&text, path, catalog)?;
         if let Ok(file) = std::path::absolute(path) {
             playbook.folder = file.parent().unwrap_or(Path::new("/")).to_owned();
@@ -159,8 +146,8 @@ impl Playbook {
 
     /// All problems at once.
     pub fn parse_with(text: &str, path: &Path, catalog: &Catalog) -> Result<Playbook, Problems> {
-        let (root, reader) = read::read(text, path, &format::PLAYBOOK)?;
-        build::build(&root, reader, path, catalog)
+        let (root, report) = format::FILE.read(text, path)?;
+        build::build(&root, report, path, catalog)
     }
 
     /// What a run keeps, so that it is executed by this very content: `update@3f2a…`, in full.
@@ -179,4 +166,21 @@ static SHIPPED: LazyLock<Result<Catalog, String>> =
 
 fn shipped(path: &Path) -> Result<&'static Catalog, Problems> {
     SHIPPED.as_ref().map_err(|problems| Problems::one(path, 1, "unknown-lifecycle", problems, "report this"))
+}
+
+/// The text of a file of playbooks or schedules; no more of it than one that is too large.
+pub(crate) fn text_of(path: &Path) -> Result<String, Problems> {
+    let limit = format::MAX_FILE_BYTES as u64 + 1;
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path)
+        .and_then(|file| std::io::Read::read_to_end(&mut std::io::Read::take(file, limit), &mut bytes));
+    read.map_err(|error| {
+        let hint = "name a file that exists and that you may read";
+        Problems::one(path, 1, "unreadable", &format!("the file cannot be read: {error}"), hint)
+    })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        Problems::one(path, line, "syntax", "this is not UTF-8 text", "save the file as UTF-8")
+    })
 }

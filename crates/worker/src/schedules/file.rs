@@ -1,19 +1,17 @@
 //! From a file to schedules: TOML with the line of every value kept, all problems at once.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
-use waypost_kernel::lifecycle::quoted;
 use waypost_kernel::schedule::{CatchUp, Cron, Overlap, Policy, Timing, Zone};
 use waypost_kernel::{Catalog, Span};
+use waypost_schema::{Node, Problems, Report, quoted, read_json};
 
-use super::format::FILE;
+use super::format::{FILE, SCHEDULE};
 use super::schedule::{QueuedRun, Schedule, Scopes, What};
 use crate::playbook::build::single;
-use crate::playbook::node::Node;
-use crate::playbook::problem::Problems;
-use crate::playbook::read::{MAX_FILE_BYTES, Reader, read};
-use crate::playbook::{ActionTemplate, Hash, Playbook, Reference, Unattended};
+use crate::playbook::{ActionTemplate, Hash, Playbook, Reference, Unattended, text_of};
 
 const MINUTE: Span = Span::from_seconds(60);
 const SECOND: Span = Span::from_seconds(1);
@@ -22,80 +20,41 @@ const MAX_ID_BYTES: usize = 200;
 
 /// Reads and checks a file of schedules.
 pub fn load(path: &Path, catalog: &Catalog) -> Result<Vec<Schedule>, Problems> {
-    let unreadable = |error: std::io::Error| {
-        let mend = "name a file that exists and that you may read";
-        Problems::one(path, 1, "unreadable", &format!("the file cannot be read: {error}"), mend)
-    };
-    let bytes = std::fs::read(path).map_err(unreadable)?;
-    if bytes.len() > MAX_FILE_BYTES {
-        let message = "the file is larger than 256 KiB";
-        return Err(Problems::one(path, 1, "too-large", message, "split it"));
-    }
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Problems::one(path, 1, "syntax", "this is not UTF-8 text", "save the file as UTF-8"))?;
-    let absolute = std::path::absolute(path).map_err(unreadable)?;
+    let text = text_of(path)?;
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     parse(&text, path, absolute.parent().unwrap_or(Path::new("/")), catalog)
 }
 
 /// `path` is for messages, `folder` for what is relative.
 pub fn parse(text: &str, path: &Path, folder: &Path, catalog: &Catalog) -> Result<Vec<Schedule>, Problems> {
-    build(text, path, folder, catalog, true)
-}
-
-fn build(
-    text: &str,
-    path: &Path,
-    folder: &Path,
-    catalog: &Catalog,
-    may_read: bool,
-) -> Result<Vec<Schedule>, Problems> {
-    let (root, reader) = read(text, path, &FILE)?;
-    let mut builder = Builder { reader, folder, catalog, may_read };
-    let nodes = root.get("schedule").map(Node::items).unwrap_or_default();
+    let (root, report) = FILE.read(text, path)?;
+    let mut builder = Builder { report, folder, catalog, may_read: true };
     let mut schedules: Vec<Schedule> = Vec::new();
-    for node in nodes {
+    for node in root.get("schedule").map(Node::items).unwrap_or_default() {
         let Some(schedule) = builder.schedule(node) else { continue };
         if schedules.iter().any(|other| other.name == schedule.name) {
             let message = format!("there are two schedules {}", quoted(&schedule.name));
-            let name = node.get("name").unwrap_or(node).clone();
-            builder.problem(&name, "duplicate-name", &message, "give one of them another name");
+            let name = node.get("name").unwrap_or(node);
+            builder.problem(name, "duplicate-name", &message, "give one of them another name");
         }
         schedules.push(schedule);
     }
-    if builder.reader.problems.is_empty() {
-        Ok(schedules)
-    } else {
-        Err(Problems::sorted(builder.reader.problems))
-    }
+    builder.report.done(schedules)
 }
 
 /// As `parse` made it once. No other file is read.
 pub fn stored(definition: &Value, folder: &Path, catalog: &Catalog) -> Result<Schedule, Problems> {
-    let path = Path::new("schedule");
-    let mut text = "[[schedule]]\n".to_owned();
-    for (key, value) in definition.as_object().into_iter().flatten() {
-        text.push_str(&format!("{} = {}\n", Value::from(key.as_str()), inline(value)));
-    }
-    let none = || Problems::one(path, 1, "missing-key", "there is no schedule", "apply it again");
-    build(&text, path, folder, catalog, false)?.pop().ok_or_else(none)
-}
-
-/// A JSON value as TOML writes it. JSON's texts are TOML's.
-fn inline(value: &Value) -> String {
-    match value {
-        Value::Object(entries) => {
-            let inner = entries
-                .iter()
-                .map(|(key, value)| format!("{} = {}", Value::from(key.as_str()), inline(value)));
-            format!("{{ {} }}", inner.collect::<Vec<_>>().join(", "))
-        }
-        Value::Array(items) => format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", ")),
-        scalar => scalar.to_string().replace('\u{7f}', "\\u007f"),
-    }
+    let members = definition.as_object().cloned().unwrap_or_default();
+    let (node, report) = read_json(members, &SCHEDULE);
+    let mut builder = Builder { report, folder, catalog, may_read: false };
+    let schedule = builder.schedule(&node);
+    // Without one, why was told.
+    let none = || Problems::one(Path::new(""), 0, "missing-key", "there is no schedule", "apply it again");
+    builder.report.done(schedule)?.ok_or_else(none)
 }
 
 pub(super) struct Builder<'t> {
-    reader: Reader<'t>,
+    report: Report,
     pub folder: &'t Path,
     pub catalog: &'t Catalog,
     /// Files that are named beside it.
@@ -104,7 +63,7 @@ pub(super) struct Builder<'t> {
 
 impl Builder<'_> {
     fn schedule(&mut self, node: &Node) -> Option<Schedule> {
-        let name = node.text_of("name").unwrap_or_default();
+        let name = node.of::<String>("name").unwrap_or_default();
         let timing = self.timing(node);
         let policy = Policy {
             name: name.clone(),
@@ -114,9 +73,9 @@ impl Builder<'_> {
             jitter: self.jitter(node, timing.as_ref()),
             timing: timing.unwrap_or(Timing::Every { cadence: MINUTE, delay: Span::ZERO }),
         };
-        let span = |key: &str, default: Span| node.duration_of(key).unwrap_or(default);
+        let span = |key: &str, default: Span| node.of::<Span>(key).unwrap_or(default);
         let backoff = match node.get("backoff") {
-            Some(_) => node.durations_of("backoff"),
+            Some(_) => node.of::<Vec<Span>>("backoff").unwrap_or_default(),
             None => [1, 5, 15].map(|minutes| Span::from_seconds(60 * minutes)).to_vec(),
         };
         let what = self.what(node, &name)?;
@@ -127,14 +86,14 @@ impl Builder<'_> {
             definition["run"]["brought"] = playbook.clone();
         }
         let schedule = Schedule {
-            description: node.text_of("description"),
+            description: node.of("description"),
             policy,
             run_timeout: span("run_timeout", Span::from_seconds(25 * 60)),
             stale_timeout: span("stale_timeout", Span::from_seconds(30 * 60)),
             heartbeat: span("heartbeat", Span::from_seconds(30)),
-            max_attempts: node.whole_of("max_attempts").and_then(|it| u32::try_from(it).ok()).unwrap_or(3),
+            max_attempts: node.of("max_attempts").unwrap_or(3),
             backoff,
-            reentry: node.boolean_of("reentry").unwrap_or(true),
+            reentry: node.of("reentry").unwrap_or(true),
             scopes: self.scopes(node)?,
             what,
             hash: Hash::of(&json!([definition, self.folder.display().to_string()])),
@@ -159,7 +118,7 @@ impl Builder<'_> {
                     );
                 }
                 let zone =
-                    node.text_of("timezone").and_then(|name| Zone::named(&name)).unwrap_or(Zone::utc());
+                    node.of::<String>("timezone").and_then(|name| Zone::named(&name)).unwrap_or(Zone::utc());
                 match Cron::parse(cron.text()) {
                     Ok(cron) => Some(Timing::Cron { cron, zone }),
                     Err(problem) => {
@@ -179,7 +138,7 @@ impl Builder<'_> {
                     );
                 }
                 let delay = self.span(node, "delay").unwrap_or(Span::ZERO);
-                let span = cadence.duration()?;
+                let span = cadence.typed::<Span>()?;
                 if span.micros() % SECOND.micros() != 0 {
                     self.problem(cadence, "bad-schedule", "a cadence has whole seconds", "write 1s or more");
                 }
@@ -204,9 +163,9 @@ impl Builder<'_> {
     }
 
     fn catch_up(&mut self, node: &Node) -> CatchUp {
-        if node.text_of("catch_up").as_deref() == Some("every_plan") {
-            let window = node.duration_of("catch_up_window").unwrap_or(Span::from_seconds(86_400));
-            let at_once = node.whole_of("max_plans_per_tick").and_then(|it| u32::try_from(it).ok());
+        if node.text_of("catch_up") == Some("every_plan") {
+            let window = node.of::<Span>("catch_up_window").unwrap_or(Span::from_seconds(86_400));
+            let at_once = node.of::<u32>("max_plans_per_tick");
             return CatchUp::EveryPlan { window, at_once: at_once.unwrap_or(3) };
         }
         CatchUp::LatestOnly
@@ -279,7 +238,7 @@ impl Builder<'_> {
                 {
                     // The shipped defaults may be written out; other values would mean something that does not happen.
                     let is_default =
-                        node.duration() == Some(Span::from_seconds(86_400)) || node.to_json() == json!(3);
+                        node.typed() == Some(Span::from_seconds(86_400)) || node.to_json() == json!(3);
                     if !is_default {
                         self.problem(
                             node,
@@ -295,7 +254,7 @@ impl Builder<'_> {
 
     fn scopes(&mut self, node: &Node) -> Option<Scopes> {
         let Some(scopes) = node.get("scopes") else { return Some(Scopes::Global) };
-        let kind = scopes.text_of("kind")?;
+        let kind = scopes.of::<String>("kind")?;
         let providers = ["ids", "sql", "http", "handler"];
         let given: Vec<&Node> = providers.iter().filter_map(|key| scopes.get(key)).collect();
         match (kind.as_str(), given.as_slice()) {
@@ -365,7 +324,7 @@ impl Builder<'_> {
         if let Some(handler) = node.get("handler") {
             return Some(What::Handler(handler.text().to_owned()));
         }
-        self.action(node, node, name).map(What::Action)
+        self.action(node, node, name).map(|action| What::Action(Arc::from(action)))
     }
 
     /// `exec` or `http` of a node, with the secrets of its schedule.
@@ -378,9 +337,7 @@ impl Builder<'_> {
             .iter()
             .filter_map(|(name, node)| Some((name.clone(), Reference::parse(node.text()).ok()?)))
             .collect();
-        let empty = Reader::empty();
-        let (action, reader) = single(node, std::mem::replace(&mut self.reader, empty), &secrets);
-        self.reader = reader;
+        let action = single(node, &mut self.report, &secrets);
         Some(Box::new(self.playbook_of(name, action, secrets)))
     }
 
@@ -408,12 +365,12 @@ impl Builder<'_> {
     }
 
     pub(super) fn problem(&mut self, node: &Node, rule: &'static str, message: &str, mend: &str) {
-        self.reader.problem(node.line, &node.field, rule, message, mend);
+        self.report.of_node(node, rule, message, mend);
     }
 }
 
 fn overlap(node: &Node) -> Overlap {
-    match (node.text_of("overlap").as_deref(), node.text_of("catch_up").as_deref()) {
+    match (node.text_of("overlap"), node.text_of("catch_up")) {
         (Some("allow"), _) => Overlap::Allow,
         (Some("queue"), _) | (None, Some("every_plan")) => Overlap::Queue,
         _ => Overlap::Skip,

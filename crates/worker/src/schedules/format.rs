@@ -1,120 +1,119 @@
 //! The format of schedules, declared once: in `waypost.toml` or a file of their own.
 
 use serde_json::Value;
+use waypost_schema::{Document, Kind, Shape, needed, optional, render};
 
 use crate::playbook::format::{
-    ENV, ENV_ABOUT, EXEC, EXEC_ABOUT, HTTP, HTTP_ABOUT, Keys, Kind, Shape, key, needed,
+    ANYTHING, DURATION, ENV, ENV_ABOUT, EXEC, EXEC_ABOUT, HTTP, HTTP_ABOUT, MAX_FILE_BYTES, NAME, TEXT,
+    TIMEZONE, list, map,
 };
-use crate::playbook::schema::{schema_of, section};
+use crate::playbook::formats;
 
 const MAX_IDS: usize = 10_000;
 
-/// Other sections of `waypost.toml` are for others to read.
-pub static FILE: Shape = Shape {
-    whose: "a file of schedules",
-    keys: &[
-        key("schedule", Kind::Tables { of: &SCHEDULE, at_most: 1_000 }, "What happens when."),
-        key("agent", Kind::Anything, "Agents; not read here."),
-        key("http", Kind::Anything, "Where HTTP actions may go; not read here."),
-    ],
-    one_of: &[],
+pub static FILE: Document = Document {
+    shape: &FILE_KEYS,
+    max_bytes: MAX_FILE_BYTES,
+    too_large: "split it",
+    syntax: &[("", "write key = value; texts stand between quotes, schedules begin with [[schedule]]")],
+    at_the_end: &[],
 };
 
-pub static SCHEDULE: Shape = Shape {
-    whose: "a schedule",
-    keys: &[
-        needed("name", Kind::Name, "The job's name, unique."),
-        key("description", Kind::Text, "For people."),
-        key("cron", Kind::Text, "Minute, hour, day of the month, month, day of the week: `0 2 * * 1-5`."),
-        key("timezone", Kind::Timezone, "Whose wall clock `cron` is about. Default: UTC."),
-        key("cadence", Kind::Duration, "Instead of `cron`: a grid in UTC, in whole seconds."),
-        key("delay", Kind::Text, "With `cadence`: how long after its time a plan is due. Default: 0s."),
-        key(
+/// Other sections of `waypost.toml` are for others to read.
+pub static FILE_KEYS: Shape = Shape::of_file(
+    "a file of schedules",
+    &[
+        optional("schedule", list(&Kind::Of(&SCHEDULE), 0, 1_000), "What happens when."),
+        optional("agent", ANYTHING, "Agents; not read here."),
+        optional("http", ANYTHING, "Where HTTP actions may go; not read here."),
+    ],
+);
+
+pub static SCHEDULE: Shape = Shape::of_file("a schedule", &[
+        needed("name", NAME, "The job's name, unique."),
+        optional("description", TEXT, "For people."),
+        optional("cron", TEXT, "Minute, hour, day of the month, month, day of the week: `0 2 * * 1-5`."),
+        optional("timezone", TIMEZONE, "Whose wall clock `cron` is about. Default: UTC."),
+        optional("cadence", DURATION, "Instead of `cron`: a grid in UTC, in whole seconds."),
+        optional("delay", TEXT, "With `cadence`: how long after its time a plan is due. Default: 0s."),
+        optional(
             "catch_up",
             Kind::Choice(&["latest_only", "every_plan"]),
             "Of plans that were missed, the latest alone or all. Default: latest_only.",
         ),
-        key("catch_up_window", Kind::Duration, "With every_plan: none older than this. Default: 24h."),
-        key(
+        optional("catch_up_window", DURATION, "With every_plan: none older than this. Default: 24h."),
+        optional(
             "max_plans_per_tick",
-            Kind::Whole { at_least: 1, at_most: 1_000 },
+            Kind::Integer(1, 1_000),
             "With every_plan and overlap = \"allow\": so many at once. Default: 3.",
         ),
-        key(
+        optional(
             "overlap",
             Kind::Choice(&["skip", "queue", "allow"]),
             "What becomes of a plan while an earlier one of its scope runs. Default: skip, with every_plan queue.",
         ),
-        key("max_lateness", Kind::Text, "Plans later than this are dropped and counted. Default: never."),
-        key("jitter", Kind::Text, "Each plan begins up to this much later. At most 1h. Default: 0s."),
-        key("run_timeout", Kind::Duration, "How long an execution may take. Default: 25m."),
-        key("stale_timeout", Kind::Duration, "Without a heartbeat for this long it is lost. Default: 30m."),
-        key("heartbeat", Kind::Duration, "Between two signs of life, at most. Default: 30s."),
-        key("max_attempts", Kind::Whole { at_least: 1, at_most: 100 }, "The first one counts. Default: 3."),
-        key(
+        optional("max_lateness", TEXT, "Plans later than this are dropped and counted. Default: never."),
+        optional("jitter", TEXT, "Each plan begins up to this much later. At most 1h. Default: 0s."),
+        optional("run_timeout", DURATION, "How long an execution may take. Default: 25m."),
+        optional("stale_timeout", DURATION, "Without a heartbeat for this long it is lost. Default: 30m."),
+        optional("heartbeat", DURATION, "Between two signs of life, at most. Default: 30s."),
+        optional("max_attempts", Kind::Integer(1, 100), "The first one counts. Default: 3."),
+        optional(
             "backoff",
-            Kind::List { of: &Kind::Duration, at_least: 0, at_most: 100 },
+            list(&DURATION, 0, 100),
             "The waits between attempts; the last repeats; [] is no retry. Default: [\"1m\", \"5m\", \"15m\"].",
         ),
-        key("reentry", Kind::Boolean, "Whether a lost execution may be taken up again. Default: true."),
-        key(
+        optional("reentry", Kind::Boolean, "Whether a lost execution may be taken up again. Default: true."),
+        optional(
             "scopes",
-            Kind::Table(&SCOPES),
+            Kind::Of(&SCOPES),
             "One execution for each of them. Default: { kind = \"global\" }.",
         ),
-        key(
+        optional(
             "secrets",
-            Kind::Map { of: &Kind::Reference, keys: Keys::Identifier, at_most: 50 },
+            map(&Kind::Format(&formats::REFERENCE), &formats::IDENTIFIERS, 50),
             "Secrets by name, as references.",
         ),
-        key("exec", EXEC, EXEC_ABOUT),
-        key("http", HTTP, HTTP_ABOUT),
-        key("env", ENV, ENV_ABOUT),
-        key("handler", Kind::Name, "A handler written in Rust, by its name."),
-        key("run", Kind::Table(&RUN), "A run to queue."),
-    ],
-    one_of: &["exec", "http", "handler", "run"],
-};
+        optional("exec", EXEC, EXEC_ABOUT),
+        optional("http", HTTP, HTTP_ABOUT),
+        optional("env", ENV, ENV_ABOUT),
+        optional("handler", NAME, "A handler written in Rust, by its name."),
+        optional("run", Kind::Of(&RUN), "A run to queue."),
+]).with_one_of(&["exec", "http", "handler", "run"]);
 
-static SCOPES: Shape = Shape {
-    whose: "scopes",
-    keys: &[
-        needed("kind", Kind::Name, "What they are: `shop`; `global` for one alone."),
-        key("ids", Kind::List { of: &Kind::Text, at_least: 1, at_most: MAX_IDS }, "Each by its id."),
-        key("sql", Kind::Text, "A query of Waypost's own database whose first column is the ids."),
-        key("http", HTTP, "A request that answers with a list of ids."),
-        key("handler", Kind::Name, "A provider written in Rust, by its name."),
+static SCOPES: Shape = Shape::of_file(
+    "scopes",
+    &[
+        needed("kind", NAME, "What they are: `shop`; `global` for one alone."),
+        optional("ids", list(&TEXT, 1, MAX_IDS), "Each by its id."),
+        optional("sql", TEXT, "A query of Waypost's own database whose first column is the ids."),
+        optional("http", HTTP, "A request that answers with a list of ids."),
+        optional("handler", NAME, "A provider written in Rust, by its name."),
     ],
-    one_of: &[],
-};
+);
 
-static RUN: Shape = Shape {
-    whose: "a run",
-    keys: &[
-        needed("lifecycle", Kind::Name, "What it may become: deploy, job, agent, or your own."),
-        key(
+static RUN: Shape = Shape::of_file("a run", &[
+        needed("lifecycle", NAME, "What it may become: deploy, job, agent, or your own."),
+        optional(
             "playbook",
-            Kind::Text,
+            TEXT,
             "What to do: a file beside this one (`backup.toml`), whose content is pinned; or one that workers have, by its name.",
         ),
-        key(
+        optional(
             "exec",
-            Kind::List { of: &Kind::Text, at_least: 1, at_most: 256 },
+            list(&TEXT, 1, 256),
             "Or a command that it carries.",
         ),
-        key("queue", Kind::Name, "Default: default."),
-        key("priority", Kind::Whole { at_least: -1_000, at_most: 1_000 }, "Higher first. Default: 0."),
-        key("input", Kind::Anything, "What it is given."),
-        key("brought", Kind::Table(&BROUGHT), "The playbook's content, filled in when it is read."),
-    ],
-    one_of: &["playbook", "exec"],
-};
+        optional("queue", NAME, "Default: default."),
+        optional("priority", Kind::Integer(-1_000, 1_000), "Higher first. Default: 0."),
+        optional("input", ANYTHING, "What it is given."),
+        optional("brought", Kind::Of(&BROUGHT), "The playbook's content, filled in when it is read."),
+]).with_one_of(&["playbook", "exec"]);
 
-static BROUGHT: Shape = Shape {
-    whose: "a playbook that is brought along",
-    keys: &[needed("file", Kind::Text, "Where it was."), needed("text", Kind::Text, "What it said.")],
-    one_of: &[],
-};
+static BROUGHT: Shape = Shape::of_file(
+    "a playbook that is brought along",
+    &[needed("file", TEXT, "Where it was."), needed("text", TEXT, "What it said.")],
+);
 
 /// Rules beside those of playbooks.
 pub const RULES: [(&str, &str); 4] = [
@@ -126,15 +125,15 @@ pub const RULES: [(&str, &str); 4] = [
 
 /// JSON Schema (2020-12) of a file of schedules.
 pub fn json_schema() -> Value {
-    schema_of("Waypost schedules", "What happens when.", &FILE)
+    render::document("Waypost schedules", "What happens when.", &FILE_KEYS)
 }
 
 /// The page of all keys, in Markdown.
 pub fn reference() -> String {
     let mut page = "# Keys of a schedule\n".to_owned();
-    section(&mut page, "`[[schedule]]`", &SCHEDULE);
-    section(&mut page, "`scopes`", &SCOPES);
-    section(&mut page, "`run`", &RUN);
+    render::section(&mut page, "`[[schedule]]`", &SCHEDULE);
+    render::section(&mut page, "`scopes`", &SCOPES);
+    render::section(&mut page, "`run`", &RUN);
     page.push_str(
         "\n## Rules\n\nBeside those of [playbooks](playbook.md):\n\n| rule | what it asks for |\n|---|---|\n",
     );

@@ -1,8 +1,7 @@
 //! Schedules: what fires when, read from files; the loop that fires, and executes what fires.
 //!
 //! `file` makes schedules of a file, `scheduler` is the loop, `planning` says what a scope that is due makes of its
-//! schedule, `execution` takes one from its claim to its end, `hearts` speaks to the store for all of them, `definitions` are read once,
-//! `failures` are put off, `providers` list scopes, `pruning` is built in.
+//! schedule, `execution` what the worker's pipeline makes of it, `definitions` are read once, `failures` are put off, `providers` list scopes, `pruning` is built in.
 
 mod by_hand;
 mod definitions;
@@ -10,7 +9,6 @@ mod execution;
 mod failures;
 mod file;
 mod format;
-mod hearts;
 mod options;
 mod planning;
 mod providers;

@@ -7,10 +7,10 @@ use serde_json::Value;
 use tokio::time::timeout;
 use waypost_store::{DueListing, Failed, Failing};
 
-use super::execution::rendered;
 use super::schedule::{Schedule, Scopes};
 use super::scheduler::Shared;
 use crate::actions::{Action, Call};
+use crate::execute::rendered;
 
 /// More than this is a mistake.
 const MAX_SCOPES: usize = 100_000;
@@ -29,7 +29,7 @@ pub(super) async fn list(shared: Arc<Shared>, schedule: Arc<Schedule>, due: DueL
         );
         let failed = Failed { schedule: due.schedule.clone(), what: Failing::Listing, wake_at: due.wake_at };
         // If that fails too, it is told of again when its time to list them is over.
-        let _ = shared.store.put_off(vec![failed]).await;
+        let _ = shared.work.store.put_off(vec![failed]).await;
     }
     due.schedule
 }
@@ -44,7 +44,8 @@ async fn refresh(shared: &Shared, schedule: &Schedule) -> Result<(), String> {
     if ids.len() > MAX_SCOPES {
         return Err(format!("{} scopes, at most {MAX_SCOPES} are allowed", ids.len()));
     }
-    let put = shared.store.put_scopes(schedule.name.clone(), schedule.scopes.kind().to_owned(), ids).await;
+    let put =
+        shared.work.store.put_scopes(schedule.name.clone(), schedule.scopes.kind().to_owned(), ids).await;
     put.map_err(|error| error.to_string())
 }
 
@@ -52,7 +53,7 @@ async fn ask(shared: &Shared, schedule: &Schedule) -> Result<Vec<String>, String
     match &schedule.scopes {
         Scopes::Global | Scopes::Listed { .. } => Ok(schedule.scopes.known().unwrap_or_default()),
         Scopes::Sql { sql, .. } => {
-            shared.store.ask_scopes(sql.clone()).await.map_err(|error| error.to_string())
+            shared.work.store.ask_scopes(sql.clone()).await.map_err(|error| error.to_string())
         }
         Scopes::Handler { name, .. } => {
             let provider = shared.options.providers.get(name);
@@ -61,7 +62,7 @@ async fn ask(shared: &Shared, schedule: &Schedule) -> Result<Vec<String>, String
         Scopes::Http { ask, .. } => {
             let rendered = rendered(ask, None)?;
             let Action::Http(request) = &rendered.action else { return Err("no request".to_owned()) };
-            let client = shared.client.as_ref().ok_or("there is no HTTP client")?;
+            let client = shared.work.client()?;
             let call = Call::default();
             let told = client.fetch(request, &call, TIMEOUT, &rendered.mask, MAX_ANSWER_BYTES).await;
             listed(&told?)

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use waypost_kernel::lifecycle::{instead_of, quoted};
+use waypost_schema::{instead_of, quoted};
 
 use super::file::Builder;
 use super::schedule::QueuedRun;
 use crate::first_steps;
-use crate::playbook::node::Node;
 use crate::playbook::{Playbook, Scope};
+use waypost_schema::Node;
 
 const RULE: &str = "bad-playbook";
 
@@ -29,10 +29,10 @@ impl Builder<'_> {
         let directory = self.folder.display().to_string();
         let run = QueuedRun {
             lifecycle: lifecycle.text().to_owned(),
-            playbook: node.text_of("playbook"),
+            playbook: node.of("playbook"),
             carried: (!command.is_empty()).then(|| json!({ "command": command, "directory": directory })),
-            queue: node.text_of("queue").unwrap_or_else(|| "default".to_owned()),
-            priority: node.whole_of("priority").and_then(|it| i16::try_from(it).ok()).unwrap_or(0),
+            queue: node.of("queue").unwrap_or_else(|| "default".to_owned()),
+            priority: node.of("priority").unwrap_or(0),
             input: node.get("input").map_or(json!({}), Node::to_json),
             concurrency_key: None,
             items: Vec::new(),
@@ -69,7 +69,7 @@ impl Builder<'_> {
         let lifecycle = self.catalog.latest(&run.lifecycle)?;
         Some(QueuedRun {
             playbook: Some(playbook.pin()),
-            queue: node.text_of("queue").or(playbook.queue.clone()).unwrap_or(run.queue),
+            queue: node.of::<String>("queue").or(playbook.queue.clone()).unwrap_or(run.queue),
             priority: match node.get("priority") {
                 Some(_) => run.priority,
                 None => i16::try_from(playbook.priority).unwrap_or_default(),
@@ -85,7 +85,7 @@ impl Builder<'_> {
     /// What was stored brings its text along; only a file of schedules is read beside.
     fn text_of(&mut self, node: &Node, named: &Node) -> Option<(String, String)> {
         if let Some(brought) = node.get("brought") {
-            return Some((brought.text_of("file")?, brought.text_of("text")?));
+            return Some((brought.of::<String>("file")?, brought.of::<String>("text")?));
         }
         if !self.may_read {
             let mend =
@@ -95,7 +95,7 @@ impl Builder<'_> {
         }
         let file = self.folder.join(named.text());
         let text = match std::fs::read_to_string(&file) {
-            Ok(text) if text.len() <= crate::playbook::read::MAX_FILE_BYTES => Ok(text),
+            Ok(text) if text.len() <= crate::playbook::format::MAX_FILE_BYTES => Ok(text),
             Ok(_) => Err("the file is larger than 256 KiB".to_owned()),
             Err(error) => Err(format!("the file cannot be read: {error}")),
         };

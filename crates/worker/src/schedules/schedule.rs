@@ -1,6 +1,7 @@
 //! A schedule, sound and typed.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::Value;
 use waypost_kernel::Span;
@@ -56,7 +57,7 @@ pub enum Scopes {
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
     /// A playbook of one action.
-    Action(Box<Playbook>),
+    Action(Arc<Playbook>),
     Handler(String),
     Run(QueuedRun),
 }

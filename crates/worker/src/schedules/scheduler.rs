@@ -3,12 +3,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 use waypost_kernel::Time;
 use waypost_kernel::schedule::{Overlap, in_words};
 use waypost_store::{
@@ -18,44 +17,52 @@ use waypost_store::{
 
 use super::definitions::Definitions;
 use super::failures::Failures;
-use super::hearts::Hearts;
 use super::options::SchedulerOptions;
 use super::planning::{Slot, birth, firing, rekey};
-use super::schedule::Schedule;
+use super::schedule::{Schedule, What};
 use super::{execution, providers, pruning};
-use crate::actions::http::Client;
 use crate::handler::Handler;
+use crate::loops::{Loop, More, drive};
+use crate::options::Options;
 use crate::pace;
-use crate::shutdown::{Stage, reached};
-use crate::summary::{End, Summary};
+use crate::pipeline;
+use crate::shutdown::Stage;
+use crate::slots::Slots;
+use crate::summary::Summary;
 
 /// Of one tick; the next follows at once if there is more.
 const AT_ONCE: usize = 500;
 /// Of one request.
 const FIRES_AT_ONCE: usize = 16;
 const REQUESTS_AT_ONCE: usize = 4;
-const LAST_WRITES: Duration = Duration::from_secs(5);
 
 pub(super) struct Shared {
-    pub store: Arc<dyn Store>,
+    /// What executions share with each other, as the runs of a worker do.
+    pub work: pipeline::Shared,
     pub options: SchedulerOptions,
-    pub client: Option<Client>,
-    pub hearts: Arc<Hearts>,
-    /// Executions are told to end because the process does.
-    pub is_stopping: AtomicBool,
 }
 
 impl Shared {
-    fn stop_all(&self, stage: Stage) {
-        self.is_stopping.store(true, Ordering::Relaxed);
-        self.hearts.stop_all(stage);
+    fn new(store: Arc<dyn Store>, options: SchedulerOptions) -> Arc<Shared> {
+        let work = Options {
+            name: options.name.clone(),
+            slots: options.slots,
+            grace: options.grace,
+            allow_private: options.allow_private,
+            guardian: options.guardian.clone(),
+            ..Options::default()
+        };
+        Arc::new(Shared { work: pipeline::Shared::new(store, work), options })
     }
 
-    pub fn handler(&self, name: &str) -> Option<Arc<dyn Handler>> {
-        if name == pruning::NAME {
-            return Some(Arc::new(pruning::handler(self.store.clone())));
+    fn handler(&self, what: &What) -> Option<Arc<dyn Handler>> {
+        match what {
+            What::Handler(name) if name == pruning::NAME => {
+                Some(Arc::new(pruning::handler(self.work.store.clone())))
+            }
+            What::Handler(name) => self.options.handlers.get(name).cloned(),
+            What::Action(_) | What::Run(_) => None,
         }
-        self.options.handlers.get(name).cloned()
     }
 }
 
@@ -73,12 +80,12 @@ pub struct Scheduler {
     shared: Arc<Shared>,
     mine: Mine,
     definitions: Definitions,
-    slots: JoinSet<End>,
+    slots: Slots,
+    /// Executions whose ends are to be noticed by the next tick.
+    ended: Vec<String>,
     /// Scopes that are being listed, and of which schedules.
     listings: JoinSet<String>,
     listed: HashSet<String>,
-    beating: [JoinHandle<()>; 2],
-    pub summary: Summary,
     pub conflicts: u64,
 }
 
@@ -92,20 +99,15 @@ impl Scheduler {
             mine.hashes.push(schedule.hash.to_string());
         }
         let definitions = Definitions::new(store.clone(), &options.own).await?;
-        let client = Client::new(options.allow_private);
-        let client = client.map_err(|error| tracing::warn!(error, "HTTP actions will fail")).ok();
-        let (hearts, beating) = Hearts::new(store.clone());
-        let is_stopping = AtomicBool::new(false);
-        let shared = Arc::new(Shared { store, options, client, hearts, is_stopping });
+        let shared = Shared::new(store, options);
         Ok(Scheduler {
+            slots: Slots::new(shared.work.clone()),
             shared,
             mine,
             definitions,
-            slots: JoinSet::new(),
+            ended: Vec::new(),
             listings: JoinSet::new(),
             listed: HashSet::new(),
-            beating,
-            summary: Summary::default(),
             conflicts: 0,
         })
     }
@@ -114,50 +116,32 @@ impl Scheduler {
         &self.shared.options.name
     }
 
+    pub fn summary(&self) -> Summary {
+        self.slots.summary
+    }
+
     /// Ticks until it is told to stop; then what runs may end, and the rest is given back.
-    pub async fn run(mut self, mut shutdown: watch::Receiver<Stage>) -> Summary {
-        let mut failures = 0;
-        loop {
-            let wait = match self.run_once().await {
-                Ok(tick) => {
-                    failures = 0;
-                    if tick.more { Duration::from_millis(1) } else { self.shared.options.tick }
-                }
-                Err(error) => {
-                    failures += 1;
-                    tracing::warn!(%error, "nothing could be planned; trying again");
-                    pace::store_away(failures).max(self.shared.options.tick)
-                }
-            };
-            // Whoever has no slot free waits for some, not for the next tick.
-            let is_full = self.slots.len() >= self.shared.options.slots;
-            tokio::select! {
-                () = reached(&mut shutdown, Stage::Draining) => break,
-                () = sleep(wait) => {}
-                () = self.room(), if is_full => {}
-            }
-        }
-        self.close(&mut shutdown).await;
-        self.summary
+    pub async fn run(self, shutdown: watch::Receiver<Stage>) -> Summary {
+        drive(self, shutdown).await.summary()
     }
 
     /// Until a quarter of the slots is free: one tick for each that comes free would be one request for each.
     async fn room(&mut self) {
-        while self.slots.len() * 4 > self.shared.options.slots * 3
-            && let Some(ended) = self.slots.join_next().await
+        while self.slots.room() * 4 < self.shared.options.slots
+            && let Some(ended) = self.slots.ended().await
         {
-            self.summary.count(ended.unwrap_or(End::Lost));
+            self.ended.extend(ended.run_id);
         }
     }
 
     /// Everything that is due now is begun; the executions go on beside it, and so do listings of scopes.
     pub async fn run_once(&mut self) -> Result<Tick> {
         self.reap();
-        self.shared.hearts.tell().await;
+        self.tell().await;
         // Ends are noticed by whoever has no slot free, too.
-        let free = self.shared.options.slots.saturating_sub(self.slots.len()).min(AT_ONCE);
+        let free = self.slots.room().min(AT_ONCE);
         self.mine.except = self.definitions.unread();
-        let due = self.shared.store.due(self.mine.clone(), free).await?;
+        let due = self.shared.work.store.due(self.mine.clone(), free).await?;
         let mut tick = Tick { more: due.more, ..Tick::default() };
         let mut failures = Failures::default();
         tick.more |= self.definitions.read_again(due.now).await?;
@@ -165,13 +149,13 @@ impl Scheduler {
             self.list(listing, due.now).await?;
         }
         let begun = self.begin(due.executions, due.now, &mut tick, &mut failures).await;
-        let room = self.shared.options.slots.saturating_sub(self.slots.len());
+        let room = self.slots.room();
         let fired = match begun {
             Ok(()) => self.plan(due.scopes, due.now, room, &mut tick, &mut failures).await,
             Err(error) => Err(error),
         };
         failures.hashes.iter().for_each(|hash| self.definitions.forget(hash));
-        failures.put_off(&*self.shared.store).await?;
+        failures.put_off(&*self.shared.work.store).await?;
         fired?;
         tick.more &= room > 0;
         self.conflicts += tick.conflicts as u64;
@@ -180,11 +164,22 @@ impl Scheduler {
 
     /// What has ended beside the ticks.
     fn reap(&mut self) {
-        while let Some(ended) = self.slots.try_join_next() {
-            self.summary.count(ended.unwrap_or(End::Lost));
+        while let Some(ended) = self.slots.try_ended() {
+            self.ended.extend(ended.run_id);
         }
         while let Some(Ok(name)) = self.listings.try_join_next() {
             self.listed.remove(&name);
+        }
+    }
+
+    /// What ended since is looked at by the next tick, whoever's it is. If that cannot be told, it is noticed when its
+    /// lease would end.
+    async fn tell(&mut self) {
+        let ended = std::mem::take(&mut self.ended);
+        if !ended.is_empty()
+            && let Err(error) = self.shared.work.store.look_again(ended).await
+        {
+            tracing::debug!(%error, "ends of executions are noticed later");
         }
     }
 
@@ -272,8 +267,8 @@ impl Scheduler {
     }
 
     fn spawn(&mut self, schedule: &Arc<Schedule>, claimed: Claimed, asked_at: Instant) {
-        self.summary.claimed += 1;
-        self.slots.spawn(execution::work(self.shared.clone(), schedule.clone(), claimed, asked_at));
+        let handler = self.shared.handler(&schedule.what);
+        self.slots.begin(execution::job(schedule, claimed, asked_at, handler));
     }
 
     /// Retries, steals and plans by hand, each by itself. All answers are waited for here too.
@@ -284,7 +279,7 @@ impl Scheduler {
         tick: &mut Tick,
         failures: &mut Failures,
     ) -> Result<()> {
-        let mut room = self.shared.options.slots.saturating_sub(self.slots.len());
+        let mut room = self.slots.room();
         let mut waiting = due.into_iter();
         let mut begins = JoinSet::new();
         let mut failed = None;
@@ -308,7 +303,7 @@ impl Scheduler {
                 }
                 room -= 1;
                 let begin = self.begin_of(&schedule, &due);
-                let (store, asked_at) = (self.shared.store.clone(), Instant::now());
+                let (store, asked_at) = (self.shared.work.store.clone(), Instant::now());
                 begins.spawn(async move { (schedule, due, asked_at, begin_one(&*store, begin).await) });
             }
             let Some(answered) = begins.join_next().await else { break };
@@ -343,36 +338,42 @@ impl Scheduler {
 
     /// Waits for all executions to end, and for all listings.
     pub async fn settle(&mut self) {
-        while let Some(ended) = self.slots.join_next().await {
-            self.summary.count(ended.unwrap_or(End::Lost));
+        while let Some(ended) = self.slots.ended().await {
+            self.ended.extend(ended.run_id);
         }
         while self.listings.join_next().await.is_some() {}
         self.listed.clear();
-        self.shared.hearts.tell().await;
+        self.tell().await;
+    }
+}
+
+impl Loop for Scheduler {
+    const WORK: &'static str = "planning";
+
+    fn every(&self) -> Duration {
+        self.shared.options.tick
     }
 
-    /// In this order: nothing more is begun, executions may end, those that have not are stopped and given back.
+    async fn run_once(&mut self) -> Result<More> {
+        let tick = Scheduler::run_once(self).await?;
+        Ok(if tick.more { More::Now } else { More::Later })
+    }
+
+    /// Whoever has no slot free waits for some, not for the next tick.
+    async fn pause(&mut self, wait: Duration) {
+        let is_full = self.slots.room() == 0;
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = self.room(), if is_full => {}
+        }
+    }
+
+    /// Nothing more is begun; executions may end, and those that have not are stopped and given back.
     async fn close(&mut self, shutdown: &mut watch::Receiver<Stage>) {
         // Nobody waits for whoever lists scopes: the next process asks again.
         self.listings.shutdown().await;
-        let (grace, shared) = (self.shared.options.grace, self.shared.clone());
-        tokio::select! {
-            biased;
-            () = self.settle() => return,
-            () = reached(shutdown, Stage::Now) => {}
-            () = sleep(grace) => shared.stop_all(Stage::Draining),
-        }
-        tokio::select! {
-            biased;
-            () = self.settle() => return,
-            () = reached(shutdown, Stage::Now) => {}
-            () = sleep(grace + LAST_WRITES) => {}
-        }
-        shared.stop_all(Stage::Now);
-        if timeout(LAST_WRITES, self.settle()).await.is_err() {
-            tracing::error!("the store took no more writes: leases that are left run out by themselves");
-            self.slots.shutdown().await;
-        }
+        self.ended.extend(self.slots.close(shutdown).await);
+        self.tell().await;
     }
 }
 
@@ -388,7 +389,7 @@ async fn fire_all(
 ) -> Result<Each<Option<Vec<Begun>>>> {
     let firing =
         |(schedule, scope): &(Arc<Schedule>, DueScope)| firing(schedule, scope, now, &shared.options.name);
-    let mut answers = shared.store.fire(planned.iter().map(firing).collect()).await?;
+    let mut answers = shared.work.store.fire(planned.iter().map(firing).collect()).await?;
     for (planned, answer) in planned.iter().zip(&mut answers) {
         if let Err(StoreError::KeyReused { key, run_id }) = answer {
             tracing::warn!(
@@ -399,7 +400,7 @@ async fn fire_all(
             );
             let mut again = firing(planned);
             again.plans.iter_mut().for_each(|(_, birth)| rekey(birth));
-            *answer = match shared.store.fire(vec![again]).await {
+            *answer = match shared.work.store.fire(vec![again]).await {
                 Ok(mut fired) => fired.pop().unwrap_or(Ok(None)),
                 Err(error) => Err(error),
             };
@@ -444,12 +445,6 @@ fn timing_of(schedule: &Schedule) -> String {
     match &schedule.policy.timing {
         waypost_kernel::schedule::Timing::Cron { cron, zone } => format!("{} {}", cron.as_str(), zone.name()),
         every => in_words(every),
-    }
-}
-
-impl Drop for Scheduler {
-    fn drop(&mut self) {
-        self.beating.iter().for_each(JoinHandle::abort);
     }
 }
 

@@ -15,8 +15,8 @@ use super::sheet::{Gone, LEFT_OUT, Mark, because};
 use super::tasks::Board;
 use super::words::Standing;
 use super::{Course, Next, idempotency_key};
-use crate::actions::{Action, Call, Rendered, find};
-use crate::execute::{Answer, Try, command};
+use crate::actions::{Call, Rendered, find};
+use crate::execute::{Answer, Try};
 use crate::interpret::{Judged, Tries, in_words, judge};
 use crate::outcome::{Outcome, Word};
 use crate::pace;
@@ -165,37 +165,13 @@ impl Play<'_> {
             board,
         };
         let call = self.call(&it, &row);
-        let answer = match &rendered.action {
-            Action::Exec(exec) => {
-                let guardian = self.shared.options.guardian.as_deref();
-                command::execute(&it, exec, &call, &rendered.mask, guardian).await
-            }
-            Action::Http(_) => self.request(&it, step, rendered, &call).await,
-        };
+        let answer = it.act(self.shared, rendered, &call, step.timeout.map(pace::duration)).await;
         let is_late = own.is_some_and(|own| own <= Instant::now()) && !self.is_interrupted(is_cleanup);
         let too_late = || {
             let limit = step.timeout.map(|limit| limit.to_string()).unwrap_or_default();
             is_late.then(|| late(&limit))
         };
         Some((answer.or_else(too_late)?, row))
-    }
-
-    async fn request(&self, it: &Try<'_>, step: &Step, rendered: &Rendered, call: &Call) -> Option<Answer> {
-        let Action::Http(request) = &rendered.action else { return None };
-        let allow_private = self.shared.options.allow_private;
-        let client = self.shared.http.get_or_init(|| crate::actions::http::Client::new(allow_private));
-        let client = match client {
-            Ok(client) => client,
-            Err(problem) => {
-                let outcome = Some(Ok(Outcome::fail("NO_CLIENT", problem)));
-                return Some(Answer { outcome, ..Answer::default() });
-            }
-        };
-        tokio::select! {
-            biased;
-            reply = client.send(request, call, step.timeout.map(pace::duration), &rendered.mask) => Some(reply.into()),
-            () = it.stopped() => None,
-        }
     }
 
     fn call(&self, it: &Try<'_>, row: &ItemRow) -> Call {

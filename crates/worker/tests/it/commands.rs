@@ -8,7 +8,7 @@ use crate::support::{Shop, code, message, text};
 
 // proves D4
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_event_of_a_worker_begins_the_run() {
+async fn a_worker_begins_a_run_with_its_claim() {
     let shop = Shop::new();
     let id = shop.enqueue(shop.carrying(&["echo", "hi there"], 0)).await;
     assert_eq!(shop.work().await.succeeded, 1);

@@ -22,7 +22,7 @@ async fn a_lost_lease_ends_the_process_and_every_write() {
     shop.store.advance_clock(Span::from_seconds(3_600)).await.unwrap();
     eventually("the sweeper wins against the heartbeat", async || {
         shop.store.advance_clock(Span::from_seconds(3_600)).await.unwrap();
-        let moved = Sweeper::new(shop.store.clone(), "engine").run_once().await.unwrap();
+        let moved = Sweeper::new(shop.store.clone(), "engine").sweep().await.unwrap();
         (!moved.is_empty()).then_some(())
     })
     .await;

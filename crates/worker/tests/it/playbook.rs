@@ -12,7 +12,7 @@ mod windows;
 
 use std::path::Path;
 
-use waypost_worker::playbook::{Playbook, Problem, Problems};
+use waypost_worker::playbook::{Playbook, Problems, RULES};
 
 pub const CLUSTER: &str = include_str!("../data/cluster.toml");
 pub const PRICES: &str = include_str!("../data/prices.toml");
@@ -29,16 +29,16 @@ pub fn judge(text: &str) -> Result<Playbook, Problems> {
         assert!(!problems.0.is_empty(), "refused without a word: {text}");
         let lines = text.lines().count().max(1);
         for problem in &problems.0 {
-            let known = Problem::RULES.iter().any(|(rule, _)| *rule == problem.rule);
+            let known = RULES.iter().any(|(rule, _)| *rule == problem.rule);
             let placed = problem.file == Path::new(FILE) && (1..=lines).contains(&problem.line);
-            let words = !problem.message.trim().is_empty() && !problem.mend.trim().is_empty();
+            let words = !problem.message.trim().is_empty() && !problem.hint.trim().is_empty();
             assert!(known && placed && words, "of {lines} lines, {problem:?} in:\n{text}");
             // Only of the file as a whole there is no field to name.
             let whole = ["syntax", "too-large", "too-many-problems", "nothing-to-do"].contains(&problem.rule);
             assert!(whole || !problem.field.is_empty(), "{problem:?}");
             assert!(problem.to_string().starts_with("playbooks/test.toml:"), "{problem}");
             assert!(!problem.to_string().contains(['\0', '\u{1b}', '\u{202e}']), "{problem:?}");
-            assert!(problem.message.len() < 1_000 && problem.mend.len() < 8_000, "{problem:?}");
+            assert!(problem.message.len() < 1_000 && problem.hint.len() < 8_000, "{problem:?}");
         }
         let in_order = problems.0.is_sorted_by_key(|problem| problem.line);
         assert!(in_order && problems.0.len() <= 101, "{problems}");

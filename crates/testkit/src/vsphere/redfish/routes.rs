@@ -1,5 +1,6 @@
 //! Which path is what, and who may.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 
 use super::http::{Answer, Asked};
@@ -98,7 +99,7 @@ pub fn known<'a>(site: &'a Site, host: &str) -> Result<&'a Host, Trouble> {
 }
 
 fn authorize(site: &Site, asked: &Asked) -> Result<(), Trouble> {
-    let encoded = base64(format!("{}:{}", site.idrac.user, site.idrac.password).as_bytes());
+    let encoded = BASE64_STANDARD.encode(format!("{}:{}", site.idrac.user, site.idrac.password));
     if asked.authorization.as_deref() == Some(&format!("Basic {encoded}")) {
         return Ok(());
     }
@@ -106,31 +107,4 @@ fn authorize(site: &Site, asked: &Asked) -> Result<(), Trouble> {
         401,
         "The authentication credentials included with this request are missing or invalid.",
     ))
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for chunk in bytes.chunks(3) {
-        let three = (0..3).fold(0, |bits, at| bits << 8 | u32::from(chunk.get(at).copied().unwrap_or(0)));
-        for at in 0..4 {
-            let digit = DIGITS[(three >> (18 - 6 * at) & 63) as usize];
-            text.push(if at <= chunk.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::base64;
-
-    #[test]
-    fn base64_is_padded() {
-        for (plain, expected) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("root:pw", "cm9vdDpwdw==")]
-        {
-            assert_eq!(base64(plain.as_bytes()), expected);
-        }
-    }
 }

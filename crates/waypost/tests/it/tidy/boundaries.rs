@@ -4,7 +4,7 @@ use super::rust::Kind;
 use super::tree::{Complaint, Exception, File, Tree, assert_clean, complaint, except, found};
 
 const KERNEL_MANIFEST: &str = "crates/kernel/Cargo.toml";
-const KERNEL_DEPENDENCIES: &[&str] = &["jiff", "serde", "serde_json", "toml"];
+const KERNEL_DEPENDENCIES: &[&str] = &["jiff", "serde", "serde_json", "waypost-schema"];
 
 /// Tests, and what serves only them or measures, may look into a database by themselves; the kernel renders
 /// guards as SQL but never sends any.

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use reqwest::Url;
-use waypost_kernel::lifecycle::quoted;
+use waypost_schema::quoted;
 
 use super::place::Place;
 use super::{Builder, no_action};
 use crate::playbook::action::{ActionTemplate, BodyTemplate, ExecTemplate, HttpTemplate, JsonTemplate, Way};
-use crate::playbook::node::{Node, Value};
 use crate::playbook::template::Template;
+use waypost_schema::{Node, Value};
 
 /// Programs that take a program as a text, and the letter of the option for it.
 const INTERPRETERS: [(&str, char); 11] = [
@@ -84,7 +84,7 @@ impl Builder<'_> {
 
     fn http(&mut self, node: &Node, place: &Place) -> HttpTemplate {
         let open = place.open_to_secrets();
-        let method = node.text_of("method").unwrap_or_else(|| "POST".to_owned());
+        let method = node.of::<String>("method").unwrap_or_else(|| "POST".to_owned());
         let url = node.get("url").map(|url| self.url(url, place)).unwrap_or_default();
         let headers = node.get("headers").map(|headers| self.headers(headers, &open)).unwrap_or_default();
         let body = match (node.get("json"), node.get("body")) {
@@ -106,7 +106,7 @@ impl Builder<'_> {
             let message = format!("a {method} request has no body");
             self.problem(body, "misplaced-key", &message, "remove it, or use another method");
         }
-        let allow_private = node.boolean_of("allow_private").unwrap_or(false);
+        let allow_private = node.of::<bool>("allow_private").unwrap_or(false);
         HttpTemplate { method, url, headers, body, allow_private }
     }
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use super::place::Place;
 use super::{Builder, target_retries};
 use crate::playbook::action::{ActionTemplate, BodyTemplate, HttpTemplate, JsonTemplate, Way};
-use crate::playbook::node::Node;
 use crate::playbook::rule::{Breaker, Fetch, Limit, Rate, Reconcile, Rule, Source, TargetAction, Targets};
 use crate::playbook::template::Named;
+use waypost_schema::Node;
 
 /// They mean nothing without targets.
 const SECTIONS: [&str; 6] = ["apply", "fetch", "rollback", "limit", "breaker", "reconcile"];
@@ -29,7 +29,7 @@ impl Builder<'_> {
         }
         let fetch = root.get("fetch").map(|node| Fetch {
             action: self.target_action(node),
-            value: node.text_of("value").unwrap_or_default(),
+            value: node.of("value").unwrap_or_default(),
         });
         let reconcile = root.get("reconcile");
         let fetch = fetch.or_else(|| apply.as_ref().filter(|_| reconcile.is_some()).and_then(read_back));
@@ -63,7 +63,7 @@ impl Builder<'_> {
         if let (Source::Csv(_) | Source::Jsonl(_), Some(env)) = (&source, node.get("env")) {
             self.problem(env, "misplaced-key", "a file has no environment", "remove it");
         }
-        Targets { source, timeout: node.duration_of("timeout") }
+        Targets { source, timeout: node.of("timeout") }
     }
 
     fn target_action(&mut self, node: &Node) -> TargetAction {
@@ -78,10 +78,10 @@ impl Builder<'_> {
                 self.problem(value, "bad-number", "a tolerance is 0 or more", "write 0 for none");
             }
         }
-        let number = |key: &str| tolerance.and_then(|node| node.number_of(key)).unwrap_or(0.0);
+        let number = |key: &str| tolerance.and_then(|node| node.of(key)).unwrap_or(0.0);
         Reconcile {
-            after: node.durations_of("after"),
-            daily_for: node.duration_of("daily_for"),
+            after: node.of("after").unwrap_or_default(),
+            daily_for: node.of("daily_for"),
             amount: number("amount"),
             percent: number("percent"),
         }
@@ -112,11 +112,11 @@ fn read_back(apply: &TargetAction) -> Option<Fetch> {
 
 fn limit(node: &Node) -> Option<Limit> {
     let rate = Rate::parse(node.get("rate")?.text())?;
-    let burst = node.whole_of("burst").and_then(|number| u32::try_from(number).ok()).unwrap_or(1);
+    let burst = node.of::<u32>("burst").unwrap_or(1);
     Some(Limit { rate, burst })
 }
 
 fn breaker(node: &Node) -> Option<Breaker> {
-    let after = u32::try_from(node.whole_of("after")?).ok()?;
-    Some(Breaker { after, pause: node.duration_of("pause")? })
+    let after = node.of("after")?;
+    Some(Breaker { after, pause: node.of("pause")? })
 }

@@ -1,14 +1,14 @@
 //! What a run calls its steps and cleanups: no two alike, and none too long to be stored. A `for_each` has one for each
 //! of its items, `update[1]`, `update[2]`, and a cleanup's begins with `cleanup: `.
 
-use waypost_kernel::lifecycle::quoted;
 use waypost_kernel::text::MAX_NAME_BYTES;
+use waypost_schema::quoted;
 use waypost_store::PLACEHOLDER;
 
 use super::{Builder, key_of};
-use crate::playbook::node::Node;
 use crate::playbook::render::MAX_ITEMS;
 use crate::steps::CLEANUP;
+use waypost_schema::Node;
 
 impl Builder<'_> {
     pub(super) fn keys_of_steps(&mut self, nodes: &[Node]) {

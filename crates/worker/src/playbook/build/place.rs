@@ -1,10 +1,10 @@
 //! Which variables there are where a template stands, and what is wrong with one that is not.
 
-use waypost_kernel::lifecycle::{instead_of, quoted};
+use waypost_schema::{instead_of, quoted};
 
 use super::Builder;
-use crate::playbook::node::Node;
 use crate::playbook::template::Named;
+use waypost_schema::Node;
 
 /// What `run` holds.
 pub const RUN_KEYS: [&str; 12] = [
@@ -94,7 +94,7 @@ impl Builder<'_> {
             [] => None,
         };
         if let Some((rule, message, mend)) = found {
-            self.reader.problem(node.line + named.line, &node.field, rule, &message, &mend);
+            self.report.add(node.line + named.line, &node.field, rule, &message, &mend);
         }
     }
 

@@ -1,25 +1,20 @@
 //! One action outside a playbook: a schedule's. Its templates see `inputs` and `run`.
 
+use waypost_schema::{Node, Report};
+
 use super::Builder;
 use super::place::Place;
 use crate::playbook::action::ActionTemplate;
-use crate::playbook::node::Node;
-use crate::playbook::read::Reader;
 use crate::playbook::secret::Reference;
 
-/// `node` has `exec` or `http`, and perhaps `env`. What is wrong is told to the reader.
-pub(crate) fn single<'t>(
-    node: &Node,
-    reader: Reader<'t>,
-    secrets: &[(String, Reference)],
-) -> (ActionTemplate, Reader<'t>) {
+/// `node` has `exec` or `http`, and perhaps `env`.
+pub(crate) fn single(node: &Node, report: &mut Report, secrets: &[(String, Reference)]) -> ActionTemplate {
     let mut builder = Builder {
-        reader,
+        report,
         declares_inputs: false,
         inputs: Vec::new(),
         secrets: secrets.to_vec(),
         steps: Vec::new(),
     };
-    let action = builder.action(node, &Place::before_all_steps());
-    (action, builder.reader)
+    builder.action(node, &Place::before_all_steps())
 }

@@ -4,8 +4,10 @@
 use std::cell::Cell;
 use std::sync::LazyLock;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, filters, tests};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Steps of the engine. An expression has at most 2,000 characters and no loop.
 const FUEL: u64 = 10_000;
@@ -13,76 +15,41 @@ const FUEL: u64 = 10_000;
 /// What all filters of one evaluation may build.
 const MAX_BUILT_BYTES: usize = 1024 * 1024;
 
-pub const FILTERS: [&str; 36] = [
-    "abs",
-    "attr",
-    "b64encode",
-    "bool",
-    "count",
-    "d",
-    "default",
-    "first",
-    "float",
-    "int",
-    "items",
-    "join",
-    "keys",
-    "last",
-    "length",
-    "list",
-    "lower",
-    "map",
-    "max",
-    "min",
-    "reject",
-    "rejectattr",
-    "replace",
-    "round",
-    "select",
-    "selectattr",
-    "sort",
-    "split",
-    "string",
-    "sum",
-    "times",
-    "tojson",
-    "trim",
-    "unique",
-    "upper",
-    "urlencode",
-];
+/// A list of names, and the function that gives them to the engine.
+macro_rules! table {
+    ($names:ident, $add_all:ident, $add:ident: $($name:literal $function:expr,)+) => {
+        pub const $names: &[&str] = &[$($name),+];
 
-pub const TESTS: [&str; 29] = [
-    "boolean",
-    "defined",
-    "divisibleby",
-    "endingwith",
-    "eq",
-    "equalto",
-    "even",
-    "false",
-    "float",
-    "ge",
-    "greaterthan",
-    "gt",
-    "in",
-    "integer",
-    "iterable",
-    "le",
-    "lessthan",
-    "lower",
-    "lt",
-    "mapping",
-    "ne",
-    "none",
-    "number",
-    "odd",
-    "sequence",
-    "startingwith",
-    "string",
-    "true",
-    "undefined",
-];
+        fn $add_all(engine: &mut Environment<'static>) {
+            $(engine.$add($name, $function);)+
+        }
+    };
+}
+
+#[rustfmt::skip]
+table! { FILTERS, add_filters, add_filter:
+    "abs" filters::abs, "attr" filters::attr, "b64encode" b64encode, "bool" filters::bool,
+    "count" filters::length, "d" filters::default, "default" filters::default, "first" filters::first,
+    "float" filters::float, "int" filters::int, "items" filters::items, "join" join, "keys" keys,
+    "last" filters::last, "length" filters::length, "list" filters::list, "lower" filters::lower,
+    "map" filters::map, "max" filters::max, "min" filters::min, "reject" filters::reject,
+    "rejectattr" filters::rejectattr, "replace" replace, "round" filters::round, "select" filters::select,
+    "selectattr" filters::selectattr, "sort" filters::sort, "split" filters::split, "string" filters::string,
+    "sum" filters::sum, "times" times, "tojson" tojson, "trim" filters::trim, "unique" filters::unique,
+    "upper" filters::upper, "urlencode" urlencode,
+}
+
+#[rustfmt::skip]
+table! { TESTS, add_tests, add_test:
+    "boolean" tests::is_boolean, "defined" tests::is_defined, "divisibleby" tests::is_divisibleby,
+    "endingwith" tests::is_endingwith, "eq" tests::is_eq, "equalto" tests::is_eq, "even" tests::is_even,
+    "false" tests::is_false, "float" tests::is_float, "ge" tests::is_ge, "greaterthan" tests::is_gt,
+    "gt" tests::is_gt, "in" tests::is_in, "integer" tests::is_integer, "iterable" tests::is_iterable,
+    "le" tests::is_le, "lessthan" tests::is_lt, "lower" tests::is_lower, "lt" tests::is_lt,
+    "mapping" tests::is_mapping, "ne" tests::is_ne, "none" tests::is_none, "number" tests::is_number,
+    "odd" tests::is_odd, "sequence" tests::is_sequence, "startingwith" tests::is_startingwith,
+    "string" tests::is_string, "true" tests::is_true, "undefined" tests::is_undefined,
+}
 
 thread_local! {
     static BYTES_LEFT: Cell<usize> = const { Cell::new(MAX_BUILT_BYTES) };
@@ -110,77 +77,6 @@ pub fn evaluate(source: &str, context: &Value) -> Result<Value, Error> {
         return Err(Error::new(ErrorKind::UndefinedError, "it has no value"));
     }
     Ok(value)
-}
-
-fn add_filters(engine: &mut Environment<'static>) {
-    engine.add_filter("abs", filters::abs);
-    engine.add_filter("attr", filters::attr);
-    engine.add_filter("b64encode", b64encode);
-    engine.add_filter("bool", filters::bool);
-    engine.add_filter("count", filters::length);
-    engine.add_filter("d", filters::default);
-    engine.add_filter("default", filters::default);
-    engine.add_filter("first", filters::first);
-    engine.add_filter("float", filters::float);
-    engine.add_filter("int", filters::int);
-    engine.add_filter("items", filters::items);
-    engine.add_filter("join", join);
-    engine.add_filter("keys", keys);
-    engine.add_filter("last", filters::last);
-    engine.add_filter("length", filters::length);
-    engine.add_filter("list", filters::list);
-    engine.add_filter("lower", filters::lower);
-    engine.add_filter("map", filters::map);
-    engine.add_filter("max", filters::max);
-    engine.add_filter("min", filters::min);
-    engine.add_filter("reject", filters::reject);
-    engine.add_filter("rejectattr", filters::rejectattr);
-    engine.add_filter("replace", replace);
-    engine.add_filter("round", filters::round);
-    engine.add_filter("select", filters::select);
-    engine.add_filter("selectattr", filters::selectattr);
-    engine.add_filter("sort", filters::sort);
-    engine.add_filter("split", filters::split);
-    engine.add_filter("string", filters::string);
-    engine.add_filter("sum", filters::sum);
-    engine.add_filter("times", times);
-    engine.add_filter("tojson", tojson);
-    engine.add_filter("trim", filters::trim);
-    engine.add_filter("unique", filters::unique);
-    engine.add_filter("upper", filters::upper);
-    engine.add_filter("urlencode", urlencode);
-}
-
-fn add_tests(engine: &mut Environment<'static>) {
-    engine.add_test("boolean", tests::is_boolean);
-    engine.add_test("defined", tests::is_defined);
-    engine.add_test("divisibleby", tests::is_divisibleby);
-    engine.add_test("endingwith", tests::is_endingwith);
-    engine.add_test("eq", tests::is_eq);
-    engine.add_test("equalto", tests::is_eq);
-    engine.add_test("even", tests::is_even);
-    engine.add_test("false", tests::is_false);
-    engine.add_test("float", tests::is_float);
-    engine.add_test("ge", tests::is_ge);
-    engine.add_test("greaterthan", tests::is_gt);
-    engine.add_test("gt", tests::is_gt);
-    engine.add_test("in", tests::is_in);
-    engine.add_test("integer", tests::is_integer);
-    engine.add_test("iterable", tests::is_iterable);
-    engine.add_test("le", tests::is_le);
-    engine.add_test("lessthan", tests::is_lt);
-    engine.add_test("lower", tests::is_lower);
-    engine.add_test("lt", tests::is_lt);
-    engine.add_test("mapping", tests::is_mapping);
-    engine.add_test("ne", tests::is_ne);
-    engine.add_test("none", tests::is_none);
-    engine.add_test("number", tests::is_number);
-    engine.add_test("odd", tests::is_odd);
-    engine.add_test("sequence", tests::is_sequence);
-    engine.add_test("startingwith", tests::is_startingwith);
-    engine.add_test("string", tests::is_string);
-    engine.add_test("true", tests::is_true);
-    engine.add_test("undefined", tests::is_undefined);
 }
 
 /// Takes from what this evaluation may still build.
@@ -251,35 +147,17 @@ fn tojson(value: &Value) -> Result<String, Error> {
 
 /// Everything but letters, digits and `-._~`, so that a value stays one part of a path or query.
 fn urlencode(value: &Value) -> Result<String, Error> {
+    const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     let text = text_of(value)?;
     spend(text.len().saturating_mul(3))?;
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    Ok(encoded)
+    Ok(utf8_percent_encode(&text, &KEPT).to_string())
 }
 
 /// For `Authorization: Basic …`.
 fn b64encode(value: &Value) -> Result<String, Error> {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let text = text_of(value)?;
     spend(text.len().saturating_mul(2))?;
-    let mut encoded = String::new();
-    for three in text.as_bytes().chunks(3) {
-        let at = |index: usize| u32::from(three.get(index).copied().unwrap_or_default());
-        let bits = at(0) << 16 | at(1) << 8 | at(2);
-        for place in 0..4 {
-            let index = (bits >> (18 - 6 * place)) & 63;
-            let letter = char::from(ALPHABET[index as usize]);
-            encoded.push(if place <= three.len() { letter } else { '=' });
-        }
-    }
-    Ok(encoded)
+    Ok(BASE64_STANDARD.encode(text))
 }
 
 #[cfg(test)]

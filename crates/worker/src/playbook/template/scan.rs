@@ -129,14 +129,14 @@ impl<'s> Look<'_, 's> {
             let message = format!("there is no filter {}", quoted(word));
             return (!FILTERS.contains(&word))
                 .then_some(())
-                .and_then(|()| trouble("unknown-filter", message, &instead_of(word, &FILTERS)));
+                .and_then(|()| trouble("unknown-filter", message, &instead_of(word, FILTERS)));
         }
         // `is not defined`: the test comes after the `not`.
         if self.is_test() && word != "not" {
             let message = format!("there is no test {}", quoted(word));
             return (!TESTS.contains(&word))
                 .then_some(())
-                .and_then(|()| trouble("unknown-filter", message, &instead_of(word, &TESTS)));
+                .and_then(|()| trouble("unknown-filter", message, &instead_of(word, TESTS)));
         }
         if after == "(" {
             let message = format!("there is no function {}", quoted(word));

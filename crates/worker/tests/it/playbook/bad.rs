@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use waypost_worker::playbook::Problem;
+use waypost_worker::playbook::{Problem, RULES};
 
 use super::{CLUSTER, PRICES, bad_actions, bad_values, judge, mutations};
 
@@ -156,7 +156,7 @@ fn every_rule_is_shown_by_a_mistake() {
         shown.extend(edits.iter().map(|edit| edit.2));
     }
     let elsewhere = ["unreadable", "too-large", "too-many-problems", "nothing-to-do"];
-    for (rule, _) in Problem::RULES {
+    for (rule, _) in RULES {
         assert!(shown.contains(rule) || elsewhere.contains(&rule), "no mistake shows {rule}");
     }
 }

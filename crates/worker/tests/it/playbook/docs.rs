@@ -35,7 +35,7 @@ fn the_filters_of_the_guide_are_those_of_the_engine() {
     for filter in &listed {
         parse(&step(filter));
     }
-    let mend = super::judge(&step("nope")).unwrap_err().0[0].mend.clone();
+    let mend = super::judge(&step("nope")).unwrap_err().0[0].hint.clone();
     let offered = mend.rsplit_once(": ").unwrap().1;
     let aliases = ["count", "d"];
     let offered: Vec<&str> = offered.split(", ").filter(|name| !aliases.contains(name)).collect();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use serde_json::json;
 use waypost_kernel::schedule::{CatchUp, Overlap, in_words};
 use waypost_kernel::{Catalog, Span};
 use waypost_worker::schedules::{Scopes, What, stored};
@@ -57,6 +58,29 @@ fn a_stored_schedule_is_the_one_that_was_written() {
     let schedule = sound(&hostile).remove(0);
     let again = stored(&schedule.definition, Path::new("/"), &Catalog::shipped().unwrap()).unwrap();
     assert_eq!(again.description, schedule.description);
+}
+
+#[test]
+fn what_is_stored_is_read_as_json() {
+    let catalog = Catalog::shipped().unwrap();
+    let definition = json!({
+        "name": "job", "cadence": "5m", "description": null,
+        "run": { "lifecycle": "job", "exec": ["true"], "input": { "a": [null, { "b": 1.5 }], "": "\u{7f}" } },
+    });
+    let schedule = stored(&definition, Path::new("/"), &catalog).unwrap();
+    assert_eq!(schedule.description, None);
+    let What::Run(run) = &schedule.what else { panic!("{schedule:?}") };
+    assert_eq!(run.input, definition["run"]["input"], "null is a value of JSON, though not of TOML");
+    let wrong =
+        json!({ "name": "job", "cadence": "5m", "jittr": "1s", "run": { "lifecycle": "job", "exec": [5] } });
+    let problems = stored(&wrong, Path::new("/"), &catalog).unwrap_err();
+    let told: Vec<String> = problems.0.iter().map(ToString::to_string).collect();
+    assert!(
+        told[0].starts_with("jittr: a schedule has no key `jittr` [unknown-key]\n  did you mean `jitter`?"),
+        "{told:?}"
+    );
+    assert!(told[1].starts_with("run.exec[0]: this is an integer, not a text"), "{told:?}");
+    assert_eq!(told.len(), 2);
 }
 
 #[test]

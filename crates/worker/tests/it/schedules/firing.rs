@@ -162,7 +162,7 @@ async fn a_stolen_execution_stops_its_first_holder_which_writes_nothing() {
     second.run_once().await.unwrap();
     until(|| begun.load(Ordering::SeqCst) == 2).await;
     first.settle().await;
-    assert_eq!(first.summary.lost, 1);
+    assert_eq!(first.summary().lost, 1);
     go.notify_waiters();
     second.settle().await;
     let run = stage.only().await;

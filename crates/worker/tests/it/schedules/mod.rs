@@ -15,7 +15,7 @@ mod traps;
 use std::path::Path;
 
 use waypost_kernel::Catalog;
-use waypost_worker::playbook::{Problem, Problems};
+use waypost_worker::playbook::{self, Problems};
 use waypost_worker::schedules::{RULES, Schedule, parse};
 
 pub const SOUND: &str = include_str!("../../data/schedules.toml");
@@ -29,10 +29,10 @@ pub fn sound(text: &str) -> Vec<Schedule> {
 pub fn judge(text: &str) -> Result<Vec<Schedule>, Problems> {
     let judged = parse(text, Path::new(FILE), Path::new("/srv/jobs"), &Catalog::shipped().unwrap());
     for problem in judged.as_ref().err().map(|problems| &problems.0).into_iter().flatten() {
-        let mut rules = Problem::RULES.iter().chain(RULES.iter());
+        let mut rules = playbook::RULES.iter().chain(RULES.iter());
         let placed =
             problem.file == Path::new(FILE) && (1..=text.lines().count().max(1)).contains(&problem.line);
-        let words = !problem.message.trim().is_empty() && !problem.mend.trim().is_empty();
+        let words = !problem.message.trim().is_empty() && !problem.hint.trim().is_empty();
         assert!(rules.any(|(rule, _)| *rule == problem.rule) && placed && words, "{problem:?} in:\n{text}");
         assert!(
             problem.rule == "syntax" || problem.rule == "too-large" || !problem.field.is_empty(),

@@ -73,7 +73,7 @@ async fn a_command_that_outlives_its_lease_is_killed() {
     let both = pids(2).await;
     support::until_gone(&held).await;
     first.settle().await;
-    assert_eq!(first.summary.lost, 1);
+    assert_eq!(first.summary().lost, 1);
     assert!(support::is_alive(both[1]), "the second one goes on");
     let run = stage.only().await;
     assert_eq!(

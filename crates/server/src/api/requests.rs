@@ -1,0 +1,298 @@
+//! What may be asked: bodies and queries, each a shape and the struct that it becomes.
+
+use serde_json::{Map, Value};
+use waypost_kernel::item::Role;
+use waypost_kernel::request::Level;
+use waypost_kernel::{Actor, Time};
+use waypost_schema::{Field, FromNode, Kind, Node, Shape, Takes, needed, requests};
+use waypost_store::{MAX_MANUAL, ROLES};
+
+use super::kinds::{
+    COUNT, KEY, LEASE, LONG, LeaseToken, Limit, MS, NAME, PAGE, REASON, ROLE, TIME, TOKEN, WAIT, list,
+};
+
+pub const MOST_OF_A_BATCH: usize = 1_000;
+
+const TOKEN_TEXT: &str = "The lease's token, as the claim gave it.";
+const LIMIT_TEXT: &str = "How many at most; 50 if left out.";
+const BY_TEXT: &str = "Whom the request is made for.";
+const WORKER_TEXT: &str = "The worker's name.";
+const AUDIT_TEXT: &str = "Kept in the audit log.";
+const START_TEXT: &str = "Whether the work begins with the claim, where the lifecycle has a state for runs that were claimed and not \
+     begun. Without it the first event begins it.";
+const EACH_TEXT: &str = "Entries, each of which is answered by itself.";
+const SOURCE_TEXT: &str = "With each lifecycle as a file.";
+
+requests! {
+    NEW_ITEM "NewItem" NewItemBody {
+        needed kind: String = NAME, "One of the lifecycle's kinds of items.";
+        needed key: String = NAME, "The item's key, unique in its run and kind.";
+        optional name: Option<String> = NAME, "The item's name for people; the key if left out.";
+        optional status: Option<String> = NAME, "The item's first state; the kind's first if left out.";
+        optional max_retries: Option<u32> = Kind::Integer(0, 1_000), "How often a failed try is repeated; 3 if left out.";
+        optional reruns: bool = Kind::Boolean, "Whether the item runs again on resume.";
+        optional role: Role = ROLE, "What the item's failure means to the run; `step` if left out.";
+        optional details: Map<String, Value> = Kind::Object, "An object that is kept beside the item.";
+    }
+    NEW_RUN "NewRun" NewRunBody {
+        needed lifecycle: String = NAME, "The name of a lifecycle that the server knows.";
+        optional version: Option<u32> = Kind::Integer(1, u32::MAX as i64), "The lifecycle's version; the latest if left out.";
+        optional status: Option<String> = NAME, "One of the lifecycle's initial states; the first if left out.";
+        optional playbook: Option<String> = KEY, "What is to be done: a playbook that a worker has.";
+        optional queue: Option<String> = NAME, "The queue that workers take the run from; `default` if left out.";
+        optional input: Option<Value> = Kind::Any, "Handed to the handler; at most 1 MiB.";
+        optional metadata: Map<String, Value> = Kind::Object, "Shown with the run; at most 1 MiB.";
+        optional details: Map<String, Value> = Kind::Object, "Kept beside the run; no part of what the idempotency key stands for.";
+        optional priority: Option<i16> = Kind::Integer(-32_768, 32_767), "Runs of a higher priority come first; 0 if left out.";
+        optional schedule_at: Option<Time> = TIME, "When the run may be taken at the earliest.";
+        optional ttl_ms: Option<i64> = MS, "The run ends by itself if nobody takes it within this time.";
+        optional concurrency_key: Option<String> = KEY, "Runs with the same key are held one at a time.";
+        optional correlation_id: Option<String> = KEY, "The caller's own name for the run.";
+        optional idempotency_key: Option<String> = KEY, "As the header `Idempotency-Key`; the header wins.";
+        optional parent_run_id: Option<String> = NAME, "The run that this one belongs to.";
+        optional retry_of: Option<String> = NAME, "The run that this one repeats.";
+        optional max_attempts: Option<u32> = Kind::Integer(1, 1_000), "How often the run may be claimed; 1 if left out.";
+        optional reentrant: bool = Kind::Boolean, "Whether a stale execution may be taken up again.";
+        optional items: Vec<NewItemBody> = list(&Kind::Of(&NEW_ITEM), 100_000), "Steps or targets that are known already.";
+        optional carried: Option<Value> = Kind::Object, "A command that the run brings along; needs the role admin.";
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
+    NEW_RUNS "NewRuns" NewRunsBody {
+        needed runs: Vec<NewRunBody> = list(&Kind::Of(&NEW_RUN), MOST_OF_A_BATCH), "Runs to start; each is answered by itself.";
+    }
+    COMMAND "Command" CommandBody {
+        optional reason: Option<String> = REASON, "Kept in the log; at most 1,024 characters.";
+        optional force: bool = Kind::Boolean, "Whether to go on where a guard asks for force.";
+        optional resolved: bool = Kind::Boolean, "Whether what stood in the way is dealt with.";
+        optional resolutions: Map<String, Value> = Kind::Object, "What was decided, by host or whatever else blocked the run.";
+        optional graceful: bool = Kind::Boolean, "Whether the step that is under way is finished first.";
+        optional targets: Option<Vec<String>> = list(&NAME, 100_000), "Keys of the items that the command is about.";
+        optional actor "as": Option<Actor> = Kind::Choice(&["client", "operator"]), "As whom to ask; operator if left out, a client may do less.";
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
+    CLAIM "Claim" ClaimBody {
+        needed worker: String = NAME, "A name that is never used again: host, process and something random.";
+        optional queues: Option<Vec<String>> = list(&NAME, 100), "Queues to take runs from; `default` if left out.";
+        optional lifecycles: Vec<String> = list(&NAME, 100), "Lifecycles whose runs are taken; any if left out.";
+        optional playbooks: Option<Vec<String>> = list(&NAME, 10_000), "Playbooks that this worker has, as runs name them; runs of others are left alone.";
+        optional carried: Option<bool> = Kind::Boolean, "Whether this worker executes what runs bring along. Without this and `playbooks` any run may come.";
+        optional limit: Option<usize> = Kind::Integer(1, 100), "How many runs at most; 1 if left out.";
+        optional wait_ms: Option<i64> = WAIT, "How long to wait for work.";
+        optional lease_ms: Option<i64> = LEASE, "How long a lease lasts without a heartbeat.";
+        optional start: bool = Kind::Boolean, START_TEXT;
+        optional idempotency_key: Option<String> = KEY, "A claim that is sent again with the same key, because its answer was lost, gives the same runs and tokens while their leases last.";
+    }
+    CLAIM_ONE "ClaimOne" ClaimOneBody {
+        needed worker: String = NAME, "A name that is never used again.";
+        optional lease_ms: Option<i64> = LEASE, "How long the lease lasts without a heartbeat.";
+        optional start: bool = Kind::Boolean, START_TEXT;
+    }
+    HEARTBEAT "Heartbeat" LeaseBody {
+        needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
+    }
+    NEW_EVENT "NewEvent" NewEventBody {
+        needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
+        optional level: Option<Level> = Kind::Choice(&["debug", "info", "warn", "error"]), "How important the event is; info if left out.";
+        needed message: String = LONG, "What happened, for people. What is too long is cut, never refused.";
+        optional payload: Option<Value> = Kind::Any, "What happened, for programs.";
+        optional key: Option<String> = KEY, "A second event with the same key is the first one.";
+        optional once: Option<String> = Kind::Choice(&["window", "never"]), "How a repeat is known without a key: `window` (same words within 10 s; the default) or `never`.";
+        optional metadata: Map<String, Value> = Kind::Object, "Merged into the run's metadata.";
+        optional details: Map<String, Value> = Kind::Object, "Merged into the run's details.";
+        optional by: Option<String> = LONG, WORKER_TEXT;
+    }
+    ITEM_WRITE "ItemWrite" ItemWriteBody {
+        needed kind: String = NAME, "One of the lifecycle's kinds of items.";
+        optional name: Option<String> = NAME, "The item's name for people; names the item where there is no key.";
+        optional key: Option<String> = NAME, "The item's key, unique in its run and kind; the name if left out.";
+        optional max_retries: Option<u32> = Kind::Integer(0, 1_000), "Of a new item: how often a failed try is repeated; 3 if left out.";
+        optional reruns: bool = Kind::Boolean, "Of a new item: whether it runs again on resume.";
+        optional role: Role = ROLE, "Of a new item: what its failure means to the run; `step` if left out.";
+        needed status: String = NAME, "The state that the item should be in.";
+        optional command: Option<String> = NAME, "Which command leads to that state, where several do.";
+        optional progress: Option<u8> = Kind::Integer(0, 100), "How far the item is, in percent.";
+        optional output: Option<Value> = Kind::Any, "What the item gave.";
+        optional details: Map<String, Value> = Kind::Object, "Merged into the item's details.";
+        optional error_code: Option<String> = LONG, "Why the item failed, as a code.";
+        optional error_msg: Option<String> = LONG, "Why the item failed, in words.";
+        optional retry_in_ms: Option<i64> = MS, "When the item is tried next.";
+        optional answered: bool = Kind::Boolean, "Whether the outside gave an answer, whatever it was.";
+        optional try_no: Option<u64> = COUNT, "Which try this is about.";
+    }
+    ITEM_WRITES "ItemWrites" ItemWritesBody {
+        needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
+        needed items: Vec<ItemWriteBody> = list(&Kind::Of(&ITEM_WRITE), 10_000), "Items to add or move: all, or none.";
+        optional by: Option<String> = LONG, WORKER_TEXT;
+    }
+    FINISH "Finish" FinishBody {
+        needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
+        needed status: String = NAME, "The state to end in, as the lifecycle names it.";
+        optional error_code: Option<String> = LONG, "Why the run failed, as a code.";
+        optional error_msg: Option<String> = LONG, "Why the run failed, in words.";
+        optional reason: Option<String> = LONG, "Why the run pauses or stops.";
+        optional retry_in_ms: Option<i64> = MS, "When a state that can be retried should be.";
+        optional metadata: Map<String, Value> = Kind::Object, "Merged into the run's metadata.";
+        optional details: Map<String, Value> = Kind::Object, "Merged into the run's details.";
+        optional items: Vec<ItemWriteBody> = list(&Kind::Of(&ITEM_WRITE), 10_000), "The items' last moves, written with the end: all, or nothing.";
+        optional by: Option<String> = LONG, WORKER_TEXT;
+    }
+    HEARTBEATS "Heartbeats" HeartbeatsBody {
+        needed leases: Vec<OfRun<LeaseBody>> = list(&Kind::Of(&HEARTBEAT_OF_RUN), MOST_OF_A_BATCH), EACH_TEXT;
+    }
+    EVENTS_OF_RUNS "EventsOfRuns" EventsOfRunsBody {
+        needed events: Vec<OfRun<NewEventBody>> = list(&Kind::Of(&EVENT_OF_RUN), MOST_OF_A_BATCH), EACH_TEXT;
+    }
+    FINISHES "Finishes" FinishesBody {
+        needed finishes: Vec<OfRun<FinishBody>> = list(&Kind::Of(&FINISH_OF_RUN), MOST_OF_A_BATCH), EACH_TEXT;
+    }
+    OWE "Owe" OweBody {
+        needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
+        needed owes: bool = Kind::Boolean, "Whether the run owes its cleanup from now on.";
+        optional failing_status: Option<String> = NAME, "The state that the run goes to once the cleanup is done.";
+        optional error_code: Option<String> = LONG, "Why the run failed, as a code.";
+        optional error_msg: Option<String> = LONG, "Why the run failed, in words.";
+        optional by: Option<String> = LONG, WORKER_TEXT;
+    }
+    PAUSING "Pausing" PausingBody {
+        optional reason: Option<String> = REASON, "Kept with what is paused; at most 1,024 characters.";
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
+    LIMITING "Limiting" LimitingBody {
+        optional at_most: Option<u32> = Kind::Integer(0, u32::MAX as i64), "How many runs may be held at once; null removes the limit.";
+        optional reason: Option<String> = REASON, AUDIT_TEXT;
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
+    NEW_LIFECYCLE "NewLifecycle" NewLifecycleBody {
+        needed source: String = Kind::Text(1_048_576), "A lifecycle file: TOML.";
+    }
+    NEW_TOKEN "NewToken" NewTokenBody {
+        needed name: String = NAME, "Whom the log names when this token is used.";
+        needed role: String = Kind::Choice(&ROLES), "What the token may do.";
+        optional tenant: Option<String> = NAME, "The tenant whose runs the token sees; the caller's own if left out, `*` is all of them.";
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
+    REVOKING "Revoking" RevokingBody {
+        optional reason: Option<String> = REASON, AUDIT_TEXT;
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
+    APPLYING "Applying" ApplyingBody {
+        needed definition: Map<String, Value> = Kind::Object, "The keys of a `[[schedule]]`, as in the reference.";
+        optional folder: Option<String> = Kind::Text(4_096), "Where the schedule's commands run; `/` if left out.";
+        optional reason: Option<String> = REASON, AUDIT_TEXT;
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
+    TRIGGER "Trigger" TriggerBody {
+        optional scopes: Vec<String> = list(&NAME, MAX_MANUAL), "Scopes that it is about; all if left out.";
+        optional reason: Option<String> = REASON, AUDIT_TEXT;
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
+    BACKFILL "Backfill" BackfillBody {
+        optional from: Option<Time> = TIME, "The first plan time of a range.";
+        optional to: Option<Time> = TIME, "The last plan time of a range; not ahead of now.";
+        optional plan_times: Option<Vec<Time>> = list(&TIME, MAX_MANUAL), "Plan times, instead of a range.";
+        optional scopes: Vec<String> = list(&NAME, MAX_MANUAL), "Scopes that it is about; all if left out.";
+        optional reason: Option<String> = REASON, AUDIT_TEXT;
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
+}
+
+requests! {
+    RUNS_QUERY "RunsQuery" RunsQuery {
+        optional lifecycle: Option<String> = NAME, "Only runs of this lifecycle.";
+        optional status: Option<String> = NAME, "Only runs in this state.";
+        optional queue: Option<String> = NAME, "Only runs of this queue.";
+        optional q: Option<String> = NAME, "Only runs with this in their id, correlation id or metadata.";
+        optional limit: Limit = PAGE, LIMIT_TEXT;
+        optional cursor: Option<String> = NAME, "From `next_cursor` of the page before.";
+    }
+    EVENTS_QUERY "EventsQuery" EventsQuery {
+        optional after: Option<u64> = COUNT, "Only events after this seq.";
+        optional wait_ms: Option<i64> = WAIT, "If there is none yet, how long to wait for one.";
+        optional limit: Limit = PAGE, LIMIT_TEXT;
+    }
+    ITEMS_QUERY "ItemsQuery" ItemsQuery {
+        optional kind: Option<String> = NAME, "Only items of this kind.";
+    }
+    CHANGES_QUERY "ChangesQuery" ChangesQuery {
+        optional wait_ms: Option<i64> = WAIT, "How long to wait at most; 1000 if left out.";
+    }
+    FEED_QUERY "FeedQuery" FeedQuery {
+        optional after: Option<u64> = COUNT, "Only events after this position.";
+        optional limit: Limit = PAGE, LIMIT_TEXT;
+    }
+    STREAM_QUERY "StreamQuery" StreamQuery {
+        optional run: Option<String> = NAME, "Only events of this run.";
+        optional lifecycle: Option<String> = NAME, "Only events of runs of this lifecycle.";
+        optional topics: Option<String> = Kind::Text(500), "Only these topics, with commas: run.status.changed, run.items.changed, run.noted.";
+        optional after: Option<u64> = COUNT, "From this position on; from now on if left out.";
+        optional last_event_id: Option<u64> = COUNT, "As the header `Last-Event-ID`, for the first time.";
+    }
+    LIFECYCLES_QUERY "LifecyclesQuery" LifecyclesQuery {
+        optional name: Option<String> = NAME, "Only versions of this lifecycle.";
+        optional source: bool = Kind::Boolean, SOURCE_TEXT;
+    }
+    LIFECYCLE_QUERY "LifecycleQuery" LifecycleQuery {
+        optional source: bool = Kind::Boolean, SOURCE_TEXT;
+    }
+    AUDIT_QUERY "AuditQuery" AuditQuery {
+        optional after: Option<u64> = COUNT, "Only entries after this number.";
+        optional limit: Limit = PAGE, LIMIT_TEXT;
+    }
+    SCHEDULES_QUERY "SchedulesQuery" SchedulesQuery {
+        optional limit: Limit = PAGE, LIMIT_TEXT;
+        optional cursor: Option<String> = NAME, "From `next_cursor` of the page before.";
+    }
+    NEXT_QUERY "NextQuery" NextQuery {
+        optional count: Option<usize> = Kind::Integer(1, 1_000), "How many plan times; 5 if left out.";
+    }
+    HISTORY_QUERY "HistoryQuery" HistoryQuery {
+        optional scope_kind: Option<String> = NAME, "Only executions of this kind of scope.";
+        optional scope_id: Option<String> = NAME, "Only executions of this scope.";
+        optional status: Option<String> = NAME, "Only executions whose run is in this state.";
+        optional limit: Limit = PAGE, LIMIT_TEXT;
+        optional cursor: Option<String> = Kind::Text(4_096), "From `next_cursor` of the page before.";
+    }
+    EXECUTIONS_QUERY "ExecutionsQuery" ExecutionsQuery {
+        optional schedule: Option<String> = NAME, "Only executions of this schedule.";
+        optional scope_kind: Option<String> = NAME, "Only executions of this kind of scope.";
+        optional scope_id: Option<String> = NAME, "Only executions of this scope.";
+        optional status: Option<String> = NAME, "Only executions whose run is in this state.";
+        optional limit: Limit = PAGE, LIMIT_TEXT;
+        optional cursor: Option<String> = Kind::Text(4_096), "From `next_cursor` of the page before.";
+    }
+}
+
+/// What is asked of one run among others: the same fields, and which run.
+#[derive(Clone, Debug)]
+pub struct OfRun<T> {
+    pub run_id: String,
+    pub body: T,
+}
+
+impl<T: FromNode> FromNode for OfRun<T> {
+    const TAKES: Takes = Takes::Fields;
+
+    fn from_node(mut node: Node) -> Option<OfRun<T>> {
+        let run_id = String::from_node(node.remove(RUN_ID.name)?)?;
+        Some(OfRun { run_id, body: T::from_node(node)? })
+    }
+}
+
+const RUN_ID: Field = needed("run_id", NAME, "The run that this is about.");
+
+const fn of_run<const N: usize>(fields: &[Field]) -> [Field; N] {
+    let mut all = [RUN_ID; N];
+    let mut at = 1;
+    while at < N {
+        all[at] = fields[at - 1];
+        at += 1;
+    }
+    all
+}
+
+pub const HEARTBEAT_OF_RUN: Shape =
+    Shape::of_api("HeartbeatOfRun", &of_run::<{ HEARTBEAT.fields.len() + 1 }>(HEARTBEAT.fields));
+pub const EVENT_OF_RUN: Shape =
+    Shape::of_api("EventOfRun", &of_run::<{ NEW_EVENT.fields.len() + 1 }>(NEW_EVENT.fields));
+pub const FINISH_OF_RUN: Shape =
+    Shape::of_api("FinishOfRun", &of_run::<{ FINISH.fields.len() + 1 }>(FINISH.fields));
