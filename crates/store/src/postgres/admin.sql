@@ -8,7 +8,8 @@ BEGIN
   IF p_by IS NOT NULL THEN
     PERFORM waypost.shut_gate(p_queue);
   END IF;
-  INSERT INTO waypost.queues(name, paused_by, pause_reason, paused_at) VALUES (p_queue, p_by, p_reason, CASE WHEN p_by IS NOT NULL THEN waypost.now() END)
+  INSERT INTO waypost.queues(name, paused_by, pause_reason, paused_at) VALUES (p_queue, p_by, p_reason, CASE WHEN p_by IS NOT NULL
+      THEN waypost.now() END)
     ON CONFLICT (name) DO UPDATE SET paused_by = excluded.paused_by, pause_reason = excluded.pause_reason, paused_at = excluded.paused_at;
 END $$;
 
@@ -33,7 +34,8 @@ BEGIN
   PERFORM waypost.check_text('p_reason', p_reason, 1024);
   PERFORM waypost.shut_gate_patiently(p_queue);
   PERFORM waypost.put_pause(p_queue, session_user::text, p_reason);
-  INSERT INTO waypost.audit(at, tenant, who, action, subject, reason) VALUES (waypost.now(), '*', session_user::text, 'queue.pause', p_queue, p_reason);
+  INSERT INTO waypost.audit(at, tenant, who, action, subject, reason) VALUES (waypost.now(), '*', session_user::text, 'queue.pause', p_queue,
+      p_reason);
   RETURN QUERY SELECT q.name, q.paused_by, q.pause_reason, q.paused_at FROM waypost.queues q WHERE q.name = p_queue;
 END $$;
 
@@ -44,7 +46,8 @@ BEGIN
   PERFORM waypost.check_text('p_queue', p_queue);
   IF NOT EXISTS (SELECT 1 FROM waypost.queues q WHERE q.name = p_queue) AND NOT EXISTS (SELECT 1 FROM waypost.lanes l WHERE l.queue = p_queue) THEN
     PERFORM waypost.refuse('WP404', format('NOT_FOUND: p_queue: there is no queue %s', quote_literal(p_queue)), 'There are: '
-      || coalesce((SELECT left(string_agg(n.name, ', ' ORDER BY n.name), 500) FROM (SELECT l.queue AS name FROM waypost.lanes l UNION SELECT q.name FROM waypost.queues q) n),
+      || coalesce((SELECT left(string_agg(n.name, ', ' ORDER BY n.name), 500) FROM (SELECT l.queue AS name FROM waypost.lanes l UNION SELECT q.name
+          FROM waypost.queues q) n),
         'none yet'), 'p_queue');
   END IF;
   PERFORM waypost.put_pause(p_queue, NULL, NULL);
@@ -70,17 +73,21 @@ DECLARE
   v_states smallint[];
 BEGIN
   INSERT INTO waypost.meta VALUES ('pruned_to', '0') ON CONFLICT (key) DO UPDATE SET value = waypost.meta.value RETURNING value::bigint INTO v_after;
-  WITH looked AS MATERIALIZED (SELECT r.rid, r.seq, r.state, r.finished_at, r.operating FROM waypost.runs r WHERE r.rid > v_after ORDER BY r.rid LIMIT v_look),
+  WITH looked AS MATERIALIZED (SELECT r.rid, r.seq, r.state, r.finished_at, r.operating FROM waypost.runs r WHERE r.rid > v_after
+      ORDER BY r.rid LIMIT v_look),
     past AS MATERIALIZED (SELECT l.rid, l.seq FROM looked l JOIN waypost.lifecycle_states s ON s.code = l.state
       WHERE NOT l.operating AND l.finished_at + s.keep_ms * interval '1 millisecond' < v_now ORDER BY l.rid LIMIT p_limit + 1)
-  SELECT (SELECT count(*) FROM looked), (SELECT max(l.rid) FROM looked l), coalesce(array_agg(p.rid ORDER BY p.rid), '{}'), array_agg(p.seq ORDER BY p.rid)
+  SELECT (SELECT count(*) FROM looked), (SELECT max(l.rid) FROM looked l), coalesce(array_agg(p.rid ORDER BY p.rid), '{}'), array_agg(p.seq
+      ORDER BY p.rid)
     INTO v_looked, v_last, v_over, v_seqs FROM past p;
   more := v_looked = v_look OR cardinality(v_over) > p_limit;
-  UPDATE waypost.meta SET value = (CASE WHEN cardinality(v_over) > p_limit THEN v_over[p_limit + 1] - 1 WHEN v_looked = v_look THEN v_last ELSE 0 END)::text
+  UPDATE waypost.meta SET value = (CASE WHEN cardinality(v_over) > p_limit THEN v_over[p_limit + 1] - 1 WHEN v_looked = v_look THEN v_last
+      ELSE 0 END)::text
     WHERE key = 'pruned_to';
   PERFORM set_config('waypost.pruning', 'on', true);
   -- If they are still what they were when they were looked at.
-  WITH gone AS (DELETE FROM waypost.runs r USING unnest(v_over[:p_limit], v_seqs[:p_limit]) u(rid, seq) WHERE r.rid = u.rid AND r.seq = u.seq RETURNING r.rid, r.state)
+  WITH gone AS (DELETE FROM waypost.runs r USING unnest(v_over[:p_limit], v_seqs[:p_limit]) u(rid, seq) WHERE r.rid = u.rid AND r.seq = u.seq
+      RETURNING r.rid, r.state)
   SELECT coalesce(array_agg(g.rid), '{}'), array_agg(g.state) INTO v_gone, v_states FROM gone g;
   DELETE FROM waypost.items i WHERE i.rid = ANY (v_gone);
   WITH gone AS (DELETE FROM waypost.events e WHERE e.rid = ANY (v_gone) RETURNING e.rid, e.via),
@@ -98,7 +105,8 @@ CREATE FUNCTION waypost.prune(p_limit int DEFAULT 1000) RETURNS TABLE(runs bigin
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF coalesce(p_limit NOT BETWEEN 1 AND 10000, true) THEN
-    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: p_limit: is %s', coalesce(p_limit::text, 'null')), 'Give 1 to 10000, and call again while `more` is true.', 'p_limit');
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: p_limit: is %s', coalesce(p_limit::text, 'null')),
+        'Give 1 to 10000, and call again while `more` is true.', 'p_limit');
   END IF;
   RETURN QUERY SELECT p.runs, p.events, p.more FROM waypost.prune_runs(p_limit) p;
 END $$;

@@ -18,7 +18,8 @@ END $guard$;
 CREATE OR REPLACE FUNCTION waypost.items_move() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
 BEGIN
   IF TG_OP = 'INSERT' THEN
-    IF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.initial) THEN
+    IF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status
+        AND s.initial) THEN
       RAISE EXCEPTION 'INVALID_TRANSITION: a % does not start as %', NEW.kind, NEW.status USING ERRCODE = 'WP409';
     END IF;
   ELSIF NOT EXISTS (
@@ -76,7 +77,8 @@ BEGIN
     SELECT * INTO will FROM waypost.lifecycle_states s WHERE s.code = NEW.state;
     RAISE EXCEPTION 'INVALID_TRANSITION: % has no such move from % to %, or its guard does not hold', was.lifecycle, was.state,
         coalesce(will.state, NEW.state::text) USING ERRCODE = 'WP409', HINT = 'Allowed from there: '
-        || coalesce((SELECT string_agg(DISTINCT m.dst, ', ') FROM waypost.lifecycle_moves m WHERE m.src_code = OLD.state AND m.events = 1), 'nothing');
+        || coalesce((SELECT string_agg(DISTINCT m.dst, ', ') FROM waypost.lifecycle_moves m WHERE m.src_code = OLD.state AND m.events = 1),
+            'nothing');
   END IF;
   IF NEW.seq = OLD.seq THEN
     PERFORM waypost.moved_by_hand(OLD, NEW);
@@ -95,13 +97,16 @@ DECLARE
   moves text;
   births text;
 BEGIN
-  SELECT coalesce(string_agg((m.events * 100000000::bigint + m.src_code * 10000 + m.dst_code)::text, ',' ORDER BY m.src_code, m.dst_code, m.events), '')
+  SELECT coalesce(string_agg((m.events * 100000000::bigint + m.src_code * 10000 + m.dst_code)::text, ',' ORDER BY m.src_code, m.dst_code, m.events),
+      '')
     INTO moves FROM waypost.lifecycle_moves m WHERE m.guards = 0 AND m.src_code IS NOT NULL;
-  SELECT coalesce(string_agg(s.code::text, ',' ORDER BY s.code), '') INTO births FROM waypost.lifecycle_states s WHERE s.initial AND s.code IS NOT NULL;
+  SELECT coalesce(string_agg(s.code::text, ',' ORDER BY s.code), '') INTO births FROM waypost.lifecycle_states s WHERE s.initial
+      AND s.code IS NOT NULL;
   EXECUTE format($make$CREATE OR REPLACE TRIGGER runs_move AFTER UPDATE ON waypost.runs FOR EACH ROW WHEN (CASE WHEN NEW.state = OLD.state
       THEN OLD.finished_at IS NOT NULL OR NEW.fence < OLD.fence OR NEW.seq < OLD.seq
       ELSE NEW.fence < OLD.fence OR NOT ((NEW.seq - OLD.seq) * 100000000::bigint + OLD.state::int * 10000 + NEW.state = ANY ('{%s}'::bigint[])) END)
     EXECUTE FUNCTION waypost.judge_run()$make$, moves);
-  EXECUTE format($make$CREATE OR REPLACE TRIGGER runs_birth AFTER INSERT ON waypost.runs FOR EACH ROW WHEN (NEW.seq <> 1 OR NOT (NEW.state = ANY ('{%s}'::smallint[])))
+  EXECUTE format($make$CREATE OR REPLACE TRIGGER runs_birth AFTER INSERT ON waypost.runs FOR EACH ROW WHEN (NEW.seq <> 1
+      OR NOT (NEW.state = ANY ('{%s}'::smallint[])))
     EXECUTE FUNCTION waypost.judge_birth()$make$, births);
 END $guard$;

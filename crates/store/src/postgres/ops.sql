@@ -48,7 +48,8 @@ CREATE VIEW ops.run_events AS
       WHEN e.src = e.dst THEN CASE e.command WHEN 'take-over' THEN 'Run taken over by worker' WHEN 'steal' THEN 'Run stolen from a stale worker'
         WHEN 'release' THEN 'Run released by worker' WHEN 'lose' THEN 'Worker lost; the run''s cleanup is left to another'
         WHEN 'expire' THEN 'Worker lost; the run''s cleanup is left to another' WHEN 'items' THEN 'Items moved' WHEN 'owe' THEN 'Cleanup noted'
-        WHEN 'operation' THEN 'Operation ended' WHEN 'cancel' THEN 'Run asked to cancel by ' || e.who WHEN 'pause' THEN 'Run asked to pause by ' || e.who
+        WHEN 'operation' THEN 'Operation ended' WHEN 'cancel' THEN 'Run asked to cancel by ' || e.who WHEN 'pause' THEN 'Run asked to pause by '
+            || e.who
         ELSE e.command || ' by ' || e.who END
       WHEN e.dst >= 5000 THEN CASE e.command WHEN 'lose' THEN 'Run lost: ' WHEN 'expire' THEN 'Run expired: ' ELSE 'Run finished: ' END || t.state
       WHEN e.dst / 1000 = 3 AND e.src / 1000 = 3 THEN 'Run started by ' || e.who
@@ -70,7 +71,8 @@ DECLARE
     THEN format('is %s bytes long; at most %s are allowed', octet_length(p_value), p_max_bytes) END;
 BEGIN
   IF v_wrong IS NOT NULL THEN
-    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: %s: %s', p_field, v_wrong), format('Give 1 to %s bytes of text as %s.', p_max_bytes, p_field), p_field);
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: %s: %s', p_field, v_wrong), format('Give 1 to %s bytes of text as %s.', p_max_bytes,
+        p_field), p_field);
   END IF;
 END $$;
 
@@ -98,14 +100,16 @@ BEGIN
     v_wrong := 'has a number out of range';
   END IF;
   IF v_wrong IS NOT NULL THEN
-    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: %s: %s', p_field, v_wrong), 'Keep large results elsewhere and put their address here.', p_field);
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: %s: %s', p_field, v_wrong), 'Keep large results elsewhere and put their address here.',
+        p_field);
   END IF;
 END $$;
 
 CREATE FUNCTION waypost.check_token(p_token text) RETURNS uuid LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF p_token !~ '^[0-9a-fA-F]{32}$' AND p_token !~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$' THEN
-    PERFORM waypost.refuse('WP422', 'INVALID_INPUT: p_lease_token: is not a token', 'A token has 32 hexadecimal digits, as the claim gave it.', 'p_lease_token');
+    PERFORM waypost.refuse('WP422', 'INVALID_INPUT: p_lease_token: is not a token', 'A token has 32 hexadecimal digits, as the claim gave it.',
+        'p_lease_token');
   END IF;
   RETURN p_token::uuid;
 END $$;
@@ -233,7 +237,8 @@ END $$;
 CREATE FUNCTION waypost.ops_cancels(p_status text) RETURNS boolean
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  v_ends text[] := ARRAY(SELECT DISTINCT s.state FROM waypost.lifecycle_states s WHERE s.lifecycle = 'deploy' AND s.phase = 'settled' ORDER BY s.state);
+  v_ends text[] := ARRAY(SELECT DISTINCT s.state FROM waypost.lifecycle_states s WHERE s.lifecycle = 'deploy' AND s.phase = 'settled'
+      ORDER BY s.state);
 BEGIN
   PERFORM waypost.check_text('p_status', p_status);
   IF p_status <> ALL (v_ends) THEN
@@ -298,7 +303,8 @@ BEGIN
   IF to_jsonb(NEW) - v_changeable <> to_jsonb(OLD) - v_changeable
       OR NEW.status = OLD.status AND (NEW.claimed_by, NEW.started_at, NEW.finished_at)
         IS DISTINCT FROM (OLD.claimed_by, OLD.started_at, OLD.finished_at) THEN
-    PERFORM waypost.refuse('WP409', format('IMMUTABLE: of %s only status and metadata can be changed by hand', OLD.run_id), 'Queue a new run instead.');
+    PERFORM waypost.refuse('WP409', format('IMMUTABLE: of %s only status and metadata can be changed by hand', OLD.run_id),
+        'Queue a new run instead.');
   END IF;
   v_became.metadata := NEW.metadata;
   IF NEW.status = OLD.status THEN
@@ -327,8 +333,10 @@ CREATE FUNCTION waypost.ops_append_only() RETURNS trigger LANGUAGE plpgsql SET s
 BEGIN
   PERFORM waypost.refuse('WP405', format('APPEND_ONLY: ops.%s takes no %s', TG_TABLE_NAME, TG_OP), TG_ARGV[0]);
 END $$;
-CREATE TRIGGER runs_insert INSTEAD OF INSERT ON ops.runs FOR EACH ROW EXECUTE FUNCTION waypost.ops_append_only('Queue a run: SELECT * FROM ops.queue_run(…).');
-CREATE TRIGGER runs_delete INSTEAD OF DELETE ON ops.runs FOR EACH ROW EXECUTE FUNCTION waypost.ops_append_only('Settled runs leave by pruning, with their events.');
+CREATE TRIGGER runs_insert INSTEAD OF INSERT ON ops.runs FOR EACH ROW
+  EXECUTE FUNCTION waypost.ops_append_only('Queue a run: SELECT * FROM ops.queue_run(…).');
+CREATE TRIGGER runs_delete INSTEAD OF DELETE ON ops.runs FOR EACH ROW
+  EXECUTE FUNCTION waypost.ops_append_only('Settled runs leave by pruning, with their events.');
 CREATE TRIGGER run_events_insert INSTEAD OF INSERT ON ops.run_events FOR EACH ROW
   EXECUTE FUNCTION waypost.ops_append_only('Append one: SELECT ops.append_event(…).');
 CREATE TRIGGER run_events_keep INSTEAD OF UPDATE OR DELETE ON ops.run_events FOR EACH ROW

@@ -29,7 +29,8 @@ END $$;
 CREATE FUNCTION waypost.canonical(p_value jsonb) RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   RETURN CASE jsonb_typeof(p_value)
-    WHEN 'object' THEN '{' || coalesce((SELECT string_agg(to_json(m.key)::text || ':' || waypost.canonical(m.value) || ',', '' ORDER BY m.key COLLATE "C")
+    WHEN 'object' THEN '{' || coalesce((SELECT string_agg(to_json(m.key)::text || ':' || waypost.canonical(m.value) || ',', ''
+        ORDER BY m.key COLLATE "C")
       FROM jsonb_each(p_value) m), '') || '}'
     WHEN 'array' THEN '[' || coalesce((SELECT string_agg(waypost.canonical(e.value) || ',', '' ORDER BY e.place)
       FROM jsonb_array_elements(p_value) WITH ORDINALITY e(value, place)), '') || ']'
@@ -45,7 +46,8 @@ CREATE FUNCTION waypost.fingerprint(p_lifecycle text, p_queue text, p_input json
 
 -- A new run without a concurrency key and without items, or with a first one. Its idempotency key, if it was used, gives the run that it
 -- made; two that race for it make one run, because the second waits for the first to commit.
-CREATE FUNCTION waypost.enqueue_one(p_lifecycle text, p_queue text, p_input json DEFAULT '{}', p_metadata jsonb DEFAULT '{}', p_by text DEFAULT 'client',
+CREATE FUNCTION waypost.enqueue_one(p_lifecycle text, p_queue text, p_input json DEFAULT '{}', p_metadata jsonb DEFAULT '{}',
+    p_by text DEFAULT 'client',
     p_idempotency_key text DEFAULT NULL, p_fingerprint text DEFAULT NULL, p_tenant text DEFAULT 'default', p_actor text DEFAULT 'client',
     p_run_id text DEFAULT NULL, p_version int DEFAULT NULL, p_priority smallint DEFAULT 0, p_schedule_at timestamptz DEFAULT NULL,
     p_ttl_ms bigint DEFAULT NULL, p_max_attempts int DEFAULT 1, p_reentrant boolean DEFAULT false, p_details jsonb DEFAULT '{}',
@@ -71,7 +73,8 @@ BEGIN
   SELECT s.* INTO v_first FROM waypost.lifecycle_states s WHERE s.lifecycle = v_lifecycle.name AND s.version = v_lifecycle.version
     AND s.state = v_lifecycle.definition::jsonb -> 'initial' ->> 0;
   IF v_first.phase NOT IN ('ready', 'draft') OR v_first.claim_needs_items AND p_first_item IS NULL THEN
-    PERFORM waypost.refuse('WP501', format('NOT_PLAIN: a new %s run takes the engine', p_lifecycle), 'Ask waypost for it: its command line or its HTTP interface.');
+    PERFORM waypost.refuse('WP501', format('NOT_PLAIN: a new %s run takes the engine', p_lifecycle),
+        'Ask waypost for it: its command line or its HTTP interface.');
   END IF;
   IF p_ttl_ms IS NOT NULL AND NOT v_first.expires THEN
     PERFORM waypost.refuse('WP422', format('INVALID_INPUT: ttl: a %s run does not expire as %s', p_lifecycle, v_first.state), 'Leave it out.', 'ttl');
@@ -83,7 +86,8 @@ BEGIN
     || CASE WHEN greatest(p_max_attempts, 1) = 1 THEN '{}' ELSE jsonb_build_object('max_attempts', p_max_attempts) END
     || CASE WHEN p_reentrant THEN '{"reentrant": true}'::jsonb ELSE '{}' END;
   IF p_first_item IS NOT NULL THEN
-    SELECT jsonb_build_array(jsonb_build_object('run', 1, 'kind', s.lifecycle, 'key', p_first_item, 'version', s.version, 'place', 0, 'name', p_first_item,
+    SELECT jsonb_build_array(jsonb_build_object('run', 1, 'kind', s.lifecycle, 'key', p_first_item, 'version', s.version, 'place', 0, 'name',
+        p_first_item,
         'status', s.state, 'max_retries', 3, 'reruns', false, 'role', 'step', 'stays', false, 'details', '{}'::jsonb, 'seq', 1, 'progress', 0)),
         v_effect || jsonb_build_object('moved', jsonb_build_array(jsonb_build_object('kind', s.lifecycle, 'key', p_first_item, 'to', s.state)))
       INTO v_items, v_effect FROM waypost.lifecycle_states s

@@ -67,7 +67,8 @@ BEGIN
 END $$;
 
 -- Every write of a holder: its token, or none for an open lease. The lease counts until somebody else has it.
-CREATE FUNCTION waypost.check_lease(p_run waypost.runs, p_token uuid, p_by text) RETURNS uuid LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION waypost.check_lease(p_run waypost.runs, p_token uuid, p_by text) RETURNS uuid LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_open uuid := waypost.open_token(p_run.rid, p_run.fence);
   v_status text;
@@ -136,7 +137,8 @@ BEGIN
   END IF;
   SELECT coalesce(jsonb_object_agg(m.key, m.value), '{}') INTO v_all FROM jsonb_each(p_into || p_patch) m
     WHERE NOT (m.value = 'null' AND p_patch ? m.key AND waypost.engine_room(m.key) IS NOT NULL);
-  SELECT octet_length(coalesce(jsonb_object_agg(m.key, m.value), '{}')::text) INTO v_bytes FROM jsonb_each(v_all) m WHERE waypost.engine_room(m.key) IS NULL;
+  SELECT octet_length(coalesce(jsonb_object_agg(m.key, m.value), '{}')::text) INTO v_bytes FROM jsonb_each(v_all) m
+      WHERE waypost.engine_room(m.key) IS NULL;
   IF v_bytes > waypost.others_room() THEN
     PERFORM waypost.refuse('WP422', format('INVALID_INPUT: details: would be %s bytes long; at most %s are allowed', v_bytes, waypost.others_room()),
       'Keep large results elsewhere and put their address here.', 'details');
@@ -144,14 +146,16 @@ BEGIN
   SELECT m.key, octet_length(m.value::text) INTO v_member, v_bytes FROM jsonb_each(p_patch) m
     WHERE octet_length(m.value::text) > waypost.engine_room(m.key) ORDER BY m.key LIMIT 1;
   IF FOUND THEN
-    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: details.%s: is %s bytes long; at most %s are allowed', v_member, v_bytes, waypost.engine_room(v_member)),
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: details.%s: is %s bytes long; at most %s are allowed', v_member, v_bytes,
+        waypost.engine_room(v_member)),
       'Say it in fewer words.', 'details');
   END IF;
   RETURN v_all;
 END $$;
 
 -- What an event did, and what was merged with it; nothing for the common ones.
-CREATE FUNCTION waypost.effect(p_effect jsonb, p_metadata jsonb, p_details jsonb) RETURNS json LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+CREATE FUNCTION waypost.effect(p_effect jsonb, p_metadata jsonb, p_details jsonb) RETURNS json LANGUAGE sql IMMUTABLE SET search_path = pg_catalog,
+    pg_temp
   RETURN nullif(p_effect
     || CASE WHEN coalesce(p_metadata, '{}') = '{}' THEN '{}' ELSE jsonb_build_object('metadata', p_metadata) END
     || CASE WHEN coalesce(p_details, '{}') = '{}' THEN '{}' ELSE jsonb_build_object('details', p_details) END, '{}')::json;
@@ -176,11 +180,9 @@ DECLARE
 BEGIN
   -- Before the queue is looked at: who pauses or limits it waits for claims that did not see that. One with a limit is counted by one
   -- claimer at a time.
-  PERFORM waypost.enter_gates(ARRAY[p_queue]);
+  v_run.queue := p_queue;
+  PERFORM waypost.lock_slots(v_run, true, true);
   SELECT q.* INTO v_queue FROM waypost.queues q WHERE q.name = p_queue;
-  IF v_queue.at_most IS NOT NULL THEN
-    PERFORM pg_advisory_xact_lock(waypost.slot(true, p_queue));
-  END IF;
   IF v_queue.paused_at IS NOT NULL OR v_queue.at_most <= (SELECT count(*) FROM waypost.holders h WHERE h.of_queue AND h.name = p_queue) THEN
     RETURN;
   END IF;
@@ -329,7 +331,8 @@ CREATE FUNCTION waypost.ways(p_state smallint, p_actor text) RETURNS SETOF waypo
 $$;
 
 -- Moves a held run to its end. The same finish sent again is answered as the first time; a cancel that came first is final.
-CREATE FUNCTION waypost.finish_one(p_run_id text, p_token uuid, p_by text, p_status text, p_error_code text DEFAULT NULL, p_error_msg text DEFAULT NULL,
+CREATE FUNCTION waypost.finish_one(p_run_id text, p_token uuid, p_by text, p_status text, p_error_code text DEFAULT NULL,
+    p_error_msg text DEFAULT NULL,
     p_reason text DEFAULT NULL, p_metadata jsonb DEFAULT '{}', p_details jsonb DEFAULT '{}')
   RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -348,7 +351,8 @@ BEGIN
   SELECT s.* INTO v_to FROM waypost.lifecycle_states s WHERE s.lifecycle = v_from.lifecycle AND s.version = v_from.version AND s.state = p_status;
   IF NOT FOUND THEN
     PERFORM waypost.refuse('WP422', format('INVALID_INPUT: status: there is no %s', quote_literal(left(p_status, 80))),
-      'Allowed: ' || (SELECT string_agg(s.state, ', ') FROM waypost.lifecycle_states s WHERE s.lifecycle = v_from.lifecycle AND s.version = v_from.version AND s.phase = 'settled'), 'status');
+      'Allowed: ' || (SELECT string_agg(s.state, ', ') FROM waypost.lifecycle_states s WHERE s.lifecycle = v_from.lifecycle
+          AND s.version = v_from.version AND s.phase = 'settled'), 'status');
   END IF;
   IF v_from.phase <> 'held' AND v_run.ended_by = v_token THEN
     IF v_to.code <> v_run.state THEN
@@ -379,7 +383,8 @@ BEGIN
       'Finish it through waypost.');
   END IF;
   IF v_cancelling THEN
-    v_failure := jsonb_build_object('code', v_way.error_code, 'message', coalesce(v_run.intent ->> 'reason', 'cancel by ' || (v_run.intent ->> 'by')));
+    v_failure := jsonb_build_object('code', v_way.error_code, 'message', coalesce(v_run.intent ->> 'reason', 'cancel by '
+        || (v_run.intent ->> 'by')));
   ELSIF v_failure IS NULL AND v_way.error_code IS NOT NULL THEN
     v_failure := jsonb_build_object('code', v_way.error_code, 'message', coalesce(v_reason, v_way.command || ' by ' || v_by));
   END IF;
@@ -397,7 +402,8 @@ DECLARE
   v_run waypost.runs := waypost.locked_run(p_run_id, true);
   v_from waypost.lifecycle_states;
   v_way waypost.lifecycle_transitions;
-  v_intent jsonb := jsonb_build_object('want', 'cancel', 'by', p_by) || CASE WHEN p_reason IS NULL THEN '{}' ELSE jsonb_build_object('reason', p_reason) END
+  v_intent jsonb := jsonb_build_object('want', 'cancel', 'by', p_by) || CASE WHEN p_reason IS NULL THEN '{}' ELSE jsonb_build_object('reason',
+      p_reason) END
     || CASE WHEN p_graceful THEN '{"graceful": true}'::jsonb ELSE '{}' END;
   v_effect jsonb := jsonb_build_object('intent', v_intent);
 BEGIN
@@ -414,9 +420,11 @@ BEGIN
   IF v_run.intent ->> 'want' = 'cancel' AND (p_graceful OR v_run.intent -> 'graceful' IS NULL) THEN
     RETURN (v_run, v_from.state, NULL::bigint, v_run.seq, true);
   END IF;
-  IF v_from.phase <> 'held' OR NOT v_run.owes_cleanup AND (v_from.deadline_ms IS NOT NULL OR v_run.claimed_by IS NULL OR v_run.stale_after < v_now) THEN
+  IF v_from.phase <> 'held' OR NOT v_run.owes_cleanup AND (v_from.deadline_ms IS NOT NULL OR v_run.claimed_by IS NULL OR v_run.stale_after < v_now)
+      THEN
     IF v_way.guards <> 0 THEN
-      PERFORM waypost.refuse('WP501', format('NOT_PLAIN: cancel of %s takes the engine: it is guarded', v_run.run_id), 'Ask waypost for it: waypost run cancel.');
+      PERFORM waypost.refuse('WP501', format('NOT_PLAIN: cancel of %s takes the engine: it is guarded', v_run.run_id),
+          'Ask waypost for it: waypost run cancel.');
     END IF;
     RETURN waypost.settle_one(v_run, NULL, NULL, v_way.dst, 'cancel', p_actor, p_by,
       jsonb_build_object('code', v_way.error_code, 'message', coalesce(p_reason, 'cancel by ' || p_by)), p_reason, p_metadata, p_details);

@@ -57,7 +57,8 @@ BEGIN
       PERFORM pg_advisory_xact_lock(waypost.slot(false, p_run.concurrency_key));
     END IF;
   EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-    PERFORM waypost.refuse('WP423', format('BUSY: others are at the slots that %s needs', p_run.run_id), 'Try again; nothing was written.');
+    PERFORM waypost.refuse('WP423', format('BUSY: others are at the slots that %s needs', coalesce(p_run.run_id, 'queue ' || p_run.queue)),
+      'Try again; nothing was written.');
   END;
 END $$;
 

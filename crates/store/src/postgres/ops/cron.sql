@@ -132,7 +132,8 @@ BEGIN
   NEW.updated_at := v_now;
   PERFORM waypost.cron_checks(NEW.status, NEW.attempt, NEW.max_attempts, NEW.duration_ms, NEW.stale_after);
   IF NEW.status <> 'RUNNING' OR NEW.attempt <> 1 THEN
-    RAISE EXCEPTION 'INVALID_TRANSITION: an execution begins as RUNNING, with attempt 1' USING ERRCODE = 'WP409', HINT = 'Insert it so, then finish it.';
+    RAISE EXCEPTION 'INVALID_TRANSITION: an execution begins as RUNNING, with attempt 1' USING ERRCODE = 'WP409',
+        HINT = 'Insert it so, then finish it.';
   END IF;
   NEW.next_retry_at := NULL;
   NEW.finished_at := NULL;
@@ -215,6 +216,7 @@ BEGIN
     RAISE EXCEPTION 'IMMUTABLE: % stay', array_to_string(v_kept, ', ') USING ERRCODE = 'WP409', HINT = 'Another plan is another row.';
   END IF;
   PERFORM waypost.cron_checks(NEW.status, NEW.attempt, NEW.max_attempts, NEW.duration_ms, NEW.stale_after);
+  PERFORM waypost.lock_slots(r, NEW.status = 'RUNNING' AND r.state / 1000 <> 3) FROM waypost.runs r WHERE r.run_id = OLD.id::text;
   SELECT * INTO was FROM waypost.runs r WHERE r.run_id = OLD.id::text FOR UPDATE;
   -- What it was when the statement looked at it is gone: no row is matched.
   IF was.state <> waypost.cron_state(OLD.status) OR coalesce(was.lease_token, was.ended_by) IS DISTINCT FROM OLD.lease_token THEN
@@ -225,12 +227,15 @@ BEGIN
     RETURN NEW;
   END IF;
   IF OLD.status = 'RUNNING' AND NEW.status IN ('SUCCESS', 'FAILED') THEN
-    v_metadata := jsonb_strip_nulls(jsonb_build_object('duration_ms', coalesce(NEW.duration_ms, extract(epoch FROM v_now - was.started_at)::int * 1000),
-      'rows_affected', NEW.rows_affected, 'result', CASE WHEN length(NEW.result::text) > 16384 THEN '{"cut": true}' ELSE nullif(NEW.result, '{}') END));
+    v_metadata := jsonb_strip_nulls(jsonb_build_object('duration_ms', coalesce(NEW.duration_ms, extract(epoch
+        FROM v_now - was.started_at)::int * 1000),
+      'rows_affected', NEW.rows_affected, 'result', CASE WHEN length(NEW.result::text) > 16384 THEN '{"cut": true}' ELSE nullif(NEW.result,
+          '{}') END));
     PERFORM waypost.cron_finished(was, NEW.status, NEW.error_code, NEW.error_msg, NEW.next_retry_at, v_metadata);
     RETURN NEW;
   END IF;
-  IF NEW.status = 'RUNNING' AND NEW.attempt = OLD.attempt + 1 AND NEW.lease_token <> OLD.lease_token AND (OLD.status = 'FAILED' AND OLD.next_retry_at <= v_now
+  IF NEW.status = 'RUNNING' AND NEW.attempt = OLD.attempt + 1 AND NEW.lease_token <> OLD.lease_token AND (OLD.status = 'FAILED'
+      AND OLD.next_retry_at <= v_now
       OR OLD.status = 'RUNNING' AND OLD.stale_after < v_now AND was.reentrant) THEN
     PERFORM waypost.cron_taken(was, CASE OLD.status WHEN 'FAILED' THEN 'retry' ELSE 'steal' END, coalesce(NEW.runner_id, session_user::text),
       NEW.lease_token, NEW.stale_after);
@@ -246,13 +251,15 @@ CREATE TRIGGER sys_cron_delete INSTEAD OF DELETE ON ops.sys_cron_executions FOR 
 -- The claim of seed 002 for any language: the insert wins; else a retry that is due, or a lease that ran out; else no row.
 CREATE FUNCTION ops.claim_cron_execution(p_job_name text, p_plan_time timestamptz, p_runner_id text, p_stale interval DEFAULT '30 minutes',
     p_scope_kind text DEFAULT 'global', p_scope_id text DEFAULT 'global', p_max_attempts int DEFAULT 3)
-  RETURNS TABLE(id uuid, attempt int, lease_token uuid, stale_after timestamptz) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  RETURNS TABLE(id uuid, attempt int, lease_token uuid, stale_after timestamptz) LANGUAGE plpgsql SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_now timestamptz := waypost.now();
   v_stale timestamptz := v_now + greatest(p_stale, interval '1 second');
   v_token uuid := gen_random_uuid();
 BEGIN
-  RETURN QUERY INSERT INTO ops.sys_cron_executions AS x(job_name, scope_kind, scope_id, plan_time, status, runner_id, lease_token, stale_after, max_attempts)
+  RETURN QUERY INSERT INTO ops.sys_cron_executions AS x(job_name, scope_kind, scope_id, plan_time, status, runner_id, lease_token, stale_after,
+      max_attempts)
     VALUES (p_job_name, p_scope_kind, p_scope_id, p_plan_time, 'RUNNING', p_runner_id, v_token, v_stale, p_max_attempts)
     ON CONFLICT (job_name, scope_kind, scope_id, plan_time) DO NOTHING RETURNING x.id, x.attempt, x.lease_token, x.stale_after;
   IF FOUND THEN

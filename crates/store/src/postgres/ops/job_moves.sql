@@ -17,7 +17,8 @@ BEGIN
 END $$;
 
 -- An operator's pause of a run that somebody works on: stored, and carried out by the holder.
-CREATE FUNCTION waypost.ask_to_pause(p_run waypost.runs, p_reason text, p_details jsonb) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION waypost.ask_to_pause(p_run waypost.runs, p_reason text, p_details jsonb) RETURNS void LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_effect jsonb := jsonb_build_object('intent', jsonb_build_object('want', 'pause', 'by', session_user, 'reason', p_reason));
 BEGIN
@@ -28,12 +29,14 @@ BEGIN
   ELSIF p_run.intent ->> 'want' = 'pause' THEN
     RETURN;
   END IF;
-  PERFORM waypost.save_one(p_run, waypost.enter(p_run, p_run.state, 'pause', 'operator', session_user::text, waypost.now(), v_effect), 'pause', 'operator',
+  PERFORM waypost.save_one(p_run, waypost.enter(p_run, p_run.state, 'pause', 'operator', session_user::text, waypost.now(), v_effect), 'pause',
+      'operator',
     session_user::text, v_effect, p_details => p_details);
 END $$;
 
 -- Invariant 3: paused → pending with decisions about every host that it waits for, or forced. What let it go on is used up.
-CREATE FUNCTION waypost.job_resumes(p_run waypost.runs, p_patch jsonb, OUT forced boolean, OUT patch jsonb) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION waypost.job_resumes(p_run waypost.runs, p_patch jsonb, OUT forced boolean, OUT patch jsonb) LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_details jsonb := p_run.details || p_patch;
   v_awaits boolean := coalesce(p_run.details -> 'awaiting_blocker_resolution' = 'true', false);
@@ -41,7 +44,8 @@ DECLARE
 BEGIN
   forced := coalesce(v_details -> 'force_resumed' = 'true', false);
   IF NOT forced AND (v_hosts <> '{}' OR coalesce(v_details -> 'maintenance_blocker_resolutions', '{}') = '{}') THEN
-    PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: %s waits for decisions%s', p_run.run_id, coalesce(' about ' || nullif(array_to_string(v_hosts, ', '), ''), '')),
+    PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: %s waits for decisions%s', p_run.run_id, coalesce(' about '
+        || nullif(array_to_string(v_hosts, ', '), ''), '')),
       'Save them in details.maintenance_blocker_resolutions, {"HOST": "skip"}, or set details.force_resumed to true.', 'details');
   END IF;
   patch := p_patch || CASE WHEN v_details ? 'awaiting_blocker_resolution' THEN '{"awaiting_blocker_resolution": false}'::jsonb ELSE '{}' END
@@ -49,7 +53,8 @@ BEGIN
 END $$;
 
 -- Moves that are written at once.
-CREATE FUNCTION waypost.job_moves(p_run waypost.runs, p_to waypost.lifecycle_states, p_patch jsonb, p_by text, p_failure jsonb) RETURNS void LANGUAGE plpgsql
+CREATE FUNCTION waypost.job_moves(p_run waypost.runs, p_to waypost.lifecycle_states, p_patch jsonb, p_by text, p_failure jsonb) RETURNS void
+    LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_became waypost.runs := p_run;
@@ -98,15 +103,19 @@ BEGIN
   IF waypost.status_of(v_run.state) <> OLD.status THEN
     RETURN NULL;                                  -- somebody was faster, and the statement's condition no longer holds
   ELSIF to_jsonb(NEW) - c_changeable <> to_jsonb(OLD) - c_changeable OR NEW.status = OLD.status AND (NEW.claimed_by, NEW.started_at,
-      NEW.completed_at, NEW.error_code, NEW.error_msg) IS DISTINCT FROM (OLD.claimed_by, OLD.started_at, OLD.completed_at, OLD.error_code, OLD.error_msg) THEN
-    PERFORM waypost.refuse('WP409', format('IMMUTABLE: of job %s only status and details can be changed by hand', OLD.id), 'Queue a new job instead.');
+      NEW.completed_at, NEW.error_code, NEW.error_msg) IS DISTINCT FROM (OLD.claimed_by, OLD.started_at, OLD.completed_at, OLD.error_code,
+          OLD.error_msg) THEN
+    PERFORM waypost.refuse('WP409', format('IMMUTABLE: of job %s only status and details can be changed by hand', OLD.id),
+        'Queue a new job instead.');
   ELSIF v_run.state >= 5000 AND NEW.status = OLD.status AND NEW.details <> OLD.details THEN
-    PERFORM waypost.refuse('WP409', format('SETTLED: job %s is %s; its details stay as they are', OLD.id, OLD.status), 'Note it elsewhere, or queue a new job.', 'details');
+    PERFORM waypost.refuse('WP409', format('SETTLED: job %s is %s; its details stay as they are', OLD.id, OLD.status),
+        'Note it elsewhere, or queue a new job.', 'details');
   END IF;
   v_patch := waypost.job_decisions(v_run, v_patch);
   SELECT s.* INTO v_to FROM waypost.lifecycle_states w JOIN waypost.lifecycle_states s ON s.lifecycle = w.lifecycle AND s.version = w.version
     WHERE w.code = v_run.state AND s.state = NEW.status;
-  v_failure := jsonb_build_object('code', CASE WHEN NEW.error_code IS DISTINCT FROM OLD.error_code THEN NEW.error_code END, 'message', coalesce(NEW.error_msg, v_patch ->> 'error', ''));
+  v_failure := jsonb_build_object('code', CASE WHEN NEW.error_code IS DISTINCT FROM OLD.error_code THEN NEW.error_code END, 'message',
+      coalesce(NEW.error_msg, v_patch ->> 'error', ''));
   IF NEW.status = OLD.status THEN
     PERFORM waypost.job_told(v_run, v_patch);
   ELSIF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_moves m WHERE m.src_code = v_run.state AND m.dst_code = v_to.code
@@ -117,10 +126,12 @@ BEGIN
       PERFORM waypost.cancel_one(v_run.run_id, session_user, left(v_patch ->> 'cancel_reason', 1024), '{}', v_patch, 'operator',
         coalesce(v_patch -> 'graceful_cancel' = 'true', false));
     ELSE
-      PERFORM waypost.job_moves(v_run, v_to, v_patch, NULL, jsonb_build_object('code', 'CANCELLED', 'message', coalesce(left(v_patch ->> 'cancel_reason', 1024), 'cancel by ' || session_user)));
+      PERFORM waypost.job_moves(v_run, v_to, v_patch, NULL, jsonb_build_object('code', 'CANCELLED', 'message',
+          coalesce(left(v_patch ->> 'cancel_reason', 1024), 'cancel by ' || session_user)));
     END IF;
   ELSIF NOT waypost.is_worked(v_run) THEN
-    PERFORM waypost.job_moves(v_run, v_to, v_patch, NEW.claimed_by, v_failure || CASE WHEN v_failure ->> 'code' IS NULL THEN '{"code": "FAILED"}'::jsonb ELSE '{}' END);
+    PERFORM waypost.job_moves(v_run, v_to, v_patch, NEW.claimed_by, v_failure || CASE WHEN v_failure ->> 'code' IS NULL
+        THEN '{"code": "FAILED"}'::jsonb ELSE '{}' END);
   ELSIF v_to.phase = 'parked' THEN
     PERFORM waypost.ask_to_pause(v_run, waypost.pause_reason(v_run, v_patch), v_patch);
   ELSE
@@ -133,7 +144,8 @@ BEGIN
 END $$;
 CREATE TRIGGER jobs_update INSTEAD OF UPDATE ON ops.jobs FOR EACH ROW EXECUTE FUNCTION waypost.jobs_update();
 
-CREATE FUNCTION waypost.ops_job_cancels(p_run waypost.runs, p_to waypost.lifecycle_states) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+CREATE FUNCTION waypost.ops_job_cancels(p_run waypost.runs, p_to waypost.lifecycle_states) RETURNS boolean LANGUAGE sql STABLE
+    SET search_path = pg_catalog, pg_temp
   RETURN EXISTS (SELECT 1 FROM waypost.lifecycle_moves m WHERE m.src_code = p_run.state AND m.dst_code = p_to.code
     AND m.command = 'cancel' AND m.events = 1);
 
@@ -144,13 +156,16 @@ DECLARE
   v_written waypost.written;
 BEGIN
   IF coalesce(NEW.status, v_first) <> v_first THEN
-    PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: a job does not start as %s', quote_literal(left(NEW.status, 80))), 'Allowed: ' || v_first, 'status');
-  ELSIF num_nonnulls(NEW.started_at, NEW.completed_at, NEW.claimed_by, NEW.lease_expires_at, NEW.error_code, NEW.error_msg, NEW.attempt, NEW.concurrency_key) > 0
+    PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: a job does not start as %s', quote_literal(left(NEW.status, 80))), 'Allowed: '
+        || v_first, 'status');
+  ELSIF num_nonnulls(NEW.started_at, NEW.completed_at, NEW.claimed_by, NEW.lease_expires_at, NEW.error_code, NEW.error_msg, NEW.attempt,
+      NEW.concurrency_key) > 0
       OR NEW.cancel_requested OR NEW.pause_requested THEN
     PERFORM waypost.refuse('WP409', 'IMMUTABLE: times, lease, errors, attempts and keys are the engine''s',
       'Give job_type, details, input, metadata, schedule_at, first_step, priority, queue, correlation_id, parent_job_id.');
   ELSIF NEW.playbook IS NOT NULL AND regexp_replace(NEW.playbook, '@[^@]*$', '') <> coalesce(NEW.job_type, NEW.playbook) THEN
-    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: playbook: is not of job_type %s', quote_literal(left(NEW.job_type, 80))), 'Leave one of them out.', 'playbook');
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: playbook: is not of job_type %s', quote_literal(left(NEW.job_type, 80))),
+        'Leave one of them out.', 'playbook');
   END IF;
   PERFORM waypost.check_text('job_type', coalesce(NEW.playbook, NEW.job_type));
   PERFORM waypost.check_text('first_step', coalesce(NEW.first_step, 'run'));
@@ -161,14 +176,19 @@ BEGIN
   PERFORM waypost.check_json('input', coalesce(NEW.input, '{}'), 1048576, true);
   PERFORM waypost.check_json('metadata', coalesce(NEW.metadata, '{}'), 1048576, true);
   IF NEW.parent_job_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.run_id = NEW.parent_job_id::text) THEN
-    PERFORM waypost.refuse('WP404', format('NOT_FOUND: parent_job_id: there is no job %s', NEW.parent_job_id), 'Look it up: SELECT id, status FROM ops.jobs.', 'parent_job_id');
+    PERFORM waypost.refuse('WP404', format('NOT_FOUND: parent_job_id: there is no job %s', NEW.parent_job_id),
+        'Look it up: SELECT id, status FROM ops.jobs.', 'parent_job_id');
   END IF;
-  v_written := waypost.enqueue_one('job', coalesce(NEW.queue, 'default'), coalesce(NEW.input, '{}')::json, coalesce(NEW.metadata, '{}'), session_user::text,
-    p_tenant := coalesce(NEW.tenant, 'default'), p_run_id := NEW.id::text, p_priority := coalesce(NEW.priority, 0::smallint), p_schedule_at := NEW.schedule_at,
-    p_details := waypost.job_patch('{}', coalesce(NEW.details, '{}')), p_correlation_id := NEW.correlation_id, p_parent_run_id := NEW.parent_job_id::text,
+  v_written := waypost.enqueue_one('job', coalesce(NEW.queue, 'default'), coalesce(NEW.input, '{}')::json, coalesce(NEW.metadata, '{}'),
+      session_user::text,
+    p_tenant := coalesce(NEW.tenant, 'default'), p_run_id := NEW.id::text, p_priority := coalesce(NEW.priority, 0::smallint),
+        p_schedule_at := NEW.schedule_at,
+    p_details := waypost.job_patch('{}', coalesce(NEW.details, '{}')), p_correlation_id := NEW.correlation_id,
+        p_parent_run_id := NEW.parent_job_id::text,
     p_playbook := coalesce(NEW.playbook, NEW.job_type), p_first_item := coalesce(NEW.first_step, 'run'));
   SELECT j.* INTO NEW FROM ops.jobs j WHERE j.run_id = (v_written.run).run_id;
   RETURN NEW;
 END $$;
 CREATE TRIGGER jobs_insert INSTEAD OF INSERT ON ops.jobs FOR EACH ROW EXECUTE FUNCTION waypost.jobs_insert();
-CREATE TRIGGER jobs_delete INSTEAD OF DELETE ON ops.jobs FOR EACH ROW EXECUTE FUNCTION waypost.ops_append_only('Settled jobs leave by pruning, with their events.');
+CREATE TRIGGER jobs_delete INSTEAD OF DELETE ON ops.jobs FOR EACH ROW
+  EXECUTE FUNCTION waypost.ops_append_only('Settled jobs leave by pruning, with their events.');

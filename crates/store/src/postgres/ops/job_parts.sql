@@ -6,11 +6,13 @@ DECLARE
   v_run waypost.runs;
 BEGIN
   IF p_job_id IS NULL OR NOT EXISTS (SELECT 1 FROM ops.jobs j WHERE j.id = p_job_id) THEN
-    PERFORM waypost.refuse('WP404', format('NOT_FOUND: job_id: there is no job %s', coalesce(p_job_id::text, 'null')), 'Look it up: SELECT id, status FROM ops.jobs.', 'job_id');
+    PERFORM waypost.refuse('WP404', format('NOT_FOUND: job_id: there is no job %s', coalesce(p_job_id::text, 'null')),
+        'Look it up: SELECT id, status FROM ops.jobs.', 'job_id');
   END IF;
   v_run := waypost.locked_run(p_job_id::text);
   IF v_run.state >= 5000 THEN
-    PERFORM waypost.refuse('WP409', format('SETTLED: job %s is %s; its steps and tasks stay as they are', p_job_id, waypost.status_of(v_run.state)), 'Queue a new job.');
+    PERFORM waypost.refuse('WP409', format('SETTLED: job %s is %s; its steps and tasks stay as they are', p_job_id, waypost.status_of(v_run.state)),
+        'Queue a new job.');
   ELSIF waypost.is_worked(v_run) THEN
     PERFORM waypost.refuse('WP410', format('LEASE_LOST: job %s is held by %s', p_job_id, coalesce(v_run.claimed_by, 'nobody, and owes its cleanup')),
       'Its worker writes its steps and tasks.');
@@ -25,7 +27,8 @@ DECLARE
   v_first waypost.lifecycle_states;
 BEGIN
   IF EXISTS (SELECT 1 FROM waypost.items i WHERE i.rid = p_run.rid AND i.kind = p_kind AND i.key = p_key) THEN
-    PERFORM waypost.refuse('WP409', format('IMMUTABLE: job %s has a %s %s already', p_run.run_id, p_kind, quote_literal(p_key)), 'Update that one, or choose another name.');
+    PERFORM waypost.refuse('WP409', format('IMMUTABLE: job %s has a %s %s already', p_run.run_id, p_kind, quote_literal(p_key)),
+        'Update that one, or choose another name.');
   END IF;
   SELECT s.* INTO v_first FROM waypost.lifecycle_states s WHERE s.lifecycle = p_kind AND s.initial ORDER BY s.version DESC LIMIT 1;
   INSERT INTO waypost.items(rid, kind, key, version, place, seq, name, status, details, role)
@@ -35,7 +38,8 @@ BEGIN
 END $$;
 
 -- Another status is a move of the item's lifecycle; progress alone is told too; details are merged.
-CREATE FUNCTION waypost.part_moved(p_run waypost.runs, p_kind text, p_key text, p_status text, p_progress int, p_error text, p_patch jsonb) RETURNS void
+CREATE FUNCTION waypost.part_moved(p_run waypost.runs, p_kind text, p_key text, p_status text, p_progress int, p_error text,
+    p_patch jsonb) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_was waypost.items;
@@ -43,9 +47,11 @@ DECLARE
 BEGIN
   SELECT i.* INTO v_was FROM waypost.items i WHERE i.rid = p_run.rid AND i.kind = p_kind AND i.key = p_key;
   SELECT s.* INTO v_to FROM waypost.lifecycle_states s WHERE s.lifecycle = p_kind AND s.version = v_was.version AND s.state = p_status;
-  IF v_to.state IS NULL OR v_to.state <> v_was.status AND NOT EXISTS (SELECT 1 FROM waypost.lifecycle_moves m WHERE m.lifecycle = p_kind AND m.version = v_was.version
+  IF v_to.state IS NULL OR v_to.state <> v_was.status AND NOT EXISTS (SELECT 1 FROM waypost.lifecycle_moves m WHERE m.lifecycle = p_kind
+      AND m.version = v_was.version
       AND m.src = v_was.status AND m.dst = p_status AND m.events = 1) THEN
-    PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: no %s from %s, where %s %s is', coalesce(p_status, 'null'), v_was.status, p_kind, quote_literal(p_key)),
+    PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: no %s from %s, where %s %s is', coalesce(p_status, 'null'), v_was.status, p_kind,
+        quote_literal(p_key)),
       'Allowed from there: ' || coalesce((SELECT string_agg(DISTINCT m.dst, ', ') FROM waypost.lifecycle_moves m WHERE m.lifecycle = p_kind
         AND m.version = v_was.version AND m.src = v_was.status AND m.events = 1), 'nothing'));
   ELSIF p_progress NOT BETWEEN 0 AND 100 THEN
@@ -55,8 +61,10 @@ BEGIN
   END IF;
   UPDATE waypost.items i SET status = p_status, details = waypost.merged('details', i.details, p_patch),
       progress = CASE WHEN v_to.outcome = 'succeeded' THEN 100 ELSE coalesce(p_progress, i.progress) END,
-      error_code = CASE WHEN v_to.outcome = 'failed' THEN coalesce(i.error_code, 'FAILED') WHEN v_to.outcome = 'succeeded' THEN NULL ELSE i.error_code END,
-      error_msg = CASE WHEN v_to.outcome = 'failed' THEN left(coalesce(p_error, ''), 4000) WHEN v_to.outcome = 'succeeded' THEN NULL ELSE i.error_msg END
+      error_code = CASE WHEN v_to.outcome = 'failed' THEN coalesce(i.error_code, 'FAILED') WHEN v_to.outcome = 'succeeded' THEN NULL
+          ELSE i.error_code END,
+      error_msg = CASE WHEN v_to.outcome = 'failed' THEN left(coalesce(p_error, ''), 4000) WHEN v_to.outcome = 'succeeded' THEN NULL
+          ELSE i.error_msg END
     WHERE i.rid = v_was.rid AND i.kind = p_kind AND i.key = p_key AND (p_status <> v_was.status OR p_patch <> '{}' OR p_progress <> v_was.progress);
   IF p_status = v_was.status AND p_progress <> v_was.progress THEN
     PERFORM waypost.item_told(v_was.rid, p_kind, p_key, p_status, v_was.stays);
@@ -76,14 +84,16 @@ BEGIN
     v_key := coalesce(v_key, NEW.step_name);
     PERFORM waypost.check_text('step_key', v_key);
     IF NEW.step_role NOT IN ('step', 'optional', 'cleanup') THEN
-      PERFORM waypost.refuse('WP422', format('INVALID_INPUT: step_role: is %s', quote_literal(NEW.step_role)), 'Give step, optional or cleanup.', 'step_role');
+      PERFORM waypost.refuse('WP422', format('INVALID_INPUT: step_role: is %s', quote_literal(NEW.step_role)), 'Give step, optional or cleanup.',
+          'step_role');
     END IF;
     PERFORM waypost.part_born(v_run, 'step', v_key, NEW.step_name, NEW.step_status, NULL, coalesce(NEW.step_details, '{}')
       || jsonb_build_object('order', NEW.step_number, 'server_id', NEW.server_id, 'host_id', NEW.host_id, 'cluster_id', NEW.cluster_id),
       coalesce(NEW.step_role, 'step'));
   ELSE
     IF to_jsonb(NEW) - c_changeable <> to_jsonb(OLD) - c_changeable THEN
-      PERFORM waypost.refuse('WP409', format('IMMUTABLE: of step %s only step_status, step_details and step_error can be changed by hand', OLD.id), 'Add another step instead.');
+      PERFORM waypost.refuse('WP409', format('IMMUTABLE: of step %s only step_status, step_details and step_error can be changed by hand', OLD.id),
+          'Add another step instead.');
     END IF;
     PERFORM waypost.part_moved(v_run, 'step', v_key, NEW.step_status, (coalesce(NEW.step_details, '{}') ->> 'progress_pct')::int,
       CASE WHEN NEW.step_error IS DISTINCT FROM OLD.step_error THEN NEW.step_error END,
@@ -93,7 +103,8 @@ BEGIN
   RETURN NEW;
 END $$;
 CREATE TRIGGER workflow_executions_write INSTEAD OF INSERT OR UPDATE ON ops.workflow_executions FOR EACH ROW EXECUTE FUNCTION waypost.steps_write();
-CREATE TRIGGER workflow_executions_delete INSTEAD OF DELETE ON ops.workflow_executions FOR EACH ROW EXECUTE FUNCTION waypost.ops_append_only('Steps leave with their job.');
+CREATE TRIGGER workflow_executions_delete INSTEAD OF DELETE ON ops.workflow_executions FOR EACH ROW
+  EXECUTE FUNCTION waypost.ops_append_only('Steps leave with their job.');
 
 CREATE FUNCTION waypost.tasks_write() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -110,7 +121,8 @@ BEGIN
       jsonb_build_object('server_id', NEW.server_id, 'vcenter_host_id', NEW.vcenter_host_id, 'log', NEW.log, 'step', NEW.step_key));
   ELSE
     IF to_jsonb(NEW) - c_changeable <> to_jsonb(OLD) - c_changeable THEN
-      PERFORM waypost.refuse('WP409', format('IMMUTABLE: of task %s only status, progress and log can be changed by hand', OLD.id), 'Add another task instead.');
+      PERFORM waypost.refuse('WP409', format('IMMUTABLE: of task %s only status, progress and log can be changed by hand', OLD.id),
+          'Add another task instead.');
     END IF;
     v_log := CASE WHEN NEW.log IS DISTINCT FROM OLD.log THEN jsonb_build_object('log', NEW.log) ELSE '{}' END;
     PERFORM waypost.part_moved(v_run, 'task', v_key, NEW.status, NEW.progress, v_log ->> 'log', v_log);
@@ -119,4 +131,5 @@ BEGIN
   RETURN NEW;
 END $$;
 CREATE TRIGGER job_tasks_write INSTEAD OF INSERT OR UPDATE ON ops.job_tasks FOR EACH ROW EXECUTE FUNCTION waypost.tasks_write();
-CREATE TRIGGER job_tasks_delete INSTEAD OF DELETE ON ops.job_tasks FOR EACH ROW EXECUTE FUNCTION waypost.ops_append_only('Tasks leave with their job.');
+CREATE TRIGGER job_tasks_delete INSTEAD OF DELETE ON ops.job_tasks FOR EACH ROW
+  EXECUTE FUNCTION waypost.ops_append_only('Tasks leave with their job.');

@@ -94,7 +94,8 @@ pub fn save() -> String {
 -- Writes what was decided about runs, each if it still has the seq and the lease's end that were decided on: items, run, events, queue,
 -- reminders and slots. Locks gates, keys, runs and lanes, in this order and each in its own, so that nobody waits for whom it keeps waiting.
 -- `p_exact`: the caller's clock is this transaction's. Else it is an estimate, and one that is off by more than a second writes nothing
--- (`won` is null). `whole` in `p_more`: metadata and details come as they will be, not as patches. Gives the places of those that were written (from 1), and where the positions of their events count from.
+-- (`won` is null). `whole` in `p_more`: metadata and details come as they will be, not as patches. Gives the places of those that were
+-- written (from 1), and where the positions of their events count from.
 CREATE FUNCTION waypost.save(p_now timestamptz, p_exact boolean, p_gates text[], p_keys text[], p_entries text[], p_rid bigint[], p_was_seq int[],
     p_was_stale timestamptz[], p_was_held boolean[], p_reminds boolean[], p_cancels boolean[], p_offset int[]{parameters}, p_more jsonb)
   RETURNS TABLE(at timestamptz, won int[], base bigint, made_ready boolean) LANGUAGE plpgsql {SETTINGS} AS $$
@@ -128,7 +129,8 @@ DECLARE
   WITH done AS (
       UPDATE waypost.runs r SET state = {state}{sets}, item_count = {item_count},
           metadata = CASE WHEN u.metadata IS NULL THEN r.metadata WHEN v_whole THEN u.metadata::jsonb ELSE r.metadata || u.metadata::jsonb END,
-          details = CASE WHEN u.details IS NULL THEN r.details WHEN v_whole THEN u.details::jsonb ELSE waypost.patched(r.details, u.details::jsonb) END
+          details = CASE WHEN u.details IS NULL THEN r.details WHEN v_whole THEN u.details::jsonb
+            ELSE waypost.patched(r.details, u.details::jsonb) END
         FROM unnest(p_rid, p_was_seq, p_was_stale, p_was_held, p_reminds, p_cancels, p_offset{arrays})
           WITH ORDINALITY u(rid, was_seq, was_stale, was_held, reminds, cancels, \"offset\"{names}, place)
         WHERE r.rid = u.rid AND r.seq = u.was_seq AND r.stale_after IS NOT DISTINCT FROM u.was_stale AND r.rid <> ALL (v_bad)

@@ -251,7 +251,7 @@ WHERE status = 'claimed'
         "cancelled|t|system"
     );
     assert_eq!(ops.status(&young), "claimed");
-    assert_eq!(ops.events(&stale).last().unwrap(), "warn Run expired: cancelled");
+    assert_eq!(ops.events(&stale).last().unwrap(), "error Run finished: cancelled");
     let refused = ops.refused(&format!("SELECT ops.append_event('{stale}', 'info', 'still here')"));
     refused.is("WP410", "LEASE_LOST");
     assert_eq!(ops.verify(), 2);

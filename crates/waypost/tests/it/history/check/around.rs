@@ -45,7 +45,7 @@ pub fn no_deadlock(facts: &Facts<'_>) -> Vec<String> {
 /// Of the documentation's table of refusals, or a deadlock, which is another check's.
 pub fn sql_errors(facts: &Facts<'_>) -> Vec<String> {
     let is_documented =
-        |code: &str| code.starts_with("WP") || code == DEADLOCK || code == "40001" || code == NOT_REACHED;
+        |code: &str| code.starts_with("WP") || [DEADLOCK, "40001", "55P03", NOT_REACHED].contains(&code);
     let check = |call: &Call| match &call.answer {
         Answer::Refused { code, .. } if call.server.is_none() && !is_documented(code) => {
             Some(format!("{} was told {code}: {:?}", call.client, call.ask))
