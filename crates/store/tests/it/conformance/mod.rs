@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use waypost_kernel::Catalog;
 use waypost_store::Store;
-use waypost_store::memory::MemoryStore;
 use waypost_store::postgres::{PostgresStore, migration_sql};
 use waypost_store::sqlite::SqliteStore;
 use waypost_testkit::Postgres;
+use waypost_testkit::oracle::MemoryStore;
 
 /// A store, and what lives as long as it: a folder, a database.
 pub type Opened = (Arc<dyn Store>, Box<dyn Any + Send>);

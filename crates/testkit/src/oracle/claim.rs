@@ -4,19 +4,16 @@ use std::cmp::Reverse;
 use std::pin::Pin;
 use std::time::Duration;
 
-use waypost_kernel::Span;
 use waypost_kernel::lifecycle::{Actor, OnStale, Phase};
 use waypost_kernel::request::Ask;
 
-use super::MemoryStore;
+use waypost_kernel::{Code, Refusal, Span};
+use waypost_store::{Can, Claim, Claimed, Each, Enqueued, NewRun, Queue, Reply, Result, RunRow, StoreError};
+
 use super::enqueue::Birth;
+use super::rules::intake::{check_name, check_new};
 use super::state::{Entry, State};
-use crate::error::{Result, StoreError};
-use crate::fingerprint::fingerprint;
-use crate::intake::{check_name, check_new};
-use crate::run::RunRow;
-use crate::tokens::who;
-use crate::verbs::{Claim, Claimed, Each, Enqueued, NewRun, Queue, Reply};
+use super::{MemoryStore, who};
 
 /// Of a concurrency key that nobody gave another one.
 const KEY_LIMIT: u32 = 1;
@@ -107,7 +104,7 @@ impl State {
                 Err(error) => Err(error),
             };
         }
-        let number = self.insert(run, lifecycle, fingerprint(run), Birth::claimed(lease))?;
+        let number = self.insert(run, lifecycle, Birth { actor: Actor::Worker, lease })?;
         self.claimed(number).map(Some)
     }
 
@@ -115,7 +112,7 @@ impl State {
         check_name("worker", worker)?;
         let number = self.number_of(run_id)?;
         match self.wait_reason(number)? {
-            Some(reason) => Err(StoreError::not_yet(self.row(number)?, reason)),
+            Some(reason) => Err(not_yet(self.row(number)?, reason)),
             None => self.take(number, worker, lease),
         }
     }
@@ -163,5 +160,28 @@ impl State {
 }
 
 fn is_wanted(entry: &Entry, claim: &Claim) -> bool {
-    claim.queues.contains(&entry.row.queue) && claim.wants(&entry.row)
+    let row = &entry.row;
+    claim.queues.contains(&row.queue)
+        && (claim.lifecycles.is_empty() || claim.lifecycles.iter().any(|name| **name == *row.lifecycle.name))
+        && claim.tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
+        && claim.can.as_ref().is_none_or(|can| can_execute(can, row))
+}
+
+fn can_execute(can: &Can, row: &RunRow) -> bool {
+    let named = row.playbook.as_ref().is_some_and(|playbook| can.playbooks.contains(playbook));
+    named || can.carried && row.carried.is_some()
+}
+
+/// The lifecycle would let a worker take it, but a pause or a limit makes it wait.
+fn not_yet(row: &RunRow, reason: &str) -> StoreError {
+    let refusal = Refusal {
+        code: Code::NotDue,
+        message: reason.to_owned(),
+        current: row.lifecycle.state(row.run.state).name.clone(),
+        requested: "claim".to_owned(),
+        allowed: waypost_kernel::allowed(&row.lifecycle, &row.run),
+        guard: None,
+        field: None,
+    };
+    refusal.into()
 }
