@@ -31,7 +31,7 @@ BEGIN
           WHEN v_shift.was = 'settled' AND v_shift.phase <> 'settled' THEN NULL ELSE i.error_code END,
         error_msg = CASE WHEN v_shift.outcome = 'succeeded' THEN NULL WHEN v_shift.failure IS NOT NULL THEN v_shift.failure ->> 'message'
           WHEN v_shift.was = 'settled' AND v_shift.phase <> 'settled' THEN NULL ELSE i.error_msg END
-      WHERE i.rid = p_run.rid AND i.kind = v_shift.kind AND i.status = v_shift.src AND NOT i.stays;
+      WHERE i.rid = p_run.rid AND i.kind = v_shift.kind AND i.status = v_shift.src AND NOT i.stays AND i.seq <> p_seq;
     GET DIAGNOSTICS v_moved = ROW_COUNT;
     v_shifts := v_shifts || json_build_object('kind', v_shift.kind, 'from', v_shift.src, 'to', v_shift.dst, 'count', v_moved, 'failure', v_shift.failure);
   END LOOP;

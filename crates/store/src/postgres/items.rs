@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 use waypost_kernel::event::{Event, Moved, Shift};
 use waypost_kernel::item::Item;
-use waypost_kernel::lifecycle::{Lifecycle, Phase};
+use waypost_kernel::lifecycle::Lifecycle;
 
 use super::fault::Result;
 use super::row::{self, Stored, StoredItem};
@@ -13,6 +13,7 @@ use super::save::{Pending, text};
 use super::session::{Session, Tx};
 use super::sql::{args, stamp};
 use crate::error::StoreError;
+use crate::follow::Along;
 use crate::run::ItemRow;
 use crate::verbs::NewItem;
 
@@ -101,12 +102,12 @@ pub async fn insert(tx: &Tx, born: &[(i64, &Lifecycle, &BornItem)]) -> Result<()
     .map(drop)
 }
 
+/// One that has this event's number already was moved by another shift of it, to where this one's items leave.
 async fn shift_items(tx: &Tx, rid: i64, lifecycle: &Lifecycle, shift: &Shift, event: &Event) -> Result<()> {
     let kind = &lifecycle.items[usize::from(shift.kind)];
     let (from, to) = (kind.state(shift.from), kind.state(shift.to));
     let chosen: Option<Vec<&str>> = shift.chosen.as_ref().map(|keys| keys.iter().map(|key| &**key).collect());
-    let revives = from.phase == Phase::Settled && to.phase != Phase::Settled;
-    let done = to.outcome == Some(waypost_kernel::Outcome::Succeeded);
+    let along = Along::of(kind, shift);
     let moved = tx
         .run(
             "UPDATE waypost.items SET status = $4, seq = $5, not_before = NULL, \
@@ -115,21 +116,21 @@ async fn shift_items(tx: &Tx, rid: i64, lifecycle: &Lifecycle, shift: &Shift, ev
                attempts = CASE WHEN $8 THEN 0 ELSE attempts END, progress = CASE WHEN $12 THEN 100 WHEN $8 THEN 0 ELSE progress END, \
                error_code = CASE WHEN $12 THEN NULL WHEN $9 IS NOT NULL THEN $9 WHEN $8 THEN NULL ELSE error_code END, \
                error_msg = CASE WHEN $12 THEN NULL WHEN $9 IS NOT NULL THEN $10 WHEN $8 THEN NULL ELSE error_msg END \
-             WHERE rid = $1 AND kind = $2 AND status = $3 AND NOT stays AND ($11::text[] IS NULL OR key = ANY ($11))",
+             WHERE rid = $1 AND kind = $2 AND status = $3 AND NOT stays AND seq <> $5 AND ($11::text[] IS NULL OR key = ANY ($11))",
             args![
                 rid,
                 &*kind.name,
                 &*from.name,
                 &*to.name,
                 event.seq as i32,
-                to.phase == Phase::Settled,
+                along.settles,
                 stamp(event.at),
-                revives,
+                along.revives,
                 shift.failure.as_ref().map(|failure| &*failure.code),
                 shift.failure.as_ref().map(|failure| &*failure.message),
                 chosen,
-                done,
-                to.phase == Phase::Held,
+                along.succeeds,
+                along.begins,
             ],
         )
         .await?;

@@ -7,7 +7,6 @@ use rusqlite::params;
 use serde_json::{Map, Value};
 use waypost_kernel::Lifecycle;
 use waypost_kernel::event::{Change, Event, Moved, Shift};
-use waypost_kernel::lifecycle::Phase;
 
 use super::children;
 use super::events;
@@ -20,6 +19,7 @@ use super::session::Tx;
 use crate::children::is_cancel;
 use crate::details;
 use crate::error::{Result, StoreError};
+use crate::follow::Along;
 use crate::intake;
 use crate::run::iso;
 
@@ -71,10 +71,10 @@ pub fn save(tx: &Tx<'_>, stored: &mut Stored, change: Change, extra: &Extra) -> 
     Ok(stored.last.unwrap_or_default())
 }
 
+/// One that has this event's number already was moved by another shift of it, to where this one's items leave.
 fn shift_items(tx: &Tx<'_>, run_id: &str, lifecycle: &Lifecycle, shift: &Shift, event: &Event) -> Result<()> {
     let kind = &lifecycle.items[usize::from(shift.kind)];
-    let settles = kind.phase(shift.to) == Phase::Settled;
-    let revives = kind.phase(shift.from) == Phase::Settled;
+    let along = Along::of(kind, shift);
     let chosen = shift
         .chosen
         .as_ref()
@@ -83,10 +83,11 @@ fn shift_items(tx: &Tx<'_>, run_id: &str, lifecycle: &Lifecycle, shift: &Shift, 
         tx,
         "UPDATE items SET status = ?4, seq = ?11, not_before = NULL, \
            finished_at = CASE WHEN ?5 THEN ?6 WHEN ?7 THEN NULL ELSE finished_at END, \
-           attempts = iif(?7, 0, attempts), progress = iif(?7, 0, progress), \
-           error_code = CASE WHEN ?8 IS NOT NULL THEN ?8 WHEN ?7 THEN NULL ELSE error_code END, \
-           error_msg = CASE WHEN ?8 IS NOT NULL THEN ?9 WHEN ?7 THEN NULL ELSE error_msg END \
-         WHERE run_id = ?1 AND kind = ?2 AND status = ?3 AND stays = 0 \
+           started_at = iif(?13, coalesce(started_at, ?6), started_at), \
+           attempts = iif(?7, 0, attempts), progress = CASE WHEN ?12 THEN 100 WHEN ?7 THEN 0 ELSE progress END, \
+           error_code = CASE WHEN ?12 THEN NULL WHEN ?8 IS NOT NULL THEN ?8 WHEN ?7 THEN NULL ELSE error_code END, \
+           error_msg = CASE WHEN ?12 THEN NULL WHEN ?8 IS NOT NULL THEN ?9 WHEN ?7 THEN NULL ELSE error_msg END \
+         WHERE run_id = ?1 AND kind = ?2 AND status = ?3 AND stays = 0 AND seq <> ?11 \
            AND (?10 IS NULL OR key IN (SELECT value FROM json_each(?10)))",
     )?;
     let moved = statement
@@ -95,13 +96,15 @@ fn shift_items(tx: &Tx<'_>, run_id: &str, lifecycle: &Lifecycle, shift: &Shift, 
             &*kind.name,
             &*kind.state(shift.from).name,
             &*kind.state(shift.to).name,
-            settles,
+            along.settles,
             iso(event.at),
-            revives,
+            along.revives,
             shift.failure.as_ref().map(|failure| &*failure.code),
             shift.failure.as_ref().map(|failure| &*failure.message),
             chosen,
             event.seq,
+            along.succeeds,
+            along.begins,
         ])
         .map_err(|error| refused(&error))?;
     if moved as u32 != shift.count {

@@ -93,11 +93,11 @@ impl Entry {
         merge(&mut beside.details, &write.details);
     }
 
-    /// Kind by kind, in the order in which they were added.
+    /// By the name of their kind, then in the order in which they were added.
     pub fn item_rows(&self) -> Vec<ItemRow> {
-        let mut items: Vec<&Item> = self.items.iter().collect();
-        items.sort_by_key(|item| item.kind);
-        items.into_iter().map(|item| self.item_row(item)).collect()
+        let mut rows: Vec<ItemRow> = self.items.iter().map(|item| self.item_row(item)).collect();
+        rows.sort_by(|one, other| one.kind.cmp(&other.kind));
+        rows
     }
 
     fn item_row(&self, item: &Item) -> ItemRow {

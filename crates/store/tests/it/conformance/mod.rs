@@ -353,4 +353,8 @@ topics! {
         a_broken_one_is_refused_with_its_line
         a_version_means_one_thing
         a_run_keeps_the_version_it_was_born_with;
+    follow:
+        an_end_that_leads_items_into_success_makes_them_whole
+        all_items_follow_at_once
+        from_one_end_to_another_an_item_keeps_what_it_was;
 }

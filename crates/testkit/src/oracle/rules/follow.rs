@@ -5,11 +5,12 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Lifecycle, Outcome, Phase};
 use waypost_kernel::{Guard, Time};
 
-/// Brings a run's items to where an event left them.
+/// Brings a run's items to where an event left them. Each is moved by one shift at most: one that comes to where others
+/// leave stays there.
 pub fn follow(lifecycle: &Lifecycle, items: &mut Vec<Item>, event: &Event) {
-    for shift in &event.effect.shifts {
-        let kind = &lifecycle.items[usize::from(shift.kind)];
-        for item in items.iter_mut().filter(|item| is_meant(kind, item, shift)) {
+    for item in items.iter_mut() {
+        let kind = &lifecycle.items[usize::from(item.kind)];
+        if let Some(shift) = event.effect.shifts.iter().find(|shift| is_meant(kind, item, shift)) {
             move_along(kind, item, shift, event.at);
         }
     }
