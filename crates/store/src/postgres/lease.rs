@@ -310,7 +310,9 @@ pub async fn owe(session: &Session, write: &OweWrite) -> Result<RunRow> {
     let tx = session.begin().await?;
     let owed = async {
         let mut pending = Pending::new(row::by_id(&tx, &write.held.run_id).await?);
-        let failing = write.failing.as_ref().map(|(status, failure)| (status.as_str(), failure));
+        let failing =
+            write.failing.as_ref().map(|(to, failure)| (to.as_str(), intake::cleaned_failure(failure)));
+        let failing = failing.as_ref().map(|(to, failure)| (*to, failure));
         let ask = Ask::Owe { token: write.held.token, owes: write.owes, failing };
         decided(&tx, &mut pending, &write.by, ask, Extra::default())?;
         Ok(save::save_one(&tx, pending).await?.0.row)

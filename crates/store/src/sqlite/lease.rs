@@ -57,7 +57,6 @@ pub fn note(tx: &Tx<'_>, notes: Vec<NoteWrite>) -> Result<Each<Noted>> {
 
 /// A worker's words are cleaned and cut, never refused: an event is not lost because of what it carries.
 fn one_note(tx: &Tx<'_>, write: &NoteWrite) -> Result<Noted> {
-    let mut stored = row::by_id(tx, &write.held.run_id)?;
     let key = match &write.repeat {
         Repeat::Key(key) => {
             intake::check_name("key", key)?;
@@ -65,6 +64,7 @@ fn one_note(tx: &Tx<'_>, write: &NoteWrite) -> Result<Noted> {
         }
         Repeat::Window | Repeat::Never => None,
     };
+    let mut stored = row::by_id(tx, &write.held.run_id)?;
     let payload = intake::cleaned_payload(write.payload.clone());
     let message = intake::cleaned_message(&write.message);
     let note =
@@ -150,7 +150,8 @@ pub fn release(tx: &Tx<'_>, leases: Vec<Held>) -> Result<Each<Arc<RunRow>>> {
 
 pub fn owe(tx: &Tx<'_>, write: &OweWrite) -> Result<Arc<RunRow>> {
     let mut stored = row::by_id(tx, &write.held.run_id)?;
-    let failing = write.failing.as_ref().map(|(status, failure)| (status.as_str(), failure));
+    let failing = write.failing.as_ref().map(|(to, failure)| (to.as_str(), intake::cleaned_failure(failure)));
+    let failing = failing.as_ref().map(|(to, failure)| (*to, failure));
     let ask = Ask::Owe { token: write.held.token, owes: write.owes, failing };
     decided(tx, &mut stored, &intake::cleaned_name(&write.by), ask, &Extra::default())?;
     Ok(stored.row)

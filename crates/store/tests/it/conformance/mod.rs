@@ -128,6 +128,7 @@ topics! {
         a_release_leaves_the_lease_vacant
         a_run_that_owes_its_cleanup_ends_only_after_it
         a_recorded_failure_is_where_the_run_ends
+        a_recorded_failure_is_cleaned_and_cut
         lists_are_answered_each_by_itself;
     take_over:
         an_expired_run_goes_on_with_the_next_worker
