@@ -33,7 +33,8 @@ pub const PLACEHOLDER: &str = "(run)";
 pub fn first_items(run: &NewRun, lifecycle: &Lifecycle) -> Result<Vec<(NewItem, Item)>> {
     let mut found = Vec::new();
     for new in &run.items {
-        found.push((new.clone(), first_item(new, lifecycle)?));
+        let name = if new.name.is_empty() { &new.key } else { &new.name };
+        found.push((NewItem { name: name.clone(), ..new.clone() }, first_item(new, lifecycle)?));
     }
     let items: Vec<Item> = found.iter().map(|(_, item)| item.clone()).collect();
     if needs_an_item(lifecycle, &items)

@@ -209,11 +209,10 @@ fn result(it: &Wanted<'_>, row: &mut ItemRow) -> Option<ItemResult> {
 }
 
 fn row_of(it: &Wanted<'_>, item: &Item, kind: &str, status: &str, was: Option<&ItemRow>) -> ItemRow {
-    let new_name = || intake::cleaned_name(it.write.name.as_deref().unwrap_or(&it.write.key));
     ItemRow {
         kind: kind.to_owned(),
         key: it.write.key.clone(),
-        name: was.map_or_else(new_name, |row| row.name.clone()),
+        name: it.name.clone(),
         status: status.to_owned(),
         attempts: item.attempts,
         max_retries: item.max_retries,
@@ -237,7 +236,7 @@ fn born(pending: &Pending, wanted: &[Wanted<'_>], seq: u64) -> Vec<BornItem> {
         let new = NewItem {
             kind: it.write.kind.clone(),
             key: it.write.key.clone(),
-            name: intake::cleaned_name(it.write.name.as_deref().unwrap_or(&it.write.key)),
+            name: it.name.clone(),
             status: None,
             max_retries: it.item.max_retries,
             reruns: it.item.reruns,

@@ -10,6 +10,7 @@ use super::session::Tx;
 use crate::access::{Audit, AuditRow, NewAudit, NewToken, TokenRow, Tokens, no_token, page};
 use crate::deeds::Deeds;
 use crate::error::Result;
+use crate::intake::check_name;
 use crate::verbs::Reply;
 
 const TOKEN: &str =
@@ -34,6 +35,7 @@ impl Tokens for SqliteStore {
 
     fn revoke_token(&self, id: String, by: String) -> Reply<'_, TokenRow> {
         self.session.write(move |tx| {
+            check_name("by", &by)?;
             let sql =
                 "UPDATE tokens SET revoked_at = ?2, revoked_by = ?3 WHERE id = ?1 AND revoked_at IS NULL";
             let revoked = prepare(tx, sql)?.execute(params![id, tx.now.ms(), by]);

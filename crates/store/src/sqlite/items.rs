@@ -154,11 +154,10 @@ fn add(tx: &Tx<'_>, stored: &Stored, wanted: &[Wanted<'_>], change: &Change) -> 
         .query_row(params![stored.row.id()], |row| row.get(0))
         .map_err(|error| database(&error))?;
     for (at, it) in new.iter().enumerate() {
-        let name = it.write.name.as_deref().unwrap_or(&it.write.key);
         let born = NewItem {
             kind: it.write.kind.clone(),
             key: it.write.key.clone(),
-            name: intake::cleaned_name(name),
+            name: it.name.clone(),
             status: None,
             max_retries: it.item.max_retries,
             reruns: it.item.reruns,

@@ -9,6 +9,7 @@
 //! the lengths in use ends within 10 seconds of such a multiple.
 
 mod client;
+mod hostile;
 mod made;
 mod normal;
 mod op;

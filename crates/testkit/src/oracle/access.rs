@@ -1,12 +1,12 @@
 //! Tokens and what people did.
 
-use waypost_kernel::text::MAX_PAGE;
+use waypost_kernel::text::{MAX_NAME_BYTES, MAX_PAGE};
 use waypost_store::{
     Audit, AuditRow, Deeds, NewAudit, NewToken, ROLES, Reply, Result, StoreError, TokenRow, Tokens,
 };
 
 use super::MemoryStore;
-use super::rules::intake::{check_name, check_reason};
+use super::rules::intake::{check_name, check_reason, check_text};
 
 impl Tokens for MemoryStore {
     fn add_token(&self, token: NewToken) -> Reply<'_, TokenRow> {
@@ -39,6 +39,7 @@ impl Tokens for MemoryStore {
 
     fn revoke_token(&self, id: String, by: String) -> Reply<'_, TokenRow> {
         self.verb(move |state| {
+            check_name("by", &by)?;
             state.writes += 1;
             let now = state.now;
             let found = state.tokens.iter_mut().find(|token| token.id == id);
@@ -76,6 +77,8 @@ impl Audit for MemoryStore {
 }
 
 fn check_token(token: &NewToken) -> Result<()> {
+    check_name("id", &token.id)?;
+    check_name("digest", &token.digest)?;
     check_name("name", &token.name)?;
     check_name("tenant", &token.tenant)?;
     check_name("by", &token.by)?;
@@ -90,5 +93,6 @@ fn check_audit(entry: &NewAudit) -> Result<()> {
     check_name("tenant", &entry.tenant)?;
     check_name("by", &entry.by)?;
     check_name("action", &entry.action)?;
+    check_text("subject", &entry.subject, MAX_NAME_BYTES)?;
     check_reason(entry.reason.as_deref())
 }

@@ -10,7 +10,7 @@ use waypost_store::{Enqueued, NewItem, NewRun, Result, StoreError};
 
 use super::rules::birth::{ask_for_the_same, first_items, row_of, unknown_lifecycle};
 use super::rules::intake::check_new;
-use super::state::{Beside, Entry, Patch, State};
+use super::state::{Beside, Entry, State};
 use super::who;
 
 impl State {
@@ -75,8 +75,7 @@ impl State {
         self.last_number += 1;
         let number = self.last_number;
         self.runs.insert(number, entry);
-        let patch = Patch { metadata: new.metadata.clone(), details: new.details.clone() };
-        self.commit_with(number, change, &patch)?;
+        self.commit(number, change)?;
         Ok(number)
     }
 

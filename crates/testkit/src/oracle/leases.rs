@@ -70,6 +70,7 @@ impl State {
             Repeat::Never | Repeat::Window => None,
         };
         check_key("key", key)?;
+        let number = self.number_of(&write.held.run_id)?;
         let note = Note {
             level: write.level,
             message: cleaned_message(&write.message).into(),
@@ -77,7 +78,6 @@ impl State {
             key: key.map(Into::into),
         };
         let by = cleaned_name(&write.by);
-        let number = self.number_of(&write.held.run_id)?;
         let ask = Ask::Note { token: write.held.token, note: &note };
         let change = self.decide(number, who(Actor::Worker, &by), ask)?;
         let now = self.now;

@@ -20,6 +20,9 @@ const WEEK: Span = Span::from_seconds(7 * 86_400);
 
 impl State {
     pub fn run(&self, tenant: &str, id: &str) -> Result<RunRow> {
+        if id.is_empty() {
+            return Err(StoreError::no_run(id));
+        }
         let mut found: Vec<&RunRow> = self
             .runs
             .values()
@@ -32,7 +35,7 @@ impl State {
         found.sort_by_key(|row| row.id());
         match found[..] {
             [] => Err(StoreError::no_run(id)),
-            [one] if !id.is_empty() => Ok(one.clone()),
+            [one] => Ok(one.clone()),
             _ => {
                 let names: Vec<&str> = found.iter().take(NAMED).map(|row| row.id()).collect();
                 let message = format!("{id:?} could mean any of {}: {}, …", found.len(), names.join(", "));

@@ -1,5 +1,7 @@
 //! Replays every run's log and compares it with what is stored.
 
+use std::sync::Arc;
+
 use waypost_kernel::fold;
 use waypost_store::Verified;
 
@@ -37,8 +39,8 @@ impl Entry {
 
     fn members_differ(&self) -> Option<String> {
         let mut replayed = self.row.clone();
-        replayed.metadata = Default::default();
-        replayed.details = Default::default();
+        replayed.metadata = Arc::new(self.asked.metadata.clone());
+        replayed.details = Arc::new(self.asked.details.clone());
         self.events.iter().for_each(|logged| logged.patch.merge_into(&mut replayed));
         let is_same = replayed.metadata == self.row.metadata && replayed.details == self.row.details;
         (!is_same).then(|| "metadata or details are not what the log says".to_owned())

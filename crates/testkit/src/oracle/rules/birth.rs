@@ -75,7 +75,7 @@ pub fn item_kind<'l>(name: &str, lifecycle: &'l Lifecycle) -> Result<(u8, &'l Ar
     Ok((at as u8, &lifecycle.items[at]))
 }
 
-/// The row of a new run before its first event has merged its metadata and details.
+/// The row of a new run: what was asked for, and what the kernel made of it.
 pub fn row_of(new: &NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
     RunRow {
         run,

@@ -75,7 +75,7 @@ pub fn check_pause(pause: Option<&Pause>) -> Result<()> {
     check_reason(Some(&pause.reason))
 }
 
-fn check_text(field: &str, text: &str, max_bytes: usize) -> Result<()> {
+pub fn check_text(field: &str, text: &str, max_bytes: usize) -> Result<()> {
     refuse_text(field, text, max_bytes).map_err(wrong)
 }
 

@@ -40,7 +40,8 @@ pub fn wanted<'a>(
         let known = find(at, &write.key);
         let is_new = known.is_none();
         let (item, name) = known.unwrap_or_else(|| {
-            (born(at, kind, write, now), cleaned_name(write.name.as_deref().unwrap_or(&write.key)))
+            let given = write.name.as_deref().filter(|name| !name.is_empty());
+            (born(at, kind, write, now), cleaned_name(given.unwrap_or(&write.key)))
         });
         let failure = write.failure.as_ref().map(cleaned_failure);
         wanted.push(Wanted { write, kind: at, item, name, is_new, failure });

@@ -1,10 +1,11 @@
 //! When plans and executions are looked at again, and what becomes of them.
 
 use waypost_kernel::lifecycle::{Outcome, Phase};
+use waypost_kernel::text::MAX_PAYLOAD_BYTES;
 use waypost_kernel::{Span, Time};
 use waypost_store::{Counts, MAX_MANUAL, ManualPlans, Result, RunRow, ScheduleWrite, ScopeRow, StoreError};
 
-use crate::oracle::rules::intake::check_name;
+use crate::oracle::rules::intake::{check_name, check_text};
 
 /// How often the end of a run that was queued is looked for.
 const LOOK: Span = Span::from_seconds(5);
@@ -93,6 +94,9 @@ pub fn taken_as(before: Option<&RunRow>) -> Counts {
 
 pub fn check_schedule(write: &ScheduleWrite) -> Result<()> {
     check_name("name", &write.name)?;
+    for (field, text) in [("folder", &write.folder), ("hash", &write.hash), ("timing", &write.timing)] {
+        check_text(field, text, MAX_PAYLOAD_BYTES)?;
+    }
     check_scopes(&write.kind, write.ids.as_deref().unwrap_or_default())
 }
 
@@ -103,6 +107,7 @@ pub fn check_scopes(kind: &str, ids: &[String]) -> Result<()> {
 
 pub fn check_manual(plans: &ManualPlans) -> Result<()> {
     check_name("by", &plans.by)?;
+    check_name("how", &plans.how)?;
     check_scopes(&plans.kind, &plans.ids)?;
     if plans.plans.as_ref().is_some_and(|times| times.len() * plans.ids.len().max(1) > MAX_MANUAL) {
         let message = format!("at most {MAX_MANUAL} plans at once; name a shorter range");
