@@ -13,6 +13,7 @@ mod hostile;
 mod made;
 mod normal;
 mod op;
+mod pairs;
 mod pick;
 mod side;
 mod worker;

@@ -5,6 +5,7 @@ use waypost_kernel::lifecycle::{Kind, SHIPPED};
 use waypost_kernel::{Catalog, Lifecycle};
 
 use super::mutations::{self, Mutation};
+use super::table::{is_state, rows, state_names};
 
 /// Files of one run lifecycle and of its items.
 #[derive(Clone, Debug)]
@@ -151,25 +152,6 @@ fn with_items(text: &str, kinds: &[String]) -> String {
 
 fn renamed(text: &str, old: &str, new: &str) -> String {
     text.replacen(&format!("= \"{old}\""), &format!("= \"{new}\""), 1)
-}
-
-fn is_state(line: &str, name: &str) -> bool {
-    line.contains("{ phase = ") && line.split('=').next().is_some_and(|key| key.trim() == name)
-}
-
-fn state_names(text: &str) -> Vec<String> {
-    let states = text.lines().filter(|line| line.contains("{ phase = "));
-    states.filter_map(|line| line.split('=').next()).map(|name| name.trim().to_owned()).collect()
-}
-
-/// From, command, to, by and guard of each row of the table.
-pub fn rows(text: &str) -> impl Iterator<Item = [&str; 5]> {
-    let rows = text.lines().map(str::trim).filter(|line| line.starts_with("[\""));
-    rows.filter_map(|row| {
-        let row = row.split("],").next().unwrap_or_default().trim_start_matches('[');
-        let cells: Vec<&str> = row.split("\",").map(|cell| cell.trim().trim_matches('"')).collect();
-        <[&str; 5]>::try_from(cells).ok()
-    })
 }
 
 /// Numbers that look random and are the same each time (SplitMix64).

@@ -2,5 +2,6 @@
 
 pub mod families;
 pub mod mutations;
+pub mod table;
 
 pub use families::{Family, families};
