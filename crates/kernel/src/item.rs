@@ -198,7 +198,8 @@ fn decide_one(draft: &Draft<'_>, kind: &Lifecycle, item: &Item, ask: &ItemAsk<'_
         .find(|row| row.by.permits(actor) && kind.phase(row.to) == Phase::Held);
     let begun = begin.map(|row| {
         enter(kind, &mut after, row, &ItemAsk::default(), draft.now);
-        edge(draft, kind, &after, to, ask)
+        let end = edge(draft, kind, &after, to, ask)?;
+        end.map(|end| check_guards(draft, item, row).map(|()| end)).transpose()
     });
     let Some(row) = begun.transpose()?.flatten() else {
         let from = &kind.state(item.state).name;
@@ -236,16 +237,13 @@ fn edge<'k>(
     let row = kind.transitions_from(item.state).find(|row| {
         row.to == to && row.by.permits(actor) && ask.command.is_none_or(|command| &*row.command == command)
     });
-    let Some(row) = row else { return Ok(None) };
-    let failing = row.guards.iter().find(|guard| !guard.holds(&item.facts(true)));
-    match failing {
-        None => Ok(Some(row)),
-        Some(guard) => {
-            let message = format!("{} needs that {}", row.command, guard.meaning());
-            let refusal = refuse(draft, item, Code::InvalidTransition, &message);
-            Err(Refusal { guard: Some(*guard), ..refusal })
-        }
-    }
+    row.map(|row| check_guards(draft, item, row).map(|()| row)).transpose()
+}
+
+fn check_guards(draft: &Draft<'_>, item: &Item, row: &Transition) -> Result<(), Refusal> {
+    let Some(guard) = row.guards.iter().find(|guard| !guard.holds(&item.facts(true))) else { return Ok(()) };
+    let message = format!("{} needs that {}", row.command, guard.meaning());
+    Err(Refusal { guard: Some(*guard), ..refuse(draft, item, Code::InvalidTransition, &message) })
 }
 
 /// What follows from the phases that an item's move leads between.

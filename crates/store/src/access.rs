@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use waypost_kernel::Time;
-use waypost_kernel::text::MAX_PAGE;
+use waypost_kernel::text::{MAX_NAME_BYTES, MAX_PAGE};
 
 use crate::error::{Result, StoreError};
-use crate::intake::{check_name, check_reason};
+use crate::intake::{check_name, check_reason, check_text};
 use crate::run::iso;
 use crate::tokens::random;
 use crate::verbs::Reply;
@@ -146,6 +146,8 @@ impl Secret {
 
 impl NewToken {
     pub(crate) fn check(&self) -> Result<()> {
+        check_name("id", &self.id)?;
+        check_name("digest", &self.digest)?;
         check_name("name", &self.name)?;
         check_name("tenant", &self.tenant)?;
         check_name("by", &self.by)?;
@@ -176,6 +178,7 @@ impl NewAudit {
         check_name("tenant", &self.tenant)?;
         check_name("by", &self.by)?;
         check_name("action", &self.action)?;
+        check_text("subject", &self.subject, MAX_NAME_BYTES)?;
         check_reason(self.reason.as_deref())
     }
 }

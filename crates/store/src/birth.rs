@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use serde_json::Map;
 use waypost_kernel::item::{Item, Role};
-use waypost_kernel::{Catalog, Lifecycle, Run};
+use waypost_kernel::{Catalog, Lifecycle};
 
 use crate::error::{Result, StoreError};
 use crate::follow::needs_an_item;
-use crate::run::{self, RunRow};
 use crate::verbs::{NewItem, NewRun};
 
 /// The words for a lifecycle that is not there.
@@ -33,7 +32,8 @@ pub const PLACEHOLDER: &str = "(run)";
 pub fn first_items(items: &[NewItem], lifecycle: &Lifecycle) -> Result<Vec<(NewItem, Item)>> {
     let mut found = Vec::new();
     for new in items {
-        found.push((new.clone(), first_item(new, lifecycle)?));
+        let name = if new.name.is_empty() { &new.key } else { &new.name };
+        found.push((NewItem { name: name.clone(), ..new.clone() }, first_item(new, lifecycle)?));
     }
     let items: Vec<Item> = found.iter().map(|(_, item)| item.clone()).collect();
     if needs_an_item(lifecycle, &items)
@@ -90,26 +90,4 @@ pub fn item_kind<'l>(name: &str, lifecycle: &'l Lifecycle) -> Result<(u8, &'l Ar
         return Err(StoreError::invalid("items.kind", message));
     };
     Ok((at as u8, &lifecycle.items[at]))
-}
-
-/// The row of a new run: what was asked for, and what the kernel made of it.
-pub fn row_of(new: &NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
-    RunRow {
-        run,
-        lifecycle,
-        tenant: new.tenant.clone(),
-        queue: new.queue.clone(),
-        priority: new.priority,
-        schedule_at: new.schedule_at,
-        concurrency_key: new.concurrency_key.clone(),
-        correlation_id: new.correlation_id.clone(),
-        idempotency_key: new.idempotency_key.clone(),
-        parent_run_id: new.parent_run_id.clone(),
-        retry_of: new.retry_of.clone(),
-        playbook: new.playbook.clone(),
-        carried: new.carried.clone(),
-        input: new.input.clone().into(),
-        metadata: run::shared(new.metadata.clone()),
-        details: run::shared(new.details.clone()),
-    }
 }

@@ -5,7 +5,8 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Lifecycle, Outcome, Phase};
 use waypost_kernel::{Guard, Time};
 
-/// Brings a run's items to where an event left them.
+/// Brings a run's items to where an event left them. Each is moved by one shift at most: one that comes to where others
+/// leave stays there.
 pub(crate) fn follow(lifecycle: &Lifecycle, items: &mut Vec<Item>, event: &Event) {
     for item in items.iter_mut() {
         let kind = &lifecycle.items[usize::from(item.kind)];
@@ -30,23 +31,47 @@ fn is_meant(kind: &Lifecycle, item: &Item, shift: &Shift) -> bool {
         && shift.chosen.as_ref().is_none_or(|chosen| chosen.contains(&item.key))
 }
 
-/// As an item's own move between these phases would, without an answer from outside: `try_no` stays.
+/// What a shift does to each of its items: as an item's own move between these phases would, without an answer from
+/// outside. Databases write it to all of them at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Along {
+    /// It was settled and no longer is: a new budget.
+    pub revives: bool,
+    pub begins: bool,
+    pub settles: bool,
+    pub succeeds: bool,
+}
+
+impl Along {
+    pub fn of(kind: &Lifecycle, shift: &Shift) -> Along {
+        let (from, to) = (kind.state(shift.from), kind.state(shift.to));
+        Along {
+            revives: from.phase == Phase::Settled && to.phase != Phase::Settled,
+            begins: to.phase == Phase::Held,
+            settles: to.phase == Phase::Settled,
+            succeeds: to.outcome == Some(Outcome::Succeeded),
+        }
+    }
+}
+
+/// `try_no` stays.
 fn move_along(kind: &Lifecycle, item: &mut Item, shift: &Shift, at: Time) {
+    let along = Along::of(kind, shift);
     item.state = shift.to;
     item.not_before = None;
-    if kind.phase(shift.from) == Phase::Settled && kind.phase(shift.to) != Phase::Settled {
+    if along.revives {
         item.attempts = 0;
         item.progress = 0;
         item.failure = None;
         item.finished_at = None;
     }
-    let to = kind.state(shift.to);
-    match to.phase {
-        Phase::Held => item.started_at = item.started_at.or(Some(at)),
-        Phase::Settled => item.finished_at = Some(at),
-        _ => {}
+    if along.begins {
+        item.started_at = item.started_at.or(Some(at));
     }
-    if to.outcome == Some(Outcome::Succeeded) {
+    if along.settles {
+        item.finished_at = Some(at);
+    }
+    if along.succeeds {
         item.progress = 100;
         item.failure = None;
     } else if shift.failure.is_some() {

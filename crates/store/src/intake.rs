@@ -49,7 +49,11 @@ pub(crate) fn check_name(field: &str, name: &str) -> Result<()> {
     if name.is_empty() {
         return Err(StoreError::invalid(field, "is empty"));
     }
-    refuse_text(field, name, MAX_NAME_BYTES).map_err(wrong)
+    check_text(field, name, MAX_NAME_BYTES)
+}
+
+pub(crate) fn check_text(field: &str, text: &str, max_bytes: usize) -> Result<()> {
+    refuse_text(field, text, max_bytes).map_err(wrong)
 }
 
 pub(crate) fn check_key(field: &str, key: Option<&str>) -> Result<()> {

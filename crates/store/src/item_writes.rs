@@ -18,7 +18,8 @@ pub(crate) struct Wanted<'a> {
     pub kind: u8,
     /// As it is, or as it will be added.
     pub item: Item,
-    name: String,
+    /// Of a new one, the key if it has no other.
+    pub name: String,
     pub is_new: bool,
     failure: Option<Failure>,
 }
@@ -42,7 +43,8 @@ pub(crate) fn wanted<'a>(
         let known = find(at, &write.key)?;
         let is_new = known.is_none();
         let (item, name) = known.unwrap_or_else(|| {
-            (born(at, kind, write, now), cleaned_name(write.name.as_deref().unwrap_or(&write.key)))
+            let given = write.name.as_deref().filter(|name| !name.is_empty());
+            (born(at, kind, write, now), cleaned_name(given.unwrap_or(&write.key)))
         });
         let failure = write.failure.as_ref().map(cleaned_failure);
         wanted.push(Wanted { write, kind: at, item, name, is_new, failure });

@@ -20,7 +20,6 @@ mod follow;
 mod intake;
 mod item_writes;
 mod looks;
-pub mod memory;
 mod messages;
 pub mod postgres;
 mod replay;

@@ -71,8 +71,11 @@ impl<'l> Replay<'l> {
             return;
         };
         if let Some(effect) = &written.effect {
-            replay_patch(&mut self.metadata, effect, "metadata", intake::merge);
-            replay_patch(&mut self.details, effect, "details", details::merge);
+            // What a run is born with is no patch: a null is kept there.
+            let is_birth = event.from.is_none();
+            let or_take = |merge: Merge| if is_birth { Map::clone_from } else { merge };
+            replay_patch(&mut self.metadata, effect, "metadata", or_take(intake::merge));
+            replay_patch(&mut self.details, effect, "details", or_take(details::merge));
         }
         self.problems.extend(begun_after_a_failure(self.lifecycle, &self.items, &event));
         follow(self.lifecycle, &mut self.items, &event);
@@ -141,12 +144,9 @@ fn begun_after_a_failure(lifecycle: &Lifecycle, items: &[Item], event: &Event) -
     None
 }
 
-fn replay_patch(
-    into: &mut Map<String, Value>,
-    effect: &Value,
-    key: &str,
-    merge: fn(&mut Map<String, Value>, &Map<String, Value>),
-) {
+type Merge = fn(&mut Map<String, Value>, &Map<String, Value>);
+
+fn replay_patch(into: &mut Map<String, Value>, effect: &Value, key: &str, merge: Merge) {
     if let Value::Object(whole) = &effect[format!("{key}_is")] {
         into.clone_from(whole);
     }

@@ -111,11 +111,6 @@ impl Place {
     fn text(&self) -> String {
         json!([self.plan.micros(), self.schedule, self.kind, self.id]).to_string()
     }
-
-    pub fn is_before(&self, plan: Time, (schedule, kind, id): (&str, &str, &str)) -> bool {
-        let names = (self.schedule.as_str(), self.kind.as_str(), self.id.as_str());
-        (plan, names) < (self.plan, (schedule, kind, id))
-    }
 }
 
 pub(crate) fn page_size(limit: usize) -> usize {

@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use waypost_kernel::backoff::Backoff;
 use waypost_kernel::lifecycle::{Outcome, Phase};
 use waypost_kernel::schedule::Skipped;
+use waypost_kernel::text::MAX_PAYLOAD_BYTES;
 use waypost_kernel::{Span, Time};
 
 use crate::error::{Result, StoreError};
-use crate::intake::{check_name, check_reason};
+use crate::intake::{check_name, check_reason, check_text};
 use crate::run::RunRow;
 use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
 use crate::verbs::{Claimed, Each, NewRun, Pause, Reply};
@@ -439,6 +440,9 @@ pub(crate) fn taken_as(before: Option<&RunRow>) -> Counts {
 
 pub(crate) fn check_schedule(write: &ScheduleWrite) -> Result<()> {
     check_name("name", &write.name)?;
+    for (field, text) in [("folder", &write.folder), ("hash", &write.hash), ("timing", &write.timing)] {
+        check_text(field, text, MAX_PAYLOAD_BYTES)?;
+    }
     check_scopes(&write.kind, write.ids.as_deref().unwrap_or_default())
 }
 
@@ -455,6 +459,7 @@ pub(crate) fn check_pause(pause: Option<&Pause>) -> Result<()> {
 
 pub(crate) fn check_manual(plans: &ManualPlans) -> Result<()> {
     check_name("by", &plans.by)?;
+    check_name("how", &plans.how)?;
     check_scopes(&plans.kind, &plans.ids)?;
     if plans.plans.as_ref().is_some_and(|times| times.len() * plans.ids.len().max(1) > MAX_MANUAL) {
         let message = format!("at most {MAX_MANUAL} plans at once; name a shorter range");

@@ -410,7 +410,7 @@ pub struct Verified {
 }
 
 impl Claim {
-    pub(crate) fn take(&self) -> Take {
+    pub fn take(&self) -> Take {
         Take { worker: self.worker.clone(), lease: self.lease, start: self.start }
     }
 

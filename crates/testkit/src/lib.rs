@@ -5,6 +5,10 @@
 mod certificates;
 #[cfg(feature = "postgres")]
 mod cluster;
+#[cfg(feature = "lifecycles")]
+pub mod lifecycles;
+#[cfg(feature = "oracle")]
+pub mod oracle;
 #[cfg(feature = "postgres")]
 mod pooler;
 #[cfg(feature = "postgres")]

@@ -1,6 +1,6 @@
 //! Every rule that a lifecycle file can break, with what it asks for: the reference's table.
 
-pub const RULES: [(&str, &str); 59] = [
+pub const RULES: [(&str, &str); 61] = [
     ("too-large", "a file has at most 256 KiB"),
     ("syntax", "a file is TOML"),
     ("too-many-problems", "at most 100 problems are told at once"),
@@ -45,6 +45,8 @@ pub const RULES: [(&str, &str); 59] = [
     ("guarded-start", "a worker's first event always begins the work"),
     ("follow-edge-missing", "an item follows its run along the table"),
     ("follow-guarded", "an item follows its run under one condition only"),
+    ("follow-uncounted", "an item follows its run to no state that only some leave when the run moves on"),
+    ("start-moves-items", "a worker's first event moves no item by itself"),
     ("begins-by-itself", "an item of a kind that stops its run begins by its worker alone"),
     ("claim-shape", "claim is a worker's, from ready to held"),
     ("steal-shape", "steal stays in a held state with on_stale = steal"),

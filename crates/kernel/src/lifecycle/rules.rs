@@ -11,7 +11,7 @@ type Found = Option<(&'static str, String, String)>;
 type StateRule = fn(&Resolved, StateId) -> Found;
 type RowRule = fn(&Resolved, &Transition) -> Found;
 
-const STATE_RULES: [StateRule; 18] = [
+const STATE_RULES: [StateRule; 20] = [
     states::reachable,
     states::settles,
     states::outcome_iff_settled,
@@ -29,6 +29,8 @@ const STATE_RULES: [StateRule; 18] = [
     states::start_is_free,
     states::follows_an_edge,
     states::follows_under_one_condition,
+    states::follows_to_one_condition,
+    states::start_moves_no_items,
     states::nothing_begins_by_itself,
 ];
 const ROW_RULES: [RowRule; 11] = [
@@ -86,11 +88,16 @@ fn is_run(resolved: &Resolved) -> bool {
 
 /// What can be reached from these states by the transitions.
 fn closure(lifecycle: &Lifecycle, start: &[StateId]) -> Vec<bool> {
+    closure_of(lifecycle, start, |_| true)
+}
+
+/// What can be reached by some of them.
+fn closure_of(lifecycle: &Lifecycle, start: &[StateId], counts: impl Fn(&Transition) -> bool) -> Vec<bool> {
     let mut reached = vec![false; lifecycle.states.len()];
     let mut todo = start.to_vec();
     while let Some(id) = todo.pop() {
         if !std::mem::replace(&mut reached[usize::from(id.0)], true) {
-            todo.extend(lifecycle.transitions_from(id).map(|row| row.to));
+            todo.extend(lifecycle.transitions_from(id).filter(|row| counts(row)).map(|row| row.to));
         }
     }
     reached

@@ -12,10 +12,10 @@ use tokio::task::JoinHandle;
 use waypost_kernel::Catalog;
 use waypost_server::{App, Options};
 use waypost_store::Store;
-use waypost_store::memory::MemoryStore;
 use waypost_store::postgres::{PostgresStore, migration_sql};
 use waypost_store::sqlite::SqliteStore;
 use waypost_testkit::Postgres;
+use waypost_testkit::oracle::MemoryStore;
 use waypost_worker::Stage;
 
 pub struct Server {

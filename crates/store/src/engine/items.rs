@@ -192,7 +192,7 @@ fn row_of(it: &Wanted<'_>, item: &Item, kind: &str, status: &str, was: Option<&I
     ItemRow {
         kind: kind.to_owned(),
         key: it.write.key.clone(),
-        name: was.map_or_else(|| new_name(it), |row| row.name.clone()),
+        name: it.name.clone(),
         status: status.to_owned(),
         attempts: item.attempts,
         max_retries: item.max_retries,
@@ -209,10 +209,6 @@ fn row_of(it: &Wanted<'_>, item: &Item, kind: &str, status: &str, was: Option<&I
     }
 }
 
-fn new_name(it: &Wanted<'_>) -> String {
-    intake::cleaned_name(it.write.name.as_deref().unwrap_or(&it.write.key))
-}
-
 /// They are born with the event that adds them; the one that moves them on, if any, is a later one.
 fn born(edit: &Edit, wanted: &[Wanted<'_>], change: &Change) -> Vec<BornItem> {
     let adds = |event: &&Event| event.effect.moved.iter().any(|moved| moved.from.is_none());
@@ -222,7 +218,7 @@ fn born(edit: &Edit, wanted: &[Wanted<'_>], change: &Change) -> Vec<BornItem> {
         let new = NewItem {
             kind: it.write.kind.clone(),
             key: it.write.key.clone(),
-            name: new_name(it),
+            name: it.name.clone(),
             status: None,
             max_retries: it.item.max_retries,
             reruns: it.item.reruns,

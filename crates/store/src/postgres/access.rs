@@ -10,6 +10,7 @@ use super::session::{Session, Tx};
 use super::sql::{Columns, args, stamp, time};
 use crate::access::{Audit, AuditRow, NewAudit, NewToken, TokenRow, Tokens, no_token, page};
 use crate::deeds::Deeds;
+use crate::intake::check_name;
 use crate::verbs::Reply;
 
 const TOKEN: &str = "SELECT id, digest, name, role, tenant, created_at, created_by, revoked_at, revoked_by FROM waypost.tokens";
@@ -70,6 +71,7 @@ async fn find(tx: &Tx, id: &str) -> Result<Option<TokenRow>> {
 }
 
 async fn revoke(session: &Session, id: &str, by: &str) -> Result<TokenRow> {
+    check_name("by", by)?;
     let tx = session.begin().await?;
     let revoked = async {
         let sql =

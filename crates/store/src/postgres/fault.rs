@@ -58,6 +58,7 @@ impl From<tokio_postgres::Error> for Fault {
             Some(code) if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME => {
                 Fault::Told(StoreError::Unusable("its schema is not Waypost's: run `waypost migrate`".into()))
             }
+            Some(code) if is_unstorable(code) => Fault::Told(unstorable(&error)),
             Some(_) => Fault::Told(told),
             // No answer of the server's: the connection itself failed.
             None => Fault::Broken(told),
@@ -96,6 +97,21 @@ fn is_broken(code: &SqlState) -> bool {
         SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
     ];
     codes.contains(code)
+}
+
+/// What was sent is nothing that this server can hold or look for, now or later: a NUL, a name that no index takes.
+fn is_unstorable(code: &SqlState) -> bool {
+    let codes = [
+        SqlState::CHARACTER_NOT_IN_REPERTOIRE,
+        SqlState::UNTRANSLATABLE_CHARACTER,
+        SqlState::PROGRAM_LIMIT_EXCEEDED,
+    ];
+    codes.contains(code)
+}
+
+fn unstorable(error: &tokio_postgres::Error) -> StoreError {
+    let said = error.as_db_error().map_or("it is no text", |said| said.message());
+    StoreError::invalid("text", format!("the database cannot hold it: {said}"))
 }
 
 fn in_words(error: &tokio_postgres::Error) -> String {

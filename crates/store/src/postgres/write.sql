@@ -213,7 +213,7 @@ BEGIN
   RETURN ARRAY(SELECT a.rid FROM unnest(v_asked) a(rid) WHERE a.rid <> ALL (v_same));
 END $$;
 
--- Items that move because their run did: all of a kind and state that do not stay, or the chosen ones. The twin of the engine's `follow`.
+-- Items that move because their run did (one that has this event's number already came from elsewhere by it): all of a kind and state that do not stay, or the chosen ones. The twin of the engine's `follow`.
 CREATE FUNCTION waypost.shift_items(p_rid bigint, p_kind text, p_src text, p_dst text, p_seq int, p_at timestamptz, p_chosen jsonb, p_failure jsonb)
   RETURNS int LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -233,7 +233,8 @@ BEGIN
       progress = CASE WHEN v_dst.outcome = 'succeeded' THEN 100 WHEN v_revives THEN 0 ELSE i.progress END,
       error_code = CASE WHEN v_dst.outcome = 'succeeded' THEN NULL WHEN p_failure IS NOT NULL THEN p_failure ->> 'code' WHEN v_revives THEN NULL ELSE i.error_code END,
       error_msg = CASE WHEN v_dst.outcome = 'succeeded' THEN NULL WHEN p_failure IS NOT NULL THEN p_failure ->> 'message' WHEN v_revives THEN NULL ELSE i.error_msg END
-    WHERE i.rid = p_rid AND i.kind = p_kind AND i.status = p_src AND NOT i.stays AND (p_chosen IS NULL OR p_chosen ? i.key);
+    WHERE i.rid = p_rid AND i.kind = p_kind AND i.status = p_src AND NOT i.stays AND i.seq <> p_seq
+      AND (p_chosen IS NULL OR p_chosen ? i.key);
   GET DIAGNOSTICS v_count = ROW_COUNT;
   RETURN v_count;
 END $$;

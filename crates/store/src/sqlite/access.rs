@@ -8,6 +8,7 @@ use super::fault::Result;
 use super::session::Tx;
 use crate::access::{Audit, AuditRow, NewAudit, NewToken, TokenRow, Tokens, no_token, page};
 use crate::deeds::Deeds;
+use crate::intake::check_name;
 use crate::verbs::Reply;
 
 const TOKEN: &str =
@@ -28,6 +29,7 @@ impl Tokens for SqliteStore {
 
     fn revoke_token(&self, id: String, by: String) -> Reply<'_, TokenRow> {
         self.session.write(move |tx| {
+            check_name("by", &by)?;
             let sql =
                 "UPDATE tokens SET revoked_at = ?2, revoked_by = ?3 WHERE id = ?1 AND revoked_at IS NULL";
             tx.execute(sql, params![id, tx.now.ms(), by])?;

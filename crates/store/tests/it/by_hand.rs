@@ -12,6 +12,9 @@ use waypost_kernel::{Catalog, Guard, Outcome};
 use waypost_store::sqlite::SqliteStore;
 use waypost_store::{Admin, Claim, FinishWrite, Log, NewItem, NewRun, Queue};
 
+use crate::conformance::follow::work;
+use crate::conformance::kit::{held_run, items, move_items};
+
 /// Debian's sqlite3 (3.40), not the library that is built in.
 pub fn sqlite3(file: &Path, sql: &str) -> Result<String, String> {
     let output = Command::new("sqlite3").arg("-batch").arg(file).arg(sql).output();
@@ -319,5 +322,17 @@ async fn what_a_hand_or_another_process_changed_is_seen_by_the_writer() {
     assert_eq!(finished.unwrap().run.seq, 4);
     let again = waypost_store::Leases::finish(&other, vec![finish]).await.unwrap().remove(0);
     assert_eq!(again.unwrap().run.seq, 4);
+    assert_eq!(file.differences().await, Vec::<String>::new());
+}
+
+/// Those that come to where others leave are not taken along with them.
+#[tokio::test]
+async fn items_follow_a_hand_all_at_once() {
+    let file = open();
+    let claimed = held_run(&file.store, work(&file.store, &["a", "b", "c"]).await).await;
+    move_items(&file.store, &claimed, "part", &[("b", "doing")]).await.unwrap();
+    let gate = claimed.run.lifecycle.state_named("gate").unwrap();
+    file.set(&claimed.run.lifecycle, claimed.run.id(), gate).unwrap();
+    assert_eq!(items(&file.store, claimed.run.id()).await, ["a=doing", "b=waiting", "c=doing"]);
     assert_eq!(file.differences().await, Vec::<String>::new());
 }

@@ -13,6 +13,8 @@ use waypost_store::{Admin, Claim, Log, NewItem, NewRun, Queue};
 use waypost_testkit::Postgres;
 
 use crate::by_hand::{guards_between, path};
+use crate::conformance::follow::work;
+use crate::conformance::kit::{held_run, items, move_items};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Through {
@@ -253,5 +255,17 @@ async fn what_was_moved_by_hand_is_worked_on() {
     let events = base.store.events(ids[0].clone(), 0, 10).await.unwrap();
     let last = events.last().unwrap();
     assert_eq!((last.seq, last.to.as_str(), last.by.as_str()), (3, "cancelled", "by hand"));
+    assert_eq!(base.differences().await, Vec::<String>::new());
+}
+
+/// Those that come to where others leave are not taken along with them.
+#[tokio::test]
+async fn items_follow_a_hand_all_at_once() {
+    let base = open().await;
+    let claimed = held_run(&base.store, work(&base.store, &["a", "b", "c"]).await).await;
+    move_items(&base.store, &claimed, "part", &[("b", "doing")]).await.unwrap();
+    let gate = claimed.run.lifecycle.state_named("gate").unwrap();
+    base.set(Through::Board, &claimed.run.lifecycle, claimed.run.id(), gate).await.unwrap();
+    assert_eq!(items(&base.store, claimed.run.id()).await, ["a=doing", "b=waiting", "c=doing"]);
     assert_eq!(base.differences().await, Vec::<String>::new());
 }

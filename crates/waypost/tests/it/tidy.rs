@@ -7,6 +7,7 @@ mod executed;
 mod leftovers;
 mod licences;
 mod mentions;
+mod oracle;
 mod readme;
 mod requirements;
 mod rust;

@@ -1,6 +1,6 @@
 //! Rules about one state.
 
-use super::{Found, closure, is_run, name};
+use super::{Found, closure, closure_of, is_run, name};
 use crate::guard::Guard;
 use crate::lifecycle::check::Resolved;
 use crate::lifecycle::{Actor, Kind, Lifecycle, OnStale, Outcome, Phase, StateId, Transition};
@@ -242,8 +242,12 @@ fn items_end(lifecycle: &Lifecycle, command: &str) -> bool {
 
 /// An item whose guard does not hold stays behind. A lost lease burns no retry, so that guard always holds.
 fn is_guarded(kind: &Lifecycle, from: StateId, to: StateId) -> bool {
-    let row = kind.transitions_from(from).find(|row| row.to == to);
-    row.is_some_and(|row| row.guards.iter().any(|guard| *guard != Guard::AttemptsLeft))
+    edge(kind, from, to).is_some_and(|row| row.guards.iter().any(|guard| *guard != Guard::AttemptsLeft))
+}
+
+/// The row that an item takes when it follows its run.
+fn edge(kind: &Lifecycle, from: StateId, to: StateId) -> Option<&Transition> {
+    kind.transitions_from(from).find(|row| row.to == to)
 }
 
 pub(super) fn retry_can_be_claimed(resolved: &Resolved, id: StateId) -> Found {
@@ -309,6 +313,51 @@ pub(super) fn follows_under_one_condition(resolved: &Resolved, id: StateId) -> F
         );
         ("follow-guarded", message, "remove the guard, or the state's other on_… keys".into())
     })
+}
+
+/// Which of those that follow their run stay behind at its next command, nobody knows without reading them: a run only
+/// counts its items. So they must not come to where one that runs again, or was discarded, is another case.
+pub(super) fn follows_to_one_condition(resolved: &Resolved, id: StateId) -> Found {
+    let lifecycle = &resolved.lifecycle;
+    let asks = |row: &Transition, guard: Guard| row.guards.contains(&guard);
+    let is_failed = |state: &StateId| lifecycle.state(*state).outcome == Some(Outcome::Failed);
+    let failed: Vec<StateId> = lifecycle.state_ids().filter(is_failed).collect();
+    let discarded = closure_of(lifecycle, &failed, |row| !asks(row, Guard::NotDiscarded));
+    let tells = |to: StateId| {
+        let follows = &lifecycle.state(to).follows;
+        let mut rows = follows.iter().filter_map(|(_, next)| edge(lifecycle, to, *next));
+        rows.any(|row| {
+            asks(row, Guard::Reruns) || asks(row, Guard::NotDiscarded) && discarded[usize::from(id.0)]
+        })
+    };
+    let state = lifecycle.state(id);
+    let (when, to) = state.follows.iter().find(|(_, to)| *to != id && tells(*to))?;
+    let message = format!(
+        "`{}` goes to `{}` on {when}, which only some leave when their run moves on",
+        state.name,
+        name(lifecycle, *to)
+    );
+    Some((
+        "follow-uncounted",
+        message,
+        "name another state, or remove the guard of the move from there".into(),
+    ))
+}
+
+/// The worker's first event may be a write of items: what it says of them would not be so any more.
+pub(super) fn start_moves_no_items(resolved: &Resolved, id: StateId) -> Found {
+    let lifecycle = &resolved.lifecycle;
+    lifecycle.state(id).deadline?;
+    let row = lifecycle.start_edge(id)?;
+    let moved =
+        |kind: &&std::sync::Arc<Lifecycle>| kind.states.iter().any(|it| it.follow(&row.command).is_some());
+    let kind = lifecycle.items.iter().find(moved)?;
+    let message = format!("`{}` begins the work, and moves each {} by itself", row.command, kind.name);
+    Some((
+        "start-moves-items",
+        message,
+        "name the command otherwise, or leave the items to the worker".into(),
+    ))
 }
 
 /// What its run's command moves is not asked whether something failed before.

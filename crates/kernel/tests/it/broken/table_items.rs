@@ -24,6 +24,8 @@ pub const PIECE_EDITS: &[Edit] = &[
     ("on_retry = \"waiting\"", "on_retry = \"waiting\", on_resume = \"waiting\"", "follow-guarded", 10),
     ("\"client, engine\", \"not-discarded\"", "\"client, engine\", \"has-reason\"", "guard-misplaced", 19),
     ("\"client, engine\", \"not-discarded\"", "\"client, engine\", \"all-items-ok\"", "guard-misplaced", 19),
+    ("\"client, engine\", \"not-discarded\"", "\"client, engine\", \"reruns\"", "follow-uncounted", 8),
+    ("\"not-discarded\"],\n", "\"not-discarded\"],\n  [\"bad\", \"redo\", \"waiting\", \"worker\", \"\"],\n", "follow-uncounted", 8),
     ("[\"going\", \"fail\", \"bad\"", "[\"going\", \"fail\", \"going\"", "idle-loop", 17),
     ("[\"going\", \"complete\", \"good\"", "[\"going\", \"complete\", \"bad\"", "unreachable-state", 9),
     ("initial = [\"waiting\"]", "initial = [\"good\"]", "initial-phase", 4),

@@ -25,6 +25,7 @@ pub const PARCEL_STATES: &[Edit] = &[
     ("ttl = \"7d\"", "ttl = \"99999999999999d\"", "bad-duration", 10),
     ("ttl = \"7d\"", "ttl = 7", "wrong-type", 10),
     ("ttl = \"7d\"", "lease = \"7d\"", "key-phase", 10),
+    ("[\"taken\", \"start\", \"running\"", "[\"taken\", \"queue\", \"running\"", "start-moves-items", 12),
     ("lease = \"60s\"", "lease = \"\"", "bad-duration", 13),
     ("lease = \"60s\"", "lease = \"60\"", "bad-duration", 13),
     ("lease = \"60s\", ", "", "held-length", 13),

@@ -2,9 +2,12 @@
 
 use super::cases::FAILURE;
 use super::walk::{Walk, seconds};
+use crate::shipped::catalog;
+use waypost_kernel::decide::NewRun;
 use waypost_kernel::item::{Item, ItemAsk, decide_items};
+use waypost_kernel::lifecycle::SHIPPED;
 use waypost_kernel::request::{Finish, With};
-use waypost_kernel::{Actor, Code, Guard, Token, Who};
+use waypost_kernel::{Actor, Ask, Code, Guard, Request, Time, Token, Who, create, decide};
 
 const W1: Token = Token(1);
 const W2: Token = Token(2);
@@ -223,4 +226,38 @@ fn a_cancelled_job_leaves_no_step_open() {
         })
         .collect();
     assert_eq!(told, [("pending", "skipped", 2, None), ("running", "failed", 1, Some("CANCELLED"))]);
+}
+
+/// What was not reported as begun is begun and ended at once: by two rows of the table, with the guards of both.
+#[test]
+fn a_report_that_begins_asks_the_guard_of_the_beginning_too() {
+    let shipped = |name: &str| SHIPPED.iter().find(|(of, _)| *of == name).unwrap().1;
+    let task = shipped("task").replacen("\"task\"", "\"chore\"", 1).replacen(
+        "\"start\",    \"running\",   \"worker\",         \"\"",
+        "\"start\",    \"running\",   \"worker\",         \"attempts-left\"",
+        1,
+    );
+    let job =
+        shipped("job").replacen("\"job\"", "\"chores\"", 1).replacen("\"step\", \"task\"", "\"chore\"", 1);
+    let mut catalog = catalog();
+    catalog.add(&task).unwrap();
+    let lifecycle = catalog.add(&job).unwrap();
+    let kind = &lifecycle.items[0];
+    let who = Who { actor: Actor::Worker, by: "w1", fresh: W1 };
+    let now = Time::from_ms(1_000);
+    let spent = Item { max_retries: 0, ..Item::new(0, "a", kind.initial[0]) };
+    let items = [spent.clone(), Item { max_retries: 1, key: "b".into(), ..spent }];
+    let new = NewRun { id: "run-1", items: &items, ..NewRun::default() };
+    let client = Who { actor: Actor::Client, by: "ann", fresh: W2 };
+    let run = create(&lifecycle, &new, &client, now).unwrap().after;
+    let claim = Request { who, ask: Ask::Claim { lease: None, start: false } };
+    let run = decide(&lifecycle, &run, &claim, now).unwrap().after;
+    let report = |item: &Item| {
+        let asks = [(item.clone(), to("completed"))];
+        decide_items(&lifecycle, &run, &who, Some(W1), (&asks, &[]), now)
+    };
+    let refusal = report(&items[0]).unwrap_err();
+    assert_eq!((refusal.code, refusal.guard), (Code::InvalidTransition, Some(Guard::AttemptsLeft)));
+    let moved = &report(&items[1]).unwrap().events[0].effect.moved[0].item;
+    assert_eq!((moved.attempts, moved.progress, moved.started_at), (1, 100, Some(now)));
 }

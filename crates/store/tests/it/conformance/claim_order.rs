@@ -230,3 +230,30 @@ pub async fn a_claimer_takes_only_what_it_can_execute(store: &dyn Store) {
     assert_eq!(taken(&store.claim(wants("w4", 9)).await.unwrap()), [ids[1].clone()]);
     check(store).await;
 }
+
+// proves X4
+pub async fn a_claim_that_is_sent_again_brings_the_same_runs(store: &dyn Store) {
+    put_ids(store, vec![deploy(), deploy(), deploy()]).await;
+    let asked = Claim { idempotency_key: Some("c1".into()), ..wants("w7", 2) };
+    let first = store.claim(asked.clone()).await.unwrap();
+    let again = store.claim(asked.clone()).await.unwrap();
+    let leases = |claims: &[Claimed]| -> Vec<_> {
+        let mut all: Vec<_> = claims.iter().map(|it| (it.run.id().to_owned(), it.token.0, it.fence)).collect();
+        all.sort();
+        all
+    };
+    assert_eq!((first.len(), leases(&again)), (2, leases(&first)));
+    // Another worker's key, and another key, are other claims.
+    let other = store.claim(Claim { worker: "w8".into(), ..asked.clone() }).await.unwrap();
+    assert_eq!(other.len(), 1);
+    assert!(store.claim(Claim { idempotency_key: Some("c2".into()), ..asked.clone() }).await.unwrap().is_empty());
+    // What is not held any more is not given again.
+    finish(store, &first[0], "success").await.unwrap();
+    let left = store.claim(asked.clone()).await.unwrap();
+    assert_eq!(leases(&left), leases(&first[1..]));
+    finish(store, &first[1], "success").await.unwrap();
+    put(store, deploy()).await;
+    assert_eq!(store.claim(asked.clone()).await.unwrap().len(), 1, "all are done with: it is a new claim");
+    let wrong = Claim { idempotency_key: Some(String::new()), ..asked };
+    assert_eq!(store.claim(wrong).await.unwrap_err().code(), "INVALID_INPUT");
+}

@@ -147,6 +147,20 @@ pub async fn a_recorded_failure_is_where_the_run_ends(store: &dyn Store) {
     assert_eq!(code(&store.owe(wrong).await), "INVALID_INPUT");
 }
 
+// proves X10: a client that is told to try again later would try for ever
+pub async fn a_recorded_failure_is_cleaned_and_cut(store: &dyn Store) {
+    let claimed = held_run(store, job(&["s"])).await;
+    let message = format!("a\0b\u{1b}[31m{}", "z".repeat(300_000));
+    let failing = Some(("failed".to_owned(), Failure::new(&format!("a\0b{}", "C".repeat(300)), &message)));
+    let owe = |owes, failing| OweWrite { held: held(&claimed), by: "w\0a".into(), owes, failing };
+    store.owe(owe(true, failing)).await.unwrap();
+    store.owe(owe(false, None)).await.unwrap();
+    let failure = finish(store, &claimed, "failed").await.unwrap().run.failure.unwrap();
+    assert!(failure.code.starts_with("a\u{fffd}bC") && failure.code.len() <= 255, "{}", failure.code);
+    assert!(failure.message.starts_with("a\u{fffd}b\u{1b}[31mz"));
+    assert_eq!(failure.message.chars().count(), 4_000);
+}
+
 pub async fn lists_are_answered_each_by_itself(store: &dyn Store) {
     let (one, two) = (held_run(store, deploy()).await, held_run(store, deploy()).await);
     let none = waypost_store::Held { run_id: "run-none".into(), token: one.token };

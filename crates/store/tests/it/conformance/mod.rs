@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use waypost_kernel::Catalog;
 use waypost_store::Store;
-use waypost_store::memory::MemoryStore;
 use waypost_store::postgres::{PostgresStore, migration_sql};
 use waypost_store::sqlite::SqliteStore;
 use waypost_testkit::Postgres;
+use waypost_testkit::oracle::MemoryStore;
 
 /// A store, and what lives as long as it: a folder, a database.
 pub type Opened = (Arc<dyn Store>, Box<dyn Any + Send>);
@@ -100,6 +100,7 @@ topics! {
         as_many_are_taken_as_were_asked_for
         a_claim_grants_a_lease
         a_claim_may_begin_the_work
+        a_claim_that_is_sent_again_brings_the_same_runs
         what_was_left_behind_comes_before_what_is_new
         a_worker_has_a_name
         a_run_is_taken_by_its_id
@@ -129,6 +130,7 @@ topics! {
         a_release_leaves_the_lease_vacant
         a_run_that_owes_its_cleanup_ends_only_after_it
         a_recorded_failure_is_where_the_run_ends
+        a_recorded_failure_is_cleaned_and_cut
         lists_are_answered_each_by_itself;
     take_over:
         an_expired_run_goes_on_with_the_next_worker
@@ -355,4 +357,8 @@ topics! {
         a_version_means_one_thing
         a_run_keeps_the_version_it_was_born_with
         items_follow_as_the_log_says;
+    follow:
+        an_end_that_leads_items_into_success_makes_them_whole
+        all_items_follow_at_once
+        from_one_end_to_another_an_item_keeps_what_it_was;
 }

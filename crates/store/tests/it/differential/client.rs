@@ -1,8 +1,10 @@
 //! What clients and people ask for.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 use waypost_kernel::item::Role;
-use waypost_kernel::{Phase, Span};
+use waypost_kernel::{Lifecycle, Phase, Span};
 use waypost_store::{CommandWrite, Filter, LimitOf, NewItem, NewRun, Pause, RunRow};
 
 use super::normal::{error, normal, queue};
@@ -13,8 +15,11 @@ use super::side::{Side, lately};
 /// In units of 70 seconds: up to 25 hours and 30 days.
 const ADVANCES: [i64; 5] = [1, 2, 5, 1_300, 37_500];
 
+/// How many kinds of runs there are: shipped ones, and twice as many as there are generated lifecycles.
+pub const TEMPLATES: u8 = 16;
+
 /// Lifecycle, first state and kind of items.
-const TEMPLATES: [(&str, Option<&str>, &str); 10] = [
+const SHIPPED: [(&str, Option<&str>, &str); 10] = [
     ("deploy", None, ""),
     ("deploy", None, "step"),
     ("job", None, "step"),
@@ -28,6 +33,38 @@ const TEMPLATES: [(&str, Option<&str>, &str); 10] = [
 ];
 const OPERATION: &str = "operation";
 
+/// What a run is made from.
+struct Template {
+    lifecycle: String,
+    status: Option<String>,
+    /// With the state that they start in.
+    kinds: Vec<(String, Option<String>)>,
+}
+
+impl Template {
+    fn shipped(at: usize) -> Option<Template> {
+        let (lifecycle, status, kind) = SHIPPED.get(at)?;
+        let status = status.map(str::to_owned);
+        let kind = Some((*kind).to_owned()).filter(|kind| !kind.is_empty());
+        let kinds = kind.map(|kind| (kind, status.clone())).into_iter().collect();
+        Some(Template { lifecycle: (*lifecycle).to_owned(), status, kinds })
+    }
+
+    /// With each way in which a run and its items may start in turn.
+    fn made(made: &[Arc<Lifecycle>], at: usize) -> Template {
+        let (lifecycle, variant) = (&made[at % made.len()], at / made.len());
+        let initial = |of: &Lifecycle| {
+            let state = of.initial[variant % of.initial.len()];
+            Some(of.state(state).name.to_string())
+        };
+        Template {
+            lifecycle: lifecycle.name.to_string(),
+            status: initial(lifecycle),
+            kinds: lifecycle.items.iter().map(|kind| (kind.name.to_string(), initial(kind))).collect(),
+        }
+    }
+}
+
 fn items_of(kind: &str, status: Option<&str>, roles: u8) -> Vec<NewItem> {
     let item = |(at, key): (usize, &&str)| NewItem {
         kind: kind.into(),
@@ -39,8 +76,7 @@ fn items_of(kind: &str, status: Option<&str>, roles: u8) -> Vec<NewItem> {
         role: Role::ALL[usize::from(roles) / (1 + 2 * at) % Role::ALL.len()],
         details: Map::new(),
     };
-    let keys = if kind.is_empty() { &[][..] } else { &KEYS[..2] };
-    keys.iter().enumerate().map(item).collect()
+    KEYS[..2].iter().enumerate().map(item).collect()
 }
 
 fn decided() -> Map<String, Value> {
@@ -50,11 +86,15 @@ fn decided() -> Map<String, Value> {
 impl Side {
     pub async fn enqueue(&mut self, asked: &Enqueue) -> Value {
         let now = self.store.now().await.unwrap();
-        let (lifecycle, status, kind) = TEMPLATES[usize::from(asked.template) % TEMPLATES.len()];
+        let at = usize::from(asked.template);
+        let template =
+            Template::shipped(at).unwrap_or_else(|| Template::made(&self.made, at - SHIPPED.len()));
+        let Template { lifecycle, status, kinds } = template;
         let parent = asked.parent.and_then(|back| lately(self.runs.len(), back));
         let new = NewRun {
-            lifecycle: lifecycle.into(),
-            status: status.map(Into::into),
+            parent_run_id: parent.filter(|_| lifecycle == OPERATION).map(|at| self.runs[at].clone()),
+            lifecycle,
+            status,
             queue: format!("q{}", asked.queue),
             priority: asked.priority.into(),
             input: json!(asked.input),
@@ -63,8 +103,10 @@ impl Side {
             concurrency_key: asked.concurrency_key.map(|key| format!("k{key}")),
             schedule_at: asked.delayed.then(|| now + Span::from_seconds(200)),
             ttl: asked.mortal.then_some(Span::from_seconds(200)),
-            parent_run_id: parent.filter(|_| lifecycle == OPERATION).map(|at| self.runs[at].clone()),
-            items: items_of(kind, status, asked.roles),
+            items: kinds
+                .iter()
+                .flat_map(|(kind, status)| items_of(kind, status.as_deref(), asked.roles))
+                .collect(),
             ..NewRun::default()
         };
         let answer = self.store.enqueue(vec![new]).await.unwrap().remove(0);

@@ -33,10 +33,8 @@ pub fn error(error: &StoreError, ids: &[String]) -> Value {
         StoreError::Invalid { field, .. } => json!({ "field": field }),
         StoreError::KeyReused { key, run_id } => json!({ "key": key, "run": run_id }),
         StoreError::NotFound { what, .. } => json!({ "what": what }),
-        StoreError::Denied(_)
-        | StoreError::Changed { .. }
-        | StoreError::Unavailable(_)
-        | StoreError::Unusable(_) => {
+        StoreError::Changed { run_id, seq } => json!({ "run": run_id, "seq": seq }),
+        StoreError::Denied(_) | StoreError::Unavailable(_) | StoreError::Unusable(_) => {
             json!(error.to_string())
         }
     };

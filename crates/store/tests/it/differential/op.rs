@@ -5,6 +5,8 @@ use proptest::option;
 use proptest::prelude::*;
 use waypost_kernel::Actor;
 
+use super::client::TEMPLATES;
+
 #[derive(Clone, Debug)]
 pub enum Op {
     Enqueue(Enqueue),
@@ -144,8 +146,15 @@ pub struct Command {
     pub items: Option<u8>,
 }
 
-pub fn ops() -> impl Strategy<Value = Vec<Op>> {
-    vec(op(), 1..120)
+/// Requests, and which two generated lifecycles some of them are about.
+#[derive(Clone, Debug)]
+pub struct Story {
+    pub made: [u8; 2],
+    pub ops: Vec<Op>,
+}
+
+pub fn story() -> impl Strategy<Value = Story> {
+    (any::<[u8; 2]>(), vec(op(), 1..120)).prop_map(|(made, ops)| Story { made, ops })
 }
 
 /// Near the latest more often than far from it.
@@ -201,7 +210,7 @@ fn op() -> impl Strategy<Value = Op> {
 fn enqueue() -> impl Strategy<Value = Enqueue> {
     let rare = |probability| prop::bool::weighted(probability);
     (
-        ((0..10_u8, 0..9_u8), 0..2_u8, -1..2_i8, option::weighted(0.2, 0..3_u8), 0..2_u8),
+        ((0..TEMPLATES, 0..9_u8), 0..2_u8, -1..2_i8, option::weighted(0.2, 0..3_u8), 0..2_u8),
         (option::weighted(0.3, 0..2_u8), rare(0.15), rare(0.1), option::weighted(0.5, back())),
     )
         .prop_map(
@@ -226,7 +235,7 @@ fn enqueue() -> impl Strategy<Value = Enqueue> {
 fn item_move() -> impl Strategy<Value = ItemMove> {
     let progress = option::weighted(0.2, prop_oneof![9 => 0..=100_u8, 1 => 101..=255_u8]);
     let key = prop_oneof![8 => 0..2_u8, 1 => 0..5_u8];
-    let kind = prop_oneof![19 => Just(0_u8), 1 => 0..3_u8];
+    let kind = prop_oneof![14 => Just(0_u8), 1 => 0..3_u8];
     (kind, key, pick(), progress, any::<bool>(), any::<bool>(), any::<bool>(), 0..3_u8).prop_map(
         |(kind, key, state, progress, answered, retry, output, role)| ItemMove {
             kind,

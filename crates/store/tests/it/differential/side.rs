@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use waypost_kernel::Token;
-use waypost_store::{Filter, Held, ItemRow, QueueRow, Result, RunRow, Store};
+use waypost_kernel::{Lifecycle, Token};
+use waypost_store::{EventRow, Filter, Held, ItemRow, QueueRow, Result, RunRow, Store};
 
 use super::normal::{error, normal, queue};
 use super::op::{Lease, Op};
@@ -15,6 +15,8 @@ pub struct Side {
     pub runs: Vec<String>,
     /// With the run's place in the list.
     pub leases: Vec<(usize, Token)>,
+    /// Lifecycles that were generated.
+    pub made: Vec<Arc<Lifecycle>>,
 }
 
 /// The `back`th from the end.
@@ -24,7 +26,7 @@ pub fn lately(len: usize, back: u8) -> Option<usize> {
 
 impl Side {
     pub fn new(store: Arc<dyn Store>) -> Side {
-        Side { store, runs: Vec::new(), leases: Vec::new() }
+        Side { store, runs: Vec::new(), leases: Vec::new(), made: Vec::new() }
     }
 
     pub async fn apply(&mut self, op: &Op) -> Value {
@@ -68,8 +70,7 @@ impl Side {
             let items = self.store.items(row.id().into(), None).await.unwrap();
             all.push(self.see_items(&items));
             let events = self.store.events(row.id().into(), 0, 500).await.unwrap();
-            let events = events.iter().map(|it| json!([it.seq, it.command, it.from, it.to, it.actor]));
-            all.push(events.collect());
+            all.push(events.iter().map(|event| self.see_event(event)).collect());
         }
         let feed = self.store.feed(0, 500).await.unwrap();
         all.push(feed.iter().map(|it| normal(json!([it.run_id, it.seq]), &self.ids())).collect());
@@ -117,6 +118,14 @@ impl Side {
             self.runs.push(row.id().to_owned());
         }
         normal(row.object(), &self.ids())
+    }
+
+    /// Its number among all events is the store's own.
+    fn see_event(&self, event: &EventRow) -> Value {
+        let mut object = event.object();
+        object["event_id"].take();
+        object["position"].take();
+        normal(object, &self.ids())
     }
 
     pub fn see_items(&self, rows: &[ItemRow]) -> Value {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Map, json};
 use tokio::time::Instant;
 use waypost_kernel::Catalog;
-use waypost_store::memory::MemoryStore;
 use waypost_store::{NewRun, Store};
+use waypost_testkit::oracle::MemoryStore;
 
 use super::*;
 use crate::journal::Journal;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use waypost_kernel::{Catalog, Span, Time};
-use waypost_store::memory::MemoryStore;
 use waypost_store::{ExecutionFilter, ExecutionRow, ScopeRow, Store};
+use waypost_testkit::oracle::MemoryStore;
 use waypost_worker::Handlers;
 use waypost_worker::schedules::{Schedule, Scheduler, SchedulerOptions, Tick, apply, parse};
 

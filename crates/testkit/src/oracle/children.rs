@@ -1,11 +1,21 @@
-//! Children of runs that are cancelled.
+//! Children of runs that are cancelled: a cancel goes down to the runs that a run has brought forth.
 
+use waypost_kernel::event::Event;
 use waypost_kernel::lifecycle::{Actor, Phase};
+use waypost_kernel::request::{Ask, With};
+use waypost_kernel::run::Want;
+use waypost_store::Result;
 
 use super::state::{Entry, State};
-use crate::children::{Asked, PARENT};
-use crate::error::Result;
-use crate::tokens::who;
+use super::who;
+
+/// A command asks as many at once; the rest is the sweep's.
+pub(super) const AT_ONCE: usize = 1_000;
+
+/// Whether what happened is a cancel, asked for or carried out.
+pub(super) fn is_cancel(events: &[Event]) -> bool {
+    events.iter().any(|event| &*event.command == Want::Cancel.command())
+}
 
 impl State {
     /// Its children are to be asked, if it has any.
@@ -20,9 +30,12 @@ impl State {
         let mut asked = Vec::new();
         while let Some(parent) = self.cancelled_parents.first().copied() {
             for child in self.children(parent) {
-                let request = Asked::by(self.row(parent)?);
+                let intent = self.row(parent)?.run.intent.as_ref();
+                let graceful = intent.is_some_and(|intent| intent.graceful);
+                let with = With { reason: Some("its parent is cancelled"), graceful, ..With::default() };
+                let ask = Ask::Command { name: Want::Cancel.command(), with };
                 let is_open = self.row(child)?.phase() != Phase::Settled;
-                let change = self.decide(child, who(Actor::Operator, PARENT), request.ask());
+                let change = self.decide(child, who(Actor::Operator, "parent"), ask);
                 let Some(change) = change.ok().filter(|change| is_open && !change.events.is_empty()) else {
                     continue;
                 };

@@ -1,10 +1,9 @@
 //! What happened.
 
 use waypost_kernel::text::MAX_PAGE;
+use waypost_store::{EventRow, Log, Reply};
 
 use super::MemoryStore;
-use crate::run::EventRow;
-use crate::verbs::{Log, Reply};
 
 impl Log for MemoryStore {
     fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {

@@ -4,19 +4,18 @@ use std::cmp::Reverse;
 use std::pin::Pin;
 use std::time::Duration;
 
-use waypost_kernel::Span;
 use waypost_kernel::lifecycle::{Actor, OnStale, Phase};
 use waypost_kernel::request::Ask;
 
-use super::MemoryStore;
+use waypost_kernel::{Code, Refusal, Span};
+use waypost_store::{
+    Can, Claim, Claimed, Each, Enqueued, NewRun, Queue, Reply, Result, RunRow, StoreError, Take,
+};
+
 use super::enqueue::Birth;
+use super::rules::intake::{check_key, check_name, check_new};
 use super::state::{Entry, State};
-use crate::error::{Result, StoreError};
-use crate::fingerprint::fingerprint;
-use crate::intake::{check_name, check_new};
-use crate::run::RunRow;
-use crate::tokens::who;
-use crate::verbs::{Claim, Claimed, Each, Enqueued, NewRun, Queue, Reply, Take};
+use super::{MemoryStore, who};
 
 /// Of a concurrency key that nobody gave another one.
 const KEY_LIMIT: u32 = 1;
@@ -46,7 +45,18 @@ impl Queue for MemoryStore {
 impl State {
     fn claim(&mut self, claim: &Claim) -> Result<Vec<Claimed>> {
         check_name("worker", &claim.worker)?;
+        let key = claim.idempotency_key.as_ref().map(|key| (claim.worker.clone(), key.clone()));
+        if let Some((_, key)) = &key {
+            check_key("idempotency_key", Some(key))?;
+        }
+        let before = key.as_ref().and_then(|key| self.claims.get(key)).cloned().unwrap_or_default();
+        let same: Vec<u64> =
+            before.into_iter().filter(|it| self.holds(it, &claim.worker)).map(|(it, _)| it).collect();
+        if !same.is_empty() && claim.limit > 0 {
+            return same.into_iter().map(|number| self.claimed(number)).collect();
+        }
         let mut claimed = Vec::new();
+        let mut taken_now = Vec::new();
         for number in self.left_behind(claim).into_iter().chain(self.ready(claim)) {
             if claimed.len() >= claim.limit {
                 break;
@@ -55,12 +65,28 @@ impl State {
                 continue;
             }
             match self.take(number, &claim.take()) {
-                Ok(taken) => claimed.push(taken),
+                Ok(taken) => {
+                    taken_now.push((number, taken.fence));
+                    claimed.push(taken);
+                }
                 Err(StoreError::Refused(_)) => {}
                 Err(error) => return Err(error),
             }
         }
+        if let Some(key) = key.filter(|_| !taken_now.is_empty()) {
+            self.claims.insert(key, taken_now);
+        }
         Ok(claimed)
+    }
+
+    /// A lease that an earlier claim got and that still lasts.
+    fn holds(&self, (number, fence): &(u64, u64), worker: &str) -> bool {
+        let Some(run) = self.runs.get(number).map(|entry| &entry.row.run) else { return false };
+        let is_own = run
+            .lease
+            .as_ref()
+            .is_some_and(|lease| lease.worker.as_deref() == Some(worker) && !lease.is_expired(self.now));
+        run.fence == *fence && is_own
     }
 
     /// Held runs that nobody works any more, the longest waiting first. What is stolen and not taken over
@@ -107,7 +133,7 @@ impl State {
                 Err(error) => Err(error),
             };
         }
-        let number = self.insert(run, lifecycle, fingerprint(run), Birth::claimed(lease))?;
+        let number = self.insert(run, lifecycle, Birth { actor: Actor::Worker, lease })?;
         self.claimed(number).map(Some)
     }
 
@@ -115,7 +141,7 @@ impl State {
         check_name("worker", &take.worker)?;
         let number = self.number_of(run_id)?;
         match self.wait_reason(number)? {
-            Some(reason) => Err(StoreError::not_yet(self.row(number)?, reason)),
+            Some(reason) => Err(not_yet(self.row(number)?, reason)),
             None => self.take(number, take),
         }
     }
@@ -164,5 +190,28 @@ impl State {
 }
 
 fn is_wanted(entry: &Entry, claim: &Claim) -> bool {
-    claim.queues.contains(&entry.row.queue) && claim.wants(&entry.row)
+    let row = &entry.row;
+    claim.queues.contains(&row.queue)
+        && (claim.lifecycles.is_empty() || claim.lifecycles.iter().any(|name| **name == *row.lifecycle.name))
+        && claim.tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
+        && claim.can.as_ref().is_none_or(|can| can_execute(can, row))
+}
+
+fn can_execute(can: &Can, row: &RunRow) -> bool {
+    let named = row.playbook.as_ref().is_some_and(|playbook| can.playbooks.contains(playbook));
+    named || can.carried && row.carried.is_some()
+}
+
+/// The lifecycle would let a worker take it, but a pause or a limit makes it wait.
+fn not_yet(row: &RunRow, reason: &str) -> StoreError {
+    let refusal = Refusal {
+        code: Code::NotDue,
+        message: reason.to_owned(),
+        current: row.lifecycle.state(row.run.state).name.clone(),
+        requested: "claim".to_owned(),
+        allowed: waypost_kernel::allowed(&row.lifecycle, &row.run),
+        guard: None,
+        field: None,
+    };
+    refusal.into()
 }

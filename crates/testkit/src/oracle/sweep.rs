@@ -1,18 +1,18 @@
 //! What time does to runs that nobody looks after.
 
+use serde_json::{Map, Value, json};
 use waypost_kernel::Time;
 use waypost_kernel::decide::VACANT_FOR_LOST;
-use waypost_kernel::lifecycle::{Actor, Phase};
+use waypost_kernel::event::Change;
+use waypost_kernel::lifecycle::{Actor, Outcome, Phase};
 use waypost_kernel::request::Ask;
 use waypost_kernel::run::Want;
+use waypost_store::{Result, RunRow, Swept};
 
+use super::rules::intake::check_name;
+use super::rules::iso;
 use super::state::{Patch, State};
-use crate::error::Result;
-use crate::intake::check_name;
-use crate::run::RunRow;
-use crate::seed_words::cancelled_by_system;
-use crate::tokens::who;
-use crate::verbs::Swept;
+use super::who;
 
 impl State {
     pub fn sweep(&mut self, by: &str, limit: usize) -> Result<Swept> {
@@ -33,8 +33,8 @@ impl State {
                 break;
             }
             let command = event.command.to_string();
-            let patch = cancelled_by_system(self.row(number)?, &change);
-            self.commit_with(number, change, &Patch { metadata: patch, ..Patch::default() })?;
+            let metadata = cancelled_by_system(self.row(number)?, &change);
+            self.commit_with(number, change, &Patch { metadata, ..Patch::default() })?;
             swept.moved.push((self.row(number)?.id().to_owned(), command));
         }
         let (asked, is_all) = self.ask_children(limit.saturating_sub(swept.moved.len()))?;
@@ -55,4 +55,22 @@ fn due_at(row: &RunRow, now: Time) -> Option<(u8, Time)> {
         }
         Phase::Parked | Phase::Settled => None,
     }
+}
+
+/// What is written into the metadata of a run whose worker never began, and which is cancelled therefore.
+fn cancelled_by_system(before: &RunRow, change: &Change) -> Map<String, Value> {
+    let after = &change.after;
+    let is_cancelled = before.lifecycle.state(after.state).outcome == Some(Outcome::Cancelled);
+    let is_lost = change.events.iter().all(|event| matches!(&*event.command, "expire" | "lose"));
+    if before.phase() != Phase::Held || !is_cancelled || !is_lost {
+        return Map::new();
+    }
+    let worker = before.run.lease.as_ref().and_then(|lease| lease.worker.as_deref());
+    let patch = json!({
+        "cancelled_by": "system",
+        "reason": after.failure.as_ref().map(|failure| &*failure.message),
+        "original_worker": worker,
+        "claimed_at": before.run.started_at.map(iso),
+    });
+    patch.as_object().cloned().unwrap_or_default()
 }

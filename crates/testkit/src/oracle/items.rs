@@ -4,15 +4,12 @@ use waypost_kernel::Token;
 use waypost_kernel::event::Change;
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Phase;
-use waypost_kernel::text::MAX_NAME_BYTES;
+use waypost_store::{ItemRow, ItemWrite, Items, ItemsWrite, Reply, Result};
 
 use super::MemoryStore;
+use super::rules::intake::{cleaned_output, merge};
+use super::rules::item_writes::{Wanted, decide, wanted};
 use super::state::{Entry, State};
-use crate::error::Result;
-use crate::intake::{cleaned_output, merge};
-use crate::item_writes::{Wanted, decide, wanted};
-use crate::run::ItemRow;
-use crate::verbs::{ItemWrite, Items, ItemsWrite, Reply};
 
 impl Items for MemoryStore {
     fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
@@ -52,7 +49,7 @@ impl State {
         let name = |item: &Item| entry.map(|entry| entry.item_row(item).name).unwrap_or_default();
         let find = |at: u8, key: &str| {
             let item = items.iter().find(|item| item.kind == at && *item.key == *key);
-            Ok(item.map(|item| (item.clone(), name(item))))
+            item.map(|item| (item.clone(), name(item)))
         };
         let wanted = wanted(&row.lifecycle, writes, self.now, find)?;
         let kinds = &row.lifecycle.items;
@@ -87,8 +84,8 @@ impl Entry {
     fn store_beside(&mut self, of: (u8, String), wanted: &Wanted<'_>) {
         let write = wanted.write;
         let beside = self.beside.entry(of).or_default();
-        if let Some(name) = write.name.as_ref().filter(|_| wanted.is_new) {
-            beside.name = waypost_kernel::text::clean_line(name.as_bytes(), MAX_NAME_BYTES).text;
+        if wanted.is_new {
+            beside.name.clone_from(&wanted.name);
         }
         if let Some(output) = &write.output {
             beside.output = cleaned_output(output.clone());
@@ -96,11 +93,11 @@ impl Entry {
         merge(&mut beside.details, &write.details);
     }
 
-    /// Kind by kind, in the order in which they were added.
+    /// By the name of their kind, then in the order in which they were added.
     pub fn item_rows(&self) -> Vec<ItemRow> {
-        let mut items: Vec<&Item> = self.items.iter().collect();
-        items.sort_by_key(|item| item.kind);
-        items.into_iter().map(|item| self.item_row(item)).collect()
+        let mut rows: Vec<ItemRow> = self.items.iter().map(|item| self.item_row(item)).collect();
+        rows.sort_by(|one, other| one.kind.cmp(&other.kind));
+        rows
     }
 
     fn item_row(&self, item: &Item) -> ItemRow {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
+use waypost_store::{
+    Admin, CommandWrite, Filter, LimitOf, Page, Pause, Pruned, QueueRow, Reply, Result, RunRow, StoreError,
+    Verified,
+};
 
 use super::MemoryStore;
+use super::rules::intake::{check_name, check_pause};
 use super::state::State;
-use crate::error::{Result, StoreError};
-use crate::intake::{check_name, check_reason};
-use crate::run::RunRow;
-use crate::verbs::{Admin, CommandWrite, Filter, LimitOf, Page, Pause, Pruned, QueueRow, Reply, Verified};
 
 impl Admin for MemoryStore {
     fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
@@ -75,10 +76,7 @@ impl Admin for MemoryStore {
 impl State {
     fn pause_queue(&mut self, queue: &str, pause: Option<Pause>) -> Result<QueueRow> {
         check_name("queue", queue)?;
-        if let Some(pause) = &pause {
-            check_name("by", &pause.by)?;
-            check_reason(Some(&pause.reason))?;
-        }
+        check_pause(pause.as_ref())?;
         self.writes += 1;
         let now = self.now;
         let settings = self.queues.entry(queue.to_owned()).or_default();

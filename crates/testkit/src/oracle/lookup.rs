@@ -1,21 +1,28 @@
-//! Looking things up.
+//! Looking things up, and figures.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use waypost_kernel::Phase;
 use waypost_kernel::text::MAX_PAGE;
+use waypost_kernel::{Phase, Span};
+use waypost_store::{
+    Ended, Filter, HOUSEKEEPING, Holder, Looks, Page, QueueRow, Reply, Result, RunRow, Stats, StoreError,
+};
 
+use super::MemoryStore;
 use super::state::{Entry, State};
-use crate::error::{Result, StoreError};
-use crate::run::RunRow;
-use crate::verbs::{Filter, Page, QueueRow};
 
 /// How many of the runs that an ambiguous prefix could mean are named.
 const NAMED: usize = 3;
 
+const DAY: Span = Span::from_seconds(86_400);
+const WEEK: Span = Span::from_seconds(7 * 86_400);
+
 impl State {
     pub fn run(&self, tenant: &str, id: &str) -> Result<RunRow> {
+        if id.is_empty() {
+            return Err(StoreError::no_run(id));
+        }
         let mut found: Vec<&RunRow> = self
             .runs
             .values()
@@ -28,7 +35,7 @@ impl State {
         found.sort_by_key(|row| row.id());
         match found[..] {
             [] => Err(StoreError::no_run(id)),
-            [one] if !id.is_empty() => Ok(one.clone()),
+            [one] => Ok(one.clone()),
             _ => {
                 let names: Vec<&str> = found.iter().take(NAMED).map(|row| row.id()).collect();
                 let message = format!("{id:?} could mean any of {}: {}, …", found.len(), names.join(", "));
@@ -90,11 +97,13 @@ impl State {
 fn matches(entry: &Entry, filter: &Filter) -> bool {
     let row = &entry.row;
     let is = |wanted: &Option<String>, has: &str| wanted.as_ref().is_none_or(|wanted| wanted == has);
+    // The engine's own runs are shown to whoever asks for their queue or lifecycle.
+    let is_hidden = filter.queue.is_none() && filter.lifecycle.is_none() && row.queue == HOUSEKEEPING;
     row.tenant == filter.tenant
         && is(&filter.lifecycle, &row.lifecycle.name)
         && is(&filter.status, row.status())
         && is(&filter.queue, &row.queue)
-        && filter.hidden() != Some(row.queue.as_str())
+        && !is_hidden
         && filter.text.as_ref().is_none_or(|text| mentions(row, text))
 }
 
@@ -102,4 +111,60 @@ fn mentions(row: &RunRow, text: &str) -> bool {
     row.id().contains(text)
         || row.correlation_id.as_ref().is_some_and(|id| id.contains(text))
         || Value::Object((*row.metadata).clone()).to_string().contains(text)
+}
+
+impl Looks for MemoryStore {
+    fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats> {
+        self.verb(move |state| {
+            let mut stats = Stats::default();
+            for row in state.runs.values().map(|entry| &entry.row) {
+                let Some(end) = row.run.finished_at.filter(|end| *end > state.now - WEEK) else { continue };
+                if tenant.as_ref().is_some_and(|tenant| *tenant != row.tenant) || row.queue == HOUSEKEEPING {
+                    continue;
+                }
+                let ended = Ended {
+                    lifecycle: row.lifecycle.name.to_string(),
+                    status: row.status().to_owned(),
+                    outcome: row.outcome(),
+                    in_24h: u64::from(end > state.now - DAY),
+                    in_7d: 1,
+                    begun: u64::from(row.run.started_at.is_some()),
+                    took: row.run.started_at.map_or(Span::ZERO, |start| end - start),
+                };
+                let alike = |it: &&mut Ended| it.lifecycle == ended.lifecycle && it.status == ended.status;
+                match stats.ended.iter_mut().find(alike) {
+                    Some(known) => {
+                        known.in_24h += ended.in_24h;
+                        known.in_7d += ended.in_7d;
+                        known.begun += ended.begun;
+                        known.took = Span::from_micros(known.took.micros() + ended.took.micros());
+                    }
+                    None => stats.ended.push(ended),
+                }
+            }
+            stats.ended.sort_by(|a, b| (&a.lifecycle, &a.status).cmp(&(&b.lifecycle, &b.status)));
+            Ok(stats)
+        })
+    }
+
+    fn holders(&self, tenant: Option<String>) -> Reply<'_, Vec<Holder>> {
+        self.verb(move |state| {
+            let mut holders: BTreeMap<String, Holder> = BTreeMap::new();
+            for row in state.runs.values().map(|entry| &entry.row) {
+                let Some(lease) = &row.run.lease else { continue };
+                let Some(worker) = &lease.worker else { continue };
+                if tenant.as_ref().is_some_and(|tenant| *tenant != row.tenant) {
+                    continue;
+                }
+                let holder = holders.entry(worker.to_string()).or_insert_with(|| Holder {
+                    worker: worker.to_string(),
+                    held: 0,
+                    stale_after: lease.until,
+                });
+                holder.held += 1;
+                holder.stale_after = holder.stale_after.min(lease.until);
+            }
+            Ok(holders.into_values().collect())
+        })
+    }
 }

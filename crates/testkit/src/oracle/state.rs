@@ -1,6 +1,7 @@
 //! What is stored, and the one way in which it changes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::event::{Change, Event};
@@ -8,18 +9,13 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::request::{Ask, Request, Who};
 use waypost_kernel::{Catalog, Time};
+use waypost_store::{AuditRow, EventRow, NewRun, Pause, Result, RunRow, StoreError, TokenRow};
 
-use crate::access::{AuditRow, TokenRow};
-use crate::children::is_cancel;
-use crate::codec::{add_patch, effect_json};
-use crate::details;
-use crate::error::{Result, StoreError};
-use crate::follow::follow;
-use crate::intake::merge_shared;
-use crate::messages::{items_message, standard_message, standard_payload};
-use crate::run::{EventRow, RunRow};
-use crate::tokens::who;
-use crate::verbs::Pause;
+use super::children::is_cancel;
+use super::rules::follow::follow;
+use super::rules::{details, intake, messages};
+use super::schedules::{Execution, Stored};
+use super::who;
 
 /// The lifecycle of rollbacks and reconciliations.
 const OPERATION: &str = "operation";
@@ -30,12 +26,14 @@ pub(super) struct State {
     pub now: Time,
     /// By their number, which is the order of their creation.
     pub runs: BTreeMap<u64, Entry>,
+    /// Runs and fences that claims with a key took, by worker and key.
+    pub claims: BTreeMap<(String, String), Vec<(u64, u64)>>,
     pub queues: BTreeMap<String, Settings>,
     pub key_limits: BTreeMap<String, u32>,
     /// Whose children nobody has asked yet.
     pub cancelled_parents: BTreeSet<u64>,
-    pub schedules: BTreeMap<String, super::schedules::Stored>,
-    pub executions: Vec<super::schedules::Execution>,
+    pub schedules: BTreeMap<String, Stored>,
+    pub executions: Vec<Execution>,
     pub tokens: Vec<TokenRow>,
     pub audits: Vec<AuditRow>,
     pub last_number: u64,
@@ -48,7 +46,8 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub row: RunRow,
-    pub fingerprint: String,
+    /// As it was asked for.
+    pub asked: NewRun,
     pub items: Vec<Item>,
     /// By the item's kind and key.
     pub beside: BTreeMap<(u8, String), Beside>,
@@ -63,14 +62,12 @@ pub(super) struct Beside {
     pub details: Map<String, Value>,
 }
 
-/// An event with what a database keeps in columns that callers do not see.
+/// An event as callers see it, and as the kernel made it.
 #[derive(Debug)]
 pub(super) struct Logged {
     pub row: EventRow,
-    pub effect: Option<Value>,
-    /// A worker's own words.
-    pub is_note: bool,
-    pub key: Option<String>,
+    pub event: Event,
+    pub patch: Patch,
 }
 
 /// Merged into the row by a change.
@@ -78,6 +75,18 @@ pub(super) struct Logged {
 pub(super) struct Patch {
     pub metadata: Map<String, Value>,
     pub details: Map<String, Value>,
+}
+
+impl Patch {
+    /// As handlers may bring it: cleaned and cut.
+    pub fn cleaned(metadata: &Map<String, Value>, details: &Map<String, Value>) -> Patch {
+        Patch { metadata: intake::cleaned_patch(metadata), details: details::cleaned(details) }
+    }
+
+    pub fn merge_into(&self, row: &mut RunRow) {
+        intake::merge(Arc::make_mut(&mut row.metadata), &self.metadata);
+        details::merge(Arc::make_mut(&mut row.details), &self.details);
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -92,6 +101,7 @@ impl State {
             catalog,
             now,
             runs: BTreeMap::new(),
+            claims: BTreeMap::new(),
             queues: BTreeMap::new(),
             key_limits: BTreeMap::new(),
             cancelled_parents: BTreeSet::new(),
@@ -139,21 +149,15 @@ impl State {
         let lifecycle = entry.row.lifecycle.clone();
         let was = entry.row.phase();
         let cancelled = is_cancel(&change.events);
-        for event in &change.events {
-            position += 1;
-            entry.log(position, event);
-            follow(&lifecycle, &mut entry.items, event);
-        }
+        patch.merge_into(&mut entry.row);
         entry.row.run = change.after;
-        if let Some(last) = entry.events.last_mut() {
-            add_patch(&mut last.effect, "metadata", &patch.metadata);
-            add_patch(&mut last.effect, "details", &patch.details);
-            if !last.is_note && last.row.from.is_some() {
-                last.row.payload = standard_payload(last.effect.as_ref());
-            }
+        let last = change.events.last().map(|event| event.seq);
+        for event in change.events {
+            position += 1;
+            follow(&lifecycle, &mut entry.items, &event);
+            let patch = if Some(event.seq) == last { patch.clone() } else { Patch::default() };
+            entry.log(position, event, patch);
         }
-        merge_shared(&mut entry.row.metadata, &patch.metadata);
-        details::merge_shared(&mut entry.row.details, &patch.details);
         let settles = was != Phase::Settled && entry.row.phase() == Phase::Settled;
         let parent = entry.row.parent_run_id.clone().filter(|_| settles && &*lifecycle.name == OPERATION);
         self.last_position = position;
@@ -177,23 +181,19 @@ impl State {
 }
 
 impl Entry {
-    fn log(&mut self, position: u64, event: &Event) {
+    fn log(&mut self, position: u64, event: Event, patch: Patch) {
         let lifecycle = &self.row.lifecycle;
-        let (from, to) = (event.from.map(|from| lifecycle.state(from)), lifecycle.state(event.to));
+        let state_name = |state| lifecycle.state(state).name.to_string();
         let (level, message) = match &event.note {
             Some(note) => (note.level, note.message.to_string()),
-            None => standard_message(&event.command, from, to, &event.by),
+            None => messages::message(lifecycle, &event),
         };
-        let effect = effect_json(event, lifecycle);
         let payload = match &event.note {
             Some(note) => note.payload.clone(),
-            None if event.from.is_none() && !self.row.metadata.is_empty() => {
-                json!({ "metadata": self.row.metadata })
-            }
-            None if event.from.is_none() => json!({}),
-            None => standard_payload(effect.as_ref()),
+            None if event.from.is_some() => messages::payload(lifecycle, &event, &patch.details),
+            None if self.row.metadata.is_empty() => json!({}),
+            None => json!({ "metadata": self.row.metadata }),
         };
-        let words = items_message(&payload).filter(|_| event.note.is_none());
         let row = EventRow {
             position,
             run_id: self.row.id().to_owned(),
@@ -202,15 +202,14 @@ impl Entry {
             seq: event.seq,
             at: event.at,
             command: event.command.to_string(),
-            from: from.map(|from| from.name.to_string()),
-            to: to.name.to_string(),
+            from: event.from.map(state_name),
+            to: state_name(event.to),
             actor: event.actor.name().to_owned(),
             by: event.by.to_string(),
             level: level.name().to_owned(),
-            message: words.unwrap_or(message),
+            message,
             payload,
         };
-        let key = event.note.as_ref().and_then(|note| note.key.as_ref()).map(ToString::to_string);
-        self.events.push(Logged { row, effect, is_note: event.note.is_some(), key });
+        self.events.push(Logged { row, event, patch });
     }
 }

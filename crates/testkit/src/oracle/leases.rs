@@ -3,20 +3,20 @@
 use waypost_kernel::event::Change;
 use waypost_kernel::lifecycle::Actor;
 use waypost_kernel::request::{Ask, Finish, Note, Request};
+use waypost_kernel::run::Want;
 use waypost_kernel::{Code, Refusal, Span, Time};
 
-use super::MemoryStore;
-use super::state::{Entry, Patch, State};
-use crate::error::{Result, StoreError};
-use crate::intake::{
+use waypost_store::{
+    Each, FinishWrite, Held, Leases, NoteWrite, Noted, OweWrite, Renewed, Repeat, Reply, Result, RunRow,
+    StoreError, Swept,
+};
+
+use super::rules::intake::{
     check_key, cleaned_failure, cleaned_message, cleaned_name, cleaned_payload, cleaned_reason,
 };
-use crate::item_writes::left_to_move;
-use crate::run::RunRow;
-use crate::tokens::who;
-use crate::verbs::{
-    Each, FinishWrite, Held, Leases, NoteWrite, Noted, OweWrite, Renewed, Repeat, Reply, Swept,
-};
+use super::rules::item_writes::left_to_move;
+use super::state::{Entry, Patch, State};
+use super::{MemoryStore, who};
 
 /// For how long an equal event is a repeat.
 const REPEAT_WINDOW: Span = Span::from_seconds(10);
@@ -31,7 +31,7 @@ impl Leases for MemoryStore {
     }
 
     fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
-        self.verb(move |state| Ok(finishes.into_iter().map(|write| state.finish(write)).collect()))
+        self.verb(move |state| Ok(finishes.iter().map(|write| state.finish(write)).collect()))
     }
 
     fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
@@ -52,8 +52,16 @@ impl State {
         let number = self.number_of(&held.run_id)?;
         // A heartbeat writes no event, so nobody reads its name.
         let change = self.decide(number, who(Actor::Worker, ""), Ask::Renew { token: held.token })?;
-        self.entry(number)?.row.run = change.after;
-        Ok(Renewed::of(&self.row(number)?.run, self.now))
+        let now = self.now;
+        let run = &mut self.entry(number)?.row.run;
+        *run = change.after;
+        let intent = run.intent.as_ref();
+        Ok(Renewed {
+            expires_at: run.lease.as_ref().map_or(now, |lease| lease.until),
+            now,
+            intent: intent.map(|intent| intent.want.command()),
+            graceful: intent.is_some_and(|intent| intent.want == Want::Cancel && intent.graceful),
+        })
     }
 
     fn note(&mut self, write: NoteWrite) -> Result<Noted> {
@@ -62,6 +70,7 @@ impl State {
             Repeat::Never | Repeat::Window => None,
         };
         check_key("key", key)?;
+        let number = self.number_of(&write.held.run_id)?;
         let note = Note {
             level: write.level,
             message: cleaned_message(&write.message).into(),
@@ -69,20 +78,18 @@ impl State {
             key: key.map(Into::into),
         };
         let by = cleaned_name(&write.by);
-        let number = self.number_of(&write.held.run_id)?;
         let ask = Ask::Note { token: write.held.token, note: &note };
         let change = self.decide(number, who(Actor::Worker, &by), ask)?;
         let now = self.now;
         if let Some(first) = self.entry(number)?.repeated(&write.repeat, &note, now) {
             return Ok(first);
         }
-        let patch = Patch { metadata: write.metadata, details: write.details };
-        self.commit_with(number, change, &patch)?;
+        self.commit_with(number, change, &Patch::cleaned(&write.metadata, &write.details))?;
         let event_id = format!("evt-{}", self.last_position);
         Ok(Noted { event_id, seq: self.row(number)?.run.seq, repeated: false })
     }
 
-    fn finish(&mut self, write: FinishWrite) -> Result<RunRow> {
+    fn finish(&mut self, write: &FinishWrite) -> Result<RunRow> {
         let number = self.number_of(&write.run_id)?;
         let Some(token) = write.token else { return Err(lost(self.row(number)?, &write.status)) };
         let failure = write.failure.as_ref().map(cleaned_failure);
@@ -95,7 +102,7 @@ impl State {
         };
         let by = cleaned_name(&write.by);
         let row = self.row(number)?;
-        let (wanted, moves) = match left_to_move(row, &write) {
+        let (wanted, moves) = match left_to_move(row, write) {
             [] => (Vec::new(), Change { events: Vec::new(), after: row.run.clone() }),
             writes => self.moves(number, (token, &write.by), writes)?,
         };
@@ -105,8 +112,7 @@ impl State {
             self.commit_items(number, &wanted, moves)?;
         }
         if !change.events.is_empty() {
-            let patch = Patch { metadata: write.metadata, details: write.details };
-            self.commit_with(number, change, &patch)?;
+            self.commit_with(number, change, &Patch::cleaned(&write.metadata, &write.details))?;
         }
         Ok(self.row(number)?.clone())
     }
@@ -141,13 +147,12 @@ impl Entry {
     fn repeated(&self, repeat: &Repeat, note: &Note, now: Time) -> Option<Noted> {
         let first = self.events.iter().find(|it| match repeat {
             Repeat::Never => false,
-            Repeat::Key(key) => it.key.as_ref() == Some(key),
+            Repeat::Key(key) => it.event.note.as_ref().is_some_and(|said| said.key.as_deref() == Some(key)),
             Repeat::Window => {
-                it.is_note
-                    && it.row.at + REPEAT_WINDOW > now
-                    && it.row.level == note.level.name()
-                    && *it.row.message == *note.message
-                    && it.row.payload == note.payload
+                let same = |said: &Note| {
+                    (said.level, &said.message, &said.payload) == (note.level, &note.message, &note.payload)
+                };
+                it.row.at + REPEAT_WINDOW > now && it.event.note.as_ref().is_some_and(same)
             }
         })?;
         let event_id = format!("evt-{}", first.row.position);

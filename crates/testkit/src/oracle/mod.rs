@@ -1,5 +1,8 @@
-//! The simplest store that there is: ordered maps and linear scans behind one lock. It is the executable
-//! definition of what the verbs mean; the databases are held to its answers.
+//! The storage seam in the simplest way: ordered maps and linear scans behind one lock. It says what the verbs mean, and
+//! the differential test holds the databases to its answers.
+//!
+//! It shares the kernel and the seam's data types with the stores, and none of their rules: an oracle that runs the code
+//! under test agrees with it about everything. What a verb asks for beyond the kernel is written a second time, in `rules`.
 //!
 //! Its clock stands still and moves only when it is told to.
 
@@ -9,14 +12,12 @@ mod children;
 mod claim;
 mod command;
 mod enqueue;
-mod firing;
 mod items;
 mod leases;
 mod log;
-mod looks;
 mod lookup;
 mod prune;
-mod schedule_looks;
+mod rules;
 mod schedules;
 mod state;
 mod sweep;
@@ -26,10 +27,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use waypost_kernel::{Catalog, Time};
+use uuid::Uuid;
+use waypost_kernel::{Actor, Catalog, Time, Token, Who};
+use waypost_store::{Reply, Result};
 
-use crate::error::Result;
-use crate::verbs::Reply;
 use state::State;
 
 /// 2026-02-14T08:00:00Z.
@@ -65,4 +66,13 @@ impl MemoryStore {
     async fn wait_for_change(&self, at_most: Duration) {
         let _ = tokio::time::timeout(at_most, self.changed.notified()).await;
     }
+}
+
+fn fresh_token() -> Token {
+    Token(Uuid::new_v4().as_u128())
+}
+
+/// Who asks the kernel, with a token for a lease that is granted or left vacant.
+fn who(actor: Actor, by: &str) -> Who<'_> {
+    Who { actor, by, fresh: fresh_token() }
 }

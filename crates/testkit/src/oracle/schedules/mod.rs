@@ -1,17 +1,23 @@
-//! Schedules, in the simplest way. What fires is in `firing`.
+//! Schedules: their definitions, scopes and pauses. What fires is in `firing`.
+
+mod firing;
+mod looks;
+mod rules;
 
 use std::collections::BTreeMap;
 
 use waypost_kernel::Time;
 use waypost_kernel::lifecycle::Phase;
+use waypost_store::{
+    Begin, Begun, Due, Each, ExecutionFilter, ExecutionPage, Failed, Firing, ManualPlans, Mine, Pause, Put,
+    Reply, Result, RunRow, ScheduleFilter, ScheduleLook, ScheduleRow, ScheduleWrite, Schedules, ScopeRow,
+    StoreError,
+};
 
 use super::MemoryStore;
+use super::rules::intake::check_pause;
 use super::state::State;
-use crate::error::{Result, StoreError};
-use crate::run::RunRow;
-use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
-use crate::schedules::*;
-use crate::verbs::{Each, Pause, Reply};
+use rules::{SCOPES_EVERY, check_manual, check_schedule, check_scopes, no_schedule};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
@@ -33,7 +39,7 @@ pub(super) struct Execution {
     pub run_id: Option<String>,
     pub manual: Option<String>,
     pub by: Option<String>,
-    /// Nothing: it has ended.
+    /// None once it has ended.
     pub wake_at: Option<Time>,
     pub failures: u32,
 }

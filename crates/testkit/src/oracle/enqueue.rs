@@ -5,25 +5,21 @@ use std::sync::Arc;
 use uuid::Uuid;
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Actor, Kind, Lifecycle};
-use waypost_kernel::request::Who;
-use waypost_kernel::{Span, Token, decide};
+use waypost_kernel::{Span, decide};
+use waypost_store::{Enqueued, NewItem, NewRun, Result, StoreError};
 
-use super::state::{Beside, Entry, Patch, State};
-use crate::birth::{first_items, row_of, unknown_lifecycle};
-use crate::error::{Result, StoreError};
-use crate::fingerprint::fingerprint;
-use crate::intake::check_new;
-use crate::tokens::fresh;
-use crate::verbs::{Enqueued, NewItem, NewRun};
+use super::rules::birth::{ask_for_the_same, first_items, row_of, unknown_lifecycle};
+use super::rules::intake::check_new;
+use super::state::{Beside, Entry, State};
+use super::who;
 
 impl State {
     pub fn enqueue(&mut self, new: &NewRun) -> Result<Enqueued> {
         check_new(new)?;
         let lifecycle = self.lifecycle_of(new)?;
-        let asked = fingerprint(new);
         if let Some(number) = self.with_key(new) {
             let entry = self.entry(number)?;
-            if entry.fingerprint == asked {
+            if ask_for_the_same(&entry.asked, new) {
                 return Ok(Enqueued { run: entry.row.clone(), replayed: true });
             }
             return Err(StoreError::KeyReused {
@@ -31,7 +27,7 @@ impl State {
                 run_id: entry.row.id().to_owned(),
             });
         }
-        let number = self.insert(new, lifecycle, asked, Birth::asked(new))?;
+        let number = self.insert(new, lifecycle, Birth { actor: new.actor, lease: None })?;
         Ok(Enqueued { run: self.row(number)?.clone(), replayed: false })
     }
 
@@ -52,14 +48,8 @@ impl State {
     }
 
     /// A new run, its items and its first event. The number is the next one.
-    pub fn insert(
-        &mut self,
-        new: &NewRun,
-        lifecycle: Arc<Lifecycle>,
-        fingerprint: String,
-        birth: Birth,
-    ) -> Result<u64> {
-        let first = first_items(&new.items, &lifecycle)?;
+    pub fn insert(&mut self, new: &NewRun, lifecycle: Arc<Lifecycle>, birth: Birth) -> Result<u64> {
+        let first = first_items(new, &lifecycle)?;
         let items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
         let id = self.free_id(&lifecycle);
         let kernel_new = decide::NewRun {
@@ -73,12 +63,11 @@ impl State {
             note: None,
             items: &items,
         };
-        let who = Who { actor: birth.actor, by: &new.by, fresh: birth.token };
-        let change = decide::create(&lifecycle, &kernel_new, &who, self.now)?;
+        let change = decide::create(&lifecycle, &kernel_new, &who(birth.actor, &new.by), self.now)?;
         let beside = first.into_iter().map(|(new, item)| ((item.kind, new.key.clone()), Beside::of(new)));
         let entry = Entry {
             row: row_of(new, change.after.clone(), lifecycle),
-            fingerprint,
+            asked: new.clone(),
             items: Vec::new(),
             beside: beside.collect(),
             events: Vec::new(),
@@ -86,8 +75,7 @@ impl State {
         self.last_number += 1;
         let number = self.last_number;
         self.runs.insert(number, entry);
-        let patch = Patch { metadata: new.metadata.clone(), details: new.details.clone() };
-        self.commit_with(number, change, &patch)?;
+        self.commit(number, change)?;
         Ok(number)
     }
 
@@ -107,7 +95,6 @@ impl State {
 #[derive(Clone, Copy)]
 pub(super) struct Birth {
     pub actor: Actor,
-    pub token: Token,
     pub lease: Option<Span>,
 }
 
@@ -115,15 +102,5 @@ impl Beside {
     fn of(new: NewItem) -> Beside {
         let name = if new.name.is_empty() { new.key } else { new.name };
         Beside { name, details: new.details, ..Beside::default() }
-    }
-}
-
-impl Birth {
-    fn asked(new: &NewRun) -> Birth {
-        Birth { actor: new.actor, token: fresh(), lease: None }
-    }
-
-    pub fn claimed(lease: Option<Span>) -> Birth {
-        Birth { actor: Actor::Worker, token: fresh(), lease }
     }
 }

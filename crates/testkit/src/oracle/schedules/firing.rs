@@ -1,18 +1,19 @@
 //! What is due of the schedules, and beginning it.
 
 use waypost_kernel::{Actor, Ask, Span, Time};
+use waypost_store::{
+    Begin, Begun, Birth, Claimed, Counts, Due, DueExecution, DueListing, DueScope, Failed, Failing, Firing,
+    Mine, Result, ScheduleRow, ScopeRow, StoreError,
+};
 
-use super::schedules::Execution;
-use super::state::State;
-use crate::error::{Result, StoreError};
-use crate::schedules::*;
-use crate::tokens::who;
-use crate::verbs::Claimed;
+use super::Execution;
+use super::rules::{LISTING, Next, SOON, close, first_look, look_at, taken_as, wait_after};
+use crate::oracle::state::State;
+use crate::oracle::who;
 
-impl Mine {
-    fn has(&self, row: &ScheduleRow) -> bool {
-        (row.carried && self.carried || self.hashes.contains(&row.hash)) && !self.except.contains(&row.hash)
-    }
+/// Whether the asker may execute it.
+fn has(mine: &Mine, row: &ScheduleRow) -> bool {
+    (row.carried && mine.carried || mine.hashes.contains(&row.hash)) && !mine.except.contains(&row.hash)
 }
 
 impl State {
@@ -24,7 +25,7 @@ impl State {
             self.look_at_waiting(mine, &mut due);
         }
         let mut found = Vec::new();
-        for stored in self.schedules.values_mut().filter(|it| mine.has(&it.row) && it.row.paused.is_none()) {
+        for stored in self.schedules.values_mut().filter(|it| has(mine, &it.row) && it.row.paused.is_none()) {
             if stored.scopes_at.is_some_and(|at| at <= now) {
                 let (schedule, hash) = (stored.row.name.clone(), stored.row.hash.clone());
                 stored.scopes_at = Some(now + LISTING);
@@ -53,15 +54,19 @@ impl State {
         let mut open: Vec<usize> =
             (0..self.executions.len()).filter(|at| is_due(&self.executions[*at])).collect();
         open.sort_by_key(|at| self.executions[*at].wake_at);
-        let mut look = Look { now, room: limit };
         for at in open {
             let execution = self.executions[at].clone();
-            let Some(stored) = self.schedules.get(&execution.schedule).filter(|it| mine.has(&it.row)) else {
+            let Some(stored) = self.schedules.get(&execution.schedule).filter(|it| has(mine, &it.row)) else {
                 continue;
             };
             let (hash, is_paused) = (stored.row.hash.clone(), stored.row.paused.is_some());
             let run = execution.run_id.as_deref().and_then(|run_id| self.run_of(run_id)).cloned();
-            let (wake_at, is_taken) = look.at(run.as_ref(), is_paused);
+            let has_room = due.executions.len() < limit;
+            let (wake_at, is_taken) = match look_at(run.as_ref(), now, is_paused, has_room) {
+                Next::Close => (None, false),
+                Next::Wake(at) => (Some(at), false),
+                Next::Take(at) => (Some(at), true),
+            };
             self.executions[at].wake_at = wake_at;
             self.writes += 1;
             if let (None, Some(run)) = (wake_at, &run)
@@ -80,7 +85,7 @@ impl State {
     fn look_at_waiting(&mut self, mine: &Mine, due: &mut Due) {
         let now = self.now;
         let mut found = Vec::new();
-        for stored in self.schedules.values().filter(|it| mine.has(&it.row)) {
+        for stored in self.schedules.values().filter(|it| has(mine, &it.row)) {
             let scopes = stored.waiting.iter().filter(|(_, at)| **at <= now);
             found.extend(scopes.map(|(key, at)| (*at, stored.row.name.clone(), key.clone())));
         }

@@ -1,10 +1,9 @@
 //! Settled runs leave when their time is over, and their events with them.
 
-use waypost_kernel::Time;
+use waypost_kernel::{Phase, Time};
+use waypost_store::{Pruned, RunRow};
 
 use super::state::State;
-use crate::run::RunRow;
-use crate::verbs::Pruned;
 
 impl State {
     pub fn prune(&mut self, limit: usize) -> Pruned {
@@ -33,7 +32,5 @@ impl State {
 fn is_over(row: &RunRow, now: Time) -> bool {
     let keep = row.lifecycle.state(row.run.state).keep;
     let until = row.run.finished_at.zip(keep).map(|(finished, keep)| finished + keep);
-    row.phase() == waypost_kernel::Phase::Settled
-        && !row.run.operating
-        && until.is_some_and(|until| until < now)
+    row.phase() == Phase::Settled && !row.run.operating && until.is_some_and(|until| until < now)
 }

@@ -1,0 +1,85 @@
+//! Tokens, and what people did.
+
+use serde_json::{Value, json};
+use waypost_store::{NewAudit, NewToken, Secret};
+
+use super::{Asks, table};
+use crate::differential::side::Side;
+
+fn token() -> NewToken {
+    NewToken {
+        id: Secret::fresh().id,
+        digest: "digest".into(),
+        name: "ci".into(),
+        role: "worker".into(),
+        tenant: "default".into(),
+        by: "ann".into(),
+    }
+}
+
+fn entry() -> NewAudit {
+    NewAudit {
+        tenant: "default".into(),
+        by: "ann".into(),
+        action: "cancel".into(),
+        subject: "run".into(),
+        reason: None,
+    }
+}
+
+impl Side {
+    /// Added, and then looked at by its id.
+    async fn issued(&mut self, token: NewToken) -> Value {
+        let id = token.id.clone();
+        let added = self.store.add_token(token).await;
+        let added = self.answer(added, |_, row| json!([row.name, row.digest, row.tenant, row.created_by]));
+        let found = self.store.token(id).await;
+        json!([added, self.answer(found, |_, row| json!(row.map(|row| [row.name, row.digest, row.tenant])))])
+    }
+
+    async fn kept(&mut self, entry: NewAudit) -> Value {
+        let last = self.store.audits(None, 0, 500).await.unwrap().last().map_or(0, |row| row.number);
+        let kept = self.store.audit(entry).await;
+        let kept = self.answer(kept, |_, _| Value::Null);
+        let rows = self.store.audits(None, last, 500).await.unwrap();
+        let seen = rows.iter().map(|row| json!([row.tenant, row.by, row.action, row.subject, row.reason]));
+        json!([kept, seen.collect::<Vec<_>>()])
+    }
+}
+
+pub fn asks() -> Asks {
+    table! {
+        "token id": |side, text| side.issued(NewToken { id: text, ..token() }).await;
+        "token digest": |side, text| side.issued(NewToken { digest: text, ..token() }).await;
+        "token name": |side, text| side.issued(NewToken { name: text, ..token() }).await;
+        "token role": |side, text| side.issued(NewToken { role: text, ..token() }).await;
+        "token tenant": |side, text| side.issued(NewToken { tenant: text, ..token() }).await;
+        "token by": |side, text| side.issued(NewToken { by: text, ..token() }).await;
+        "revoke id": |side, text| {
+            let revoked = side.store.revoke_token(format!("no {text}"), "ann".into()).await;
+            side.answer(revoked, |_, row| json!(row.name))
+        };
+        "revoke by": |side, text| {
+            let id = side.store.add_token(token()).await.unwrap().id;
+            let revoked = side.store.revoke_token(id, text).await;
+            side.answer(revoked, |_, row| json!([row.revoked_by, row.revoked_at.is_some()]))
+        };
+        "audit tenant": |side, text| side.kept(NewAudit { tenant: text, ..entry() }).await;
+        "audit by": |side, text| side.kept(NewAudit { by: text, ..entry() }).await;
+        "audit action": |side, text| side.kept(NewAudit { action: text, ..entry() }).await;
+        "audit subject": |side, text| side.kept(NewAudit { subject: text, ..entry() }).await;
+        "audit reason": |side, text| side.kept(NewAudit { reason: Some(text), ..entry() }).await;
+        "audits tenant": |side, text| {
+            let found = side.store.audits(Some(format!("no {text}")), 0, 5).await;
+            side.answer(found, |_, rows| json!(rows.len()))
+        };
+        "stats tenant": |side, text| {
+            let found = side.store.stats(Some(format!("no {text}"))).await;
+            side.answer(found, |_, stats| json!(stats.ended.len()))
+        };
+        "holders tenant": |side, text| {
+            let found = side.store.holders(Some(format!("no {text}"))).await;
+            side.answer(found, |_, holders| json!(holders.len()))
+        };
+    }
+}

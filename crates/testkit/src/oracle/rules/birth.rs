@@ -1,0 +1,116 @@
+//! What a new run and new items start as, from what was asked for.
+
+use std::sync::Arc;
+
+use serde_json::Map;
+use waypost_kernel::item::{Item, Role};
+use waypost_kernel::lifecycle::Kind;
+use waypost_kernel::{Catalog, Lifecycle, Run};
+use waypost_store::{NewItem, NewRun, PLACEHOLDER, Result, RunRow, StoreError};
+
+use super::follow::needs_an_item;
+
+pub fn unknown_lifecycle(run: &NewRun, catalog: &Catalog) -> StoreError {
+    let runs = catalog.iter().filter(|lifecycle| lifecycle.kind == Kind::Run);
+    let mut known: Vec<&str> = runs.map(|lifecycle| &*lifecycle.name).collect();
+    known.dedup();
+    let version = run.version.map(|version| format!(" version {version}")).unwrap_or_default();
+    let message = format!("there is no {:?}{version}; there are: {}", run.lifecycle, known.join(", "));
+    StoreError::invalid("lifecycle", message)
+}
+
+/// The items of a new run, as asked for; or the one that a lifecycle needs before it can be claimed.
+pub fn first_items(run: &NewRun, lifecycle: &Lifecycle) -> Result<Vec<(NewItem, Item)>> {
+    let mut found: Vec<(NewItem, Item)> = Vec::new();
+    for new in &run.items {
+        if found.iter().any(|(known, _)| known.kind == new.kind && known.key == new.key) {
+            return Err(StoreError::invalid("items.key", format!("{:?} stands twice", new.key)));
+        }
+        found.push((new.clone(), first_item(new, lifecycle)?));
+    }
+    let items: Vec<Item> = found.iter().map(|(_, item)| item.clone()).collect();
+    if let Some(kind) = lifecycle.items.first().filter(|_| needs_an_item(lifecycle, &items)) {
+        let new = NewItem {
+            kind: kind.name.to_string(),
+            key: PLACEHOLDER.into(),
+            name: "run".into(),
+            status: None,
+            max_retries: 3,
+            reruns: false,
+            role: Role::Step,
+            details: Map::new(),
+        };
+        let item = first_item(&new, lifecycle)?;
+        found.push((new, item));
+    }
+    Ok(found)
+}
+
+/// An item before its first event.
+fn first_item(new: &NewItem, lifecycle: &Lifecycle) -> Result<Item> {
+    let (at, kind) = item_kind(&new.kind, lifecycle)?;
+    let state = match &new.status {
+        None => kind.initial.first().copied(),
+        Some(name) => kind.state_named(name).filter(|state| kind.initial.contains(state)),
+    };
+    let Some(state) = state else {
+        let names: Vec<&str> = kind.initial.iter().map(|state| &*kind.state(*state).name).collect();
+        let message = format!("a new {} starts as {}", kind.name, names.join(" or "));
+        return Err(StoreError::invalid("items.status", message));
+    };
+    let mut item = Item::new(at, &new.key, state);
+    item.max_retries = new.max_retries;
+    item.reruns = new.reruns;
+    item.role = new.role;
+    Ok(item)
+}
+
+pub fn item_kind<'l>(name: &str, lifecycle: &'l Lifecycle) -> Result<(u8, &'l Arc<Lifecycle>)> {
+    let at = lifecycle.items.iter().position(|kind| &*kind.name == name);
+    let Some(at) = at else {
+        let known: Vec<&str> = lifecycle.items.iter().map(|kind| &*kind.name).collect();
+        let message = format!("a {} run has no {name:?}; it has: {}", lifecycle.name, known.join(", "));
+        return Err(StoreError::invalid("items.kind", message));
+    };
+    Ok((at as u8, &lifecycle.items[at]))
+}
+
+/// The row of a new run: what was asked for, and what the kernel made of it.
+pub fn row_of(new: &NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
+    RunRow {
+        run,
+        lifecycle,
+        tenant: new.tenant.clone(),
+        queue: new.queue.clone(),
+        priority: new.priority,
+        schedule_at: new.schedule_at,
+        concurrency_key: new.concurrency_key.clone(),
+        correlation_id: new.correlation_id.clone(),
+        idempotency_key: new.idempotency_key.clone(),
+        parent_run_id: new.parent_run_id.clone(),
+        retry_of: new.retry_of.clone(),
+        playbook: new.playbook.clone(),
+        carried: new.carried.clone(),
+        input: Arc::new(new.input.clone()),
+        metadata: Arc::new(new.metadata.clone()),
+        details: Arc::new(new.details.clone()),
+    }
+}
+
+/// Whether two requests under one idempotency key ask for the same. Who asks is no part of it.
+pub fn ask_for_the_same(one: &NewRun, other: &NewRun) -> bool {
+    one.lifecycle == other.lifecycle
+        && one.version == other.version
+        && one.status == other.status
+        && one.queue == other.queue
+        && one.priority == other.priority
+        && one.input == other.input
+        && one.metadata == other.metadata
+        && one.schedule_at == other.schedule_at
+        && one.concurrency_key == other.concurrency_key
+        && one.correlation_id == other.correlation_id
+        && one.playbook == other.playbook
+        && one.carried == other.carried
+        && one.parent_run_id == other.parent_run_id
+        && one.items == other.items
+}

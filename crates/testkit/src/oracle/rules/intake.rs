@@ -1,0 +1,138 @@
+//! What comes in is refused where it is wrong, with the field named. What handlers put out is cleaned and cut instead.
+
+use serde_json::{Map, Value};
+use waypost_kernel::Failure;
+use waypost_kernel::id::check_id;
+use waypost_kernel::text::{
+    MAX_ERROR_CHARS, MAX_EVENT_BYTES, MAX_KEY_BYTES, MAX_LINE_BYTES, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES,
+    MAX_REASON_CHARS, TextError, clean_chars, clean_json, clean_line, refuse_json, refuse_members,
+    refuse_text,
+};
+use waypost_store::{NewItem, NewRun, Pause, Result, StoreError};
+
+use super::details;
+
+/// Everything about a new run that can be told without looking at others.
+pub fn check_new(new: &NewRun) -> Result<()> {
+    check_name("tenant", &new.tenant)?;
+    check_name("queue", &new.queue)?;
+    check_text("by", &new.by, MAX_NAME_BYTES)?;
+    check_key("concurrency_key", new.concurrency_key.as_deref())?;
+    check_key("correlation_id", new.correlation_id.as_deref())?;
+    check_key("idempotency_key", new.idempotency_key.as_deref())?;
+    check_key("playbook", new.playbook.as_deref())?;
+    for (field, id) in [("parent_run_id", &new.parent_run_id), ("retry_of", &new.retry_of)] {
+        if let Some(id) = id {
+            check_id(id).map_err(|message| StoreError::invalid(field, message))?;
+        }
+    }
+    refuse_json("input", &new.input, MAX_PAYLOAD_BYTES).map_err(wrong)?;
+    check_map("metadata", &new.metadata)?;
+    check_map("details", &new.details)?;
+    details::check(&new.details)?;
+    if let Some(carried) = &new.carried {
+        refuse_json("carried", carried, MAX_PAYLOAD_BYTES).map_err(wrong)?;
+    }
+    new.items.iter().try_for_each(check_item)
+}
+
+fn check_item(item: &NewItem) -> Result<()> {
+    check_name("items.key", &item.key)?;
+    check_text("items.name", &item.name, MAX_NAME_BYTES)?;
+    check_map("items.details", &item.details)
+}
+
+/// Of a tenant, a queue, a worker, an item: there must be one.
+pub fn check_name(field: &str, name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(StoreError::invalid(field, "is empty"));
+    }
+    check_text(field, name, MAX_NAME_BYTES)
+}
+
+pub fn check_key(field: &str, key: Option<&str>) -> Result<()> {
+    match key {
+        None => Ok(()),
+        Some("") => Err(StoreError::invalid(field, "is empty: leave it out instead")),
+        Some(key) => check_text(field, key, MAX_KEY_BYTES),
+    }
+}
+
+/// A person's reason for a command. A handler's is cleaned instead.
+pub fn check_reason(reason: Option<&str>) -> Result<()> {
+    let Some(reason) = reason else { return Ok(()) };
+    let chars = reason.chars().count();
+    if chars > MAX_REASON_CHARS {
+        let message = format!("is {chars} characters long; at most {MAX_REASON_CHARS} are allowed");
+        return Err(StoreError::invalid("reason", message));
+    }
+    check_text("reason", reason, usize::MAX)
+}
+
+pub fn check_pause(pause: Option<&Pause>) -> Result<()> {
+    let Some(pause) = pause else { return Ok(()) };
+    check_name("by", &pause.by)?;
+    check_reason(Some(&pause.reason))
+}
+
+pub fn check_text(field: &str, text: &str, max_bytes: usize) -> Result<()> {
+    refuse_text(field, text, max_bytes).map_err(wrong)
+}
+
+fn check_map(field: &str, map: &Map<String, Value>) -> Result<()> {
+    refuse_members(field, map, MAX_PAYLOAD_BYTES).map_err(wrong)
+}
+
+fn wrong(error: TextError) -> StoreError {
+    StoreError::Invalid { field: error.field, message: error.message }
+}
+
+/// A worker's name, where what it brings must not be lost over it.
+pub fn cleaned_name(name: &str) -> String {
+    clean_line(name.as_bytes(), MAX_NAME_BYTES).text
+}
+
+/// An event's words may have several lines.
+pub fn cleaned_message(message: &str) -> String {
+    clean_chars(message, MAX_LINE_BYTES).text
+}
+
+pub fn cleaned_payload(payload: Value) -> Value {
+    clean_json(payload, MAX_EVENT_BYTES).0
+}
+
+pub fn cleaned_reason(reason: &str) -> String {
+    clean_chars(reason, MAX_REASON_CHARS).text
+}
+
+pub fn cleaned_failure(failure: &Failure) -> Failure {
+    Failure::new(&cleaned_name(&failure.code), &clean_chars(&failure.message, MAX_ERROR_CHARS).text)
+}
+
+/// An item's result.
+pub fn cleaned_output(output: Value) -> Value {
+    clean_json(output, MAX_PAYLOAD_BYTES).0
+}
+
+/// A handler's patch.
+pub fn cleaned_patch(patch: &Map<String, Value>) -> Map<String, Value> {
+    match cleaned_output(Value::Object(patch.clone())) {
+        Value::Object(patch) => patch,
+        _ => Map::new(),
+    }
+}
+
+/// A patch of metadata, or of an item's details, laid over what is there, member by member. One that would make it too
+/// large is left out and its absence marked.
+pub fn merge(into: &mut Map<String, Value>, patch: &Map<String, Value>) {
+    if patch.is_empty() {
+        return;
+    }
+    let mut merged = into.clone();
+    merged.extend(cleaned_patch(patch));
+    if refuse_members("", &merged, MAX_PAYLOAD_BYTES).is_ok() {
+        *into = merged;
+    } else {
+        into.insert("cut".into(), Value::Bool(true));
+    }
+}
