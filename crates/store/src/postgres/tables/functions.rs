@@ -156,7 +156,9 @@ DECLARE
     PERFORM waypost.save_events(p_more -> 'events', v_base, v_won, p_now);
   END IF;
   IF cardinality(p_entries) > 0 THEN
-    DELETE FROM waypost.ready w WHERE w.ctid = ANY (p_entries::tid[]);
+    -- But for those whose run is still where they say: it was not won, or was committed while the claim looked.
+    DELETE FROM waypost.ready w WHERE w.ctid = ANY (p_entries::tid[])
+      AND NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = w.rid AND r.seq = w.seq AND r.state = w.state);
   END IF;
   PERFORM waypost.save_slots(v_taken, v_left);
   IF v_cancelled IS NOT NULL THEN
