@@ -1,87 +1,7 @@
 -- Generated: the database's own guard. UPDATE=1 cargo nextest run generated
 
-CREATE VIEW waypost.counted_items AS SELECT r.run_id, s.phase, s.outcome FROM waypost.runs r
-  JOIN waypost.lifecycle_states own ON own.code = r.state
-  JOIN waypost.lifecycles l ON l.name = own.lifecycle AND l.version = own.version
-  JOIN waypost.lifecycle_states s ON s.lifecycle = l.items AND s.version = l.items_version
-  JOIN waypost.items i ON i.rid = r.rid AND i.kind = s.lifecycle AND i.status = s.state;
--- Whether another one has failed that ends the course of this one's run. Looked up by index, however many there are.
-CREATE FUNCTION waypost.course_ended(p_item waypost.items, p_seq int) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-  SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $guard$
-BEGIN
-  RETURN EXISTS (SELECT 1 FROM waypost.lifecycle_states f CROSS JOIN waypost.items i WHERE f.lifecycle = p_item.kind AND f.version = p_item.version
-      AND f.course = 'ends' AND i.rid = p_item.rid AND i.kind = p_item.kind AND i.status = f.state AND i.role = 'step'
-      AND (i.seq <> p_item.seq OR p_item.seq = p_seq));
-END $guard$;
-CREATE OR REPLACE FUNCTION waypost.items_move() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
-BEGIN
-  IF TG_OP = 'INSERT' THEN
-    IF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.initial) THEN
-      RAISE EXCEPTION 'INVALID_TRANSITION: a % does not start as %', NEW.kind, NEW.status USING ERRCODE = 'WP409';
-    END IF;
-  ELSIF NOT EXISTS (
-    SELECT 1 FROM waypost.lifecycle_moves m WHERE m.lifecycle = OLD.kind AND m.version = OLD.version
-      AND m.src = OLD.status AND m.dst = NEW.status
-      AND (m.guards = 0 OR ((m.guards & 128 = 0 OR NEW.attempts <= NEW.max_retries)
-        AND (m.guards & 1024 = 0 OR NOT (NEW.discarded))
-        AND (m.guards & 2048 = 0 OR NEW.reruns)))) THEN
-    RAISE EXCEPTION 'INVALID_TRANSITION: % has no such move from % to %, or its guard does not hold', OLD.kind, OLD.status, NEW.status
-      USING ERRCODE = 'WP409';
-  ELSIF NEW.role <> 'cleanup' AND EXISTS (SELECT 1 FROM waypost.lifecycle_states n CROSS JOIN waypost.lifecycle_states o
-    WHERE n.lifecycle = NEW.kind AND n.version = NEW.version AND n.state = NEW.status AND n.course = 'begins'
-      AND o.lifecycle = NEW.kind AND o.version = NEW.version AND o.state = OLD.status
-      AND CASE o.phase WHEN 'held' THEN false WHEN 'settled' THEN n.phase = 'held' ELSE true END) THEN
-    IF NEW.seq = OLD.seq THEN
-      -- By hand: whoever fails another one at this moment goes before or after this.
-      PERFORM 1 FROM waypost.runs r WHERE r.rid = NEW.rid FOR UPDATE;
-    END IF;
-    IF waypost.course_ended(NEW, OLD.seq) THEN
-      RAISE EXCEPTION 'FAILURE_RECORDED: a % of the run has failed; nothing begins after it but cleanups', NEW.kind
-        USING ERRCODE = 'WP409', HINT = 'End the run as failed.';
-    END IF;
-  END IF;
-  RETURN NEW;
-END $guard$;
-CREATE FUNCTION waypost.item_owned() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
-BEGIN
-  RAISE EXCEPTION 'IMMUTABLE: an item stays its run''s, and what it is to it' USING ERRCODE = 'WP409';
-END $guard$;
-CREATE TRIGGER items_own BEFORE UPDATE OF rid, kind, key, version, role ON waypost.items FOR EACH ROW
-  WHEN (NEW.rid <> OLD.rid OR NEW.kind <> OLD.kind OR NEW.key <> OLD.key OR NEW.version <> OLD.version OR NEW.role <> OLD.role)
-  EXECUTE FUNCTION waypost.item_owned();
-CREATE TRIGGER items_move BEFORE UPDATE OF status ON waypost.items FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status)
-  EXECUTE FUNCTION waypost.items_move();
-CREATE TRIGGER items_birth BEFORE INSERT ON waypost.items FOR EACH ROW EXECUTE FUNCTION waypost.items_move();
-CREATE VIEW waypost.items_stay AS SELECT i.rid, i.kind, i.key, EXISTS (
-    SELECT 1 FROM waypost.lifecycles l CROSS JOIN LATERAL jsonb_array_elements(l.definition::jsonb -> 'states') d(value) CROSS JOIN LATERAL jsonb_each_text(d.value) f(key, value) WHERE d.value ->> 'name' = i.status AND starts_with(f.key, 'on_')
-      AND l.name = i.kind AND l.version = i.version AND EXISTS (SELECT 1 FROM waypost.lifecycle_moves m
-        WHERE m.lifecycle = i.kind AND m.version = i.version AND m.src = i.status AND m.dst = f.value AND NOT (m.guards = 0 OR ((m.guards & 128 = 0 OR i.attempts <= i.max_retries)
-        AND (m.guards & 1024 = 0 OR NOT (i.discarded))
-        AND (m.guards & 2048 = 0 OR i.reruns))))) AS stays
-  FROM waypost.items i;
-
-CREATE FUNCTION waypost.judge_run() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off
-  SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $guard$
-DECLARE
-  was waypost.lifecycle_states;
-  will waypost.lifecycle_states;
-BEGIN
-  IF NEW.fence < OLD.fence OR NEW.seq < OLD.seq THEN
-    RAISE EXCEPTION 'IMMUTABLE: fence and seq only rise' USING ERRCODE = 'WP409', HINT = 'Leave both alone: they are the engine''s.';
-  END IF;
-  IF NEW.state = OLD.state THEN
-    -- What the engine keeps beside a settled run raises seq. What follows a legal move by hand has its event already.
-    IF (NEW.seq = OLD.seq OR NEW.finished_at <> OLD.finished_at OR NEW.started_at IS DISTINCT FROM OLD.started_at
-        OR NEW.error_code IS DISTINCT FROM OLD.error_code OR NEW.error_msg IS DISTINCT FROM OLD.error_msg
-        OR NEW.metadata <> OLD.metadata OR NEW.details <> OLD.details OR NEW.attempt <> OLD.attempt)
-      AND NOT EXISTS (SELECT 1 FROM waypost.events e WHERE e.rid = OLD.rid AND e.seq = OLD.seq + 1 AND e.seq = NEW.seq AND e.who = 'by hand') THEN
-      RAISE EXCEPTION 'SETTLED: %, a finished run, cannot be rewritten', OLD.run_id USING ERRCODE = 'WP409';
-    END IF;
-    RETURN NULL;
-  END IF;
-  IF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_moves m WHERE m.src_code = OLD.state AND m.dst_code = NEW.state
-      AND (NEW.seq >= OLD.seq + m.events OR NEW.seq = OLD.seq AND m.events = 1)
-      AND (m.guards = 0 OR ((m.guards & 1 = 0 OR btrim(coalesce(NEW.reason, ''), E'\t\n\x0B\f\r ') <> '')
+-- run_guards_hold
+(m.guards = 0 OR ((m.guards & 1 = 0 OR btrim(coalesce(NEW.reason, ''), E'\t\n\x0B\f\r ') <> '')
         AND (m.guards & 2 = 0 OR (NEW.resolved OR NEW.forced))
         AND (m.guards & 4 = 0 OR EXISTS (SELECT 1 FROM waypost.counted_items i WHERE i.run_id = NEW.run_id AND true))
         AND (m.guards & 8 = 0 OR EXISTS (SELECT 1 FROM waypost.counted_items i WHERE i.run_id = NEW.run_id AND i.phase IN ('ready', 'held', 'parked')))
@@ -90,40 +10,27 @@ BEGIN
         AND (m.guards & 64 = 0 OR (NOT EXISTS (SELECT 1 FROM waypost.counted_items i WHERE i.run_id = NEW.run_id AND i.phase IN ('ready', 'held', 'parked')) AND NOT EXISTS (SELECT 1 FROM waypost.counted_items i WHERE i.run_id = NEW.run_id AND i.outcome = 'succeeded')))
         AND (m.guards & 128 = 0 OR NEW.attempt <= NEW.max_attempts)
         AND (m.guards & 256 = 0 OR NEW.reentrant)
-        AND (m.guards & 512 = 0 OR NOT (NEW.operating))))) THEN
-    SELECT * INTO was FROM waypost.lifecycle_states s WHERE s.code = OLD.state;
-    SELECT * INTO will FROM waypost.lifecycle_states s WHERE s.code = NEW.state;
-    RAISE EXCEPTION 'INVALID_TRANSITION: % has no such move from % to %, or its guard does not hold', was.lifecycle, was.state,
-        coalesce(will.state, NEW.state::text) USING ERRCODE = 'WP409', HINT = 'Allowed from there: '
-        || coalesce((SELECT string_agg(DISTINCT m.dst, ', ') FROM waypost.lifecycle_moves m WHERE m.src_code = OLD.state AND m.events = 1), 'nothing');
-  END IF;
-  IF NEW.seq = OLD.seq THEN
-    PERFORM waypost.moved_by_hand(OLD, NEW);
-  END IF;
-  RETURN NULL;
-END $guard$;
-CREATE FUNCTION waypost.judge_birth() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
-BEGIN
-  IF NEW.seq <> 1 OR NOT EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.code = NEW.state AND s.initial) THEN
-    RAISE EXCEPTION 'INVALID_TRANSITION: a run does not start there' USING ERRCODE = 'WP409';
-  END IF;
-  RETURN NULL;
-END $guard$;
-CREATE FUNCTION waypost.list_moves() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
-DECLARE
-  moves text;
-  births text;
-BEGIN
-  SELECT coalesce(string_agg((m.events * 100000000::bigint + m.src_code * 10000 + m.dst_code)::text, ',' ORDER BY m.src_code, m.dst_code, m.events), '')
-    INTO moves FROM waypost.lifecycle_moves m WHERE m.guards = 0 AND m.src_code IS NOT NULL;
-  SELECT coalesce(string_agg(s.code::text, ',' ORDER BY s.code), '') INTO births FROM waypost.lifecycle_states s WHERE s.initial AND s.code IS NOT NULL;
-  EXECUTE format($make$CREATE OR REPLACE TRIGGER runs_move AFTER UPDATE ON waypost.runs FOR EACH ROW WHEN (CASE WHEN NEW.state = OLD.state
-      THEN OLD.finished_at IS NOT NULL OR NEW.fence < OLD.fence OR NEW.seq < OLD.seq
-      ELSE NEW.fence < OLD.fence OR NOT ((NEW.seq - OLD.seq) * 100000000::bigint + OLD.state::int * 10000 + NEW.state = ANY ('{%s}'::bigint[])) END)
-    EXECUTE FUNCTION waypost.judge_run()$make$, moves);
-  EXECUTE format($make$CREATE OR REPLACE TRIGGER runs_birth AFTER INSERT ON waypost.runs FOR EACH ROW WHEN (NEW.seq <> 1 OR NOT (NEW.state = ANY ('{%s}'::smallint[])))
-    EXECUTE FUNCTION waypost.judge_birth()$make$, births);
-END $guard$;
+        AND (m.guards & 512 = 0 OR NOT (NEW.operating))));
+-- item_guards_hold
+(m.guards = 0 OR ((m.guards & 128 = 0 OR NEW.attempts <= NEW.max_retries)
+        AND (m.guards & 1024 = 0 OR NOT (NEW.discarded))
+        AND (m.guards & 2048 = 0 OR NEW.reruns)));
+-- item_begins
+EXISTS (SELECT 1 FROM waypost.lifecycle_states n CROSS JOIN waypost.lifecycle_states o
+    WHERE n.lifecycle = NEW.kind AND n.version = NEW.version AND n.state = NEW.status AND n.course = 'begins'
+      AND o.lifecycle = NEW.kind AND o.version = NEW.version AND o.state = OLD.status
+      AND CASE o.phase WHEN 'held' THEN false WHEN 'settled' THEN n.phase = 'held' ELSE true END);
+-- course_ended
+EXISTS (SELECT 1 FROM waypost.lifecycle_states f CROSS JOIN waypost.items i WHERE f.lifecycle = p_item.kind AND f.version = p_item.version
+      AND f.course = 'ends' AND i.rid = p_item.rid AND i.kind = p_item.kind AND i.status = f.state AND i.role = 'step'
+      AND (i.seq <> p_item.seq OR p_item.seq = p_seq));
+CREATE VIEW waypost.items_stay AS SELECT i.rid, i.kind, i.key, EXISTS (
+    SELECT 1 FROM waypost.lifecycles l CROSS JOIN LATERAL jsonb_array_elements(l.definition::jsonb -> 'states') d(value) CROSS JOIN LATERAL jsonb_each_text(d.value) f(key, value) WHERE d.value ->> 'name' = i.status AND starts_with(f.key, 'on_')
+      AND l.name = i.kind AND l.version = i.version AND EXISTS (SELECT 1 FROM waypost.lifecycle_moves m
+        WHERE m.lifecycle = i.kind AND m.version = i.version AND m.src = i.status AND m.dst = f.value AND NOT (m.guards = 0 OR ((m.guards & 128 = 0 OR i.attempts <= i.max_retries)
+        AND (m.guards & 1024 = 0 OR NOT (i.discarded))
+        AND (m.guards & 2048 = 0 OR i.reruns))))) AS stays
+  FROM waypost.items i;
 
 INSERT INTO waypost.lifecycles(name, version, kind, items, items_version, definition) VALUES ('step', 1, 'item', NULL, NULL, '{"codes":{},"ids":null,"initial":["pending"],"items":[],"kind":"item","name":"step","operations":{},"states":[{"name":"pending","on_end":"skipped","phase":"ready"},{"name":"running","on_end":"failed","on_lost":"pending","on_pause":"paused","phase":"held"},{"name":"paused","on_end":"failed","on_resume":"pending","phase":"parked"},{"name":"completed","on_resume":"pending","outcome":"succeeded","phase":"settled"},{"name":"failed","outcome":"failed","phase":"settled"},{"name":"skipped","outcome":"skipped","phase":"settled"}],"stops_run":true,"transitions":[{"by":["worker"],"command":"start","from":"pending","guards":[],"to":"running"},{"by":["worker","engine"],"command":"skip","from":"pending","guards":[],"to":"skipped"},{"by":["worker"],"command":"fail","from":"pending","guards":[],"to":"failed"},{"by":["worker"],"command":"complete","from":"running","guards":[],"to":"completed"},{"by":["worker","engine"],"command":"fail","from":"running","guards":[],"to":"failed"},{"by":["worker"],"command":"skip","from":"running","guards":[],"to":"skipped"},{"by":["worker","engine"],"command":"pause","from":"running","guards":[],"to":"paused"},{"by":["engine"],"command":"lose","from":"running","guards":[],"to":"pending"},{"by":["worker"],"command":"retry","from":"running","guards":["attempts-left"],"to":"pending"},{"by":["worker","engine"],"command":"resume","from":"paused","guards":[],"to":"pending"},{"by":["worker"],"command":"skip","from":"paused","guards":[],"to":"skipped"},{"by":["worker","engine"],"command":"fail","from":"paused","guards":[],"to":"failed"},{"by":["engine"],"command":"resume","from":"completed","guards":["reruns"],"to":"pending"}],"version":1}');
 INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, initial, lease_ms, deadline_ms, expires, ttl_ms, keep_ms, course, code)
@@ -213,6 +120,7 @@ INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('deploy', 1, 'running', 'success', 0, 1, 'succeed');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('deploy', 1, 'running', 'failed', 0, 1, 'fail');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('deploy', 1, 'running', 'cancelled', 0, 1, 'cancel');
+INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('deploy', 1, 'queued', 'running', 0, 2, 'start');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('deploy', 1, 'claimed', 'success', 0, 2, 'succeed');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('deploy', 1, 'claimed', 'failed', 0, 2, 'fail');
 UPDATE waypost.lifecycle_states SET claim_to = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'claimed') WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'queued');
@@ -220,10 +128,16 @@ UPDATE waypost.lifecycle_states SET claim_needs_items = false WHERE code = (SELE
 UPDATE waypost.lifecycle_states SET claim_shifts = false WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'queued');
 UPDATE waypost.lifecycle_states SET start_to = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'running') WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'claimed');
 UPDATE waypost.lifecycle_states SET start_command = 'start' WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'claimed');
-INSERT INTO waypost.plain_ends(src, dst, via, start_command, command) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'claimed'), (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'success'), (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'running'), 'start', 'succeed') ON CONFLICT DO NOTHING;
-INSERT INTO waypost.plain_ends(src, dst, via, start_command, command) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'claimed'), (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'failed'), (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'running'), 'start', 'fail') ON CONFLICT DO NOTHING;
-INSERT INTO waypost.plain_ends(src, dst, via, start_command, command) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'running'), (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'success'), NULL, NULL, 'succeed') ON CONFLICT DO NOTHING;
-INSERT INTO waypost.plain_ends(src, dst, via, start_command, command) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'running'), (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'failed'), NULL, NULL, 'fail') ON CONFLICT DO NOTHING;
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'queued'), 0, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'claimed'), 'claim', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'queued'), 1, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'cancelled'), 'cancel', '{client}', 0, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'queued'), 2, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'cancelled'), 'expire', '{engine}', 0, 'EXPIRED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'claimed'), 3, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'running'), 'start', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'claimed'), 4, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'cancelled'), 'expire', '{engine}', 0, 'EXPIRED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'claimed'), 5, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'cancelled'), 'cancel', '{client,worker}', 0, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'running'), 6, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'success'), 'succeed', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'running'), 7, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'failed'), 'fail', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'running'), 8, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'cancelled'), 'cancel', '{client,worker}', 0, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'running'), 9, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'deploy' AND version = 1 AND state = 'failed'), 'lose', '{engine}', 0, 'WORKER_LOST');
 UPDATE waypost.lifecycle_moves m SET src_code = a.code, dst_code = b.code FROM waypost.lifecycle_states a, waypost.lifecycle_states b
   WHERE m.lifecycle = 'deploy' AND m.version = 1 AND a.lifecycle = m.lifecycle AND a.version = m.version AND a.state = m.src
     AND b.lifecycle = m.lifecycle AND b.version = m.version AND b.state = m.dst;
@@ -248,8 +162,16 @@ INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events
 UPDATE waypost.lifecycle_states SET claim_to = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'running') WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'queued');
 UPDATE waypost.lifecycle_states SET claim_needs_items = false WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'queued');
 UPDATE waypost.lifecycle_states SET claim_shifts = false WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'queued');
-INSERT INTO waypost.plain_ends(src, dst, via, start_command, command) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'running'), (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'completed'), NULL, NULL, 'complete') ON CONFLICT DO NOTHING;
-INSERT INTO waypost.plain_ends(src, dst, via, start_command, command) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'running'), (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'failed'), NULL, NULL, 'fail') ON CONFLICT DO NOTHING;
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'requested'), 0, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'queued'), 'acknowledge', '{engine}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'requested'), 1, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'failed'), 'expire', '{engine}', 0, 'UPSTREAM_UNAVAILABLE');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'requested'), 2, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'failed'), 'cancel', '{client}', 0, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'queued'), 3, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'running'), 'claim', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'queued'), 4, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'failed'), 'fail', '{engine}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'queued'), 5, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'failed'), 'cancel', '{client}', 0, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'running'), 6, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'completed'), 'complete', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'running'), 7, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'failed'), 'fail', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'running'), 8, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'failed'), 'cancel', '{client,worker}', 0, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'running'), 9, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'agent' AND version = 1 AND state = 'failed'), 'lose', '{engine}', 0, 'WORKER_LOST');
 UPDATE waypost.lifecycle_moves m SET src_code = a.code, dst_code = b.code FROM waypost.lifecycle_states a, waypost.lifecycle_states b
   WHERE m.lifecycle = 'agent' AND m.version = 1 AND a.lifecycle = m.lifecycle AND a.version = m.version AND a.state = m.src
     AND b.lifecycle = m.lifecycle AND b.version = m.version AND b.state = m.dst;
@@ -264,7 +186,12 @@ INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, outcome, 
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('cron', 1, 'RUNNING', 'SUCCESS', 0, 1, 'succeed');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('cron', 1, 'RUNNING', 'FAILED', 0, 1, 'fail');
 INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events, command) VALUES ('cron', 1, 'FAILED', 'RUNNING', 128, 1, 'retry');
-INSERT INTO waypost.plain_ends(src, dst, via, start_command, command) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'cron' AND version = 1 AND state = 'RUNNING'), (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'cron' AND version = 1 AND state = 'SUCCESS'), NULL, NULL, 'succeed') ON CONFLICT DO NOTHING;
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'cron' AND version = 1 AND state = 'RUNNING'), 0, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'cron' AND version = 1 AND state = 'SUCCESS'), 'succeed', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'cron' AND version = 1 AND state = 'RUNNING'), 1, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'cron' AND version = 1 AND state = 'FAILED'), 'fail', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'cron' AND version = 1 AND state = 'RUNNING'), 2, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'cron' AND version = 1 AND state = 'RUNNING'), 'steal', '{worker}', 384, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'cron' AND version = 1 AND state = 'RUNNING'), 3, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'cron' AND version = 1 AND state = 'FAILED'), 'lose', '{engine}', 0, 'stale_timeout');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'cron' AND version = 1 AND state = 'RUNNING'), 4, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'cron' AND version = 1 AND state = 'FAILED'), 'cancel', '{client,worker}', 0, 'canceled');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'cron' AND version = 1 AND state = 'FAILED'), 5, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'cron' AND version = 1 AND state = 'RUNNING'), 'retry', '{worker}', 128, NULL);
 UPDATE waypost.lifecycle_moves m SET src_code = a.code, dst_code = b.code FROM waypost.lifecycle_states a, waypost.lifecycle_states b
   WHERE m.lifecycle = 'cron' AND m.version = 1 AND a.lifecycle = m.lifecycle AND a.version = m.version AND a.state = m.src
     AND b.lifecycle = m.lifecycle AND b.version = m.version AND b.state = m.dst;
@@ -293,8 +220,15 @@ INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events
 UPDATE waypost.lifecycle_states SET claim_to = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'running') WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'pending');
 UPDATE waypost.lifecycle_states SET claim_needs_items = true WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'pending');
 UPDATE waypost.lifecycle_states SET claim_shifts = false WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'pending');
-INSERT INTO waypost.plain_ends(src, dst, via, start_command, command) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'running'), (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'completed'), NULL, NULL, 'complete') ON CONFLICT DO NOTHING;
-INSERT INTO waypost.plain_ends(src, dst, via, start_command, command) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'running'), (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'failed'), NULL, NULL, 'fail') ON CONFLICT DO NOTHING;
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'pending'), 0, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'running'), 'claim', '{worker}', 4, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'pending'), 1, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'cancelled'), 'cancel', '{client}', 0, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'running'), 2, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'completed'), 'complete', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'running'), 3, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'failed'), 'fail', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'running'), 4, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'paused'), 'pause', '{operator,worker}', 1, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'running'), 5, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'cancelled'), 'cancel', '{client,worker}', 0, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'running'), 6, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'failed'), 'lose', '{engine}', 0, 'WORKER_LOST');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'paused'), 7, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'pending'), 'resume', '{operator}', 2, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'paused'), 8, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND version = 1 AND state = 'cancelled'), 'cancel', '{client}', 0, 'CANCELLED');
 UPDATE waypost.lifecycle_moves m SET src_code = a.code, dst_code = b.code FROM waypost.lifecycle_states a, waypost.lifecycle_states b
   WHERE m.lifecycle = 'job' AND m.version = 1 AND a.lifecycle = m.lifecycle AND a.version = m.version AND a.state = m.src
     AND b.lifecycle = m.lifecycle AND b.version = m.version AND b.state = m.dst;
@@ -328,6 +262,24 @@ INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events
 UPDATE waypost.lifecycle_states SET claim_to = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLYING') WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'QUEUED');
 UPDATE waypost.lifecycle_states SET claim_needs_items = false WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'QUEUED');
 UPDATE waypost.lifecycle_states SET claim_shifts = false WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'QUEUED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'PREVIEW'), 0, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'QUEUED'), 'queue', '{client,engine}', 4, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'PREVIEW'), 1, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'FAILED'), 'cancel', '{client}', 0, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'PREVIEW'), 2, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'FAILED'), 'expire', '{engine}', 0, 'EXPIRED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'QUEUED'), 3, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLYING'), 'claim', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'QUEUED'), 4, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'FAILED'), 'cancel', '{client}', 0, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLYING'), 5, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLIED'), 'complete', '{worker}', 16, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLYING'), 6, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'PARTIAL'), 'settle', '{worker}', 32, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLYING'), 7, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'FAILED'), 'fail', '{worker}', 64, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLYING'), 8, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLIED'), 'cancel', '{client,worker}', 16, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLYING'), 9, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'PARTIAL'), 'cancel', '{client,worker}', 32, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLYING'), 10, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'FAILED'), 'cancel', '{client,worker}', 64, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLYING'), 11, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLIED'), 'lose', '{engine}', 16, 'WORKER_LOST');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLYING'), 12, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'PARTIAL'), 'lose', '{engine}', 32, 'WORKER_LOST');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLYING'), 13, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'FAILED'), 'lose', '{engine}', 64, 'WORKER_LOST');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'PARTIAL'), 14, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLYING'), 'retry', '{client}', 520, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'FAILED'), 15, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLYING'), 'retry', '{client}', 520, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'APPLIED'), 16, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'ROLLED_BACK'), 'rollback', '{engine}', 64, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'PARTIAL'), 17, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'rule' AND version = 1 AND state = 'ROLLED_BACK'), 'rollback', '{engine}', 64, NULL);
 UPDATE waypost.lifecycle_moves m SET src_code = a.code, dst_code = b.code FROM waypost.lifecycle_states a, waypost.lifecycle_states b
   WHERE m.lifecycle = 'rule' AND m.version = 1 AND a.lifecycle = m.lifecycle AND a.version = m.version AND a.state = m.src
     AND b.lifecycle = m.lifecycle AND b.version = m.version AND b.state = m.dst;
@@ -354,9 +306,13 @@ INSERT INTO waypost.lifecycle_moves(lifecycle, version, src, dst, guards, events
 UPDATE waypost.lifecycle_states SET claim_to = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'running') WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'queued');
 UPDATE waypost.lifecycle_states SET claim_needs_items = false WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'queued');
 UPDATE waypost.lifecycle_states SET claim_shifts = false WHERE code = (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'queued');
-INSERT INTO waypost.plain_ends(src, dst, via, start_command, command) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'running'), (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'completed'), NULL, NULL, 'complete') ON CONFLICT DO NOTHING;
-INSERT INTO waypost.plain_ends(src, dst, via, start_command, command) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'running'), (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'partial'), NULL, NULL, 'settle') ON CONFLICT DO NOTHING;
-INSERT INTO waypost.plain_ends(src, dst, via, start_command, command) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'running'), (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'failed'), NULL, NULL, 'fail') ON CONFLICT DO NOTHING;
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'queued'), 0, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'running'), 'claim', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'queued'), 1, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'cancelled'), 'cancel', '{client}', 0, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'running'), 2, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'completed'), 'complete', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'running'), 3, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'partial'), 'settle', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'running'), 4, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'failed'), 'fail', '{worker}', 0, NULL);
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'running'), 5, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'cancelled'), 'cancel', '{client,worker}', 0, 'CANCELLED');
+INSERT INTO waypost.lifecycle_transitions(src, place, dst, command, actors, guards, error_code) VALUES ((SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'running'), 6, (SELECT code FROM waypost.lifecycle_states WHERE lifecycle = 'operation' AND version = 1 AND state = 'failed'), 'lose', '{engine}', 0, 'WORKER_LOST');
 UPDATE waypost.lifecycle_moves m SET src_code = a.code, dst_code = b.code FROM waypost.lifecycle_states a, waypost.lifecycle_states b
   WHERE m.lifecycle = 'operation' AND m.version = 1 AND a.lifecycle = m.lifecycle AND a.version = m.version AND a.state = m.src
     AND b.lifecycle = m.lifecycle AND b.version = m.version AND b.state = m.dst;

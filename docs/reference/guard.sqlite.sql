@@ -145,6 +145,7 @@ INSERT INTO lifecycle_moves(lifecycle, version, src, dst, guards, events, comman
   ('deploy', 1, 'running', 'success', 0, 1, 'succeed'),
   ('deploy', 1, 'running', 'failed', 0, 1, 'fail'),
   ('deploy', 1, 'running', 'cancelled', 0, 1, 'cancel'),
+  ('deploy', 1, 'queued', 'running', 0, 2, 'start'),
   ('deploy', 1, 'claimed', 'success', 0, 2, 'succeed'),
   ('deploy', 1, 'claimed', 'failed', 0, 2, 'fail')
   ON CONFLICT DO NOTHING;

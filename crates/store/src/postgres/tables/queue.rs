@@ -362,10 +362,13 @@ pub async fn keep_claim(
     tx.query(sql, args![worker, key, rids, fences, stamp(until)]).await.map(drop)
 }
 
+/// What was picked may have been committed after the statement that reads runs began: so it is looked at once more.
 pub async fn drop_orphans(tx: &mut PgTx) -> Result<()> {
     if tx.orphans.is_empty() {
         return Ok(());
     }
     let orphans = std::mem::take(&mut tx.orphans);
-    tx.query("DELETE FROM waypost.ready WHERE ctid = ANY ($1::tid[])", args![orphans]).await.map(drop)
+    let sql = "DELETE FROM waypost.ready w WHERE w.ctid = ANY ($1::tid[]) \
+               AND NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = w.rid AND r.seq = w.seq AND r.state = w.state)";
+    tx.query(sql, args![orphans]).await.map(drop)
 }

@@ -16,9 +16,9 @@ pub enum Phase {
 pub fn phase(state: &str) -> Phase {
     match state {
         "queued" | "pending" => Phase::Ready,
-        "claimed" | "running" => Phase::Held,
+        "claimed" | "running" | "RUNNING" => Phase::Held,
         "paused" => Phase::Parked,
-        "success" | "completed" | "failed" | "cancelled" => Phase::Settled,
+        "success" | "completed" | "failed" | "cancelled" | "SUCCESS" | "FAILED" => Phase::Settled,
         other => panic!("no history has the state {other:?}"),
     }
 }

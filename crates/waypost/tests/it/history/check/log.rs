@@ -30,13 +30,14 @@ pub fn seq_gap_free(facts: &Facts<'_>) -> Vec<String> {
 
 pub fn moves_are_declared(facts: &Facts<'_>) -> Vec<String> {
     let is_declared = |event: &EventRow| {
-        let is_job = facts.runs.get(event.run_id.as_str()).is_some_and(|run| run.lifecycle == "job");
+        let lifecycle = facts.runs.get(event.run_id.as_str()).map(|run| run.lifecycle.as_str());
+        let (is_job, is_cron) = (lifecycle == Some("job"), lifecycle == Some("cron"));
         let (from, to) = (event.from.as_deref(), event.to.as_str());
         if from == Some(to) {
             return true;
         }
         match (from, is_job) {
-            (None, false) => to == "queued",
+            (None, false) if !is_cron => to == "queued",
             (Some("queued"), false) => matches!(to, "claimed" | "cancelled"),
             (Some("claimed"), false) => matches!(to, "running" | "cancelled"),
             (Some("running"), false) => matches!(to, "success" | "failed" | "cancelled"),
@@ -44,6 +45,10 @@ pub fn moves_are_declared(facts: &Facts<'_>) -> Vec<String> {
             (Some("pending"), true) => matches!(to, "running" | "cancelled"),
             (Some("running"), true) => matches!(to, "completed" | "failed" | "cancelled" | "paused"),
             (Some("paused"), true) => matches!(to, "pending" | "cancelled"),
+            // What servers plan for themselves.
+            (None, false) if is_cron => to == "RUNNING",
+            (Some("RUNNING"), false) => matches!(to, "SUCCESS" | "FAILED"),
+            (Some("FAILED"), false) => to == "RUNNING",
             _ => false,
         }
     };
