@@ -23,14 +23,14 @@ use crate::verbs::CommandWrite;
 const ROUNDS: usize = 24;
 
 pub(crate) async fn command<T: Tx>(tx: &mut T, write: &CommandWrite) -> Result<Arc<RunRow>> {
-    intake::check_name("by", &write.by)?;
-    intake::check_reason(write.reason.as_deref())?;
     for _ in 0..ROUNDS {
         let found = tx.runs(&[&write.run_id]).await?.pop();
         let Some(stored) = found.filter(|stored| stored.row.tenant == write.tenant) else {
             return Err(StoreError::no_run(&write.run_id));
         };
         write.check_seq(&stored.row.run)?;
+        intake::check_name("by", &write.by)?;
+        intake::check_reason(write.reason.as_deref())?;
         let (change, extra) = decide(tx, &stored, write).await?;
         if change.is_repeat(&stored.row.run) {
             return Ok(stored.row);

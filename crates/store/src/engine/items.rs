@@ -161,7 +161,7 @@ fn changed<T: Tx>(
     let writes = moved.is_some() || output.is_some() || details.is_some();
     let mut patch = Map::new();
     if let Some(details) = &details {
-        note_changes(&mut patch, &it.write.details, details, |_| false);
+        note_changes(&mut patch, &intake::cleaned_patch(&it.write.details), details, |_| false);
     }
     let changed = writes.then(|| ItemChange {
         item: after.clone(),

@@ -147,6 +147,7 @@ fn first() -> String {
     out.push_str(include_str!("enter.sql"));
     out.push_str(&functions::save());
     out.push_str(&functions::insert());
+    out.push_str(&functions::pick());
     out.push_str(include_str!("verbs_ops.sql"));
     out.push_str(&functions::save_one());
     out.push_str(&functions::insert_one());

@@ -261,26 +261,6 @@ BEGIN
         LEFT JOIN (SELECT a.queue, a.priority, sum(a.revision)::bigint AS revision FROM waypost.lanes a GROUP BY a.queue, a.priority) l ON l.queue = u.name;
 END $$;
 
--- The next entries of lanes that are due, each lane in its order, at most `p_each` of one and `p_all` in all. What somebody else is given is
--- skipped, and what is given here nobody else is until the transaction ends.
-CREATE FUNCTION waypost.pick(p_lanes int[], p_queues text[], p_priorities smallint[], p_marks timestamptz[], p_mark_rids bigint[], p_now timestamptz,
-    p_states smallint[], p_tenant text, p_playbooks text[], p_carried boolean, p_each int, p_all int)
-  RETURNS TABLE(lane int, available_at timestamptz, rid bigint, seq int, entry text) LANGUAGE plpgsql ROWS 10
-  SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
-  SET plan_cache_mode = force_generic_plan SET jit = off AS $$
-BEGIN
-  RETURN QUERY
-    SELECT m.lane, w.available_at, w.rid, w.seq, w.entry::text FROM unnest(p_lanes, p_queues, p_priorities, p_marks, p_mark_rids) m(lane, queue, priority, at, rid)
-      CROSS JOIN LATERAL (SELECT w.ctid AS entry, w.available_at, w.rid, w.seq FROM waypost.ready w
-        WHERE w.queue = m.queue AND w.priority = m.priority AND (w.available_at, w.rid) > (m.at, m.rid) AND w.available_at <= p_now
-          AND (p_states IS NULL OR w.state = ANY (p_states))
-          AND (p_tenant IS NULL OR EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = w.rid AND r.tenant = p_tenant))
-          AND (p_playbooks IS NULL OR EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = w.rid
-            AND (r.playbook = ANY (p_playbooks) OR p_carried AND r.carried IS NOT NULL)))
-        ORDER BY w.available_at, w.rid LIMIT p_each FOR UPDATE SKIP LOCKED) w
-      LIMIT p_all;
-END $$;
-
 -- How many more runs with each of these keys may be held; keys that somebody else counts at the moment are left out. Counted after they are
 -- locked, by a statement of its own.
 CREATE FUNCTION waypost.free_slots(p_keys text[]) RETURNS TABLE(name text, free bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

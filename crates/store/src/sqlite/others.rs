@@ -13,6 +13,9 @@ use super::open;
 
 const LOOK: Duration = Duration::from_millis(3);
 
+/// Times arrive (a schedule, a retry, a lease that ends) without a word: nobody waits longer for one.
+const LONGEST: Duration = Duration::from_secs(1);
+
 /// Tells all who wait of changes, this process's own included. Its thread ends with it.
 pub struct Others {
     path: PathBuf,
@@ -41,12 +44,12 @@ impl Others {
         Others { path, waiters: Arc::new(waiters), begun: Once::new() }
     }
 
-    /// Until something has changed, or for `at_most`.
+    /// Until something has changed, or for `at_most`, but no longer than a second.
     pub async fn wait(&self, at_most: Duration) {
         let changed = self.waiters.changed.notified();
         self.begin();
         let _waiting = Waiting::new(&self.waiters);
-        let _ = tokio::time::timeout(at_most, changed).await;
+        let _ = tokio::time::timeout(at_most.min(LONGEST), changed).await;
     }
 
     fn begin(&self) {
@@ -55,7 +58,7 @@ impl Others {
             let look = move || match open::reader(&path) {
                 Ok(conn) => waiters.look(&conn),
                 Err(fault) => {
-                    tracing::warn!(error = %fault.error(), "other processes' changes are noticed later")
+                    tracing::warn!(error = %fault.error(), "other processes' changes are noticed later");
                 }
             };
             if let Err(error) = thread::Builder::new().name("waypost-others".into()).spawn(look) {

@@ -34,7 +34,7 @@ impl<'a> Parameters<'a> {
         let number = |cell: Cell<'_>| if let Cell::Number(number) = cell { Some(number) } else { None };
         match kind {
             Kind::Flag => {
-                list!(BOOL_ARRAY, cell => if let Cell::Flag(flag) = cell { Some(flag) } else { None })
+                list!(BOOL_ARRAY, cell => if let Cell::Flag(flag) = cell { Some(flag) } else { None });
             }
             Kind::Int2 => list!(INT2_ARRAY, cell => number(cell).map(|number| number as i16)),
             Kind::Int4 => list!(INT4_ARRAY, cell => number(cell).map(|number| number as i32)),

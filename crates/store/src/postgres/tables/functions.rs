@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use super::rows;
 use crate::columns::{COLUMNS, Column, Kind};
 
 /// What an event's row has beside the run's own columns. Of two moves at once, `via` is the state between them.
@@ -171,4 +172,12 @@ pub fn insert() -> String {
     ]);
     parts.extend([("names", &*names), ("into", &into), ("values", &values)]);
     filled(include_str!("insert.sql"), &parts)
+}
+
+/// What a claim reads of its queues.
+pub fn pick() -> String {
+    let outputs: String =
+        COLUMNS.iter().map(|column| format!(", o_{} {}", column.name, sent(column.kind))).collect();
+    let parts = [("outputs", &*outputs), ("settings", SETTINGS), ("selected", rows::SELECTED.as_str())];
+    filled(include_str!("pick.sql"), &parts)
 }

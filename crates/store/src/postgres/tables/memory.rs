@@ -47,7 +47,7 @@ impl Memory {
     pub fn see_clock(&self, time: Time) {
         let seen = Clock { seen: Instant::now(), time };
         let mut inner = self.inner();
-        let known = inner.clock.map(|known| known.now());
+        let known = inner.clock.map(Clock::now);
         // A clock that was set back is believed too.
         let off = Span::from_seconds(1);
         if known.is_none_or(|known| time >= known || known - time > off) {
@@ -57,7 +57,7 @@ impl Memory {
 
     /// About what the database's clock says now, and never ahead of it by more than it was set back.
     pub fn now(&self) -> Option<Time> {
-        self.inner().clock.map(|clock| clock.now())
+        self.inner().clock.map(Clock::now)
     }
 
     pub fn put(&self, rows: impl Iterator<Item = Remembered>) {

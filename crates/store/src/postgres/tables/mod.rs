@@ -219,9 +219,8 @@ impl PgTx {
 
     /// After the commit whoever waits for a change is told; other processes too, if there is work for them.
     fn has_written(&self, made_ready: bool) {
-        match &self.open {
-            Some(tx) => tx.has_written(made_ready),
-            None => {}
+        if let Some(tx) = &self.open {
+            tx.has_written(made_ready);
         }
     }
 }

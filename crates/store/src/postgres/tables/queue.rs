@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::PoisonError;
 use std::time::Instant;
 
+use tokio_postgres::Row;
 use waypost_kernel::Time;
 
 use super::super::fault::Result as Outcome;
+use super::super::known::Known;
 use super::super::marks::{End, Lane, Place, Start};
 use super::super::session::Session;
 use super::super::sql::{Columns, args, stamp};
@@ -24,6 +26,8 @@ pub struct Cursor {
     /// One queue's lanes are read one after the other; those of several queues level by level.
     one_queue: bool,
     size: usize,
+    /// How many were asked for last.
+    read_size: usize,
     /// Lanes that were read from a mark on were read from the beginning too.
     looked_again: bool,
     /// Entries that were given; a second look finds them again.
@@ -247,18 +251,14 @@ fn look_again(tx: &PgTx, cursor: &mut Cursor) -> bool {
 /// of several queues as many from each.
 async fn fill(tx: &mut PgTx, cursor: &mut Cursor, claim: &Claim, hungry: &[usize]) -> Result<()> {
     let size = cursor.size;
+    cursor.read_size = size;
     let wanted = (!claim.lifecycles.is_empty()).then(|| {
         tx.known().codes(|lifecycle, _| claim.lifecycles.iter().any(|name| **name == *lifecycle.name))
     });
     let lanes = &cursor.lanes;
-    let sql = format!(
-        "SELECT p.lane, p.available_at, p.rid, p.entry, {} FROM waypost.pick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) p \
-         LEFT JOIN LATERAL (SELECT r.* FROM waypost.runs r WHERE r.rid = p.rid AND r.seq = p.seq AND r.state / 1000 = 2 OFFSET 0) r ON true",
-        *rows::SELECTED
-    );
     let found = tx
         .query(
-            &sql,
+            "SELECT * FROM waypost.pick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
             args![
                 hungry.iter().map(|at| *at as i32).collect::<Vec<_>>(),
                 hungry.iter().map(|at| lanes[*at].lane.queue.as_str()).collect::<Vec<_>>(),
@@ -275,48 +275,71 @@ async fn fill(tx: &mut PgTx, cursor: &mut Cursor, claim: &Claim, hungry: &[usize
             ],
         )
         .await?;
-    let mut counts = vec![0; cursor.lanes.len()];
-    let mut last = None;
     let codes: Outcome<Vec<Option<i16>>> =
         found.iter().map(|row| Columns(row).get::<Option<i16>>(5)).collect();
     let codes = tx.read(codes)?;
     let known = tx.known_with(codes.into_iter().flatten()).await?;
+    let mut counts = vec![0; cursor.lanes.len()];
     for row in &found {
-        let columns = Columns(row);
-        let read = (|| -> Outcome<_> {
-            let lane = columns.get::<i32>(0)? as usize;
-            let place = (columns.time(1)?.unwrap_or_default(), columns.get::<i64>(2)?);
-            let entry: String = columns.get(3)?;
-            let run = match columns.get::<Option<i64>>(4)? {
-                Some(_) => rows::run(&known, row, 4)?,
-                None => None,
-            };
-            Ok((lane, place, entry, run, columns.get::<Option<i64>>(4)?.is_none()))
-        })();
-        let (lane, place, entry, run, is_orphan) = tx.read(read)?;
-        counts[lane] += 1;
-        last = last.max(Some(lane));
-        let scan = &mut cursor.lanes[lane];
-        scan.read_to = place;
-        match run {
-            Some(stored) => scan.page.push_back(Candidate { stored, lane, place, entry }),
-            // Its run has moved on.
-            None if is_orphan => {
-                scan.pass(place);
-                tx.orphans.push(entry);
-            }
-            // This binary does not know its lifecycle.
-            None => scan.stopped = true,
-        }
+        let picked = tx.read(Picked::read(&known, row))?;
+        counts[picked.lane] += 1;
+        cursor.lanes[picked.lane].meet(picked, &mut tx.orphans);
     }
-    let is_all = !cursor.one_queue || found.len() < size;
-    for at in hungry.iter().copied() {
-        if is_all || Some(at) <= last {
-            cursor.lanes[at].was_read = true;
-            cursor.lanes[at].done = counts[at] < size && (is_all || Some(at) < last);
-        }
-    }
+    cursor.was_read(hungry, &counts, found.len());
     Ok(())
+}
+
+/// An entry of a lane, and its run.
+struct Picked {
+    lane: usize,
+    place: Place,
+    entry: String,
+    /// None: this binary does not know its lifecycle, or the run has moved on.
+    stored: Option<Stored>,
+    is_orphan: bool,
+}
+
+impl Picked {
+    fn read(known: &Known, row: &Row) -> Outcome<Picked> {
+        let columns = Columns(row);
+        let is_orphan = columns.get::<Option<i64>>(4)?.is_none();
+        Ok(Picked {
+            lane: columns.get::<i32>(0)? as usize,
+            place: (columns.time(1)?.unwrap_or_default(), columns.get::<i64>(2)?),
+            entry: columns.get(3)?,
+            stored: if is_orphan { None } else { rows::run(known, row, 4)? },
+            is_orphan,
+        })
+    }
+}
+
+impl LaneScan {
+    fn meet(&mut self, picked: Picked, orphans: &mut Vec<String>) {
+        let Picked { lane, place, entry, stored, is_orphan } = picked;
+        self.read_to = place;
+        match stored {
+            Some(stored) => self.page.push_back(Candidate { stored, lane, place, entry }),
+            None if is_orphan => {
+                self.pass(place);
+                orphans.push(entry);
+            }
+            None => self.stopped = true,
+        }
+    }
+}
+
+impl Cursor {
+    /// How far the lanes were read: all of them, or those of one queue up to the last that had something.
+    fn was_read(&mut self, hungry: &[usize], counts: &[usize], found: usize) {
+        let is_all = !self.one_queue || found < self.read_size;
+        let last = (0..counts.len()).rev().find(|at| counts[*at] > 0);
+        for at in hungry.iter().copied() {
+            if is_all || Some(at) <= last {
+                self.lanes[at].was_read = true;
+                self.lanes[at].done = counts[at] < self.read_size && (is_all || Some(at) < last);
+            }
+        }
+    }
 }
 
 /// Those of the keys that nobody else counts at the moment. A claim does not wait: it may have locked others already.

@@ -45,7 +45,7 @@ fn stayed(command: &str, by: &str) -> (Level, String) {
 fn moved(command: &str, by: &str, from: &State, to: &State) -> (Level, String) {
     match to.phase {
         Phase::Settled => ended(command, to),
-        Phase::Held if from.phase == Phase::Held => (Level::Info, "Run started".into()),
+        Phase::Held if from.phase == Phase::Held => (Level::Info, format!("Run started by {by}")),
         Phase::Held if command == "claim" => (Level::Info, "Run claimed by worker".into()),
         Phase::Held => (Level::Info, format!("Run to be worked again: {command} by {by}")),
         Phase::Parked => (Level::Warn, format!("Run waits for a person: {}", to.name)),

@@ -81,6 +81,10 @@ impl Side {
 }
 
 pub fn asks() -> Asks {
+    [of_new_runs(), of_commands(), of_lookups()].concat()
+}
+
+fn of_new_runs() -> Asks {
     table! {
         "enqueue tenant": |side, text| side.put(NewRun { tenant: text, ..deploy() }).await;
         "enqueue lifecycle": |side, text| side.put(NewRun { lifecycle: text, ..deploy() }).await;
@@ -110,6 +114,11 @@ pub fn asks() -> Asks {
         "enqueue item details": |side, text| {
             side.put(with_item(NewItem { details: both(&text), ..item("step", "a") })).await
         };
+    }
+}
+
+fn of_commands() -> Asks {
+    table! {
         "command tenant": |side, text| side.ordered(|it| CommandWrite { tenant: text, ..it }).await;
         "command run": |side, text| side.ordered(|it| CommandWrite { run_id: text, ..it }).await;
         "command name": |side, text| side.ordered(|it| CommandWrite { name: text, ..it }).await;
@@ -129,6 +138,11 @@ pub fn asks() -> Asks {
             side.resolved(map(json!({ "h1": { "decision": "go", "why": text } })), None).await
         };
         "resume reason": |side, text| side.resolved(map(json!({ "h1": "go" })), Some(text)).await;
+    }
+}
+
+fn of_lookups() -> Asks {
+    table! {
         "run tenant": |side, text| {
             let found = side.store.run(text, "run".into()).await;
             side.row(found)

@@ -98,10 +98,10 @@ impl Side {
 }
 
 pub fn asks() -> Asks {
-    [of_runs(), of_items()].concat()
+    [of_claims(), of_ends(), of_items()].concat()
 }
 
-fn of_runs() -> Asks {
+fn of_claims() -> Asks {
     table! {
         "claim worker": |side, text| side.took_any(Claim { worker: text, ..claim() }).await;
         "claim queue": |side, text| side.took_any(Claim { queues: vec![text], ..claim() }).await;
@@ -138,6 +138,11 @@ fn of_runs() -> Asks {
             let held = side.held_by_name(text).await;
             side.said(|it| NoteWrite { held: held.clone(), ..it }).await
         };
+    }
+}
+
+fn of_ends() -> Asks {
+    table! {
         "finish run": |side, text| side.ended("completed", |it| FinishWrite { run_id: text, ..it }).await;
         "finish by": |side, text| side.ended("completed", |it| FinishWrite { by: text, ..it }).await;
         "finish status": |side, text| side.ended("completed", |it| FinishWrite { status: text, ..it }).await;
