@@ -52,11 +52,12 @@ pub(crate) enum Decided<A> {
 pub(crate) async fn each<T: Tx, E: Entry>(tx: &mut T, entries: &[E]) -> Result<Each<E::Answer>> {
     let mut answers: Vec<Option<Result<E::Answer>>> =
         entries.iter().map(|entry| entry.check().err().map(Err)).collect();
-    for _ in 0..ROUNDS {
+    for turn in 0..ROUNDS {
         let open: Vec<usize> = (0..entries.len()).filter(|at| answers[*at].is_none()).collect();
         if open.is_empty() {
             break;
         }
+        tx.before_round(turn).await;
         match round(tx, entries, &open, &mut answers).await {
             Ok(()) => {}
             // Earlier rounds are written: their answers are not lost over this one.

@@ -39,6 +39,8 @@ pub(crate) trait Tx {
     fn random_for_id(&self) -> u128 {
         random()
     }
+    /// Before a round in which what lost a race is decided again.
+    async fn before_round(&mut self, _: usize) {}
     /// What was written of items is of use for the next write.
     fn remembers_items(&self) -> bool {
         false

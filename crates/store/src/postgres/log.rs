@@ -206,23 +206,25 @@ async fn read(tx: &Tx, condition: &str, values: &Args<'_>) -> Result<Vec<EventRo
     for row in &rows {
         let columns = Columns(row);
         let (src, via): (Option<i16>, Option<i16>) = (columns.get(5)?, columns.get(13)?);
-        let end = event(&known, &columns, (columns.get(4)?, via.or(src), columns.get(6)?))?;
+        let end = event(&known, &columns, (columns.get(4)?, via.or(src), columns.get(6)?), false)?;
         if let Some(via) = via {
-            let begin = event(&known, &columns, (columns.get(14)?, src, via))?;
-            let payload = standard_payload(None);
-            found.push(EventRow { position: end.position - 1, seq: end.seq - 1, payload, ..begin });
+            let begin = event(&known, &columns, (columns.get(14)?, src, via), true)?;
+            found.push(EventRow { position: end.position - 1, seq: end.seq - 1, ..begin });
         }
         found.push(end);
     }
     Ok(found)
 }
 
+/// `is_silent`: the first of two in one row, which says nothing by itself.
 fn event(
     known: &Known,
     columns: &Columns<'_>,
     (command, src, dst): (String, Option<i16>, i16),
+    is_silent: bool,
 ) -> Result<EventRow> {
-    let (level, message): (Option<String>, Option<String>) = (columns.get(9)?, columns.get(10)?);
+    let (level, message): (Option<String>, Option<String>) =
+        if is_silent { (None, None) } else { (columns.get(9)?, columns.get(10)?) };
     let by: String = columns.get(8)?;
     let state = |code: i16| known.state(code).map(|(lifecycle, id)| lifecycle.state(*id));
     let unknown = || StoreError::Unusable(format!("this binary does not know state {dst}"));
@@ -230,8 +232,11 @@ fn event(
     let to = lifecycle.state(*to);
     let from = src.and_then(state);
     let (standard_level, standard): (Level, String) = standard_message(&command, from, to, &by);
-    let payload: Option<&str> = columns.get(11)?;
-    let payload = payload.map_or_else(|| payload_of(columns, src.is_none()), |text| Ok(parse(text)))?;
+    let payload = match columns.get::<Option<&str>>(11)? {
+        _ if is_silent => standard_payload(None),
+        Some(text) => parse(text),
+        None => payload_of(columns, src.is_none())?,
+    };
     Ok(EventRow {
         position: columns.get::<i64>(0)?.unsigned_abs(),
         run_id: columns.get(1)?,
