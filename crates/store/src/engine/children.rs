@@ -32,7 +32,11 @@ pub(super) async fn ask<T: Tx>(tx: &mut T, limit: usize) -> Result<(Vec<String>,
 
 /// False: some are left, because there are too many or others were faster.
 async fn of_parent<T: Tx>(tx: &mut T, parent: &str, limit: usize, asked: &mut Vec<String>) -> Result<bool> {
-    let Some(parent) = tx.runs(&[parent]).await?.pop() else { return Ok(true) };
+    let mut found = tx.runs(&[parent]).await?.pop();
+    if found.as_ref().is_some_and(|stored| stored.recalled) {
+        found = tx.runs(&[parent]).await?.pop();
+    }
+    let Some(parent) = found else { return Ok(true) };
     let request = Asked::by(&parent.row);
     let mut after = 0;
     loop {

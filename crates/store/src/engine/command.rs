@@ -28,6 +28,10 @@ pub(crate) async fn command<T: Tx>(tx: &mut T, write: &CommandWrite) -> Result<A
         let Some(stored) = found.filter(|stored| stored.row.tenant == write.tenant) else {
             return Err(StoreError::no_run(&write.run_id));
         };
+        // People ask about the run as it is: what is remembered is let go, and the next look reads.
+        if stored.recalled {
+            continue;
+        }
         write.check_seq(&stored.row.run)?;
         intake::check_name("by", &write.by)?;
         intake::check_reason(write.reason.as_deref())?;
