@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use waypost_kernel::event::{Change, Event};
 use waypost_kernel::item::Item;
-use waypost_kernel::{Phase, Run};
+use waypost_kernel::{Lifecycle, Phase, Run};
 
 use crate::run::{ItemRow, RunRow};
 use crate::verbs::NewItem;
@@ -31,6 +31,37 @@ pub(crate) struct StoredItem {
     pub rid: i64,
     pub item: Item,
     pub row: ItemRow,
+}
+
+impl StoredItem {
+    /// An item as a database keeps it. An error names the column that its lifecycle does not know, and what it holds.
+    pub fn read(
+        rid: i64,
+        row: ItemRow,
+        reruns: bool,
+        lifecycle: &Lifecycle,
+    ) -> Result<StoredItem, (&'static str, String)> {
+        let kind = lifecycle.items.iter().position(|kind| *kind.name == *row.kind);
+        let kind = kind.ok_or_else(|| ("kind", row.kind.clone()))?;
+        let state = lifecycle.items[kind].state_named(&row.status);
+        let item = Item {
+            kind: kind as u8,
+            key: row.key.as_str().into(),
+            state: state.ok_or_else(|| ("item", row.status.clone()))?,
+            attempts: row.attempts,
+            max_retries: row.max_retries,
+            try_no: row.try_no,
+            not_before: row.not_before,
+            discarded: row.discarded,
+            reruns,
+            role: row.role,
+            progress: row.progress,
+            failure: row.failure.clone(),
+            started_at: row.started_at,
+            finished_at: row.finished_at,
+        };
+        Ok(StoredItem { rid, item, row })
+    }
 }
 
 /// What is written with a change beside what the kernel knows: merged into the row, and kept in the event.

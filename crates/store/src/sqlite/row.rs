@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::types::ValueRef;
 use rusqlite::{Row, params};
 use serde_json::{Map, Value};
-use waypost_kernel::item::{Item, Role};
+use waypost_kernel::item::Role;
 use waypost_kernel::lifecycle::StateId;
 use waypost_kernel::tally::Tallies;
 use waypost_kernel::{Failure, Lease, Lifecycle, Phase, Run, Span, Time, Token};
@@ -275,24 +275,6 @@ fn read_item(columns: &Columns<'_, '_>, stored: &Stored) -> Result<StoredItem> {
         output: columns.get::<Option<String>>(15)?.map_or(Value::Null, |text| json(&text)),
         details: object(&columns.get::<String>(16)?),
     };
-    let kind = lifecycle.items.iter().position(|kind| *kind.name == *row.kind);
-    let kind = kind.ok_or_else(|| damaged("kind", &row.kind))?;
-    let state = lifecycle.items[kind].state_named(&row.status).ok_or_else(|| damaged("item", &row.status))?;
-    let item = Item {
-        kind: kind as u8,
-        key: row.key.as_str().into(),
-        state,
-        attempts: row.attempts,
-        max_retries: row.max_retries,
-        try_no: row.try_no,
-        not_before: row.not_before,
-        discarded: row.discarded,
-        reruns: columns.get(10)?,
-        role: row.role,
-        progress: row.progress,
-        failure: row.failure.clone(),
-        started_at: row.started_at,
-        finished_at: row.finished_at,
-    };
-    Ok(StoredItem { rid: stored.rid, item, row })
+    let read = StoredItem::read(stored.rid, row, columns.get(10)?, lifecycle);
+    Ok(read.map_err(|(column, value)| damaged(column, &value))?)
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 use tokio_postgres::Row;
-use waypost_kernel::item::{Item, Role};
+use waypost_kernel::item::Role;
 use waypost_kernel::tally::Tallies;
 use waypost_kernel::{Failure, Lifecycle};
 
@@ -117,24 +117,6 @@ pub fn item(row: &Row, lifecycle: &Lifecycle) -> Result<StoredItem> {
         output: columns.get::<Option<&str>>(15)?.map_or(Value::Null, json),
         details: object(columns.get(16)?),
     };
-    let kind = lifecycle.items.iter().position(|kind| *kind.name == *row.kind);
-    let kind = kind.ok_or_else(|| unknown("kind", &row.kind))?;
-    let state = lifecycle.items[kind].state_named(&row.status).ok_or_else(|| unknown("item", &row.status))?;
-    let item = Item {
-        kind: kind as u8,
-        key: row.key.as_str().into(),
-        state,
-        attempts: row.attempts,
-        max_retries: row.max_retries,
-        try_no: row.try_no,
-        not_before: row.not_before,
-        discarded: row.discarded,
-        reruns: columns.get(10)?,
-        role: row.role,
-        progress: row.progress,
-        failure: row.failure.clone(),
-        started_at: row.started_at,
-        finished_at: row.finished_at,
-    };
-    Ok(StoredItem { rid: columns.get(17)?, item, row })
+    let read = StoredItem::read(columns.get(17)?, row, columns.get(10)?, lifecycle);
+    Ok(read.map_err(|(column, value)| unknown(column, &value))?)
 }
