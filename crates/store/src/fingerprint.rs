@@ -1,69 +1,89 @@
 //! Whether two requests under one idempotency key ask for the same: a digest of what they ask for.
 
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use waypost_kernel::Time;
 
-use crate::verbs::NewRun;
+use crate::verbs::{NewItem, NewRun};
 
+/// The digest of a JSON object with sorted members, written as it is made: this is done for every run that has a key.
 pub(crate) fn fingerprint(new: &NewRun) -> String {
-    let item = |item: &crate::verbs::NewItem| {
-        json!([
-            item.kind,
-            item.key,
-            item.name,
-            item.status,
-            item.max_retries,
-            item.reruns,
-            item.role.name(),
-            item.details
-        ])
-    };
-    let body = json!({
-        "lifecycle": new.lifecycle,
-        "version": new.version,
-        "status": new.status,
-        "queue": new.queue,
-        "priority": new.priority,
-        "input": new.input,
-        "metadata": new.metadata,
-        "schedule_at": new.schedule_at.map(waypost_kernel::Time::micros),
-        "concurrency_key": new.concurrency_key,
-        "correlation_id": new.correlation_id,
-        "playbook": new.playbook,
-        "carried": new.carried,
-        "parent_run_id": new.parent_run_id,
-        "items": new.items.iter().map(item).collect::<Vec<_>>(),
-    });
-    let mut text = String::new();
-    write_canonical(&body, &mut text);
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut out = Canonical(Vec::with_capacity(1_024));
+    out.0.push(b'{');
+    out.member("carried", |out| out.value(new.carried.as_ref().unwrap_or(&Value::Null)));
+    out.member("concurrency_key", |out| out.plain(&new.concurrency_key));
+    out.member("correlation_id", |out| out.plain(&new.correlation_id));
+    out.member("input", |out| out.value(&new.input));
+    out.member("items", |out| out.list(&new.items, Canonical::item));
+    out.member("lifecycle", |out| out.plain(&new.lifecycle));
+    out.member("metadata", |out| out.object(&new.metadata));
+    out.member("parent_run_id", |out| out.plain(&new.parent_run_id));
+    out.member("playbook", |out| out.plain(&new.playbook));
+    out.member("priority", |out| out.plain(&new.priority));
+    out.member("queue", |out| out.plain(&new.queue));
+    out.member("schedule_at", |out| out.plain(&new.schedule_at.map(Time::micros)));
+    out.member("status", |out| out.plain(&new.status));
+    out.member("version", |out| out.plain(&new.version));
+    out.0.push(b'}');
+    hex(&Sha256::digest(&out.0))
 }
 
-/// Members by name, whatever order they came in.
-fn write_canonical(value: &Value, out: &mut String) {
-    match value {
-        Value::Object(members) => {
-            let mut sorted: Vec<_> = members.iter().collect();
-            sorted.sort_by_key(|(key, _)| *key);
-            out.push('{');
-            for (key, member) in sorted {
-                out.push_str(&json!(key).to_string());
-                out.push(':');
-                write_canonical(member, out);
-                out.push(',');
-            }
-            out.push('}');
-        }
-        Value::Array(values) => {
-            out.push('[');
-            for value in values {
-                write_canonical(value, out);
-                out.push(',');
-            }
-            out.push(']');
-        }
-        plain => out.push_str(&plain.to_string()),
+/// JSON with the members of objects in the order of their names, whatever order they came in.
+struct Canonical(Vec<u8>);
+
+impl Canonical {
+    fn plain(&mut self, value: &impl Serialize) {
+        // To memory, and of texts and numbers: it cannot fail.
+        let _ = serde_json::to_writer(&mut self.0, value);
     }
+
+    fn member(&mut self, name: &str, write: impl FnOnce(&mut Canonical)) {
+        self.plain(&name);
+        self.0.push(b':');
+        write(self);
+        self.0.push(b',');
+    }
+
+    fn list<T>(&mut self, list: &[T], write: impl Fn(&mut Canonical, &T)) {
+        self.0.push(b'[');
+        for it in list {
+            write(self, it);
+            self.0.push(b',');
+        }
+        self.0.push(b']');
+    }
+
+    fn object(&mut self, members: &Map<String, Value>) {
+        self.0.push(b'{');
+        if members.keys().is_sorted() {
+            members.iter().for_each(|(name, value)| self.member(name, |out| out.value(value)));
+        } else {
+            let sorted: BTreeMap<&String, &Value> = members.iter().collect();
+            sorted.into_iter().for_each(|(name, value)| self.member(name, |out| out.value(value)));
+        }
+        self.0.push(b'}');
+    }
+
+    fn value(&mut self, value: &Value) {
+        match value {
+            Value::Object(members) => self.object(members),
+            Value::Array(values) => self.list(values, Canonical::value),
+            plain => self.plain(plain),
+        }
+    }
+
+    fn item(&mut self, item: &NewItem) {
+        let NewItem { kind, key, name, status, max_retries, reruns, role, details } = item;
+        self.value(&json!([kind, key, name, status, max_retries, reruns, role.name(), details]));
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]

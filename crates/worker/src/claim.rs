@@ -7,8 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout_at};
 use waypost_store::{Claim, Claimed, Result, Store, StoreError, Take};
 
 use crate::pace;
@@ -73,11 +73,24 @@ pub(crate) async fn claim(shared: Shared, limit: usize, number: u64) -> Result<T
     }
 }
 
+/// Claims under way at once while there is more than one brings: the database writes one while the runs of the other are
+/// begun. With fewer slots than this each, it is one.
+const CLAIMS: usize = 2;
+const SMALLEST_SHARE: usize = 32;
+
+/// A claim that was sent.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    number: u64,
+    /// Slots that are kept for what it brings.
+    limit: usize,
+}
+
 /// Keeps slots filled: claims while some are free and there may be something for them.
 pub(crate) struct Claims {
     shared: Shared,
-    /// A task of its own: a claim that was sent is never dropped, or its runs would be held by nobody.
-    under_way: Option<JoinHandle<Result<Taken>>>,
+    /// Each waits for a task of its own: a claim that was sent is never dropped, or its runs would be held by nobody.
+    under_way: JoinSet<(Sent, Result<Taken>)>,
     changes: Changes,
     /// Something may have changed since the last claim was sent, or that one may have left something.
     is_due: bool,
@@ -85,8 +98,12 @@ pub(crate) struct Claims {
     /// Times arrive (a schedule, a retry, a lease that ends) without a word.
     at_latest: Instant,
     in_vain: u32,
-    /// Of the next claim; one that failed is sent again with its own.
-    number: u64,
+    /// Slots that claims without an answer may fill.
+    asked: usize,
+    /// Without an answer, and to be sent again: it may have taken runs.
+    unanswered: Vec<Sent>,
+    /// The last claim brought as many as it asked for.
+    is_full: bool,
     /// Claims that failed in a row.
     failed: u32,
     detour: Duration,
@@ -99,13 +116,15 @@ impl Claims {
         let now = Instant::now();
         Claims {
             changes: Changes::new(shared.store.clone()),
-            number: shared.next_claim(),
             shared,
-            under_way: None,
+            under_way: JoinSet::new(),
             is_due: true,
             not_before: now,
             at_latest: now,
             in_vain: 0,
+            asked: 0,
+            unanswered: Vec::new(),
+            is_full: false,
             failed: 0,
             detour: Duration::ZERO,
             is_over: false,
@@ -115,36 +134,71 @@ impl Claims {
     /// Until it is told to stop, or there is nothing more to come.
     pub async fn fill(&mut self, slots: &mut Slots, shutdown: &mut watch::Receiver<Stage>) -> Result<()> {
         while !(self.is_over && slots.is_empty()) {
-            let may_claim = self.under_way.is_none()
-                && !self.is_over
-                && slots.room() > 0
-                && self.shared.options.may_execute_anything();
+            let limit = self.next_limit(slots.room());
             let due_at = if self.is_due { self.not_before } else { self.not_before.max(self.at_latest) };
             let (freed, are_taken) = (slots.freed(), slots.are_taken());
             tokio::select! {
                 biased;
                 () = reached(shutdown, Stage::Draining) => break,
-                Some(ended) = slots.ended() => self.ended(ended.end),
-                taken = answer(&mut self.under_way) => self.claimed(taken, slots)?,
-                () = self.changes.next(), if !self.is_due => self.is_due = true,
-                () = sleep_until(due_at), if may_claim => {
-                    self.is_due = false;
-                    self.under_way = Some(tokio::spawn(claim(self.shared.clone(), slots.room(), self.number)));
+                Some(ended) = slots.ended() => {
+                    self.ended(ended.end);
+                    while let Some(ended) = slots.try_ended() {
+                        self.ended(ended.end);
+                    }
                 }
+                Some(Ok((sent, taken))) = self.under_way.join_next() => self.answered(sent, taken, slots)?,
+                () = self.changes.next(), if !self.is_due => self.is_due = true,
+                () = sleep_until(due_at), if limit > 0 => self.send(limit),
                 () = freed, if are_taken => {}
             }
         }
         Ok(())
     }
 
-    fn claimed(&mut self, taken: Result<Taken>, slots: &mut Slots) -> Result<()> {
+    /// How many the next claim may bring; 0: it is not time for one.
+    fn next_limit(&self, room: usize) -> usize {
         let options = &self.shared.options;
+        if self.is_over || !options.may_execute_anything() || self.under_way.len() >= CLAIMS {
+            return 0;
+        }
+        if let Some(again) = self.unanswered.last() {
+            return again.limit;
+        }
+        let free = room.saturating_sub(self.asked);
+        match (self.under_way.len(), self.share()) {
+            (0, None) => free,
+            (0, Some(share)) => free.min(share),
+            (_, Some(share)) if free >= share / 2 => free.min(share),
+            _ => 0,
+        }
+    }
+
+    /// What one of several claims asks for, while there is more than one brings.
+    fn share(&self) -> Option<usize> {
+        let share = self.shared.options.slots.div_ceil(CLAIMS);
+        Some(share).filter(|share| self.is_full && *share >= SMALLEST_SHARE)
+    }
+
+    fn send(&mut self, limit: usize) {
+        self.is_due = self.share().is_some();
+        let sent = self.unanswered.pop().unwrap_or_else(|| {
+            self.asked += limit;
+            Sent { number: self.shared.next_claim(), limit }
+        });
+        let claiming = tokio::spawn(claim(self.shared.clone(), sent.limit, sent.number));
+        let panicked = |_| Err(StoreError::Unavailable("the claim panicked".to_owned()));
+        self.under_way.spawn(async move { (sent, claiming.await.unwrap_or_else(panicked)) });
+    }
+
+    fn answered(&mut self, sent: Sent, taken: Result<Taken>, slots: &mut Slots) -> Result<()> {
         let now = Instant::now();
         match taken {
             Ok(taken) => {
-                self.number = self.shared.next_claim();
+                let options = &self.shared.options;
+                self.asked -= sent.limit;
                 self.failed = 0;
                 self.in_vain = if taken.claims.is_empty() { self.in_vain.saturating_add(1) } else { 0 };
+                self.is_full = taken.is_full;
                 self.is_due |= taken.is_full;
                 self.is_over |= taken.is_over;
                 self.not_before = now + self.detour.max(pause_after(self.in_vain));
@@ -156,6 +210,7 @@ impl Claims {
             Err(error @ StoreError::Unavailable(_)) => {
                 self.failed += 1;
                 tracing::warn!(%error, "nothing could be claimed; trying again");
+                self.unanswered.push(sent);
                 self.is_due = true;
                 self.not_before = now + pace::store_away(self.failed);
             }
@@ -172,25 +227,19 @@ impl Claims {
         self.not_before = self.not_before.max(Instant::now() + self.detour);
     }
 
-    /// A claim that was under way may still bring runs.
+    /// Claims that were under way may still bring runs.
     pub async fn give_back(&mut self, slots: &mut Slots) {
-        let Some(claiming) = self.under_way.take() else { return };
-        let Ok(Ok(Ok(taken))) = timeout(self.shared.options.grace, claiming).await else { return };
-        taken.claims.iter().for_each(|claimed| slots.give_back(claimed));
+        let last = Instant::now() + self.shared.options.grace;
+        while let Ok(Some(answer)) = timeout_at(last, self.under_way.join_next()).await {
+            let Ok((_, Ok(taken))) = answer else { continue };
+            taken.claims.iter().for_each(|claimed| slots.give_back(claimed));
+        }
     }
 }
 
 fn pause_after(in_vain: u32) -> Duration {
     let step = in_vain.saturating_sub(IN_VAIN).min(16);
     if in_vain < IN_VAIN { Duration::ZERO } else { Duration::from_millis(1 << step).min(LONGEST_PAUSE) }
-}
-
-/// The answer to the claim that is under way, if one is. May be dropped and asked again.
-async fn answer(under_way: &mut Option<JoinHandle<Result<Taken>>>) -> Result<Taken> {
-    let Some(task) = under_way else { return std::future::pending().await };
-    let answer = task.await;
-    *under_way = None;
-    answer.unwrap_or_else(|_| Err(StoreError::Unavailable("the claim panicked".to_owned())))
 }
 
 /// What the store says of changes, without a gap between two of its answers.

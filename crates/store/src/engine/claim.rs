@@ -51,13 +51,14 @@ pub(crate) async fn claim<T: Tx>(tx: &mut T, claim: &Claim) -> Result<Vec<Taken>
     if claim.limit == 0 || claim.queues.is_empty() {
         return Ok(Vec::new());
     }
-    if let Some(key) = &claim.idempotency_key {
+    intake::check_key("idempotency_key", claim.idempotency_key.as_deref())?;
+    let Scan { mut cursor, mut rooms, has_abandoned, is_repeat } = tx.scan(claim).await?;
+    if let Some(key) = claim.idempotency_key.as_ref().filter(|_| is_repeat) {
         let taken = taken_before(tx, claim, key).await?;
         if !taken.is_empty() {
             return Ok(taken);
         }
     }
-    let Scan { mut cursor, mut rooms, has_abandoned } = tx.scan(claim).await?;
     let mut edits = Vec::new();
     if has_abandoned {
         abandoned(tx, claim, &rooms, &mut edits).await?;
@@ -80,7 +81,6 @@ pub(crate) async fn claim<T: Tx>(tx: &mut T, claim: &Claim) -> Result<Vec<Taken>
 
 /// What an earlier claim with this key took and still holds.
 async fn taken_before<T: Tx>(tx: &mut T, claim: &Claim, key: &str) -> Result<Vec<Taken>> {
-    intake::check_key("idempotency_key", Some(key))?;
     let now = tx.now();
     let found = tx.recall_claim(&claim.worker, key).await?;
     let is_same = |(stored, fence): &(Stored, u64)| {

@@ -83,7 +83,8 @@ pub(crate) trait Tx {
     async fn end_scan(&mut self, cursor: Self::Cursor) -> Result<()>;
     /// The runs that a worker's claim with this key took, each with the fence that it got. Those that are gone are left out.
     async fn recall_claim(&mut self, worker: &str, key: &str) -> Result<Vec<(Stored, u64)>>;
-    /// Keeps which runs a claim took, by number and fence, until the last of their leases would end.
+    /// Keeps which runs a claim took, by number and fence, until the last of their leases would end. At the latest with the
+    /// commit.
     async fn keep_claim(&mut self, worker: &str, key: &str, taken: &[(i64, u64)], until: Time) -> Result<()>;
     /// What claims of a queue find, for a run that is asked for by its id. The answer holds until the transaction ends.
     async fn room(&mut self, queue: &str) -> Result<Room>;
@@ -148,6 +149,8 @@ pub(crate) struct Scan<C> {
     pub rooms: BTreeMap<String, Room>,
     /// There may be leases that are vacant or ran out.
     pub has_abandoned: bool,
+    /// The claim's key may have been used.
+    pub is_repeat: bool,
 }
 
 /// How many more of a queue may be held.

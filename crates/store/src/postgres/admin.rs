@@ -175,7 +175,7 @@ async fn limit_key(tx: &Tx, name: &str, at_most: Option<i32>) -> Result<()> {
         }
         None => tx.run("DELETE FROM waypost.key_limits WHERE name = $1", args![name]).await?,
     };
-    tx.run("SELECT waypost.save_lanes(NULL, $1, $2)", args![vec![name], stamp(tx.now)]).await.map(drop)
+    tx.run("SELECT waypost.save_lanes(NULL, NULL, NULL, $1)", args![vec![name]]).await.map(drop)
 }
 
 /// A run's items, in the order in which they were added.

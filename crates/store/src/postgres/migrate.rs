@@ -143,7 +143,7 @@ fn first() -> String {
     out.push_str(include_str!("children.sql"));
     out.push_str(&guards());
     out.push_str(&crate::details::sql());
-    out.push_str(include_str!("write.sql"));
+    out.push_str(&include_str!("write.sql").replace("{settings}", functions::SETTINGS));
     out.push_str(include_str!("enter.sql"));
     out.push_str(&functions::save());
     out.push_str(&functions::insert());

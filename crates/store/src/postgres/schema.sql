@@ -123,6 +123,7 @@ CREATE INDEX aside_order ON waypost.aside(key, queue, state, priority DESC, avai
 -- What claims with a key took: asked again, they give the same.
 CREATE TABLE waypost.claims(worker text NOT NULL, key text NOT NULL, rids bigint[] NOT NULL, fences int[] NOT NULL, until timestamptz NOT NULL,
   PRIMARY KEY(worker, key));
+ALTER TABLE waypost.claims ALTER rids SET STORAGE EXTERNAL, ALTER fences SET STORAGE EXTERNAL;
 CREATE INDEX claims_until ON waypost.claims(until);
 CREATE TABLE waypost.queues(name text PRIMARY KEY, at_most int, paused_by text, pause_reason text, paused_at timestamptz);
 CREATE TABLE waypost.key_limits(name text PRIMARY KEY, at_most int NOT NULL);

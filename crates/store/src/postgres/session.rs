@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use deadpool_postgres::{Object, Pool};
-use futures_util::future::try_join;
+use futures_util::future::{join, try_join};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Row};
 use waypost_kernel::{Lifecycle, Time};
@@ -296,10 +296,19 @@ impl Tx {
     }
 
     /// Ends the transaction as its outcome says. Only what is committed is answered.
-    pub async fn end<T>(mut self, outcome: Result<T>) -> Result<T> {
+    pub async fn end<T>(self, outcome: Result<T>) -> Result<T> {
+        self.ended(None, outcome).await
+    }
+
+    /// The same, with a statement that is sent together with the commit.
+    pub async fn end_with<T>(self, sql: &str, values: &Args<'_>, outcome: Result<T>) -> Result<T> {
+        self.ended(Some((sql, values)), outcome).await
+    }
+
+    async fn ended<T>(mut self, last: Option<(&str, &Args<'_>)>, outcome: Result<T>) -> Result<T> {
         let Some(client) = self.client.take() else { return outcome };
         match outcome {
-            Ok(answer) => match client.batch_execute("COMMIT").await {
+            Ok(answer) => match commit(&client, last).await {
                 Ok(()) => {
                     if *self.wrote.get_mut() {
                         self.session.0.bell.ring(*self.made_ready.get_mut(), &client).await;
@@ -353,4 +362,11 @@ impl Tx {
         }
         Ok(lifecycle)
     }
+}
+
+/// After a statement that failed the commit is a rollback, and says nothing of it.
+async fn commit(client: &Client, last: Option<(&str, &Args<'_>)>) -> Result<(), tokio_postgres::Error> {
+    let Some((sql, values)) = last else { return client.batch_execute("COMMIT").await };
+    let (written, committed) = join(client.execute_typed(sql, values), client.batch_execute("COMMIT")).await;
+    written.and(committed)
 }

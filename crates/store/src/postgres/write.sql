@@ -1,4 +1,5 @@
--- What `waypost.save` and `waypost.insert` do beside the runs themselves. See functions.rs for the two.
+-- What `waypost.save` and `waypost.insert` do beside the runs themselves. See functions.rs for the two, and for the settings of a planner that
+-- takes the indexes whatever it thinks of the tables' sizes, and plans once.
 
 -- A number that rises with every lifecycle that is added: who knows it knows them all.
 CREATE FUNCTION waypost.known() RETURNS bigint LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -94,41 +95,40 @@ BEGIN
     AND w.available_at = p_run.available_at AND w.rid = p_run.rid FOR UPDATE SKIP LOCKED);
 END $$;
 
--- Who comes into somebody's hands takes slots of its key and of a queue with a limit; who leaves gives them back.
-CREATE FUNCTION waypost.save_slots(p_taken bigint[], p_left bigint[]) RETURNS void LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off AS $$
+-- Who comes into somebody's hands takes slots of its key and of a queue with a limit; who leaves gives them back. `p_keyed`: some of them
+-- have a key.
+CREATE FUNCTION waypost.save_slots(p_taken bigint[], p_left bigint[], p_keyed boolean) RETURNS void LANGUAGE plpgsql {settings} AS $$
 BEGIN
   IF p_left IS NOT NULL AND EXISTS (SELECT 1 FROM waypost.holders) THEN
     DELETE FROM waypost.holders h WHERE h.rid = ANY (p_left);
   END IF;
-  IF p_taken IS NOT NULL THEN
+  IF p_taken IS NOT NULL AND p_keyed THEN
     INSERT INTO waypost.holders(of_queue, name, rid)
       SELECT false, r.concurrency_key, r.rid FROM unnest(p_taken) u(rid) JOIN waypost.runs r ON r.rid = u.rid WHERE r.concurrency_key IS NOT NULL
       ON CONFLICT DO NOTHING;
-    IF EXISTS (SELECT 1 FROM waypost.queues q WHERE q.at_most IS NOT NULL) THEN
-      INSERT INTO waypost.holders(of_queue, name, rid)
-        SELECT true, q.name, r.rid FROM unnest(p_taken) u(rid) JOIN waypost.runs r ON r.rid = u.rid JOIN waypost.queues q ON q.name = r.queue
-          WHERE q.at_most IS NOT NULL ON CONFLICT DO NOTHING;
-    END IF;
+  END IF;
+  IF p_taken IS NOT NULL AND EXISTS (SELECT 1 FROM waypost.queues q WHERE q.at_most IS NOT NULL) THEN
+    INSERT INTO waypost.holders(of_queue, name, rid)
+      SELECT true, q.name, r.rid FROM unnest(p_taken) u(rid) JOIN waypost.runs r ON r.rid = u.rid JOIN waypost.queues q ON q.name = r.queue
+        WHERE q.at_most IS NOT NULL ON CONFLICT DO NOTHING;
   END IF;
 END $$;
 
--- Lanes come last, and in order: a row of theirs stays locked until the commit. Runs that became ready need one; what lies where claimers
--- may have been already, because it was due before or waited for a key, makes them look from the beginning. Says whether there is something to claim.
-CREATE FUNCTION waypost.save_lanes(p_ready bigint[], p_keys text[], p_now timestamptz) RETURNS boolean LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off AS $$
+-- Lanes come last, and in order: a row of theirs stays locked until the commit. Those in which runs became ready have to be there; what lies
+-- where claimers may have been already, because it was due before or waited for a key, makes them look from the beginning. Says whether
+-- there is something to claim.
+CREATE FUNCTION waypost.save_lanes(p_lanes text[], p_priorities smallint[], p_late boolean[], p_keys text[]) RETURNS boolean LANGUAGE plpgsql {settings} AS $$
 DECLARE
   v_queues text[] := '{}';
   v_priorities smallint[] := '{}';
   v_key text;
   v_in record;
 BEGIN
-  IF p_ready IS NOT NULL THEN
-    INSERT INTO waypost.lanes(queue, priority) SELECT n.queue, n.priority
-      FROM (SELECT DISTINCT r.queue, r.priority FROM unnest(p_ready) u(rid) JOIN waypost.runs r ON r.rid = u.rid) n
+  IF cardinality(p_lanes) > 0 THEN
+    INSERT INTO waypost.lanes(queue, priority) SELECT n.queue, n.priority FROM unnest(p_lanes, p_priorities) n(queue, priority)
       WHERE NOT EXISTS (SELECT 1 FROM waypost.lanes l WHERE l.queue = n.queue AND l.priority = n.priority);
-    SELECT coalesce(array_agg(b.queue), '{}'), coalesce(array_agg(b.priority), '{}') INTO v_queues, v_priorities
-      FROM (SELECT DISTINCT r.queue, r.priority FROM unnest(p_ready) u(rid) JOIN waypost.runs r ON r.rid = u.rid WHERE r.available_at < p_now) b;
+    SELECT coalesce(array_agg(n.queue), '{}'), coalesce(array_agg(n.priority), '{}') INTO v_queues, v_priorities
+      FROM unnest(p_lanes, p_priorities, p_late) n(queue, priority, late) WHERE n.late;
   END IF;
   IF cardinality(p_keys) > 0 THEN
     FOR v_key IN SELECT DISTINCT u.key FROM unnest(p_keys) u(key) LOOP
@@ -142,7 +142,7 @@ BEGIN
     PERFORM 1 FROM waypost.lanes l WHERE (l.queue, l.priority) IN (SELECT * FROM unnest(v_queues, v_priorities)) ORDER BY l.queue, l.priority, l.ctid FOR UPDATE;
     UPDATE waypost.lanes l SET revision = l.revision + 1 WHERE (l.queue, l.priority) IN (SELECT * FROM unnest(v_queues, v_priorities));
   END IF;
-  RETURN p_ready IS NOT NULL OR cardinality(v_queues) > 0;
+  RETURN coalesce(cardinality(p_lanes), 0) > 0 OR cardinality(v_queues) > 0;
 END $$;
 
 -- Events that are not the last of their change; `place` is their run's, `offset` theirs in the log.
@@ -240,10 +240,9 @@ BEGIN
 END $$;
 
 -- What claims of these queues find, a row for each lane and one for a queue without any. Enters their gates: what is said here holds until
--- the transaction ends. Those with a limit are counted by one claimer at a time.
-CREATE FUNCTION waypost.open_queues(p_queues text[]) RETURNS TABLE(queue text, paused boolean, room bigint, priority smallint, revision bigint,
-    abandoned boolean, known bigint) LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+-- the transaction ends. Those with a limit are counted by one claimer at a time. `repeated`: the worker has made a claim with this key.
+CREATE FUNCTION waypost.open_queues(p_queues text[], p_worker text, p_key text) RETURNS TABLE(queue text, paused boolean, room bigint,
+    priority smallint, revision bigint, abandoned boolean, known bigint, repeated boolean) LANGUAGE plpgsql {settings} AS $$
 DECLARE
   v_now timestamptz := waypost.now();
   v_abandoned boolean;
@@ -256,7 +255,8 @@ BEGIN
   RETURN QUERY
     SELECT u.name, coalesce(q.paused_at IS NOT NULL, false),
         CASE WHEN q.at_most IS NOT NULL THEN q.at_most - (SELECT count(*) FROM waypost.holders h WHERE h.of_queue AND h.name = u.name) END,
-        l.priority, l.revision, v_abandoned, waypost.known()
+        l.priority, l.revision, v_abandoned, waypost.known(),
+        p_key IS NOT NULL AND EXISTS (SELECT 1 FROM waypost.claims c WHERE c.worker = p_worker AND c.key = p_key)
       FROM (SELECT DISTINCT n.name FROM unnest(p_queues) n(name)) u LEFT JOIN waypost.queues q ON q.name = u.name
         LEFT JOIN (SELECT a.queue, a.priority, sum(a.revision)::bigint AS revision FROM waypost.lanes a GROUP BY a.queue, a.priority) l ON l.queue = u.name;
 END $$;
@@ -279,7 +279,7 @@ BEGIN
   IF NOT pg_try_advisory_xact_lock(waypost.slot(false, p_key)) THEN
     RETURN false;
   END IF;
-  RETURN waypost.save_lanes(NULL, ARRAY[p_key], waypost.now());
+  RETURN waypost.save_lanes(NULL, NULL, NULL, ARRAY[p_key]);
 END $$;
 
 -- Who is held now counts from now on. Claims that did not see the limit have ended, and those that come will see it.

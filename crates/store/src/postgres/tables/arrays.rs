@@ -1,13 +1,16 @@
 //! Parameters that are lists, one for each column.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
+use waypost_kernel::Time;
 
 use super::super::sql::{stamp, uuid};
 use crate::columns::{Cell, Kind};
+use crate::run::RunRow;
 
 /// The parameters of a call.
 #[derive(Default)]
@@ -54,6 +57,18 @@ impl<'a> Parameters<'a> {
             values.truncate(1);
         }
         self.add(values, kind);
+    }
+
+    /// Where runs become ready, and whether one of them was due before: claimers may have been there already.
+    pub fn lanes(&mut self, now: Time, ready: impl Iterator<Item = &'a RunRow>) {
+        let mut lanes: BTreeMap<(&str, i16), bool> = BTreeMap::new();
+        for row in ready {
+            let late = row.run.available_at.is_some_and(|at| at < now);
+            *lanes.entry((&row.queue, row.priority)).or_default() |= late;
+        }
+        self.add(lanes.keys().map(|(queue, _)| *queue).collect::<Vec<_>>(), Type::TEXT_ARRAY);
+        self.add(lanes.keys().map(|(_, priority)| *priority).collect::<Vec<_>>(), Type::INT2_ARRAY);
+        self.add(lanes.into_values().collect::<Vec<_>>(), Type::BOOL_ARRAY);
     }
 
     pub fn args(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {

@@ -16,8 +16,8 @@ pub const EVENT_COLUMNS: [(&str, &str); 11] = [
     ("who", "text"),
     ("level", "text"),
     ("message", "text"),
-    ("payload", "text"),
-    ("effect", "text"),
+    ("payload", "jsonb"),
+    ("effect", "json"),
     ("key", "text"),
 ];
 
@@ -30,25 +30,27 @@ pub fn is_patched(column: &Column) -> bool {
     matches!(column.name, "metadata" | "details")
 }
 
-/// A column's type as a parameter: JSON is sent as text.
-fn sent(kind: Kind) -> &'static str {
+/// A column's type as a parameter.
+fn sent(kind: &str) -> &str {
+    if cast(kind).is_empty() { kind } else { "text" }
+}
+
+fn value(column: &Column) -> String {
+    folded(column.name, column.kind.postgres())
+}
+
+/// A value of the row at hand, or the one that stands for all, as the table has it.
+fn folded(name: &str, kind: &str) -> String {
+    format!("coalesce(u.{name}{}, c_{name})", cast(kind))
+}
+
+/// JSON is sent as text.
+fn cast(kind: &str) -> &'static str {
     match kind {
-        Kind::Json | Kind::Jsonb => "text",
-        other => other.postgres(),
+        "json" => "::json",
+        "jsonb" => "::jsonb",
+        _ => "",
     }
-}
-
-fn cast(column: &Column) -> String {
-    match column.kind {
-        Kind::Json => format!("{}::json", folded(column.name)),
-        Kind::Jsonb => format!("{}::jsonb", folded(column.name)),
-        _ => folded(column.name),
-    }
-}
-
-/// A value of the row at hand, or the one that stands for all.
-fn folded(name: &str) -> String {
-    format!("coalesce(u.{name}, c_{name})")
 }
 
 /// The parts of a function that has these columns as parameters.
@@ -67,10 +69,11 @@ fn parts<'a>(columns: impl Iterator<Item = (&'a str, &'a str)>) -> Parts {
         names: String::new(),
     };
     for (name, kind) in columns {
-        let _ = write!(parts.parameters, ", p_{name} {kind}[]");
+        let _ = write!(parts.parameters, ", p_{name} {}[]", sent(kind));
         let _ = writeln!(
             parts.constants,
-            "  c_{name} {kind} := CASE cardinality(p_{name}) WHEN 1 THEN p_{name}[1] END;"
+            "  c_{name} {kind} := CASE cardinality(p_{name}) WHEN 1 THEN p_{name}[1]{} END;",
+            cast(kind)
         );
         let _ = write!(parts.arrays, ", p_{name}");
         let _ = write!(parts.names, ", {name}");
@@ -83,26 +86,27 @@ fn filled(text: &str, parts: &[(&str, &str)]) -> String {
     parts.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
 }
 
-const SETTINGS: &str = "SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' SET enable_seqscan = off SET enable_hashjoin = off \
+/// The indexes are taken whatever the planner thinks of the tables' sizes, and plans are made once.
+pub const SETTINGS: &str = "SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' SET enable_seqscan = off SET enable_hashjoin = off \
   SET enable_mergejoin = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off";
 
 pub fn save() -> String {
     let columns = std::iter::once(("state", "smallint"))
-        .chain(moving().map(|column| (column.name, sent(column.kind))))
+        .chain(moving().map(|column| (column.name, column.kind.postgres())))
         .chain([("item_count", "int"), ("metadata", "text"), ("details", "text")])
         .chain(EVENT_COLUMNS);
     let Parts { parameters, constants, arrays, names } = parts(columns);
-    let sets: String = moving().map(|column| format!(", {} = {}", column.name, cast(column))).collect();
+    let sets: String = moving().map(|column| format!(", {} = {}", column.name, value(column))).collect();
     let told: String =
-        EVENT_COLUMNS.iter().map(|(name, _)| format!(", {} AS e_{name}", folded(name))).collect();
-    let item_count = folded("item_count");
+        EVENT_COLUMNS.iter().map(|(name, kind)| format!(", {} AS e_{name}", folded(name, kind))).collect();
+    let item_count = folded("item_count", "int");
     filled(
         include_str!("save.sql"),
         &[
             ("parameters", &parameters),
             ("settings", SETTINGS),
             ("constants", &constants),
-            ("state", &folded("state")),
+            ("state", &folded("state", "smallint")),
             ("sets", &sets),
             ("item_count", &item_count),
             ("arrays", &arrays),
@@ -147,7 +151,7 @@ pub const BIRTH_COLUMNS: [(&str, &str); 7] = [
     ("command", "text"),
     ("actor", "text"),
     ("who", "text"),
-    ("effect", "text"),
+    ("effect", "json"),
 ];
 
 /// One new run, in SQL.
@@ -157,27 +161,30 @@ pub fn insert_one() -> String {
 }
 
 pub fn insert() -> String {
-    let columns = BIRTH_COLUMNS.into_iter().chain(born().map(|column| (column.name, sent(column.kind))));
+    let columns = BIRTH_COLUMNS.into_iter().chain(born().map(|column| (column.name, column.kind.postgres())));
     let Parts { parameters, constants, arrays, names } = parts(columns);
     let into: String = born().map(|column| format!(", {}", column.name)).collect();
-    let values: String = born().map(|column| format!(", {}", cast(column))).collect();
-    let own = ["state", "item_count", "fingerprint", "command", "actor", "who", "effect"]
-        .map(|name| (name, folded(name)));
+    let values: String = born().map(|column| format!(", {}", value(column))).collect();
+    let own = BIRTH_COLUMNS.map(|(name, kind)| (name, folded(name, kind)));
     let mut parts: Vec<(&str, &str)> = own.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    parts.extend([
-        ("parameters", &*parameters),
-        ("settings", SETTINGS),
-        ("constants", &constants),
-        ("arrays", &arrays),
-    ]);
-    parts.extend([("names", &*names), ("into", &into), ("values", &values)]);
+    parts.extend([("arrays", &*arrays), ("names", &*names), ("into", &into), ("values", &values)]);
+    let statement = filled(include_str!("born.sql"), &parts);
+    let (born, if_free) =
+        (filled(&statement, &[("conflict", "")]), filled(&statement, &[("conflict", IF_FREE)]));
+    parts.extend([("parameters", &*parameters), ("settings", SETTINGS), ("constants", &constants)]);
+    parts.extend([("born", &*born), ("born_if_free", &if_free)]);
     filled(include_str!("insert.sql"), &parts)
 }
 
+const IF_FREE: &str =
+    "\n        ON CONFLICT (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING";
+
 /// What a claim reads of its queues.
 pub fn pick() -> String {
-    let outputs: String =
-        COLUMNS.iter().map(|column| format!(", o_{} {}", column.name, sent(column.kind))).collect();
+    let outputs: String = COLUMNS
+        .iter()
+        .map(|column| format!(", o_{} {}", column.name, sent(column.kind.postgres())))
+        .collect();
     let parts = [("outputs", &*outputs), ("settings", SETTINGS), ("selected", rows::SELECTED.as_str())];
     filled(include_str!("pick.sql"), &parts)
 }

@@ -99,6 +99,7 @@ fn parameters<'a>(tx: &PgTx, known: &Known, births: &'a [Birth], order: &[usize]
     gates.sort_unstable();
     gates.dedup();
     all.add(gates, Type::TEXT_ARRAY);
+    all.lanes(tx.now, ordered().map(|birth| &birth.row).filter(|row| row.phase() == Phase::Ready));
     all.add(order.iter().map(|at| *at as i32 + 1).collect::<Vec<i32>>(), Type::INT4_ARRAY);
     let code = |birth: &Birth| known.code(&birth.row.lifecycle, birth.row.run.state).map_err(Fault::told);
     all.folded(ordered().map(code).collect::<Result<Vec<i16>>>()?, Type::INT2_ARRAY);

@@ -31,6 +31,7 @@ use crate::engine::{
 use crate::error::{Result, StoreError};
 use crate::tokens::random;
 use crate::verbs::Claim;
+use arrays::Parameters;
 pub use queue::Cursor;
 
 #[derive(Debug)]
@@ -52,6 +53,8 @@ pub struct PgTx {
     scanned: Option<Cursor>,
     /// Cancelled runs whose children are being told, with their entries.
     parents: HashMap<String, String>,
+    /// A statement that goes with the commit.
+    last: Option<(&'static str, Parameters<'static>)>,
 }
 
 impl PgTx {
@@ -92,6 +95,7 @@ impl PgTx {
             orphans: Vec::new(),
             scanned: None,
             parents: HashMap::new(),
+            last: None,
         }
     }
 
@@ -104,7 +108,10 @@ impl PgTx {
     /// The same, of what more than the engine had a hand in.
     pub async fn close<T>(mut self, outcome: Outcome<T>) -> Outcome<T> {
         let Some(tx) = self.open.take() else { return outcome };
-        let answer = tx.end(outcome).await?;
+        let answer = match &self.last {
+            Some((sql, values)) => tx.end_with(sql, &values.args(), outcome).await?,
+            None => tx.end(outcome).await?,
+        };
         if let Some(cursor) = self.scanned.take() {
             cursor.keep(&self.session);
         }
@@ -358,13 +365,14 @@ impl crate::engine::Tx for PgTx {
     }
 
     async fn keep_claim(&mut self, worker: &str, key: &str, taken: &[(i64, u64)], until: Time) -> Result<()> {
-        queue::keep_claim(self, worker, key, taken, until).await
+        queue::keep_claim(self, worker, key, taken, until);
+        Ok(())
     }
 
     async fn room(&mut self, queue: &str) -> Result<Room> {
         self.open().await?;
-        let (rooms, _) = queue::open_queues(self, &[queue]).await?;
-        Ok(rooms.get(queue).copied().unwrap_or(Room::Paused))
+        let open = queue::open_queues(self, &[queue], None).await?;
+        Ok(open.rooms.get(queue).copied().unwrap_or(Room::Paused))
     }
 
     async fn overdue(&mut self, what: Overdue<'_>, after: Place, limit: usize) -> Result<Vec<Stored>> {

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 use tokio_postgres::Row;
+use tokio_postgres::types::Type;
 use waypost_kernel::Time;
 
 use super::super::fault::Result as Outcome;
@@ -12,6 +13,7 @@ use super::super::known::Known;
 use super::super::marks::{End, Lane, Place, Start};
 use super::super::session::Session;
 use super::super::sql::{Columns, args, stamp};
+use super::arrays::Parameters;
 use super::{PgTx, rows};
 use crate::engine::{Candidate, Room, Scan, Stored};
 use crate::error::Result;
@@ -106,48 +108,49 @@ impl Cursor {
     }
 }
 
-type Lanes = Vec<(String, i16, i64)>;
+/// What claims of queues find. It holds until the transaction ends.
+#[derive(Debug, Default)]
+pub struct OpenQueues {
+    pub rooms: BTreeMap<String, Room>,
+    /// Queue, priority and revision of those that are open.
+    lanes: Vec<(String, i16, i64)>,
+    has_abandoned: bool,
+    is_repeat: bool,
+}
 
-/// What claims of these queues find, with the lanes of those that are open. The answer holds until the transaction ends.
-pub async fn open_queues(tx: &mut PgTx, queues: &[&str]) -> Result<(BTreeMap<String, Room>, (Lanes, bool))> {
-    let rows = tx.query("SELECT * FROM waypost.open_queues($1)", args![queues.to_vec()]).await?;
-    let mut rooms = BTreeMap::new();
-    let mut lanes = Vec::new();
-    let mut abandoned = false;
+/// `claim` is a worker and its key.
+pub async fn open_queues(tx: &mut PgTx, queues: &[&str], claim: Option<(&str, &str)>) -> Result<OpenQueues> {
+    let (worker, key) = claim.unzip();
+    let sql = "SELECT * FROM waypost.open_queues($1, $2, $3)";
+    let rows = tx.query(sql, args![queues.to_vec(), worker, key]).await?;
+    let mut open = OpenQueues::default();
     let mut revision = None;
     for row in &rows {
-        let columns = Columns(row);
-        let read = (|| -> Outcome<_> {
-            let (queue, paused): (String, bool) = (columns.get(0)?, columns.get(1)?);
-            let room = match (paused, columns.get::<Option<i64>>(2)?) {
-                (true, _) => Room::Paused,
-                (false, Some(left)) => Room::Left(left.max(0)),
-                (false, None) => Room::Any,
-            };
-            let lane: Option<i16> = columns.get(3)?;
-            Ok((
-                queue,
-                room,
-                lane,
-                columns.get::<Option<i64>>(4)?,
-                columns.get::<bool>(5)?,
-                columns.get::<i64>(6)?,
-            ))
-        })();
-        let (queue, room, lane, lane_revision, has_abandoned, known) = tx.read(read)?;
-        abandoned |= has_abandoned;
-        revision = Some(known);
-        if room == Room::Paused {
-            continue;
-        }
-        rooms.insert(queue.clone(), room);
-        lanes.extend(lane.map(|priority| (queue, priority, lane_revision.unwrap_or_default())));
+        let read = open.add(&Columns(row));
+        revision = Some(tx.read(read)?);
     }
     if revision.is_some_and(|revision| revision != tx.known().revision) {
         tx.learn().await?;
     }
     tx.gates.extend(queues.iter().map(|queue| (*queue).to_owned()));
-    Ok((rooms, (lanes, abandoned)))
+    Ok(open)
+}
+
+impl OpenQueues {
+    /// A lane, or a queue without any. Gives the revision of the lifecycles.
+    fn add(&mut self, columns: &Columns<'_>) -> Outcome<i64> {
+        let (queue, paused): (String, bool) = (columns.get(0)?, columns.get(1)?);
+        self.has_abandoned |= columns.get::<bool>(5)?;
+        self.is_repeat |= columns.get::<bool>(7)?;
+        if !paused {
+            let left: Option<i64> = columns.get(2)?;
+            self.rooms.insert(queue.clone(), left.map_or(Room::Any, |left| Room::Left(left.max(0))));
+            let revision = columns.get::<Option<i64>>(4)?.unwrap_or_default();
+            let lane: Option<i16> = columns.get(3)?;
+            self.lanes.extend(lane.map(|priority| (queue, priority, revision)));
+        }
+        columns.get(6)
+    }
 }
 
 pub async fn scan(tx: &mut PgTx, claim: &Claim) -> Result<Scan<Cursor>> {
@@ -156,7 +159,8 @@ pub async fn scan(tx: &mut PgTx, claim: &Claim) -> Result<Scan<Cursor>> {
     queues.sort_unstable();
     queues.dedup();
     let one_queue = queues.len() == 1;
-    let (rooms, (mut lanes, has_abandoned)) = open_queues(tx, &queues).await?;
+    let key = claim.idempotency_key.as_deref().map(|key| (claim.worker.as_str(), key));
+    let OpenQueues { rooms, mut lanes, has_abandoned, is_repeat } = open_queues(tx, &queues, key).await?;
     lanes.sort_by(|one, other| (other.1, &one.0).cmp(&(one.1, &other.0)));
     let wanted = claim.kind();
     let began = Instant::now();
@@ -168,7 +172,7 @@ pub async fn scan(tx: &mut PgTx, claim: &Claim) -> Result<Scan<Cursor>> {
     });
     let lanes = lanes.collect();
     let cursor = Cursor { lanes, one_queue, size: claim.limit.clamp(1, LARGEST_PAGE), ..Cursor::default() };
-    Ok(Scan { cursor, rooms, has_abandoned })
+    Ok(Scan { cursor, rooms, has_abandoned, is_repeat })
 }
 
 pub async fn candidates(
@@ -372,17 +376,18 @@ pub async fn recall_claim(tx: &mut PgTx, worker: &str, key: &str) -> Result<Vec<
     Ok(found.into_iter().map(with_fence).collect())
 }
 
-pub async fn keep_claim(
-    tx: &mut PgTx,
-    worker: &str,
-    key: &str,
-    taken: &[(i64, u64)],
-    until: Time,
-) -> Result<()> {
+/// With the commit, in one round trip.
+pub fn keep_claim(tx: &mut PgTx, worker: &str, key: &str, taken: &[(i64, u64)], until: Time) {
     let (rids, fences): (Vec<i64>, Vec<i32>) = taken.iter().map(|(rid, fence)| (*rid, *fence as i32)).unzip();
     let sql = "INSERT INTO waypost.claims(worker, key, rids, fences, until) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (worker, key) \
                DO UPDATE SET rids = excluded.rids, fences = excluded.fences, until = excluded.until";
-    tx.query(sql, args![worker, key, rids, fences, stamp(until)]).await.map(drop)
+    let mut values = Parameters::default();
+    values.add(worker.to_owned(), Type::TEXT);
+    values.add(key.to_owned(), Type::TEXT);
+    values.add(rids, Type::INT8_ARRAY);
+    values.add(fences, Type::INT4_ARRAY);
+    values.add(stamp(until), Type::TIMESTAMPTZ);
+    tx.last = Some((sql, values));
 }
 
 /// What was picked may have been committed after the statement that reads runs began: so it is looked at once more.

@@ -112,8 +112,10 @@ fn parameters<'a>(
     keys.sort_unstable();
     keys.dedup();
     all.add(keys, Type::TEXT_ARRAY);
-    let entries = ordered().filter_map(|edit| edit.entry.clone());
-    all.add(entries.chain(tx.orphans.iter().cloned()).collect::<Vec<String>>(), Type::TEXT_ARRAY);
+    all.add(ordered().filter_map(|edit| edit.entry.as_deref()).collect::<Vec<&str>>(), Type::TEXT_ARRAY);
+    all.add(tx.orphans.clone(), Type::TEXT_ARRAY);
+    let ready = ordered().filter(|edit| edit.row().phase() == Phase::Ready && !edit.events.is_empty());
+    all.lanes(tx.now, ready.map(Edit::row));
     all.add(ordered().map(|edit| edit.stored.rid).collect::<Vec<i64>>(), Type::INT8_ARRAY);
     all.add(ordered().map(|edit| edit.before().seq as i32).collect::<Vec<i32>>(), Type::INT4_ARRAY);
     let stale = |edit: &Edit| edit.before().lease.as_ref().map(|lease| stamp(lease.until));

@@ -50,7 +50,8 @@ pub fn begin(tx: &Tx<'_>, claim: &Claim) -> Result<Scan<Cursor>> {
         }
     }
     let can = claim.can.as_ref().map(|can| (json!(can.playbooks).to_string(), can.carried));
-    Ok(Scan { cursor: Cursor { lanes, can }, rooms, has_abandoned: true })
+    let is_repeat = claim.idempotency_key.is_some();
+    Ok(Scan { cursor: Cursor { lanes, can }, rooms, has_abandoned: true, is_repeat })
 }
 
 /// How many more of a queue may be held.
