@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::flags::Flags;
 use super::{Printed, Session, not_found};
-use crate::vsphere::site::{Datastore, Host, Site, Vm};
-use crate::vsphere::world::Trouble;
+use crate::site::{Datastore, Host, Site, Vm};
+use crate::world::Trouble;
 
 /// What a path or name means.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::http::{Answer, Asked};
 use super::{jobs, systems};
-use crate::vsphere::site::{Host, Site};
-use crate::vsphere::world::{Done, Request, Trouble, World};
+use crate::site::{Host, Site};
+use crate::world::{Done, Request, Trouble, World};
 
 pub type Answered = Result<Done<Answer>, Trouble>;
 

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::http::Answer;
 use super::routes::{Answered, known};
-use crate::vsphere::site::{Host, Installed, Job, JobState, JobType, Site};
-use crate::vsphere::world::{Done, Trouble};
+use crate::site::{Host, Installed, Job, JobState, JobType, Site};
+use crate::world::{Done, Trouble};
 
 const JOBS: &str = "/redfish/v1/Managers/iDRAC.Embedded.1/Oem/Dell/Jobs";
 

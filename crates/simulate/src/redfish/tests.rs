@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::Server;
-use crate::vsphere::{Do, Fault, JobState, Maintenance, Site, World};
+use crate::{Do, Fault, JobState, Maintenance, Site, World};
 
 const ROOT: &str = "cm9vdDppZHJhYy1wYXNzd29yZA==";
 const JOBS: &str = "Managers/iDRAC.Embedded.1/Oem/Dell/Jobs?$expand=*($levels=1)";

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::Session;
-use crate::vsphere::{Do, Fault, Maintenance, Site, Vm, When, World};
+use crate::{Do, Fault, Maintenance, Site, Vm, When, World};
 
 struct Bench {
     _folder: TempDir,
