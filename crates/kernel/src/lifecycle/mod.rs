@@ -3,11 +3,13 @@
 
 mod catalog;
 mod check;
-mod file;
+mod decisions;
+pub(crate) mod file;
 mod rule_names;
 mod rules;
 
 pub use catalog::{Catalog, SHIPPED};
+pub use decisions::{CancelFact, DecisionPart, Decisions, OWN_DETAILS};
 pub use rule_names::RULES;
 pub use waypost_schema::{Problem, Problems, instead_of, quoted};
 
@@ -136,6 +138,10 @@ pub struct Lifecycle {
     pub codes: Vec<(Arc<str>, Arc<str>)>,
     /// Commands that a run of their own carries out, and the states in which they may be asked for.
     pub operations: Vec<(Arc<str>, Vec<StateId>)>,
+    /// What a pause asks people for. Without it a run waits for a person, but for no decisions.
+    pub decisions: Option<Decisions>,
+    /// What the metadata of a run say that the engine cancels because its lease ran out: which member tells what.
+    pub cancelled_metadata: Vec<(Arc<str>, CancelFact)>,
 }
 
 impl Lifecycle {

@@ -118,7 +118,8 @@ impl Entry for WriteNote<'_> {
         }
         let metadata = intake::cleaned_patch(&self.write.metadata);
         let key = self.note.key.as_deref().map(str::to_owned);
-        edit.add(change, Extra { metadata, details: details::cleaned(&self.write.details), key });
+        let details = details::cleaned(&edit.row().lifecycle, &self.write.details);
+        edit.add(change, Extra { metadata, details, key });
         Ok(Decided::At(edit.run().seq, |position, seq| noted(position, seq, false)))
     }
 }
@@ -171,7 +172,7 @@ impl CleanedFinish {
         write.failure = write.failure.as_ref().map(intake::cleaned_failure);
         write.reason = write.reason.as_deref().map(intake::cleaned_reason);
         let metadata = intake::cleaned_patch(&write.metadata);
-        let extra = Extra { metadata, details: details::cleaned(&write.details), key: None };
+        let extra = Extra { metadata, ..Extra::default() };
         CleanedFinish { write, extra }
     }
 }
@@ -208,7 +209,9 @@ impl Entry for &CleanedFinish {
         };
         let token = write.token.unwrap_or(fold::UNKNOWN);
         let ask = Ask::Finish { token, finish };
-        let extra = self.extra.clone();
+        // Which members the engine owns, and how long each may be, the run's lifecycle says.
+        let details = details::cleaned(&edit.row().lifecycle, &write.details);
+        let extra = Extra { details, ..self.extra.clone() };
         let writes = left_to_move(edit.row(), write);
         if writes.is_empty() {
             decide(tx, edit, &write.by, ask, extra)?;

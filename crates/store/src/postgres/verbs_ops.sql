@@ -126,8 +126,10 @@ BEGIN
 END $$;
 
 -- The same of a run's details: the members that the engine owns have room of their own, and a null takes one of them away.
-CREATE FUNCTION waypost.merged_details(p_into jsonb, p_patch jsonb) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION waypost.merged_details(p_into jsonb, p_patch jsonb, p_state smallint) RETURNS jsonb LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  v_decisions jsonb;
   v_all jsonb;
   v_bytes int;
   v_member text;
@@ -135,19 +137,20 @@ BEGIN
   IF coalesce(p_patch, '{}') = '{}' THEN
     RETURN p_into;
   END IF;
+  v_decisions := waypost.decisions(p_state);
   SELECT coalesce(jsonb_object_agg(m.key, m.value), '{}') INTO v_all FROM jsonb_each(p_into || p_patch) m
-    WHERE NOT (m.value = 'null' AND p_patch ? m.key AND waypost.engine_room(m.key) IS NOT NULL);
+    WHERE NOT (m.value = 'null' AND p_patch ? m.key AND waypost.engine_room(m.key, v_decisions) IS NOT NULL);
   SELECT octet_length(coalesce(jsonb_object_agg(m.key, m.value), '{}')::text) INTO v_bytes FROM jsonb_each(v_all) m
-      WHERE waypost.engine_room(m.key) IS NULL;
+      WHERE waypost.engine_room(m.key, v_decisions) IS NULL;
   IF v_bytes > waypost.others_room() THEN
     PERFORM waypost.refuse('WP422', format('INVALID_INPUT: details: would be %s bytes long; at most %s are allowed', v_bytes, waypost.others_room()),
       'Keep large results elsewhere and put their address here.', 'details');
   END IF;
   SELECT m.key, octet_length(m.value::text) INTO v_member, v_bytes FROM jsonb_each(p_patch) m
-    WHERE octet_length(m.value::text) > waypost.engine_room(m.key) ORDER BY m.key LIMIT 1;
+    WHERE octet_length(m.value::text) > waypost.engine_room(m.key, v_decisions) ORDER BY m.key LIMIT 1;
   IF FOUND THEN
     PERFORM waypost.refuse('WP422', format('INVALID_INPUT: details.%s: is %s bytes long; at most %s are allowed', v_member, v_bytes,
-        waypost.engine_room(v_member)),
+        waypost.engine_room(v_member, v_decisions)),
       'Say it in fewer words.', 'details');
   END IF;
   RETURN v_all;

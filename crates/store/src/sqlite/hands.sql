@@ -81,6 +81,11 @@ BEGIN
       AND t.lifecycle = items.kind AND t.version = items.version AND t.state = f.value ->> 'to';
 END;
 
+-- Where in a run's details the decisions are that its lifecycle's pauses ask for, as paths. Lifecycles without any are not in it.
+CREATE VIEW lifecycle_decisions AS SELECT name AS lifecycle, version, '$."' || (definition ->> '$.decisions.waiting') || '"' AS waiting,
+    '$."' || (definition ->> '$.decisions.asked') || '"' AS asked, '$."' || (definition ->> '$.decisions.given') || '"' AS given
+  FROM lifecycles WHERE definition ->> '$.decisions.given' IS NOT NULL;
+
 -- What a write to the view `runs` comes to, while it is made: merged details (J7), and the items that follow.
 CREATE TABLE hands(rid INTEGER PRIMARY KEY, details TEXT NOT NULL, shifts TEXT NOT NULL);
 CREATE TRIGGER runs_update INSTEAD OF UPDATE ON runs
@@ -110,12 +115,13 @@ BEGIN
     WHEN NEW.status IS OLD.status AND (NEW.lease_token, NEW.claimed_by, NEW.started_at, NEW.reason) IS NOT (OLD.lease_token, OLD.claimed_by, OLD.started_at, OLD.reason)
       THEN RAISE(FAIL, 'IMMUTABLE: a lease changes hands by a claim; started_at and reason come with a move')
     WHEN OLD.phase = 'parked' AND NEW.status IS NOT OLD.status AND NEW.resolved = 1 AND NEW.forced = 0
-        AND json_extract(OLD.details, '$.awaiting_blocker_resolution') = 1
-        AND EXISTS (SELECT 1 FROM json_each(OLD.details, '$.current_blockers') b WHERE b.type IS NOT NULL AND b.key IS NOT NULL
-          AND b.key NOT IN (SELECT r.key FROM json_each(OLD.details, '$.maintenance_blocker_resolutions') r)
-          AND b.key NOT IN (SELECT r.key FROM json_each(NEW.details, '$.maintenance_blocker_resolutions') r))
+        AND EXISTS (SELECT 1 FROM lifecycle_decisions d CROSS JOIN json_each(OLD.details, d.asked) a
+          WHERE d.lifecycle = OLD.lifecycle AND d.version = OLD.version AND json_extract(OLD.details, d.waiting) = 1
+            AND a.type IS NOT NULL AND a.key IS NOT NULL
+            AND a.key NOT IN (SELECT g.key FROM json_each(OLD.details, d.given) g WHERE g.key IS NOT NULL)
+            AND a.key NOT IN (SELECT g.key FROM json_each(NEW.details, d.given) g WHERE g.key IS NOT NULL))
         AND EXISTS (SELECT 1 FROM state_codes s WHERE s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status AND s.phase = 'ready')
-      THEN RAISE(FAIL, 'INVALID_TRANSITION: it waits for decisions: save them in details.maintenance_blocker_resolutions, or set forced')
+      THEN RAISE(FAIL, 'INVALID_TRANSITION: it waits for decisions: save them in its details, where its lifecycle says decisions.given, or set forced')
     END;
   SELECT RAISE(FAIL, 'SHAPE: held needs lease_token and stale_after, settled finished_at, parked a reason')
     FROM state_codes s WHERE s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status

@@ -162,6 +162,8 @@ impl Dice {
             no_items: Tallies::none(&[]),
             codes: Vec::new(),
             operations: Vec::new(),
+            decisions: None,
+            cancelled_metadata: Vec::new(),
         }
     }
 

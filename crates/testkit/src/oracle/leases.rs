@@ -84,7 +84,8 @@ impl State {
         if let Some(first) = self.entry(number)?.repeated(&write.repeat, &note, now) {
             return Ok(first);
         }
-        self.commit_with(number, change, &Patch::cleaned(&write.metadata, &write.details))?;
+        let lifecycle = self.row(number)?.lifecycle.clone();
+        self.commit_with(number, change, &Patch::cleaned(&lifecycle, &write.metadata, &write.details))?;
         let event_id = format!("evt-{}", self.last_position);
         Ok(Noted { event_id, seq: self.row(number)?.run.seq, repeated: false })
     }
@@ -112,7 +113,8 @@ impl State {
             self.commit_items(number, &wanted, moves)?;
         }
         if !change.events.is_empty() {
-            self.commit_with(number, change, &Patch::cleaned(&write.metadata, &write.details))?;
+            let lifecycle = self.row(number)?.lifecycle.clone();
+            self.commit_with(number, change, &Patch::cleaned(&lifecycle, &write.metadata, &write.details))?;
         }
         Ok(self.row(number)?.clone())
     }

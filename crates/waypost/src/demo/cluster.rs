@@ -69,7 +69,8 @@ pub async fn play(stage: &mut Stage, folder: &Path) -> Result<Option<Act>> {
 
 /// The first blocked host's machines are powered off, the others are skipped.
 async fn decide(stage: &Stage, run: &RunRow) -> Result<String> {
-    let blocked = run.details.get("current_blockers").and_then(Value::as_object).cloned().unwrap_or_default();
+    let asked = run.lifecycle.decisions.as_ref().and_then(|decisions| run.details.get(decisions.asked()));
+    let blocked = asked.and_then(Value::as_object).cloned().unwrap_or_default();
     let mut resolutions = Map::new();
     for (at, host) in blocked.keys().enumerate() {
         resolutions.insert(host.clone(), json!(if at == 0 { "power_off" } else { "skip" }));

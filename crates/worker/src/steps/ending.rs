@@ -8,7 +8,7 @@ use waypost_kernel::run::Want;
 use waypost_store::ItemRow;
 
 use super::born::key_of;
-use super::once::PAUSE_FACTS;
+use super::once::pause_facts;
 use super::play::Play;
 use super::sheet::{Gone, is_dropped};
 use super::words::Standing;
@@ -142,7 +142,7 @@ impl Play<'_> {
             }
         }
         // What was told of an earlier pause is not so any more, unless it is said again.
-        for stale in PAUSE_FACTS.into_iter().chain([CLEANUP_FAILED]) {
+        for stale in pause_facts(&self.row.lifecycle).chain([CLEANUP_FAILED]) {
             if self.row.details.contains_key(stale) {
                 ending.details.entry(stale).or_insert(Value::Null);
             }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
-use waypost_kernel::Failure;
+use waypost_kernel::lifecycle::{DecisionPart, Decisions};
 use waypost_kernel::request::Level;
+use waypost_kernel::{Failure, Lifecycle};
 use waypost_store::ItemRow;
 
 use super::born::runs_again;
@@ -21,6 +22,8 @@ use crate::interpret::{Judged, Tries, in_words, judge};
 use crate::outcome::{Outcome, Word};
 use crate::pace;
 use crate::playbook::{Context, Secrets, Step, Unattended};
+
+const PAUSE_REASON: &str = "pause_reason";
 
 /// A mark on a step that said that nothing more is needed, for whoever takes the run over.
 const FINISH: &str = "finish";
@@ -262,7 +265,14 @@ impl Play<'_> {
             self.sheet.put_later(key, Standing::Skipped, mark);
             return Ok(Next::On);
         }
-        let details = pause_details(key, &reason, &outcome.blockers);
+        let lifecycle = &self.row.lifecycle;
+        if !outcome.blockers.is_empty() && lifecycle.decisions.is_none() {
+            let told =
+                format!("{key}: a {} run has no place for decisions; it waits for a person", lifecycle.name);
+            let asked = json!({ "blockers": outcome.blockers });
+            self.journal.note(Level::Warn, &told, asked).await;
+        }
+        let details = pause_details(lifecycle, key, &reason, &outcome.blockers);
         let mark = Mark { answered: true, ..Mark::default() }.told("pause", details.clone());
         self.sheet.put_later(key, Standing::Parked, mark);
         Ok(Next::End(Course::Paused { reason, details }))
@@ -292,7 +302,7 @@ impl Play<'_> {
 /// The pause that a parked step asks for.
 pub(crate) fn paused_by(row: &ItemRow) -> Course {
     let details = row.details.get("pause").and_then(Value::as_object).cloned().unwrap_or_default();
-    let reason = details.get("pause_reason").and_then(Value::as_str).unwrap_or("pause").to_owned();
+    let reason = details.get(PAUSE_REASON).and_then(Value::as_str).unwrap_or("pause").to_owned();
     Course::Paused { reason, details }
 }
 
@@ -325,25 +335,41 @@ fn answered(outcome: Outcome) -> Mark {
     mark
 }
 
-/// What is told of a run while it waits for a person, as the seed's console reads it.
-pub(crate) const PAUSE_FACTS: [&str; 5] =
-    ["pause_reason", "paused_step", "current_blockers", "hosts_with_blockers", "total_critical_blockers"];
+/// What is told of a run while it waits for a person and is not so any more when it goes on. What was decided stays.
+pub(crate) fn pause_facts(lifecycle: &Lifecycle) -> impl Iterator<Item = &str> {
+    let stale = |part: &DecisionPart| !matches!(part, DecisionPart::Waiting | DecisionPart::Given);
+    let decisions = lifecycle.decisions.iter().flat_map(Decisions::members);
+    let asked = decisions.filter(move |(part, _)| stale(part)).map(|(_, member)| member);
+    [PAUSE_REASON, "paused_step"].into_iter().chain(asked)
+}
 
-fn pause_details(key: &str, reason: &str, blockers: &Map<String, Value>) -> Map<String, Value> {
+/// What a handler's pause puts into the run's details. What it asks people to decide (`blockers`) has a place there if the
+/// lifecycle says where.
+fn pause_details(
+    lifecycle: &Lifecycle,
+    key: &str,
+    reason: &str,
+    blockers: &Map<String, Value>,
+) -> Map<String, Value> {
     let critical = |about: &Value| {
         let listed = about.get("blockers").unwrap_or(about).as_array();
         let severe = |blocker: &&Value| blocker["severity"] == "critical";
         listed.map_or(0, |listed| listed.iter().filter(severe).count())
     };
-    let details = json!({
-        "pause_reason": reason,
-        "paused_step": key,
-        "awaiting_blocker_resolution": !blockers.is_empty(),
-        "current_blockers": blockers,
-        "hosts_with_blockers": blockers.len(),
-        "total_critical_blockers": blockers.values().map(critical).sum::<usize>(),
-    });
-    details.as_object().cloned().unwrap_or_default()
+    let mut details =
+        Map::from_iter([(PAUSE_REASON.to_owned(), json!(reason)), ("paused_step".to_owned(), json!(key))]);
+    for (part, member) in lifecycle.decisions.iter().flat_map(Decisions::members) {
+        let value = match part {
+            DecisionPart::Waiting => json!(!blockers.is_empty()),
+            DecisionPart::Asked => json!(blockers),
+            DecisionPart::AskedCount => json!(blockers.len()),
+            DecisionPart::CriticalCount => json!(blockers.values().map(critical).sum::<usize>()),
+            // People give them.
+            DecisionPart::Given => continue,
+        };
+        details.insert(member.to_owned(), value);
+    }
+    details
 }
 
 /// Nobody knows what was done by then: it is asked for again under the same key.

@@ -9,16 +9,15 @@ use super::sheet::{Sheet, is_dropped};
 use super::words::Standing;
 use crate::playbook::{Playbook, Scope, Unattended};
 
-const RESOLUTIONS: &str = "maintenance_blocker_resolutions";
-
 /// Nobody is there to be asked: it was scheduled, or whoever started it says so.
 pub(crate) fn is_unattended(row: &RunRow) -> bool {
     row.metadata.get("unattended").and_then(Value::as_bool).unwrap_or(row.schedule_at.is_some())
 }
 
-/// What was decided about what blocked the run.
+/// What people decided about what the run asked.
 pub(crate) fn resolutions(row: &RunRow) -> Value {
-    row.details.get(RESOLUTIONS).cloned().unwrap_or_else(|| json!({}))
+    let given = row.lifecycle.decisions.as_ref().and_then(|decisions| row.details.get(decisions.given()));
+    given.cloned().unwrap_or_else(|| json!({}))
 }
 
 /// What a scheduled run does with what would pause it; null for one that somebody watches.

@@ -11,7 +11,7 @@ DECLARE
   v_became waypost.runs := p_run;
 BEGIN
   IF p_patch <> '{}' THEN
-    v_became.details := waypost.merged_details(p_run.details, p_patch);
+    v_became.details := waypost.merged_details(p_run.details, p_patch, p_run.state);
     PERFORM waypost.note_by_hand(p_run, v_became, 'Details changed by hand', jsonb_build_object('by_hand', 1, 'details_is', v_became.details));
   END IF;
 END $$;
@@ -40,7 +40,7 @@ CREATE FUNCTION waypost.job_resumes(p_run waypost.runs, p_patch jsonb, OUT force
 DECLARE
   v_details jsonb := p_run.details || p_patch;
   v_awaits boolean := coalesce(p_run.details -> 'awaiting_blocker_resolution' = 'true', false);
-  v_hosts text[] := CASE WHEN v_awaits THEN waypost.undecided(v_details) ELSE '{}' END;
+  v_hosts text[] := CASE WHEN v_awaits THEN waypost.undecided(v_details, waypost.decisions(p_run.state)) ELSE '{}' END;
 BEGIN
   forced := coalesce(v_details -> 'force_resumed' = 'true', false);
   IF NOT forced AND (v_hosts <> '{}' OR coalesce(v_details -> 'maintenance_blocker_resolutions', '{}') = '{}') THEN
@@ -74,7 +74,7 @@ BEGIN
     v_became.error_code := CASE WHEN p_to.code >= 6000 THEN p_failure ->> 'code' END;
     v_became.error_msg := CASE WHEN p_to.code >= 6000 THEN p_failure ->> 'message' END;
   END IF;
-  v_became.details := waypost.merged_details(p_run.details, v_patch);
+  v_became.details := waypost.merged_details(p_run.details, v_patch, p_run.state);
   PERFORM waypost.move_by_hand(p_run, v_became);
 END $$;
 

@@ -289,6 +289,11 @@ topics! {
         a_run_full_of_details_still_waits_for_its_decision
         a_decision_that_would_not_be_kept_is_refused
         what_the_engine_told_before_can_be_taken_back;
+    decisions:
+        a_lifecycle_has_words_of_its_own
+        a_lifecycle_without_words_for_decisions_takes_none
+        a_null_takes_away_what_the_lifecycle_names
+        a_lost_run_says_so_in_the_lifecycles_words;
     operations:
         one_operation_is_under_way_at_a_time
         an_operation_that_settles_frees_its_parent

@@ -5,8 +5,6 @@ use waypost_kernel::event::{Event, Moved};
 use waypost_kernel::lifecycle::{Lifecycle, Outcome, Phase, State};
 use waypost_kernel::request::Level;
 
-use super::details::RESOLUTIONS;
-
 /// How many items an event names.
 const NAMED: usize = 4;
 
@@ -79,7 +77,8 @@ pub fn payload(lifecycle: &Lifecycle, event: &Event, details: &Map<String, Value
     if let Some(reason) = effect.reason.as_ref().or(wanted) {
         payload.insert("reason".into(), json!(&**reason));
     }
-    if let Some(decided) = details.get(RESOLUTIONS).filter(|decided| decided.is_object()) {
+    let given = lifecycle.decisions.as_ref().and_then(|decisions| details.get(decisions.given()));
+    if let Some(decided) = given.filter(|decided| decided.is_object()) {
         payload.insert("resolutions".into(), decided.clone());
     }
     Value::Object(payload)
