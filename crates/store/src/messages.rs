@@ -37,7 +37,7 @@ fn stayed(command: &str, by: &str) -> (Level, String) {
         "release" => (Level::Info, "Run released by worker".into()),
         "lose" | "expire" => (Level::Error, "Worker lost; the run's cleanup is left to another".into()),
         "items" => (Level::Debug, "Items moved".into()),
-        "owe" => (Level::Debug, "Cleanup noted".into()),
+        "require-cleanup" => (Level::Debug, "Cleanup noted".into()),
         "operation" => (Level::Info, "Operation ended".into()),
         "cancel" | "pause" => (Level::Warn, format!("Run asked to {command} by {by}")),
         _ => (Level::Info, format!("{command} by {by}")),

@@ -21,8 +21,8 @@ const KEEP_FAILURE: Span = Span::from_seconds(90 * 86_400);
 const RESERVED: [&str; 12] = [
     "create",
     "note",
-    "owe",
     "require-cleanup",
+    "owe",
     "items",
     "events",
     "heartbeat",

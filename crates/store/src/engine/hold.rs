@@ -17,7 +17,7 @@ use crate::intake;
 use crate::item_writes::left_to_move;
 use crate::run::RunRow;
 use crate::tokens::who;
-use crate::verbs::{Each, FinishWrite, Held, NoteWrite, Noted, OweWrite, Renewed, Repeat};
+use crate::verbs::{CleanupWrite, Each, FinishWrite, Held, NoteWrite, Noted, Renewed, Repeat};
 
 /// For how long the same words are taken for a repeat.
 const WINDOW: Span = Span::from_seconds(10);
@@ -288,7 +288,7 @@ pub(crate) async fn release<T: Tx>(tx: &mut T, leases: &[Held]) -> Result<Each<A
 
 /// From now on the run requires its cleanup, or no longer does.
 struct RequireCleanup<'a> {
-    write: &'a OweWrite,
+    write: &'a CleanupWrite,
     by: String,
     failing: Option<(&'a str, Failure)>,
 }
@@ -307,13 +307,14 @@ impl Entry for RequireCleanup<'_> {
 
     fn decide<T: Tx>(&self, tx: &T, _: usize, (): &(), edit: &mut Edit) -> Result<Decided<Self::Answer>> {
         let failing = self.failing.as_ref().map(|(status, failure)| (*status, failure));
-        let ask = Ask::Owe { token: self.write.held.token, owes: self.write.owes, failing };
+        let ask =
+            Ask::RequireCleanup { token: self.write.held.token, required: self.write.required, failing };
         decide(tx, edit, &self.by, ask, Extra::default())?;
         Ok(Decided::Now(edit.stored.row.clone()))
     }
 }
 
-pub(crate) async fn require_cleanup<T: Tx>(tx: &mut T, write: &OweWrite) -> Result<Arc<RunRow>> {
+pub(crate) async fn require_cleanup<T: Tx>(tx: &mut T, write: &CleanupWrite) -> Result<Arc<RunRow>> {
     let failing = write.failing.as_ref();
     let failing = failing.map(|(status, failure)| (status.as_str(), intake::cleaned_failure(failure)));
     let mut answers =

@@ -2,7 +2,7 @@
 -- becomes of the row, and `waypost.save_one` writes it. General over lifecycles: they look up what the kernel rendered.
 --
 -- A refusal is an exception: SQLSTATE `WP…`, `CODE: words` as its message, what to do next as its hint. A move that
--- needs a decision (items that follow, owed cleanup, guards) is `WP501`, raised before any write.
+-- needs a decision (items that follow, required cleanup, guards) is `WP501`, raised before any write.
 
 -- What a verb leaves: the run as it is now, and the event that says so (of a repeat, the first one's).
 CREATE TYPE waypost.written AS (run waypost.runs, status text, "position" bigint, seq int, repeated boolean);
@@ -364,7 +364,7 @@ BEGIN
     RETURN (v_run, p_status, (SELECT e.position FROM waypost.events e WHERE e.rid = v_run.rid AND e.seq = v_run.seq), v_run.seq, true);
   END IF;
   PERFORM waypost.check_lease(v_run, p_token, p_by);
-  IF v_run.owes_cleanup THEN
+  IF v_run.requires_cleanup THEN
     PERFORM waypost.refuse('WP409', format('CLEANUP_OWED: %s ends only after its cleanup', v_run.run_id), 'Run the cleanup first.');
   ELSIF v_run.intent ->> 'want' = 'fail' THEN
     PERFORM waypost.refuse('WP501', format('NOT_PLAIN: a failure of %s was recorded first', v_run.run_id), 'Finish it through waypost.');
@@ -423,7 +423,7 @@ BEGIN
   IF v_run.intent ->> 'want' = 'cancel' AND (p_graceful OR v_run.intent -> 'graceful' IS NULL) THEN
     RETURN (v_run, v_from.state, NULL::bigint, v_run.seq, true);
   END IF;
-  IF v_from.phase <> 'held' OR NOT v_run.owes_cleanup AND (v_from.deadline_ms IS NOT NULL OR v_run.claimed_by IS NULL OR v_run.stale_after < v_now)
+  IF v_from.phase <> 'held' OR NOT v_run.requires_cleanup AND (v_from.deadline_ms IS NOT NULL OR v_run.claimed_by IS NULL OR v_run.stale_after < v_now)
       THEN
     IF v_way.guards <> 0 THEN
       PERFORM waypost.refuse('WP501', format('NOT_PLAIN: cancel of %s takes the engine: it is guarded', v_run.run_id),

@@ -7,7 +7,7 @@ CREATE VIEW runs AS SELECT b.rid, b.run_id, b.tenant, s.lifecycle, s.version, s.
     CASE WHEN n.state & 7 = 2 THEN iif(typeof(n.token) = 'blob', lower(hex(n.token)), n.token) END AS lease_token,
     n.claimed_by, n.lease_ms, CASE WHEN n.state & 7 = 2 THEN strftime('%Y-%m-%dT%H:%M:%fZ', n.due_at / 1000.0, 'unixepoch') END AS stale_after,
     CASE WHEN n.state & 7 <> 2 THEN iif(typeof(n.token) = 'blob', lower(hex(n.token)), n.token) END AS ended_by,
-    n.last_command, n.intent, n.flags & 1 AS owes_cleanup, n.flags >> 1 & 1 AS cleanup_failed, n.flags >> 2 & 1 AS operating,
+    n.last_command, n.intent, n.flags & 1 AS requires_cleanup, n.flags >> 1 & 1 AS cleanup_failed, n.flags >> 2 & 1 AS operating,
     b.reentrant, n.flags >> 3 & 1 AS resolved, n.flags >> 4 & 1 AS forced, n.blocked, n.reason, n.error_code, n.error_msg,
     strftime('%Y-%m-%dT%H:%M:%fZ', b.at / 1000.0, 'unixepoch') AS queued_at,
     strftime('%Y-%m-%dT%H:%M:%fZ', n.started_at / 1000.0, 'unixepoch') AS started_at,
@@ -104,9 +104,9 @@ BEGIN
         OR julianday(NEW.started_at) IS NULL AND NEW.started_at IS NOT NULL OR julianday(NEW.available_at) IS NULL AND NEW.available_at IS NOT NULL
         OR julianday(NEW.expires_at) IS NULL AND NEW.expires_at IS NOT NULL
       THEN RAISE(FAIL, 'SHAPE: times are written like 2026-02-14T08:00:00.000Z')
-    WHEN (NEW.owes_cleanup IN (0, 1)) + (NEW.cleanup_failed IN (0, 1)) + (NEW.operating IN (0, 1)) + (NEW.resolved IN (0, 1))
+    WHEN (NEW.requires_cleanup IN (0, 1)) + (NEW.cleanup_failed IN (0, 1)) + (NEW.operating IN (0, 1)) + (NEW.resolved IN (0, 1))
         + (NEW.forced IN (0, 1)) IS NOT 5
-      THEN RAISE(FAIL, 'SHAPE: owes_cleanup, cleanup_failed, operating, resolved and forced are 0 or 1')
+      THEN RAISE(FAIL, 'SHAPE: requires_cleanup, cleanup_failed, operating, resolved and forced are 0 or 1')
     WHEN NOT json_valid(NEW.metadata) OR NOT json_valid(NEW.details) THEN RAISE(FAIL, 'SHAPE: metadata and details are JSON')
     WHEN json_type(NEW.metadata) <> 'object' OR json_type(NEW.details) <> 'object' THEN RAISE(FAIL, 'SHAPE: metadata and details are objects')
     WHEN NEW.status IS NOT OLD.status AND NOT EXISTS (SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.lifecycle
@@ -132,7 +132,7 @@ BEGIN
   -- What the guards see is what will be written. Then the row, then its event: if one is refused, nothing was written.
   INSERT INTO run_permits(rid, src, dst, seq, rise, reason, flags, attempt)
     SELECT OLD.rid, m.src_code, m.dst_code, OLD.seq + 1, 1, iif(m.phase = 'parked' OR m.needs_reason, NEW.reason, NULL),
-      iif(m.phase = 'settled', 0, NEW.owes_cleanup) + 2 * NEW.cleanup_failed + 4 * NEW.operating
+      iif(m.phase = 'settled', 0, NEW.requires_cleanup) + 2 * NEW.cleanup_failed + 4 * NEW.operating
         + iif(m.phase = 'parked', 0, 8 * NEW.resolved + 16 * NEW.forced),
       NEW.attempt + (m.phase = 'held' AND m.was <> 'held')
     FROM moves_by_hand m WHERE NEW.status <> OLD.status
@@ -200,7 +200,7 @@ BEGIN
       attempt = NEW.attempt, take_overs = NEW.take_overs, fence = NEW.fence,
       lease_ms = NEW.lease_ms, last_command = NEW.last_command,
       expires_at = CAST(round((julianday(NEW.expires_at) - 2440587.5) * 86400000) AS INTEGER),
-      flags = NEW.owes_cleanup + 2 * NEW.cleanup_failed + 4 * NEW.operating + 8 * NEW.resolved + 16 * NEW.forced,
+      flags = NEW.requires_cleanup + 2 * NEW.cleanup_failed + 4 * NEW.operating + 8 * NEW.resolved + 16 * NEW.forced,
       intent = NEW.intent, error_code = NEW.error_code, error_msg = NEW.error_msg
     WHERE rid = OLD.rid AND NEW.status = OLD.status;
   -- Other metadata or details have their event.

@@ -33,8 +33,8 @@ impl Play<'_> {
         if self.clean_up().await? == Course::Left {
             return Ok(None);
         }
-        if self.owes {
-            self.owe(false, None).await?;
+        if self.requires_cleanup {
+            self.require_cleanup(false, None).await?;
         }
         let ending = self.ending(course);
         // The last result and what follows from it for the run are one write.
@@ -54,7 +54,7 @@ impl Play<'_> {
             }
             _ => None,
         };
-        self.owe(true, failing).await?;
+        self.require_cleanup(true, failing).await?;
         Ok(course)
     }
 

@@ -128,9 +128,9 @@ impl Play<'_> {
         board: Option<&Arc<Board>>,
     ) -> Result<(), Gone> {
         let undone = |cleanup: &Step| cleanup.after.as_ref().is_none_or(|after| *after == step.key);
-        if !self.owes && !self.is_cleanup(step) && self.playbook.cleanups.iter().any(undone) {
+        if !self.requires_cleanup && !self.is_cleanup(step) && self.playbook.cleanups.iter().any(undone) {
             self.sheet.flush().await?;
-            self.owe(true, None).await?;
+            self.require_cleanup(true, None).await?;
         }
         let mut told = Mark::default().told("does", rendered.action.in_words());
         // What was marked before a pause is not so any more.

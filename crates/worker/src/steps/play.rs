@@ -10,7 +10,7 @@ use waypost_kernel::item::Role;
 use waypost_kernel::lifecycle::Phase;
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
-use waypost_store::{Claimed, EventRow, ItemRow, OweWrite, RunRow, StoreError, iso};
+use waypost_store::{Claimed, CleanupWrite, EventRow, ItemRow, RunRow, StoreError, iso};
 
 use super::born::{Revised, key_of, known_steps, revised, single};
 use super::hours::{Hours, May};
@@ -42,7 +42,7 @@ pub(crate) struct Play<'a> {
     pub tasks: Known,
     /// The keys of the present items of each `for_each` that was come to.
     pub lists: HashMap<String, Vec<String>>,
-    pub owes: bool,
+    pub requires_cleanup: bool,
     /// The run will wait for a person: what is undone now is done again afterwards.
     pub pauses: bool,
     /// Cleanups that failed.
@@ -78,7 +78,7 @@ pub(crate) async fn perform(
         inputs: Map::new(),
         tasks: tasks::known(&shared.store, row).await,
         lists: HashMap::new(),
-        owes: row.run.owes_cleanup,
+        requires_cleanup: row.run.requires_cleanup,
         pauses: false,
         unclean: Vec::new(),
     };
@@ -355,13 +355,21 @@ impl Play<'_> {
         Failure::new("RUN_TIMEOUT", &format!("the run took longer than {limit}"))
     }
 
-    /// From now on the run owes its cleanup, or no longer does; `failing` is where it goes afterwards. A cancel that
+    /// From now on the run requires cleanup, or no longer does; `failing` is where it goes afterwards. A cancel that
     /// comes while nobody holds the run waits for the cleanup then.
-    pub async fn owe(&mut self, owes: bool, failing: Option<(String, Failure)>) -> Result<(), Gone> {
-        let write =
-            OweWrite { held: self.lease.held.clone(), by: self.shared.options.name.clone(), owes, failing };
+    pub async fn require_cleanup(
+        &mut self,
+        required: bool,
+        failing: Option<(String, Failure)>,
+    ) -> Result<(), Gone> {
+        let write = CleanupWrite {
+            held: self.lease.held.clone(),
+            by: self.shared.options.name.clone(),
+            required,
+            failing,
+        };
         for retry in 1.. {
-            match self.shared.store.owe(write.clone()).await {
+            match self.shared.store.require_cleanup(write.clone()).await {
                 Ok(_) => break,
                 Err(error @ StoreError::Unavailable(_)) => {
                     tracing::warn!(run_id = self.row.id(), %error, "cleanup not noted; trying again");
@@ -382,7 +390,7 @@ impl Play<'_> {
                 }
             }
         }
-        self.owes = owes;
+        self.requires_cleanup = required;
         Ok(())
     }
 }

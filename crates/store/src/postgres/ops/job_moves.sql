@@ -3,7 +3,7 @@
 
 -- Whether somebody works on it whose hold is not a row in a table: a worker with a token of its own, whose lease runs.
 CREATE FUNCTION waypost.is_worked(p_run waypost.runs) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-  RETURN p_run.state / 1000 = 3 AND (p_run.owes_cleanup OR p_run.claimed_by IS NOT NULL AND p_run.stale_after >= waypost.now()
+  RETURN p_run.state / 1000 = 3 AND (p_run.requires_cleanup OR p_run.claimed_by IS NOT NULL AND p_run.stale_after >= waypost.now()
     AND p_run.lease_token <> waypost.open_token(p_run.rid, p_run.fence));
 
 CREATE FUNCTION waypost.job_told(p_run waypost.runs, p_patch jsonb) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -135,7 +135,7 @@ BEGIN
   ELSIF v_to.phase = 'parked' THEN
     PERFORM waypost.ask_to_pause(v_run, waypost.pause_reason(v_run, v_patch), v_patch);
   ELSE
-    PERFORM waypost.refuse('WP410', format('LEASE_LOST: job %s is held by %s', OLD.id, coalesce(v_run.claimed_by, 'nobody, and owes its cleanup')),
+    PERFORM waypost.refuse('WP410', format('LEASE_LOST: job %s is held by %s', OLD.id, coalesce(v_run.claimed_by, 'nobody, and requires cleanup')),
       'Its worker ends it; pause or cancel it instead.');
   END IF;
   -- What RETURNING tells is what became of it.

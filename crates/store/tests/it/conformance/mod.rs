@@ -128,7 +128,7 @@ topics! {
         an_expired_lease_is_its_holders_until_another_has_it
         a_heartbeat_tells_what_is_wanted
         a_release_leaves_the_lease_vacant
-        a_run_that_owes_its_cleanup_ends_only_after_it
+        a_run_that_requires_its_cleanup_ends_only_after_it
         a_recorded_failure_is_where_the_run_ends
         a_recorded_failure_is_cleaned_and_cut
         lists_are_answered_each_by_itself;
@@ -189,7 +189,7 @@ topics! {
         as_many_are_swept_as_were_asked_for_oldest_first
         what_is_left_to_workers_does_not_stand_in_the_way
         many_sweepers_end_a_run_once
-        a_lost_run_that_owes_its_cleanup_gets_it;
+        a_lost_run_that_requires_its_cleanup_gets_it;
     items:
         steps_are_begun_and_done
         new_steps_are_added_to_a_run_under_way

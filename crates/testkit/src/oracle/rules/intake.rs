@@ -28,7 +28,7 @@ pub fn check_new(new: &NewRun) -> Result<()> {
     check_map("metadata", &new.metadata)?;
     check_map("details", &new.details)?;
     if let Some(carried) = &new.carried {
-        refuse_json("carried", carried, MAX_PAYLOAD_BYTES).map_err(wrong)?;
+        refuse_json("embedded", carried, MAX_PAYLOAD_BYTES).map_err(wrong)?;
     }
     new.items.iter().try_for_each(check_item)
 }
