@@ -176,6 +176,16 @@ impl Lifecycle {
         self.phase(id) == Phase::Settled && self.transitions_from(id).next().is_none()
     }
 
+    /// The kind of items that guards count and that a playbook's steps are: the first that the file names.
+    pub fn counted_items(&self) -> Option<&Lifecycle> {
+        self.items.first().map(|kind| &**kind)
+    }
+
+    /// The kind of items that show how far a step is: the second that the file names.
+    pub fn progress_items(&self) -> Option<&Lifecycle> {
+        self.items.get(1).map(|kind| &**kind)
+    }
+
     /// All commands of the table, each once, in the order of the file.
     pub fn commands(&self) -> Vec<Arc<str>> {
         let mut commands: Vec<Arc<str>> = Vec::new();

@@ -1,5 +1,7 @@
 //! A lease as its holder sees it: until when it may act, and what is wanted of it.
 
+pub(crate) mod heartbeat;
+
 use std::sync::Arc;
 use std::time::Duration;
 

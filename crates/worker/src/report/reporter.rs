@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use waypost_store::{FinishWrite, NoteWrite, Noted, Result, RunRow, Store};
 
-use crate::batch::Batcher;
+use crate::report::batch::Batcher;
 
 /// Of one request. An end is a few hundred bytes.
 const ENDS: usize = 1_000;

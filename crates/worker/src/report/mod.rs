@@ -1,5 +1,9 @@
 //! Writing how a run ended, in its lifecycle's own words, until the store has it.
 
+pub(crate) mod batch;
+pub(crate) mod journal;
+pub(crate) mod reporter;
+
 use std::sync::Arc;
 
 use serde_json::{Map, json};
@@ -11,9 +15,9 @@ use waypost_kernel::{Code, Failure};
 use waypost_store::{FinishWrite, Held, ItemsWrite, NoteWrite, Repeat, RunRow, Store, StoreError};
 
 use crate::interpret::{Ending, Goal};
-use crate::journal::is_lost;
 use crate::pace;
-use crate::reporter::Reporter;
+use crate::report::journal::is_lost;
+use crate::report::reporter::Reporter;
 use crate::summary::End;
 
 /// Sends the finish until it is accepted or refused; the token makes one that arrived after all a repeat. What

@@ -10,17 +10,17 @@ use waypost_kernel::item::Role;
 use waypost_kernel::{Code, Failure, Span};
 use waypost_store::{EventRow, ItemRow, ItemWrite, ItemsWrite, Reply, RunRow, Store, StoreError};
 
-use super::words::{Standing, Words};
-use crate::journal::is_lost;
+use super::state_names::{StateNames, StepState};
 use crate::lease::Lease;
 use crate::pace;
+use crate::report::journal::is_lost;
 
 /// Results that may wait for the next write: a thousand skipped items are a few writes, and none is a large one.
 const MAX_WAITING: usize = 500;
 
 /// Why nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Gone {
+pub(crate) enum Halt {
     /// The run is another's by now.
     Lost,
     /// An earlier holder recorded a failure: nothing but cleanups may begin.
@@ -29,20 +29,20 @@ pub(crate) enum Gone {
     Refused(Failure),
 }
 
-impl Gone {
-    fn refused(error: &StoreError) -> Gone {
+impl Halt {
+    fn refused(error: &StoreError) -> Halt {
         match error {
-            StoreError::Refused(refusal) if refusal.code == Code::FailureRecorded => Gone::Failing,
-            _ => Gone::Refused(Failure::new("STEP_REFUSED", &format!("a step could not be stored: {error}"))),
+            StoreError::Refused(refusal) if refusal.code == Code::FailureRecorded => Halt::Failing,
+            _ => Halt::Refused(Failure::new("STEP_REFUSED", &format!("a step could not be stored: {error}"))),
         }
     }
 }
 
-pub(crate) struct Sheet {
+pub(crate) struct StepLog {
     store: Arc<dyn Store>,
     lease: Arc<Lease>,
     by: String,
-    pub words: Words,
+    pub names: StateNames,
     rows: Vec<ItemRow>,
     /// Where a key's row is.
     places: HashMap<String, usize>,
@@ -54,7 +54,7 @@ pub(crate) struct Sheet {
 
 /// How an item is left.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Mark {
+pub(crate) struct StepResult {
     pub failure: Option<Failure>,
     pub output: Option<Value>,
     pub details: Map<String, Value>,
@@ -76,43 +76,43 @@ pub(crate) struct Added {
     pub details: Map<String, Value>,
 }
 
-impl Sheet {
+impl StepLog {
     /// `None`: the lifecycle has no steps.
     pub async fn open(
         store: &Arc<dyn Store>,
         lease: &Arc<Lease>,
         by: &str,
         row: &RunRow,
-    ) -> Result<Option<Sheet>, Gone> {
-        let Some(words) = Words::of_steps(&row.lifecycle) else { return Ok(None) };
-        let mut sheet = Sheet {
+    ) -> Result<Option<StepLog>, Halt> {
+        let Some(names) = StateNames::of_steps(&row.lifecycle) else { return Ok(None) };
+        let mut step_log = StepLog {
             store: store.clone(),
             lease: lease.clone(),
             by: by.to_owned(),
-            words,
+            names,
             rows: Vec::new(),
             places: HashMap::new(),
             parts: HashMap::new(),
             waiting: Vec::new(),
         };
-        let rows = sheet.read().await?;
-        sheet.keep(rows);
-        Ok(Some(sheet))
+        let rows = step_log.read().await?;
+        step_log.keep(rows);
+        Ok(Some(step_log))
     }
 
-    async fn read(&self) -> Result<Vec<ItemRow>, Gone> {
-        let (run_id, kind) = (self.lease.held.run_id.clone(), self.words.kind.clone());
+    async fn read(&self) -> Result<Vec<ItemRow>, Halt> {
+        let (run_id, kind) = (self.lease.held.run_id.clone(), self.names.kind.clone());
         self.ask(|| self.store.items(run_id.clone(), Some(kind.clone()))).await
     }
 
     /// A page of the run's log.
-    pub async fn events_after(&self, seq: u64) -> Result<Vec<EventRow>, Gone> {
+    pub async fn events_after(&self, seq: u64) -> Result<Vec<EventRow>, Halt> {
         let run_id = self.lease.held.run_id.clone();
         self.ask(|| self.store.events(run_id.clone(), seq, 1_000)).await
     }
 
     /// Asked again while the store is away.
-    async fn ask<'s, T>(&'s self, question: impl Fn() -> Reply<'s, T>) -> Result<T, Gone> {
+    async fn ask<'s, T>(&'s self, question: impl Fn() -> Reply<'s, T>) -> Result<T, Halt> {
         for retry in 1.. {
             match question().await {
                 Ok(answer) => return Ok(answer),
@@ -121,11 +121,11 @@ impl Sheet {
                 Err(error) => {
                     let run_id = &self.lease.held.run_id;
                     tracing::error!(run_id, %error, "the steps of the run cannot be read");
-                    return Err(Gone::refused(&error));
+                    return Err(Halt::refused(&error));
                 }
             }
         }
-        Err(Gone::Lost)
+        Err(Halt::Lost)
     }
 
     pub fn row(&self, key: &str) -> Option<&ItemRow> {
@@ -137,8 +137,8 @@ impl Sheet {
         self.parts.get(step).into_iter().flatten().map(|at| &self.rows[*at])
     }
 
-    pub fn standing(&self, key: &str) -> Standing {
-        self.row(key).map_or(Standing::Open, |row| self.words.standing(&row.status))
+    pub fn state(&self, key: &str) -> StepState {
+        self.row(key).map_or(StepState::Open, |row| self.names.state(&row.status))
     }
 
     pub fn rows(&self) -> &[ItemRow] {
@@ -147,9 +147,8 @@ impl Sheet {
 
     /// The step that waits for a person. A cleanup that failed on the way to a pause is parked too, and waits for nobody.
     pub fn parked(&self) -> Option<&ItemRow> {
-        let waits = |row: &&ItemRow| {
-            row.role != Role::Cleanup && self.words.standing(&row.status) == Standing::Parked
-        };
+        let waits =
+            |row: &&ItemRow| row.role != Role::Cleanup && self.names.state(&row.status) == StepState::Parked;
         self.rows.iter().find(waits)
     }
 
@@ -158,17 +157,17 @@ impl Sheet {
         row.started_at.is_some() && told(row, LEFT_OUT) != &Value::Bool(true)
     }
 
-    pub async fn add(&mut self, added: Vec<Added>) -> Result<(), Gone> {
+    pub async fn add(&mut self, added: Vec<Added>) -> Result<(), Halt> {
         let writes: Vec<ItemWrite> = added.into_iter().map(|it| self.write_of_new(it)).collect();
         if writes.is_empty() { Ok(()) } else { self.write(writes).await }
     }
 
     fn write_of_new(&self, added: Added) -> ItemWrite {
         ItemWrite {
-            kind: self.words.kind.clone(),
+            kind: self.names.kind.clone(),
             key: added.key,
             name: Some(added.name),
-            status: self.words.status(Standing::Open).to_owned(),
+            status: self.names.status(StepState::Open).to_owned(),
             max_retries: Some(added.retries),
             reruns: added.reruns,
             role: added.role,
@@ -178,14 +177,14 @@ impl Sheet {
     }
 
     /// Writes with what waited.
-    pub async fn put(&mut self, key: &str, standing: Standing, mark: Mark) -> Result<(), Gone> {
-        let write = self.write_of(key, standing, mark);
+    pub async fn put(&mut self, key: &str, state: StepState, result: StepResult) -> Result<(), Halt> {
+        let write = self.write_of(key, state, result);
         self.write(vec![write]).await
     }
 
     /// Written together with what comes next: see [`Sheet::flush`].
-    pub fn put_later(&mut self, key: &str, standing: Standing, mark: Mark) {
-        let write = self.write_of(key, standing, mark);
+    pub fn put_later(&mut self, key: &str, state: StepState, result: StepResult) {
+        let write = self.write_of(key, state, result);
         if let Some(at) = self.places.get(key) {
             let row = &mut self.rows[*at];
             row.status.clone_from(&write.status);
@@ -198,7 +197,7 @@ impl Sheet {
         self.waiting.push(write);
     }
 
-    pub async fn flush(&mut self) -> Result<(), Gone> {
+    pub async fn flush(&mut self) -> Result<(), Halt> {
         if self.waiting.is_empty() { Ok(()) } else { self.write(Vec::new()).await }
     }
 
@@ -208,34 +207,34 @@ impl Sheet {
     }
 
     /// Before the next result waits too.
-    pub async fn make_room(&mut self) -> Result<(), Gone> {
+    pub async fn make_room(&mut self) -> Result<(), Halt> {
         if self.waiting.len() < MAX_WAITING { Ok(()) } else { self.flush().await }
     }
 
-    fn write_of(&self, key: &str, standing: Standing, mark: Mark) -> ItemWrite {
-        let retries = standing == Standing::Open;
+    fn write_of(&self, key: &str, state: StepState, result: StepResult) -> ItemWrite {
+        let retries = state == StepState::Open;
         ItemWrite {
-            kind: self.words.kind.clone(),
+            kind: self.names.kind.clone(),
             key: key.to_owned(),
-            status: self.words.status(standing).to_owned(),
+            status: self.names.status(state).to_owned(),
             command: retries.then(|| "retry".to_owned()),
-            failure: mark.failure,
-            retry_in: mark.retry_in,
-            answered: mark.answered,
+            failure: result.failure,
+            retry_in: result.retry_in,
+            answered: result.answered,
             try_no: self.row(key).map(|row| row.try_no),
-            role: mark.role,
-            output: mark.output,
-            details: mark.details,
+            role: result.role,
+            output: result.output,
+            details: result.details,
             ..ItemWrite::default()
         }
     }
 
     /// What waited has happened, whatever becomes of what follows: refused together, it is written alone.
-    async fn write(&mut self, writes: Vec<ItemWrite>) -> Result<(), Gone> {
+    async fn write(&mut self, writes: Vec<ItemWrite>) -> Result<(), Halt> {
         let waiting = std::mem::take(&mut self.waiting);
         let both = waiting.iter().cloned().chain(writes.iter().cloned()).collect();
         match self.send(both).await {
-            Err(refused @ (Gone::Refused(_) | Gone::Failing))
+            Err(refused @ (Halt::Refused(_) | Halt::Failing))
                 if !waiting.is_empty() && !writes.is_empty() =>
             {
                 self.send(waiting).await?;
@@ -245,14 +244,14 @@ impl Sheet {
         }
     }
 
-    async fn send(&mut self, items: Vec<ItemWrite>) -> Result<(), Gone> {
+    async fn send(&mut self, items: Vec<ItemWrite>) -> Result<(), Halt> {
         let run_id = self.lease.held.run_id.clone();
         let write = ItemsWrite { held: self.lease.held.clone(), by: self.by.clone(), items };
         for retry in 1.. {
             let lease = self.lease.clone();
             let answer = tokio::select! {
                 biased;
-                () = lease.lost() => return Err(Gone::Lost),
+                () = lease.lost() => return Err(Halt::Lost),
                 answer = self.store.put_items(write.clone()) => answer,
             };
             match answer {
@@ -264,12 +263,12 @@ impl Sheet {
                 Err(error @ StoreError::Unavailable(_)) => self.away(&error, retry).await?,
                 Err(error) => {
                     tracing::error!(run_id, %error, "a step was not accepted");
-                    return Err(Gone::refused(&error));
+                    return Err(Halt::refused(&error));
                 }
             }
         }
         self.lease.lose();
-        Err(Gone::Lost)
+        Err(Halt::Lost)
     }
 
     fn keep(&mut self, rows: Vec<ItemRow>) {
@@ -294,21 +293,21 @@ impl Sheet {
         }
     }
 
-    async fn away(&self, error: &StoreError, retry: u32) -> Result<(), Gone> {
+    async fn away(&self, error: &StoreError, retry: u32) -> Result<(), Halt> {
         tracing::warn!(run_id = self.lease.held.run_id, %error, "steps not accepted; trying again");
         tokio::select! {
-            () = self.lease.lost() => Err(Gone::Lost),
+            () = self.lease.lost() => Err(Halt::Lost),
             () = sleep(pace::store_away(retry)) => Ok(()),
         }
     }
 }
 
-impl Mark {
-    pub fn failed(failure: Failure) -> Mark {
-        Mark { failure: Some(failure), ..Mark::default() }
+impl StepResult {
+    pub fn failed(failure: Failure) -> StepResult {
+        StepResult { failure: Some(failure), ..StepResult::default() }
     }
 
-    pub fn told(mut self, key: &str, value: impl Into<Value>) -> Mark {
+    pub fn told(mut self, key: &str, value: impl Into<Value>) -> StepResult {
         self.details.insert(key.to_owned(), value.into());
         self
     }
@@ -325,8 +324,8 @@ pub(crate) fn is_dropped(row: &ItemRow) -> bool {
 }
 
 /// For the log and for people: why a step was left out.
-pub(crate) fn because(reason: &str) -> Mark {
-    Mark::default().told("reason", reason).told(LEFT_OUT, true)
+pub(crate) fn because(reason: &str) -> StepResult {
+    StepResult::default().told("reason", reason).told(LEFT_OUT, true)
 }
 
 fn told<'r>(row: &'r ItemRow, key: &str) -> &'r Value {

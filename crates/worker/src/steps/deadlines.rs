@@ -18,7 +18,7 @@ const LAST_DAY: Time = Time::from_micros(253_402_128_000_000_000);
 
 /// The hours of one hold of a run.
 #[derive(Debug)]
-pub(crate) struct Hours {
+pub(crate) struct Deadlines {
     claimed_at: Time,
     asked_at: Instant,
     /// When this stretch of work began: by the claim after which nobody waited for a person.
@@ -44,15 +44,15 @@ pub(crate) enum May {
     TimedOut,
 }
 
-impl Hours {
-    pub fn new(claimed: &Claimed, asked_at: Instant, playbook: &Playbook) -> Hours {
+impl Deadlines {
+    pub fn new(claimed: &Claimed, asked_at: Instant, playbook: &Playbook) -> Deadlines {
         let row = &claimed.run;
         let worked = row.details.get(WORKED).cloned().unwrap_or_default();
         let attempt = row.run.attempt;
         let same = worked["attempt"].as_u64() == Some(u64::from(attempt));
         let since = worked["since"].as_str().filter(|_| same).and_then(parse_time);
         let ms = |key: &str| Span::from_ms(worked[key].as_i64().unwrap_or(0).max(0));
-        Hours {
+        Deadlines {
             claimed_at: claimed.now,
             asked_at,
             since: since.unwrap_or(claimed.now),

@@ -58,7 +58,7 @@ pub(crate) struct Ending {
 
 /// In whose words an end is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Words {
+pub(crate) enum EndNames {
     OfRun,
     /// Of schedules.
     OfExecution,

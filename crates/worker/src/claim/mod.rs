@@ -1,5 +1,7 @@
 //! Taking runs that may be executed here, and when to ask for more.
 
+pub(crate) mod slots;
+
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,10 +13,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use waypost_store::{Claim, Claimed, Result, Store, StoreError, Take};
 
+use crate::claim::slots::Slots;
 use crate::pace;
 use crate::pipeline::Shared;
 use crate::shutdown::{Stage, reached};
-use crate::slots::Slots;
 use crate::summary::End;
 
 /// Away from runs that only others may execute: they would be taken and given back all the time.

@@ -13,7 +13,7 @@ use waypost_store::{NoteWrite, Repeat, RunRow, StoreError};
 
 use crate::lease::Lease;
 use crate::pace;
-use crate::reporter::Reporter;
+use crate::report::reporter::Reporter;
 use crate::steps::Durable;
 
 pub(crate) struct Journal {
