@@ -12,7 +12,7 @@ LIFECYCLES = {
     "agent": ["completed", "failed"],
 }
 # Fields of a new run that are refused unless they fit each other; each alone is tried now and then.
-CHOOSY = ["version", "status", "items", "parent_run_id", "retry_of", "schedule_at", "ttl_ms", "carried", "playbook"]
+CHOOSY = ["version", "status", "items", "parent_run_id", "retry_of", "schedule_at", "ttl_ms", "embedded", "carried", "playbook"]
 
 
 # Of runs that were claimed, by token: who holds one may do what others are refused.

@@ -39,7 +39,7 @@ pub struct Effect {
     pub failure: Option<Failure>,
     pub reason: Option<Text>,
     pub intent: Option<Intent>,
-    pub owes_cleanup: Option<bool>,
+    pub requires_cleanup: Option<bool>,
     pub cleanup_failed: bool,
     pub operating: Option<bool>,
     pub resolved: bool,

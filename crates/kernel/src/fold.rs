@@ -50,7 +50,7 @@ pub(crate) fn blank(lifecycle: &Lifecycle, born: &Born, first: &Event) -> Run {
         ended_by: None,
         last_command: first.command.clone(),
         intent: None,
-        owes_cleanup: false,
+        requires_cleanup: false,
         cleanup_failed: false,
         operating: false,
         reentrant: born.reentrant,
@@ -94,7 +94,7 @@ pub(crate) fn apply(lifecycle: &Lifecycle, run: &mut Run, event: &Event) {
             run.take_overs = 0;
         }
     }
-    run.owes_cleanup = effect.owes_cleanup.unwrap_or(run.owes_cleanup);
+    run.requires_cleanup = effect.requires_cleanup.unwrap_or(run.requires_cleanup);
     run.operating = effect.operating.unwrap_or(run.operating);
     count_items(run, effect);
 }
@@ -157,7 +157,7 @@ fn enter(lifecycle: &Lifecycle, run: &mut Run, event: &Event) {
             run.failure.clone_from(&effect.failure);
             run.available_at = effect.available_at;
             run.expires_at = None;
-            run.owes_cleanup = false;
+            run.requires_cleanup = false;
             run.cleanup_failed |= effect.cleanup_failed;
         }
     }

@@ -3,7 +3,7 @@
 use waypost_schema::{Checked, Fault, Format, FromNode, MayBeAbsent, Node, Takes, quoted};
 
 use crate::item::Role;
-use crate::lifecycle::{Actor, Kind, OnStale, Outcome, Phase};
+use crate::lifecycle::{Actor, CancelFact, Kind, OnStale, Outcome, Phase};
 use crate::request::Level;
 use crate::time::{Span, Time};
 
@@ -71,7 +71,7 @@ macro_rules! by_name {
     )+};
 }
 
-by_name!(Actor, Kind, Level, OnStale, Outcome, Phase, Role);
+by_name!(Actor, CancelFact, Kind, Level, OnStale, Outcome, Phase, Role);
 
 impl MayBeAbsent for Role {
     fn absent() -> Role {

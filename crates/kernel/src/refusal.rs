@@ -72,7 +72,7 @@ impl Code {
             Code::FailureRecorded => {
                 "a failure was recorded first: nothing begins but cleanups, and the run ends as that"
             }
-            Code::CleanupOwed => "the run owes its cleanup and ends only after it",
+            Code::CleanupOwed => "the run requires cleanup and ends only after it",
             Code::InvalidInput => "a field of the request is wrong",
         }
     }

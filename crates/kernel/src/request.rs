@@ -36,8 +36,8 @@ pub enum Ask<'a> {
     Finish { token: Token, finish: Finish<'a> },
     /// Give the run back unharmed, at shutdown.
     Release { token: Token },
-    /// From now on the run owes its cleanup, or no longer does; `failing` says where it goes afterwards.
-    Owe { token: Token, owes: bool, failing: Option<(&'a str, &'a Failure)> },
+    /// From now on the run requires cleanup, or no longer does; `failing` says where it goes afterwards.
+    RequireCleanup { token: Token, required: bool, failing: Option<(&'a str, &'a Failure)> },
     /// A command of the lifecycle by its name.
     Command { name: &'a str, with: With<'a> },
     /// The engine looks whether a lease or a time to live has run out.
@@ -107,7 +107,7 @@ impl Ask<'_> {
             | Ask::Note { .. }
             | Ask::Finish { .. }
             | Ask::Release { .. }
-            | Ask::Owe { .. } => actor == Actor::Worker,
+            | Ask::RequireCleanup { .. } => actor == Actor::Worker,
             Ask::Command { .. } => actor != Actor::Worker,
             Ask::Sweep | Ask::OperationEnded => actor == Actor::Engine,
         }

@@ -30,7 +30,7 @@ pub struct Intent {
     pub want: Want,
     pub by: Text,
     pub reason: Option<Text>,
-    /// Of a failure that owes cleanup: where the run goes once that is done.
+    /// Of a failure that requires cleanup: where the run goes once that is done.
     pub to: Option<StateId>,
     pub failure: Option<Failure>,
     /// After the current host, not at once.
@@ -69,7 +69,7 @@ pub struct Run {
     /// The last command that led from state to state, so that a repeated one is known.
     pub last_command: Text,
     pub intent: Option<Intent>,
-    pub owes_cleanup: bool,
+    pub requires_cleanup: bool,
     pub cleanup_failed: bool,
     /// A rollback or reconciliation of this run is under way.
     pub operating: bool,

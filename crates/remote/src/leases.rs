@@ -6,7 +6,7 @@ use waypost_kernel::{Failure, Span, Token};
 use waypost_store::codec::token_text;
 use waypost_store::wire::{error_from, item_from};
 use waypost_store::{
-    Each, FinishWrite, Held, ItemRow, ItemWrite, Items, ItemsWrite, Leases, NoteWrite, Noted, OweWrite,
+    CleanupWrite, Each, FinishWrite, Held, ItemRow, ItemWrite, Items, ItemsWrite, Leases, NoteWrite, Noted,
     Renewed, Repeat, Reply, Result, RunRow, StoreError, Swept, parse_time,
 };
 
@@ -69,18 +69,19 @@ impl Leases for RemoteStore {
         })
     }
 
-    fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow> {
+    fn require_cleanup(&self, write: CleanupWrite) -> Reply<'_, RunRow> {
         Box::pin(async move {
-            let (status, failure) = owe.failing.unzip();
+            let (status, failure) = write.failing.unzip();
             let body = json!({
-                "lease_token": token_text(owe.held.token),
-                "owes": owe.owes,
+                "lease_token": token_text(write.held.token),
+                "required": write.required,
                 "failing_status": status,
                 "error_code": code(failure.as_ref()),
                 "error_msg": words(failure.as_ref()),
-                "by": owe.by,
+                "by": write.by,
             });
-            self.row(&Ask::post(of_run(&owe.held.run_id, "/owe")?, body).send(self).await?).await
+            self.row(&Ask::post(of_run(&write.held.run_id, "/require-cleanup")?, body).send(self).await?)
+                .await
         })
     }
 

@@ -40,7 +40,7 @@ impl Queue for RemoteStore {
                 "queues": claim.queues,
                 "lifecycles": Some(claim.lifecycles).filter(|names| !names.is_empty()),
                 "playbooks": claim.can.as_ref().map(|can| &can.playbooks),
-                "carried": claim.can.as_ref().map(|can| can.carried),
+                "embedded": claim.can.as_ref().map(|can| can.carried),
                 "limit": claim.limit.clamp(1, 100),
                 "lease_ms": claim.lease.map(Span::ms),
                 "start": claim.start,
@@ -183,7 +183,7 @@ fn object(run: &NewRun) -> Value {
         "max_attempts": run.max_attempts,
         "reentrant": run.reentrant,
         "items": run.items.iter().map(item).collect::<Vec<_>>(),
-        "carried": run.carried,
+        "embedded": run.carried,
         "by": run.by,
     })
 }

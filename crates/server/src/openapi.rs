@@ -113,6 +113,7 @@ fn operation(route: &Route) -> Value {
     }
     let mut operation = json!({
         "operationId": route.name,
+        "deprecated": route.is_deprecated,
         "summary": route.about,
         "parameters": parameters,
         "responses": responses,

@@ -36,11 +36,7 @@ fn blocks() -> Vec<Block> {
         ),
     ];
     let overview = api::routes().map(|route| {
-        vec![
-            format!("`{} {}`", route.method.name(), route.path),
-            role(route.needs).into(),
-            route.about.into(),
-        ]
+        vec![format!("`{} {}`", route.method.name(), route.path), role(route.needs).into(), about(route)]
     });
     blocks.push(Block::Table(&["route", "role", "what it does"], overview.collect()));
     let mut shapes: Vec<&'static Shape> = Vec::new();
@@ -66,9 +62,13 @@ fn blocks() -> Vec<Block> {
     blocks
 }
 
+fn about(route: &Route) -> String {
+    format!("{}{}", if route.is_deprecated { "Deprecated. " } else { "" }, route.about)
+}
+
 fn describe(route: &'static Route, blocks: &mut Vec<Block>, shapes: &mut Vec<&'static Shape>) {
     blocks.push(Block::Heading(2, format!("{} {}", route.method.name(), route.path)));
-    blocks.push(Block::Text(format!("{} Role: {}.", route.about, role(route.needs))));
+    blocks.push(Block::Text(format!("{} Role: {}.", about(route), role(route.needs))));
     for (title, list) in [("Query", route.query), ("Headers", route.headers)] {
         if !list.is_empty() {
             blocks.push(Block::Text(format!("{title}:")));

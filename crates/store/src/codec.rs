@@ -73,7 +73,7 @@ pub fn effect_json(event: &Event, lifecycle: &Lifecycle) -> Option<Value> {
     put(&mut out, "failure", effect.failure.as_ref().map(failure_json));
     put(&mut out, "reason", effect.reason.as_ref().map(|reason| json!(&**reason)));
     put(&mut out, "intent", effect.intent.as_ref().map(|intent| intent_json(intent, lifecycle)));
-    put(&mut out, "owes_cleanup", effect.owes_cleanup.map(|owes| json!(owes)));
+    put(&mut out, "requires_cleanup", effect.requires_cleanup.map(|required| json!(required)));
     put(&mut out, "cleanup_failed", effect.cleanup_failed.then_some(json!(true)));
     put(&mut out, "operating", effect.operating.map(|operating| json!(operating)));
     put(&mut out, "resolved", effect.resolved.then_some(json!(true)));
@@ -106,7 +106,7 @@ fn says_nothing(effect: &Effect) -> bool {
         failure,
         reason,
         intent,
-        owes_cleanup,
+        requires_cleanup,
         cleanup_failed,
         operating,
         resolved,
@@ -118,7 +118,7 @@ fn says_nothing(effect: &Effect) -> bool {
     let flags = [expired, cleanup_failed, resolved, forced].into_iter().any(|is| *is);
     let times = available_at.is_some() || expires_at.is_some();
     let words = failure.is_some() || reason.is_some() || intent.is_some();
-    let marks = owes_cleanup.is_some() || operating.is_some();
+    let marks = requires_cleanup.is_some() || operating.is_some();
     let birth = born.as_ref().is_some_and(|born| born.max_attempts != 1 || born.reentrant);
     !(flags || times || words || marks || birth) && shifts.is_empty() && moved.is_empty()
 }
@@ -147,7 +147,7 @@ pub fn event_from(found: Found<'_>, lifecycle: &Lifecycle) -> Option<Event> {
         failure: failure_from(&value["failure"]),
         reason: value["reason"].as_str().map(Into::into),
         intent: intent_from(&value["intent"], lifecycle),
-        owes_cleanup: value["owes_cleanup"].as_bool(),
+        requires_cleanup: value["requires_cleanup"].as_bool(),
         cleanup_failed: value["cleanup_failed"] == true,
         operating: value["operating"].as_bool(),
         resolved: value["resolved"] == true,

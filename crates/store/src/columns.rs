@@ -227,11 +227,11 @@ pub(crate) const COLUMNS: &[Column] = &[
         it.run.intent = cell.maybe().and_then(|text| codec::intent_from(&parsed(&text), &it.lifecycle));
     }),
     moving(
-        "owes_cleanup",
+        "requires_cleanup",
         Kind::Flag,
-        |it| Cell::Flag(it.run.owes_cleanup),
+        |it| Cell::Flag(it.run.requires_cleanup),
         |it, cell| {
-            it.run.owes_cleanup = cell.flag();
+            it.run.requires_cleanup = cell.flag();
         },
     ),
     moving(

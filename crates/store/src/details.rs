@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use waypost_kernel::lifecycle::{DecisionPart, Lifecycle};
 use waypost_kernel::text::{MAX_PAYLOAD_BYTES, clean_json, refuse_members};
 
 use crate::error::{Result, StoreError};
@@ -17,15 +18,11 @@ pub(crate) const OTHERS_BYTES: usize = MAX_PAYLOAD_BYTES / 4 * 3;
 /// Says that something did not fit.
 pub(crate) const CUT: &str = "cut";
 
-pub(crate) const BLOCKERS: &str = "current_blockers";
-pub(crate) const RESOLUTIONS: &str = "maintenance_blocker_resolutions";
-pub(crate) const AWAITING: &str = "awaiting_blocker_resolution";
-
-/// A member that the engine owns.
-pub(crate) struct Member {
-    pub name: &'static str,
+/// The room of a member that the engine owns.
+#[derive(Clone, Copy)]
+struct Room {
     /// As JSON, without its name.
-    pub bytes: usize,
+    bytes: usize,
     too_long: TooLong,
 }
 
@@ -36,8 +33,9 @@ enum TooLong {
     First,
     /// The last entries of a list stay.
     Last,
-    /// Of each host the choices stay, and of hosts as many as there is room for: those that are left out ask again.
-    Hosts,
+    /// Of each subject the choices stay, and of subjects as many as there is room for: those that are left out are asked
+    /// about again.
+    Subjects,
     /// The beginning of a text stays.
     Text,
     /// It is left out.
@@ -46,48 +44,57 @@ enum TooLong {
 
 const KIB: usize = 1_024;
 
-/// All of them, and the only place that names them: both stores, SQL and the docs have them from here.
-pub(crate) const ENGINE: [Member; 11] = [
-    Member { name: BLOCKERS, bytes: 80 * KIB, too_long: TooLong::Hosts },
-    Member { name: RESOLUTIONS, bytes: 80 * KIB, too_long: TooLong::Whole },
-    Member { name: AWAITING, bytes: 512, too_long: TooLong::Whole },
-    Member { name: "pause_reason", bytes: 8 * KIB, too_long: TooLong::Text },
-    Member { name: "paused_step", bytes: 2 * KIB, too_long: TooLong::Text },
-    Member { name: "hosts_with_blockers", bytes: 512, too_long: TooLong::Whole },
-    Member { name: "total_critical_blockers", bytes: 512, too_long: TooLong::Whole },
-    Member { name: "worked", bytes: 512, too_long: TooLong::Whole },
-    Member { name: "cleanup_failed", bytes: 8 * KIB, too_long: TooLong::First },
-    Member { name: "console_log", bytes: 48 * KIB, too_long: TooLong::Last },
-    Member { name: "artifacts", bytes: 24 * KIB, too_long: TooLong::First },
+const fn room(bytes: usize, too_long: TooLong) -> Room {
+    Room { bytes, too_long }
+}
+
+/// Those that every lifecycle has. Both stores, SQL and the docs have them from here.
+const ENGINE: [(&str, Room); 6] = [
+    ("pause_reason", room(8 * KIB, TooLong::Text)),
+    ("paused_step", room(2 * KIB, TooLong::Text)),
+    ("worked", room(512, TooLong::Whole)),
+    ("cleanup_failed", room(8 * KIB, TooLong::First)),
+    ("console_log", room(48 * KIB, TooLong::Last)),
+    ("artifacts", room(24 * KIB, TooLong::First)),
 ];
 
-fn member(name: &str) -> Option<&'static Member> {
-    ENGINE.iter().find(|member| member.name == name)
+/// Those of the decisions that a lifecycle's pauses ask for; it names them.
+const fn room_of_part(part: DecisionPart) -> Room {
+    match part {
+        DecisionPart::Asked => room(80 * KIB, TooLong::Subjects),
+        DecisionPart::Given => room(80 * KIB, TooLong::Whole),
+        DecisionPart::Waiting | DecisionPart::AskedCount | DecisionPart::CriticalCount => {
+            room(512, TooLong::Whole)
+        }
+    }
+}
+
+fn room_of(lifecycle: &Lifecycle, name: &str) -> Option<Room> {
+    let own = ENGINE.iter().find(|(known, _)| *known == name).map(|(_, room)| *room);
+    own.or_else(|| lifecycle.decision_part(name).map(room_of_part))
 }
 
 /// A null takes such a member away.
-pub(crate) fn is_engines(name: &str) -> bool {
-    member(name).is_some()
+pub(crate) fn is_engines(lifecycle: &Lifecycle, name: &str) -> bool {
+    room_of(lifecycle, name).is_some()
 }
 
-/// How much room a member of the engine's has.
-pub(crate) fn room_of(name: &str) -> usize {
-    member(name).map_or(OTHERS_BYTES, |member| member.bytes)
-}
+/// How many bytes of decisions are kept.
+pub(crate) const DECISIONS_BYTES: usize = room_of_part(DecisionPart::Given).bytes;
 
 /// A new run's details, which come from a caller: refused where they are too large.
-pub(crate) fn check(details: &Map<String, Value>) -> Result<()> {
+pub(crate) fn check(lifecycle: &Lifecycle, details: &Map<String, Value>) -> Result<()> {
     let too_long = |field: &str, bytes: usize, room: usize| {
         StoreError::invalid(field, format!("is {bytes} bytes long; at most {room} are allowed"))
     };
-    let others = others_of(details);
+    let others = others_of(lifecycle, details);
     let bytes = length(&Value::Object(others));
     if bytes > OTHERS_BYTES {
         return Err(too_long("details", bytes, OTHERS_BYTES));
     }
     for (name, value) in details {
-        if let Some(member) = member(name).filter(|member| length(value) > member.bytes) {
-            return Err(too_long(&format!("details.{name}"), length(value), member.bytes));
+        if let Some(room) = room_of(lifecycle, name).filter(|room| length(value) > room.bytes) {
+            return Err(too_long(&format!("details.{name}"), length(value), room.bytes));
         }
     }
     Ok(())
@@ -95,11 +102,11 @@ pub(crate) fn check(details: &Map<String, Value>) -> Result<()> {
 
 /// A patch as it is kept in the event: bounded like everything that handlers put out. A null is kept, and takes a member
 /// of the engine's away.
-pub(crate) fn cleaned(patch: &Map<String, Value>) -> Map<String, Value> {
-    let mut kept = cleaned_patch(&others_of(patch));
+pub(crate) fn cleaned(lifecycle: &Lifecycle, patch: &Map<String, Value>) -> Map<String, Value> {
+    let mut kept = cleaned_patch(&others_of(lifecycle, patch));
     for (name, value) in patch {
-        let Some(member) = member(name) else { continue };
-        let (value, whole) = member.fit(clean_json(value.clone(), usize::MAX).0);
+        let Some(room) = room_of(lifecycle, name) else { continue };
+        let (value, whole) = room.fit(clean_json(value.clone(), usize::MAX).0);
         if let Some(value) = value {
             kept.insert(name.clone(), value);
         }
@@ -112,19 +119,19 @@ pub(crate) fn cleaned(patch: &Map<String, Value>) -> Map<String, Value> {
 
 /// A patch laid over what is there, member by member. What others bring that would make it too large is left out and its
 /// absence marked.
-pub(crate) fn merge(into: &mut Map<String, Value>, patch: &Map<String, Value>) {
+pub(crate) fn merge(lifecycle: &Lifecycle, into: &mut Map<String, Value>, patch: &Map<String, Value>) {
     if patch.is_empty() {
         return;
     }
-    let patch = cleaned(patch);
-    let mut others = others_of(into);
-    others.extend(others_of(&patch));
+    let patch = cleaned(lifecycle, patch);
+    let mut others = others_of(lifecycle, into);
+    others.extend(others_of(lifecycle, &patch));
     if refuse_members("", &others, OTHERS_BYTES).is_ok() {
         into.extend(others);
     } else {
         into.insert(CUT.into(), Value::Bool(true));
     }
-    for (name, value) in patch.into_iter().filter(|(name, _)| member(name).is_some()) {
+    for (name, value) in patch.into_iter().filter(|(name, _)| is_engines(lifecycle, name)) {
         if value.is_null() {
             into.remove(&name);
         } else {
@@ -133,19 +140,23 @@ pub(crate) fn merge(into: &mut Map<String, Value>, patch: &Map<String, Value>) {
     }
 }
 
-/// The same, of what others may have too.
-pub(crate) fn merge_shared(into: &mut Arc<Map<String, Value>>, patch: &Map<String, Value>) {
+/// The same for details that other copies of the row share: they are copied first.
+pub(crate) fn merge_shared(
+    lifecycle: &Lifecycle,
+    into: &mut Arc<Map<String, Value>>,
+    patch: &Map<String, Value>,
+) {
     if !patch.is_empty() {
-        merge(Arc::make_mut(into), patch);
+        merge(lifecycle, Arc::make_mut(into), patch);
     }
 }
 
-fn others_of(details: &Map<String, Value>) -> Map<String, Value> {
-    let others = details.iter().filter(|(name, _)| member(name).is_none());
+fn others_of(lifecycle: &Lifecycle, details: &Map<String, Value>) -> Map<String, Value> {
+    let others = details.iter().filter(|(name, _)| !is_engines(lifecycle, name));
     others.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-impl Member {
+impl Room {
     /// What there is room for, and whether that is all of it.
     fn fit(&self, value: Value) -> (Option<Value>, bool) {
         if length(&value) <= self.bytes {
@@ -158,7 +169,7 @@ impl Member {
                 last.reverse();
                 Some(Value::Array(last))
             }
-            (TooLong::Hosts, Value::Object(hosts)) => Some(Value::Object(self.hosts(hosts))),
+            (TooLong::Subjects, Value::Object(asked)) => Some(Value::Object(self.subjects(asked))),
             (TooLong::Text, Value::String(text)) => Some(Value::String(self.beginning(&text))),
             _ => None,
         };
@@ -174,15 +185,15 @@ impl Member {
         .collect()
     }
 
-    fn hosts(&self, hosts: Map<String, Value>) -> Map<String, Value> {
+    fn subjects(&self, asked: Map<String, Value>) -> Map<String, Value> {
         let mut bytes = 2;
-        let short = hosts.into_iter().map(|(host, about)| {
+        let short = asked.into_iter().map(|(subject, about)| {
             let choices = about.get("choices").map(|choices| json!({ "choices": choices }));
-            (host, choices.unwrap_or_else(|| json!({})))
+            (subject, choices.unwrap_or_else(|| json!({})))
         });
         short
-            .take_while(|(host, about)| {
-                bytes += length(&json!(host)) + length(about) + 2;
+            .take_while(|(subject, about)| {
+                bytes += length(&json!(subject)) + length(about) + 2;
                 bytes <= self.bytes
             })
             .collect()
@@ -202,13 +213,21 @@ pub(crate) fn length(value: &Value) -> usize {
 /// What SQL knows of it: the room of each member of the engine's, and null of any other.
 pub(crate) fn sql() -> String {
     let mut rooms = String::new();
-    for member in &ENGINE {
-        let _ = write!(rooms, " WHEN '{}' THEN {}", member.name, member.bytes);
+    for (name, room) in &ENGINE {
+        let _ = write!(rooms, " WHEN '{name}' THEN {}", room.bytes);
+    }
+    let mut parts = String::new();
+    for part in DecisionPart::ALL {
+        let _ = write!(parts, " WHEN p_decisions ->> '{}' THEN {}", part.name(), room_of_part(part).bytes);
     }
     format!(
-        "-- The members of a run's details that the engine owns, and how long each may be.
-CREATE FUNCTION waypost.engine_room(p_member text) RETURNS int LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-  RETURN CASE p_member{rooms} END;
+        "-- What the lifecycle of a state says about decisions: which members of a run's details they are in. Null if it has none.
+CREATE FUNCTION waypost.decisions(p_state smallint) RETURNS jsonb LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+  RETURN (SELECT nullif(l.definition::jsonb -> 'decisions', 'null') FROM waypost.lifecycle_states s
+    JOIN waypost.lifecycles l ON l.name = s.lifecycle AND l.version = s.version WHERE s.code = p_state);
+-- The members of a run's details that the engine owns, and how long each may be: those of every run, and those of its decisions.
+CREATE FUNCTION waypost.engine_room(p_member text, p_decisions jsonb) RETURNS int LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+  RETURN coalesce(CASE p_member{rooms} END, CASE p_member{parts} END);
 -- What all other members share.
 CREATE FUNCTION waypost.others_room() RETURNS int LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp RETURN {OTHERS_BYTES};
 "
@@ -218,11 +237,26 @@ CREATE FUNCTION waypost.others_room() RETURNS int LANGUAGE sql IMMUTABLE SET sea
 #[cfg(test)]
 mod tests {
     use super::*;
+    use waypost_kernel::Catalog;
+    use waypost_kernel::lifecycle::OWN_DETAILS;
+
+    fn shipped(name: &str) -> Arc<Lifecycle> {
+        Catalog::shipped().expect("shipped").latest(name).expect("known").clone()
+    }
 
     #[test]
     fn the_engines_members_have_a_quarter_of_the_room() {
-        let names: usize = ENGINE.iter().map(|member| member.name.len() + 4 + member.bytes).sum();
-        assert!(OTHERS_BYTES + names <= MAX_PAYLOAD_BYTES, "{names}");
+        const LONGEST_NAME: usize = 63;
+        let own: usize = ENGINE.iter().map(|(name, room)| name.len() + 4 + room.bytes).sum();
+        let parts = DecisionPart::ALL.into_iter().map(|part| LONGEST_NAME + 4 + room_of_part(part).bytes);
+        let all = own + parts.sum::<usize>();
+        assert!(OTHERS_BYTES + all <= MAX_PAYLOAD_BYTES, "{all}");
+    }
+
+    #[test]
+    fn no_lifecycle_can_call_its_own_like_the_engines() {
+        let own: Vec<&str> = ENGINE.iter().map(|(name, _)| *name).chain([CUT]).collect();
+        assert_eq!(own, OWN_DETAILS);
     }
 
     #[test]
@@ -234,7 +268,8 @@ mod tests {
         let patch = json!({ "console_log": lines, "artifacts": lines, "current_blockers": hosts,
             "pause_reason": "z".repeat(20_000), "worked": "w".repeat(600), "cut": false });
         let mut details = Map::new();
-        merge(&mut details, patch.as_object().expect("there"));
+        let job = &shipped("job");
+        merge(job, &mut details, patch.as_object().expect("there"));
         assert_eq!(details["cut"], true);
         assert_eq!(details["console_log"].as_array().expect("there").last(), Some(&json!(lines[99])));
         assert_eq!(details["artifacts"][0], json!(lines[0]));
@@ -242,18 +277,25 @@ mod tests {
         assert_eq!((kept.len(), &kept["h99"]), (100, &json!({ "choices": ["go", "skip"] })));
         assert!(details["pause_reason"].as_str().expect("there").starts_with("zz"));
         assert!(!details.contains_key("worked"));
-        for member in &ENGINE {
-            assert!(length(&details.get(member.name).cloned().unwrap_or_default()) <= member.bytes);
+        for (name, value) in &details {
+            assert!(room_of(job, name).is_none_or(|room| length(value) <= room.bytes), "{name}");
         }
         let again = details.clone();
-        merge(&mut details, &again);
+        merge(job, &mut details, &again);
         assert_eq!(details, again, "what was kept once is kept again");
     }
 
     #[test]
     fn a_null_takes_a_member_of_the_engines_away_and_no_other() {
-        let mut details = json!({ "cleanup_failed": ["a"], "own": 1 }).as_object().cloned().expect("there");
-        merge(&mut details, json!({ "cleanup_failed": null, "own": null }).as_object().expect("there"));
-        assert_eq!(Value::Object(details), json!({ "own": null }));
+        // Only a lifecycle that asks for decisions has members for them.
+        for (lifecycle, left) in
+            [("job", json!({ "own": null })), ("deploy", json!({ "own": null, "current_blockers": null }))]
+        {
+            let known = json!({ "cleanup_failed": ["a"], "own": 1, "current_blockers": { "h": {} } });
+            let patch = json!({ "cleanup_failed": null, "own": null, "current_blockers": null });
+            let mut details = known.as_object().cloned().expect("there");
+            merge(&shipped(lifecycle), &mut details, patch.as_object().expect("there"));
+            assert_eq!(Value::Object(details), left, "{lifecycle}");
+        }
     }
 }

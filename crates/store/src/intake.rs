@@ -12,7 +12,6 @@ use waypost_kernel::text::{
     refuse_text,
 };
 
-use crate::details;
 use crate::error::{Result, StoreError};
 use crate::verbs::{NewItem, NewRun};
 
@@ -31,9 +30,8 @@ pub fn check_new(new: &NewRun) -> Result<()> {
     refuse_json("input", &new.input, MAX_PAYLOAD_BYTES).map_err(wrong)?;
     check_map("metadata", &new.metadata)?;
     check_map("details", &new.details)?;
-    details::check(&new.details)?;
     if let Some(carried) = &new.carried {
-        refuse_json("carried", carried, MAX_PAYLOAD_BYTES).map_err(wrong)?;
+        refuse_json("embedded", carried, MAX_PAYLOAD_BYTES).map_err(wrong)?;
     }
     new.items.iter().try_for_each(check_item)
 }

@@ -6,10 +6,12 @@
 
 mod access;
 mod birth;
+mod cancelled_metadata;
 mod children;
 mod chosen;
 pub mod codec;
 mod columns;
+mod decisions;
 mod deeds;
 mod details;
 pub mod doctor;
@@ -23,12 +25,10 @@ mod looks;
 mod messages;
 pub mod postgres;
 mod replay;
-mod resolutions;
 mod run;
 mod schedule_looks;
 mod schedule_wire;
 mod schedules;
-mod seed_words;
 pub mod sqlite;
 mod tokens;
 mod verbs;

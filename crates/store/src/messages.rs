@@ -1,7 +1,7 @@
 //! What an event says that came without words of its own: one wording for all stores.
 
 use serde_json::{Map, Value, json};
-use waypost_kernel::lifecycle::{Outcome, Phase, State};
+use waypost_kernel::lifecycle::{Lifecycle, Outcome, Phase, State};
 use waypost_kernel::request::Level;
 
 /// `from` is nothing for a run's first event.
@@ -37,7 +37,7 @@ fn stayed(command: &str, by: &str) -> (Level, String) {
         "release" => (Level::Info, "Run released by worker".into()),
         "lose" | "expire" => (Level::Error, "Worker lost; the run's cleanup is left to another".into()),
         "items" => (Level::Debug, "Items moved".into()),
-        "owe" => (Level::Debug, "Cleanup noted".into()),
+        "require-cleanup" => (Level::Debug, "Cleanup noted".into()),
         "operation" => (Level::Info, "Operation ended".into()),
         "cancel" | "pause" => (Level::Warn, format!("Run asked to {command} by {by}")),
         _ => (Level::Info, format!("{command} by {by}")),
@@ -59,7 +59,7 @@ fn ended(command: &str, to: &State) -> (Level, String) {
 }
 
 /// What an event tells beside its words, from what it did: which items moved, why, and what was decided.
-pub fn standard_payload(effect: Option<&Value>) -> Value {
+pub fn standard_payload(lifecycle: &Lifecycle, effect: Option<&Value>) -> Value {
     let mut payload = Map::new();
     let Some(effect) = effect else { return Value::Object(payload) };
     let moved = effect["moved"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -68,8 +68,8 @@ pub fn standard_payload(effect: Option<&Value>) -> Value {
     }
     let reason = [&effect["reason"], &effect["intent"]["reason"]].into_iter().find(|it| it.is_string());
     payload.extend(reason.map(|reason| ("reason".to_owned(), reason.clone())));
-    let decided = &effect["details"]["maintenance_blocker_resolutions"];
-    if decided.is_object() {
+    let decided = lifecycle.decisions.as_ref().map(|decisions| &effect["details"][decisions.given()]);
+    if let Some(decided) = decided.filter(|decided| decided.is_object()) {
         payload.insert("resolutions".into(), decided.clone());
     }
     Value::Object(payload)

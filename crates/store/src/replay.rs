@@ -73,9 +73,9 @@ impl<'l> Replay<'l> {
         if let Some(effect) = &written.effect {
             // What a run is born with is no patch: a null is kept there.
             let is_birth = event.from.is_none();
-            let or_take = |merge: Merge| if is_birth { Map::clone_from } else { merge };
-            replay_patch(&mut self.metadata, effect, "metadata", or_take(intake::merge));
-            replay_patch(&mut self.details, effect, "details", or_take(details::merge));
+            let merge = |into: &mut Members, patch: &Members| details::merge(self.lifecycle, into, patch);
+            replay_patch(&mut self.metadata, effect, "metadata", is_birth, intake::merge);
+            replay_patch(&mut self.details, effect, "details", is_birth, merge);
         }
         self.problems.extend(begun_after_a_failure(self.lifecycle, &self.items, &event));
         follow(self.lifecycle, &mut self.items, &event);
@@ -144,14 +144,22 @@ fn begun_after_a_failure(lifecycle: &Lifecycle, items: &[Item], event: &Event) -
     None
 }
 
-type Merge = fn(&mut Map<String, Value>, &Map<String, Value>);
+type Members = Map<String, Value>;
 
-fn replay_patch(into: &mut Map<String, Value>, effect: &Value, key: &str, merge: Merge) {
+fn replay_patch(
+    into: &mut Members,
+    effect: &Value,
+    key: &str,
+    is_birth: bool,
+    merge: impl Fn(&mut Members, &Members),
+) {
     if let Value::Object(whole) = &effect[format!("{key}_is")] {
         into.clone_from(whole);
     }
-    if let Value::Object(patch) = &effect[key] {
-        merge(into, patch);
+    match &effect[key] {
+        Value::Object(whole) if is_birth => into.clone_from(whole),
+        Value::Object(patch) => merge(into, patch),
+        _ => {}
     }
 }
 

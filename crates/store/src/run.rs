@@ -93,7 +93,7 @@ impl RunRow {
             ended_by: None,
             last_command: none,
             intent: None,
-            owes_cleanup: false,
+            requires_cleanup: false,
             cleanup_failed: false,
             operating: false,
             reentrant: false,

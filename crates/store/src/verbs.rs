@@ -48,7 +48,7 @@ pub trait Leases: Send + Sync {
     fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>>;
     fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>>;
     fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>>;
-    fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow>;
+    fn require_cleanup(&self, write: CleanupWrite) -> Reply<'_, RunRow>;
     /// Leases and times to live that ran out, at most `limit` of them. Any process may ask, at any time.
     fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept>;
 }
@@ -274,10 +274,10 @@ pub struct FinishWrite {
 }
 
 #[derive(Clone, Debug)]
-pub struct OweWrite {
+pub struct CleanupWrite {
     pub held: Held,
     pub by: String,
-    pub owes: bool,
+    pub required: bool,
     pub failing: Option<(String, Failure)>,
 }
 

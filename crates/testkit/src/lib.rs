@@ -1,4 +1,4 @@
-//! What tests and the demonstration need around them. No test is skipped for want of it: what is missing is an error
+//! What tests need around them. No test is skipped for want of it: what is missing is an error
 //! that says how to install it.
 
 #[cfg(feature = "postgres")]
@@ -15,7 +15,6 @@ mod pooler;
 mod postgres;
 #[cfg(feature = "postgres")]
 mod server;
-pub mod vsphere;
 
 #[cfg(feature = "postgres")]
 pub use certificates::{Certificate, Issuer};

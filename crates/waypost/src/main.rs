@@ -2,6 +2,7 @@
 
 mod bench;
 mod completions;
+#[cfg(feature = "demo")]
 mod demo;
 mod dev;
 mod doctor;
@@ -14,6 +15,7 @@ mod queue;
 mod run;
 mod schedule;
 mod serve;
+#[cfg(feature = "demo")]
 mod simulate;
 mod token;
 mod verify;
@@ -27,6 +29,11 @@ use clap::{Parser, Subcommand};
 use output::{ERROR, Failed, Result};
 use place::Place;
 
+#[cfg(feature = "demo")]
+const TRY: &str = "Try:\n  waypost demo\n  waypost run start --wait -- echo hi\n  waypost run list";
+#[cfg(not(feature = "demo"))]
+const TRY: &str = "Try:\n  waypost run start --wait -- echo hi\n  waypost run list";
+
 /// One engine that takes long-running work through a declared lifecycle, and never loses, doubles or fakes a
 /// step of it.
 #[derive(Debug, Parser)]
@@ -36,7 +43,7 @@ use place::Place;
     max_term_width = 100,
     subcommand_required = true,
     arg_required_else_help = true,
-    after_help = "Try:\n  waypost demo\n  waypost run start --wait -- echo hi\n  waypost run list"
+    after_help = TRY
 )]
 struct Cli {
     #[command(flatten)]
@@ -77,12 +84,14 @@ enum Noun {
     Schedule(schedule::Verb),
     /// Replay the whole log and report every difference from what is stored.
     Verify(verify::Flags),
+    #[cfg(feature = "demo")]
     /// See what Waypost does: twelve runs that succeed, fail, are retried, cancelled, lost and killed.
     Demo(demo::Flags),
     /// Measure this machine, next to the fewest writes that could do the same work.
     Bench(bench::Flags),
     /// Print a completion script for your shell.
     Completions(completions::Flags),
+    #[cfg(feature = "demo")]
     /// A cluster to try things on: `cluster` serves it, `govc` acts on it.
     #[command(subcommand, hide = true)]
     Simulate(simulate::Verb),
@@ -113,6 +122,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
     match cli.noun {
         Noun::Lifecycle(verb) => lifecycle::run(verb).map(|()| 0),
         Noun::Playbook(verb) => playbook::run(&verb).map(|()| 0),
+        #[cfg(feature = "demo")]
         Noun::Simulate(verb) => simulate::run(verb),
         Noun::Completions(flags) => completions::run(&flags).map(|()| 0),
         Noun::Run(verb) => block_on(run::run(&place, verb)),
@@ -125,6 +135,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Noun::Doctor(flags) => block_on(doctor::run(&place, flags)),
         Noun::Schedule(verb) => block_on(schedule::run(&place, verb)),
         Noun::Verify(flags) => block_on(verify::run(&place, flags)),
+        #[cfg(feature = "demo")]
         Noun::Demo(flags) => block_on(demo::run(flags)),
         Noun::Bench(flags) => block_on(bench::run(&place, flags)).map(|()| 0),
         Noun::Guardian { .. } => Ok(0),

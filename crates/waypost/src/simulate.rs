@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
-use waypost_testkit::vsphere::{self, Server, Site, World};
+use waypost_simulate::{Server, Site, World};
 
 use crate::output::{ERROR, Failed, Result};
 use crate::worker::duration;
@@ -47,7 +47,7 @@ enum Sample {
 
 pub fn run(verb: Verb) -> Result<u8> {
     match verb {
-        Verb::Govc { arguments } => Ok(vsphere::govc(&arguments)),
+        Verb::Govc { arguments } => Ok(waypost_simulate::govc(&arguments)),
         Verb::Cluster(flags) => serve(&flags)
             .map(|()| 0)
             .map_err(|error| Failed::new(ERROR, format!("{}: {error}", flags.dir.display()))),
@@ -60,11 +60,13 @@ fn serve(flags: &Cluster) -> io::Result<()> {
         Err(_) => World::create(&flags.dir, &new_site(flags))?,
     };
     let dir = world.folder().canonicalize()?;
-    vsphere::install_govc(&dir.join("bin"), &std::env::current_exe()?)?;
+    waypost_simulate::install_govc(&dir.join("bin"), &std::env::current_exe()?)?;
     let server = Server::bind(&world, flags.listen)?;
     let url = server.url()?;
     let site = world.site()?;
-    let idrac = |host: &vsphere::Host| (host.name.clone(), Value::from(format!("{url}/idrac/{}", host.name)));
+    let idrac = |host: &waypost_simulate::Host| {
+        (host.name.clone(), Value::from(format!("{url}/idrac/{}", host.name)))
+    };
     let line = json!({
         "url": url,
         "dir": dir,

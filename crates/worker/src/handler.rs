@@ -9,9 +9,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use waypost_kernel::request::Level;
 
-use crate::journal::Journal;
 use crate::lease::Lease;
 use crate::outcome::Outcome;
+use crate::report::journal::Journal;
 use crate::steps::Durable;
 
 /// Does the work of a run. Any `Fn(Context) -> impl Future<Output = Outcome>` is one.

@@ -1,20 +1,17 @@
 //! Workers: they claim runs, execute what those ask for, and report what came of it.
 //!
-//! One run goes through the files in this order: `claim` takes it, `resolve` finds what executes it, `execute`
-//! does that, `interpret` says what the result means, `report` writes it. Beside them `heartbeat` keeps the
-//! leases and delivers what people want of a held run, and `lease` is what all of them ask whether to go on.
+//! One run goes through the modules in this order: `claim` takes it and gives it a slot, `resolve` finds what executes it,
+//! `execute` does that, `interpret` says what the result means, `report` writes it. Beside them `lease` is what all of them
+//! ask whether to go on; its `heartbeat` keeps the leases and delivers what people want of a held run.
 //!
 //! A worker knows `dyn Store` and no database, and takes the names of states from the run's lifecycle.
 
 pub mod actions;
-mod batch;
 mod claim;
 mod execute;
 pub mod guardian;
 mod handler;
-mod heartbeat;
 mod interpret;
-mod journal;
 mod lease;
 pub mod loops;
 mod options;
@@ -23,11 +20,9 @@ mod pace;
 mod pipeline;
 pub mod playbook;
 mod report;
-mod reporter;
 mod resolve;
 pub mod schedules;
 mod shutdown;
-mod slots;
 mod steps;
 mod summary;
 mod worker;

@@ -11,17 +11,17 @@ use waypost_kernel::{Catalog, Span};
 use waypost_store::{Claimed, RunRow, Store};
 
 use crate::actions::http::Client;
+use crate::claim::slots::Slot;
 use crate::execute::Try;
-use crate::heartbeat::Leases;
-use crate::interpret::{Ending, Goal, Tries, Verdict, Words, execution, interpret};
-use crate::journal::Journal;
+use crate::interpret::{EndNames, Ending, Goal, Tries, Verdict, execution, interpret};
+use crate::lease::heartbeat::Leases;
 use crate::lease::{Keeping, Lease};
 use crate::options::Options;
 use crate::pace;
 use crate::report;
-use crate::reporter::Reporter;
+use crate::report::journal::Journal;
+use crate::report::reporter::Reporter;
 use crate::resolve::{Plan, Work, resolve};
-use crate::slots::Slot;
 use crate::steps;
 use crate::summary::End;
 
@@ -126,7 +126,7 @@ async fn tries(shared: &Shared, claimed: &Claimed, lease: &Arc<Lease>, plan: &Pl
         match interpret(&answer, tries, &options.backoff, pace::random()) {
             // What was told to end because the process does has not failed.
             Verdict::Settle(ending) if ending.goal == Goal::Fail && lease.is_leaving() => return None,
-            Verdict::Settle(_) if plan.words == Words::OfExecution => {
+            Verdict::Settle(_) if plan.end_names == EndNames::OfExecution => {
                 return Some(execution::timed(execution::ending_of(&answer, plan.retry_in), began));
             }
             Verdict::Settle(ending) => return Some(ending),
@@ -153,7 +153,7 @@ fn stopped(lease: &Lease, plan: &Plan, began: Instant) -> Option<Ending> {
         Some(limit) => execution::timed_out(limit, plan.retry_in),
         None => wanted(lease)?,
     };
-    Some(if plan.words == Words::OfExecution { execution::timed(ending, began) } else { ending })
+    Some(if plan.end_names == EndNames::OfExecution { execution::timed(ending, began) } else { ending })
 }
 
 /// Where somebody wants the run to go, now that it was stopped for them.

@@ -9,7 +9,7 @@ use waypost_store::RunRow;
 
 use crate::actions::Exec;
 use crate::handler::Handler;
-use crate::interpret::Words;
+use crate::interpret::EndNames;
 use crate::options::Options;
 use crate::playbook::Playbook;
 
@@ -25,7 +25,7 @@ pub(crate) struct Plan {
     pub timeout: Option<Span>,
     /// After a failure the run may be taken again then.
     pub retry_in: Option<Span>,
-    pub words: Words,
+    pub end_names: EndNames,
 }
 
 pub(crate) enum Work {
@@ -60,7 +60,7 @@ impl From<Work> for Plan {
             Work::Command(carried) => carried.retries,
             _ => 0,
         };
-        Plan { work, retries, timeout: None, retry_in: None, words: Words::OfRun }
+        Plan { work, retries, timeout: None, retry_in: None, end_names: EndNames::OfRun }
     }
 }
 

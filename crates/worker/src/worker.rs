@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use waypost_store::{Result, Store};
 
+use crate::claim::slots::Slots;
 use crate::claim::{Claims, claim};
 use crate::options::Options;
 use crate::pipeline::Shared;
 use crate::shutdown::Stage;
-use crate::slots::Slots;
 use crate::summary::Summary;
 
 #[derive(Clone)]

@@ -7,7 +7,7 @@ use crate::refusal::{Code, Refusal};
 use crate::run::{Lease, Want};
 use crate::time::{Span, Time};
 
-/// Workers that die in a run's owed cleanup, where its state has no rule of its own for take-overs.
+/// Workers that die in a run's required cleanup, where its state has no rule of its own for take-overs.
 const MAX_CLEANUP_TAKE_OVERS: u32 = 5;
 
 pub(super) fn claim(mut draft: Draft<'_>, asked: Option<Span>, start: bool) -> Result<Change, Refusal> {
@@ -78,7 +78,7 @@ fn may_take(draft: &Draft<'_>, lease: &Lease) -> Option<Take> {
 pub(super) fn may_take_over(draft: &Draft<'_>) -> bool {
     let run = draft.run;
     let state = draft.lifecycle.state(run.state);
-    let limit = match (&run.intent, run.owes_cleanup) {
+    let limit = match (&run.intent, run.requires_cleanup) {
         (Some(_), false) => 0,
         (Some(intent), true) if intent.want != Want::Pause && state.on_stale != Some(OnStale::TakeOver) => {
             MAX_CLEANUP_TAKE_OVERS

@@ -119,7 +119,7 @@ fn ask_holder(mut draft: Draft<'_>, name: &str, with: &With<'_>) -> Result<Chang
     let idle = draft.lifecycle.state(draft.run.state).deadline.is_some();
     let free =
         idle || draft.run.lease.as_ref().is_none_or(|lease| lease.is_vacant() || lease.is_expired(now));
-    if free && !draft.run.owes_cleanup && carry_out(&mut draft, &intent, actor) {
+    if free && !draft.run.requires_cleanup && carry_out(&mut draft, &intent, actor) {
         return draft.done();
     }
     draft.stay(name, actor, Effect { intent: Some(intent), ..Effect::default() });
@@ -134,7 +134,7 @@ pub(super) fn carry_out(draft: &mut Draft<'_>, intent: &Intent, actor: Actor) ->
     let effect = Effect {
         reason: intent.reason.clone(),
         failure: intent.failure.clone().or_else(|| draft.failure_of(command, &message)),
-        cleanup_failed: draft.run.owes_cleanup,
+        cleanup_failed: draft.run.requires_cleanup,
         ..Effect::default()
     };
     let lifecycle = draft.lifecycle;

@@ -68,7 +68,7 @@ pub(super) fn finish(mut draft: Draft<'_>, token: Token, finish: &Finish<'_>) ->
     }
     check_lease(&draft, token)?;
     let leaves = draft.lifecycle.phase(to) != Phase::Held;
-    if leaves && draft.run.owes_cleanup {
+    if leaves && draft.run.requires_cleanup {
         return Err(draft.refusal(Code::CleanupOwed, "run the cleanup first".to_owned()));
     }
     let effect = finish_effect(&draft, finish);
@@ -155,7 +155,7 @@ fn rows_to<'a>(draft: &Draft<'a>, to: StateId) -> impl Iterator<Item = &'a Trans
 
 pub(super) fn release(mut draft: Draft<'_>, token: Token) -> Result<Change, Refusal> {
     check_lease(&draft, token)?;
-    if let Some(intent) = draft.run.intent.as_ref().filter(|_| !draft.run.owes_cleanup)
+    if let Some(intent) = draft.run.intent.as_ref().filter(|_| !draft.run.requires_cleanup)
         && carry_out(&mut draft, intent, Actor::Worker)
     {
         return draft.done();
@@ -180,10 +180,10 @@ pub(crate) fn failing(draft: &Draft<'_>, to: StateId, failure: &Failure) -> Opti
     })
 }
 
-pub(super) fn owe(
+pub(super) fn require_cleanup(
     mut draft: Draft<'_>,
     token: Token,
-    owes: bool,
+    required: bool,
     failing: Option<(&str, &Failure)>,
 ) -> Result<Change, Refusal> {
     check_lease(&draft, token)?;
@@ -203,8 +203,12 @@ pub(super) fn owe(
         }
         intent = self::failing(&draft, to, failure);
     }
-    if owes != draft.run.owes_cleanup || intent.is_some() {
-        draft.stay("owe", Actor::Worker, Effect { owes_cleanup: Some(owes), intent, ..Effect::default() });
+    if required != draft.run.requires_cleanup || intent.is_some() {
+        draft.stay(
+            "require-cleanup",
+            Actor::Worker,
+            Effect { requires_cleanup: Some(required), intent, ..Effect::default() },
+        );
     }
     extend(&mut draft);
     draft.done()

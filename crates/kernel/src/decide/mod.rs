@@ -42,7 +42,9 @@ pub fn decide(lifecycle: &Lifecycle, run: &Run, request: &Request<'_>, now: Time
         Ask::Note { token, note } => hold::note(draft, *token, note),
         Ask::Finish { token, finish } => hold::finish(draft, *token, finish),
         Ask::Release { token } => hold::release(draft, *token),
-        Ask::Owe { token, owes, failing } => hold::owe(draft, *token, *owes, *failing),
+        Ask::RequireCleanup { token, required, failing } => {
+            hold::require_cleanup(draft, *token, *required, *failing)
+        }
         Ask::Command { name, with } => command::command(draft, name, with),
         Ask::Sweep => sweep::sweep(draft),
         Ask::OperationEnded => command::operation_ended(draft),

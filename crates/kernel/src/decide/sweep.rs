@@ -31,7 +31,7 @@ fn lease_ran_out(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     if !over {
         return Ok(());
     }
-    if let Some(intent) = run.intent.as_ref().filter(|_| !run.owes_cleanup)
+    if let Some(intent) = run.intent.as_ref().filter(|_| !run.requires_cleanup)
         && carry_out(draft, intent, Actor::Engine)
     {
         return Ok(());
@@ -44,7 +44,7 @@ fn lease_ran_out(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     give_up(draft)
 }
 
-/// Nobody may or will take the run on. What it owes comes first: once, with a budget of its own.
+/// Nobody may or will take the run on. What it requires comes first: once, with a budget of its own.
 fn give_up(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     let run = draft.run;
     let final_intent = final_intent(run);
@@ -55,7 +55,7 @@ fn give_up(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     }
     let state = draft.lifecycle.state(run.state);
     let command = state.on_stale.map_or("lose", OnStale::command);
-    if run.owes_cleanup && final_intent.is_none() {
+    if run.requires_cleanup && final_intent.is_none() {
         let failure = draft.failure_of(command, "the worker's lease ran out");
         let to = failed_state(draft.lifecycle, run.state, command);
         let intent =

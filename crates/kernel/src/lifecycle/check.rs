@@ -18,9 +18,10 @@ const KEEP_SUCCESS: Span = Span::from_seconds(30 * 86_400);
 const KEEP_FAILURE: Span = Span::from_seconds(90 * 86_400);
 
 /// Routes and events of the engine's own, which a lifecycle's command would shadow.
-const RESERVED: [&str; 11] = [
+const RESERVED: [&str; 12] = [
     "create",
     "note",
+    "require-cleanup",
     "owe",
     "items",
     "events",
@@ -41,6 +42,7 @@ pub struct Resolved {
     pub drafts: Vec<StateDraft>,
     pub initial_line: usize,
     pub operation_lines: Vec<usize>,
+    pub decisions_line: usize,
 }
 
 pub fn check(draft: Draft, catalog: &Catalog) -> Result<Lifecycle, Problems> {
@@ -56,6 +58,7 @@ pub fn check(draft: Draft, catalog: &Catalog) -> Result<Lifecycle, Problems> {
             transition_lines: draft.transitions.iter().map(|row| row.line).collect(),
             initial_line: draft.initial.line,
             operation_lines,
+            decisions_line: draft.decisions.first().map_or(1, |(_, word)| word.line),
             drafts: draft.states,
         };
         problems = rules::broken(&resolved);
@@ -67,8 +70,8 @@ pub fn check(draft: Draft, catalog: &Catalog) -> Result<Lifecycle, Problems> {
     }
 }
 
-struct Resolver<'a> {
-    draft: &'a Draft,
+pub(super) struct Resolver<'a> {
+    pub(super) draft: &'a Draft,
     problems: &'a mut Vec<Problem>,
 }
 
@@ -130,6 +133,8 @@ impl Resolver<'_> {
             stops_run: draft.stops_run.as_ref().is_some_and(|stops| stops.value),
             codes: self.codes(),
             operations,
+            decisions: self.decisions(),
+            cancelled_metadata: self.cancelled_metadata(),
         };
         Some((lifecycle, operation_lines))
     }
@@ -163,6 +168,8 @@ impl Resolver<'_> {
             ("items", draft.items.first().map(|name| name.line)),
             ("codes", draft.codes.first().map(|(command, _)| command.line)),
             ("operations", draft.operations.first().map(|(command, _)| command.line)),
+            ("decisions", draft.decisions.first().map(|(_, word)| word.line)),
+            ("cancelled_metadata", draft.cancelled_metadata.first().map(|(member, _)| member.line)),
         ];
         for (key, line) in keys.into_iter().filter(|_| draft.kind == Kind::Item) {
             if let Some(line) = line {
@@ -305,7 +312,12 @@ impl Resolver<'_> {
         }
     }
 
-    fn problem(&mut self, line: usize, rule: &'static str, message: &str, hint: &str) {
+    /// A key of details or metadata.
+    pub(super) fn key(&mut self, key: &At<String>, what: &str) {
+        self.name(key, what, &WORD);
+    }
+
+    pub(super) fn problem(&mut self, line: usize, rule: &'static str, message: &str, hint: &str) {
         let (message, hint) = (message.to_owned(), hint.to_owned());
         self.problems.push(Problem { line, rule, message, hint, ..Problem::default() });
     }

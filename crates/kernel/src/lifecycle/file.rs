@@ -8,7 +8,7 @@ use waypost_schema::{
     needed, optional, quoted,
 };
 
-use super::{Actor, Actors, Kind, OnStale, Outcome, Phase};
+use super::{Actor, Actors, CancelFact, DecisionPart, Kind, OnStale, Outcome, Phase};
 use crate::format::{DURATION, duration};
 use crate::guard::Guard;
 use crate::time::Span;
@@ -32,6 +32,8 @@ pub struct Draft {
     pub stops_run: Option<At<bool>>,
     pub codes: Vec<(At<String>, At<String>)>,
     pub operations: Vec<(At<String>, Vec<At<String>>)>,
+    pub decisions: Vec<(DecisionPart, At<String>)>,
+    pub cancelled_metadata: Vec<(At<String>, At<CancelFact>)>,
     pub states: Vec<StateDraft>,
     pub transitions: Vec<TransitionDraft>,
 }
@@ -104,7 +106,18 @@ pub static STATE: Shape = Shape::of_file(
 )
 .with_others("on_", &Of(&WORD));
 
-static LIFECYCLE: Shape = Shape::of_file(
+pub static DECISIONS: Shape = Shape::of_file(
+    "the decisions of a lifecycle",
+    &[
+        needed("waiting", Of(&WORD), "The member of details that is true while decisions are missing."),
+        needed("asked", Of(&WORD), "The member that says, by subject, what is to be decided."),
+        needed("given", Of(&WORD), "The member that says, by subject, what was decided."),
+        optional("asked_count", Of(&WORD), "The member that counts the subjects."),
+        optional("critical_count", Of(&WORD), "The member that counts what is critical."),
+    ],
+);
+
+pub static LIFECYCLE: Shape = Shape::of_file(
     "a lifecycle file",
     &[
         needed("name", Of(&WORD), "What runs name.").like(r#""deploy""#),
@@ -123,6 +136,16 @@ static LIFECYCLE: Shape = Shape::of_file(
             "operations",
             Map { of: &WORDS, keys: None, most: usize::MAX },
             "Commands that a run of their own carries out, and from which states.",
+        ),
+        optional(
+            "decisions",
+            Value::Of(&DECISIONS),
+            "What pauses ask people to decide: where in a run's details it stands.",
+        ),
+        optional(
+            "cancelled_metadata",
+            Map { of: &Choice(&CancelFact::NAMES), keys: None, most: 16 },
+            "What the metadata say of a run that the engine cancels because its lease ran out.",
         ),
         needed(
             "states",
@@ -149,7 +172,11 @@ static FILE: Document = Document {
         ("inline table", "close the { … } of the state, with a comma between its keys"),
         ("", "write key = value, or a row of words between [ and ]; texts stand between quotes"),
     ],
-    at_the_end: &[("states", "transitions")],
+    at_the_end: &[
+        ("states", "transitions"),
+        ("decisions", "transitions"),
+        ("cancelled_metadata", "transitions"),
+    ],
 };
 
 pub fn read(text: &str) -> Result<Draft, Problems> {
@@ -179,9 +206,19 @@ fn draft(root: &Node, report: &mut Report) -> Option<Draft> {
         stops_run: of(root, "stops_run"),
         codes: named(root, "codes").filter_map(|(name, code)| Some((name, at(code)?))).collect(),
         operations: named(root, "operations").map(|(name, states)| (name, self::words(states))).collect(),
+        decisions: decisions(root),
+        cancelled_metadata: named(root, "cancelled_metadata")
+            .filter_map(|(name, fact)| Some((name, at(fact)?)))
+            .collect(),
         states: states.iter().filter_map(|(name, node)| state(name, node)).collect(),
         transitions,
     })
+}
+
+fn decisions(root: &Node) -> Vec<(DecisionPart, At<String>)> {
+    let Some(table) = root.get("decisions") else { return Vec::new() };
+    let parts = DecisionPart::ALL.into_iter();
+    parts.filter_map(|part| Some((part, of(table, part.name())?))).collect()
 }
 
 fn state(name: &str, node: &Node) -> Option<StateDraft> {

@@ -3,11 +3,13 @@
 
 mod catalog;
 mod check;
-mod file;
+mod decisions;
+pub(crate) mod file;
 mod rule_names;
 mod rules;
 
 pub use catalog::{Catalog, SHIPPED};
+pub use decisions::{CancelFact, DecisionPart, Decisions, OWN_DETAILS};
 pub use rule_names::RULES;
 pub use waypost_schema::{Problem, Problems, instead_of, quoted};
 
@@ -136,6 +138,10 @@ pub struct Lifecycle {
     pub codes: Vec<(Arc<str>, Arc<str>)>,
     /// Commands that a run of their own carries out, and the states in which they may be asked for.
     pub operations: Vec<(Arc<str>, Vec<StateId>)>,
+    /// What a pause asks people for. Without it a run waits for a person, but for no decisions.
+    pub decisions: Option<Decisions>,
+    /// What the metadata of a run say that the engine cancels because its lease ran out: which member tells what.
+    pub cancelled_metadata: Vec<(Arc<str>, CancelFact)>,
 }
 
 impl Lifecycle {
@@ -168,6 +174,16 @@ impl Lifecycle {
     /// Settled, and no way out.
     pub fn is_terminal(&self, id: StateId) -> bool {
         self.phase(id) == Phase::Settled && self.transitions_from(id).next().is_none()
+    }
+
+    /// The kind of items that guards count and that a playbook's steps are: the first that the file names.
+    pub fn counted_items(&self) -> Option<&Lifecycle> {
+        self.items.first().map(|kind| &**kind)
+    }
+
+    /// The kind of items that show how far a step is: the second that the file names.
+    pub fn progress_items(&self) -> Option<&Lifecycle> {
+        self.items.get(1).map(|kind| &**kind)
     }
 
     /// All commands of the table, each once, in the order of the file.

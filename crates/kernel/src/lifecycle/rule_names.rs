@@ -1,6 +1,6 @@
 //! Every rule that a lifecycle file can break, with what it asks for: the reference's table.
 
-pub const RULES: [(&str, &str); 61] = [
+pub const RULES: [(&str, &str); 64] = [
     ("too-large", "a file has at most 256 KiB"),
     ("syntax", "a file is TOML"),
     ("too-many-problems", "at most 100 problems are told at once"),
@@ -23,7 +23,7 @@ pub const RULES: [(&str, &str); 61] = [
     ("unknown-command", "every command that is named is in the table"),
     ("unknown-item-kind", "every item lifecycle that is named is known"),
     ("version-taken", "one version has one meaning"),
-    ("item-key", "an item lifecycle has no ids, items, codes or operations"),
+    ("item-key", "an item lifecycle has no ids, items, codes, operations, decisions or cancelled_metadata"),
     ("run-key", "a run lifecycle has no stops_run"),
     ("no-initial", "a run starts somewhere"),
     ("initial-phase", "a run starts as a draft, ready or held"),
@@ -58,6 +58,9 @@ pub const RULES: [(&str, &str); 61] = [
     ("settled-exit", "a settled run moves only when somebody asks"),
     ("guard-misplaced", "a guard says something about what it guards"),
     ("guard-without-items", "a guard that counts items has items to count"),
+    ("guard-without-decisions", "a guard that asks for decisions has a place for them"),
+    ("decision-member", "each part of the decisions has a member of details that is its own"),
+    ("decisions-without-pause", "decisions are asked for where a run waits for a person"),
     ("duplicate-transition", "no two rows with the same state, command and guards"),
     ("shadowed-transition", "no row stands behind one that always comes first"),
     ("repeat-moves-on", "a command that is sent twice moves a run once"),

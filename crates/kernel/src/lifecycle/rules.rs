@@ -4,6 +4,7 @@ mod rows;
 mod states;
 
 use super::check::Resolved;
+use super::decisions;
 use super::{Actor, Actors, Kind, Lifecycle, Phase, StateId, Transition};
 use waypost_schema::Problem;
 
@@ -33,7 +34,7 @@ const STATE_RULES: [StateRule; 20] = [
     states::start_moves_no_items,
     states::nothing_begins_by_itself,
 ];
-const ROW_RULES: [RowRule; 11] = [
+const ROW_RULES: [RowRule; 12] = [
     rows::claim_shape,
     rows::steal_shape,
     rows::no_idle_loop,
@@ -45,6 +46,7 @@ const ROW_RULES: [RowRule; 11] = [
     rows::settled_stays,
     rows::guard_belongs,
     rows::items_declared,
+    rows::decisions_declared,
 ];
 
 pub fn broken(resolved: &Resolved) -> Vec<Problem> {
@@ -75,6 +77,7 @@ pub fn broken(resolved: &Resolved) -> Vec<Problem> {
     for ((command, states), line) in lifecycle.operations.iter().zip(&resolved.operation_lines) {
         note(*line, operation_fits(lifecycle, command, states));
     }
+    problems.extend(decisions::can_be_asked(lifecycle, resolved.decisions_line));
     problems
 }
 

@@ -16,6 +16,17 @@ pub fn json(lifecycle: &Lifecycle) -> Value {
         .collect();
     let codes: Map<String, Value> =
         lifecycle.codes.iter().map(|(command, code)| (command.to_string(), json!(&**code))).collect();
+    let decisions = lifecycle.decisions.as_ref().map(|decisions| {
+        decisions
+            .members()
+            .map(|(part, member)| (part.name().to_owned(), json!(member)))
+            .collect::<Map<_, _>>()
+    });
+    let cancelled_metadata: Map<String, Value> = lifecycle
+        .cancelled_metadata
+        .iter()
+        .map(|(member, fact)| (member.to_string(), json!(fact.name())))
+        .collect();
     json!({
         "name": &*lifecycle.name,
         "version": lifecycle.version,
@@ -26,6 +37,8 @@ pub fn json(lifecycle: &Lifecycle) -> Value {
         "stops_run": (lifecycle.kind == Kind::Item).then_some(lifecycle.stops_run),
         "codes": codes,
         "operations": operations,
+        "decisions": decisions,
+        "cancelled_metadata": cancelled_metadata,
         "states": states,
         "transitions": transitions,
     })

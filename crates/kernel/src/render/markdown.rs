@@ -41,6 +41,21 @@ fn facts(out: &mut String, lifecycle: &Lifecycle) {
     for (command, states) in &lifecycle.operations {
         let _ = writeln!(out, "- `{command}` in {} starts an [`operation`](operation.md)", names(states));
     }
+    if let Some(decisions) = &lifecycle.decisions {
+        let parts: Vec<String> =
+            decisions.members().map(|(part, member)| format!("{}: `{member}`", part.name())).collect();
+        let _ = writeln!(out, "- pauses ask for decisions; in a run's details: {}", parts.join(", "));
+    }
+    if !lifecycle.cancelled_metadata.is_empty() {
+        let members = lifecycle.cancelled_metadata.iter();
+        let members: Vec<String> =
+            members.map(|(member, fact)| format!("`{member}` ({})", fact.name())).collect();
+        let _ = writeln!(
+            out,
+            "- the metadata of a run that the engine cancels because its lease ran out have {}",
+            members.join(", ")
+        );
+    }
     out.push('\n');
 }
 

@@ -2,8 +2,11 @@
 
 use std::fmt::Write;
 
+use waypost_schema::render::section;
+
 use crate::guard::Guard;
 use crate::lifecycle::RULES;
+use crate::lifecycle::file::{DECISIONS, LIFECYCLE, STATE};
 use crate::refusal::Code;
 
 /// Why a request may be refused.
@@ -15,6 +18,15 @@ pub fn refusals() -> String {
         let again = if code.is_retryable() { "yes, later" } else { "no" };
         let _ = writeln!(out, "| `{}` | {} | {again} |", code.name(), code.meaning());
     }
+    out
+}
+
+/// What a lifecycle file may say.
+pub fn keys() -> String {
+    let mut out = "# Keys of a lifecycle\n".to_owned();
+    section(&mut out, "A lifecycle", &LIFECYCLE);
+    section(&mut out, "`[decisions]`", &DECISIONS);
+    section(&mut out, "A state of `[states]`", &STATE);
     out
 }
 

@@ -38,7 +38,24 @@ pub fn toml(lifecycle: &Lifecycle) -> String {
         .iter()
         .map(|(command, _)| format!("{} = {}", json!(&**command), inline(&object["operations"][&**command])))
         .collect();
-    for (key, pairs) in [("codes", codes), ("operations", operations)] {
+    let decisions: Vec<String> = lifecycle
+        .decisions
+        .iter()
+        .flat_map(|decisions| decisions.members())
+        .map(|(part, member)| format!("{} = {}", part.name(), json!(member)))
+        .collect();
+    let cancelled: Vec<String> = lifecycle
+        .cancelled_metadata
+        .iter()
+        .map(|(member, fact)| format!("{} = {}", json!(&**member), json!(fact.name())))
+        .collect();
+    let tables = [
+        ("codes", codes),
+        ("operations", operations),
+        ("decisions", decisions),
+        ("cancelled_metadata", cancelled),
+    ];
+    for (key, pairs) in tables {
         if !pairs.is_empty() {
             line(key, &format!("{{ {} }}", pairs.join(", ")));
         }

@@ -24,6 +24,7 @@ fn pages() -> BTreeMap<PathBuf, String> {
         pages.insert(path, format!("{notice}{}", markdown(lifecycle)));
     }
     pages.insert(docs().join("refusals.md"), format!("{notice}{}", reference::refusals()));
+    pages.insert(docs().join("lifecycle.md"), format!("{notice}{}", reference::keys()));
     pages.insert(docs().join("guards.md"), format!("{notice}{}", reference::guards()));
     pages.insert(docs().join("lifecycle-rules.md"), format!("{notice}{}", reference::rules()));
     let notice = "-- Generated: the database's own guard. UPDATE=1 cargo nextest run generated\n\n";

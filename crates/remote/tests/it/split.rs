@@ -64,7 +64,7 @@ impl Leases for Split {
         there.note(notes: Vec<NoteWrite>) -> Each<Noted>;
         there.finish(finishes: Vec<FinishWrite>) -> Each<RunRow>;
         there.release(leases: Vec<Held>) -> Each<RunRow>;
-        there.owe(owe: OweWrite) -> RunRow;
+        there.require_cleanup(require_cleanup: CleanupWrite) -> RunRow;
         here.sweep(by: String, limit: usize) -> Swept;
     }
 }

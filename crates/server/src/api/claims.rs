@@ -11,6 +11,7 @@ use waypost_store::codec::token_text;
 use waypost_store::{Can, Claim, Claimed, Held, Take, iso};
 
 use super::requests::{ChangesQuery, ClaimBody, ClaimOneBody};
+use super::runs::renamed;
 use super::shapes::{CLAIMED, CLAIMS};
 use super::{Content, GET, Gives, POST, Route, SMALL_BYTES, asks, ok, takes};
 use crate::answer::{self, Result};
@@ -115,9 +116,9 @@ async fn claim(call: Call, body: ClaimBody) -> Result {
 }
 
 /// A worker that says neither takes whatever there is.
-fn can(playbooks: Option<Vec<String>>, carried: Option<bool>) -> Option<Can> {
-    let says = playbooks.is_some() || carried.is_some();
-    says.then(|| Can { playbooks: playbooks.unwrap_or_default(), carried: carried.unwrap_or_default() })
+fn can(playbooks: Option<Vec<String>>, embedded: Option<bool>) -> Option<Can> {
+    let says = playbooks.is_some() || embedded.is_some();
+    says.then(|| Can { playbooks: playbooks.unwrap_or_default(), carried: embedded.unwrap_or_default() })
 }
 
 async fn take(
@@ -129,7 +130,7 @@ async fn take(
         worker: body.worker,
         queues: body.queues.unwrap_or_else(|| vec!["default".to_owned()]),
         lifecycles: body.lifecycles,
-        can: can(body.playbooks, body.carried),
+        can: can(body.playbooks, renamed("embedded", body.embedded, "carried", body.carried)?),
         tenant: Some(call.caller.tenant.clone()).filter(|_| !call.caller.is_everybodys),
         limit: body.limit.unwrap_or(1),
         lease: body.lease_ms.map(Span::from_ms),

@@ -4,11 +4,14 @@ use serde_json::{Value, json};
 use waypost_kernel::request::Level;
 use waypost_kernel::{Failure, Span};
 use waypost_store::{
-    FinishWrite, Held, ItemWrite, ItemsWrite, NoteWrite, Noted, OweWrite, Renewed, Repeat, StoreError, iso,
+    CleanupWrite, FinishWrite, Held, ItemWrite, ItemsWrite, NoteWrite, Noted, Renewed, Repeat, StoreError,
+    iso,
 };
 
 use super::kinds::LeaseToken;
-use super::requests::{FinishBody, ItemWriteBody, ItemWritesBody, LeaseBody, NewEventBody, OweBody};
+use super::requests::{
+    FinishBody, ItemWriteBody, ItemWritesBody, LeaseBody, NewEventBody, OweBody, RequireCleanupBody,
+};
 use super::runs::tagged;
 use super::shapes::{ITEMS, NOTED, RENEWED, RUN};
 use super::{BATCH_BYTES, Content, Gives, POST, Route, ok, takes};
@@ -67,10 +70,18 @@ pub const ROUTES: &[Route] = &[
         ..takes!(HELD, release, LeaseBody)
     },
     Route {
+        path: "/v1/runs/{run_id}/require-cleanup",
+        name: "requireCleanup",
+        about: "From now on the run requires cleanup and ends only after it, or no longer does.",
+        gives: &[ok(&RUN)],
+        ..takes!(HELD, require_cleanup, RequireCleanupBody)
+    },
+    Route {
         path: "/v1/runs/{run_id}/owe",
         name: "owe",
-        about: "From now on the run owes its cleanup and ends only after it, or no longer does.",
+        about: "The old name of `/v1/runs/{run_id}/require-cleanup`, for clients of before.",
         gives: &[ok(&RUN)],
+        is_deprecated: true,
         ..takes!(HELD, owe, OweBody)
     },
 ];
@@ -207,11 +218,17 @@ async fn release(call: Call, body: LeaseBody) -> Result {
 }
 
 async fn owe(call: Call, body: OweBody) -> Result {
+    let OweBody { lease_token, owes, failing_status, error_code, error_msg, by } = body;
+    let body = RequireCleanupBody { lease_token, required: owes, failing_status, error_code, error_msg, by };
+    require_cleanup(call, body).await
+}
+
+async fn require_cleanup(call: Call, body: RequireCleanupBody) -> Result {
     let held = held(&call, body.lease_token).await?;
     let failure = failure(body.error_code.as_deref(), body.error_msg.as_deref());
     let failure = failure.unwrap_or_else(|| Failure::new(UNSPECIFIED, ""));
     let failing = body.failing_status.map(|status| (status, failure));
-    let owe = OweWrite { held, by: by(&call, body.by), owes: body.owes, failing };
-    let row = call.store().owe(owe).await.map_err(|error| refused(&call, error))?;
+    let write = CleanupWrite { held, by: by(&call, body.by), required: body.required, failing };
+    let row = call.store().require_cleanup(write).await.map_err(|error| refused(&call, error))?;
     Ok(tagged(answer::json(200, &call.show(&row)), &row))
 }

@@ -69,6 +69,8 @@ pub struct Route {
     pub refuses: &'static [&'static Reason],
     /// The kernel may refuse it: 409 with `current` and `allowed`.
     pub may_conflict: bool,
+    /// Kept for clients of before, for a release; the description says what to call instead.
+    pub is_deprecated: bool,
     pub run: fn(Call, Asked) -> Running,
 }
 
@@ -109,6 +111,7 @@ pub const GET: Route = Route {
     gives: &[],
     refuses: &[],
     may_conflict: false,
+    is_deprecated: false,
     run: |_, _| Box::pin(async { Ok(crate::answer::empty(204)) }),
 };
 pub const POST: Route = Route { method: Method::Post, body_bytes: SMALL_BYTES, ..GET };

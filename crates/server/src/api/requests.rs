@@ -54,7 +54,8 @@ requests! {
         optional max_attempts: Option<u32> = Kind::Integer(1, 1_000), "How often the run may be claimed; 1 if left out.";
         optional reentrant: bool = Kind::Boolean, "Whether a stale execution may be taken up again.";
         optional items: Vec<NewItemBody> = list(&Kind::Of(&NEW_ITEM), 100_000), "Steps or targets that are known already.";
-        optional carried: Option<Value> = Kind::Object, "A command that the run brings along; needs the role admin.";
+        optional embedded: Option<Value> = Kind::Object, "A command that the run brings along; needs the role admin.";
+        optional carried: Option<Value> = Kind::Object, "Deprecated: the old name of `embedded`.";
         optional by: Option<String> = NAME, BY_TEXT;
     }
     NEW_RUNS "NewRuns" NewRunsBody {
@@ -75,7 +76,8 @@ requests! {
         optional queues: Option<Vec<String>> = list(&NAME, 100), "Queues to take runs from; `default` if left out.";
         optional lifecycles: Vec<String> = list(&NAME, 100), "Lifecycles whose runs are taken; any if left out.";
         optional playbooks: Option<Vec<String>> = list(&NAME, 10_000), "Playbooks that this worker has, as runs name them; runs of others are left alone.";
-        optional carried: Option<bool> = Kind::Boolean, "Whether this worker executes what runs bring along. Without this and `playbooks` any run may come.";
+        optional embedded: Option<bool> = Kind::Boolean, "Whether this worker executes what runs bring along. Without this and `playbooks` any run may come.";
+        optional carried: Option<bool> = Kind::Boolean, "Deprecated: the old name of `embedded`.";
         optional limit: Option<usize> = Kind::Integer(1, 100), "How many runs at most; 1 if left out.";
         optional wait_ms: Option<i64> = WAIT, "How long to wait for work.";
         optional lease_ms: Option<i64> = LEASE, "How long a lease lasts without a heartbeat.";
@@ -145,9 +147,17 @@ requests! {
     FINISHES "Finishes" FinishesBody {
         needed finishes: Vec<OfRun<FinishBody>> = list(&Kind::Of(&FINISH_OF_RUN), MOST_OF_A_BATCH), EACH_TEXT;
     }
+    REQUIRE_CLEANUP "RequireCleanup" RequireCleanupBody {
+        needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
+        needed required: bool = Kind::Boolean, "Whether the run requires cleanup from now on.";
+        optional failing_status: Option<String> = NAME, "The state that the run goes to once the cleanup is done.";
+        optional error_code: Option<String> = LONG, "Why the run failed, as a code.";
+        optional error_msg: Option<String> = LONG, "Why the run failed, in words.";
+        optional by: Option<String> = LONG, WORKER_TEXT;
+    }
     OWE "Owe" OweBody {
         needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
-        needed owes: bool = Kind::Boolean, "Whether the run owes its cleanup from now on.";
+        needed owes: bool = Kind::Boolean, "Whether the run requires cleanup from now on.";
         optional failing_status: Option<String> = NAME, "The state that the run goes to once the cleanup is done.";
         optional error_code: Option<String> = LONG, "Why the run failed, as a code.";
         optional error_msg: Option<String> = LONG, "Why the run failed, in words.";

@@ -19,7 +19,7 @@ use crate::answer::{self, Answer, Result};
 use crate::call::Call;
 use crate::guard::{Caller, Needs, Role};
 use crate::problem::{
-    FORBIDDEN, IDEMPOTENCY_KEY_REUSED, INVALID_QUERY, NOT_FOUND, PRECONDITION_FAILED, Problem,
+    FORBIDDEN, IDEMPOTENCY_KEY_REUSED, INVALID_INPUT, INVALID_QUERY, NOT_FOUND, PRECONDITION_FAILED, Problem,
 };
 
 const KEY_HEADER: Field = optional(
@@ -140,7 +140,8 @@ fn key_of(text: Option<&str>) -> Result<String> {
 }
 
 fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
-    check_carried(&call.caller, body.carried.as_ref())?;
+    let embedded = renamed("embedded", body.embedded, "carried", body.carried)?;
+    check_embedded(&call.caller, embedded.as_ref())?;
     let mut details = body.details;
     if let Some(trace) = call.header("traceparent").filter(|trace| is_traceparent(trace)) {
         details.insert("traceparent".into(), trace.into());
@@ -161,7 +162,7 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
         parent_run_id: body.parent_run_id,
         retry_of: body.retry_of,
         playbook: body.playbook,
-        carried: body.carried,
+        carried: embedded,
         max_attempts: body.max_attempts.unwrap_or(default.max_attempts),
         reentrant: body.reentrant,
         by: call.caller.by(body.by),
@@ -173,12 +174,21 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
     })
 }
 
+/// A field under its name or, for clients of before, under its old one.
+pub fn renamed<T>(name: &str, given: Option<T>, old_name: &str, old: Option<T>) -> Result<Option<T>> {
+    if given.is_some() && old.is_some() {
+        let message = format!("is the old name of `{name}`, which is there too: leave it out");
+        return Err(Problem::field(&INVALID_INPUT, old_name, &message));
+    }
+    Ok(given.or(old))
+}
+
 /// Enqueuing must not be a way to execute code.
-fn check_carried(caller: &Caller, carried: Option<&Value>) -> Result<()> {
-    if carried.is_none() || caller.role == Role::Admin {
+fn check_embedded(caller: &Caller, embedded: Option<&Value>) -> Result<()> {
+    if embedded.is_none() || caller.role == Role::Admin {
         return Ok(());
     }
-    let message = "carried: a command that the run brings along needs a token with the role admin; name a playbook instead";
+    let message = "embedded: a command that the run brings along needs a token with the role admin; name a playbook instead";
     Err(Problem::new(&FORBIDDEN, message).with("role", caller.role.name()))
 }
 

@@ -44,7 +44,7 @@ shapes! {
         optional("parent_run_id", NAME, "The run that this one belongs to."),
         optional("retry_of", NAME, "The run that this one repeats."),
         optional("playbook", KEY, "The playbook that says what is to be done."),
-        optional("carried", Kind::Any, "A command that the run brings along."),
+        optional("carried", Kind::Any, "A command that the run brings along: `embedded` of the request."),
         optional("error_code", NAME, "Why the run failed, as a code."),
         optional("error_msg", LONG, "Why the run failed, in words."),
         optional("reason", LONG, "Why the run is where it is, as a person or worker said."),

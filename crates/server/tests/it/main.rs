@@ -5,6 +5,7 @@ mod fuzz;
 mod generated;
 mod health;
 mod limits;
+mod old_names;
 mod openapi;
 mod roles;
 mod runs;

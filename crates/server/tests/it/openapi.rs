@@ -211,6 +211,7 @@ async fn answers_are_what_the_document_says() {
         ("heartbeat", json!({})),
         ("events", json!({ "message": "m" })),
         ("items", json!({ "items": [{ "kind": "step", "key": "s1", "status": "running" }] })),
+        ("require-cleanup", json!({ "required": false })),
         ("owe", json!({ "owes": false })),
         ("finish", json!({ "status": "nowhere" })),
         ("finish", json!({ "status": "failed", "error_code": "E", "error_msg": "m" })),

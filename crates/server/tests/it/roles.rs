@@ -54,6 +54,7 @@ const WORKER: &[&str] = &[
     "POST /v1/runs/{run_id}/items",
     "POST /v1/runs/{run_id}/finish",
     "POST /v1/runs/{run_id}/release",
+    "POST /v1/runs/{run_id}/require-cleanup",
     "POST /v1/runs/{run_id}/owe",
     "POST /v1/heartbeats",
     "POST /v1/events",
@@ -293,7 +294,7 @@ async fn a_token_of_all_tenants_names_one_or_works_for_all() {
 #[tokio::test]
 async fn commands_brought_along_are_for_admins() {
     let server = with_tokens().await;
-    let carried = json!({ "lifecycle": "deploy", "carried": { "command": ["true"] } });
+    let carried = json!({ "lifecycle": "deploy", "embedded": { "command": ["true"] } });
     let operator = token(&*server.store, "operator", "default").await;
     let problem = ask(&server, &operator, "POST", "/v1/runs", &carried).await.refused(403, "FORBIDDEN");
     assert!(problem["detail"].as_str().unwrap().contains("admin"));

@@ -125,7 +125,7 @@ async fn who_lost_its_lease_is_refused_every_write() {
         ("items", json!({ "items": [{ "kind": "step", "name": "s", "status": "running" }] })),
         ("finish", json!({ "status": "completed" })),
         ("release", json!({})),
-        ("owe", json!({ "owes": true })),
+        ("require-cleanup", json!({ "required": true })),
     ] {
         let mut body = more.clone();
         body["lease_token"] = old.clone().into();

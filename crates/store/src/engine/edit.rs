@@ -168,8 +168,10 @@ impl Edit {
             self.stored.bytes = usize::MAX;
         }
         if !extra.details.is_empty() {
-            details::merge_shared(&mut row.details, &extra.details);
-            note_changes(&mut self.details, &extra.details, &row.details, details::is_engines);
+            let lifecycle = row.lifecycle.clone();
+            details::merge_shared(&lifecycle, &mut row.details, &extra.details);
+            let can_go = |name: &str| details::is_engines(&lifecycle, name);
+            note_changes(&mut self.details, &extra.details, &row.details, can_go);
             self.stored.bytes = usize::MAX;
         }
         let was = std::mem::replace(&mut row.run, change.after);
@@ -213,7 +215,7 @@ pub(super) fn note_changes(
     changes: &mut Map<String, Value>,
     patch: &Map<String, Value>,
     now: &Map<String, Value>,
-    can_go: fn(&str) -> bool,
+    can_go: impl Fn(&str) -> bool,
 ) {
     for name in patch.keys().map(String::as_str).chain([details::CUT]) {
         match now.get(name) {

@@ -12,6 +12,7 @@ use waypost_kernel::{Actor, Lifecycle, Phase, Run, Span, Time};
 use super::claim::{self, Taken};
 use super::edit::{BornItem, Stored};
 use super::tx::{Inserted, Tx};
+use crate::details;
 use crate::error::{Result, StoreError};
 use crate::fingerprint::fingerprint;
 use crate::run::{self, RunRow};
@@ -230,7 +231,8 @@ fn birth<T: Tx>(
         max_attempts: new.max_attempts,
         reentrant: new.reentrant,
     };
-    match decided(tx, lifecycle, &ask) {
+    let fits = details::check(lifecycle, &new.details);
+    match fits.and_then(|()| decided(tx, lifecycle, &ask)) {
         Err(error) => Err((error, Box::new(run))),
         Ok((after, event, items)) => {
             let CheckedRun { mut new, texts } = run;

@@ -17,7 +17,7 @@ use crate::intake;
 use crate::item_writes::left_to_move;
 use crate::run::RunRow;
 use crate::tokens::who;
-use crate::verbs::{Each, FinishWrite, Held, NoteWrite, Noted, OweWrite, Renewed, Repeat};
+use crate::verbs::{CleanupWrite, Each, FinishWrite, Held, NoteWrite, Noted, Renewed, Repeat};
 
 /// For how long the same words are taken for a repeat.
 const WINDOW: Span = Span::from_seconds(10);
@@ -118,7 +118,8 @@ impl Entry for WriteNote<'_> {
         }
         let metadata = intake::cleaned_patch(&self.write.metadata);
         let key = self.note.key.as_deref().map(str::to_owned);
-        edit.add(change, Extra { metadata, details: details::cleaned(&self.write.details), key });
+        let details = details::cleaned(&edit.row().lifecycle, &self.write.details);
+        edit.add(change, Extra { metadata, details, key });
         Ok(Decided::At(edit.run().seq, |position, seq| noted(position, seq, false)))
     }
 }
@@ -171,7 +172,7 @@ impl CleanedFinish {
         write.failure = write.failure.as_ref().map(intake::cleaned_failure);
         write.reason = write.reason.as_deref().map(intake::cleaned_reason);
         let metadata = intake::cleaned_patch(&write.metadata);
-        let extra = Extra { metadata, details: details::cleaned(&write.details), key: None };
+        let extra = Extra { metadata, ..Extra::default() };
         CleanedFinish { write, extra }
     }
 }
@@ -208,7 +209,9 @@ impl Entry for &CleanedFinish {
         };
         let token = write.token.unwrap_or(fold::UNKNOWN);
         let ask = Ask::Finish { token, finish };
-        let extra = self.extra.clone();
+        // Which members the engine owns, and how long each may be, the run's lifecycle says.
+        let details = details::cleaned(&edit.row().lifecycle, &write.details);
+        let extra = Extra { details, ..self.extra.clone() };
         let writes = left_to_move(edit.row(), write);
         if writes.is_empty() {
             decide(tx, edit, &write.by, ask, extra)?;
@@ -285,7 +288,7 @@ pub(crate) async fn release<T: Tx>(tx: &mut T, leases: &[Held]) -> Result<Each<A
 
 /// From now on the run requires its cleanup, or no longer does.
 struct RequireCleanup<'a> {
-    write: &'a OweWrite,
+    write: &'a CleanupWrite,
     by: String,
     failing: Option<(&'a str, Failure)>,
 }
@@ -304,13 +307,14 @@ impl Entry for RequireCleanup<'_> {
 
     fn decide<T: Tx>(&self, tx: &T, _: usize, (): &(), edit: &mut Edit) -> Result<Decided<Self::Answer>> {
         let failing = self.failing.as_ref().map(|(status, failure)| (*status, failure));
-        let ask = Ask::Owe { token: self.write.held.token, owes: self.write.owes, failing };
+        let ask =
+            Ask::RequireCleanup { token: self.write.held.token, required: self.write.required, failing };
         decide(tx, edit, &self.by, ask, Extra::default())?;
         Ok(Decided::Now(edit.stored.row.clone()))
     }
 }
 
-pub(crate) async fn require_cleanup<T: Tx>(tx: &mut T, write: &OweWrite) -> Result<Arc<RunRow>> {
+pub(crate) async fn require_cleanup<T: Tx>(tx: &mut T, write: &CleanupWrite) -> Result<Arc<RunRow>> {
     let failing = write.failing.as_ref();
     let failing = failing.map(|(status, failure)| (status.as_str(), intake::cleaned_failure(failure)));
     let mut answers =

@@ -8,9 +8,9 @@ use super::children;
 use super::edit::{Edit, Extra, Stored};
 use super::operations;
 use super::tx::{BEGINNING, Overdue, Saved, Tx};
+use crate::cancelled_metadata::cancelled_metadata;
 use crate::error::Result;
 use crate::intake;
-use crate::seed_words::cancelled_by_system;
 use crate::tokens::who;
 use crate::verbs::Swept;
 
@@ -62,7 +62,7 @@ async fn page<T: Tx>(
             swept.more = true;
             break;
         }
-        let metadata = cancelled_by_system(&stored.row, &change);
+        let metadata = cancelled_metadata(&stored.row, &change);
         moved.push((stored.row.id().to_owned(), command));
         edits.push(Edit::of(stored, change, Extra { metadata, ..Extra::default() }));
     }

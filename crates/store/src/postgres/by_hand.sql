@@ -99,28 +99,33 @@ BEGIN
   PERFORM waypost.save_one(was, v_run, 'note', 'operator', 'by hand', p_effect, p_whole => true, p_level => 'info', p_message => p_message);
 END $$;
 
--- Whoever says that a run is resolved has decided about every host that it waits for.
+-- Whoever says that a run is resolved has decided about everything that it waits for. A lifecycle that asks for no decisions has no such
+-- rule; one that does says in which members of the details they are.
 CREATE FUNCTION waypost.check_decided(was waypost.runs, became waypost.runs) RETURNS void LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  hosts text[];
+  v_decisions jsonb;
+  v_subjects text[];
 BEGIN
-  IF was.state / 1000 = 4 AND became.state / 1000 = 2 AND became.resolved AND NOT became.forced
-      AND was.details -> 'awaiting_blocker_resolution' = 'true' THEN
-    hosts := waypost.undecided(became.details);
-    IF hosts <> '{}' THEN
-      RAISE EXCEPTION 'INVALID_TRANSITION: % waits for decisions about %', was.run_id, array_to_string(hosts, ', ')
-        USING ERRCODE = 'WP409', HINT = 'Save them in details.maintenance_blocker_resolutions, or force it.';
+  IF was.state / 1000 = 4 AND became.state / 1000 = 2 AND became.resolved AND NOT became.forced THEN
+    v_decisions := waypost.decisions(was.state);
+    IF was.details -> (v_decisions ->> 'waiting') = 'true' THEN
+      v_subjects := waypost.undecided(became.details, v_decisions);
+      IF v_subjects <> '{}' THEN
+        RAISE EXCEPTION 'INVALID_TRANSITION: % waits for decisions about %', was.run_id, array_to_string(v_subjects, ', ')
+          USING ERRCODE = 'WP409', HINT = format('Save them in details.%s, or force it.', v_decisions ->> 'given');
+      END IF;
     END IF;
   END IF;
 END $$;
 
--- The hosts that block a run and that nobody has decided about.
-CREATE FUNCTION waypost.undecided(details jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-  RETURN ARRAY(SELECT h.host FROM jsonb_object_keys(CASE WHEN jsonb_typeof(details -> 'current_blockers') = 'object'
-      THEN details -> 'current_blockers' ELSE '{}' END) h(host)
-    WHERE coalesce(jsonb_typeof(details -> 'maintenance_blocker_resolutions') <> 'object', true)
-      OR NOT details -> 'maintenance_blocker_resolutions' ? h.host ORDER BY h.host);
+-- What a run asks about and nobody has decided.
+CREATE FUNCTION waypost.undecided(p_details jsonb, p_decisions jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE
+  SET search_path = pg_catalog, pg_temp
+  RETURN ARRAY(SELECT a.subject FROM jsonb_object_keys(CASE WHEN jsonb_typeof(p_details -> (p_decisions ->> 'asked')) = 'object'
+      THEN p_details -> (p_decisions ->> 'asked') ELSE '{}' END) a(subject)
+    WHERE coalesce(jsonb_typeof(p_details -> (p_decisions ->> 'given')) <> 'object', true)
+      OR NOT p_details -> (p_decisions ->> 'given') ? a.subject ORDER BY a.subject);
 
 -- All runs as people see them, and the way to mend one from psql: UPDATE waypost.board SET status = '…' WHERE run_id = '…'.
 -- What a state asks for (a lease, an end, none of either) comes by itself.

@@ -18,7 +18,7 @@ BEGIN
   v_run.take_overs := 0;
   v_run.item_count := 0;
   v_run.priority := 0;
-  v_run.owes_cleanup := false;
+  v_run.requires_cleanup := false;
   v_run.cleanup_failed := false;
   v_run.operating := false;
   v_run.reentrant := false;
@@ -108,7 +108,7 @@ BEGIN
         v_run.error_msg := v_effect -> 'failure' ->> 'message';
         v_run.available_at := waypost.at((v_effect ->> 'available_at')::bigint);
         v_run.expires_at := NULL;
-        v_run.owes_cleanup := false;
+        v_run.requires_cleanup := false;
         v_run.cleanup_failed := v_run.cleanup_failed OR coalesce((v_effect ->> 'cleanup_failed')::boolean, false);
     END CASE;
   END IF;
@@ -120,7 +120,7 @@ BEGIN
       v_run.take_overs := 0;
     END IF;
   END IF;
-  v_run.owes_cleanup := coalesce((v_effect ->> 'owes_cleanup')::boolean, v_run.owes_cleanup);
+  v_run.requires_cleanup := coalesce((v_effect ->> 'requires_cleanup')::boolean, v_run.requires_cleanup);
   v_run.operating := coalesce((v_effect ->> 'operating')::boolean, v_run.operating);
   RETURN v_run;
 END $$;

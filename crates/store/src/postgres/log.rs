@@ -12,6 +12,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use waypost_kernel::Lifecycle;
 use waypost_kernel::request::Level;
 use waypost_kernel::text::MAX_PAGE;
 
@@ -233,9 +234,9 @@ fn event(
     let from = src.and_then(state);
     let (standard_level, standard): (Level, String) = standard_message(&command, from, to, &by);
     let payload = match columns.get::<Option<&str>>(11)? {
-        _ if is_silent => standard_payload(None),
+        _ if is_silent => json!({}),
         Some(text) => parse(text),
-        None => payload_of(columns, src.is_none())?,
+        None => payload_of(lifecycle, columns, src.is_none())?,
     };
     Ok(EventRow {
         position: columns.get::<i64>(0)?.unsigned_abs(),
@@ -256,11 +257,11 @@ fn event(
 }
 
 /// What a run was born with is kept once, in the event's effect; so is what later ones did.
-fn payload_of(columns: &Columns<'_>, is_birth: bool) -> Result<Value> {
+fn payload_of(lifecycle: &Lifecycle, columns: &Columns<'_>, is_birth: bool) -> Result<Value> {
     let mut effect = columns.get::<Option<&str>>(12)?.map(parse);
     if !is_birth {
         let is_note = columns.get::<Option<&str>>(10)?.is_some();
-        return Ok(standard_payload(effect.as_ref().filter(|_| !is_note)));
+        return Ok(standard_payload(lifecycle, effect.as_ref().filter(|_| !is_note)));
     }
     let metadata = effect.as_mut().map(|effect| effect["metadata"].take()).filter(|it| !it.is_null());
     Ok(metadata.map_or_else(|| json!({}), |metadata| json!({ "metadata": metadata })))

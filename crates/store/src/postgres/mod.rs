@@ -198,9 +198,9 @@ impl Leases for PostgresStore {
         Box::pin(async move { released.await.map(each_own) })
     }
 
-    fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow> {
-        let owing = once!(self.session, PgTx::fresh, Line::Work, |tx| engine::require_cleanup(tx, &owe));
-        Box::pin(async move { owing.await.map(own) })
+    fn require_cleanup(&self, write: CleanupWrite) -> Reply<'_, RunRow> {
+        let noted = once!(self.session, PgTx::fresh, Line::Work, |tx| engine::require_cleanup(tx, &write));
+        Box::pin(async move { noted.await.map(own) })
     }
 
     fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {

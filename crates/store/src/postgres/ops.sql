@@ -39,7 +39,7 @@ CREATE VIEW ops.run_events AS
   SELECT 'evt-' || e.position AS event_id, r.run_id,
     coalesce(e.level, CASE
       WHEN e.src = e.dst THEN CASE WHEN e.command IN ('take-over', 'steal', 'cancel', 'pause') THEN 'warn'
-        WHEN e.command IN ('lose', 'expire') THEN 'error' WHEN e.command IN ('items', 'owe') THEN 'debug' ELSE 'info' END
+        WHEN e.command IN ('lose', 'expire') THEN 'error' WHEN e.command IN ('items', 'require-cleanup') THEN 'debug' ELSE 'info' END
       WHEN e.command = 'expire' AND e.dst >= 5000 OR e.dst / 1000 = 4 THEN 'warn'
       WHEN e.dst >= 6000 THEN 'error'
       ELSE 'info' END) AS level,
@@ -47,7 +47,7 @@ CREATE VIEW ops.run_events AS
       WHEN e.src IS NULL THEN CASE e.dst / 1000 WHEN 2 THEN 'Run queued' WHEN 3 THEN 'Run claimed by worker' ELSE 'Run created: ' || t.state END
       WHEN e.src = e.dst THEN CASE e.command WHEN 'take-over' THEN 'Run taken over by worker' WHEN 'steal' THEN 'Run stolen from a stale worker'
         WHEN 'release' THEN 'Run released by worker' WHEN 'lose' THEN 'Worker lost; the run''s cleanup is left to another'
-        WHEN 'expire' THEN 'Worker lost; the run''s cleanup is left to another' WHEN 'items' THEN 'Items moved' WHEN 'owe' THEN 'Cleanup noted'
+        WHEN 'expire' THEN 'Worker lost; the run''s cleanup is left to another' WHEN 'items' THEN 'Items moved' WHEN 'require-cleanup' THEN 'Cleanup noted'
         WHEN 'operation' THEN 'Operation ended' WHEN 'cancel' THEN 'Run asked to cancel by ' || e.who WHEN 'pause' THEN 'Run asked to pause by '
             || e.who
         ELSE e.command || ' by ' || e.who END

@@ -62,7 +62,7 @@ CREATE TABLE waypost.runs(
   item_count int NOT NULL DEFAULT 0,
   state smallint NOT NULL,
   priority smallint NOT NULL DEFAULT 0,
-  owes_cleanup boolean NOT NULL DEFAULT false,
+  requires_cleanup boolean NOT NULL DEFAULT false,
   cleanup_failed boolean NOT NULL DEFAULT false,
   operating boolean NOT NULL DEFAULT false,
   reentrant boolean NOT NULL DEFAULT false,

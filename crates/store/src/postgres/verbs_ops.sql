@@ -2,7 +2,7 @@
 -- becomes of the row, and `waypost.save_one` writes it. General over lifecycles: they look up what the kernel rendered.
 --
 -- A refusal is an exception: SQLSTATE `WP…`, `CODE: words` as its message, what to do next as its hint. A move that
--- needs a decision (items that follow, owed cleanup, guards) is `WP501`, raised before any write.
+-- needs a decision (items that follow, required cleanup, guards) is `WP501`, raised before any write.
 
 -- What a verb leaves: the run as it is now, and the event that says so (of a repeat, the first one's).
 CREATE TYPE waypost.written AS (run waypost.runs, status text, "position" bigint, seq int, repeated boolean);
@@ -126,8 +126,10 @@ BEGIN
 END $$;
 
 -- The same of a run's details: the members that the engine owns have room of their own, and a null takes one of them away.
-CREATE FUNCTION waypost.merged_details(p_into jsonb, p_patch jsonb) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION waypost.merged_details(p_into jsonb, p_patch jsonb, p_state smallint) RETURNS jsonb LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  v_decisions jsonb;
   v_all jsonb;
   v_bytes int;
   v_member text;
@@ -135,19 +137,20 @@ BEGIN
   IF coalesce(p_patch, '{}') = '{}' THEN
     RETURN p_into;
   END IF;
+  v_decisions := waypost.decisions(p_state);
   SELECT coalesce(jsonb_object_agg(m.key, m.value), '{}') INTO v_all FROM jsonb_each(p_into || p_patch) m
-    WHERE NOT (m.value = 'null' AND p_patch ? m.key AND waypost.engine_room(m.key) IS NOT NULL);
+    WHERE NOT (m.value = 'null' AND p_patch ? m.key AND waypost.engine_room(m.key, v_decisions) IS NOT NULL);
   SELECT octet_length(coalesce(jsonb_object_agg(m.key, m.value), '{}')::text) INTO v_bytes FROM jsonb_each(v_all) m
-      WHERE waypost.engine_room(m.key) IS NULL;
+      WHERE waypost.engine_room(m.key, v_decisions) IS NULL;
   IF v_bytes > waypost.others_room() THEN
     PERFORM waypost.refuse('WP422', format('INVALID_INPUT: details: would be %s bytes long; at most %s are allowed', v_bytes, waypost.others_room()),
       'Keep large results elsewhere and put their address here.', 'details');
   END IF;
   SELECT m.key, octet_length(m.value::text) INTO v_member, v_bytes FROM jsonb_each(p_patch) m
-    WHERE octet_length(m.value::text) > waypost.engine_room(m.key) ORDER BY m.key LIMIT 1;
+    WHERE octet_length(m.value::text) > waypost.engine_room(m.key, v_decisions) ORDER BY m.key LIMIT 1;
   IF FOUND THEN
     PERFORM waypost.refuse('WP422', format('INVALID_INPUT: details.%s: is %s bytes long; at most %s are allowed', v_member, v_bytes,
-        waypost.engine_room(v_member)),
+        waypost.engine_room(v_member, v_decisions)),
       'Say it in fewer words.', 'details');
   END IF;
   RETURN v_all;
@@ -361,7 +364,7 @@ BEGIN
     RETURN (v_run, p_status, (SELECT e.position FROM waypost.events e WHERE e.rid = v_run.rid AND e.seq = v_run.seq), v_run.seq, true);
   END IF;
   PERFORM waypost.check_lease(v_run, p_token, p_by);
-  IF v_run.owes_cleanup THEN
+  IF v_run.requires_cleanup THEN
     PERFORM waypost.refuse('WP409', format('CLEANUP_OWED: %s ends only after its cleanup', v_run.run_id), 'Run the cleanup first.');
   ELSIF v_run.intent ->> 'want' = 'fail' THEN
     PERFORM waypost.refuse('WP501', format('NOT_PLAIN: a failure of %s was recorded first', v_run.run_id), 'Finish it through waypost.');
@@ -420,7 +423,7 @@ BEGIN
   IF v_run.intent ->> 'want' = 'cancel' AND (p_graceful OR v_run.intent -> 'graceful' IS NULL) THEN
     RETURN (v_run, v_from.state, NULL::bigint, v_run.seq, true);
   END IF;
-  IF v_from.phase <> 'held' OR NOT v_run.owes_cleanup AND (v_from.deadline_ms IS NOT NULL OR v_run.claimed_by IS NULL OR v_run.stale_after < v_now)
+  IF v_from.phase <> 'held' OR NOT v_run.requires_cleanup AND (v_from.deadline_ms IS NOT NULL OR v_run.claimed_by IS NULL OR v_run.stale_after < v_now)
       THEN
     IF v_way.guards <> 0 THEN
       PERFORM waypost.refuse('WP501', format('NOT_PLAIN: cancel of %s takes the engine: it is guarded', v_run.run_id),

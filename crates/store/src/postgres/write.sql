@@ -16,8 +16,10 @@ CREATE FUNCTION waypost.at(p_micros bigint) RETURNS timestamptz LANGUAGE sql IMM
   RETURN 'epoch'::timestamptz + p_micros * interval '1 microsecond';
 
 -- Members laid over what is there; a null takes one of the engine's away.
-CREATE FUNCTION waypost.patched(p_into jsonb, p_patch jsonb) RETURNS jsonb LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-  RETURN (p_into || p_patch) - ARRAY(SELECT m.key FROM jsonb_each(p_patch) m WHERE m.value = 'null' AND waypost.engine_room(m.key) IS NOT NULL);
+CREATE FUNCTION waypost.patched(p_into jsonb, p_patch jsonb, p_state smallint) RETURNS jsonb LANGUAGE sql STABLE
+  SET search_path = pg_catalog, pg_temp
+  RETURN (p_into || p_patch) - ARRAY(SELECT m.key FROM jsonb_each(p_patch) m
+    WHERE CASE WHEN m.value = 'null' THEN waypost.engine_room(m.key, waypost.decisions(p_state)) IS NOT NULL END);
 
 -- The gate of a queue: who begins runs of it shares it, who pauses or limits it has it alone. So a limit or a pause that was answered is
 -- known to every claim that comes after. Nobody waits long: who finds it shut, or wants it alone, gives up after a while and tries again.

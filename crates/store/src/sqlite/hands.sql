@@ -7,7 +7,7 @@ CREATE VIEW runs AS SELECT b.rid, b.run_id, b.tenant, s.lifecycle, s.version, s.
     CASE WHEN n.state & 7 = 2 THEN iif(typeof(n.token) = 'blob', lower(hex(n.token)), n.token) END AS lease_token,
     n.claimed_by, n.lease_ms, CASE WHEN n.state & 7 = 2 THEN strftime('%Y-%m-%dT%H:%M:%fZ', n.due_at / 1000.0, 'unixepoch') END AS stale_after,
     CASE WHEN n.state & 7 <> 2 THEN iif(typeof(n.token) = 'blob', lower(hex(n.token)), n.token) END AS ended_by,
-    n.last_command, n.intent, n.flags & 1 AS owes_cleanup, n.flags >> 1 & 1 AS cleanup_failed, n.flags >> 2 & 1 AS operating,
+    n.last_command, n.intent, n.flags & 1 AS requires_cleanup, n.flags >> 1 & 1 AS cleanup_failed, n.flags >> 2 & 1 AS operating,
     b.reentrant, n.flags >> 3 & 1 AS resolved, n.flags >> 4 & 1 AS forced, n.blocked, n.reason, n.error_code, n.error_msg,
     strftime('%Y-%m-%dT%H:%M:%fZ', b.at / 1000.0, 'unixepoch') AS queued_at,
     strftime('%Y-%m-%dT%H:%M:%fZ', n.started_at / 1000.0, 'unixepoch') AS started_at,
@@ -81,6 +81,11 @@ BEGIN
       AND t.lifecycle = items.kind AND t.version = items.version AND t.state = f.value ->> 'to';
 END;
 
+-- Where in a run's details the decisions are that its lifecycle's pauses ask for, as paths. Lifecycles without any are not in it.
+CREATE VIEW lifecycle_decisions AS SELECT name AS lifecycle, version, '$."' || (definition ->> '$.decisions.waiting') || '"' AS waiting,
+    '$."' || (definition ->> '$.decisions.asked') || '"' AS asked, '$."' || (definition ->> '$.decisions.given') || '"' AS given
+  FROM lifecycles WHERE definition ->> '$.decisions.given' IS NOT NULL;
+
 -- What a write to the view `runs` comes to, while it is made: merged details (J7), and the items that follow.
 CREATE TABLE hands(rid INTEGER PRIMARY KEY, details TEXT NOT NULL, shifts TEXT NOT NULL);
 CREATE TRIGGER runs_update INSTEAD OF UPDATE ON runs
@@ -99,9 +104,9 @@ BEGIN
         OR julianday(NEW.started_at) IS NULL AND NEW.started_at IS NOT NULL OR julianday(NEW.available_at) IS NULL AND NEW.available_at IS NOT NULL
         OR julianday(NEW.expires_at) IS NULL AND NEW.expires_at IS NOT NULL
       THEN RAISE(FAIL, 'SHAPE: times are written like 2026-02-14T08:00:00.000Z')
-    WHEN (NEW.owes_cleanup IN (0, 1)) + (NEW.cleanup_failed IN (0, 1)) + (NEW.operating IN (0, 1)) + (NEW.resolved IN (0, 1))
+    WHEN (NEW.requires_cleanup IN (0, 1)) + (NEW.cleanup_failed IN (0, 1)) + (NEW.operating IN (0, 1)) + (NEW.resolved IN (0, 1))
         + (NEW.forced IN (0, 1)) IS NOT 5
-      THEN RAISE(FAIL, 'SHAPE: owes_cleanup, cleanup_failed, operating, resolved and forced are 0 or 1')
+      THEN RAISE(FAIL, 'SHAPE: requires_cleanup, cleanup_failed, operating, resolved and forced are 0 or 1')
     WHEN NOT json_valid(NEW.metadata) OR NOT json_valid(NEW.details) THEN RAISE(FAIL, 'SHAPE: metadata and details are JSON')
     WHEN json_type(NEW.metadata) <> 'object' OR json_type(NEW.details) <> 'object' THEN RAISE(FAIL, 'SHAPE: metadata and details are objects')
     WHEN NEW.status IS NOT OLD.status AND NOT EXISTS (SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.lifecycle
@@ -110,12 +115,13 @@ BEGIN
     WHEN NEW.status IS OLD.status AND (NEW.lease_token, NEW.claimed_by, NEW.started_at, NEW.reason) IS NOT (OLD.lease_token, OLD.claimed_by, OLD.started_at, OLD.reason)
       THEN RAISE(FAIL, 'IMMUTABLE: a lease changes hands by a claim; started_at and reason come with a move')
     WHEN OLD.phase = 'parked' AND NEW.status IS NOT OLD.status AND NEW.resolved = 1 AND NEW.forced = 0
-        AND json_extract(OLD.details, '$.awaiting_blocker_resolution') = 1
-        AND EXISTS (SELECT 1 FROM json_each(OLD.details, '$.current_blockers') b WHERE b.type IS NOT NULL AND b.key IS NOT NULL
-          AND b.key NOT IN (SELECT r.key FROM json_each(OLD.details, '$.maintenance_blocker_resolutions') r)
-          AND b.key NOT IN (SELECT r.key FROM json_each(NEW.details, '$.maintenance_blocker_resolutions') r))
+        AND EXISTS (SELECT 1 FROM lifecycle_decisions d CROSS JOIN json_each(OLD.details, d.asked) a
+          WHERE d.lifecycle = OLD.lifecycle AND d.version = OLD.version AND json_extract(OLD.details, d.waiting) = 1
+            AND a.type IS NOT NULL AND a.key IS NOT NULL
+            AND a.key NOT IN (SELECT g.key FROM json_each(OLD.details, d.given) g WHERE g.key IS NOT NULL)
+            AND a.key NOT IN (SELECT g.key FROM json_each(NEW.details, d.given) g WHERE g.key IS NOT NULL))
         AND EXISTS (SELECT 1 FROM state_codes s WHERE s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status AND s.phase = 'ready')
-      THEN RAISE(FAIL, 'INVALID_TRANSITION: it waits for decisions: save them in details.maintenance_blocker_resolutions, or set forced')
+      THEN RAISE(FAIL, 'INVALID_TRANSITION: it waits for decisions: save them in its details, where its lifecycle says decisions.given, or set forced')
     END;
   SELECT RAISE(FAIL, 'SHAPE: held needs lease_token and stale_after, settled finished_at, parked a reason')
     FROM state_codes s WHERE s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status
@@ -126,7 +132,7 @@ BEGIN
   -- What the guards see is what will be written. Then the row, then its event: if one is refused, nothing was written.
   INSERT INTO run_permits(rid, src, dst, seq, rise, reason, flags, attempt)
     SELECT OLD.rid, m.src_code, m.dst_code, OLD.seq + 1, 1, iif(m.phase = 'parked' OR m.needs_reason, NEW.reason, NULL),
-      iif(m.phase = 'settled', 0, NEW.owes_cleanup) + 2 * NEW.cleanup_failed + 4 * NEW.operating
+      iif(m.phase = 'settled', 0, NEW.requires_cleanup) + 2 * NEW.cleanup_failed + 4 * NEW.operating
         + iif(m.phase = 'parked', 0, 8 * NEW.resolved + 16 * NEW.forced),
       NEW.attempt + (m.phase = 'held' AND m.was <> 'held')
     FROM moves_by_hand m WHERE NEW.status <> OLD.status
@@ -194,7 +200,7 @@ BEGIN
       attempt = NEW.attempt, take_overs = NEW.take_overs, fence = NEW.fence,
       lease_ms = NEW.lease_ms, last_command = NEW.last_command,
       expires_at = CAST(round((julianday(NEW.expires_at) - 2440587.5) * 86400000) AS INTEGER),
-      flags = NEW.owes_cleanup + 2 * NEW.cleanup_failed + 4 * NEW.operating + 8 * NEW.resolved + 16 * NEW.forced,
+      flags = NEW.requires_cleanup + 2 * NEW.cleanup_failed + 4 * NEW.operating + 8 * NEW.resolved + 16 * NEW.forced,
       intent = NEW.intent, error_code = NEW.error_code, error_msg = NEW.error_msg
     WHERE rid = OLD.rid AND NEW.status = OLD.status;
   -- Other metadata or details have their event.

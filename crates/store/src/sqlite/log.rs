@@ -268,13 +268,17 @@ fn event(row: &Row<'_>, state: &Named, from: Option<String>, seq: u64) -> rusqli
 fn told(found: Found) -> EventRow {
     let Written { seq, at, command, from, to, actor, by, effect } = found.written;
     let name = found.lifecycle.as_ref().map(|lifecycle| lifecycle.name.to_string());
-    let standard = found.lifecycle.and_then(|lifecycle| {
+    let standard = found.lifecycle.as_ref().and_then(|lifecycle| {
         let state = |name: &str| lifecycle.state_named(name).map(|id| lifecycle.state(id));
         Some(standard_message(&command, from.as_deref().and_then(state), state(&to)?, &by))
     });
     let (standard_level, standard_message) = standard.unwrap_or((Level::Info, String::new()));
     let did = effect.as_ref().filter(|_| from.is_some() && found.message.is_none());
-    let payload = found.payload.unwrap_or_else(|| standard_payload(did));
+    let standard_payload = || {
+        let told = found.lifecycle.as_ref().map(|lifecycle| standard_payload(lifecycle, did));
+        told.unwrap_or_else(|| json!({}))
+    };
+    let payload = found.payload.unwrap_or_else(standard_payload);
     EventRow {
         position: found.position,
         run_id: found.run_id.to_string(),

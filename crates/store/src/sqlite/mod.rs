@@ -126,8 +126,8 @@ impl Leases for SqliteStore {
         self.session.write_then(move |tx| ready(engine::release(&mut tx.engine(), &leases)), each_own)
     }
 
-    fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow> {
-        self.session.write_then(move |tx| ready(engine::require_cleanup(&mut tx.engine(), &owe)), own)
+    fn require_cleanup(&self, write: CleanupWrite) -> Reply<'_, RunRow> {
+        self.session.write_then(move |tx| ready(engine::require_cleanup(&mut tx.engine(), &write)), own)
     }
 
     fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {

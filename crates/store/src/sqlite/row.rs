@@ -24,7 +24,7 @@ const COLUMNS: &str = "n.rid, n.state, n.seq, n.queue, n.priority, n.due_at, n.a
   b.correlation_id, b.idempotency_key, b.parent_run_id, b.retry_of, b.playbook, b.carried, b.input, n.last";
 
 /// The bits of `run_now.flags`.
-pub const OWES_CLEANUP: i64 = 1;
+pub const REQUIRES_CLEANUP: i64 = 1;
 pub const CLEANUP_FAILED: i64 = 2;
 pub const OPERATING: i64 = 4;
 pub const RESOLVED: i64 = 8;
@@ -132,7 +132,7 @@ fn kernel_run(
         ended_by: token.filter(|_| !held),
         last_command: columns.text(12)?.unwrap_or_default().into(),
         intent: columns.text(19)?.and_then(|text| codec::intent_from(&json(text), lifecycle)),
-        owes_cleanup: flags & OWES_CLEANUP != 0,
+        requires_cleanup: flags & REQUIRES_CLEANUP != 0,
         cleanup_failed: flags & CLEANUP_FAILED != 0,
         operating: flags & OPERATING != 0,
         reentrant: columns.get(29)?,

@@ -77,7 +77,7 @@ CREATE TABLE run_now(
   expires_at INTEGER,
   concurrency_key TEXT,
   items INTEGER NOT NULL DEFAULT 0,
-  flags INTEGER NOT NULL DEFAULT 0,               -- 1 owes cleanup, 2 cleanup failed, 4 operating, 8 resolved, 16 forced
+  flags INTEGER NOT NULL DEFAULT 0,               -- 1 requires cleanup, 2 cleanup failed, 4 operating, 8 resolved, 16 forced
   intent TEXT,
   reason TEXT,
   error_code TEXT,

@@ -29,7 +29,7 @@ $$;
 CREATE FUNCTION pg_temp.row_out(r waypost.runs) RETURNS jsonb LANGUAGE sql AS $$
   SELECT jsonb_build_object('state', waypost.status_of(r.state), 'seq', r.seq, 'attempt', r.attempt, 'take_overs', r.take_overs,
     'fence', r.fence, 'claimed_by', r.claimed_by, 'held', r.state / 1000 = 3 OR r.lease_token IS NOT NULL, 'last_command', r.last_command,
-    'intent', r.intent, 'owes_cleanup', r.owes_cleanup, 'cleanup_failed', r.cleanup_failed, 'operating', r.operating, 'resolved', r.resolved,
+    'intent', r.intent, 'requires_cleanup', r.requires_cleanup, 'cleanup_failed', r.cleanup_failed, 'operating', r.operating, 'resolved', r.resolved,
     'forced', r.forced, 'reason', r.reason, 'error_code', r.error_code, 'error_msg', r.error_msg, 'started_at', waypost.micros(r.started_at),
     'finished_at', waypost.micros(r.finished_at), 'available_at', waypost.micros(r.available_at), 'expires_at', waypost.micros(r.expires_at))
 $$;
@@ -88,7 +88,7 @@ impl Dice {
             failure: self.maybe(Dice::failure),
             reason: self.maybe(|_| "a look".into()),
             intent: self.maybe(|dice| dice.intent(lifecycle)),
-            owes_cleanup: self.maybe(Dice::flag),
+            requires_cleanup: self.maybe(Dice::flag),
             cleanup_failed: self.flag(),
             operating: self.maybe(Dice::flag),
             resolved: self.flag(),
@@ -115,7 +115,7 @@ impl Dice {
             ended_by: None,
             last_command: "before".into(),
             intent: if held { self.maybe(|dice| dice.intent(lifecycle)) } else { None },
-            owes_cleanup: held && self.flag(),
+            requires_cleanup: held && self.flag(),
             cleanup_failed: self.flag(),
             operating: self.flag(),
             reentrant: self.flag(),
@@ -162,6 +162,8 @@ impl Dice {
             no_items: Tallies::none(&[]),
             codes: Vec::new(),
             operations: Vec::new(),
+            decisions: None,
+            cancelled_metadata: Vec::new(),
         }
     }
 
@@ -197,7 +199,9 @@ fn happenings(lifecycle: &Lifecycle) -> Vec<(Option<StateId>, StateId, String, A
         }
     }
     for state in lifecycle.state_ids() {
-        for command in ["note", "items", "owe", "release", "take-over", "lose", "cancel", "operation"] {
+        for command in
+            ["note", "items", "require-cleanup", "release", "take-over", "lose", "cancel", "operation"]
+        {
             all.extend(Actor::ALL.map(|actor| (Some(state), state, command.to_owned(), actor)));
         }
     }
@@ -219,7 +223,7 @@ fn row_json(lifecycle: &Lifecycle, run: &Run) -> Value {
         "held": run.lease.is_some(),
         "last_command": &*run.last_command,
         "intent": run.intent.as_ref().map(|intent| codec::intent_json(intent, lifecycle)),
-        "owes_cleanup": run.owes_cleanup,
+        "requires_cleanup": run.requires_cleanup,
         "cleanup_failed": run.cleanup_failed,
         "operating": run.operating,
         "resolved": run.resolved,

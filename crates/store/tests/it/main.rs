@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod by_hand;
+mod by_hand_decisions;
 mod by_psql;
 #[macro_use]
 mod conformance;

@@ -139,7 +139,7 @@ fn types(text: &str, push: &mut Push<'_>) {
             };
             let multi_line = old.trim() == "[";
             let may_be = line.starts_with("version")
-                || line.starts_with("codes") && value == "{}"
+                || ["codes", "cancelled_metadata"].iter().any(|key| line.starts_with(key)) && value == "{}"
                 || line.starts_with("stops_run") && value == "true";
             let must_fail = !may_be && !multi_line;
             let new = format!("{key}= {value}");

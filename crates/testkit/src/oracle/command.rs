@@ -6,8 +6,8 @@ use waypost_kernel::request::{Ask, With};
 use waypost_store::{CommandWrite, Result, RunRow, StoreError};
 
 use super::children::{AT_ONCE, is_cancel};
+use super::rules::decisions::Decisions;
 use super::rules::intake::{check_name, check_reason};
-use super::rules::resolutions::Decisions;
 use super::state::{Entry, Patch, State};
 use super::who;
 

@@ -9,6 +9,7 @@ use waypost_kernel::{Span, decide};
 use waypost_store::{Enqueued, NewItem, NewRun, Result, StoreError};
 
 use super::rules::birth::{ask_for_the_same, first_items, row_of, unknown_lifecycle};
+use super::rules::details::check as check_details;
 use super::rules::intake::check_new;
 use super::state::{Beside, Entry, State};
 use super::who;
@@ -49,6 +50,7 @@ impl State {
 
     /// A new run, its items and its first event. The number is the next one.
     pub fn insert(&mut self, new: &NewRun, lifecycle: Arc<Lifecycle>, birth: Birth) -> Result<u64> {
+        check_details(&lifecycle, &new.details)?;
         let first = first_items(new, &lifecycle)?;
         let items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
         let id = self.free_id(&lifecycle);

@@ -7,7 +7,7 @@ use waypost_kernel::run::Want;
 use waypost_kernel::{Code, Refusal, Span, Time};
 
 use waypost_store::{
-    Each, FinishWrite, Held, Leases, NoteWrite, Noted, OweWrite, Renewed, Repeat, Reply, Result, RunRow,
+    CleanupWrite, Each, FinishWrite, Held, Leases, NoteWrite, Noted, Renewed, Repeat, Reply, Result, RunRow,
     StoreError, Swept,
 };
 
@@ -38,8 +38,8 @@ impl Leases for MemoryStore {
         self.verb(move |state| Ok(leases.iter().map(|held| state.release(held)).collect()))
     }
 
-    fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow> {
-        self.verb(move |state| state.owe(&owe))
+    fn require_cleanup(&self, write: CleanupWrite) -> Reply<'_, RunRow> {
+        self.verb(move |state| state.require_cleanup(&write))
     }
 
     fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
@@ -84,7 +84,8 @@ impl State {
         if let Some(first) = self.entry(number)?.repeated(&write.repeat, &note, now) {
             return Ok(first);
         }
-        self.commit_with(number, change, &Patch::cleaned(&write.metadata, &write.details))?;
+        let lifecycle = self.row(number)?.lifecycle.clone();
+        self.commit_with(number, change, &Patch::cleaned(&lifecycle, &write.metadata, &write.details))?;
         let event_id = format!("evt-{}", self.last_position);
         Ok(Noted { event_id, seq: self.row(number)?.run.seq, repeated: false })
     }
@@ -112,7 +113,8 @@ impl State {
             self.commit_items(number, &wanted, moves)?;
         }
         if !change.events.is_empty() {
-            self.commit_with(number, change, &Patch::cleaned(&write.metadata, &write.details))?;
+            let lifecycle = self.row(number)?.lifecycle.clone();
+            self.commit_with(number, change, &Patch::cleaned(&lifecycle, &write.metadata, &write.details))?;
         }
         Ok(self.row(number)?.clone())
     }
@@ -127,13 +129,13 @@ impl State {
         Ok(self.row(number)?.clone())
     }
 
-    fn owe(&mut self, write: &OweWrite) -> Result<RunRow> {
+    fn require_cleanup(&mut self, write: &CleanupWrite) -> Result<RunRow> {
         let number = self.number_of(&write.held.run_id)?;
         let failing = write.failing.as_ref().map(|(state, failure)| (state, cleaned_failure(failure)));
         let by = cleaned_name(&write.by);
-        let ask = Ask::Owe {
+        let ask = Ask::RequireCleanup {
             token: write.held.token,
-            owes: write.owes,
+            required: write.required,
             failing: failing.as_ref().map(|(state, failure)| (state.as_str(), failure)),
         };
         let change = self.decide(number, who(Actor::Worker, &by), ask)?;

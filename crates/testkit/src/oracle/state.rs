@@ -8,7 +8,7 @@ use waypost_kernel::event::{Change, Event};
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::request::{Ask, Request, Who};
-use waypost_kernel::{Catalog, Time};
+use waypost_kernel::{Catalog, Lifecycle, Time};
 use waypost_store::{AuditRow, EventRow, NewRun, Pause, Result, RunRow, StoreError, TokenRow};
 
 use super::children::is_cancel;
@@ -79,13 +79,18 @@ pub(super) struct Patch {
 
 impl Patch {
     /// As handlers may bring it: cleaned and cut.
-    pub fn cleaned(metadata: &Map<String, Value>, details: &Map<String, Value>) -> Patch {
-        Patch { metadata: intake::cleaned_patch(metadata), details: details::cleaned(details) }
+    pub fn cleaned(
+        lifecycle: &Lifecycle,
+        metadata: &Map<String, Value>,
+        details: &Map<String, Value>,
+    ) -> Patch {
+        Patch { metadata: intake::cleaned_patch(metadata), details: details::cleaned(lifecycle, details) }
     }
 
     pub fn merge_into(&self, row: &mut RunRow) {
         intake::merge(Arc::make_mut(&mut row.metadata), &self.metadata);
-        details::merge(Arc::make_mut(&mut row.details), &self.details);
+        let lifecycle = row.lifecycle.clone();
+        details::merge(&lifecycle, Arc::make_mut(&mut row.details), &self.details);
     }
 }
 

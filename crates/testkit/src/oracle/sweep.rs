@@ -33,7 +33,7 @@ impl State {
                 break;
             }
             let command = event.command.to_string();
-            let metadata = cancelled_by_system(self.row(number)?, &change);
+            let metadata = cancelled_metadata(self.row(number)?, &change);
             self.commit_with(number, change, &Patch { metadata, ..Patch::default() })?;
             swept.moved.push((self.row(number)?.id().to_owned(), command));
         }
@@ -58,7 +58,7 @@ fn due_at(row: &RunRow, now: Time) -> Option<(u8, Time)> {
 }
 
 /// What is written into the metadata of a run whose worker never began, and which is cancelled therefore.
-fn cancelled_by_system(before: &RunRow, change: &Change) -> Map<String, Value> {
+fn cancelled_metadata(before: &RunRow, change: &Change) -> Map<String, Value> {
     let after = &change.after;
     let is_cancelled = before.lifecycle.state(after.state).outcome == Some(Outcome::Cancelled);
     let is_lost = change.events.iter().all(|event| matches!(&*event.command, "expire" | "lose"));
@@ -66,11 +66,15 @@ fn cancelled_by_system(before: &RunRow, change: &Change) -> Map<String, Value> {
         return Map::new();
     }
     let worker = before.run.lease.as_ref().and_then(|lease| lease.worker.as_deref());
-    let patch = json!({
-        "cancelled_by": "system",
-        "reason": after.failure.as_ref().map(|failure| &*failure.message),
-        "original_worker": worker,
-        "claimed_at": before.run.started_at.map(iso),
-    });
-    patch.as_object().cloned().unwrap_or_default()
+    let mut patch = Map::new();
+    for (member, fact) in &before.lifecycle.cancelled_metadata {
+        let value = match fact.name() {
+            "by" => json!("system"),
+            "reason" => json!(after.failure.as_ref().map(|failure| &*failure.message)),
+            "worker" => json!(worker),
+            _ => json!(before.run.started_at.map(iso)),
+        };
+        patch.insert(member.to_string(), value);
+    }
+    patch
 }

@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::Phase;
+use waypost_simulate::{Host, Server, Site, World};
 use waypost_store::{CommandWrite, NewRun, RunRow};
-use waypost_testkit::vsphere::{self, Host, Server, Site, World};
 
 use super::acts::Act;
 use super::stage::{Cast, Stage};
 use crate::output::{ERROR, Failed, Result};
-use crate::run::{TENANT, of_playbook, user};
+use crate::run::brought::of_playbook;
+use crate::run::{TENANT, user};
 
 const WHAT: &str = "rolling update";
 const PATH: &[&str] = &["pending", "running", "paused", "pending", "running", "completed"];
@@ -68,7 +69,8 @@ pub async fn play(stage: &mut Stage, folder: &Path) -> Result<Option<Act>> {
 
 /// The first blocked host's machines are powered off, the others are skipped.
 async fn decide(stage: &Stage, run: &RunRow) -> Result<String> {
-    let blocked = run.details.get("current_blockers").and_then(Value::as_object).cloned().unwrap_or_default();
+    let asked = run.lifecycle.decisions.as_ref().and_then(|decisions| run.details.get(decisions.asked()));
+    let blocked = asked.and_then(Value::as_object).cloned().unwrap_or_default();
     let mut resolutions = Map::new();
     for (at, host) in blocked.keys().enumerate() {
         resolutions.insert(host.clone(), json!(if at == 0 { "power_off" } else { "skip" }));
@@ -105,7 +107,7 @@ impl Set {
         let site = Site { pace_ms: PACE_MS, ..Site::with_blockers() };
         let world = World::create(&folder.join("site"), &site)?;
         let bin = folder.join("bin");
-        vsphere::install_govc(&bin, &std::env::current_exe()?)?;
+        waypost_simulate::install_govc(&bin, &std::env::current_exe()?)?;
         let server = Server::bind(&world, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         let url = server.url()?;
         std::thread::spawn(move || server.run());

@@ -12,8 +12,9 @@ const CHOICES: [&str; 2] = ["power_off", "skip"];
 
 /// What the run waits for, by host.
 pub fn of(run: &RunRow) -> Option<&Map<String, Value>> {
-    let waits = run.details.get("awaiting_blocker_resolution").is_some_and(|waits| *waits == true);
-    let blockers = run.details.get("current_blockers").and_then(Value::as_object);
+    let decisions = run.lifecycle.decisions.as_ref()?;
+    let waits = run.details.get(decisions.waiting()).is_some_and(|waits| *waits == true);
+    let blockers = run.details.get(decisions.asked()).and_then(Value::as_object);
     blockers.filter(|blockers| waits && !blockers.is_empty())
 }
 

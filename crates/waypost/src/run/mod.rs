@@ -2,7 +2,7 @@
 
 mod ask;
 mod blockers;
-mod brought;
+pub mod brought;
 mod follow;
 mod look;
 mod replay;
@@ -16,8 +16,6 @@ use waypost_store::{RunRow, Store, Who};
 
 use crate::output::Result;
 use crate::place::Place;
-
-pub use brought::of_playbook;
 
 pub const TENANT: &str = "default";
 

@@ -3,7 +3,7 @@
 use clap::Args;
 use comfy_table::Cell;
 use serde_json::Value;
-use waypost_kernel::lifecycle::{Outcome, Phase};
+use waypost_kernel::lifecycle::{DecisionPart, Outcome, Phase};
 use waypost_kernel::{Lifecycle, Time};
 use waypost_store::{ItemRow, RunRow, Store, iso};
 
@@ -14,7 +14,7 @@ use crate::output::{Format, Result, coloured, pretty, print, status, table};
 /// Of a run's log, from its beginning.
 const EVENTS: usize = 500;
 /// Shown elsewhere, or for programs.
-const NOT_SHOWN: [&str; 4] = ["console_log", "current_blockers", "worked", "artifacts"];
+const NOT_SHOWN: [&str; 3] = ["console_log", "worked", "artifacts"];
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  waypost run show run-0192\n  waypost run show run-0192 -o json")]
@@ -83,7 +83,8 @@ fn fields(run: &RunRow, now: Time) -> String {
             ("items", _) => return None,
             ("carried", carried) => in_words(&carried),
             ("details", Value::Object(mut details)) => {
-                details.retain(|key, _| !NOT_SHOWN.contains(&key.as_str()));
+                let is_asked = |key: &str| run.lifecycle.decision_part(key) == Some(DecisionPart::Asked);
+                details.retain(|key, _| !NOT_SHOWN.contains(&key.as_str()) && !is_asked(key));
                 if details.is_empty() {
                     return None;
                 }

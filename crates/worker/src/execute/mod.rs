@@ -16,14 +16,14 @@ use waypost_store::RunRow;
 
 use crate::actions::http::Reply;
 use crate::actions::{Action, Call, Mask, Rendered, find};
-use crate::journal::Journal;
 use crate::lease::Lease;
 use crate::outcome::Outcome;
 use crate::pace;
 use crate::pipeline::Shared;
 use crate::playbook::{Playbook, Scope, Secrets};
+use crate::report::journal::Journal;
 use crate::resolve::{Plan, Work};
-use crate::steps::Board;
+use crate::steps::TaskBoard;
 
 /// A run's own command has one step.
 const STEP: &str = "run";
@@ -44,7 +44,7 @@ pub(crate) struct Try<'a> {
     /// What is wanted of the run does not stop it.
     pub is_cleanup: bool,
     /// What it tells about its parts.
-    pub board: Option<&'a Arc<Board>>,
+    pub board: Option<&'a Arc<TaskBoard>>,
 }
 
 /// What a try of any kind left behind.

@@ -13,8 +13,8 @@ use waypost_kernel::request::Level;
 use super::chunk::{Chunk, Line};
 use super::lines::Lines;
 use crate::actions::Mask;
-use crate::journal::Journal;
-use crate::steps::{Board, told};
+use crate::report::journal::Journal;
+use crate::steps::{TaskBoard, told};
 
 /// How an event's lines name the streams.
 const OUT: &str = "out";
@@ -80,12 +80,12 @@ pub(super) async fn record(
 pub(super) struct Listener {
     journal: Arc<Journal>,
     mask: Mask,
-    board: Option<Arc<Board>>,
+    board: Option<Arc<TaskBoard>>,
     chunk: Chunk,
 }
 
 impl Listener {
-    pub fn new(journal: Arc<Journal>, mask: Mask, board: Option<Arc<Board>>) -> Listener {
+    pub fn new(journal: Arc<Journal>, mask: Mask, board: Option<Arc<TaskBoard>>) -> Listener {
         Listener { journal, mask, board, chunk: Chunk::default() }
     }
 

@@ -149,6 +149,7 @@ impl Builder<'_> {
         let when = node.get("when").map(|node| self.expression(node, &each));
         let (retries, backoff) = self.retries(node);
         Step {
+            is_cleanup: at.is_none(),
             key: key_of(node),
             name: name.unwrap_or_default(),
             action: self.action(node, &each),

@@ -82,6 +82,8 @@ pub struct Step {
     pub retries: u32,
     pub backoff: Backoff,
     pub continue_on_failure: bool,
+    /// It is one of the playbook's cleanups.
+    pub is_cleanup: bool,
     /// Of a cleanup: the key of the step that it undoes.
     pub after: Option<String>,
     pub line: usize,
@@ -107,6 +109,7 @@ impl Step {
     /// The one step of what is no playbook of its own: a schedule's action.
     pub(crate) fn only(key: &str, action: ActionTemplate) -> Step {
         Step {
+            is_cleanup: false,
             key: key.to_owned(),
             name: Template::default(),
             action,

@@ -7,7 +7,7 @@ use waypost_store::Claimed;
 
 use super::schedule::{Schedule, What};
 use crate::handler::Handler;
-use crate::interpret::Words;
+use crate::interpret::EndNames;
 use crate::lease::Keeping;
 use crate::pace;
 use crate::pipeline::Job;
@@ -31,7 +31,7 @@ pub(super) fn job(
     let plan = Plan {
         timeout: Some(schedule.run_timeout),
         retry_in: schedule.retry_in(claimed.run.run.attempt),
-        words: Words::OfExecution,
+        end_names: EndNames::OfExecution,
         ..Plan::from(work)
     };
     let keeping = Keeping::new(pace::duration(schedule.stale_timeout), pace::duration(schedule.heartbeat));

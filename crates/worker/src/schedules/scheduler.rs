@@ -21,13 +21,13 @@ use super::options::SchedulerOptions;
 use super::planning::{Slot, birth, firing, rekey};
 use super::schedule::{Schedule, What};
 use super::{execution, providers, pruning};
+use crate::claim::slots::Slots;
 use crate::handler::Handler;
 use crate::loops::{Loop, More, drive};
 use crate::options::Options;
 use crate::pace;
 use crate::pipeline;
 use crate::shutdown::Stage;
-use crate::slots::Slots;
 use crate::summary::Summary;
 
 /// Of one tick; the next follows at once if there is more.

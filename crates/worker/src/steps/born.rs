@@ -8,12 +8,12 @@ use waypost_kernel::Lifecycle;
 use waypost_kernel::item::Role;
 use waypost_store::{ItemRow, NewItem};
 
-use super::sheet::{Added, is_dropped, number};
-use crate::playbook::{Context, Hash, Playbook, Scope, Step};
+use super::step_log::{Added, is_dropped, number};
+use crate::playbook::{Context, Expression, Hash, Playbook, Scope, Step};
 
 /// For the run that is to be queued. `inputs` as [`Playbook::accept`] gave them.
 pub fn first_steps(playbook: &Playbook, lifecycle: &Lifecycle, inputs: &Map<String, Value>) -> Vec<NewItem> {
-    let Some(kind) = lifecycle.items.first() else { return Vec::new() };
+    let Some(kind) = lifecycle.counted_items() else { return Vec::new() };
     let known = known_steps(playbook, inputs);
     known
         .into_iter()
@@ -36,7 +36,7 @@ pub(crate) fn known_steps(playbook: &Playbook, inputs: &Map<String, Value>) -> V
     for step in playbook.steps.iter().chain(&playbook.cleanups) {
         if step.for_each.is_none() {
             known.push(single(playbook, step, &context));
-        } else if depends_on_inputs_alone(step) && !is_cleanup(playbook, step) {
+        } else if depends_on_inputs_alone(step) && !step.is_cleanup {
             let items = playbook.items_of(step, &context).ok().flatten().unwrap_or_default();
             known.extend(revised(playbook, step, &items, std::iter::empty(), &context).added);
         }
@@ -95,7 +95,7 @@ pub(crate) fn revised<'r>(
 
 /// The step of one item.
 fn part(playbook: &Playbook, step: &Step, item: &Value, number: u64, context: &Context) -> Added {
-    let own = key_of(playbook, step);
+    let own = key_of(step);
     let details = json!({
         "of": own,
         "number": number,
@@ -108,7 +108,7 @@ fn part(playbook: &Playbook, step: &Step, item: &Value, number: u64, context: &C
         key: format!("{own}[{number}]"),
         retries: step.retries,
         reruns: runs_again(playbook, step),
-        role: role_of(playbook, step),
+        role: role_of(step),
         details: details.as_object().cloned().unwrap_or_default(),
     }
 }
@@ -137,18 +137,18 @@ fn plain(value: &Value) -> Value {
 pub(crate) const CLEANUP: &str = "cleanup: ";
 
 /// What a step is called in the run.
-pub(crate) fn key_of(playbook: &Playbook, step: &Step) -> String {
-    if is_cleanup(playbook, step) { format!("{CLEANUP}{}", step.key) } else { step.key.clone() }
+pub(crate) fn key_of(step: &Step) -> String {
+    if step.is_cleanup { format!("{CLEANUP}{}", step.key) } else { step.key.clone() }
 }
 
 /// Of a step without items; of one with them, what stands for it when there are none.
 pub(crate) fn single(playbook: &Playbook, step: &Step, context: &Context) -> Added {
     Added {
-        key: key_of(playbook, step),
+        key: key_of(step),
         name: name_of(playbook, step, context),
         retries: step.retries,
         reruns: runs_again(playbook, step),
-        role: role_of(playbook, step),
+        role: role_of(step),
         details: Map::from_iter([("order".to_owned(), json!(order_of(playbook, step)))]),
     }
 }
@@ -159,31 +159,28 @@ fn name_of(playbook: &Playbook, step: &Step, context: &Context) -> String {
 }
 
 /// What its failure means to the others.
-fn role_of(playbook: &Playbook, step: &Step) -> Role {
+fn role_of(step: &Step) -> Role {
     match step.continue_on_failure {
-        _ if is_cleanup(playbook, step) => Role::Cleanup,
+        _ if step.is_cleanup => Role::Cleanup,
         true => Role::Optional,
         false => Role::Step,
     }
 }
 
-fn is_cleanup(playbook: &Playbook, step: &Step) -> bool {
-    playbook.cleanups.iter().any(|cleanup| std::ptr::eq(cleanup, step))
-}
-
 fn order_of(playbook: &Playbook, step: &Step) -> Option<usize> {
-    playbook.steps.iter().chain(&playbook.cleanups).position(|it| std::ptr::eq(it, step))
+    let is_same = |it: &Step| it.key == step.key && it.is_cleanup == step.is_cleanup;
+    playbook.steps.iter().chain(&playbook.cleanups).position(is_same)
 }
 
 /// After a resume: cleanups, and what they undid.
 pub(crate) fn runs_again(playbook: &Playbook, step: &Step) -> bool {
     let undone = |cleanup: &Step| cleanup.after.as_ref() == Some(&step.key);
-    is_cleanup(playbook, step) || playbook.cleanups.iter().any(undone)
+    step.is_cleanup || playbook.cleanups.iter().any(undone)
 }
 
 fn depends_on_inputs_alone(step: &Step) -> bool {
-    let names_others = |source: &str| source.contains("steps") || source.contains("run");
-    step.for_each.as_ref().is_some_and(|expression| !names_others(expression.source()))
+    let names_others = |expression: &Expression| expression.names("steps") || expression.names("run");
+    step.for_each.as_ref().is_some_and(|expression| !names_others(expression))
 }
 
 #[cfg(test)]

@@ -1,19 +1,20 @@
 //! Executing a playbook, step by step. What a step came to is stored before the next one begins; whoever takes the
 //! run over goes on after the last one that was completed, and asks for a half-done one again under the same key.
 //!
-//! `play` goes through the steps, `once` does one of them with its tries, `ending` cleans up and says where the run
-//! goes. `sheet` is what is stored of the steps, `hours` when they may begin, `scope` what templates see.
+//! `playbook_run` goes through the steps, `once` does one of them with its tries, `ending` cleans up and says where the run
+//! goes. `step_log` is what is stored of the steps, `deadlines` when they may begin, `state_names` what the lifecycle calls
+//! their states, `scope` what templates see.
 
 mod born;
+mod deadlines;
 mod durable;
 mod ending;
-mod hours;
 mod once;
-mod play;
+mod playbook_run;
 mod scope;
-mod sheet;
+mod state_names;
+mod step_log;
 mod tasks;
-mod words;
 
 use serde_json::{Map, Value};
 use waypost_kernel::Failure;
@@ -22,12 +23,12 @@ use waypost_kernel::run::Want;
 pub(crate) use born::CLEANUP;
 pub use born::first_steps;
 pub(crate) use durable::Durable;
-pub(crate) use play::perform;
-pub(crate) use tasks::{Board, told};
+pub(crate) use playbook_run::perform;
+pub(crate) use tasks::{TaskBoard, told};
 
 /// How the steps of a run came to an end.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Course {
+pub(crate) enum PlaybookEnd {
     /// All are done, or one said that nothing more is needed.
     Done,
     Failed(Failure),
@@ -46,7 +47,7 @@ pub(crate) enum Course {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Next {
     On,
-    End(Course),
+    End(PlaybookEnd),
 }
 
 /// The same when a try is repeated because its result was lost. It travels in a header, so it is plain.

@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
-use waypost_kernel::Failure;
+use waypost_kernel::lifecycle::{DecisionPart, Decisions};
 use waypost_kernel::request::Level;
+use waypost_kernel::{Failure, Lifecycle};
 use waypost_store::ItemRow;
 
 use super::born::runs_again;
-use super::play::{NOT_TRUE, Play, bad_template};
+use super::playbook_run::{NOT_TRUE, PlaybookRun, bad_template};
 use super::scope::{is_unattended, resolutions, unattended};
-use super::sheet::{Gone, LEFT_OUT, Mark, because};
-use super::tasks::Board;
-use super::words::Standing;
-use super::{Course, Next, idempotency_key};
+use super::state_names::StepState;
+use super::step_log::{Halt, LEFT_OUT, StepResult, because};
+use super::tasks::TaskBoard;
+use super::{Next, PlaybookEnd, idempotency_key};
 use crate::actions::{Call, Rendered, find};
 use crate::execute::{Answer, Try};
 use crate::interpret::{Judged, Tries, in_words, judge};
@@ -22,21 +23,23 @@ use crate::outcome::{Outcome, Word};
 use crate::pace;
 use crate::playbook::{Context, Secrets, Step, Unattended};
 
+const PAUSE_REASON: &str = "pause_reason";
+
 /// A mark on a step that said that nothing more is needed, for whoever takes the run over.
 const FINISH: &str = "finish";
 
-impl Play<'_> {
-    pub async fn once(&mut self, step: &Step, key: &str, context: &Context) -> Result<Next, Gone> {
-        let is_cleanup = self.is_cleanup(step);
-        let standing = self.sheet.standing(key);
-        if standing.is_settled() || standing == Standing::Parked {
+impl PlaybookRun<'_> {
+    pub async fn once(&mut self, step: &Step, key: &str, context: &Context) -> Result<Next, Halt> {
+        let is_cleanup = step.is_cleanup;
+        let state = self.step_log.state(key);
+        if state.is_settled() || state == StepState::Parked {
             return Ok(self.follows(step, key));
         }
-        self.sheet.make_room().await?;
+        self.step_log.make_room().await?;
         let board = self.board(step, key);
         loop {
-            if let Some(course) = self.wait_for_try(key, is_cleanup).await? {
-                return Ok(Next::End(course));
+            if let Some(end) = self.wait_for_try(key, is_cleanup).await? {
+                return Ok(Next::End(end));
             }
             match self.playbook.applies(step, context) {
                 Ok(true) => {}
@@ -61,8 +64,8 @@ impl Play<'_> {
                     let why = json!({ "code": &*failure.code, "message": &*failure.message });
                     let retry_in = Some(pace::span(wait));
                     let answered = !answer.is_unknown;
-                    let mark = Mark { retry_in, answered, ..Mark::failed(failure) };
-                    self.sheet.put(key, Standing::Open, mark).await?;
+                    let result = StepResult { retry_in, answered, ..StepResult::failed(failure) };
+                    self.step_log.put(key, StepState::Open, result).await?;
                     self.journal.note(Level::Warn, &notice, why).await;
                 }
             }
@@ -71,37 +74,33 @@ impl Play<'_> {
 
     /// What a settled step means for those after it: the same for whoever settled it and for whoever finds it so.
     pub fn follows(&self, step: &Step, key: &str) -> Next {
-        let Some(row) = self.sheet.row(key).filter(|_| !self.is_cleanup(step)) else { return Next::On };
-        match self.sheet.words.standing(&row.status) {
-            Standing::Failed if !step.continue_on_failure => Next::End(Course::Failed(failure_of(row))),
-            Standing::Done if row.details.get(FINISH) == Some(&Value::Bool(true)) => {
+        let Some(row) = self.step_log.row(key).filter(|_| !step.is_cleanup) else { return Next::On };
+        match self.step_log.names.state(&row.status) {
+            StepState::Failed if !step.continue_on_failure => Next::End(PlaybookEnd::Failed(failure_of(row))),
+            StepState::Done if row.details.get(FINISH) == Some(&Value::Bool(true)) => {
                 Next::End(self.all_done())
             }
-            Standing::Parked => Next::End(paused_by(row)),
+            StepState::Parked => Next::End(paused_by(row)),
             _ => Next::On,
         }
     }
 
-    pub fn is_cleanup(&self, step: &Step) -> bool {
-        self.playbook.cleanups.iter().any(|cleanup| std::ptr::eq(cleanup, step))
-    }
-
     pub fn item(&self, key: &str) -> Option<Value> {
-        self.sheet.row(key)?.details.get("item").cloned()
+        self.step_log.row(key)?.details.get("item").cloned()
     }
 
-    fn board(&self, step: &Step, key: &str) -> Option<Arc<Board>> {
+    fn board(&self, step: &Step, key: &str) -> Option<Arc<TaskBoard>> {
         let (store, by) = (&self.shared.store, &self.shared.options.name);
         let item = self.item(key);
-        let board = Board::new(store, self.lease, by, self.row, key, item.as_ref(), &self.tasks);
-        board.filter(|_| !self.is_cleanup(step))
+        let board = TaskBoard::new(store, self.lease, by, self.row, key, item.as_ref(), &self.tasks);
+        board.filter(|_| !step.is_cleanup)
     }
 
     /// Until its next try is due and may begin. Its wait is a stored time: whoever takes the run over keeps to it.
-    async fn wait_for_try(&mut self, key: &str, is_cleanup: bool) -> Result<Option<Course>, Gone> {
-        let due = self.sheet.row(key).and_then(|row| row.not_before);
-        if let Some(due) = due.filter(|due| *due > self.hours.now()) {
-            let until = Instant::now() + pace::duration(due - self.hours.now());
+    async fn wait_for_try(&mut self, key: &str, is_cleanup: bool) -> Result<Option<PlaybookEnd>, Halt> {
+        let due = self.step_log.row(key).and_then(|row| row.not_before);
+        if let Some(due) = due.filter(|due| *due > self.deadlines.now()) {
+            let until = Instant::now() + pace::duration(due - self.deadlines.now());
             self.wait(until, is_cleanup).await;
         }
         self.may_begin(is_cleanup).await
@@ -122,20 +121,21 @@ impl Play<'_> {
         key: &str,
         context: &Context,
         rendered: &Rendered,
-        board: Option<&Arc<Board>>,
-    ) -> Result<(), Gone> {
+        board: Option<&Arc<TaskBoard>>,
+    ) -> Result<(), Halt> {
         let undone = |cleanup: &Step| cleanup.after.as_ref().is_none_or(|after| *after == step.key);
-        if !self.owes && !self.is_cleanup(step) && self.playbook.cleanups.iter().any(undone) {
-            self.sheet.flush().await?;
-            self.owe(true, None).await?;
+        if !self.requires_cleanup && !step.is_cleanup && self.playbook.cleanups.iter().any(undone) {
+            self.step_log.flush().await?;
+            self.require_cleanup(true, None).await?;
         }
-        let mut told = Mark::default().told("does", rendered.action.in_words());
+        let mut told = StepResult::default().told("does", rendered.action.in_words());
         // What was marked before a pause is not so any more.
-        let marked = |mark: &&str| self.sheet.row(key).is_some_and(|row| row.details.contains_key(*mark));
+        let marked =
+            |result: &&str| self.step_log.row(key).is_some_and(|row| row.details.contains_key(*result));
         for stale in [FINISH, LEFT_OUT].into_iter().filter(marked) {
             told = told.told(stale, false);
         }
-        self.sheet.put(key, Standing::Held, told).await?;
+        self.step_log.put(key, StepState::Held, told).await?;
         if let Some(board) = board {
             board.announce(self.playbook.tasks_of(step, context).unwrap_or_default()).await;
         }
@@ -148,12 +148,12 @@ impl Play<'_> {
         step: &Step,
         key: &str,
         rendered: &Rendered,
-        board: Option<&Arc<Board>>,
+        board: Option<&Arc<TaskBoard>>,
     ) -> Option<(Answer, ItemRow)> {
-        let is_cleanup = self.is_cleanup(step);
-        let row = self.sheet.row(key)?.clone();
+        let is_cleanup = step.is_cleanup;
+        let row = self.step_log.row(key)?.clone();
         let own = step.timeout.map(|limit| Instant::now() + pace::duration(limit));
-        let run = self.hours.deadline().filter(|_| !is_cleanup);
+        let run = self.deadlines.deadline().filter(|_| !is_cleanup);
         let it = Try {
             row: self.row,
             lease: self.lease,
@@ -192,22 +192,22 @@ impl Play<'_> {
     }
 
     /// Why a step was stopped in the middle.
-    fn stopped(&mut self, key: &str) -> Course {
+    fn stopped(&mut self, key: &str) -> PlaybookEnd {
         if self.lease.is_leaving() {
-            return Course::Left;
+            return PlaybookEnd::Left;
         }
         if let Some(want) = self.lease.want() {
-            return Course::Wanted(want);
+            return PlaybookEnd::Wanted(want);
         }
         let failure = self.out_of_time();
-        self.sheet.put_later(key, Standing::Failed, Mark::failed(failure.clone()));
-        Course::Failed(failure)
+        self.step_log.put_later(key, StepState::Failed, StepResult::failed(failure.clone()));
+        PlaybookEnd::Failed(failure)
     }
 
     /// A cleanup that has nothing to do now may have the next time.
-    fn leave_out(&mut self, key: &str, is_cleanup: bool) -> Result<Next, Gone> {
+    fn leave_out(&mut self, key: &str, is_cleanup: bool) -> Result<Next, Halt> {
         if !is_cleanup {
-            self.sheet.put_later(key, Standing::Skipped, because(NOT_TRUE));
+            self.step_log.put_later(key, StepState::Skipped, because(NOT_TRUE));
         }
         Ok(Next::On)
     }
@@ -218,8 +218,8 @@ impl Play<'_> {
         key: &str,
         word: Word,
         outcome: Outcome,
-        board: &Option<Arc<Board>>,
-    ) -> Result<Next, Gone> {
+        board: &Option<Arc<TaskBoard>>,
+    ) -> Result<Next, Halt> {
         if !outcome.details.is_empty() {
             let told = format!("{key}: details");
             self.journal.tell(Level::Debug, &told, json!({}), outcome.details.clone()).await;
@@ -230,12 +230,12 @@ impl Play<'_> {
         close(board, None).await;
         // What is skipped stays so; a cleanup, and what it undid, are asked again after a pause.
         let is_skipped = word == Word::Skip && !runs_again(self.playbook, step);
-        let standing = if is_skipped { Standing::Skipped } else { Standing::Done };
-        let mut mark = answered(outcome);
+        let state = if is_skipped { StepState::Skipped } else { StepState::Done };
+        let mut result = answered(outcome);
         if word == Word::Finish {
-            mark = mark.told(FINISH, true);
+            result = result.told(FINISH, true);
         }
-        self.sheet.put_later(key, standing, mark);
+        self.step_log.put_later(key, state, result);
         Ok(self.follows(step, key))
     }
 
@@ -244,11 +244,11 @@ impl Play<'_> {
         step: &Step,
         key: &str,
         outcome: &Outcome,
-        board: &Option<Arc<Board>>,
-    ) -> Result<Next, Gone> {
+        board: &Option<Arc<TaskBoard>>,
+    ) -> Result<Next, Halt> {
         let reason = outcome.reason.clone().or_else(|| outcome.message.clone());
         let reason = reason.unwrap_or_else(|| format!("{key} asks for a person"));
-        if self.is_cleanup(step) || !self.sheet.words.has(Standing::Parked) {
+        if step.is_cleanup || !self.step_log.names.has(StepState::Parked) {
             let message = format!("it asked for a pause ({reason}), which cannot be had here");
             return self.failed(step, key, &Failure::new("CANNOT_PAUSE", &message), board).await;
         }
@@ -258,14 +258,21 @@ impl Play<'_> {
                 return self.failed(step, key, &Failure::new("UNATTENDED", &message), board).await;
             }
             close(board, None).await;
-            let mark = Mark::default().told("reason", format!("nobody is there to decide: {reason}"));
-            self.sheet.put_later(key, Standing::Skipped, mark);
+            let result = StepResult::default().told("reason", format!("nobody is there to decide: {reason}"));
+            self.step_log.put_later(key, StepState::Skipped, result);
             return Ok(Next::On);
         }
-        let details = pause_details(key, &reason, &outcome.blockers);
-        let mark = Mark { answered: true, ..Mark::default() }.told("pause", details.clone());
-        self.sheet.put_later(key, Standing::Parked, mark);
-        Ok(Next::End(Course::Paused { reason, details }))
+        let lifecycle = &self.row.lifecycle;
+        if !outcome.blockers.is_empty() && lifecycle.decisions.is_none() {
+            let told =
+                format!("{key}: a {} run has no place for decisions; it waits for a person", lifecycle.name);
+            let asked = json!({ "blockers": outcome.blockers });
+            self.journal.note(Level::Warn, &told, asked).await;
+        }
+        let details = pause_details(lifecycle, key, &reason, &outcome.blockers);
+        let result = StepResult { answered: true, ..StepResult::default() }.told("pause", details.clone());
+        self.step_log.put_later(key, StepState::Parked, result);
+        Ok(Next::End(PlaybookEnd::Paused { reason, details }))
     }
 
     pub async fn failed(
@@ -273,15 +280,15 @@ impl Play<'_> {
         step: &Step,
         key: &str,
         failure: &Failure,
-        board: &Option<Arc<Board>>,
-    ) -> Result<Next, Gone> {
+        board: &Option<Arc<TaskBoard>>,
+    ) -> Result<Next, Halt> {
         close(board, Some(failure)).await;
-        let mark = Mark { answered: true, ..Mark::failed(failure.clone()) };
+        let result = StepResult { answered: true, ..StepResult::failed(failure.clone()) };
         // After a pause it is due again, and what failed for good never is.
-        let tries_again = self.is_cleanup(step) && self.pauses && self.sheet.words.has(Standing::Parked);
-        let standing = if tries_again { Standing::Parked } else { Standing::Failed };
-        self.sheet.put_later(key, standing, mark);
-        if let Some(row) = self.sheet.row(key) {
+        let tries_again = step.is_cleanup && self.pauses && self.step_log.names.has(StepState::Parked);
+        let state = if tries_again { StepState::Parked } else { StepState::Failed };
+        self.step_log.put_later(key, state, result);
+        if let Some(row) = self.step_log.row(key) {
             let why = json!({ "step": key, "code": &*failure.code });
             self.journal.note(Level::Error, &failure_of(row).message, why).await;
         }
@@ -290,10 +297,10 @@ impl Play<'_> {
 }
 
 /// The pause that a parked step asks for.
-pub(crate) fn paused_by(row: &ItemRow) -> Course {
+pub(crate) fn paused_by(row: &ItemRow) -> PlaybookEnd {
     let details = row.details.get("pause").and_then(Value::as_object).cloned().unwrap_or_default();
-    let reason = details.get("pause_reason").and_then(Value::as_str).unwrap_or("pause").to_owned();
-    Course::Paused { reason, details }
+    let reason = details.get(PAUSE_REASON).and_then(Value::as_str).unwrap_or("pause").to_owned();
+    PlaybookEnd::Paused { reason, details }
 }
 
 /// Of a step that failed, as its run tells it.
@@ -305,45 +312,61 @@ fn failure_of(row: &ItemRow) -> Failure {
     Failure::new(code, &format!("{}: {message}", row.name))
 }
 
-async fn close(board: &Option<Arc<Board>>, failure: Option<&Failure>) {
+async fn close(board: &Option<Arc<TaskBoard>>, failure: Option<&Failure>) {
     if let Some(board) = board {
         board.close(failure).await;
     }
 }
 
-fn answered(outcome: Outcome) -> Mark {
-    let mut mark = Mark { answered: true, output: Some(outcome.output), ..Mark::default() };
+fn answered(outcome: Outcome) -> StepResult {
+    let mut result = StepResult { answered: true, output: Some(outcome.output), ..StepResult::default() };
     if let Some(reason) = outcome.reason.or(outcome.message) {
-        mark = mark.told("reason", reason);
+        result = result.told("reason", reason);
     }
     if !outcome.artifacts.is_empty() {
-        mark = mark.told("artifacts", outcome.artifacts);
+        result = result.told("artifacts", outcome.artifacts);
     }
     if !outcome.proposals.is_empty() {
-        mark = mark.told("proposals", outcome.proposals);
+        result = result.told("proposals", outcome.proposals);
     }
-    mark
+    result
 }
 
-/// What is told of a run while it waits for a person, as the seed's console reads it.
-pub(crate) const PAUSE_FACTS: [&str; 5] =
-    ["pause_reason", "paused_step", "current_blockers", "hosts_with_blockers", "total_critical_blockers"];
+/// What is told of a run while it waits for a person and is not so any more when it goes on. What was decided stays.
+pub(crate) fn pause_facts(lifecycle: &Lifecycle) -> impl Iterator<Item = &str> {
+    let stale = |part: &DecisionPart| !matches!(part, DecisionPart::Waiting | DecisionPart::Given);
+    let decisions = lifecycle.decisions.iter().flat_map(Decisions::members);
+    let asked = decisions.filter(move |(part, _)| stale(part)).map(|(_, member)| member);
+    [PAUSE_REASON, "paused_step"].into_iter().chain(asked)
+}
 
-fn pause_details(key: &str, reason: &str, blockers: &Map<String, Value>) -> Map<String, Value> {
+/// What a handler's pause puts into the run's details. What it asks people to decide (`blockers`) has a place there if the
+/// lifecycle says where.
+fn pause_details(
+    lifecycle: &Lifecycle,
+    key: &str,
+    reason: &str,
+    blockers: &Map<String, Value>,
+) -> Map<String, Value> {
     let critical = |about: &Value| {
         let listed = about.get("blockers").unwrap_or(about).as_array();
         let severe = |blocker: &&Value| blocker["severity"] == "critical";
         listed.map_or(0, |listed| listed.iter().filter(severe).count())
     };
-    let details = json!({
-        "pause_reason": reason,
-        "paused_step": key,
-        "awaiting_blocker_resolution": !blockers.is_empty(),
-        "current_blockers": blockers,
-        "hosts_with_blockers": blockers.len(),
-        "total_critical_blockers": blockers.values().map(critical).sum::<usize>(),
-    });
-    details.as_object().cloned().unwrap_or_default()
+    let mut details =
+        Map::from_iter([(PAUSE_REASON.to_owned(), json!(reason)), ("paused_step".to_owned(), json!(key))]);
+    for (part, member) in lifecycle.decisions.iter().flat_map(Decisions::members) {
+        let value = match part {
+            DecisionPart::Waiting => json!(!blockers.is_empty()),
+            DecisionPart::Asked => json!(blockers),
+            DecisionPart::AskedCount => json!(blockers.len()),
+            DecisionPart::CriticalCount => json!(blockers.values().map(critical).sum::<usize>()),
+            // People give them.
+            DecisionPart::Given => continue,
+        };
+        details.insert(member.to_owned(), value);
+    }
+    details
 }
 
 /// Nobody knows what was done by then: it is asked for again under the same key.

@@ -5,20 +5,19 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 use waypost_store::{ItemRow, RunRow};
 
-use super::sheet::{Sheet, is_dropped};
-use super::words::Standing;
+use super::state_names::StepState;
+use super::step_log::{StepLog, is_dropped};
 use crate::playbook::{Playbook, Scope, Unattended};
-
-const RESOLUTIONS: &str = "maintenance_blocker_resolutions";
 
 /// Nobody is there to be asked: it was scheduled, or whoever started it says so.
 pub(crate) fn is_unattended(row: &RunRow) -> bool {
     row.metadata.get("unattended").and_then(Value::as_bool).unwrap_or(row.schedule_at.is_some())
 }
 
-/// What was decided about what blocked the run.
+/// What people decided about what the run asked.
 pub(crate) fn resolutions(row: &RunRow) -> Value {
-    row.details.get(RESOLUTIONS).cloned().unwrap_or_else(|| json!({}))
+    let given = row.lifecycle.decisions.as_ref().and_then(|decisions| row.details.get(decisions.given()));
+    given.cloned().unwrap_or_else(|| json!({}))
 }
 
 /// What a scheduled run does with what would pause it; null for one that somebody watches.
@@ -34,37 +33,38 @@ pub(crate) fn scope(
     playbook: &Playbook,
     row: &RunRow,
     inputs: &Map<String, Value>,
-    sheet: &Sheet,
+    step_log: &StepLog,
     lists: &HashMap<String, Vec<String>>,
 ) -> Scope {
     let mut steps = Map::new();
     for step in &playbook.steps {
-        let whole = sheet.row(&step.key);
+        let whole = step_log.row(&step.key);
         if step.for_each.is_none() {
-            steps.extend(whole.map(|row| (step.key.clone(), result(sheet, &[row], None))));
+            steps.extend(whole.map(|row| (step.key.clone(), result(step_log, &[row], None))));
             continue;
         }
         // Those of the present list, if it was come to; what was in an earlier one is not in its output.
         let rows: Vec<&ItemRow> = match lists.get(&step.key) {
-            Some(keys) => keys.iter().filter_map(|key| sheet.row(key)).collect(),
-            None => sheet.parts_of(&step.key).filter(|row| !is_dropped(row)).collect(),
+            Some(keys) => keys.iter().filter_map(|key| step_log.row(key)).collect(),
+            None => step_log.parts_of(&step.key).filter(|row| !is_dropped(row)).collect(),
         };
         if !rows.is_empty() || whole.is_some() || lists.contains_key(&step.key) {
-            steps.insert(step.key.clone(), result(sheet, &rows, Some(whole)));
+            steps.insert(step.key.clone(), result(step_log, &rows, Some(whole)));
         }
     }
     Scope { inputs: inputs.clone(), steps, run: run(row), ..Scope::default() }
 }
 
 /// `whole` is for a step with a list: what it came to as a whole, if it came to that.
-fn result(sheet: &Sheet, rows: &[&ItemRow], whole: Option<Option<&ItemRow>>) -> Value {
+fn result(step_log: &StepLog, rows: &[&ItemRow], whole: Option<Option<&ItemRow>>) -> Value {
     let is_ok =
-        |row: &&ItemRow| matches!(sheet.words.standing(&row.status), Standing::Done | Standing::Skipped);
+        |row: &&ItemRow| matches!(step_log.names.state(&row.status), StepState::Done | StepState::Skipped);
     let outputs = || rows.iter().map(|row| row.output.clone());
-    let has_failed = whole.flatten().is_some_and(|row| sheet.words.standing(&row.status) == Standing::Failed);
+    let has_failed =
+        whole.flatten().is_some_and(|row| step_log.names.state(&row.status) == StepState::Failed);
     json!({
         "output": if whole.is_some() { Value::Array(outputs().collect()) } else { outputs().next().unwrap_or_default() },
-        "ran": rows.iter().any(|row| sheet.has_run(row)),
+        "ran": rows.iter().any(|row| step_log.has_run(row)),
         "ok": rows.iter().all(is_ok) && !has_failed,
     })
 }

@@ -8,7 +8,7 @@ use waypost_kernel::Failure;
 use waypost_kernel::text::{MAX_NAME_BYTES, clean_line};
 use waypost_store::{ItemWrite, ItemsWrite, RunRow, Store};
 
-use super::words::{Standing, Words};
+use super::state_names::{StateNames, StepState};
 use crate::lease::Lease;
 
 const MARK: &str = "::task ";
@@ -35,11 +35,11 @@ pub(crate) fn told(line: &str) -> Option<(String, Progress)> {
 }
 
 /// The tasks of one step that is under way.
-pub(crate) struct Board {
+pub(crate) struct TaskBoard {
     store: Arc<dyn Store>,
     lease: Arc<Lease>,
     by: String,
-    words: Words,
+    names: StateNames,
     step: String,
     about: Map<String, Value>,
     tasks: Mutex<BTreeMap<String, Task>>,
@@ -51,11 +51,13 @@ pub(crate) type Known = BTreeMap<String, BTreeMap<String, Task>>;
 pub(crate) async fn known(store: &Arc<dyn Store>, row: &RunRow) -> Known {
     let mut known = Known::new();
     // The first holder is alone.
-    let Some(words) = Words::of_tasks(&row.lifecycle).filter(|_| row.run.fence > 1) else { return known };
-    let rows = store.items(row.id().to_owned(), Some(words.kind.clone())).await.unwrap_or_default();
+    let Some(names) = StateNames::of_tasks(&row.lifecycle).filter(|_| row.run.fence > 1) else {
+        return known;
+    };
+    let rows = store.items(row.id().to_owned(), Some(names.kind.clone())).await.unwrap_or_default();
     for row in rows {
         let Some(step) = row.details.get("step").and_then(Value::as_str) else { continue };
-        let task = Task { standing: words.standing(&row.status), percent: row.progress, is_written: true };
+        let task = Task { state: names.state(&row.status), percent: row.progress, is_written: true };
         known.entry(step.to_owned()).or_default().insert(row.name, task);
     }
     known
@@ -63,12 +65,12 @@ pub(crate) async fn known(store: &Arc<dyn Store>, row: &RunRow) -> Known {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
-    standing: Standing,
+    state: StepState,
     percent: u8,
     is_written: bool,
 }
 
-impl Board {
+impl TaskBoard {
     /// Nothing: the lifecycle has no tasks.
     pub fn new(
         store: &Arc<dyn Store>,
@@ -78,14 +80,14 @@ impl Board {
         step: &str,
         item: Option<&Value>,
         known: &Known,
-    ) -> Option<Arc<Board>> {
+    ) -> Option<Arc<TaskBoard>> {
         let mut about = Map::from_iter([("step".to_owned(), json!(step))]);
         about.extend(item.map(|item| ("item".to_owned(), item.clone())));
-        Some(Arc::new(Board {
+        Some(Arc::new(TaskBoard {
             store: store.clone(),
             lease: lease.clone(),
             by: by.to_owned(),
-            words: Words::of_tasks(&row.lifecycle)?,
+            names: StateNames::of_tasks(&row.lifecycle)?,
             step: step.to_owned(),
             about,
             tasks: Mutex::new(known.get(step).cloned().unwrap_or_default()),
@@ -96,7 +98,7 @@ impl Board {
     pub async fn announce(&self, names: Vec<String>) {
         let is_new = |name: &String| !self.tasks().contains_key(name);
         let all: Vec<String> = names.into_iter().filter(is_new).collect();
-        self.set(all.into_iter().map(|name| (name, Standing::Open, 0)).collect());
+        self.set(all.into_iter().map(|name| (name, StepState::Open, 0)).collect());
         self.flush().await;
     }
 
@@ -106,24 +108,24 @@ impl Board {
     }
 
     pub fn report(&self, name: String, progress: Progress) {
-        let (standing, percent) = match progress {
-            Progress::Percent(100) => (Standing::Done, 100),
-            Progress::Percent(percent) => (Standing::Held, percent),
-            Progress::Failed => (Standing::Failed, 0),
+        let (state, percent) = match progress {
+            Progress::Percent(100) => (StepState::Done, 100),
+            Progress::Percent(percent) => (StepState::Held, percent),
+            Progress::Failed => (StepState::Failed, 0),
         };
-        self.set(vec![(name, standing, percent)]);
+        self.set(vec![(name, state, percent)]);
     }
 
-    fn set(&self, told: Vec<(String, Standing, u8)>) {
+    fn set(&self, told: Vec<(String, StepState, u8)>) {
         let mut tasks = self.tasks();
-        for (name, standing, percent) in told {
+        for (name, state, percent) in told {
             let is_full = tasks.len() >= MAX_TASKS;
             match tasks.get_mut(&name) {
-                Some(task) if task.standing.is_settled() => {}
-                Some(task) => *task = Task { standing, percent, is_written: false },
+                Some(task) if task.state.is_settled() => {}
+                Some(task) => *task = Task { state, percent, is_written: false },
                 None if is_full => {}
                 None => {
-                    tasks.insert(name, Task { standing, percent, is_written: false });
+                    tasks.insert(name, Task { state, percent, is_written: false });
                 }
             }
         }
@@ -131,12 +133,12 @@ impl Board {
 
     /// What is left of them ends with the step.
     pub async fn close(&self, failure: Option<&Failure>) {
-        let (standing, percent) =
-            if failure.is_some() { (Standing::Failed, 0) } else { (Standing::Done, 100) };
+        let (state, percent) =
+            if failure.is_some() { (StepState::Failed, 0) } else { (StepState::Done, 100) };
         let open = {
             let tasks = self.tasks();
-            let open = tasks.iter().filter(|(_, task)| !task.standing.is_settled());
-            open.map(|(name, _)| (name.clone(), standing, percent)).collect()
+            let open = tasks.iter().filter(|(_, task)| !task.state.is_settled());
+            open.map(|(name, _)| (name.clone(), state, percent)).collect()
         };
         self.set(open);
         self.write(failure).await;
@@ -170,14 +172,14 @@ impl Board {
     }
 
     fn item(&self, name: String, task: Task, failure: Option<&Failure>) -> ItemWrite {
-        let is_failed = task.standing == Standing::Failed;
+        let is_failed = task.state == StepState::Failed;
         let own = || Failure::new("TASK_FAILED", "its step said so");
         let key = clean_line(format!("{}: {name}", self.step).as_bytes(), MAX_NAME_BYTES).text;
         ItemWrite {
-            kind: self.words.kind.clone(),
+            kind: self.names.kind.clone(),
             key,
             name: Some(name),
-            status: self.words.status(task.standing).to_owned(),
+            status: self.names.status(task.state).to_owned(),
             progress: Some(task.percent),
             failure: is_failed.then(|| failure.cloned().unwrap_or_else(own)),
             details: self.about.clone(),

@@ -176,7 +176,7 @@ impl Leases for Faulty {
     }
     write! {
         note(notes: Vec<NoteWrite>) -> Each<Noted>;
-        owe(owe: OweWrite) -> RunRow;
+        require_cleanup(require_cleanup: CleanupWrite) -> RunRow;
     }
 }
 

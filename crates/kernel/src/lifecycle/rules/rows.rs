@@ -179,3 +179,12 @@ pub(super) fn items_declared(resolved: &Resolved, row: &Transition) -> Found {
         ("guard-without-items", message, r#"add items = ["target"] (or "step", "task")"#.into())
     })
 }
+
+pub(super) fn decisions_declared(resolved: &Resolved, row: &Transition) -> Found {
+    let asks = is_run(resolved) && row.guards.contains(&Guard::ResolvedOrForced);
+    (asks && resolved.lifecycle.decisions.is_none()).then(|| {
+        let message = "`resolved-or-forced` asks for decisions, but the lifecycle has none".into();
+        let mend = r#"add decisions = { waiting = "…", asked = "…", given = "…" }"#.into();
+        ("guard-without-decisions", message, mend)
+    })
+}

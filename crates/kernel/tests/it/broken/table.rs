@@ -25,7 +25,7 @@ initial = ["draft", "queued"]
 items   = ["target"]
 codes   = { expire = "TOO_LATE" }
 operations = { recall = ["done", "partly"] }
-
+decisions = { waiting = "awaits", asked = "questions", given = "answers", critical_count = "grave" }
 [states]
 draft    = { phase = "draft", ttl = "7d" }
 queued   = { phase = "ready" }
@@ -135,6 +135,16 @@ const FILE: &[Edit] = &[
     ("recall = [\"done\", \"partly\"]", "recall = [\"done\"], pause = [\"done\"]", "operation-shape", 7),
     ("recall = [\"done\", \"partly\"]", "recall = [\"done\"], finish = [\"done\"]", "reserved-word", 7),
     ("recall = [\"done\", \"partly\"]", "recall = [\"done\", \"done\"]", "duplicate-name", 7),
+    ("given = \"answers\"", "given = \"questions\"", "decision-member", 8),
+    ("waiting = \"awaits\"", "waiting = \"console_log\"", "decision-member", 8),
+    ("waiting = \"awaits\"", "waiting = \"a waits\"", "bad-name", 8),
+    ("waiting = \"awaits\"", "waiting = true", "wrong-type", 8),
+    (", given = \"answers\"", "", "missing-key", 8),
+    ("critical_count", "critical", "unknown-key", 8),
+    ("decisions = { waiting = \"awaits\", asked = \"questions\", given = \"answers\", critical_count = \"grave\" }\n", "\n", "guard-without-decisions", 32),
+    ("halted   = { phase = \"parked\" }", "halted   = { phase = \"ready\" }", "decisions-without-pause", 8),
+    ("codes   = ", "cancelled_metadata = { who = \"somebody\" }\ncodes   = ", "unknown-word", 6),
+    ("codes   = ", "cancelled_metadata = { \"w h o\" = \"by\" }\ncodes   = ", "bad-name", 6),
     ("recall = [\"done\", \"partly\"]", "recall = [\"gone\"]", "unknown-state", 7),
     ("recall = [\"done\", \"partly\"]", "recall = [\"done\"], \"take back\" = [\"done\"]", "bad-name", 7),
 ];

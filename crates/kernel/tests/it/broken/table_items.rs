@@ -11,6 +11,8 @@ pub const PIECE_EDITS: &[Edit] = &[
     ("version = 1", "version = 1\nitems = [\"step\"]", "item-key", 4),
     ("version = 1", "version = 1\ncodes = { fail = \"BAD\" }", "item-key", 4),
     ("version = 1", "version = 1\noperations = { redo = [\"good\"] }", "item-key", 4),
+    ("version = 1", "version = 1\ndecisions = { waiting = \"a\", asked = \"b\", given = \"c\" }", "item-key", 4),
+    ("version = 1", "version = 1\ncancelled_metadata = { who = \"by\" }", "item-key", 4),
     ("on_end = \"skipped\"", "on_end = \"skiped\"", "unknown-state", 7),
     ("on_end = \"skipped\"", "on_end = 1", "wrong-type", 7),
     ("on_end = \"skipped\"", "on_end = \"bad\"", "follow-edge-missing", 7),

@@ -48,12 +48,12 @@ pub fn asks(table: &Table) -> Vec<Ask<'static>> {
     let states: Vec<&'static str> = table.states.iter().map(|state| state.name).chain(["nonsense"]).collect();
     for token in [OURS, FOREIGN] {
         asks.extend([Ask::Renew { token }, Ask::Release { token }, Ask::Note { token, note: &NOTE }]);
-        asks.extend([true, false].map(|owes| Ask::Owe { token, owes, failing: None }));
+        asks.extend([true, false].map(|required| Ask::RequireCleanup { token, required, failing: None }));
         for to in states.iter().copied() {
             let bare = Finish { to, ..Finish::default() };
             let full = Finish { to, failure: Some(&FAILURE), reason: Some("why"), retry_in: Some(RETRY_IN) };
             asks.extend([bare, full].map(|finish| Ask::Finish { token, finish }));
-            asks.push(Ask::Owe { token, owes: true, failing: Some((to, &FAILURE)) });
+            asks.push(Ask::RequireCleanup { token, required: true, failing: Some((to, &FAILURE)) });
         }
     }
     let nothing = With::default();
@@ -155,10 +155,10 @@ impl Seen {
 
 impl std::fmt::Display for Case<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Scene { table, state, lease, wish, owes, attempt_left, take_overs, .. } = self.scene;
+        let Scene { table, state, lease, wish, required, attempt_left, take_overs, .. } = self.scene;
         let Scene { reentrant, operating, available, expires, last, items, .. } = self.scene;
         write!(f, "{} {state}: {:?} by {}", table.name, self.ask, self.actor.name())?;
-        write!(f, "\n    lease {lease:?}, wish {wish:?}, owes {owes}, attempt left {attempt_left}")?;
+        write!(f, "\n    lease {lease:?}, wish {wish:?}, required {required}, attempt left {attempt_left}")?;
         write!(f, ", take-overs {take_overs}, re-entry {reentrant}, operating {operating}")?;
         write!(f, ", available {available:?}, expires {expires:?}, last {last}, items {items:?}")
     }

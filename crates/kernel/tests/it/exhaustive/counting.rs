@@ -125,7 +125,7 @@ fn an_expired_lease_counts_until_it_is_taken() {
         assert_eq!(refusal.code, Code::LeaseLost, "{name}");
         assert_eq!(walk.note(W1).unwrap_err().code, Code::LeaseLost, "{name}");
         assert_eq!(walk.release(W1).unwrap_err().code, Code::LeaseLost, "{name}");
-        assert_eq!(walk.owe(W1, true).unwrap_err().code, Code::LeaseLost, "{name}");
+        assert_eq!(walk.require_cleanup(W1, true).unwrap_err().code, Code::LeaseLost, "{name}");
     }
 }
 

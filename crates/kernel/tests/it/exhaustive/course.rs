@@ -84,7 +84,7 @@ fn a_dead_worker_or_one_that_leaves_ends_it_as_failed() {
 #[test]
 fn what_it_owes_is_done_by_the_next_one_and_nothing_else() {
     let mut walk = working();
-    walk.owe(W1, true).unwrap();
+    walk.require_cleanup(W1, true).unwrap();
     walk.item(W1, 0, to("running")).unwrap();
     walk.item(W1, 0, failing()).unwrap();
     walk.dies_and_is_taken_over(W2);
@@ -92,7 +92,7 @@ fn what_it_owes_is_done_by_the_next_one_and_nothing_else() {
     assert_eq!(walk.item(W2, 1, to("running")).unwrap_err().code, Code::FailureRecorded);
     walk.item(W2, 3, to("running")).unwrap();
     walk.item(W2, 3, to("completed")).unwrap();
-    walk.owe(W2, false).unwrap();
+    walk.require_cleanup(W2, false).unwrap();
     walk.finish(W2, "failed").unwrap();
     assert_eq!(walk.code(), &*FAILURE.code);
 }

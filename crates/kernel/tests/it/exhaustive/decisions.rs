@@ -21,8 +21,12 @@ const NOTHING: With<'_> = With {
     chosen: None,
 };
 
-fn owes_failing(walk: &mut Walk, to: &str) -> Result<waypost_kernel::Change, waypost_kernel::Refusal> {
-    walk.ask(Actor::Worker, NOBODY, Ask::Owe { token: W1, owes: false, failing: Some((to, &FAILURE)) })
+fn requires_failing(walk: &mut Walk, to: &str) -> Result<waypost_kernel::Change, waypost_kernel::Refusal> {
+    walk.ask(
+        Actor::Worker,
+        NOBODY,
+        Ask::RequireCleanup { token: W1, required: false, failing: Some((to, &FAILURE)) },
+    )
 }
 
 // proves X3: a repeat is answered to those who may ask it
@@ -73,27 +77,27 @@ fn a_failure_is_not_recorded_towards_a_success() {
     for (name, ..) in CANCELLED {
         let mut walk = running(name);
         for to in successes(&walk) {
-            let refusal = owes_failing(&mut walk, &to).unwrap_err();
+            let refusal = requires_failing(&mut walk, &to).unwrap_err();
             assert_eq!((refusal.code, &walk.run.intent), (Code::InvalidTransition, &None), "{name} {to}");
         }
     }
     for (name, to) in [("job", "paused"), ("job", "pending"), ("rule", "ROLLED_BACK"), ("cron", "RUNNING")] {
         let mut walk = running(name);
-        assert_eq!(owes_failing(&mut walk, to).unwrap_err().code, Code::InvalidTransition, "{name} {to}");
+        assert_eq!(requires_failing(&mut walk, to).unwrap_err().code, Code::InvalidTransition, "{name} {to}");
     }
     let mut walk = running("rule");
-    let refusal = owes_failing(&mut walk, "nonsense").unwrap_err();
+    let refusal = requires_failing(&mut walk, "nonsense").unwrap_err();
     assert_eq!((refusal.code, refusal.field), (Code::InvalidInput, Some("failing")));
-    owes_failing(&mut walk, "PARTIAL").unwrap();
+    requires_failing(&mut walk, "PARTIAL").unwrap();
 }
 
 // proves X3, X8: what is owed already is not written again, but it is a sign of life
 #[test]
-fn an_owe_that_changes_nothing_writes_nothing() {
+fn a_required_cleanup_that_changes_nothing_writes_nothing() {
     let mut walk = running("job");
     for round in 0..3 {
         let events = [
-            walk.later(seconds(10)).owe(W1, true).unwrap().events.len(),
+            walk.later(seconds(10)).require_cleanup(W1, true).unwrap().events.len(),
             walk.later(seconds(10)).fail_after_cleanup(W1, "failed", "BROKEN").unwrap().events.len(),
         ];
         assert_eq!(events, if round == 0 { [1, 1] } else { [0, 0] });
@@ -132,7 +136,7 @@ fn a_recorded_failure_that_the_targets_contradict_ends_as_they_say() {
         let failing = |recorded| {
             let mut walk = rule(targets);
             walk.fail_after_cleanup(W1, recorded, "BROKEN").unwrap();
-            walk.owe(W1, false).unwrap();
+            walk.require_cleanup(W1, false).unwrap();
             walk
         };
         for recorded in ["FAILED", "PARTIAL"] {
@@ -224,7 +228,7 @@ fn a_recorded_failure_stands() {
     {
         let mut walk = running(name);
         walk.fail_after_cleanup(W1, end, "BROKEN").unwrap();
-        walk.owe(W1, false).unwrap();
+        walk.require_cleanup(W1, false).unwrap();
         let finish = Finish { to: end, failure: Some(&FAILURE), ..Finish::default() };
         walk.finish_with(W1, finish).unwrap();
         assert_eq!((walk.state(), walk.code()), (end, "BROKEN"), "{name}");

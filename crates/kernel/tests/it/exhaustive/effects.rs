@@ -57,8 +57,8 @@ pub fn check(
     same("expires_at", text(after.expires_at), text(before.expires_at.filter(|_| !view.moves())));
     same("ended_by", text(after.ended_by), text(view.ended_by()));
     same("intent", text(after.intent.as_ref().map(|intent| intent.want)), text(view.want()));
-    same("owes", text(after.owes_cleanup), text(view.owes()));
-    same("cleanup_failed", text(after.cleanup_failed), text(view.settles() && before.owes_cleanup));
+    same("required", text(after.requires_cleanup), text(view.required()));
+    same("cleanup_failed", text(after.cleanup_failed), text(view.settles() && before.requires_cleanup));
     same("failure", text(after.failure.as_ref().map(|failure| &*failure.code)), text(view.code()));
     same("reason", text(after.reason.as_deref()), text(view.reason()));
     same("operating", text(after.operating), text(view.operating()));
@@ -232,17 +232,19 @@ impl View<'_> {
                 Some(if *name == "cancel" { Want::Cancel } else { Want::Pause })
             }
             (Some(Stay::CleanupFirst), _) => Some(Want::Fail),
-            (Some(Stay::Owes), Ask::Owe { failing: Some(_), .. }) if before != Some(Want::Cancel) => {
+            (Some(Stay::Owes), Ask::RequireCleanup { failing: Some(_), .. })
+                if before != Some(Want::Cancel) =>
+            {
                 Some(Want::Fail)
             }
             _ => before,
         }
     }
 
-    fn owes(&self) -> bool {
+    fn required(&self) -> bool {
         match self.case.ask {
-            Ask::Owe { owes, .. } => *owes,
-            _ => self.before.owes_cleanup && !self.settles(),
+            Ask::RequireCleanup { required, .. } => *required,
+            _ => self.before.requires_cleanup && !self.settles(),
         }
     }
 

@@ -135,7 +135,7 @@ fn cancel_wins() {
     let late = failing.command(Actor::Operator, "pause", why).unwrap_err();
     assert_eq!(late.code, Code::FailureRecorded);
     failing.cancel().unwrap();
-    failing.owe(W1, false).unwrap();
+    failing.require_cleanup(W1, false).unwrap();
     assert_eq!(failing.finish(W1, "failed").unwrap_err().code, Code::CancelRequested);
     failing.finish(W1, "cancelled").unwrap();
     assert_eq!((failing.state(), failing.code()), ("cancelled", "CANCELLED"));
@@ -163,20 +163,20 @@ fn a_pause_is_an_intent_too() {
     assert_eq!(done.state(), "completed", "nothing is left to pause");
 }
 
-// proves X8, J5: a run that owes cleanup ends only after it
+// proves X8, J5: a run that requires cleanup ends only after it
 #[test]
 fn owed_cleanup_comes_first() {
     for (name, end, code) in CANCELLED {
         let mut walk = running(name);
-        walk.owe(W1, true).unwrap();
+        walk.require_cleanup(W1, true).unwrap();
         walk.cancel().unwrap();
         assert_eq!(walk.finish(W1, end).unwrap_err().code, Code::CleanupOwed, "{name}");
         walk.later(seconds(1_801));
         assert!(walk.sweep().events.is_empty(), "{name}: another worker's, for the cleanup alone");
         walk.claim(W2).unwrap();
-        assert!(walk.run.owes_cleanup && want(&walk) == Some(Want::Cancel), "{name}");
+        assert!(walk.run.requires_cleanup && want(&walk) == Some(Want::Cancel), "{name}");
         for success in successes(&walk) {
-            walk.owe(W2, false).unwrap();
+            walk.require_cleanup(W2, false).unwrap();
             assert!(walk.finish(W2, &success).is_err(), "{name}: not for more work");
         }
         walk.finish(W2, end).unwrap();
@@ -189,12 +189,12 @@ fn owed_cleanup_comes_first() {
 #[test]
 fn a_cancel_of_a_vacant_run_that_owes_cleanup_waits() {
     let mut walk = running("job");
-    walk.owe(W1, true).unwrap();
+    walk.require_cleanup(W1, true).unwrap();
     walk.release(W1).unwrap();
     walk.cancel().unwrap();
     assert_eq!((walk.state(), want(&walk)), ("running", Some(Want::Cancel)));
     walk.claim(W2).unwrap();
-    walk.owe(W2, false).unwrap();
+    walk.require_cleanup(W2, false).unwrap();
     walk.release(W2).unwrap();
     assert_eq!(walk.state(), "cancelled");
 }
@@ -204,7 +204,7 @@ fn a_cancel_of_a_vacant_run_that_owes_cleanup_waits() {
 fn a_cleanup_that_kills_its_workers_ends_and_is_marked() {
     for (name, end, code) in CANCELLED {
         let mut walk = running(name);
-        walk.owe(W1, true).unwrap();
+        walk.require_cleanup(W1, true).unwrap();
         walk.cancel().unwrap();
         let mut deaths = 0;
         while walk.run.lease.is_some() {
@@ -214,7 +214,7 @@ fn a_cleanup_that_kills_its_workers_ends_and_is_marked() {
             assert!(deaths <= 6, "{name} never ends");
         }
         assert_eq!((walk.state(), walk.code(), walk.run.cleanup_failed), (end, code, true), "{name}");
-        assert_eq!((deaths, walk.run.owes_cleanup), (6, false), "{name}: five take-overs, then the end");
+        assert_eq!((deaths, walk.run.requires_cleanup), (6, false), "{name}: five take-overs, then the end");
     }
 }
 
@@ -232,7 +232,7 @@ fn a_crash_loop_gets_one_bounded_cleanup() {
     for (name, end, code) in ends {
         for cleans in [true, false] {
             let mut walk = running(name);
-            walk.owe(W1, true).unwrap();
+            walk.require_cleanup(W1, true).unwrap();
             let mut token = 100;
             while want(&walk).is_none() {
                 walk.later(seconds(1_801)).sweep();
@@ -242,7 +242,7 @@ fn a_crash_loop_gets_one_bounded_cleanup() {
             }
             assert_eq!((want(&walk), walk.run.take_overs), (Some(Want::Fail), 0), "{name}");
             if cleans {
-                walk.owe(Token(token), false).unwrap();
+                walk.require_cleanup(Token(token), false).unwrap();
                 for success in successes(&walk) {
                     let late = walk.finish(Token(token), &success).unwrap_err();
                     assert_eq!(late.code, Code::FailureRecorded, "{name}");
@@ -261,19 +261,19 @@ fn a_crash_loop_gets_one_bounded_cleanup() {
     }
 }
 
-// proves X8: a failure that owes cleanup keeps its code until the end
+// proves X8: a failure that requires cleanup keeps its code until the end
 #[test]
 fn a_recorded_failure_is_carried_out_after_the_cleanup() {
     let mut obeys = running("job");
     obeys.fail_after_cleanup(W1, "failed", "BROKEN").unwrap();
     assert_eq!(obeys.finish(W1, "failed").unwrap_err().code, Code::CleanupOwed);
-    obeys.owe(W1, false).unwrap();
+    obeys.require_cleanup(W1, false).unwrap();
     assert_eq!(obeys.finish(W1, "completed").unwrap_err().code, Code::FailureRecorded);
     obeys.finish(W1, "failed").unwrap();
     let mut dies = running("job");
     dies.fail_after_cleanup(W1, "failed", "BROKEN").unwrap();
     dies.dies_and_is_taken_over(W2);
-    dies.owe(W2, false).unwrap();
+    dies.require_cleanup(W2, false).unwrap();
     dies.later(seconds(61)).sweep();
     for walk in [obeys, dies] {
         assert_eq!((walk.state(), walk.code(), walk.run.cleanup_failed), ("failed", "BROKEN", false));
@@ -284,7 +284,7 @@ fn a_recorded_failure_is_carried_out_after_the_cleanup() {
 #[test]
 fn a_cleanup_that_nobody_takes_on_ends_after_a_day() {
     let mut walk = running("job");
-    walk.owe(W1, true).unwrap();
+    walk.require_cleanup(W1, true).unwrap();
     walk.cancel().unwrap();
     walk.release(W1).unwrap();
     assert!(walk.later(seconds(86_400)).sweep().events.is_empty());

@@ -93,7 +93,7 @@ fn next_holder(scene: &Scene<'_>) -> Option<Verdict<'static>> {
     let state = scene.table.state(scene.state);
     let budget = scene.take_overs < MAX_TAKE_OVERS;
     let taken_over = Some(Verdict::Stays(Stay::TakenOver));
-    match (scene.wish, scene.owes) {
+    match (scene.wish, scene.required) {
         (Wish::None, _) if state.stale == "take-over" && budget => taken_over,
         (Wish::None, _) if state.stale == "steal" => {
             let row = scene.table.from(scene.state).find(|row| row.how == "steal").unwrap();
@@ -128,7 +128,7 @@ fn lease_over(scene: &Scene<'_>) -> Verdict<'static> {
     if scene.lease == LeaseIs::Expired && next_holder(scene).is_some() {
         return Verdict::Stays(Stay::Nothing);
     }
-    match (scene.wish, scene.owes) {
+    match (scene.wish, scene.required) {
         (Wish::None | Wish::Pause, true) => Verdict::Stays(Stay::CleanupFirst),
         (Wish::None, false) => {
             let how = if scene.table.state(scene.state).stale == "expire" { "expire" } else { "lose" };
@@ -195,7 +195,7 @@ fn ask_holder(scene: &Scene<'_>, name: &str, with: &With<'_>) -> Verdict<'static
     }
     let nobody = !matches!(scene.lease, LeaseIs::Valid | LeaseIs::AtEnd);
     let not_begun = scene.table.state(scene.state).fixed;
-    if (nobody || not_begun) && !scene.owes {
+    if (nobody || not_begun) && !scene.required {
         return carry_out(scene, if cancel { Wish::Cancel } else { Wish::Pause }).unwrap();
     }
     Verdict::Stays(Stay::Wanted)

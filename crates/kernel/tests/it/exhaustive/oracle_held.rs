@@ -11,7 +11,10 @@ pub fn hold(scene: &Scene<'_>, ask: &Ask<'_>) -> Verdict<'static> {
     let lost = Verdict::Refused(Code::LeaseLost);
     match ask {
         Ask::Finish { token, finish } => self::finish(scene, *token, finish),
-        Ask::Renew { token } | Ask::Note { token, .. } | Ask::Release { token } | Ask::Owe { token, .. }
+        Ask::Renew { token }
+        | Ask::Note { token, .. }
+        | Ask::Release { token }
+        | Ask::RequireCleanup { token, .. }
             if !has_lease(scene, *token) =>
         {
             lost
@@ -19,20 +22,20 @@ pub fn hold(scene: &Scene<'_>, ask: &Ask<'_>) -> Verdict<'static> {
         Ask::Renew { .. } => Verdict::Stays(heartbeat(scene)),
         // D4: the worker's first own event starts the run.
         Ask::Note { .. } => start(scene).map_or(Verdict::Stays(Stay::Noted), Verdict::moves),
-        Ask::Release { .. } if scene.wish != Wish::None && !scene.owes => {
+        Ask::Release { .. } if scene.wish != Wish::None && !scene.required => {
             carry_out(scene, scene.wish).unwrap()
         }
         Ask::Release { .. } => Verdict::Stays(Stay::Released),
-        Ask::Owe { failing: Some((to, _)), .. } if !scene.table.has(to) => {
+        Ask::RequireCleanup { failing: Some((to, _)), .. } if !scene.table.has(to) => {
             Verdict::Refused(Code::InvalidInput)
         }
-        Ask::Owe { failing: Some((to, _)), .. } if !may_fail_to(scene, to) => {
+        Ask::RequireCleanup { failing: Some((to, _)), .. } if !may_fail_to(scene, to) => {
             Verdict::Refused(Code::InvalidTransition)
         }
-        // X3: what it owes and where it will end are as they were, so nothing happened but a sign of life.
-        Ask::Owe { owes, failing, .. } => {
+        // X3: what it requires and where it will end are as they were, so nothing happened but a sign of life.
+        Ask::RequireCleanup { required, failing, .. } => {
             let settled = matches!(scene.wish, Wish::Cancel | Wish::GracefulCancel | Wish::Fail(_));
-            let new = *owes != scene.owes || failing.is_some() && !settled;
+            let new = *required != scene.required || failing.is_some() && !settled;
             Verdict::Stays(if new { Stay::Owes } else { heartbeat(scene) })
         }
         Ask::Claim { .. } | Ask::Command { .. } | Ask::Sweep | Ask::OperationEnded => unreachable!(),
@@ -76,7 +79,7 @@ fn finish(scene: &Scene<'_>, token: Token, finish: &Finish<'_>) -> Verdict<'stat
         return Verdict::Refused(Code::LeaseLost);
     }
     let leaves = table.phase(finish.to) != Phase::Held;
-    if leaves && scene.owes {
+    if leaves && scene.required {
         return Verdict::Refused(Code::CleanupOwed);
     }
     if leaves && let Some(code) = comes_too_late(scene, finish.to) {

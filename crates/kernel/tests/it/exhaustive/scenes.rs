@@ -58,7 +58,7 @@ pub fn plain<'t>(table: &'t Table, state: &'static str) -> Scene<'t> {
         state,
         lease: if held { LeaseIs::Valid } else { LeaseIs::None },
         wish: Wish::None,
-        owes: false,
+        required: false,
         attempt_left: true,
         take_overs: 0,
         reentrant: false,
@@ -114,9 +114,9 @@ fn held<'t>(scene: Scene<'t>, scenes: &mut Vec<Scene<'t>>) {
     let steals = scene.table.state(scene.state).stale == "steal";
     for lease in leases {
         for wish in wishes(&scene) {
-            for owes in [false, true] {
+            for required in [false, true] {
                 for take_overs in [0, 4, 5] {
-                    let scene = Scene { lease, wish, owes, take_overs, ..scene };
+                    let scene = Scene { lease, wish, required, take_overs, ..scene };
                     if !steals {
                         // Attempts do not matter there, so each take-over count stands for one of the two.
                         scenes.push(Scene { attempt_left: take_overs != 4, ..scene });

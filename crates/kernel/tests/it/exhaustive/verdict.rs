@@ -54,7 +54,7 @@ impl<'a> Verdict<'a> {
                 "note" => Stay::Noted,
                 "take-over" => Stay::TakenOver,
                 "release" => Stay::Released,
-                "owe" => Stay::Owes,
+                "require-cleanup" => Stay::Owes,
                 "cancel" | "pause" => Stay::Wanted,
                 "lose" | "expire" => Stay::CleanupFirst,
                 "operation" => Stay::OperationOver,

@@ -106,13 +106,17 @@ impl Walk {
         self.ask(Actor::Worker, NOBODY, Ask::Release { token })
     }
 
-    pub fn owe(&mut self, token: Token, owes: bool) -> Result<Change, Refusal> {
-        self.ask(Actor::Worker, NOBODY, Ask::Owe { token, owes, failing: None })
+    pub fn require_cleanup(&mut self, token: Token, required: bool) -> Result<Change, Refusal> {
+        self.ask(Actor::Worker, NOBODY, Ask::RequireCleanup { token, required, failing: None })
     }
 
     pub fn fail_after_cleanup(&mut self, token: Token, to: &str, code: &str) -> Result<Change, Refusal> {
         let failure = Failure::new(code, "it broke");
-        self.ask(Actor::Worker, NOBODY, Ask::Owe { token, owes: true, failing: Some((to, &failure)) })
+        self.ask(
+            Actor::Worker,
+            NOBODY,
+            Ask::RequireCleanup { token, required: true, failing: Some((to, &failure)) },
+        )
     }
 
     pub fn command(&mut self, actor: Actor, name: &str, with: With<'_>) -> Result<Change, Refusal> {

@@ -46,7 +46,7 @@ pub enum Report {
     /// One of the setup's endings.
     Finish(usize),
     Release,
-    Owe(Owing),
+    RequireCleanup(Owing),
     Target(usize, Answer),
 }
 
@@ -131,8 +131,9 @@ fn reports(setup: &Setup, world: &World) -> Vec<Report> {
     if setup.holder.releases {
         reports.push(Report::Release);
     }
-    if setup.holder.owes {
-        reports.extend([Owing::Cleanup, Owing::Nothing, Owing::CleanupThenFailure].map(Report::Owe));
+    if setup.holder.required {
+        reports
+            .extend([Owing::Cleanup, Owing::Nothing, Owing::CleanupThenFailure].map(Report::RequireCleanup));
     }
     for target in 0..usize::from(setup.targets) {
         reports.extend([Answer::Begin, Answer::Applied].map(|answer| Report::Target(target, answer)));

@@ -37,14 +37,14 @@ fn may_be_claimed(setup: &Setup, world: &World) -> bool {
     world.run.as_ref().is_some_and(|run| setup.lifecycle.phase(run.state) == Phase::Ready)
 }
 
-/// Everything that a lease's holder owes: its targets, its cleanup, and whichever end the run still takes.
+/// Everything that a lease's holder has left to do: its targets, its cleanup, and whichever end the run still takes.
 fn work(setup: &Setup, judge: Judge, world: &mut World) {
     let grant = world.grants.len() - 1;
     for target in 0..world.items.len() {
         attempt(setup, judge, world, Action::Held(grant, Report::Target(target, Answer::Applied)));
     }
-    if world.run.as_ref().is_some_and(|run| run.owes_cleanup) {
-        attempt(setup, judge, world, Action::Held(grant, Report::Owe(Owing::Nothing)));
+    if world.run.as_ref().is_some_and(|run| run.requires_cleanup) {
+        attempt(setup, judge, world, Action::Held(grant, Report::RequireCleanup(Owing::Nothing)));
     }
     for ending in 0..setup.endings.len() {
         if attempt(setup, judge, world, Action::Held(grant, Report::Finish(ending))) {

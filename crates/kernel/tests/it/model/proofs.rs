@@ -40,7 +40,7 @@ fn deploy_begun_by_its_claims() {
     assert!(prove(setups::begun_by_claims(), 900).cancel_came_first > 0);
 }
 
-// proves X8: a run that owes its cleanup ends after it, as it was meant to end
+// proves X8: a run that requires cleanup ends after it, as it was meant to end
 #[test]
 fn deploy_with_cleanup() {
     assert!(prove(setups::cleanup(), 5_000).cancel_came_first > 0);

@@ -60,7 +60,7 @@ pub struct Words {
 pub struct Holder {
     pub notes: bool,
     pub releases: bool,
-    pub owes: bool,
+    pub required: bool,
     /// Target 1 may be tried again before it is given up.
     pub tries_again: bool,
     /// An answer that was counted may arrive again.

@@ -31,12 +31,12 @@ pub fn deploy() -> Setup {
 
 /// The same with a cleanup that is owed: the next holder carries it out, then the intent.
 pub fn cleanup() -> Setup {
-    let holder = Holder { owes: true, ..deploy().holder };
+    let holder = Holder { required: true, ..deploy().holder };
     Setup {
         max_grants: 3,
         sights: vec![
             Sight("cleanup owed by another worker", |at| {
-                at.run.fence > 1 && at.run.intent.is_some() && at.run.owes_cleanup
+                at.run.fence > 1 && at.run.intent.is_some() && at.run.requires_cleanup
             }),
             Sight("a failure after its cleanup", |at| at.failed_as("BROKE") && !at.run.cleanup_failed),
             Sight("a cancel after its cleanup", |at| at.run.fence > 1 && at.is_in("cancelled")),
@@ -184,7 +184,7 @@ pub fn job_cleanup() -> Setup {
     Setup {
         max_grants: 2,
         endings: vec![good("completed"), good("paused"), good("cancelled"), bad("failed", "BROKE", false)],
-        holder: Holder { owes: true, ..job().holder },
+        holder: Holder { required: true, ..job().holder },
         sights: vec![
             Sight("paused after a cleanup", |at| {
                 at.is_in("paused") && at.run.fence == 2 && at.run.attempt == 1
@@ -204,7 +204,7 @@ pub fn course() -> Setup {
         max_grants: 2,
         attempt_bound: 1,
         endings: vec![good("completed"), good("failed")],
-        holder: Holder { owes: true, ..Holder::default() },
+        holder: Holder { required: true, ..Holder::default() },
         commands: vec![Command::Cancel],
         sights: vec![
             Sight("a step that failed, and the run as that", |at| at.failed_as("BROKE")),
@@ -213,7 +213,7 @@ pub fn course() -> Setup {
             }),
             Sight("a failing run in another's hands", |at| {
                 at.run.fence == 2
-                    && at.run.owes_cleanup
+                    && at.run.requires_cleanup
                     && store::ended_by(at.setup, at.world).next().is_some()
             }),
             Sight("a cancel that came first", |at| {

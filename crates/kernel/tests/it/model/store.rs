@@ -132,7 +132,7 @@ fn held(setup: &Setup, judge: Judge, world: &World, grant: usize, report: Report
         Report::Note => Ask::Note { token, note: &NOTE },
         Report::Finish(ending) => Ask::Finish { token, finish: finish(&setup.endings[ending]) },
         Report::Release => Ask::Release { token },
-        Report::Owe(owing) => owe(setup, token, owing),
+        Report::RequireCleanup(owing) => require_cleanup(setup, token, owing),
         Report::Target(..) => unreachable!("targets go by decide_items"),
     };
     judged(setup, judge, world, who(Actor::Worker, WORKERS[worker], nobodys(world)), ask)
@@ -147,10 +147,10 @@ fn finish(ending: &Ending) -> Finish<'_> {
     }
 }
 
-fn owe(setup: &Setup, token: Token, owing: Owing) -> Ask<'_> {
+fn require_cleanup(setup: &Setup, token: Token, owing: Owing) -> Ask<'_> {
     let failed = setup.endings.iter().find(|ending| ending.failure.is_some());
     let failing = failed.filter(|_| owing == Owing::CleanupThenFailure).map(|ending| (ending.to, &*FAILURE));
-    Ask::Owe { token, owes: owing != Owing::Nothing, failing }
+    Ask::RequireCleanup { token, required: owing != Owing::Nothing, failing }
 }
 
 fn client(setup: &Setup, judge: Judge, world: &World, command: Command) -> Ruling {

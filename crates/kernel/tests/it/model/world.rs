@@ -118,7 +118,7 @@ impl World {
         let Some(run) = &self.run else { return false.hash(hasher) };
         (run.state, run.attempt, run.take_overs, run.fence).hash(hasher);
         (run.ended_by, &run.last_command, &run.intent, &run.reason).hash(hasher);
-        (run.owes_cleanup, run.cleanup_failed, run.operating).hash(hasher);
+        (run.requires_cleanup, run.cleanup_failed, run.operating).hash(hasher);
         (&run.failure, run.started_at.is_some(), run.finished_at.is_some()).hash(hasher);
         run.available_at.map(|at| self.ahead(at)).hash(hasher);
         run.expires_at.map(|at| self.ahead(at)).hash(hasher);

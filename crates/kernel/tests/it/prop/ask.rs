@@ -43,7 +43,7 @@ impl Asked {
                 | Ask::Note { token, .. }
                 | Ask::Finish { token, .. }
                 | Ask::Release { token }
-                | Ask::Owe { token, .. } => Some(token),
+                | Ask::RequireCleanup { token, .. } => Some(token),
                 _ => None,
             },
             Asked::Nothing => None,
@@ -170,9 +170,9 @@ impl World {
                 Ask::Finish { token, finish }
             }
             Verb::Release => Ask::Release { token },
-            Verb::Owe { owes, failing } => {
+            Verb::RequireCleanup { required, failing } => {
                 let failing = failing.map(|pick| (state_name(self.lifecycle, pick), failure()));
-                Ask::Owe { token, owes: *owes, failing }
+                Ask::RequireCleanup { token, required: *required, failing }
             }
         }
     }

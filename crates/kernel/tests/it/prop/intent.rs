@@ -1,4 +1,4 @@
-//! X8: a cancel is a stored intent and final; a run that owes its cleanup ends only after it.
+//! X8: a cancel is a stored intent and final; a run that requires cleanup ends only after it.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -52,7 +52,7 @@ fn cancel_is_final(world: &World, taken: &Taken) -> Result<(), String> {
 }
 
 fn cleanup_comes_first(world: &World, taken: &Taken) -> Result<(), String> {
-    let left = world.lifecycle.phase(world.run.state) != Phase::Held && taken.before.owes_cleanup;
+    let left = world.lifecycle.phase(world.run.state) != Phase::Held && taken.before.requires_cleanup;
     for event in taken.events() {
         ensure!(!left || event.actor == Actor::Engine, "left before its cleanup by {event:?}");
     }
@@ -65,7 +65,7 @@ fn pause_outlives_its_holder(world: &World, taken: &Taken) -> Result<(), String>
     let before = &taken.before;
     let paused = before.intent.as_ref().is_some_and(|intent| intent.want == Want::Pause);
     let swept = matches!(&taken.asked, Asked::Run(Request { ask: Ask::Sweep, .. }));
-    let ended = paused && swept && !before.owes_cleanup && world.phase() == Phase::Settled;
+    let ended = paused && swept && !before.requires_cleanup && world.phase() == Phase::Settled;
     ensure!(!ended, "a paused run was ended by time: {:?}", world.run);
     Ok(())
 }
@@ -92,19 +92,19 @@ fn a_cancel_is_final_and_cleanup_comes_first() {
     holds_always(48, check);
 }
 
-// proves X8: the engine ends a cancelled run; one that owes its cleanup, after every worker that took it on died
+// proves X8: the engine ends a cancelled run; one that requires cleanup, after every worker that took it on died
 #[test]
 fn a_cancelled_run_ends_though_its_workers_die() {
     for lifecycle in subjects::all() {
         let mut runner = TestRunner::new(config(48));
         let result = runner.run(&script::any_script(10..120), |script| {
             let mut world = play(lifecycle, &script, |_, _| Ok(())).map_err(TestCaseError::fail)?;
-            let owes = world.run.owes_cleanup;
-            for _ in 0..if owes { DYING_WORKERS } else { 1 } {
+            let required = world.run.requires_cleanup;
+            for _ in 0..if required { DYING_WORKERS } else { 1 } {
                 world.now = world.now + Span::from_seconds(25 * 3_600);
                 let taken = world.ask(world.engine(Ask::Sweep));
                 prop_assert!(taken.answer.is_ok(), "a sweep is never refused: {:?}", taken.answer);
-                if owes && world.phase() == Phase::Held {
+                if required && world.phase() == Phase::Held {
                     let who = world.who(Actor::Worker, 2);
                     world.ask(Asked::Run(Request { who, ask: Ask::Claim { lease: None, start: false } }));
                 }

@@ -76,7 +76,7 @@ fn counts(world: &World, taken: &Taken) -> Result<(), String> {
     let anew = after.take_overs == 0 && after.intent.is_some();
     ensure!(after.take_overs == expected || anew, "take-overs {} -> {}", before.take_overs, after.take_overs);
     let state = lifecycle.state(after.state);
-    let limit = state.max_take_overs.max(if after.owes_cleanup { MAX_CLEANUP_TAKE_OVERS } else { 0 });
+    let limit = state.max_take_overs.max(if after.requires_cleanup { MAX_CLEANUP_TAKE_OVERS } else { 0 });
     ensure!(state.phase != Phase::Held || after.take_overs <= limit.max(before.take_overs), "{after:?}");
     Ok(())
 }

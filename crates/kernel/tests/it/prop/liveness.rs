@@ -29,7 +29,7 @@ fn a_worker_works(world: &mut World) {
         let who = world.who(Actor::Worker, 1);
         world.ask(Asked::Run(Request { who, ask })).answer.is_ok()
     };
-    ask(world, Ask::Owe { token, owes: false, failing: None });
+    ask(world, Ask::RequireCleanup { token, required: false, failing: None });
     end_items(world, token);
     for state in &world.lifecycle.states {
         let settles = state.phase == Phase::Settled;
@@ -67,7 +67,7 @@ fn an_operator_cancels(world: &mut World) {
     world.ask(Asked::Run(Request { who, ask: Ask::Command { name: "cancel", with } }));
     world.now = world.now + Span::from_seconds(25 * 3_600);
     world.ask(world.engine(Ask::Sweep));
-    if world.run.owes_cleanup {
+    if world.run.requires_cleanup {
         a_worker_works(world);
     }
 }
@@ -111,7 +111,7 @@ fn settles_by(end: fn(&mut World)) {
 
 /// The holder gives the run back, and a day later nobody has come.
 fn nobody_comes(world: &mut World) -> Result<(), TestCaseError> {
-    let lease = world.run.lease.clone().filter(|_| !world.run.owes_cleanup);
+    let lease = world.run.lease.clone().filter(|_| !world.run.requires_cleanup);
     let Some(lease) = lease else { return Ok(()) };
     let who = world.who(Actor::Worker, 0);
     world.ask(Asked::Run(Request { who, ask: Ask::Release { token: lease.token } }));

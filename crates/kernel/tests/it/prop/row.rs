@@ -26,7 +26,7 @@ fn row(lifecycle: &Lifecycle, run: &Run) -> Result<(), String> {
     ensure!(phase != Phase::Parked || run.reason.is_some(), "parked without a reason: {run:?}");
     ensure!(phase != Phase::Held || run.started_at.is_some(), "held without started_at: {run:?}");
     ensure!(phase == Phase::Held || run.intent.is_none(), "an intent that nobody carries out: {run:?}");
-    ensure!(phase == Phase::Held || !run.owes_cleanup, "cleanup that nobody does: {run:?}");
+    ensure!(phase == Phase::Held || !run.requires_cleanup, "cleanup that nobody does: {run:?}");
     let waits = matches!(phase, Phase::Draft | Phase::Ready);
     ensure!(waits || run.expires_at.is_none(), "a time to live that is over: {run:?}");
     let may_be_taken = phase == Phase::Ready || lifecycle.state(run.state).retry;

@@ -80,7 +80,7 @@ pub enum Verb {
     Note,
     Finish { pick: u8, failure: bool, reason: Option<bool>, retry_seconds: Option<i64> },
     Release,
-    Owe { owes: bool, failing: Option<u8> },
+    RequireCleanup { required: bool, failing: Option<u8> },
 }
 
 #[derive(Clone, Debug)]
@@ -237,7 +237,7 @@ fn verb() -> impl Strategy<Value = Verb> {
         }),
         1 => Just(Verb::Release),
         2 => (prop::bool::weighted(0.3), prop::option::weighted(0.2, any::<u8>()))
-            .prop_map(|(owes, failing)| Verb::Owe { owes, failing }),
+            .prop_map(|(required, failing)| Verb::RequireCleanup { required, failing }),
     ]
 }
 

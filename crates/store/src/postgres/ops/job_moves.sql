@@ -3,7 +3,7 @@
 
 -- Whether somebody works on it whose hold is not a row in a table: a worker with a token of its own, whose lease runs.
 CREATE FUNCTION waypost.is_worked(p_run waypost.runs) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-  RETURN p_run.state / 1000 = 3 AND (p_run.owes_cleanup OR p_run.claimed_by IS NOT NULL AND p_run.stale_after >= waypost.now()
+  RETURN p_run.state / 1000 = 3 AND (p_run.requires_cleanup OR p_run.claimed_by IS NOT NULL AND p_run.stale_after >= waypost.now()
     AND p_run.lease_token <> waypost.open_token(p_run.rid, p_run.fence));
 
 CREATE FUNCTION waypost.job_told(p_run waypost.runs, p_patch jsonb) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -11,7 +11,7 @@ DECLARE
   v_became waypost.runs := p_run;
 BEGIN
   IF p_patch <> '{}' THEN
-    v_became.details := waypost.merged_details(p_run.details, p_patch);
+    v_became.details := waypost.merged_details(p_run.details, p_patch, p_run.state);
     PERFORM waypost.note_by_hand(p_run, v_became, 'Details changed by hand', jsonb_build_object('by_hand', 1, 'details_is', v_became.details));
   END IF;
 END $$;
@@ -40,7 +40,7 @@ CREATE FUNCTION waypost.job_resumes(p_run waypost.runs, p_patch jsonb, OUT force
 DECLARE
   v_details jsonb := p_run.details || p_patch;
   v_awaits boolean := coalesce(p_run.details -> 'awaiting_blocker_resolution' = 'true', false);
-  v_hosts text[] := CASE WHEN v_awaits THEN waypost.undecided(v_details) ELSE '{}' END;
+  v_hosts text[] := CASE WHEN v_awaits THEN waypost.undecided(v_details, waypost.decisions(p_run.state)) ELSE '{}' END;
 BEGIN
   forced := coalesce(v_details -> 'force_resumed' = 'true', false);
   IF NOT forced AND (v_hosts <> '{}' OR coalesce(v_details -> 'maintenance_blocker_resolutions', '{}') = '{}') THEN
@@ -74,7 +74,7 @@ BEGIN
     v_became.error_code := CASE WHEN p_to.code >= 6000 THEN p_failure ->> 'code' END;
     v_became.error_msg := CASE WHEN p_to.code >= 6000 THEN p_failure ->> 'message' END;
   END IF;
-  v_became.details := waypost.merged_details(p_run.details, v_patch);
+  v_became.details := waypost.merged_details(p_run.details, v_patch, p_run.state);
   PERFORM waypost.move_by_hand(p_run, v_became);
 END $$;
 
@@ -135,7 +135,7 @@ BEGIN
   ELSIF v_to.phase = 'parked' THEN
     PERFORM waypost.ask_to_pause(v_run, waypost.pause_reason(v_run, v_patch), v_patch);
   ELSE
-    PERFORM waypost.refuse('WP410', format('LEASE_LOST: job %s is held by %s', OLD.id, coalesce(v_run.claimed_by, 'nobody, and owes its cleanup')),
+    PERFORM waypost.refuse('WP410', format('LEASE_LOST: job %s is held by %s', OLD.id, coalesce(v_run.claimed_by, 'nobody, and requires cleanup')),
       'Its worker ends it; pause or cancel it instead.');
   END IF;
   -- What RETURNING tells is what became of it.

@@ -14,7 +14,7 @@ BEGIN
     PERFORM waypost.refuse('WP409', format('SETTLED: job %s is %s; its steps and tasks stay as they are', p_job_id, waypost.status_of(v_run.state)),
         'Queue a new job.');
   ELSIF waypost.is_worked(v_run) THEN
-    PERFORM waypost.refuse('WP410', format('LEASE_LOST: job %s is held by %s', p_job_id, coalesce(v_run.claimed_by, 'nobody, and owes its cleanup')),
+    PERFORM waypost.refuse('WP410', format('LEASE_LOST: job %s is held by %s', p_job_id, coalesce(v_run.claimed_by, 'nobody, and requires cleanup')),
       'Its worker writes its steps and tasks.');
   END IF;
   RETURN v_run;

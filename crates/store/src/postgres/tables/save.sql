@@ -45,7 +45,7 @@ DECLARE
       UPDATE waypost.runs r SET state = {state}{sets}, item_count = {item_count},
           metadata = CASE WHEN u.metadata IS NULL THEN r.metadata WHEN v_whole THEN u.metadata::jsonb ELSE r.metadata || u.metadata::jsonb END,
           details = CASE WHEN u.details IS NULL THEN r.details WHEN v_whole THEN u.details::jsonb
-            ELSE waypost.patched(r.details, u.details::jsonb) END
+            ELSE waypost.patched(r.details, u.details::jsonb, r.state) END
         FROM unnest(p_rid, p_was_seq, p_was_stale, p_was_held, p_reminds, p_cancels, p_offset{arrays})
           WITH ORDINALITY u(rid, was_seq, was_stale, was_held, reminds, cancels, "offset"{names}, place)
         WHERE r.rid = u.rid AND r.seq = u.was_seq AND r.stale_after IS NOT DISTINCT FROM u.was_stale AND r.rid <> ALL (v_bad)

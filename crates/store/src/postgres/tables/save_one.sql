@@ -15,7 +15,7 @@ DECLARE
   v_saved record;
 BEGIN
   v_run.metadata := waypost.merged('metadata', p_run.metadata, v_metadata);
-  v_run.details := waypost.merged_details(p_run.details, v_details);
+  v_run.details := waypost.merged_details(p_run.details, v_details, p_run.state);
   SELECT s.won, s.base INTO v_saved FROM waypost.save(p_now => waypost.now(), p_exact => true,
     p_gates => CASE WHEN v_is_held AND NOT v_was_held THEN ARRAY[p_run.queue] END,
     p_keys => CASE WHEN least(p_was.state / 1000, 5) <> least(p_run.state / 1000, 5) AND (v_was_held OR v_is_held OR p_was.state / 1000 = 2)

@@ -8,7 +8,7 @@ use crate::codec;
 use crate::engine::Edit;
 use crate::run::RunRow;
 use crate::sqlite::fault::Result;
-use crate::sqlite::row::{CLEANUP_FAILED, FORCED, OPERATING, OWES_CLEANUP, RESOLVED, text};
+use crate::sqlite::row::{CLEANUP_FAILED, FORCED, OPERATING, REQUIRES_CLEANUP, RESOLVED, text};
 use crate::sqlite::session::Tx;
 use crate::sqlite::statements::Bind;
 
@@ -103,7 +103,7 @@ fn error_msg(run: &Run) -> Option<&str> {
 
 fn flags(run: &Run) -> i64 {
     [
-        (run.owes_cleanup, OWES_CLEANUP),
+        (run.requires_cleanup, REQUIRES_CLEANUP),
         (run.cleanup_failed, CLEANUP_FAILED),
         (run.operating, OPERATING),
         (run.resolved, RESOLVED),

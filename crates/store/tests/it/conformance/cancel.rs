@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use waypost_kernel::Actor;
-use waypost_store::{CommandWrite, OweWrite, Store, StoreError};
+use waypost_store::{CommandWrite, CleanupWrite, Store, StoreError};
 
 use super::kit::*;
 
@@ -111,19 +111,19 @@ pub async fn a_cancelled_change_counts_what_was_applied(store: &dyn Store) {
 // proves X8 and J5
 pub async fn a_dead_holders_cleanup_is_anothers(store: &dyn Store) {
     let claimed = held_run(store, job(&["s"])).await;
-    let owe = |claimed: &waypost_store::Claimed, owes| OweWrite {
+    let require_cleanup = |claimed: &waypost_store::Claimed, required| CleanupWrite {
         held: held(claimed),
         by: "w1".into(),
-        owes,
+        required,
         failing: None,
     };
-    store.owe(owe(&claimed, true)).await.unwrap();
+    store.require_cleanup(require_cleanup(&claimed, true)).await.unwrap();
     command(store, claimed.run.id(), "cancel").await.unwrap();
     advance(store, 61).await;
     assert!(sweep(store).await.moved.is_empty());
     let second = claim(store, "w2").await.unwrap();
     assert_eq!(renew(store, &second).await.unwrap().intent, Some("cancel"));
-    store.owe(owe(&second, false)).await.unwrap();
+    store.require_cleanup(require_cleanup(&second, false)).await.unwrap();
     let row = finish(store, &second, "cancelled").await.unwrap();
     assert_eq!((row.status(), &row.object()["error_code"]), ("cancelled", &json!("CANCELLED")));
 }

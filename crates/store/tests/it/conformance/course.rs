@@ -3,7 +3,7 @@
 use serde_json::json;
 use waypost_kernel::Failure;
 use waypost_kernel::item::Role;
-use waypost_store::{Claimed, ItemWrite, NewItem, NewRun, OweWrite, Store};
+use waypost_store::{Claimed, ItemWrite, NewItem, NewRun, CleanupWrite, Store};
 
 use super::kit::*;
 
@@ -88,16 +88,16 @@ pub async fn a_run_whose_step_failed_ends_as_that_without_its_worker(store: &dyn
 
 pub async fn the_next_worker_cleans_up_and_begins_nothing(store: &dyn Store) {
     let claimed = held_run(store, maintenance()).await;
-    let owe = |claimed: &Claimed, owes| OweWrite { held: held(claimed), by: "w1".into(), owes, failing: None };
-    store.owe(owe(&claimed, true)).await.unwrap();
+    let require_cleanup = |claimed: &Claimed, required| CleanupWrite { held: held(claimed), by: "w1".into(), required, failing: None };
+    store.require_cleanup(require_cleanup(&claimed, true)).await.unwrap();
     failed_in(store, &claimed, "check").await;
     advance(store, 90).await;
     sweep(store).await;
-    let next = claim(store, "w2").await.expect("what it owes");
+    let next = claim(store, "w2").await.expect("what it required");
     assert_eq!(code(&move_items(store, &next, "step", &[("destroy", "running")]).await), "FAILURE_RECORDED");
     move_items(store, &next, "step", &[("restore", "running")]).await.unwrap();
     move_items(store, &next, "step", &[("restore", "completed")]).await.unwrap();
-    store.owe(owe(&next, false)).await.unwrap();
+    store.require_cleanup(require_cleanup(&next, false)).await.unwrap();
     assert_eq!(finish(store, &next, "failed").await.unwrap().object()["error_code"], json!("EXIT_1"));
 }
 

@@ -55,7 +55,7 @@ pub async fn payloads_have_a_size(store: &dyn Store) {
         ("metadata", NewRun { metadata: map(text(10 * MEBIBYTE)), ..deploy() }),
         ("input", NewRun { input: over(), ..deploy() }),
         ("metadata", NewRun { metadata: map(over()), ..deploy() }),
-        ("carried", NewRun { carried: Some(over()), ..deploy() }),
+        ("embedded", NewRun { carried: Some(over()), ..deploy() }),
     ] {
         let (named, message) = invalid(try_put(store, asked).await);
         assert_eq!(named, field);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use waypost_kernel::{Failure, Span, Token};
-use waypost_store::{Claimed, OweWrite, Store, Take};
+use waypost_store::{Claimed, CleanupWrite, Store, Take};
 
 use super::kit::*;
 
@@ -46,12 +46,12 @@ pub async fn the_lease_that_was_asked_for_is_given(store: &dyn Store) {
 }
 
 async fn every_write(store: &dyn Store, claimed: &Claimed) -> Vec<&'static str> {
-    let owe = OweWrite { held: held(claimed), by: "w1".into(), owes: true, failing: None };
+    let require_cleanup = CleanupWrite { held: held(claimed), by: "w1".into(), required: true, failing: None };
     vec![
         code(&renew(store, claimed).await),
         code(&note(store, claimed, "still here").await),
         code(&move_items(store, claimed, "step", &[("s", "running")]).await),
-        code(&store.owe(owe).await),
+        code(&store.require_cleanup(require_cleanup).await),
         code(&finish(store, claimed, "failed").await),
         code(&release(store, claimed).await),
     ]
@@ -119,14 +119,14 @@ pub async fn a_release_leaves_the_lease_vacant(store: &dyn Store) {
 }
 
 // proves X8 and J5
-pub async fn a_run_that_owes_its_cleanup_ends_only_after_it(store: &dyn Store) {
+pub async fn a_run_that_requires_its_cleanup_ends_only_after_it(store: &dyn Store) {
     let claimed = held_run(store, job(&["s"])).await;
-    let owe = |owes| OweWrite { held: held(&claimed), by: "w1".into(), owes, failing: None };
-    assert!(store.owe(owe(true)).await.unwrap().run.owes_cleanup);
+    let require_cleanup = |required| CleanupWrite { held: held(&claimed), by: "w1".into(), required, failing: None };
+    assert!(store.require_cleanup(require_cleanup(true)).await.unwrap().run.requires_cleanup);
     for status in ["completed", "failed", "cancelled"] {
         assert_eq!(code(&finish(store, &claimed, status).await), "CLEANUP_OWED");
     }
-    store.owe(owe(false)).await.unwrap();
+    store.require_cleanup(require_cleanup(false)).await.unwrap();
     assert_eq!(code(&finish(store, &claimed, "completed").await), "OK");
 }
 
@@ -134,17 +134,17 @@ pub async fn a_run_that_owes_its_cleanup_ends_only_after_it(store: &dyn Store) {
 pub async fn a_recorded_failure_is_where_the_run_ends(store: &dyn Store) {
     let claimed = held_run(store, job(&["s"])).await;
     let failing = Some(("failed".to_owned(), Failure::new("DISK_FULL", "no space left")));
-    let owe = |owes, failing| OweWrite { held: held(&claimed), by: "w1".into(), owes, failing };
-    store.owe(owe(true, failing)).await.unwrap();
+    let require_cleanup = |required, failing| CleanupWrite { held: held(&claimed), by: "w1".into(), required, failing };
+    store.require_cleanup(require_cleanup(true, failing)).await.unwrap();
     assert_eq!(renew(store, &claimed).await.unwrap().intent, Some("fail"));
-    store.owe(owe(false, None)).await.unwrap();
+    store.require_cleanup(require_cleanup(false, None)).await.unwrap();
     assert_eq!(code(&finish(store, &claimed, "completed").await), "FAILURE_RECORDED");
     let row = finish(store, &claimed, "failed").await.unwrap();
     assert_eq!(row.object()["error_code"], "DISK_FULL");
     let nowhere = Some(("nowhere".to_owned(), Failure::new("A", "b")));
     let other = held_run(store, job(&["s"])).await;
-    let wrong = OweWrite { held: held(&other), by: "w1".into(), owes: true, failing: nowhere };
-    assert_eq!(code(&store.owe(wrong).await), "INVALID_INPUT");
+    let wrong = CleanupWrite { held: held(&other), by: "w1".into(), required: true, failing: nowhere };
+    assert_eq!(code(&store.require_cleanup(wrong).await), "INVALID_INPUT");
 }
 
 // proves X10: a client that is told to try again later would try for ever
@@ -152,9 +152,9 @@ pub async fn a_recorded_failure_is_cleaned_and_cut(store: &dyn Store) {
     let claimed = held_run(store, job(&["s"])).await;
     let message = format!("a\0b\u{1b}[31m{}", "z".repeat(300_000));
     let failing = Some(("failed".to_owned(), Failure::new(&format!("a\0b{}", "C".repeat(300)), &message)));
-    let owe = |owes, failing| OweWrite { held: held(&claimed), by: "w\0a".into(), owes, failing };
-    store.owe(owe(true, failing)).await.unwrap();
-    store.owe(owe(false, None)).await.unwrap();
+    let require_cleanup = |required, failing| CleanupWrite { held: held(&claimed), by: "w\0a".into(), required, failing };
+    store.require_cleanup(require_cleanup(true, failing)).await.unwrap();
+    store.require_cleanup(require_cleanup(false, None)).await.unwrap();
     let failure = finish(store, &claimed, "failed").await.unwrap().run.failure.unwrap();
     assert!(failure.code.starts_with("a\u{fffd}bC") && failure.code.len() <= 255, "{}", failure.code);
     assert!(failure.message.starts_with("a\u{fffd}b\u{1b}[31mz"));

@@ -128,7 +128,7 @@ topics! {
         an_expired_lease_is_its_holders_until_another_has_it
         a_heartbeat_tells_what_is_wanted
         a_release_leaves_the_lease_vacant
-        a_run_that_owes_its_cleanup_ends_only_after_it
+        a_run_that_requires_its_cleanup_ends_only_after_it
         a_recorded_failure_is_where_the_run_ends
         a_recorded_failure_is_cleaned_and_cut
         lists_are_answered_each_by_itself;
@@ -189,7 +189,7 @@ topics! {
         as_many_are_swept_as_were_asked_for_oldest_first
         what_is_left_to_workers_does_not_stand_in_the_way
         many_sweepers_end_a_run_once
-        a_lost_run_that_owes_its_cleanup_gets_it;
+        a_lost_run_that_requires_its_cleanup_gets_it;
     items:
         steps_are_begun_and_done
         new_steps_are_added_to_a_run_under_way
@@ -289,6 +289,11 @@ topics! {
         a_run_full_of_details_still_waits_for_its_decision
         a_decision_that_would_not_be_kept_is_refused
         what_the_engine_told_before_can_be_taken_back;
+    decisions:
+        a_lifecycle_has_words_of_its_own
+        a_lifecycle_without_words_for_decisions_takes_none
+        a_null_takes_away_what_the_lifecycle_names
+        a_lost_run_says_so_in_the_lifecycles_words;
     operations:
         one_operation_is_under_way_at_a_time
         an_operation_that_settles_frees_its_parent

@@ -117,21 +117,21 @@ pub async fn many_sweepers_end_a_run_once(store: &dyn Store) {
 }
 
 // proves X5 and X8
-pub async fn a_lost_run_that_owes_its_cleanup_gets_it(store: &dyn Store) {
+pub async fn a_lost_run_that_requires_its_cleanup_gets_it(store: &dyn Store) {
     let claimed = begun_run(store, deploy()).await;
-    let owe = |claimed: &waypost_store::Claimed, owes| waypost_store::OweWrite {
+    let require_cleanup = |claimed: &waypost_store::Claimed, required| waypost_store::CleanupWrite {
         held: held(claimed),
         by: "w1".into(),
-        owes,
+        required,
         failing: None,
     };
-    store.owe(owe(&claimed, true)).await.unwrap();
+    store.require_cleanup(require_cleanup(&claimed, true)).await.unwrap();
     advance(store, 61).await;
     assert_eq!(sweep(store).await.moved.len(), 1);
     let row = get(store, claimed.run.id()).await;
     assert_eq!((row.status(), &row.object()["intent"]), ("running", &json!("fail")));
     let second = claim(store, "w2").await.unwrap();
-    store.owe(owe(&second, false)).await.unwrap();
+    store.require_cleanup(require_cleanup(&second, false)).await.unwrap();
     assert_eq!(code(&finish(store, &second, "success").await), "FAILURE_RECORDED");
     let row = finish(store, &second, "failed").await.unwrap();
     assert_eq!(row.object()["error_code"], "WORKER_LOST");

@@ -44,9 +44,9 @@ pub enum Op {
         items: Vec<ItemMove>,
     },
     Release(Lease),
-    Owe {
+    RequireCleanup {
         lease: Lease,
-        owes: bool,
+        required: bool,
         failing: Option<Pick>,
     },
     PutItems {
@@ -193,7 +193,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(lease, fails, then)| Op::FailThenBegin { lease, fails, then }),
         3 => lease().prop_map(Op::Release),
         3 => (lease(), any::<bool>(), option::weighted(0.3, pick()))
-            .prop_map(|(lease, owes, failing)| Op::Owe { lease, owes, failing }),
+            .prop_map(|(lease, required, failing)| Op::RequireCleanup { lease, required, failing }),
         16 => (lease(), vec(item_move(), 0..4)).prop_map(|(lease, items)| Op::PutItems { lease, items }),
         8 => (lease(), 0..4_u8).prop_map(|(lease, failing)| Op::Work { lease, failing }),
         16 => command().prop_map(Op::Command),

@@ -37,7 +37,7 @@ impl Side {
                 Some(held) => self.keep_or_leave(matches!(op, Op::Renew(_)), held).await,
                 None => Value::Null,
             },
-            Op::Note { lease, .. } | Op::Finish { lease, .. } | Op::Owe { lease, .. } => {
+            Op::Note { lease, .. } | Op::Finish { lease, .. } | Op::RequireCleanup { lease, .. } => {
                 match self.held(*lease).await {
                     Some(held) => self.report(op, held).await,
                     None => Value::Null,

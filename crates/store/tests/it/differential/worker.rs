@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use waypost_kernel::request::Level;
 use waypost_kernel::{Actor, Failure, Span};
 use waypost_store::{
-    Claim, Claimed, FinishWrite, Held, ItemWrite, ItemsWrite, NewRun, NoteWrite, OweWrite, Repeat, Result,
-    Take,
+    Claim, Claimed, CleanupWrite, FinishWrite, Held, ItemWrite, ItemsWrite, NewRun, NoteWrite, Repeat,
+    Result, Take,
 };
 
 use super::normal::error;
@@ -119,9 +119,9 @@ impl Side {
                 let answer = self.store.finish(vec![write]).await.unwrap().remove(0);
                 self.row(answer)
             }
-            Op::Owe { owes, failing, .. } => {
+            Op::RequireCleanup { required, failing, .. } => {
                 let failing = failing.map(|to| (state(to), Failure::new("OWED", "words")));
-                let answer = self.store.owe(OweWrite { held, by, owes, failing }).await;
+                let answer = self.store.require_cleanup(CleanupWrite { held, by, required, failing }).await;
                 self.row(answer)
             }
             _ => Value::Null,

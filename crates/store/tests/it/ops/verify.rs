@@ -70,7 +70,7 @@ pub fn run_of(row: &Value, lifecycle: &Lifecycle) -> Run {
         ended_by: None,
         last_command: text(&row["last_command"]).into(),
         intent: intent_from(&row["intent"], lifecycle),
-        owes_cleanup: yes("owes_cleanup"),
+        requires_cleanup: yes("requires_cleanup"),
         cleanup_failed: yes("cleanup_failed"),
         operating: yes("operating"),
         reentrant: yes("reentrant"),

@@ -2,6 +2,7 @@
 //! member that the engine owns has room of its own in the last quarter, so that neither pushes out the other.
 
 use serde_json::{Map, Value, json};
+use waypost_kernel::lifecycle::{DecisionPart, Lifecycle};
 use waypost_kernel::text::{MAX_PAYLOAD_BYTES, clean_json, refuse_members};
 use waypost_store::{Result, StoreError};
 
@@ -13,10 +14,6 @@ const OTHERS_BYTES: usize = MAX_PAYLOAD_BYTES / 4 * 3;
 /// Says that something did not fit.
 const CUT: &str = "cut";
 
-pub const BLOCKERS: &str = "current_blockers";
-pub const RESOLUTIONS: &str = "maintenance_blocker_resolutions";
-pub const AWAITING: &str = "awaiting_blocker_resolution";
-
 /// What becomes of a value that is too long.
 #[derive(Clone, Copy)]
 enum TooLong {
@@ -24,60 +21,65 @@ enum TooLong {
     First,
     /// The last entries of a list stay.
     Last,
-    /// Of each host the choices stay, and of hosts as many as there is room for.
-    Hosts,
+    /// Of each subject the choices stay, and of subjects as many as there is room for.
+    Subjects,
     /// The beginning of a text stays.
     Text,
     /// It is left out.
     Whole,
 }
 
-/// The members that the engine owns, and how many bytes of JSON each may have.
-const ENGINE: [(&str, usize, TooLong); 11] = [
-    (BLOCKERS, 80 * 1_024, TooLong::Hosts),
-    (RESOLUTIONS, 80 * 1_024, TooLong::Whole),
-    (AWAITING, 512, TooLong::Whole),
+/// How many bytes of JSON what was decided may have.
+pub const GIVEN_BYTES: usize = 80 * 1_024;
+
+/// The members that the engine owns in every run, and how many bytes of JSON each may have.
+const ENGINE: [(&str, usize, TooLong); 6] = [
     ("pause_reason", 8 * 1_024, TooLong::Text),
     ("paused_step", 2 * 1_024, TooLong::Text),
-    ("hosts_with_blockers", 512, TooLong::Whole),
-    ("total_critical_blockers", 512, TooLong::Whole),
     ("worked", 512, TooLong::Whole),
     ("cleanup_failed", 8 * 1_024, TooLong::First),
     ("console_log", 48 * 1_024, TooLong::Last),
     ("artifacts", 24 * 1_024, TooLong::First),
 ];
 
-fn of_engine(name: &str) -> Option<(usize, TooLong)> {
-    ENGINE.iter().find(|(member, ..)| *member == name).map(|(_, bytes, too_long)| (*bytes, *too_long))
-}
-
-/// How many bytes a member may have.
-pub fn room_of(name: &str) -> usize {
-    of_engine(name).map_or(OTHERS_BYTES, |(bytes, _)| bytes)
+fn of_engine(lifecycle: &Lifecycle, name: &str) -> Option<(usize, TooLong)> {
+    let own = ENGINE.iter().find(|(member, ..)| *member == name);
+    if let Some((_, bytes, too_long)) = own {
+        return Some((*bytes, *too_long));
+    }
+    let (_, part) = {
+        let decisions = lifecycle.decisions.as_ref()?;
+        decisions.members().map(|(part, member)| (member, part)).find(|(member, _)| *member == name)?
+    };
+    Some(match part {
+        DecisionPart::Asked => (80 * 1_024, TooLong::Subjects),
+        DecisionPart::Given => (GIVEN_BYTES, TooLong::Whole),
+        _ => (512, TooLong::Whole),
+    })
 }
 
 /// A new run's details, which come from a caller: refused where they are too large.
-pub fn check(details: &Map<String, Value>) -> Result<()> {
+pub fn check(lifecycle: &Lifecycle, details: &Map<String, Value>) -> Result<()> {
     let too_long = |field: &str, bytes: usize, room: usize| {
         StoreError::invalid(field, format!("is {bytes} bytes long; at most {room} are allowed"))
     };
-    let bytes = length(&Value::Object(others_of(details)));
+    let bytes = length(&Value::Object(others_of(lifecycle, details)));
     if bytes > OTHERS_BYTES {
         return Err(too_long("details", bytes, OTHERS_BYTES));
     }
     for (name, value) in details {
-        if of_engine(name).is_some_and(|(room, _)| length(value) > room) {
-            return Err(too_long(&format!("details.{name}"), length(value), room_of(name)));
+        if let Some((room, _)) = of_engine(lifecycle, name).filter(|(room, _)| length(value) > *room) {
+            return Err(too_long(&format!("details.{name}"), length(value), room));
         }
     }
     Ok(())
 }
 
 /// A patch as a handler may bring it. A null is kept, and takes a member of the engine's away.
-pub fn cleaned(patch: &Map<String, Value>) -> Map<String, Value> {
-    let mut kept = cleaned_patch(&others_of(patch));
+pub fn cleaned(lifecycle: &Lifecycle, patch: &Map<String, Value>) -> Map<String, Value> {
+    let mut kept = cleaned_patch(&others_of(lifecycle, patch));
     for (name, value) in patch {
-        let Some((room, too_long)) = of_engine(name) else { continue };
+        let Some((room, too_long)) = of_engine(lifecycle, name) else { continue };
         let value = clean_json(value.clone(), usize::MAX).0;
         if length(&value) <= room {
             kept.insert(name.clone(), value);
@@ -91,19 +93,19 @@ pub fn cleaned(patch: &Map<String, Value>) -> Map<String, Value> {
 
 /// A patch laid over what is there, member by member. What others bring that would make it too large is left out and its
 /// absence marked.
-pub fn merge(into: &mut Map<String, Value>, patch: &Map<String, Value>) {
+pub fn merge(lifecycle: &Lifecycle, into: &mut Map<String, Value>, patch: &Map<String, Value>) {
     if patch.is_empty() {
         return;
     }
-    let patch = cleaned(patch);
-    let mut others = others_of(into);
-    others.extend(others_of(&patch));
+    let patch = cleaned(lifecycle, patch);
+    let mut others = others_of(lifecycle, into);
+    others.extend(others_of(lifecycle, &patch));
     if refuse_members("", &others, OTHERS_BYTES).is_ok() {
         into.extend(others);
     } else {
         into.insert(CUT.into(), Value::Bool(true));
     }
-    for (name, value) in patch.into_iter().filter(|(name, _)| of_engine(name).is_some()) {
+    for (name, value) in patch.into_iter().filter(|(name, _)| of_engine(lifecycle, name).is_some()) {
         if value.is_null() {
             into.remove(&name);
         } else {
@@ -112,8 +114,8 @@ pub fn merge(into: &mut Map<String, Value>, patch: &Map<String, Value>) {
     }
 }
 
-fn others_of(details: &Map<String, Value>) -> Map<String, Value> {
-    let others = details.iter().filter(|(name, _)| of_engine(name).is_none());
+fn others_of(lifecycle: &Lifecycle, details: &Map<String, Value>) -> Map<String, Value> {
+    let others = details.iter().filter(|(name, _)| of_engine(lifecycle, name).is_none());
     others.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
@@ -127,7 +129,7 @@ fn shortened(value: Value, room: usize, too_long: TooLong) -> Option<Value> {
             last.reverse();
             Some(Value::Array(last))
         }
-        (TooLong::Hosts, Value::Object(hosts)) => {
+        (TooLong::Subjects, Value::Object(hosts)) => {
             let short = hosts.into_iter().map(|(host, about)| {
                 let choices = about.get("choices").map(|choices| json!({ "choices": choices }));
                 (host, choices.unwrap_or_else(|| json!({})))

@@ -10,8 +10,6 @@ use waypost_kernel::text::{
 };
 use waypost_store::{NewItem, NewRun, Pause, Result, StoreError};
 
-use super::details;
-
 /// Everything about a new run that can be told without looking at others.
 pub fn check_new(new: &NewRun) -> Result<()> {
     check_name("tenant", &new.tenant)?;
@@ -29,9 +27,8 @@ pub fn check_new(new: &NewRun) -> Result<()> {
     refuse_json("input", &new.input, MAX_PAYLOAD_BYTES).map_err(wrong)?;
     check_map("metadata", &new.metadata)?;
     check_map("details", &new.details)?;
-    details::check(&new.details)?;
     if let Some(carried) = &new.carried {
-        refuse_json("carried", carried, MAX_PAYLOAD_BYTES).map_err(wrong)?;
+        refuse_json("embedded", carried, MAX_PAYLOAD_BYTES).map_err(wrong)?;
     }
     new.items.iter().try_for_each(check_item)
 }

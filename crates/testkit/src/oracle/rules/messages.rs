@@ -5,8 +5,6 @@ use waypost_kernel::event::{Event, Moved};
 use waypost_kernel::lifecycle::{Lifecycle, Outcome, Phase, State};
 use waypost_kernel::request::Level;
 
-use super::details::RESOLUTIONS;
-
 /// How many items an event names.
 const NAMED: usize = 4;
 
@@ -35,7 +33,7 @@ fn stayed(command: &str, by: &str) -> (Level, String) {
         "release" => (Level::Info, "Run released by worker".into()),
         "lose" | "expire" => (Level::Error, "Worker lost; the run's cleanup is left to another".into()),
         "items" => (Level::Debug, "Items moved".into()),
-        "owe" => (Level::Debug, "Cleanup noted".into()),
+        "require-cleanup" => (Level::Debug, "Cleanup noted".into()),
         "operation" => (Level::Info, "Operation ended".into()),
         "cancel" | "pause" => (Level::Warn, format!("Run asked to {command} by {by}")),
         _ => (Level::Info, format!("{command} by {by}")),
@@ -79,7 +77,8 @@ pub fn payload(lifecycle: &Lifecycle, event: &Event, details: &Map<String, Value
     if let Some(reason) = effect.reason.as_ref().or(wanted) {
         payload.insert("reason".into(), json!(&**reason));
     }
-    if let Some(decided) = details.get(RESOLUTIONS).filter(|decided| decided.is_object()) {
+    let given = lifecycle.decisions.as_ref().and_then(|decisions| details.get(decisions.given()));
+    if let Some(decided) = given.filter(|decided| decided.is_object()) {
         payload.insert("resolutions".into(), decided.clone());
     }
     Value::Object(payload)

@@ -1,12 +1,12 @@
 //! What the verbs ask for beyond the kernel's decisions.
 
 pub mod birth;
+pub mod decisions;
 pub mod details;
 pub mod follow;
 pub mod intake;
 pub mod item_writes;
 pub mod messages;
-pub mod resolutions;
 
 use waypost_kernel::Time;
 use waypost_kernel::time::Civil;

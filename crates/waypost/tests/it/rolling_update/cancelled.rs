@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use tempfile::TempDir;
-use waypost_testkit::vsphere::{Do, Fault, Site};
+use waypost_simulate::{Do, Fault, Site};
 
 use super::stage::{LONG, is_as_it_was};
 use super::whole::{Point, Whole, changes, site, ways};

@@ -1,7 +1,7 @@
 //! Scripts that are killed after each change that they make, and begin again: everything ends the same.
 
 use serde_json::{Value, json};
-use waypost_testkit::vsphere::{Do, Fault, Maintenance, Site, When};
+use waypost_simulate::{Do, Fault, Maintenance, Site, When};
 
 use super::stage::{Call, Stage, after_each, is_as_it_was};
 
@@ -90,7 +90,7 @@ fn an_update_that_is_given_up_after_any_change_leaves_everything_as_it_was() {
         let (starts, version) = (host.starts, host.version_of("159").unwrap());
         assert_eq!(version, if starts == 1 { "2.21.2" } else { "2.19.1" }, "{fault:?}");
         // Nothing waits to be installed at some later start.
-        assert!(host.jobs.iter().all(waypost_testkit::vsphere::Job::is_over), "{fault:?}");
+        assert!(host.jobs.iter().all(waypost_simulate::Job::is_over), "{fault:?}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Each script by itself, as a worker runs it.
 
 use serde_json::{Value, json};
-use waypost_testkit::vsphere::{Do, Fault, Maintenance, Site, Vm};
+use waypost_simulate::{Do, Fault, Maintenance, Site, Vm};
 
 use super::stage::{Call, Stage, is_as_it_was, playbook};
 use crate::support::Shop;
@@ -247,11 +247,11 @@ fn a_failed_export_or_installation_fails_for_good() {
     assert_eq!(stage.count("UpdateService.SimpleUpdate", "esx2"), 3);
 
     let stage = Stage::of(&Site::sample());
-    let job = waypost_testkit::vsphere::Job {
+    let job = waypost_simulate::Job {
         id: "JID_1".to_owned(),
-        kind: waypost_testkit::vsphere::JobType::ExportConfiguration,
+        kind: waypost_simulate::JobType::ExportConfiguration,
         name: "Export: Server Configuration Profile".to_owned(),
-        state: waypost_testkit::vsphere::JobState::Failed,
+        state: waypost_simulate::JobState::Failed,
         message: "the share is full".to_owned(),
         due_at_ms: 0,
         installs: None,

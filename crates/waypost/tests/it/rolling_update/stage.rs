@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use waypost_testkit::vsphere::{Do, Entry, Fault, Maintenance, Site, When, World};
+use waypost_simulate::{Do, Entry, Fault, Maintenance, Site, When, World};
 
 use crate::support::{Running, WAYPOST, eventually};
 
@@ -217,10 +217,7 @@ pub fn is_as_it_was(site: &Site, before: &Site) {
     for host in &site.hosts {
         let was = before.host(&host.name).unwrap();
         assert_eq!((host.maintenance, noted(&host.notes)), (was.maintenance, false), "{host:?}");
-        assert!(
-            host.is_connected() && host.jobs.iter().all(waypost_testkit::vsphere::Job::is_over),
-            "{host:?}"
-        );
+        assert!(host.is_connected() && host.jobs.iter().all(waypost_simulate::Job::is_over), "{host:?}");
     }
     for vm in &site.vms {
         let was = before.vm(&vm.name).unwrap();

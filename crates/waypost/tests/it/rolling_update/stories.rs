@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::json;
-use waypost_testkit::vsphere::{Do, Fault, Site, When};
+use waypost_simulate::{Do, Fault, Site, When};
 
 use super::stage::playbook;
 use super::whole::{Whole, blockers_of, decisions, newcomer, site};
@@ -160,11 +160,7 @@ async fn what_blocks_since_the_scan_pauses_the_run_at_that_host() {
 async fn a_failed_installation_fails_the_run_and_the_next_one_puts_it_right() {
     let whole = Whole::of(Shop::new(), &Site { vms: Vec::new(), ..site() });
     let fail = Do::Fail { status: 0, message: String::new() };
-    whole
-        .stage
-        .world
-        .change(|site| site.vms.push(waypost_testkit::vsphere::Vm::on("esx1", "vcenter")))
-        .unwrap();
+    whole.stage.world.change(|site| site.vms.push(waypost_simulate::Vm::on("esx1", "vcenter"))).unwrap();
     let whole = Whole { before: whole.stage.site(), ..whole };
     whole.stage.world.set_faults(&[Fault::new("firmware.apply", fail).on("esx2").nth(1)]).unwrap();
     let run_id = whole.start();

@@ -1,7 +1,7 @@
 //! What the playbook's own templates make of outputs, and its request on its way.
 
 use serde_json::{Map, Value, json};
-use waypost_testkit::vsphere::Site;
+use waypost_simulate::Site;
 use waypost_worker::Word;
 use waypost_worker::actions::http::Client;
 use waypost_worker::actions::{Action, Call, Rendered};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use waypost_kernel::Span;
+use waypost_simulate::{Do, Entry, Fault, Site, Vm, When};
 use waypost_store::ItemRow;
-use waypost_testkit::vsphere::{Do, Entry, Fault, Site, Vm, When};
 
 use super::stage::{LONG, PASSWORDS, Stage, is_as_it_was, playbook};
 use crate::support::{Running, Shop, eventually};

@@ -7,7 +7,7 @@ use super::tree::{Complaint, Tree, assert_clean, complaint, found};
 const ORACLE: &str = "crates/testkit/src/oracle/";
 const STORE: &str = "waypost_store";
 const TESTKIT: &str = "waypost-testkit";
-const FOR_TESTS_ONLY: &[&str] = &["lifecycles", "oracle", "postgres"];
+const SIMULATORS: &str = "waypost-simulate";
 
 /// The seam is data and traits, whose names begin with a capital; a function or a module is one of the store's rules.
 fn borrowed_rules(tree: &Tree) -> Vec<Complaint> {
@@ -35,21 +35,25 @@ fn borrowed_rules(tree: &Tree) -> Vec<Complaint> {
     complaints
 }
 
-/// Features of the testkit that a crate asks for outside its tests.
-fn shipped_test_features(tree: &Tree) -> Vec<Complaint> {
+/// What the product is built with that only tests or the demonstration need: none may depend on the testkit outside its
+/// tests, and the simulators come with a feature alone. Read in the manifests: compiling a second binary would show the
+/// same at the price of a build.
+fn shipped_for_tests(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     let manifests =
         tree.files.iter().filter(|file| file.name() == "Cargo.toml" && file.path.starts_with("crates/"));
     for manifest in manifests {
         let Ok(table) = manifest.text.parse::<toml::Table>() else { continue };
-        let testkit = table.get("dependencies").and_then(|dependencies| dependencies.get(TESTKIT));
-        let features = testkit.and_then(|testkit| testkit.get("features")).and_then(toml::Value::as_array);
-        for feature in features.into_iter().flatten().filter_map(toml::Value::as_str) {
-            if FOR_TESTS_ONLY.contains(&feature) {
-                let message =
-                    format!("the product asks for the testkit's `{feature}`: leave it to dev-dependencies");
-                complaints.push(complaint(&manifest.path, 1, feature, message));
-            }
+        let Some(dependencies) = table.get("dependencies") else { continue };
+        let mut complain = |name: &str, problem: &str| {
+            complaints.push(complaint(&manifest.path, 1, name, format!("{name}: {problem}")));
+        };
+        if dependencies.get(TESTKIT).is_some() {
+            complain(TESTKIT, "the product depends on it: leave it to dev-dependencies");
+        }
+        let is_optional = |it: &toml::Value| it.get("optional").and_then(toml::Value::as_bool) == Some(true);
+        if dependencies.get(SIMULATORS).is_some_and(|it| !is_optional(it)) {
+            complain(SIMULATORS, "the product depends on it without a feature: make it optional");
         }
     }
     complaints
@@ -64,18 +68,19 @@ fn the_oracle_runs_no_rule_of_the_store() {
 
 #[test]
 fn the_product_has_nothing_that_only_tests_need() {
-    assert_clean(&shipped_test_features(&Tree::repository()));
+    assert_clean(&shipped_for_tests(&Tree::repository()));
 }
 
 #[test]
-fn borrowed_rules_and_shipped_features_are_found() {
+fn borrowed_rules_and_shipped_test_code_are_found() {
     let source = "use waypost_store::{Claim, MAX_MANUAL,\n  check_new, codec::token_text};\n\
                   fn a() { waypost_store::iso(now); waypost_store::RunRow::phase(row); } // waypost_store::wire";
     let tree = Tree::planted(&[
         ("crates/testkit/src/oracle/a.rs", source),
         ("crates/testkit/src/cluster.rs", source),
-        ("crates/a/Cargo.toml", "[dependencies]\nwaypost-testkit = { features = [\"oracle\"] }"),
-        ("crates/b/Cargo.toml", "[dev-dependencies]\nwaypost-testkit = { features = [\"oracle\"] }"),
+        ("crates/a/Cargo.toml", "[dependencies]\nwaypost-testkit.workspace = true\nwaypost-simulate = \"1\""),
+        ("crates/b/Cargo.toml", "[dependencies]\nwaypost-simulate = { workspace = true, optional = true }"),
+        ("crates/c/Cargo.toml", "[dev-dependencies]\nwaypost-testkit = \"1\"\nwaypost-simulate = \"1\""),
     ]);
     let expected = [
         "crates/testkit/src/oracle/a.rs:2 check_new",
@@ -84,5 +89,6 @@ fn borrowed_rules_and_shipped_features_are_found() {
         "crates/testkit/src/oracle/a.rs:3 iso",
     ];
     assert_eq!(found(&borrowed_rules(&tree)), expected);
-    assert_eq!(found(&shipped_test_features(&tree)), ["crates/a/Cargo.toml:1 oracle"]);
+    let shipped = ["crates/a/Cargo.toml:1 waypost-testkit", "crates/a/Cargo.toml:1 waypost-simulate"];
+    assert_eq!(found(&shipped_for_tests(&tree)), shipped);
 }

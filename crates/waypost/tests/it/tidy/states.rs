@@ -1,4 +1,4 @@
-//! State names are data: they stand in `lifecycles/`, in the `ops` interface and in tests, nowhere else.
+//! State names, and the words in which lifecycles ask for decisions, are data: they stand in `lifecycles/`, in the `ops` interface and in tests, nowhere else.
 
 use std::collections::BTreeSet;
 
@@ -46,10 +46,14 @@ const OUTCOME: &str = "an outcome's name, which lifecycles also use for a state"
 fn complaints(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     let mut names = BTreeSet::new();
+    let mut decisions = BTreeSet::new();
     for file in &tree.files {
         if file.path.starts_with("lifecycles/") && file.has_extension(&["toml"]) {
             match state_names(&file.text) {
-                Ok(found) => names.extend(found),
+                Ok(found) => {
+                    names.extend(found);
+                    decisions.extend(decision_words(&file.text));
+                }
                 Err(error) => complaints.push(complaint(&file.path, 1, "toml", error)),
             }
         }
@@ -66,8 +70,34 @@ fn complaints(tree: &Tree) -> Vec<Complaint> {
             );
             complaints.push(complaint(&file.path, line, name, message));
         }
+        for (line, word) in mentions(file, &decisions) {
+            let message = format!(
+                "{word:?}, a lifecycle's word for its decisions, in engine code: take it from the lifecycle's \
+                 `decisions`"
+            );
+            complaints.push(complaint(&file.path, line, word, message));
+        }
     }
     complaints
+}
+
+/// Members of details; they are long enough to be found within other text.
+fn decision_words(lifecycle: &str) -> Vec<String> {
+    let table: toml::Table = lifecycle.parse().unwrap_or_default();
+    let words = table.get("decisions").and_then(toml::Value::as_table);
+    words.into_iter().flat_map(toml::Table::values).filter_map(|it| it.as_str().map(str::to_owned)).collect()
+}
+
+fn mentions<'a>(file: &File, words: &'a BTreeSet<String>) -> Vec<(usize, &'a str)> {
+    let tokens = if file.is_rust() { file.production_tokens() } else { Vec::new() };
+    let texts = tokens.iter().filter(|token| token.kind == Kind::Text).map(|token| (token.line, token.text));
+    let is_sql = file.has_extension(&["sql"]);
+    let lines = file.text.lines().enumerate().filter(|_| is_sql).map(|(at, line)| (at + 1, line));
+    let mut found = Vec::new();
+    for (line, text) in texts.chain(lines) {
+        found.extend(words.iter().filter(|word| text.contains(*word)).map(|word| (line, word.as_str())));
+    }
+    found
 }
 
 fn state_names(lifecycle: &str) -> Result<Vec<String>, String> {
@@ -101,25 +131,29 @@ fn engine_code_names_no_state() {
 
 #[test]
 fn state_names_in_engine_code_are_found() {
-    let lifecycle = "[states]\nqueued = { phase = \"ready\" }\nFAILED = { phase = \"settled\" }\n\
+    let lifecycle = "[decisions]\nasked = \"open_points\"\n[states]\nqueued = { phase = \"ready\" }\nFAILED = { phase = \"settled\" }\n\
                      transitions = [[\"queued\", \"fail\", \"FAILED\", \"worker\", \"\"]]";
     let named = "// \"queued\"\nconst A: &str = \"queued\";\nconst B: &str = \"not queued\";\n\
                  #[cfg(test)]\nmod tests { const C: &str = \"queued\"; }\n\
-                 const D: &str = \"status = 'FAILED'\"; const E: &str = \"transitions\";";
+                 const D: &str = \"status = 'FAILED'\"; const E: &str = \"transitions\";\n\
+                 const F: &str = \"$.open_points\";";
     let tree = Tree::planted(&[
         ("lifecycles/a.toml", lifecycle),
         ("lifecycles/broken.toml", "[states"),
         ("crates/kernel/src/a.rs", named),
         ("crates/kernel/tests/it/a.rs", named),
         ("crates/store/src/postgres/claim.sql", "select 1\nwhere status = 'queued'"),
-        ("crates/store/src/postgres/ops/runs.sql", "where status = 'queued'"),
+        ("crates/store/src/postgres/ops/runs.sql", "where status = 'queued' and details ? 'open_points'"),
+        ("crates/store/src/sqlite/hands.sql", "json_extract(details, '$.open_points')"),
         ("crates/waypost/src/run.rs", named),
     ]);
     let expected = [
         "lifecycles/broken.toml:1 toml",
         "crates/kernel/src/a.rs:2 queued",
         "crates/kernel/src/a.rs:6 FAILED",
+        "crates/kernel/src/a.rs:7 open_points",
         "crates/store/src/postgres/claim.sql:2 queued",
+        "crates/store/src/sqlite/hands.sql:1 open_points",
     ];
     assert_eq!(found(&complaints(&tree)), expected);
 }

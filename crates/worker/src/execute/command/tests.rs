@@ -10,11 +10,11 @@ use waypost_store::{NewRun, Store};
 use waypost_testkit::oracle::MemoryStore;
 
 use super::*;
-use crate::journal::Journal;
 use crate::lease::Lease;
 use crate::options::Options;
 use crate::playbook::Sealed;
-use crate::reporter::Reporter;
+use crate::report::journal::Journal;
+use crate::report::reporter::Reporter;
 
 #[tokio::test]
 async fn secrets_reach_the_command_and_nobody_else() {

@@ -251,7 +251,7 @@ async fn died_at(store: &Arc<dyn Store>, story: &Story, write: i64, carried_out:
         for _ in 0..10 {
             shop.store.advance_clock(Span::from_seconds(3_600)).await.unwrap();
             shop.work().await;
-            // What was wanted of a run that owes nothing more is the engine's to carry out.
+            // What was wanted of a run that requires nothing more is the engine's to carry out.
             shop.store.sweep("engine".into(), 10).await.unwrap();
             match shop.run(&id).await.phase() {
                 Phase::Settled => break,
@@ -281,6 +281,6 @@ async fn died_at(store: &Arc<dyn Store>, story: &Story, write: i64, carried_out:
     for step in story.never {
         assert!(!keys.contains_key(*step), "{what}: {step} was executed");
     }
-    assert!(!shop.run(&id).await.run.owes_cleanup, "{what}");
+    assert!(!shop.run(&id).await.run.requires_cleanup, "{what}");
     died
 }

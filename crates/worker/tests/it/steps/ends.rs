@@ -26,7 +26,7 @@ async fn a_run_that_goes_well_cleans_up_last() {
     let row = shop.play(&with_ha(&[step("update", "", "")])).await;
     assert_eq!((row.status(), ha(&shop).as_str()), ("completed", "on"));
     assert_eq!(shop.executed(), ["before", "disable HA", "update", "restore HA"]);
-    assert!(!row.run.owes_cleanup);
+    assert!(!row.run.requires_cleanup);
     shop.verify().await;
 }
 

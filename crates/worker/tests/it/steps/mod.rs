@@ -7,4 +7,5 @@ mod failing;
 mod forward;
 mod hours;
 mod kit;
+mod own_words;
 mod pauses;

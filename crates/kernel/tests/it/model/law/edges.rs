@@ -11,7 +11,7 @@ const STAYS: [&str; 11] = [
     "release",
     "note",
     "items",
-    "owe",
+    "require-cleanup",
     "cancel",
     "pause",
     "lose",

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use waypost_kernel::{Actor, Failure};
 use waypost_store::{
-    Can, Claim, Claimed, FinishWrite, Held, ItemWrite, ItemsWrite, NewRun, NoteWrite, OweWrite, Repeat,
+    Can, Claim, Claimed, CleanupWrite, FinishWrite, Held, ItemWrite, ItemsWrite, NewRun, NoteWrite, Repeat,
 };
 
 use super::client::both;
@@ -64,15 +64,15 @@ impl Side {
         self.row(answer)
     }
 
-    async fn owed(&mut self, owe: impl FnOnce(OweWrite) -> OweWrite) -> Value {
+    async fn owed(&mut self, require_cleanup: impl FnOnce(CleanupWrite) -> CleanupWrite) -> Value {
         let claimed = self.begun(job(&["a"])).await;
         let failing = Some(("failed".to_owned(), Failure::new("CODE", "words")));
-        let write = OweWrite { held: held(&claimed), by: "w1".into(), owes: true, failing };
-        let answer = self.store.owe(owe(write)).await;
+        let write = CleanupWrite { held: held(&claimed), by: "w1".into(), required: true, failing };
+        let answer = self.store.require_cleanup(require_cleanup(write)).await;
         let answer = self.row(answer);
         // What was recorded is what the run ends with.
-        let freed = OweWrite { held: held(&claimed), by: "w1".into(), owes: false, failing: None };
-        let freed = self.store.owe(freed).await;
+        let freed = CleanupWrite { held: held(&claimed), by: "w1".into(), required: false, failing: None };
+        let freed = self.store.require_cleanup(freed).await;
         let freed = self.row(freed);
         let end = self.store.finish(vec![ending(&claimed, "failed")]).await.unwrap().remove(0);
         json!([answer, freed, self.row(end)])
@@ -163,18 +163,18 @@ fn of_ends() -> Asks {
             let details = map(json!({ "maintenance_blocker_resolutions": { "h1": text } }));
             side.ended("completed", |it| FinishWrite { details, ..it }).await
         };
-        "owe by": |side, text| side.owed(|it| OweWrite { by: text, ..it }).await;
-        "owe run": |side, text| {
-            side.owed(|it| OweWrite { held: Held { run_id: text, ..it.held.clone() }, ..it }).await
+        "require-cleanup by": |side, text| side.owed(|it| CleanupWrite { by: text, ..it }).await;
+        "require-cleanup run": |side, text| {
+            side.owed(|it| CleanupWrite { held: Held { run_id: text, ..it.held.clone() }, ..it }).await
         };
-        "owe status": |side, text| {
-            side.owed(|it| OweWrite { failing: Some((text, Failure::new("CODE", "words"))), ..it }).await
+        "require-cleanup status": |side, text| {
+            side.owed(|it| CleanupWrite { failing: Some((text, Failure::new("CODE", "words"))), ..it }).await
         };
-        "owe code": |side, text| {
-            side.owed(|it| OweWrite { failing: Some(("failed".into(), Failure::new(&text, "words"))), ..it }).await
+        "require-cleanup code": |side, text| {
+            side.owed(|it| CleanupWrite { failing: Some(("failed".into(), Failure::new(&text, "words"))), ..it }).await
         };
-        "owe message": |side, text| {
-            side.owed(|it| OweWrite { failing: Some(("failed".into(), Failure::new("CODE", &text))), ..it }).await
+        "require-cleanup message": |side, text| {
+            side.owed(|it| CleanupWrite { failing: Some(("failed".into(), Failure::new("CODE", &text))), ..it }).await
         };
         "release run": |side, text| {
             let held = side.held_by_name(text).await;

@@ -1,0 +1,74 @@
+//! The databases' own guards know a lifecycle's words for decisions: whoever says by hand that a run is resolved has
+//! decided about all that it asks. A lifecycle that asks for none has no such rule.
+// proves J2 and X2
+
+use serde_json::json;
+use waypost_store::sqlite::SqliteStore;
+use waypost_store::{FinishWrite, NewRun, Store};
+
+use crate::by_hand::sqlite3;
+use crate::conformance::decisions::{REVIEW, silent};
+use crate::conformance::kit::{check, ending, get, held_run, map, new, write_finish};
+use crate::ops::kit;
+
+/// Asks about two subjects in both dialects of words: its own, and those of jobs, which mean nothing to it.
+async fn asks(store: &dyn Store, lifecycle: &str) -> String {
+    store.add_lifecycle(REVIEW.into()).await.unwrap();
+    store.add_lifecycle(silent()).await.unwrap();
+    let claimed = held_run(store, NewRun { items: Vec::new(), ..new(lifecycle) }).await;
+    let details = map(json!({
+        "unanswered": true, "questions": {"title": {}, "end": {}},
+        "awaiting_blocker_resolution": true, "current_blockers": {"h": {}},
+    }));
+    let end = FinishWrite { reason: Some("2 questions".into()), details, ..ending(&claimed, "asking") };
+    write_finish(store, end).await.unwrap();
+    claimed.run.id().to_owned()
+}
+
+/// `resolve` says by hand that the run is resolved, with these verdicts.
+async fn judged(store: &dyn Store, resolve: &dyn Fn(&str, &str) -> Result<String, String>) {
+    let id = asks(store, "review").await;
+    for some in [r#"{}"#, r#"{"verdicts": {"title": "keep"}}"#, r#"{"verdicts": 7}"#] {
+        let error = resolve(&id, some).unwrap_err();
+        assert!(
+            error.contains("INVALID_TRANSITION") && error.contains("waits for decisions"),
+            "{some}: {error}"
+        );
+    }
+    assert_eq!(get(store, &id).await.status(), "asking");
+    resolve(&id, r#"{"verdicts": {"title": "keep", "end": "x"}}"#).unwrap();
+    assert_eq!(get(store, &id).await.status(), "open");
+    let id = asks(store, "silent").await;
+    resolve(&id, "{}").unwrap();
+    assert_eq!(get(store, &id).await.status(), "open");
+    check(store).await;
+}
+
+#[tokio::test]
+async fn decisions_by_hand_are_judged_by_the_lifecycles_words_in_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waypost.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let resolve = |id: &str, more: &str| {
+        let details = format!("json_patch(details, '{more}')");
+        sqlite3(
+            &path,
+            &format!(
+                "UPDATE runs SET status = 'open', resolved = 1, details = {details} WHERE run_id = '{id}'"
+            ),
+        )
+    };
+    judged(&store, &resolve).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decisions_by_hand_are_judged_by_the_lifecycles_words_in_postgres() {
+    let ops = kit::open();
+    let store = waypost_store::postgres::PostgresStore::open(&ops.server.url()).await.unwrap();
+    let resolve = |id: &str, more: &str| {
+        ops.server.psql(&format!(
+            "UPDATE waypost.board SET status = 'open', resolved = true, details = details || '{more}' WHERE run_id = '{id}'"
+        ))
+    };
+    judged(&store, &resolve).await;
+}

@@ -1,0 +1,315 @@
+//! A lease as its holder sees it: until when it may act, and what is wanted of it.
+
+pub(crate) mod heartbeat;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use waypost_kernel::run::Want;
+use waypost_store::{Claimed, Held, Renewed};
+
+use crate::pace;
+use crate::shutdown::Stage;
+
+/// Between two signs of life of a lease. Their answers bring what people want of a run, which is due within a
+/// second (X8), the request's own time included.
+pub(crate) const LONGEST_BEAT: Duration = Duration::from_millis(750);
+
+/// How a lease is kept: how long it lasts without a sign of life, and how often there is one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keeping {
+    pub length: Duration,
+    pub every: Duration,
+}
+
+impl Keeping {
+    pub fn new(length: Duration, every: Duration) -> Keeping {
+        Keeping { length, every: every.min(LONGEST_BEAT) }
+    }
+
+    /// A run is stopped this long before its lease can have run out.
+    fn margin(&self) -> Duration {
+        self.length / 5
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Status {
+    /// By our own monotonic clock: the last confirmation counts from before it was asked for, less the margin.
+    safe_until: Instant,
+    /// What was taken off.
+    margin: Duration,
+    lost: bool,
+    want: Option<Want>,
+    /// What is under way may end by itself.
+    graceful: bool,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub held: Held,
+    pub fence: u64,
+    length: Duration,
+    margin: Duration,
+    status: watch::Sender<Status>,
+}
+
+impl Status {
+    fn from(asked_at: Instant) -> Status {
+        Status {
+            safe_until: asked_at,
+            margin: Duration::ZERO,
+            lost: false,
+            want: None,
+            graceful: false,
+            stage: Stage::Working,
+        }
+    }
+}
+
+impl Lease {
+    pub fn new(claimed: &Claimed, asked_at: Instant, keeping: Keeping) -> Arc<Lease> {
+        let lease = Lease {
+            held: Held { run_id: claimed.run.id().to_owned(), token: claimed.token },
+            fence: claimed.fence,
+            length: keeping.length,
+            margin: keeping.margin(),
+            status: watch::Sender::new(Status::from(asked_at)),
+        };
+        lease.confirm(asked_at, pace::duration(claimed.expires_at - claimed.now));
+        if let Some(intent) = &claimed.run.run.intent {
+            lease.wanted(intent.want, intent.graceful);
+        }
+        Arc::new(lease)
+    }
+
+    pub fn renewed(&self, asked_at: Instant, renewed: &Renewed) {
+        self.confirm(asked_at, pace::duration(renewed.expires_at - renewed.now));
+        let want = [Want::Cancel, Want::Pause, Want::Fail];
+        if let Some(want) = want.into_iter().find(|want| renewed.intent == Some(want.command())) {
+            self.wanted(want, renewed.graceful);
+        }
+    }
+
+    /// `left` may be longer than the lease: a state with a deadline (deploy's first) has that until the run
+    /// begins, and then the lease's length at once.
+    ///
+    /// Or shorter: the margin of a long lease must not eat up a short deadline, or every claim would be given
+    /// up as it is made.
+    fn confirm(&self, asked_at: Instant, left: Duration) {
+        let left = left.min(self.length);
+        let margin = self.margin.min(left / 5);
+        let safe_until = asked_at + left - margin;
+        self.status.send_if_modified(|status| {
+            let later = safe_until > status.safe_until && !status.lost;
+            if later {
+                (status.safe_until, status.margin) = (safe_until, margin);
+            }
+            later
+        });
+    }
+
+    pub fn wanted(&self, want: Want, graceful: bool) {
+        self.status.send_if_modified(|status| {
+            let new = status.want != Some(want) || status.graceful && !graceful;
+            if new {
+                (status.want, status.graceful) = (Some(want), graceful);
+            }
+            new
+        });
+    }
+
+    /// The worker shuts down: end, and give the run back.
+    pub fn stop(&self, stage: Stage) {
+        self.status.send_if_modified(|status| {
+            let later = stage > status.stage;
+            status.stage = status.stage.max(stage);
+            later
+        });
+    }
+
+    pub fn lose(&self) {
+        self.status.send_if_modified(|status| !std::mem::replace(&mut status.lost, true));
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.status.borrow().lost
+    }
+
+    /// The run is left to others: the lease is lost, or the worker shuts down.
+    pub fn is_leaving(&self) -> bool {
+        let status = self.status.borrow();
+        status.lost || status.stage > Stage::Working
+    }
+
+    /// What somebody wants of the run, graceful or not.
+    pub fn want(&self) -> Option<Want> {
+        self.status.borrow().want
+    }
+
+    /// Returns when the holder must end what it does.
+    pub async fn stopped(&self) {
+        let ends = |status: &Status| {
+            status.lost || status.stage > Stage::Working || status.want.is_some() && !status.graceful
+        };
+        self.when(ends).await;
+    }
+
+    /// As [`Lease::stopped`], for a holder with nothing under way: a graceful cancel is meant for it too.
+    pub async fn asked_to_end(&self) {
+        let ends = |status: &Status| status.lost || status.stage > Stage::Working || status.want.is_some();
+        self.when(ends).await;
+    }
+
+    /// As [`Lease::stopped`], for a cleanup: it is done whatever is wanted of the run.
+    pub async fn leaving(&self) {
+        self.when(|status| status.lost || status.stage > Stage::Working).await;
+    }
+
+    /// Returns when nothing more may be written.
+    pub async fn lost(&self) {
+        self.when(|status| status.lost).await;
+    }
+
+    /// Returns when nothing is worth waiting for: the lease is lost, or the worker must be gone.
+    pub async fn given_up(&self) {
+        self.when(|status| status.lost || status.stage == Stage::Now).await;
+    }
+
+    /// Returns when a process that was asked to end must be killed: its grace is over, or the worker must be
+    /// gone, or the lease will have run out before long and another worker may begin.
+    pub async fn kill_due(&self, grace: Duration) {
+        let asked_at = Instant::now();
+        let mut changes = self.status.subscribe();
+        loop {
+            let status = *changes.borrow_and_update();
+            let due = (asked_at + grace).min(status.safe_until + status.margin / 2);
+            if status.stage == Stage::Now || due <= Instant::now() {
+                return;
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep_until(due) => {}
+            }
+        }
+    }
+
+    /// Waits for a status; the passing of `safe_until` is one that nobody sends.
+    async fn when(&self, is: impl Fn(&Status) -> bool) {
+        let mut changes = self.status.subscribe();
+        loop {
+            let status = *changes.borrow_and_update();
+            if is(&status) {
+                return;
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep_until(status.safe_until), if !status.lost => self.fence_off(),
+            }
+        }
+    }
+
+    fn fence_off(&self) {
+        let passed = self.status.send_if_modified(|status| {
+            let passed = !status.lost && status.safe_until <= Instant::now();
+            status.lost |= passed;
+            passed
+        });
+        if passed {
+            let run_id = &self.held.run_id;
+            tracing::warn!(
+                run_id,
+                "the lease could not be confirmed in time: stopping the run before it runs out"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use waypost_kernel::{Time, Token};
+
+    fn lease(length: Duration) -> Lease {
+        let now = Instant::now();
+        let held = Held { run_id: "r".into(), token: Token(1) };
+        let status = watch::Sender::new(Status::from(now));
+        let lease = Lease { held, fence: 1, length, margin: length / 5, status };
+        lease.confirm(now, length);
+        lease
+    }
+
+    fn renewed(left_ms: i64, intent: Option<&'static str>, graceful: bool) -> Renewed {
+        Renewed { expires_at: Time::from_ms(left_ms), now: Time::from_ms(0), intent, graceful }
+    }
+
+    // proves X5
+    #[tokio::test(start_paused = true)]
+    async fn an_unconfirmed_lease_is_given_up_before_it_can_have_run_out() {
+        let began = Instant::now();
+        let lease = lease(Duration::from_secs(60));
+        lease.stopped().await;
+        assert!(lease.is_lost());
+        assert_eq!(began.elapsed().as_secs(), 48);
+        lease.kill_due(Duration::from_secs(600)).await;
+        assert_eq!(began.elapsed().as_secs(), 54, "killed within the margin, whatever the grace");
+        lease.renewed(Instant::now(), &renewed(60_000, None, false));
+        assert!(lease.is_lost(), "a late answer does not bring it back");
+    }
+
+    // proves X5
+    #[tokio::test(start_paused = true)]
+    async fn a_confirmation_counts_from_before_it_was_asked_for() {
+        let began = Instant::now();
+        let lease = lease(Duration::from_secs(60));
+        let asked_at = Instant::now();
+        tokio::time::advance(Duration::from_secs(40)).await;
+        lease.renewed(asked_at + Duration::from_secs(5), &renewed(60_000, None, false));
+        // An older answer that comes late, and a deadline that is longer than the lease, change nothing.
+        lease.renewed(asked_at, &renewed(300_000, None, false));
+        lease.lost().await;
+        assert_eq!(began.elapsed().as_secs(), 53);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_shorter_than_the_leases_margin_leaves_time_to_begin() {
+        let began = Instant::now();
+        let lease =
+            Lease { status: watch::Sender::new(Status::from(began)), ..lease(Duration::from_secs(60)) };
+        lease.confirm(began, Duration::from_secs(2));
+        lease.lost().await;
+        assert_eq!(began.elapsed().as_millis(), 1_600);
+        lease.kill_due(Duration::from_secs(600)).await;
+        assert_eq!(began.elapsed().as_millis(), 1_800);
+    }
+
+    // proves X8
+    #[tokio::test(start_paused = true)]
+    async fn a_graceful_cancel_lets_what_is_under_way_end_until_a_hard_one_follows() {
+        let lease = lease(Duration::from_secs(60));
+        lease.renewed(Instant::now(), &renewed(60_000, Some("cancel"), true));
+        assert_eq!(lease.want(), Some(Want::Cancel));
+        let soon = Duration::from_secs(30);
+        assert!(tokio::time::timeout(soon, lease.stopped()).await.is_err());
+        lease.renewed(Instant::now(), &renewed(60_000, Some("cancel"), false));
+        lease.stopped().await;
+        assert!(!lease.is_lost());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_signal_leaves_no_grace() {
+        let began = Instant::now();
+        let lease = lease(Duration::from_secs(60));
+        lease.stop(Stage::Draining);
+        lease.stopped().await;
+        lease.kill_due(Duration::from_secs(10)).await;
+        assert_eq!(began.elapsed().as_secs(), 10);
+        lease.stop(Stage::Now);
+        lease.stop(Stage::Draining);
+        lease.kill_due(Duration::from_secs(10)).await;
+        assert_eq!(began.elapsed().as_secs(), 10);
+    }
+}

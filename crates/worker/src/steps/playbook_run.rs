@@ -1,0 +1,400 @@
+//! One holder's way through a playbook.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep_until};
+use waypost_kernel::Failure;
+use waypost_kernel::item::Role;
+use waypost_kernel::lifecycle::Phase;
+use waypost_kernel::request::Level;
+use waypost_kernel::run::Want;
+use waypost_store::{Claimed, CleanupWrite, EventRow, ItemRow, RunRow, StoreError, iso};
+
+use super::born::{Revised, key_of, known_steps, revised, single};
+use super::deadlines::{Deadlines, May};
+use super::once::paused_by;
+use super::scope::scope;
+use super::state_names::StepState;
+use super::step_log::{DROPPED, Halt, LEFT_OUT, StepLog, because};
+use super::tasks::{self, Known};
+use super::{Next, PlaybookEnd};
+use crate::interpret::{Ending, Goal};
+use crate::lease::Lease;
+use crate::pace;
+use crate::pipeline::Shared;
+use crate::playbook::{Context, Playbook, RenderError, Step};
+use crate::report::journal::{Journal, is_lost};
+
+/// Why a step was left out.
+pub(crate) const NOT_TRUE: &str = "its `when` is not true";
+
+pub(crate) struct PlaybookRun<'a> {
+    pub shared: &'a Shared,
+    pub row: &'a RunRow,
+    pub lease: &'a Arc<Lease>,
+    pub playbook: &'a Playbook,
+    pub journal: Arc<Journal>,
+    pub step_log: StepLog,
+    pub deadlines: Deadlines,
+    pub inputs: Map<String, Value>,
+    pub tasks: Known,
+    /// The keys of the present items of each `for_each` that was come to.
+    pub lists: HashMap<String, Vec<String>>,
+    pub requires_cleanup: bool,
+    /// The run will wait for a person: what is undone now is done again afterwards.
+    pub pauses: bool,
+    /// Cleanups that failed.
+    pub unclean: Vec<String>,
+}
+
+/// `None`: the run is left to others.
+pub(crate) async fn perform(
+    shared: &Shared,
+    claimed: &Claimed,
+    lease: &Arc<Lease>,
+    asked_at: Instant,
+    playbook: &Playbook,
+) -> Option<Ending> {
+    let row = &claimed.run;
+    let name = &shared.options.name;
+    let step_log = match StepLog::open(&shared.store, lease, name, row).await {
+        Ok(Some(step_log)) => step_log,
+        Ok(None) => {
+            let message = format!("a {} run has no steps, and {} has", row.lifecycle.name, playbook.name);
+            return Some(Ending::failed(Failure::new("UNFIT", &message)));
+        }
+        Err(halt) => return given_up(halt),
+    };
+    let mut run = PlaybookRun {
+        shared,
+        row,
+        lease,
+        playbook,
+        journal: Journal::new(shared.reporter.clone(), lease.clone(), name),
+        step_log,
+        deadlines: Deadlines::new(claimed, asked_at, playbook),
+        inputs: Map::new(),
+        tasks: tasks::known(&shared.store, row).await,
+        lists: HashMap::new(),
+        requires_cleanup: row.run.requires_cleanup,
+        pauses: false,
+        unclean: Vec::new(),
+    };
+    let end = match run.play().await {
+        Ok(end) => end,
+        Err(Halt::Lost) => PlaybookEnd::Left,
+        Err(Halt::Failing) => PlaybookEnd::Wanted(Want::Fail),
+        Err(Halt::Refused(failure)) => PlaybookEnd::Failed(failure),
+    };
+    match run.end(end).await {
+        Ok(ending) => ending,
+        Err(halt) => given_up(halt),
+    }
+}
+
+/// What a run comes to whose steps cannot be written any more. Given back, it would be refused the same again.
+fn given_up(halt: Halt) -> Option<Ending> {
+    match halt {
+        Halt::Lost => None,
+        Halt::Failing => Some(Ending::new(Goal::Fail)),
+        Halt::Refused(failure) => Some(Ending::failed(failure)),
+    }
+}
+
+impl PlaybookRun<'_> {
+    async fn play(&mut self) -> Result<PlaybookEnd, Halt> {
+        match self.playbook.accept(&self.row.input) {
+            Ok(inputs) => self.inputs = inputs,
+            Err(problems) => {
+                let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                return Ok(PlaybookEnd::Failed(Failure::new("BAD_INPUT", &told.join("\n"))));
+            }
+        }
+        if let Some(unfit) = self.add_missing().await? {
+            return Ok(PlaybookEnd::Failed(unfit));
+        }
+        if let Some(want) = self.lease.want() {
+            return Ok(PlaybookEnd::Wanted(want));
+        }
+        if let Some(paused) = self.paused_before() {
+            return Ok(paused);
+        }
+        if !self.deadlines.is_noted(self.row) {
+            self.journal.tell(Level::Debug, "Work begins", json!({}), self.deadlines.note()).await;
+        }
+        let playbook = self.playbook;
+        for step in &playbook.steps {
+            if let Next::End(end) = self.step(step).await? {
+                return Ok(end);
+            }
+        }
+        Ok(self.all_done())
+    }
+
+    /// A run that was queued by somebody who did not have the playbook comes without its steps. What it comes with must be
+    /// what the playbook has, or what fails and what is cleaned up would not be what its file says.
+    async fn add_missing(&mut self) -> Result<Option<Failure>, Halt> {
+        let mut missing = known_steps(self.playbook, &self.inputs);
+        for known in &missing {
+            let other = self.step_log.row(&known.key).map(|row| row.role).filter(|role| *role != known.role);
+            if let Some(other) = other {
+                let (given, meant) = (other.name(), known.role.name());
+                let message = format!(
+                    "the run came with {:?} as a {given}; the playbook has it as a {meant}",
+                    known.key
+                );
+                return Ok(Some(Failure::new("UNFIT", &message)));
+            }
+        }
+        if let Some(ended) = self.ended_before().await? {
+            return Ok(Some(ended));
+        }
+        missing.retain(|added| self.step_log.row(&added.key).is_none());
+        self.step_log.add(missing).await?;
+        Ok(None)
+    }
+
+    /// A run of a lifecycle of one's own that was taken up again after its end: what that end skipped stays skipped, and
+    /// must not be told as done.
+    async fn ended_before(&self) -> Result<Option<Failure>, Halt> {
+        let skipped_by_end = |row: &&ItemRow| {
+            let is_skipped = self.step_log.names.state(&row.status) == StepState::Skipped;
+            is_skipped && row.role != Role::Cleanup && !row.details.contains_key(LEFT_OUT)
+        };
+        let Some(skipped) =
+            self.step_log.rows().iter().find(skipped_by_end).filter(|_| self.row.run.attempt > 1)
+        else {
+            return Ok(None);
+        };
+        let lifecycle = &self.row.lifecycle;
+        let is_settled = |state: &str| {
+            lifecycle.state_named(state).is_some_and(|state| lifecycle.phase(state) == Phase::Settled)
+        };
+        let mut after = 0;
+        loop {
+            let events = self.step_log.events_after(after).await?;
+            let reopens =
+                |event: &EventRow| event.from.as_deref().is_some_and(is_settled) && !is_settled(&event.to);
+            if events.iter().any(reopens) {
+                let message = format!(
+                    "{} was skipped when the run ended before, and a step that was skipped is not begun again: replay the run",
+                    skipped.name
+                );
+                return Ok(Some(Failure::new("ENDED_BEFORE", &message)));
+            }
+            match events.last() {
+                Some(last) => after = last.seq,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// An earlier holder was on its way to a pause.
+    fn paused_before(&self) -> Option<PlaybookEnd> {
+        self.step_log.parked().map(paused_by)
+    }
+
+    /// Steps that may fail and did are still failures of the run.
+    pub fn all_done(&self) -> PlaybookEnd {
+        let is_failed = |row: &&ItemRow| {
+            row.role != Role::Cleanup && self.step_log.names.state(&row.status) == StepState::Failed
+        };
+        let names: Vec<&str> =
+            self.step_log.rows().iter().filter(is_failed).map(|row| row.name.as_str()).collect();
+        if names.is_empty() {
+            return PlaybookEnd::Done;
+        }
+        let message = format!("{} of its steps failed: {}", names.len(), names.join(", "));
+        PlaybookEnd::Failed(Failure::new("STEPS_FAILED", &message))
+    }
+
+    /// All of a step: once, or once for each item.
+    pub async fn step(&mut self, step: &Step) -> Result<Next, Halt> {
+        let own = key_of(step);
+        let context = self.context();
+        if step.for_each.is_none() {
+            return self.once(step, &own, &context).await;
+        }
+        // What it came to as a whole, before it had items.
+        if self.step_log.state(&own).is_settled() {
+            return Ok(self.follows(step, &own));
+        }
+        if step.when.as_ref().is_some_and(|when| !when.names("item"))
+            && self.playbook.applies(step, &context) == Ok(false)
+        {
+            return self.leave_out_all(step, &context).await;
+        }
+        let items = match self.playbook.items_of(step, &context) {
+            Ok(items) => items.unwrap_or_default(),
+            Err(error) => return self.failed_as_a_whole(step, &context, &error).await,
+        };
+        let Revised { keys, added, dropped } =
+            revised(self.playbook, step, &items, self.step_log.parts_of(&own), &context);
+        self.step_log.add(added).await?;
+        self.lists.insert(own, keys.clone());
+        let open: Vec<String> =
+            dropped.into_iter().filter(|key| self.step_log.state(key) == StepState::Open).collect();
+        // What was to be undone for one that is gone, and was not, still is.
+        let is_owed =
+            |key: &String| step.is_cleanup && self.step_log.row(key).is_some_and(|row| row.failure.is_some());
+        let (owed, dropped): (Vec<String>, Vec<String>) = open.into_iter().partition(is_owed);
+        for key in &dropped {
+            self.step_log.make_room().await?;
+            let result = because("it is no longer in the list").told(DROPPED, true);
+            self.step_log.put_later(key, StepState::Skipped, result);
+        }
+        for key in keys.into_iter().chain(owed) {
+            let context = context.with_item(&self.item(&key).unwrap_or_default());
+            let next = self.once(step, &key, &context).await?;
+            if next != Next::On {
+                return Ok(next);
+            }
+        }
+        Ok(Next::On)
+    }
+
+    /// Its `when` says no, whatever the items are.
+    async fn leave_out_all(&mut self, step: &Step, context: &Context) -> Result<Next, Halt> {
+        // A cleanup that has nothing to do now may have the next time.
+        if step.is_cleanup {
+            return Ok(Next::On);
+        }
+        let own = key_of(step);
+        if self.step_log.parts_of(&own).next().is_none() && self.step_log.row(&own).is_none() {
+            self.step_log.add(vec![single(self.playbook, step, context)]).await?;
+        }
+        let all = self.step_log.parts_of(&own).chain(self.step_log.row(&own));
+        let open = all.filter(|row| !self.step_log.state(&row.key).is_settled());
+        let open: Vec<String> = open.map(|row| row.key.clone()).collect();
+        for key in &open {
+            self.step_log.make_room().await?;
+            self.step_log.put_later(key, StepState::Skipped, because(NOT_TRUE));
+        }
+        Ok(Next::On)
+    }
+
+    /// The lists of steps that this holder did not come to: cleanups see the same of them as they would have.
+    pub fn recall_lists(&mut self) {
+        for step in self.playbook.steps.iter().filter(|step| step.for_each.is_some()) {
+            if self.lists.contains_key(&step.key) || self.step_log.parts_of(&step.key).next().is_none() {
+                continue;
+            }
+            let context = self.context();
+            let Ok(Some(items)) = self.playbook.items_of(step, &context) else { continue };
+            let revised = revised(self.playbook, step, &items, self.step_log.parts_of(&step.key), &context);
+            let known = revised.keys.into_iter().filter(|key| self.step_log.row(key).is_some()).collect();
+            self.lists.insert(step.key.clone(), known);
+        }
+    }
+
+    /// Its items cannot be told.
+    async fn failed_as_a_whole(
+        &mut self,
+        step: &Step,
+        context: &Context,
+        error: &RenderError,
+    ) -> Result<Next, Halt> {
+        let whole = single(self.playbook, step, context);
+        let own = whole.key.clone();
+        if self.step_log.row(&own).is_none() {
+            self.step_log.add(vec![whole]).await?;
+        }
+        self.failed(step, &own, &bad_template(error), &None).await
+    }
+
+    pub fn context(&self) -> Context {
+        self.playbook.context(&scope(self.playbook, self.row, &self.inputs, &self.step_log, &self.lists))
+    }
+
+    /// Whether a step may begin: nobody wants anything else, and its time has come.
+    pub async fn may_begin(&mut self, is_cleanup: bool) -> Result<Option<PlaybookEnd>, Halt> {
+        loop {
+            if self.lease.is_leaving() {
+                return Ok(Some(PlaybookEnd::Left));
+            }
+            if is_cleanup {
+                return Ok(None);
+            }
+            if let Some(want) = self.lease.want() {
+                return Ok(Some(PlaybookEnd::Wanted(want)));
+            }
+            match self.deadlines.may_begin(self.playbook) {
+                May::Begin => return Ok(None),
+                May::TimedOut => return Ok(Some(PlaybookEnd::Failed(self.out_of_time()))),
+                May::Closed { opens } => {
+                    let message =
+                        format!("the maintenance window is closed; it opens again at {}", iso(opens));
+                    return Ok(Some(PlaybookEnd::Failed(Failure::new("OUTSIDE_WINDOW", &message))));
+                }
+                May::Wait { until, opens } => {
+                    self.step_log.flush().await?;
+                    let notice = format!("Waiting for the maintenance window at {}", iso(opens));
+                    self.journal.note(Level::Info, &notice, json!({ "opens": iso(opens) })).await;
+                    self.wait(until, false).await;
+                }
+            }
+        }
+    }
+
+    /// Returns early when the holder should end.
+    pub async fn wait(&self, until: Instant, is_cleanup: bool) {
+        let until = self.deadlines.deadline().filter(|_| !is_cleanup).map_or(until, |end| end.min(until));
+        let ends =
+            async { if is_cleanup { self.lease.leaving().await } else { self.lease.asked_to_end().await } };
+        tokio::select! {
+            () = sleep_until(until) => {}
+            () = ends => {}
+        }
+    }
+
+    pub fn out_of_time(&self) -> Failure {
+        let limit = self.playbook.timeout.map(|limit| limit.to_string()).unwrap_or_default();
+        Failure::new("RUN_TIMEOUT", &format!("the run took longer than {limit}"))
+    }
+
+    /// From now on the run requires cleanup, or no longer does; `failing` is where it goes afterwards. A cancel that
+    /// comes while nobody holds the run waits for the cleanup then.
+    pub async fn require_cleanup(
+        &mut self,
+        required: bool,
+        failing: Option<(String, Failure)>,
+    ) -> Result<(), Halt> {
+        let write = CleanupWrite {
+            held: self.lease.held.clone(),
+            by: self.shared.options.name.clone(),
+            required,
+            failing,
+        };
+        for retry in 1.. {
+            match self.shared.store.require_cleanup(write.clone()).await {
+                Ok(_) => break,
+                Err(error @ StoreError::Unavailable(_)) => {
+                    tracing::warn!(run_id = self.row.id(), %error, "cleanup not noted; trying again");
+                    let soon = Instant::now() + pace::store_away(retry);
+                    tokio::select! {
+                        () = sleep_until(soon) => {}
+                        () = self.lease.lost() => return Err(Halt::Lost),
+                    }
+                }
+                Err(error) if is_lost(&error) => {
+                    self.lease.lose();
+                    return Err(Halt::Lost);
+                }
+                Err(error) => {
+                    tracing::error!(run_id = self.row.id(), %error, "cleanup not noted");
+                    let message = format!("that cleanups are due could not be stored: {error}");
+                    return Err(Halt::Refused(Failure::new("CLEANUP_REFUSED", &message)));
+                }
+            }
+        }
+        self.requires_cleanup = required;
+        Ok(())
+    }
+}
+
+/// No later try would do better.
+pub(crate) fn bad_template(error: &RenderError) -> Failure {
+    Failure::new(RenderError::CODE, &error.to_string())
+}

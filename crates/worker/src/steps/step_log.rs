@@ -1,0 +1,338 @@
+//! The steps of a held run: read once, and from then on kept equal to what was written. Every write is all or
+//! none, and a result and the beginning of what follows travel in one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tokio::time::sleep;
+use waypost_kernel::item::Role;
+use waypost_kernel::{Code, Failure, Span};
+use waypost_store::{EventRow, ItemRow, ItemWrite, ItemsWrite, Reply, RunRow, Store, StoreError};
+
+use super::state_names::{StateNames, StepState};
+use crate::lease::Lease;
+use crate::pace;
+use crate::report::journal::is_lost;
+
+/// Results that may wait for the next write: a thousand skipped items are a few writes, and none is a large one.
+const MAX_WAITING: usize = 500;
+
+/// Why nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Halt {
+    /// The run is another's by now.
+    Lost,
+    /// An earlier holder recorded a failure: nothing but cleanups may begin.
+    Failing,
+    /// The store refuses what is asked, and would again: the run cannot go on.
+    Refused(Failure),
+}
+
+impl Halt {
+    fn refused(error: &StoreError) -> Halt {
+        match error {
+            StoreError::Refused(refusal) if refusal.code == Code::FailureRecorded => Halt::Failing,
+            _ => Halt::Refused(Failure::new("STEP_REFUSED", &format!("a step could not be stored: {error}"))),
+        }
+    }
+}
+
+pub(crate) struct StepLog {
+    store: Arc<dyn Store>,
+    lease: Arc<Lease>,
+    by: String,
+    pub names: StateNames,
+    rows: Vec<ItemRow>,
+    /// Where a key's row is.
+    places: HashMap<String, usize>,
+    /// Where the items of a `for_each` are, by the key of its step and in their order.
+    parts: HashMap<String, Vec<usize>>,
+    /// To be written with the next ones.
+    waiting: Vec<ItemWrite>,
+}
+
+/// How an item is left.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StepResult {
+    pub failure: Option<Failure>,
+    pub output: Option<Value>,
+    pub details: Map<String, Value>,
+    /// The outside gave an answer, whatever it was.
+    pub answered: bool,
+    pub retry_in: Option<Span>,
+    /// Of one that comes to be with this.
+    pub role: Role,
+}
+
+/// A step that a run gets while it is under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Added {
+    pub key: String,
+    pub name: String,
+    pub retries: u32,
+    pub reruns: bool,
+    pub role: Role,
+    pub details: Map<String, Value>,
+}
+
+impl StepLog {
+    /// `None`: the lifecycle has no steps.
+    pub async fn open(
+        store: &Arc<dyn Store>,
+        lease: &Arc<Lease>,
+        by: &str,
+        row: &RunRow,
+    ) -> Result<Option<StepLog>, Halt> {
+        let Some(names) = StateNames::of_steps(&row.lifecycle) else { return Ok(None) };
+        let mut step_log = StepLog {
+            store: store.clone(),
+            lease: lease.clone(),
+            by: by.to_owned(),
+            names,
+            rows: Vec::new(),
+            places: HashMap::new(),
+            parts: HashMap::new(),
+            waiting: Vec::new(),
+        };
+        let rows = step_log.read().await?;
+        step_log.keep(rows);
+        Ok(Some(step_log))
+    }
+
+    async fn read(&self) -> Result<Vec<ItemRow>, Halt> {
+        let (run_id, kind) = (self.lease.held.run_id.clone(), self.names.kind.clone());
+        self.ask(|| self.store.items(run_id.clone(), Some(kind.clone()))).await
+    }
+
+    /// A page of the run's log.
+    pub async fn events_after(&self, seq: u64) -> Result<Vec<EventRow>, Halt> {
+        let run_id = self.lease.held.run_id.clone();
+        self.ask(|| self.store.events(run_id.clone(), seq, 1_000)).await
+    }
+
+    /// Asked again while the store is away.
+    async fn ask<'s, T>(&'s self, question: impl Fn() -> Reply<'s, T>) -> Result<T, Halt> {
+        for retry in 1.. {
+            match question().await {
+                Ok(answer) => return Ok(answer),
+                Err(error @ StoreError::Unavailable(_)) => self.away(&error, retry).await?,
+                Err(error) if is_lost(&error) => break,
+                Err(error) => {
+                    let run_id = &self.lease.held.run_id;
+                    tracing::error!(run_id, %error, "the steps of the run cannot be read");
+                    return Err(Halt::refused(&error));
+                }
+            }
+        }
+        Err(Halt::Lost)
+    }
+
+    pub fn row(&self, key: &str) -> Option<&ItemRow> {
+        self.places.get(key).map(|at| &self.rows[*at])
+    }
+
+    /// The items of a `for_each`, in their order.
+    pub fn parts_of(&self, step: &str) -> impl Iterator<Item = &ItemRow> {
+        self.parts.get(step).into_iter().flatten().map(|at| &self.rows[*at])
+    }
+
+    pub fn state(&self, key: &str) -> StepState {
+        self.row(key).map_or(StepState::Open, |row| self.names.state(&row.status))
+    }
+
+    pub fn rows(&self) -> &[ItemRow] {
+        &self.rows
+    }
+
+    /// The step that waits for a person. A cleanup that failed on the way to a pause is parked too, and waits for nobody.
+    pub fn parked(&self) -> Option<&ItemRow> {
+        let waits =
+            |row: &&ItemRow| row.role != Role::Cleanup && self.names.state(&row.status) == StepState::Parked;
+        self.rows.iter().find(waits)
+    }
+
+    /// For templates: it was begun, in this holder's hands or another's, and not left out after a pause.
+    pub fn has_run(&self, row: &ItemRow) -> bool {
+        row.started_at.is_some() && told(row, LEFT_OUT) != &Value::Bool(true)
+    }
+
+    pub async fn add(&mut self, added: Vec<Added>) -> Result<(), Halt> {
+        let writes: Vec<ItemWrite> = added.into_iter().map(|it| self.write_of_new(it)).collect();
+        if writes.is_empty() { Ok(()) } else { self.write(writes).await }
+    }
+
+    fn write_of_new(&self, added: Added) -> ItemWrite {
+        ItemWrite {
+            kind: self.names.kind.clone(),
+            key: added.key,
+            name: Some(added.name),
+            status: self.names.status(StepState::Open).to_owned(),
+            max_retries: Some(added.retries),
+            reruns: added.reruns,
+            role: added.role,
+            details: added.details,
+            ..ItemWrite::default()
+        }
+    }
+
+    /// Writes with what waited.
+    pub async fn put(&mut self, key: &str, state: StepState, result: StepResult) -> Result<(), Halt> {
+        let write = self.write_of(key, state, result);
+        self.write(vec![write]).await
+    }
+
+    /// Written together with what comes next: see [`Sheet::flush`].
+    pub fn put_later(&mut self, key: &str, state: StepState, result: StepResult) {
+        let write = self.write_of(key, state, result);
+        if let Some(at) = self.places.get(key) {
+            let row = &mut self.rows[*at];
+            row.status.clone_from(&write.status);
+            if let Some(output) = &write.output {
+                row.output.clone_from(output);
+            }
+            row.failure.clone_from(&write.failure);
+            row.details.extend(write.details.clone());
+        }
+        self.waiting.push(write);
+    }
+
+    pub async fn flush(&mut self) -> Result<(), Halt> {
+        if self.waiting.is_empty() { Ok(()) } else { self.write(Vec::new()).await }
+    }
+
+    /// What is to be written with the run's end.
+    pub fn take_waiting(&mut self) -> Vec<ItemWrite> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Before the next result waits too.
+    pub async fn make_room(&mut self) -> Result<(), Halt> {
+        if self.waiting.len() < MAX_WAITING { Ok(()) } else { self.flush().await }
+    }
+
+    fn write_of(&self, key: &str, state: StepState, result: StepResult) -> ItemWrite {
+        let retries = state == StepState::Open;
+        ItemWrite {
+            kind: self.names.kind.clone(),
+            key: key.to_owned(),
+            status: self.names.status(state).to_owned(),
+            command: retries.then(|| "retry".to_owned()),
+            failure: result.failure,
+            retry_in: result.retry_in,
+            answered: result.answered,
+            try_no: self.row(key).map(|row| row.try_no),
+            role: result.role,
+            output: result.output,
+            details: result.details,
+            ..ItemWrite::default()
+        }
+    }
+
+    /// What waited has happened, whatever becomes of what follows: refused together, it is written alone.
+    async fn write(&mut self, writes: Vec<ItemWrite>) -> Result<(), Halt> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let both = waiting.iter().cloned().chain(writes.iter().cloned()).collect();
+        match self.send(both).await {
+            Err(refused @ (Halt::Refused(_) | Halt::Failing))
+                if !waiting.is_empty() && !writes.is_empty() =>
+            {
+                self.send(waiting).await?;
+                Err(refused)
+            }
+            answer => answer,
+        }
+    }
+
+    async fn send(&mut self, items: Vec<ItemWrite>) -> Result<(), Halt> {
+        let run_id = self.lease.held.run_id.clone();
+        let write = ItemsWrite { held: self.lease.held.clone(), by: self.by.clone(), items };
+        for retry in 1.. {
+            let lease = self.lease.clone();
+            let answer = tokio::select! {
+                biased;
+                () = lease.lost() => return Err(Halt::Lost),
+                answer = self.store.put_items(write.clone()) => answer,
+            };
+            match answer {
+                Ok(rows) => {
+                    self.keep(rows);
+                    return Ok(());
+                }
+                Err(error) if is_lost(&error) => break,
+                Err(error @ StoreError::Unavailable(_)) => self.away(&error, retry).await?,
+                Err(error) => {
+                    tracing::error!(run_id, %error, "a step was not accepted");
+                    return Err(Halt::refused(&error));
+                }
+            }
+        }
+        self.lease.lose();
+        Err(Halt::Lost)
+    }
+
+    fn keep(&mut self, rows: Vec<ItemRow>) {
+        for row in rows {
+            match self.places.get(&row.key) {
+                Some(at) => self.rows[*at] = row,
+                None => self.learn(row),
+            }
+        }
+    }
+
+    fn learn(&mut self, row: ItemRow) {
+        let at = self.rows.len();
+        self.places.insert(row.key.clone(), at);
+        let number = number(&row);
+        let step = told(&row, "of").as_str().map(str::to_owned);
+        self.rows.push(row);
+        if let Some(step) = step {
+            let parts = self.parts.entry(step).or_default();
+            let place = parts.partition_point(|part| self::number(&self.rows[*part]) <= number);
+            parts.insert(place, at);
+        }
+    }
+
+    async fn away(&self, error: &StoreError, retry: u32) -> Result<(), Halt> {
+        tracing::warn!(run_id = self.lease.held.run_id, %error, "steps not accepted; trying again");
+        tokio::select! {
+            () = self.lease.lost() => Err(Halt::Lost),
+            () = sleep(pace::store_away(retry)) => Ok(()),
+        }
+    }
+}
+
+impl StepResult {
+    pub fn failed(failure: Failure) -> StepResult {
+        StepResult { failure: Some(failure), ..StepResult::default() }
+    }
+
+    pub fn told(mut self, key: &str, value: impl Into<Value>) -> StepResult {
+        self.details.insert(key.to_owned(), value.into());
+        self
+    }
+}
+
+/// A mark on a step that was settled without being executed since the last pause.
+pub(crate) const LEFT_OUT: &str = "left_out";
+
+/// A mark on an item that is no longer in the list that its step is for.
+pub(crate) const DROPPED: &str = "dropped";
+
+pub(crate) fn is_dropped(row: &ItemRow) -> bool {
+    told(row, DROPPED) == &Value::Bool(true)
+}
+
+/// For the log and for people: why a step was left out.
+pub(crate) fn because(reason: &str) -> StepResult {
+    StepResult::default().told("reason", reason).told(LEFT_OUT, true)
+}
+
+fn told<'r>(row: &'r ItemRow, key: &str) -> &'r Value {
+    row.details.get(key).unwrap_or(&Value::Null)
+}
+
+/// Of an item of a `for_each`, from 1.
+pub(crate) fn number(row: &ItemRow) -> u64 {
+    told(row, "number").as_u64().unwrap_or_default()
+}
