@@ -135,7 +135,7 @@ impl Secret {
 
     /// What is stored of it. The secret is 256 random bits: a digest of it cannot be guessed back, and needs no salt.
     pub fn digest(&self) -> String {
-        Sha256::digest(self.secret.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+        crate::codec::hex(&Sha256::digest(self.secret.as_bytes()))
     }
 
     /// However much of it is right, it takes as long.

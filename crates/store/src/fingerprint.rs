@@ -1,9 +1,14 @@
 //! Whether two requests under one idempotency key ask for the same: a digest of what they ask for.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use crate::codec::{exactly, hex, write_canonical};
+use crate::columns::{COLUMNS, Cell, Field};
 use crate::verbs::NewRun;
+
+/// Columns that do not say what is asked for: whose key it is, the key, and what the run repeats.
+const BESIDE: [&str; 3] = ["tenant", "idempotency_key", "retry_of"];
 
 pub(crate) fn fingerprint(new: &NewRun) -> String {
     let item = |item: &crate::verbs::NewItem| {
@@ -18,52 +23,27 @@ pub(crate) fn fingerprint(new: &NewRun) -> String {
             item.details
         ])
     };
-    let body = json!({
+    let mut body = json!({
         "lifecycle": new.lifecycle,
-        "version": new.version,
-        "status": new.status,
-        "queue": new.queue,
-        "priority": new.priority,
         "input": new.input,
         "metadata": new.metadata,
-        "schedule_at": new.schedule_at.map(waypost_kernel::Time::micros),
-        "concurrency_key": new.concurrency_key,
-        "correlation_id": new.correlation_id,
-        "playbook": new.playbook,
-        "carried": new.carried,
-        "parent_run_id": new.parent_run_id,
         "items": new.items.iter().map(item).collect::<Vec<_>>(),
     });
+    // What was left out is no part of it.
+    let mut asked = |name: &str, cell: Cell<'_>| match cell {
+        Cell::Null => {}
+        cell => body[name] = exactly(cell),
+    };
+    asked("version", new.version.cell());
+    asked("status", new.status.cell());
+    for column in COLUMNS.iter().filter(|column| !BESIDE.contains(&column.name)) {
+        if let Some(given) = &column.given {
+            asked(column.name, (given.asked)(new));
+        }
+    }
     let mut text = String::new();
     write_canonical(&body, &mut text);
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Members by name, whatever order they came in.
-fn write_canonical(value: &Value, out: &mut String) {
-    match value {
-        Value::Object(members) => {
-            let mut sorted: Vec<_> = members.iter().collect();
-            sorted.sort_by_key(|(key, _)| *key);
-            out.push('{');
-            for (key, member) in sorted {
-                out.push_str(&json!(key).to_string());
-                out.push(':');
-                write_canonical(member, out);
-                out.push(',');
-            }
-            out.push('}');
-        }
-        Value::Array(values) => {
-            out.push('[');
-            for value in values {
-                write_canonical(value, out);
-                out.push(',');
-            }
-            out.push(']');
-        }
-        plain => out.push_str(&plain.to_string()),
-    }
+    hex(&Sha256::digest(text.as_bytes()))
 }
 
 #[cfg(test)]

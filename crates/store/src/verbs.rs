@@ -381,7 +381,7 @@ pub struct QueueRow {
     pub paused: Option<Pause>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pause {
     pub by: String,
     pub reason: String,

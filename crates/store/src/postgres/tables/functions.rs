@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::rows;
-use crate::columns::{COLUMNS, Column, Kind};
+use crate::columns::{COLUMNS, Kind, RunColumn};
 
 /// What an event's row has beside the run's own columns. Of two moves at once, `via` is the state between them.
 pub const EVENT_COLUMNS: [(&str, &str); 11] = [
@@ -22,28 +22,18 @@ pub const EVENT_COLUMNS: [(&str, &str); 11] = [
 ];
 
 /// Columns that a save sets as they are; metadata and details get members, not wholes.
-pub fn moving() -> impl Iterator<Item = &'static Column> {
-    COLUMNS.iter().filter(|column| column.moves && !is_patched(column))
-}
-
-pub fn is_patched(column: &Column) -> bool {
-    matches!(column.name, "metadata" | "details")
+pub fn moving() -> impl Iterator<Item = &'static RunColumn> {
+    COLUMNS.iter().filter(|column| column.moves())
 }
 
 /// A column's type as a parameter: JSON is sent as text.
 fn sent(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Json | Kind::Jsonb => "text",
-        other => other.postgres(),
-    }
+    if kind.is_json() { "text" } else { kind.postgres() }
 }
 
-fn cast(column: &Column) -> String {
-    match column.kind {
-        Kind::Json => format!("{}::json", folded(column.name)),
-        Kind::Jsonb => format!("{}::jsonb", folded(column.name)),
-        _ => folded(column.name),
-    }
+fn cast(column: &RunColumn) -> String {
+    let cast = if column.kind.is_json() { format!("::{}", column.kind.postgres()) } else { String::new() };
+    format!("{}{cast}", folded(column.name))
 }
 
 /// A value of the row at hand, or the one that stands for all.
@@ -113,11 +103,8 @@ pub fn save() -> String {
 }
 
 /// One column of one run as a list.
-fn single(column: &Column) -> String {
-    let cast = match column.kind {
-        Kind::Json | Kind::Jsonb => "::text",
-        _ => "",
-    };
+fn single(column: &RunColumn) -> String {
+    let cast = if column.kind.is_json() { "::text" } else { "" };
     format!(", p_{name} => ARRAY[p_run.{name}{cast}]", name = column.name)
 }
 
@@ -135,7 +122,7 @@ pub fn save_one() -> String {
 }
 
 /// Columns that a new run brings.
-pub fn born() -> impl Iterator<Item = &'static Column> {
+pub fn born() -> impl Iterator<Item = &'static RunColumn> {
     COLUMNS.iter().filter(|column| column.name != "queued_at")
 }
 
