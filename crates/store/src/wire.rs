@@ -67,6 +67,8 @@ pub fn new_run(run: &NewRun) -> Value {
         "by": run.by,
     });
     body.extend(rest.as_object().cloned().unwrap_or_default());
+    // An older server knows fewer members, and refuses only those that are used.
+    body.retain(|name, value| name == "input" || !value.is_null());
     body.into()
 }
 

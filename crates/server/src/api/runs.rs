@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use serde_json::{Value, json};
-use waypost_kernel::{Actor, Span};
+use waypost_kernel::Span;
 use waypost_schema::{Field, Kind, optional};
 use waypost_store::{CommandWrite, Filter, NewItem, NewRun, RunRow};
 
@@ -165,11 +165,11 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
         max_attempts: body.max_attempts.unwrap_or(default.max_attempts),
         reentrant: body.reentrant,
         by: call.caller.by(body.by),
-        actor: Actor::Client,
         input: body.input.unwrap_or(default.input),
         metadata: body.metadata,
         items: body.items.into_iter().map(new_item).collect(),
         details,
+        ..default
     })
 }
 
