@@ -25,6 +25,8 @@ pub struct RunRow {
     pub idempotency_key: Option<String>,
     pub parent_run_id: Option<String>,
     pub retry_of: Option<String>,
+    /// What the run is, for people.
+    pub title: Option<String>,
     pub playbook: Option<String>,
     /// `{"command": […], "directory": "…", "retries": n}`: what `run start -- COMMAND` brings along.
     pub carried: Option<Value>,
@@ -99,6 +101,7 @@ impl RunRow {
             idempotency_key: None,
             parent_run_id: None,
             retry_of: None,
+            title: None,
             playbook: None,
             carried: None,
             input: Arc::default(),

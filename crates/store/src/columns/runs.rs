@@ -184,6 +184,7 @@ columns! { pub(crate) COLUMNS: RunColumn of RunRow {
     given(concurrency_key, Key, "Runs with the same key are held one at a time.");
     given(correlation_id, Key, "The caller's own name for the run.");
     given(idempotency_key, Key, "The idempotency key that made the run.");
+    given(title, Key, "What the run is, for people.");
     given(playbook, Key, "The playbook that says what is to be done.");
     given(parent_run_id, Id, "The run that this one belongs to.");
     given(retry_of, Id, "The run that this one repeats.");
