@@ -38,6 +38,7 @@ requests! {
         needed lifecycle: String = NAME, "The name of a lifecycle that the server knows.";
         optional version: Option<u32> = Kind::Integer(1, u32::MAX as i64), "The lifecycle's version; the latest if left out.";
         optional status: Option<String> = NAME, "One of the lifecycle's initial states; the first if left out.";
+        optional title: Option<String> = KEY, "What the run is, for people.";
         optional playbook: Option<String> = KEY, "What is to be done: a playbook that a worker has.";
         optional queue: Option<String> = NAME, "The queue that workers take the run from; `default` if left out.";
         optional input: Option<Value> = Kind::Any, "Handed to the handler; at most 1 MiB.";

@@ -160,6 +160,7 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
         idempotency_key: body.idempotency_key,
         parent_run_id: body.parent_run_id,
         retry_of: body.retry_of,
+        title: body.title,
         playbook: body.playbook,
         carried: body.carried,
         max_attempts: body.max_attempts.unwrap_or(default.max_attempts),
