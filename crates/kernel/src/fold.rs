@@ -3,8 +3,8 @@
 
 use crate::event::{Born, Effect, Event, Hold};
 use crate::guard::Guard;
-use crate::lifecycle::{Lifecycle, Phase};
-use crate::run::{Lease, Run, Token};
+use crate::lifecycle::{Lifecycle, Phase, StateId};
+use crate::run::{Lease, Run, Text, Token};
 use crate::time::{Span, Time};
 
 /// Stands in a folded lease for the token that the log does not hold.
@@ -14,7 +14,7 @@ pub const UNKNOWN: Token = Token(0);
 pub fn fold<'a>(lifecycle: &Lifecycle, events: impl IntoIterator<Item = &'a Event>) -> Option<Run> {
     let mut events = events.into_iter();
     let first = events.next().filter(|event| event.seq == 1)?;
-    let mut run = blank(lifecycle, first.effect.born.as_ref()?, first);
+    let mut run = unborn(lifecycle, first.effect.born.as_ref()?, first);
     apply(lifecycle, &mut run, first);
     for event in events {
         if event.seq != run.seq + 1 || event.from != Some(run.state) {
@@ -36,34 +36,46 @@ pub fn without_secrets(run: &Run) -> Run {
     run
 }
 
-/// A run before its first event.
-pub(crate) fn blank(lifecycle: &Lifecycle, born: &Born, first: &Event) -> Run {
+/// A run of which nothing is known but its state.
+pub fn blank(lifecycle: &Lifecycle, state: StateId) -> Run {
     Run {
-        id: born.id.clone(),
-        state: first.to,
+        id: Text::default(),
+        state,
         seq: 0,
         attempt: 0,
-        max_attempts: born.max_attempts,
+        max_attempts: 0,
         take_overs: 0,
         fence: 0,
         lease: None,
         ended_by: None,
-        last_command: first.command.clone(),
+        last_command: Text::default(),
         intent: None,
         requires_cleanup: false,
         cleanup_failed: false,
         operating: false,
-        reentrant: born.reentrant,
+        reentrant: false,
         reason: None,
         resolved: false,
         forced: false,
         failure: None,
-        created_at: first.at,
+        created_at: Time::default(),
         started_at: None,
         finished_at: None,
         available_at: None,
         expires_at: None,
         tallies: lifecycle.no_items.clone(),
+    }
+}
+
+/// A run before its first event.
+pub(crate) fn unborn(lifecycle: &Lifecycle, born: &Born, first: &Event) -> Run {
+    Run {
+        id: born.id.clone(),
+        max_attempts: born.max_attempts,
+        last_command: first.command.clone(),
+        reentrant: born.reentrant,
+        created_at: first.at,
+        ..blank(lifecycle, first.to)
     }
 }
 

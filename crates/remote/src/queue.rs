@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 use waypost_kernel::Span;
 use waypost_store::codec::token_from;
-use waypost_store::wire::error_from;
+use waypost_store::wire::{error_from, new_run};
 use waypost_store::{
-    Claim, Claimed, Each, Enqueued, NewItem, NewRun, Queue, Reply, Result, StoreError, Take, check_new, iso,
-    parse_time,
+    Claim, Claimed, Each, Enqueued, NewRun, Queue, Reply, Result, StoreError, Take, check_new, parse_time,
 };
 
 use super::RemoteStore;
@@ -90,7 +89,7 @@ impl RemoteStore {
         let mut by_tenant: BTreeMap<&str, Vec<(usize, Value)>> = BTreeMap::new();
         for (place, run) in runs.iter().enumerate() {
             match check_new(run) {
-                Ok(()) => by_tenant.entry(&run.tenant).or_default().push((place, object(run))),
+                Ok(()) => by_tenant.entry(&run.tenant).or_default().push((place, new_run(run))),
                 Err(error) => answers[place] = Some(Err(error)),
             }
         }
@@ -160,43 +159,4 @@ impl RemoteStore {
         }
         Ok(Claimed { run, token, fence, expires_at, now })
     }
-}
-
-fn object(run: &NewRun) -> Value {
-    json!({
-        "lifecycle": run.lifecycle,
-        "version": run.version,
-        "status": run.status,
-        "playbook": run.playbook,
-        "queue": run.queue,
-        "input": run.input,
-        "metadata": run.metadata,
-        "details": run.details,
-        "priority": run.priority,
-        "schedule_at": run.schedule_at.map(iso),
-        "ttl_ms": run.ttl.map(Span::ms),
-        "concurrency_key": run.concurrency_key,
-        "correlation_id": run.correlation_id,
-        "idempotency_key": run.idempotency_key,
-        "parent_run_id": run.parent_run_id,
-        "retry_of": run.retry_of,
-        "max_attempts": run.max_attempts,
-        "reentrant": run.reentrant,
-        "items": run.items.iter().map(item).collect::<Vec<_>>(),
-        "embedded": run.carried,
-        "by": run.by,
-    })
-}
-
-fn item(item: &NewItem) -> Value {
-    json!({
-        "kind": item.kind,
-        "key": item.key,
-        "name": item.name,
-        "status": item.status,
-        "max_retries": item.max_retries,
-        "reruns": item.reruns,
-        "role": item.role.name(),
-        "details": item.details,
-    })
 }

@@ -25,7 +25,7 @@ pub use node::{FromNode, MayBeAbsent, Node, Takes, Value};
 pub use problem::{Problem, Problems, Report};
 pub use read::{Document, read_json, read_request};
 pub use request::Request;
-pub use shape::{Field, Format, Keys, Kind, Others, Row, Shape, needed, optional};
+pub use shape::{Field, Format, Keys, Kind, Others, Row, Shape, joined, needed, optional};
 pub use text::{Checked, Fault, any_text, some_text, text};
 pub use words::{instead_of, nearest, quoted};
 

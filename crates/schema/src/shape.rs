@@ -124,6 +124,17 @@ pub const fn optional(name: &'static str, kind: Kind, description: &'static str)
     Field { is_needed: false, ..needed(name, kind, description) }
 }
 
+/// The fields of both, as many as there are.
+pub const fn joined<const N: usize>(first: &[Field], rest: &[Field]) -> [Field; N] {
+    let mut all = [needed("", Kind::Any, ""); N];
+    let mut at = 0;
+    while at < N {
+        all[at] = if at < first.len() { first[at] } else { rest[at - first.len()] };
+        at += 1;
+    }
+    all
+}
+
 impl Field {
     #[must_use]
     pub const fn like(self, example: &'static str) -> Field {

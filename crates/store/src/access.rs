@@ -7,7 +7,6 @@ use waypost_kernel::Time;
 use waypost_kernel::text::{MAX_NAME_BYTES, MAX_PAGE};
 
 use crate::error::{Result, StoreError};
-use crate::fingerprint::hex;
 use crate::intake::{check_name, check_reason, check_text};
 use crate::run::iso;
 use crate::tokens::random;
@@ -136,7 +135,7 @@ impl Secret {
 
     /// What is stored of it. The secret is 256 random bits: a digest of it cannot be guessed back, and needs no salt.
     pub fn digest(&self) -> String {
-        hex(&Sha256::digest(self.secret.as_bytes()))
+        crate::codec::hex(&Sha256::digest(self.secret.as_bytes()))
     }
 
     /// However much of it is right, it takes as long.

@@ -1,6 +1,8 @@
 //! How the parts of a row that have no column of their own are written as JSON: an intent, an event's effect,
 //! items' counts. Small by design: what a command and its states tell is not written again.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 use waypost_kernel::event::{Born, Effect, Event, Hold, Moved, Shift};
 use waypost_kernel::item::{Item, Role};
@@ -8,10 +10,59 @@ use waypost_kernel::lifecycle::{Actor, Lifecycle, Phase, StateId};
 use waypost_kernel::run::{Intent, Text, Want};
 use waypost_kernel::{Failure, Time};
 
+use crate::columns::{Cell, Field, Kind};
+use crate::replay::Written;
+
+/// Two hexadecimal digits for each byte.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
+}
+
+/// JSON with members by name, whatever order they came in: another crate may switch serde_json to the order of insertion.
+pub fn write_canonical(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Object(members) => write_members(members, out),
+        Value::Array(values) => {
+            out.push(b'[');
+            for value in values {
+                write_canonical(value, out);
+                out.push(b',');
+            }
+            out.push(b']');
+        }
+        // To memory, and of texts and numbers: it cannot fail.
+        plain => _ = serde_json::to_writer(&mut *out, plain),
+    }
+}
+
+/// An object of these members.
+pub fn write_members(members: &Map<String, Value>, out: &mut Vec<u8>) {
+    out.push(b'{');
+    if members.keys().is_sorted() {
+        members.iter().for_each(|(name, value)| write_member(name, value, out));
+    } else {
+        let sorted: BTreeMap<&String, &Value> = members.iter().collect();
+        sorted.into_iter().for_each(|(name, value)| write_member(name, value, out));
+    }
+    out.push(b'}');
+}
+
+fn write_member(name: &str, value: &Value, out: &mut Vec<u8>) {
+    write_name(name, out);
+    write_canonical(value, out);
+    out.push(b',');
+}
+
+pub(crate) fn write_name(name: &str, out: &mut Vec<u8>) {
+    let _ = serde_json::to_writer(&mut *out, name);
+    out.push(b':');
+}
+
 /// A token as people and databases see it: 32 hexadecimal digits.
 pub fn token_text(token: waypost_kernel::Token) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    (0..32).rev().map(|place| char::from(DIGITS[(token.0 >> (place * 4)) as usize & 15])).collect()
+    hex(&token.0.to_be_bytes())
 }
 
 pub fn token_from(text: &str) -> Option<waypost_kernel::Token> {
@@ -24,163 +75,161 @@ pub fn actor_named(name: &str) -> Option<Actor> {
     Actor::ALL.into_iter().find(|actor| actor.name() == name)
 }
 
+/// Members of an object that are left out while they are as usual: how they are written, and read again. `beside` names
+/// the fields that have other ways.
+macro_rules! members {
+    ($put:ident, $take:ident of $of:ident { $($field:ident = $usual:expr),+ } beside $($beside:ident),+) => {
+        fn $put(it: &$of, out: &mut Map<String, Value>) {
+            let $of { $($field,)+ $($beside: _,)+ } = it;
+            $(put(out, stringify!($field), $field, &$usual);)+
+        }
+
+        fn $take(it: &mut $of, object: &Value) {
+            $(it.$field = take(object, stringify!($field), $usual);)+
+        }
+    };
+}
+
+members!(put_intent, take_intent of Intent { reason = None, failure = None, graceful = false } beside want, by, to);
+members!(put_effect, take_effect of Effect {
+    expired = false, available_at = None, expires_at = None, failure = None, reason = None, requires_cleanup = None,
+    cleanup_failed = false, operating = None, resolved = false, forced = false
+} beside hold, intent, born, shifts, moved);
+members!(put_born, take_born of Born { max_attempts = 1, reentrant = false } beside id);
+members!(put_shift, take_shift of Shift { count = 0, failure = None } beside kind, from, to, chosen);
+members!(put_moved, take_moved of Moved { was_staying = false, stays = false } beside from, item);
+members!(put_item, take_item of Item {
+    attempts = 0, max_retries = 3, try_no = 1, not_before = None, discarded = false, reruns = false, role = Role::Step,
+    progress = 0, failure = None, started_at = None, finished_at = None
+} beside kind, key, state);
+
+fn put<T: Field + PartialEq>(out: &mut Map<String, Value>, name: &str, value: &T, usual: &T) {
+    if value != usual {
+        out.insert(name.to_owned(), exactly(value.cell()));
+    }
+}
+
+fn take<T: Field>(object: &Value, name: &str, usual: T) -> T {
+    match &object[name] {
+        Value::Null => usual,
+        Value::Number(micros) if T::KIND == Kind::Time => {
+            T::of(micros.as_i64().map_or(Cell::Null, |micros| Cell::Time(Time::from_micros(micros))))
+        }
+        value => T::KIND.cell_of(value).map_or(usual, T::of),
+    }
+}
+
+/// With times to the microsecond.
+pub(crate) fn exactly(cell: Cell<'_>) -> Value {
+    if let Cell::Time(time) = cell { time.micros().into() } else { cell.into_json() }
+}
+
+impl Field for Failure {
+    const KIND: Kind = Kind::Json;
+    const API: waypost_schema::Kind = waypost_schema::Kind::Object;
+
+    fn cell(&self) -> Cell<'_> {
+        Cell::json(json!({ "code": &*self.code, "message": &*self.message }))
+    }
+
+    fn of(cell: Cell<'_>) -> Failure {
+        let value = Value::of(cell);
+        let text = |name: &str| value[name].as_str().unwrap_or_default();
+        Failure::new(text("code"), text("message"))
+    }
+}
+
+fn insert(out: &mut Map<String, Value>, name: &str, value: impl Into<Value>) {
+    out.insert(name.to_owned(), value.into());
+}
+
+fn insert_list(out: &mut Map<String, Value>, name: &str, values: impl ExactSizeIterator<Item = Value>) {
+    if values.len() > 0 {
+        insert(out, name, values.collect::<Value>());
+    }
+}
+
 pub fn intent_json(intent: &Intent, lifecycle: &Lifecycle) -> Value {
     let mut out = Map::new();
-    out.insert("want".into(), json!(intent.want.command()));
-    out.insert("by".into(), json!(&*intent.by));
-    put(&mut out, "reason", intent.reason.as_ref().map(|reason| json!(&**reason)));
-    put(&mut out, "to", intent.to.map(|to| json!(&*lifecycle.state(to).name)));
-    put(&mut out, "failure", intent.failure.as_ref().map(failure_json));
-    put(&mut out, "graceful", intent.graceful.then_some(json!(true)));
-    Value::Object(out)
+    insert(&mut out, "want", intent.want.command());
+    insert(&mut out, "by", &*intent.by);
+    if let Some(to) = intent.to {
+        insert(&mut out, "to", &*lifecycle.state(to).name);
+    }
+    put_intent(intent, &mut out);
+    out.into()
 }
 
 pub fn intent_from(value: &Value, lifecycle: &Lifecycle) -> Option<Intent> {
-    let want = match value["want"].as_str()? {
-        "cancel" => Want::Cancel,
-        "pause" => Want::Pause,
-        "fail" => Want::Fail,
-        _ => return None,
-    };
-    Some(Intent {
-        want,
+    let want = value["want"].as_str()?;
+    let mut intent = Intent {
+        want: [Want::Cancel, Want::Pause, Want::Fail].into_iter().find(|known| known.command() == want)?,
         by: value["by"].as_str()?.into(),
-        reason: value["reason"].as_str().map(Into::into),
         to: value["to"].as_str().and_then(|name| lifecycle.state_named(name)),
-        failure: failure_from(&value["failure"]),
-        graceful: value["graceful"] == true,
-    })
+        reason: None,
+        failure: None,
+        graceful: false,
+    };
+    take_intent(&mut intent, value);
+    Some(intent)
 }
 
-fn failure_json(failure: &Failure) -> Value {
-    json!({ "code": &*failure.code, "message": &*failure.message })
-}
-
-fn failure_from(value: &Value) -> Option<Failure> {
-    Some(Failure::new(value["code"].as_str()?, value["message"].as_str()?))
-}
-
-/// What an event did that its command and states do not tell; nothing for the common ones.
+/// What an event did that its command and states do not tell; nothing for the common ones, every claim, begin and plain
+/// end, for which nothing is built.
 pub fn effect_json(event: &Event, lifecycle: &Lifecycle) -> Option<Value> {
     let effect = &event.effect;
-    if says_nothing(effect) {
-        return None;
-    }
     let mut out = Map::new();
-    put(&mut out, "expired", effect.expired.then_some(json!(true)));
-    put(&mut out, "available_at", effect.available_at.map(|at| json!(at.micros())));
-    put(&mut out, "expires_at", effect.expires_at.map(|at| json!(at.micros())));
-    put(&mut out, "failure", effect.failure.as_ref().map(failure_json));
-    put(&mut out, "reason", effect.reason.as_ref().map(|reason| json!(&**reason)));
-    put(&mut out, "intent", effect.intent.as_ref().map(|intent| intent_json(intent, lifecycle)));
-    put(&mut out, "requires_cleanup", effect.requires_cleanup.map(|required| json!(required)));
-    put(&mut out, "cleanup_failed", effect.cleanup_failed.then_some(json!(true)));
-    put(&mut out, "operating", effect.operating.map(|operating| json!(operating)));
-    put(&mut out, "resolved", effect.resolved.then_some(json!(true)));
-    put(&mut out, "forced", effect.forced.then_some(json!(true)));
-    if let Some(born) = &effect.born {
-        put(&mut out, "max_attempts", (born.max_attempts != 1).then_some(json!(born.max_attempts)));
-        put(&mut out, "reentrant", born.reentrant.then_some(json!(true)));
+    put_effect(effect, &mut out);
+    if let Some(intent) = &effect.intent {
+        insert(&mut out, "intent", intent_json(intent, lifecycle));
     }
-    put(&mut out, "shifts", shifts_json(event, lifecycle));
-    put(&mut out, "moved", list(effect.moved.iter().map(|moved| moved_json(moved, lifecycle))));
-    (!out.is_empty()).then_some(Value::Object(out))
-}
-
-fn list(values: impl ExactSizeIterator<Item = Value>) -> Option<Value> {
-    (values.len() > 0).then(|| values.collect())
+    if let Some(born) = &effect.born {
+        put_born(born, &mut out);
+    }
+    insert_list(&mut out, "shifts", effect.shifts.iter().map(|shift| shift_json(shift, lifecycle)));
+    insert_list(&mut out, "moved", effect.moved.iter().map(|moved| moved_json(moved, lifecycle)));
+    (!out.is_empty()).then_some(out.into())
 }
 
 /// Which items an event made follow their run.
 pub fn shifts_json(event: &Event, lifecycle: &Lifecycle) -> Option<Value> {
-    list(event.effect.shifts.iter().map(|shift| shift_json(shift, lifecycle)))
-}
-
-/// The common case, told without building anything: every claim, begin and plain end.
-fn says_nothing(effect: &Effect) -> bool {
-    let Effect {
-        hold: _,
-        expired,
-        available_at,
-        expires_at,
-        failure,
-        reason,
-        intent,
-        requires_cleanup,
-        cleanup_failed,
-        operating,
-        resolved,
-        forced,
-        born,
-        shifts,
-        moved,
-    } = effect;
-    let flags = [expired, cleanup_failed, resolved, forced].into_iter().any(|is| *is);
-    let times = available_at.is_some() || expires_at.is_some();
-    let words = failure.is_some() || reason.is_some() || intent.is_some();
-    let marks = requires_cleanup.is_some() || operating.is_some();
-    let birth = born.as_ref().is_some_and(|born| born.max_attempts != 1 || born.reentrant);
-    !(flags || times || words || marks || birth) && shifts.is_empty() && moved.is_empty()
+    let shifts = &event.effect.shifts;
+    (!shifts.is_empty()).then(|| shifts.iter().map(|shift| shift_json(shift, lifecycle)).collect())
 }
 
 /// The event as the kernel folds it.
-pub fn event_from(found: Found<'_>, lifecycle: &Lifecycle) -> Option<Event> {
-    let to = lifecycle.state_named(found.to)?;
-    let from = match found.from {
+pub fn event_from(run_id: &str, written: &Written, lifecycle: &Lifecycle) -> Option<Event> {
+    let to = lifecycle.state_named(&written.to)?;
+    let from = match &written.from {
         Some(name) => Some(lifecycle.state_named(name)?),
         None => None,
     };
-    let actor = actor_named(found.actor)?;
-    let value = found.effect.unwrap_or(&Value::Null);
-    let time = |key: &str| value[key].as_i64().map(Time::from_micros);
-    let born = from.is_none().then(|| Born {
-        id: found.run_id.into(),
-        max_attempts: value["max_attempts"].as_u64().unwrap_or(1) as u32,
-        reentrant: value["reentrant"] == true,
-    });
+    let actor = actor_named(&written.actor)?;
+    let value = written.effect.as_ref().unwrap_or(&Value::Null);
     let each = |key: &str| value[key].as_array().map(Vec::as_slice).unwrap_or_default();
-    let effect = Effect {
-        hold: hold_of(found.command, from, to, actor, lifecycle, value),
-        expired: value["expired"] == true,
-        available_at: time("available_at"),
-        expires_at: time("expires_at"),
-        failure: failure_from(&value["failure"]),
-        reason: value["reason"].as_str().map(Into::into),
+    let mut effect = Effect {
+        hold: hold_of(&written.command, from, to, actor, lifecycle, value),
         intent: intent_from(&value["intent"], lifecycle),
-        requires_cleanup: value["requires_cleanup"].as_bool(),
-        cleanup_failed: value["cleanup_failed"] == true,
-        operating: value["operating"].as_bool(),
-        resolved: value["resolved"] == true,
-        forced: value["forced"] == true,
-        born,
         shifts: each("shifts").iter().map(|it| shift_from(it, lifecycle)).collect::<Option<_>>()?,
         moved: each("moved").iter().map(|it| moved_from(it, lifecycle)).collect::<Option<_>>()?,
+        ..Effect::default()
     };
+    take_effect(&mut effect, value);
+    if from.is_none() {
+        let born = effect.born.insert(Born { id: run_id.into(), max_attempts: 1, reentrant: false });
+        take_born(born, value);
+    }
     Some(Event {
-        seq: found.seq,
-        at: found.at,
-        command: found.command.into(),
+        seq: written.seq,
+        at: written.at,
+        command: written.command.as_str().into(),
         from,
         to,
         actor,
-        by: found.by.into(),
+        by: written.by.as_str().into(),
         note: None,
         effect,
     })
-}
-
-/// An event's columns.
-#[derive(Clone, Copy, Debug)]
-pub struct Found<'a> {
-    pub run_id: &'a str,
-    pub seq: u64,
-    pub at: Time,
-    pub command: &'a str,
-    pub from: Option<&'a str>,
-    pub to: &'a str,
-    pub actor: &'a str,
-    pub by: &'a str,
-    pub effect: Option<&'a Value>,
 }
 
 /// Who has the lease afterwards follows from the command: workers take it, anybody else leaves it vacant.
@@ -206,90 +255,54 @@ fn hold_of(
 fn shift_json(shift: &Shift, lifecycle: &Lifecycle) -> Value {
     let kind = &lifecycle.items[usize::from(shift.kind)];
     let mut out = Map::new();
-    out.insert("kind".into(), json!(&*kind.name));
-    out.insert("from".into(), json!(&*kind.state(shift.from).name));
-    out.insert("to".into(), json!(&*kind.state(shift.to).name));
-    out.insert("count".into(), json!(shift.count));
-    put(&mut out, "chosen", shift.chosen.as_ref().map(|keys| json!(keys)));
-    put(&mut out, "failure", shift.failure.as_ref().map(failure_json));
-    Value::Object(out)
+    insert(&mut out, "kind", &*kind.name);
+    insert(&mut out, "from", &*kind.state(shift.from).name);
+    insert(&mut out, "to", &*kind.state(shift.to).name);
+    if let Some(keys) = &shift.chosen {
+        insert(&mut out, "chosen", json!(keys));
+    }
+    put_shift(shift, &mut out);
+    out.into()
 }
 
 fn shift_from(value: &Value, lifecycle: &Lifecycle) -> Option<Shift> {
     let (kind, of) = kind_named(value["kind"].as_str()?, lifecycle)?;
-    let chosen = value["chosen"]
-        .as_array()
-        .map(|keys| keys.iter().filter_map(Value::as_str).map(Text::from).collect());
-    Some(Shift {
-        kind,
-        from: of.state_named(value["from"].as_str()?)?,
-        to: of.state_named(value["to"].as_str()?)?,
-        count: value["count"].as_u64()? as u32,
-        chosen,
-        failure: failure_from(&value["failure"]),
-    })
+    let state = |name: &str| of.state_named(value[name].as_str()?);
+    let keys = value["chosen"].as_array();
+    let chosen = keys.map(|keys| keys.iter().filter_map(Value::as_str).map(Text::from).collect());
+    let mut shift = Shift { kind, from: state("from")?, to: state("to")?, count: 0, chosen, failure: None };
+    take_shift(&mut shift, value);
+    Some(shift)
 }
 
 fn moved_json(moved: &Moved, lifecycle: &Lifecycle) -> Value {
     let item = &moved.item;
     let kind = &lifecycle.items[usize::from(item.kind)];
     let mut out = Map::new();
-    out.insert("kind".into(), json!(&*kind.name));
-    out.insert("key".into(), json!(&*item.key));
-    put(&mut out, "from", moved.from.map(|from| json!(&*kind.state(from).name)));
-    out.insert("to".into(), json!(&*kind.state(item.state).name));
-    put(&mut out, "was_staying", moved.was_staying.then_some(json!(true)));
-    put(&mut out, "stays", moved.stays.then_some(json!(true)));
-    put(&mut out, "attempts", (item.attempts != 0).then_some(json!(item.attempts)));
-    put(&mut out, "max_retries", (item.max_retries != 3).then_some(json!(item.max_retries)));
-    put(&mut out, "try_no", (item.try_no != 1).then_some(json!(item.try_no)));
-    put(&mut out, "not_before", item.not_before.map(|at| json!(at.micros())));
-    put(&mut out, "discarded", item.discarded.then_some(json!(true)));
-    put(&mut out, "reruns", item.reruns.then_some(json!(true)));
-    put(&mut out, "role", (item.role != Role::Step).then(|| json!(item.role.name())));
-    put(&mut out, "progress", (item.progress != 0).then_some(json!(item.progress)));
-    put(&mut out, "failure", item.failure.as_ref().map(failure_json));
-    put(&mut out, "started_at", item.started_at.map(|at| json!(at.micros())));
-    put(&mut out, "finished_at", item.finished_at.map(|at| json!(at.micros())));
-    Value::Object(out)
+    insert(&mut out, "kind", &*kind.name);
+    insert(&mut out, "key", &*item.key);
+    if let Some(from) = moved.from {
+        insert(&mut out, "from", &*kind.state(from).name);
+    }
+    insert(&mut out, "to", &*kind.state(item.state).name);
+    put_moved(moved, &mut out);
+    put_item(item, &mut out);
+    out.into()
 }
 
 fn moved_from(value: &Value, lifecycle: &Lifecycle) -> Option<Moved> {
     let (kind, of) = kind_named(value["kind"].as_str()?, lifecycle)?;
-    let time = |key: &str| value[key].as_i64().map(Time::from_micros);
-    let number = |key: &str, default: u64| value[key].as_u64().unwrap_or(default) as u32;
-    Some(Moved {
-        from: value["from"].as_str().and_then(|name| of.state_named(name)),
-        was_staying: value["was_staying"] == true,
-        stays: value["stays"] == true,
-        item: Item {
-            kind,
-            key: value["key"].as_str()?.into(),
-            state: of.state_named(value["to"].as_str()?)?,
-            attempts: number("attempts", 0),
-            max_retries: number("max_retries", 3),
-            try_no: number("try_no", 1),
-            not_before: time("not_before"),
-            discarded: value["discarded"] == true,
-            reruns: value["reruns"] == true,
-            role: value["role"].as_str().and_then(Role::named).unwrap_or_default(),
-            progress: number("progress", 0) as u8,
-            failure: failure_from(&value["failure"]),
-            started_at: time("started_at"),
-            finished_at: time("finished_at"),
-        },
-    })
+    let state = |name: &str| of.state_named(value[name].as_str()?);
+    let mut item = Item::new(kind, value["key"].as_str()?, state("to")?);
+    take_item(&mut item, value);
+    let mut moved = Moved { from: state("from"), was_staying: false, stays: false, item };
+    take_moved(&mut moved, value);
+    Some(moved)
 }
 
 fn kind_named<'l>(name: &str, lifecycle: &'l Lifecycle) -> Option<(u8, &'l Lifecycle)> {
     let at = lifecycle.items.iter().position(|kind| &*kind.name == name)?;
     Some((at as u8, &lifecycle.items[at]))
-}
-
-fn put(out: &mut Map<String, Value>, key: &str, value: Option<Value>) {
-    if let Some(value) = value {
-        out.insert(key.to_owned(), value);
-    }
 }
 
 /// Keeps what was merged into the row beside the event that merged it.

@@ -1,89 +1,65 @@
 //! Whether two requests under one idempotency key ask for the same: a digest of what they ask for.
 
-use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use sha2::{Digest, Sha256};
-use waypost_kernel::Time;
 
+use crate::codec::{exactly, hex, write_canonical, write_members, write_name};
+use crate::columns::{COLUMNS, Cell, Field};
 use crate::verbs::{NewItem, NewRun};
 
-/// The digest of a JSON object with sorted members, written as it is made: this is done for every run that has a key.
+/// Columns that do not say what is asked for: whose key it is, the key, and what the run repeats.
+const BESIDE: [&str; 3] = ["tenant", "idempotency_key", "retry_of"];
+
+/// What is asked for, by name; written as it is made, since every run with a key has one.
+static MEMBERS: LazyLock<Vec<(&str, Member)>> = LazyLock::new(|| {
+    let columns = COLUMNS.iter().filter(|column| !BESIDE.contains(&column.name));
+    let given =
+        columns.filter_map(|column| Some((column.name, Member::Column(column.given.as_ref()?.asked))));
+    let mut members: Vec<(&str, Member)> = given.collect();
+    members.push(("input", Member::Input));
+    members.push(("items", Member::Items));
+    members.push(("lifecycle", Member::Column(|new| new.lifecycle.cell())));
+    members.push(("metadata", Member::Metadata));
+    members.push(("status", Member::Column(|new| new.status.cell())));
+    members.push(("version", Member::Column(|new| new.version.cell())));
+    members.sort_by_key(|(name, _)| *name);
+    members
+});
+
+enum Member {
+    /// Unless it was left out.
+    Column(for<'a> fn(&'a NewRun) -> Cell<'a>),
+    Input,
+    Items,
+    Metadata,
+}
+
 pub(crate) fn fingerprint(new: &NewRun) -> String {
-    let mut out = Canonical(Vec::with_capacity(1_024));
-    out.0.push(b'{');
-    out.member("carried", |out| out.value(new.carried.as_ref().unwrap_or(&Value::Null)));
-    out.member("concurrency_key", |out| out.plain(&new.concurrency_key));
-    out.member("correlation_id", |out| out.plain(&new.correlation_id));
-    out.member("input", |out| out.value(&new.input));
-    out.member("items", |out| out.list(&new.items, Canonical::item));
-    out.member("lifecycle", |out| out.plain(&new.lifecycle));
-    out.member("metadata", |out| out.object(&new.metadata));
-    out.member("parent_run_id", |out| out.plain(&new.parent_run_id));
-    out.member("playbook", |out| out.plain(&new.playbook));
-    out.member("priority", |out| out.plain(&new.priority));
-    out.member("queue", |out| out.plain(&new.queue));
-    out.member("schedule_at", |out| out.plain(&new.schedule_at.map(Time::micros)));
-    out.member("status", |out| out.plain(&new.status));
-    out.member("version", |out| out.plain(&new.version));
-    out.0.push(b'}');
-    hex(&Sha256::digest(&out.0))
+    let mut out = Vec::with_capacity(1_024);
+    out.push(b'{');
+    for (name, member) in MEMBERS.iter() {
+        let cell = if let Member::Column(asked) = member { asked(new) } else { Cell::Null };
+        if matches!(member, Member::Column(_)) && cell == Cell::Null {
+            continue;
+        }
+        write_name(name, &mut out);
+        match member {
+            Member::Column(_) => write_canonical(&exactly(cell), &mut out),
+            Member::Input => write_canonical(&new.input, &mut out),
+            Member::Items => write_canonical(&new.items.iter().map(item).collect(), &mut out),
+            Member::Metadata => write_members(&new.metadata, &mut out),
+        }
+        out.push(b',');
+    }
+    out.push(b'}');
+    hex(&Sha256::digest(&out))
 }
 
-/// JSON with the members of objects in the order of their names, whatever order they came in.
-struct Canonical(Vec<u8>);
-
-impl Canonical {
-    fn plain(&mut self, value: &impl Serialize) {
-        // To memory, and of texts and numbers: it cannot fail.
-        let _ = serde_json::to_writer(&mut self.0, value);
-    }
-
-    fn member(&mut self, name: &str, write: impl FnOnce(&mut Canonical)) {
-        self.plain(&name);
-        self.0.push(b':');
-        write(self);
-        self.0.push(b',');
-    }
-
-    fn list<T>(&mut self, list: &[T], write: impl Fn(&mut Canonical, &T)) {
-        self.0.push(b'[');
-        for it in list {
-            write(self, it);
-            self.0.push(b',');
-        }
-        self.0.push(b']');
-    }
-
-    fn object(&mut self, members: &Map<String, Value>) {
-        self.0.push(b'{');
-        if members.keys().is_sorted() {
-            members.iter().for_each(|(name, value)| self.member(name, |out| out.value(value)));
-        } else {
-            let sorted: BTreeMap<&String, &Value> = members.iter().collect();
-            sorted.into_iter().for_each(|(name, value)| self.member(name, |out| out.value(value)));
-        }
-        self.0.push(b'}');
-    }
-
-    fn value(&mut self, value: &Value) {
-        match value {
-            Value::Object(members) => self.object(members),
-            Value::Array(values) => self.list(values, Canonical::value),
-            plain => self.plain(plain),
-        }
-    }
-
-    fn item(&mut self, item: &NewItem) {
-        let NewItem { kind, key, name, status, max_retries, reruns, role, details } = item;
-        self.value(&json!([kind, key, name, status, max_retries, reruns, role.name(), details]));
-    }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+fn item(item: &NewItem) -> serde_json::Value {
+    let NewItem { kind, key, name, status, max_retries, reruns, role, details } = item;
+    json!([kind, key, name, status, max_retries, reruns, role.name(), details])
 }
 
 #[cfg(test)]

@@ -12,20 +12,24 @@ use waypost_kernel::text::{
     refuse_text,
 };
 
+use crate::columns::{COLUMNS, Check};
 use crate::error::{Result, StoreError};
 use crate::verbs::{NewItem, NewRun};
 
 /// Everything about a new run that can be told without a database.
 pub fn check_new(new: &NewRun) -> Result<()> {
-    check_name("tenant", &new.tenant)?;
-    check_name("queue", &new.queue)?;
     refuse_text("by", &new.by, MAX_NAME_BYTES).map_err(wrong)?;
-    check_key("concurrency_key", new.concurrency_key.as_deref())?;
-    check_key("correlation_id", new.correlation_id.as_deref())?;
-    check_key("idempotency_key", new.idempotency_key.as_deref())?;
-    check_key("playbook", new.playbook.as_deref())?;
-    for (field, id) in [("parent_run_id", &new.parent_run_id), ("retry_of", &new.retry_of)] {
-        id.as_deref().map_or(Ok(()), check_id).map_err(|message| StoreError::invalid(field, message))?;
+    for column in COLUMNS {
+        let Some(given) = &column.given else { continue };
+        let asked = (given.asked)(new).into_text();
+        match given.check {
+            Check::Name => check_name(column.name, &asked.unwrap_or_default())?,
+            Check::Key => check_key(column.name, asked.as_deref())?,
+            Check::Id => asked
+                .map_or(Ok(()), |id| check_id(&id))
+                .map_err(|message| StoreError::invalid(column.name, message))?,
+            Check::Other => {}
+        }
     }
     refuse_json("input", &new.input, MAX_PAYLOAD_BYTES).map_err(wrong)?;
     check_map("metadata", &new.metadata)?;

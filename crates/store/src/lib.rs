@@ -40,6 +40,7 @@ pub use deeds::{Deeds, Who};
 pub use error::{Result, StoreError};
 pub use intake::check_new;
 pub use looks::{Ended, Holder, Looks, Stats, Way};
+pub use replay::Written;
 pub use run::{EventRow, ItemRow, RunRow, iso, parse_time};
 pub use schedule_looks::{ExecutionFilter, ExecutionPage, ExecutionRow, ScheduleFilter, ScheduleLook};
 pub use schedules::*;

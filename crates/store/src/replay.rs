@@ -7,7 +7,7 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Lifecycle, Phase};
 use waypost_kernel::{Time, fold};
 
-use crate::codec::{self, Found};
+use crate::codec;
 use crate::details;
 use crate::follow::follow;
 use crate::intake;
@@ -55,18 +55,7 @@ impl<'l> Replay<'l> {
         if written.seq != expected {
             self.problems.push(format!("event {} follows event {}", written.seq, expected - 1));
         }
-        let found = Found {
-            run_id: self.run_id,
-            seq: written.seq,
-            at: written.at,
-            command: &written.command,
-            from: written.from.as_deref(),
-            to: &written.to,
-            actor: &written.actor,
-            by: &written.by,
-            effect: written.effect.as_ref(),
-        };
-        let Some(event) = codec::event_from(found, self.lifecycle) else {
+        let Some(event) = codec::event_from(self.run_id, written, self.lifecycle) else {
             self.problems.push(format!("event {} cannot be read", written.seq));
             return;
         };

@@ -5,9 +5,11 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Map, Value, json};
 use waypost_kernel::item::Role;
 use waypost_kernel::lifecycle::Lifecycle;
-use waypost_kernel::run::Want;
 use waypost_kernel::time::Civil;
-use waypost_kernel::{Failure, Run, Time};
+use waypost_kernel::{Failure, Run, Time, fold};
+use waypost_schema::{Kind as Api, needed};
+
+use crate::columns::{self, COLUMNS, Cell, DERIVED, LONG, NAME, columns};
 
 /// What the kernel decides on, and what is stored beside it.
 #[derive(Clone, Debug)]
@@ -23,6 +25,8 @@ pub struct RunRow {
     pub idempotency_key: Option<String>,
     pub parent_run_id: Option<String>,
     pub retry_of: Option<String>,
+    /// What the run is, for people.
+    pub title: Option<String>,
     pub playbook: Option<String>,
     /// `{"command": […], "directory": "…", "retries": n}`: what `run start -- COMMAND` brings along.
     pub carried: Option<Value>,
@@ -37,7 +41,7 @@ pub(crate) fn shared(members: Map<String, Value>) -> Arc<Map<String, Value>> {
     if members.is_empty() { NONE.clone() } else { Arc::new(members) }
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventRow {
     /// Its place among the events of all runs, in the order of their commits.
     pub position: u64,
@@ -57,7 +61,7 @@ pub struct EventRow {
     pub payload: Value,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ItemRow {
     pub kind: String,
     pub key: String,
@@ -80,34 +84,11 @@ pub struct ItemRow {
 impl RunRow {
     /// A row to be filled column by column.
     pub(crate) fn blank(lifecycle: Arc<Lifecycle>, state: waypost_kernel::StateId) -> RunRow {
-        let none: Arc<str> = "".into();
-        let run = Run {
-            id: none.clone(),
-            state,
-            seq: 0,
-            attempt: 0,
-            max_attempts: 0,
-            take_overs: 0,
-            fence: 0,
-            lease: None,
-            ended_by: None,
-            last_command: none,
-            intent: None,
-            requires_cleanup: false,
-            cleanup_failed: false,
-            operating: false,
-            reentrant: false,
-            reason: None,
-            resolved: false,
-            forced: false,
-            failure: None,
-            created_at: Time::default(),
-            started_at: None,
-            finished_at: None,
-            available_at: None,
-            expires_at: None,
-            tallies: lifecycle.no_items.clone(),
-        };
+        RunRow::of(fold::blank(&lifecycle, state), lifecycle)
+    }
+
+    /// A row without anything beside the run.
+    pub(crate) fn of(run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
         RunRow {
             run,
             lifecycle,
@@ -120,9 +101,10 @@ impl RunRow {
             idempotency_key: None,
             parent_run_id: None,
             retry_of: None,
+            title: None,
             playbook: None,
             carried: None,
-            input: Arc::new(Value::Null),
+            input: Arc::default(),
             metadata: shared(Map::new()),
             details: shared(Map::new()),
         }
@@ -146,50 +128,8 @@ impl RunRow {
 
     /// The run object: what `GET /v1/runs/{id}` and `run show -o json` print.
     pub fn object(&self) -> Value {
-        let run = &self.run;
-        let lease = run.lease.as_ref();
-        let intent = run.intent.as_ref();
-        json!({
-            "run_id": self.id(),
-            "tenant": self.tenant,
-            "lifecycle": &*self.lifecycle.name,
-            "version": self.lifecycle.version,
-            "status": self.status(),
-            "phase": self.phase().name(),
-            "outcome": self.outcome().map(waypost_kernel::Outcome::name),
-            "queue": self.queue,
-            "priority": self.priority,
-            "attempt": run.attempt,
-            "max_attempts": run.max_attempts,
-            "take_overs": run.take_overs,
-            "seq": run.seq,
-            "claimed_by": lease.and_then(|lease| lease.worker.as_deref()),
-            "fence": run.fence,
-            "stale_after": lease.map(|lease| iso(lease.until)),
-            "queued_at": iso(run.created_at),
-            "started_at": run.started_at.map(iso),
-            "finished_at": run.finished_at.map(iso),
-            "schedule_at": self.schedule_at.map(iso),
-            "available_at": run.available_at.map(iso),
-            "expires_at": run.expires_at.map(iso),
-            "concurrency_key": self.concurrency_key,
-            "correlation_id": self.correlation_id,
-            "idempotency_key": self.idempotency_key,
-            "parent_run_id": self.parent_run_id,
-            "retry_of": self.retry_of,
-            "playbook": self.playbook,
-            "carried": self.carried,
-            "error_code": run.failure.as_ref().map(|failure| &*failure.code),
-            "error_msg": run.failure.as_ref().map(|failure| &*failure.message),
-            "reason": run.reason.as_deref(),
-            "intent": intent.map(|intent| intent.want.command()),
-            "cancel_requested": intent.is_some_and(|intent| intent.want == Want::Cancel),
-            "input": self.input,
-            "metadata": self.metadata,
-            "details": self.details,
-            "items": self.item_counts(),
-            "allowed": waypost_kernel::allowed(&self.lifecycle, run),
-        })
+        let shown = COLUMNS.iter().map(|column| &**column).filter(|column| column.is_shown());
+        columns::members(self, shown.chain(DERIVED)).into()
     }
 
     /// How many items it has, of all kinds.
@@ -197,7 +137,7 @@ impl RunRow {
         self.run.tallies.iter().flat_map(|tally| &tally.by_state).sum::<u32>() as usize
     }
 
-    fn item_counts(&self) -> Value {
+    pub(crate) fn item_counts(&self) -> Value {
         let mut counts = Map::new();
         for (kind, tally) in self.lifecycle.items.iter().zip(&*self.run.tallies) {
             let states = kind.states.iter().zip(&tally.by_state).filter(|(_, count)| **count > 0);
@@ -213,49 +153,53 @@ impl RunRow {
 
 impl EventRow {
     pub fn object(&self) -> Value {
-        json!({
-            "event_id": format!("evt-{}", self.position),
-            "position": self.position,
-            "run_id": self.run_id,
-            "tenant": self.tenant,
-            "lifecycle": self.lifecycle,
-            "seq": self.seq,
-            "at": iso(self.at),
-            "command": self.command,
-            "from": self.from,
-            "to": self.to,
-            "actor": self.actor,
-            "by": self.by,
-            "level": self.level,
-            "message": self.message,
-            "payload": self.payload,
-        })
+        columns::object(self, EVENT_COLUMNS)
     }
 }
 
 impl ItemRow {
     pub fn object(&self) -> Value {
-        json!({
-            "kind": self.kind,
-            "key": self.key,
-            "name": self.name,
-            "status": self.status,
-            "attempts": self.attempts,
-            "max_retries": self.max_retries,
-            "try_no": self.try_no,
-            "progress": self.progress,
-            "not_before": self.not_before.map(iso),
-            "discarded": self.discarded,
-            "role": self.role.name(),
-            "error_code": self.failure.as_ref().map(|failure| &*failure.code),
-            "error_msg": self.failure.as_ref().map(|failure| &*failure.message),
-            "started_at": self.started_at.map(iso),
-            "finished_at": self.finished_at.map(iso),
-            "output": self.output,
-            "details": self.details,
-        })
+        columns::object(self, ITEM_COLUMNS)
     }
 }
+
+columns! { pub(crate) EVENT_COLUMNS: Column of EventRow {
+    derived(needed("event_id", NAME, "The event's id."), |it| Cell::Text(format!("evt-{}", it.position).into()));
+    field(position, "The event's place among those of all runs; its id in the stream.");
+    field(run_id, "The run that the event is about.");
+    field(tenant, "The tenant that the run belongs to.");
+    field(lifecycle, "The run's lifecycle.");
+    field(seq, "The event's number in its run: 1, 2, 3 and so on.");
+    field(at, "When it happened, by the database's clock.");
+    field(command, "What moved the run, or `note`.");
+    field(from, "The state before the event; null for the first.");
+    field(to, "The state after the event.");
+    field(actor, "What kind of caller asked for it: client, operator, worker or engine.");
+    field(by, "The name of who asked for it.", LONG);
+    field(level, "How important the event is: debug, info, warn or error.");
+    field(message, "What happened, for people.", LONG);
+    field(payload, "What happened, for programs.");
+} }
+
+columns! { pub(crate) ITEM_COLUMNS: Column of ItemRow {
+    field(kind, "The item's kind: step, task, target, or what the lifecycle calls it.");
+    field(key, "The item's key, unique in its run and kind.");
+    field(name, "The item's name, for people.");
+    field(status, "The state that the item is in.");
+    field(attempts, "How many retries were used, of `max_retries`.");
+    field(max_retries, "How many retries the item may use.");
+    field(try_no, "A number that rises after every known answer.");
+    field(progress, "How far the item is, in percent.", Api::Integer(0, 100));
+    field(not_before, "When the item is tried next.");
+    field(discarded, "Whether somebody gave the item up.");
+    field(role, "What the item's failure means to the run: it ends its course (`step`), or not (`optional`); a `cleanup` begins whatever failed.");
+    part(error_code = failure ? code, "Why the item failed, as a code.", NAME, or Failure Failure::new("", ""));
+    part(error_msg = failure ? message, "Why the item failed, in words.", LONG);
+    field(started_at, "When work on the item began.");
+    field(finished_at, "When the item was settled.");
+    nullable(output, "What the item gave.");
+    field(details, "An object that is kept beside the item.");
+} }
 
 /// `2026-02-14T08:00:00.000Z`: always three decimals, so that text sorts as time does. Written by hand: every row has
 /// half a dozen of these, and the formatting machinery took a tenth of a claim.

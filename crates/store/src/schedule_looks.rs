@@ -1,6 +1,6 @@
 //! Looking at schedules and executions: what people are shown, page by page.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use waypost_kernel::{Span, Time};
 
 use crate::error::{Result, StoreError};
@@ -69,7 +69,7 @@ pub struct ExecutionFilter {
     pub cursor: Option<String>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ExecutionRow {
     pub schedule: String,
     pub kind: String,
@@ -125,19 +125,5 @@ impl ExecutionPage {
         executions.truncate(limit);
         let next = executions.last().filter(|_| more).map(|row| Place::of(row).text());
         ExecutionPage { executions, next }
-    }
-}
-
-impl ExecutionRow {
-    pub fn object(&self) -> Value {
-        json!({
-            "schedule": self.schedule,
-            "scope_kind": self.kind,
-            "scope_id": self.id,
-            "plan_time": crate::iso(self.plan),
-            "manual": self.manual,
-            "by": self.by,
-            "run": self.run.as_ref().map(RunRow::object),
-        })
     }
 }

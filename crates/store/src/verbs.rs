@@ -114,6 +114,8 @@ pub struct NewRun {
     pub idempotency_key: Option<String>,
     pub parent_run_id: Option<String>,
     pub retry_of: Option<String>,
+    /// What the run is, for people.
+    pub title: Option<String>,
     pub playbook: Option<String>,
     /// A command that the run itself brings along. Only those workers run it that were told to.
     pub carried: Option<Value>,
@@ -381,7 +383,7 @@ pub struct QueueRow {
     pub paused: Option<Pause>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pause {
     pub by: String,
     pub reason: String,
@@ -484,6 +486,7 @@ impl Default for NewRun {
             idempotency_key: None,
             parent_run_id: None,
             retry_of: None,
+            title: None,
             playbook: None,
             carried: None,
             max_attempts: 1,

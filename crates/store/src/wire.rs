@@ -4,99 +4,84 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use waypost_kernel::item::Role;
-use waypost_kernel::run::Lease;
 use waypost_kernel::tally::{Tallies, Tally};
-use waypost_kernel::{Catalog, Failure, Lifecycle, Refusal, Run, Span, Time, Token};
+use waypost_kernel::{Catalog, Lifecycle, Refusal, Span};
+use waypost_schema::{self as schema, Shape, joined};
 
-use crate::codec::{intent_from, intent_json};
+use crate::columns::{
+    self, COLUMNS, Cell, DERIVED, Field, Kind, LONG, NO_LEASE, RUN_FIELDS, Shown, columns, shape,
+};
 use crate::error::StoreError;
-use crate::run::{EventRow, ItemRow, RunRow, parse_time, shared};
-pub use crate::schedule_wire::{execution_from, look_from, scope_from};
-use crate::verbs::{Pause, QueueRow};
-
-/// Stands for a token that this side does not have.
-const UNKNOWN: Token = Token(0);
+use crate::run::{EVENT_COLUMNS, EventRow, ITEM_COLUMNS, ItemRow, RunRow};
+pub use crate::schedule_wire::{
+    CLAIMS, EXECUTION, SCHEDULE, SCHEDULE_SCOPE, SKIPPED, execution_from, look_from, scope_from,
+};
+use crate::verbs::{NewItem, NewRun, Pause, QueueRow};
 
 /// The member `engine` of a run object.
 pub fn engine(row: &RunRow) -> Value {
-    let run = &row.run;
-    json!({
-        "last_command": &*run.last_command,
-        "lease_ms": run.lease.as_ref().map(|lease| lease.length.ms()),
-        "ended": run.ended_by.is_some(),
-        "intent": run.intent.as_ref().map(|intent| intent_json(intent, &row.lifecycle)),
-        "requires_cleanup": run.requires_cleanup,
-        // For workers of before, which know it by this name.
-        "owes_cleanup": run.requires_cleanup,
-        "cleanup_failed": run.cleanup_failed,
-        "operating": run.operating,
-        "reentrant": run.reentrant,
-        "resolved": run.resolved,
-        "forced": run.forced,
-        "staying": run.tallies.iter().map(|tally| json!(tally.staying)).collect::<Vec<_>>(),
-    })
+    let ours = COLUMNS.iter().filter(|column| matches!(column.shown, Shown::ToOurs));
+    let mut engine = columns::members(row, ours.map(|column| &**column));
+    engine.insert("ended".into(), row.run.ended_by.is_some().into());
+    engine.insert("staying".into(), row.run.tallies.iter().map(|tally| json!(tally.staying)).collect());
+    engine.into()
 }
 
 /// A run object that has its `engine`.
 pub fn row_from(object: &Value, catalog: &Catalog) -> Option<RunRow> {
     let lifecycle = catalog.get(object["lifecycle"].as_str()?, number(&object["version"])?)?.clone();
-    let run = run_from(object, &lifecycle)?;
-    Some(RunRow {
-        run,
-        tenant: object["tenant"].as_str()?.to_owned(),
-        queue: object["queue"].as_str()?.to_owned(),
-        priority: object["priority"].as_i64()?.try_into().ok()?,
-        schedule_at: time(&object["schedule_at"]),
-        concurrency_key: text(&object["concurrency_key"]),
-        correlation_id: text(&object["correlation_id"]),
-        idempotency_key: text(&object["idempotency_key"]),
-        parent_run_id: text(&object["parent_run_id"]),
-        retry_of: text(&object["retry_of"]),
-        playbook: text(&object["playbook"]),
-        carried: Some(object["carried"].clone()).filter(|carried| !carried.is_null()),
-        input: object["input"].clone().into(),
-        metadata: shared(map(&object["metadata"])),
-        details: shared(map(&object["details"])),
-        lifecycle,
-    })
+    let engine = object.get("engine")?;
+    let state = lifecycle.state_named(object["status"].as_str()?)?;
+    let mut row = RunRow::blank(lifecycle, state);
+    // Never with a token: who holds a run was given its own by the claim.
+    row.run.lease = object["stale_after"].is_string().then_some(NO_LEASE);
+    row.run.ended_by = (engine["ended"] == true).then_some(NO_LEASE.token);
+    for column in COLUMNS {
+        match column.shown {
+            Shown::ToAll(_) => column.read(&mut row, &object[column.name])?,
+            Shown::ToOurs => column.read(&mut row, &engine[column.name])?,
+            Shown::ToNobody => {}
+        }
+    }
+    row.run.tallies = tallies(object, engine, &row.lifecycle);
+    Some(row)
 }
 
-fn run_from(object: &Value, lifecycle: &Arc<Lifecycle>) -> Option<Run> {
-    let engine = object.get("engine")?;
-    let is = |name: &str| engine[name] == true;
-    let lease = time(&object["stale_after"]).map(|until| Lease {
-        token: UNKNOWN,
-        worker: object["claimed_by"].as_str().map(Into::into),
-        length: Span::from_ms(engine["lease_ms"].as_i64().unwrap_or_default()),
-        until,
+/// The body of a request for a run.
+pub fn new_run(run: &NewRun) -> Value {
+    let given = COLUMNS.iter().filter(|column| column.name != "tenant");
+    let given = given.filter_map(|column| Some((column.name, column.given.as_ref()?)));
+    let mut body: Map<String, Value> =
+        given.map(|(name, given)| (name.to_owned(), (given.asked)(run).into_json())).collect();
+    let rest = json!({
+        "lifecycle": run.lifecycle,
+        "version": run.version,
+        "status": run.status,
+        "input": run.input,
+        "metadata": run.metadata,
+        "details": run.details,
+        "ttl_ms": run.ttl.map(Span::ms),
+        "max_attempts": run.max_attempts,
+        "reentrant": run.reentrant,
+        "items": run.items.iter().map(new_item).collect::<Vec<_>>(),
+        "by": run.by,
     });
-    Some(Run {
-        id: object["run_id"].as_str()?.into(),
-        state: lifecycle.state_named(object["status"].as_str()?)?,
-        seq: object["seq"].as_u64()?,
-        attempt: number(&object["attempt"])?,
-        max_attempts: number(&object["max_attempts"])?,
-        take_overs: number(&object["take_overs"])?,
-        fence: object["fence"].as_u64()?,
-        lease,
-        ended_by: is("ended").then_some(UNKNOWN),
-        last_command: engine["last_command"].as_str()?.into(),
-        intent: intent_from(&engine["intent"], lifecycle),
-        requires_cleanup: is("requires_cleanup") || is("owes_cleanup"),
-        cleanup_failed: is("cleanup_failed"),
-        operating: is("operating"),
-        reentrant: is("reentrant"),
-        reason: object["reason"].as_str().map(Into::into),
-        resolved: is("resolved"),
-        forced: is("forced"),
-        failure: failure(object),
-        created_at: time(&object["queued_at"])?,
-        started_at: time(&object["started_at"]),
-        finished_at: time(&object["finished_at"]),
-        available_at: time(&object["available_at"]),
-        expires_at: time(&object["expires_at"]),
-        tallies: tallies(object, engine, lifecycle),
+    body.extend(rest.as_object().cloned().unwrap_or_default());
+    // An older server knows fewer members, and refuses only those that are used.
+    body.retain(|name, value| name == "input" || !value.is_null());
+    body.into()
+}
+
+fn new_item(item: &NewItem) -> Value {
+    json!({
+        "kind": item.kind,
+        "key": item.key,
+        "name": item.name,
+        "status": item.status,
+        "max_retries": item.max_retries,
+        "reruns": item.reruns,
+        "role": item.role.name(),
+        "details": item.details,
     })
 }
 
@@ -114,81 +99,60 @@ fn tallies(object: &Value, engine: &Value, lifecycle: &Lifecycle) -> Tallies {
 }
 
 pub fn event_from(object: &Value) -> Option<EventRow> {
-    let words = |name: &str| object[name].as_str().map(str::to_owned);
-    Some(EventRow {
-        position: object["position"].as_u64()?,
-        run_id: words("run_id")?,
-        tenant: words("tenant")?,
-        lifecycle: words("lifecycle")?,
-        seq: object["seq"].as_u64()?,
-        at: time(&object["at"])?,
-        command: words("command")?,
-        from: words("from"),
-        to: words("to")?,
-        actor: words("actor")?,
-        by: words("by")?,
-        level: words("level")?,
-        message: words("message")?,
-        payload: object["payload"].clone(),
-    })
+    columns::row_of(object, EVENT_COLUMNS)
 }
 
 pub fn item_from(object: &Value) -> Option<ItemRow> {
-    let words = |name: &str| object[name].as_str().map(str::to_owned);
-    Some(ItemRow {
-        kind: words("kind")?,
-        key: words("key")?,
-        name: words("name")?,
-        status: words("status")?,
-        attempts: number(&object["attempts"])?,
-        max_retries: number(&object["max_retries"])?,
-        try_no: number(&object["try_no"])?,
-        progress: number(&object["progress"])?.try_into().ok()?,
-        not_before: time(&object["not_before"]),
-        discarded: object["discarded"] == true,
-        role: object["role"].as_str().and_then(Role::named).unwrap_or_default(),
-        failure: failure(object),
-        started_at: time(&object["started_at"]),
-        finished_at: time(&object["finished_at"]),
-        output: object["output"].clone(),
-        details: map(&object["details"]),
-    })
+    columns::row_of(object, ITEM_COLUMNS)
 }
 
 impl QueueRow {
     pub fn object(&self) -> Value {
-        json!({
-            "queue": self.name,
-            "ready": self.ready,
-            "scheduled": self.scheduled,
-            "held": self.held,
-            "oldest_ready_at": self.oldest_ready_at.map(crate::iso),
-            "at_most": self.at_most,
-            "paused": self.paused.as_ref().map(|pause| json!({
-                "by": pause.by,
-                "reason": pause.reason,
-                "at": pause.at.map(crate::iso),
-            })),
-        })
+        columns::object(self, QUEUE_COLUMNS)
     }
 }
 
 pub fn queue_from(object: &Value) -> Option<QueueRow> {
-    let paused = &object["paused"];
-    Some(QueueRow {
-        name: object["queue"].as_str()?.to_owned(),
-        ready: object["ready"].as_u64()?,
-        scheduled: object["scheduled"].as_u64()?,
-        held: object["held"].as_u64()?,
-        oldest_ready_at: time(&object["oldest_ready_at"]),
-        at_most: number(&object["at_most"]),
-        paused: paused.is_object().then(|| Pause {
-            by: text(&paused["by"]).unwrap_or_default(),
-            reason: text(&paused["reason"]).unwrap_or_default(),
-            at: time(&paused["at"]),
-        }),
-    })
+    columns::row_of(object, QUEUE_COLUMNS)
 }
+
+columns! { QUEUE_COLUMNS: Column of QueueRow {
+    field(queue = name, "The queue's name.");
+    field(ready, "Runs that wait and are due.");
+    field(scheduled, "Runs that wait for their time.");
+    field(held, "Runs that are being worked.");
+    field(oldest_ready_at, "Since when the oldest waiting run is due.");
+    field(at_most, "How many runs may be held at once.");
+    field(paused, "Why workers take nothing from the queue; null if they do.");
+} }
+
+columns! { PAUSE_COLUMNS: Column of Pause {
+    field(by, "Who asked for the pause.");
+    field(reason, "Why it is paused.", LONG);
+    field(at, "Since when it is paused.");
+} }
+
+impl Field for Pause {
+    const KIND: Kind = Kind::Json;
+    const API: schema::Kind = schema::Kind::Of(&PAUSE);
+
+    fn cell(&self) -> Cell<'_> {
+        Cell::json(columns::object(self, PAUSE_COLUMNS))
+    }
+
+    fn of(cell: Cell<'_>) -> Pause {
+        columns::row_of(&Value::of(cell), PAUSE_COLUMNS).unwrap_or_default()
+    }
+}
+
+/// How the API describes these objects.
+pub const RUN: Shape =
+    Shape::of_api("Run", &joined::<{ DERIVED.len() + RUN_FIELDS.len() }>(&RUN_FIELDS, DERIVED_SHAPE.fields));
+const DERIVED_SHAPE: Shape = shape!("", DERIVED);
+pub const EVENT: Shape = shape!("Event", EVENT_COLUMNS);
+pub const ITEM: Shape = shape!("Item", ITEM_COLUMNS);
+pub const QUEUE: Shape = shape!("Queue", QUEUE_COLUMNS);
+pub const PAUSE: Shape = shape!("Pause", PAUSE_COLUMNS);
 
 /// The error that a problem document was made of.
 pub fn error_from(problem: &Value) -> Option<StoreError> {
@@ -245,22 +209,10 @@ pub fn error_from(problem: &Value) -> Option<StoreError> {
 const FIELDS: [&str; 4] = ["ttl", "status", "items", "failing"];
 const THINGS: [&str; 7] = ["run", "queue", "lifecycle", "token", "item", "schedule", "execution"];
 
-fn failure(object: &Value) -> Option<Failure> {
-    Some(Failure::new(object["error_code"].as_str()?, object["error_msg"].as_str()?))
-}
-
 fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-fn time(value: &Value) -> Option<Time> {
-    parse_time(value.as_str()?)
-}
-
 fn number(value: &Value) -> Option<u32> {
     value.as_u64()?.try_into().ok()
-}
-
-fn map(value: &Value) -> Map<String, Value> {
-    value.as_object().cloned().unwrap_or_default()
 }

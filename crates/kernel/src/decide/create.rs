@@ -54,7 +54,7 @@ pub fn create(lifecycle: &Lifecycle, new: &NewRun<'_>, who: &Who<'_>, now: Time)
             ..Effect::default()
         },
     };
-    let mut run = fold::blank(lifecycle, &born, &event);
+    let mut run = fold::unborn(lifecycle, &born, &event);
     fold::apply(lifecycle, &mut run, &event);
     check_guards(lifecycle, new, who, &run)?;
     if held {

@@ -37,10 +37,6 @@ pub const fn list(of: &'static Kind, most: usize) -> Kind {
     Kind::List { of, least: 0, most }
 }
 
-pub const fn by_name(of: &'static Kind) -> Kind {
-    Kind::Map { of, keys: None, most: usize::MAX }
-}
-
 /// With dashes or without, as the claim gave it.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseToken(pub Token);

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use waypost_kernel::item::Role;
 use waypost_kernel::request::Level;
 use waypost_kernel::{Actor, Time};
-use waypost_schema::{Field, FromNode, Kind, Node, Shape, Takes, needed, requests};
+use waypost_schema::{Field, FromNode, Kind, Node, Shape, Takes, joined, needed, requests};
 use waypost_store::{MAX_MANUAL, ROLES};
 
 use super::kinds::{
@@ -38,6 +38,7 @@ requests! {
         needed lifecycle: String = NAME, "The name of a lifecycle that the server knows.";
         optional version: Option<u32> = Kind::Integer(1, u32::MAX as i64), "The lifecycle's version; the latest if left out.";
         optional status: Option<String> = NAME, "One of the lifecycle's initial states; the first if left out.";
+        optional title: Option<String> = KEY, "What the run is, for people.";
         optional playbook: Option<String> = KEY, "What is to be done: a playbook that a worker has.";
         optional queue: Option<String> = NAME, "The queue that workers take the run from; `default` if left out.";
         optional input: Option<Value> = Kind::Any, "Handed to the handler; at most 1 MiB.";
@@ -290,19 +291,12 @@ impl<T: FromNode> FromNode for OfRun<T> {
 
 const RUN_ID: Field = needed("run_id", NAME, "The run that this is about.");
 
-const fn of_run<const N: usize>(fields: &[Field]) -> [Field; N] {
-    let mut all = [RUN_ID; N];
-    let mut at = 1;
-    while at < N {
-        all[at] = fields[at - 1];
-        at += 1;
-    }
-    all
+macro_rules! of_run {
+    ($name:literal, $shape:expr) => {
+        Shape::of_api($name, &joined::<{ $shape.fields.len() + 1 }>(&[RUN_ID], $shape.fields))
+    };
 }
 
-pub const HEARTBEAT_OF_RUN: Shape =
-    Shape::of_api("HeartbeatOfRun", &of_run::<{ HEARTBEAT.fields.len() + 1 }>(HEARTBEAT.fields));
-pub const EVENT_OF_RUN: Shape =
-    Shape::of_api("EventOfRun", &of_run::<{ NEW_EVENT.fields.len() + 1 }>(NEW_EVENT.fields));
-pub const FINISH_OF_RUN: Shape =
-    Shape::of_api("FinishOfRun", &of_run::<{ FINISH.fields.len() + 1 }>(FINISH.fields));
+pub const HEARTBEAT_OF_RUN: Shape = of_run!("HeartbeatOfRun", HEARTBEAT);
+pub const EVENT_OF_RUN: Shape = of_run!("EventOfRun", NEW_EVENT);
+pub const FINISH_OF_RUN: Shape = of_run!("FinishOfRun", FINISH);

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use serde_json::{Value, json};
-use waypost_kernel::{Actor, Span};
+use waypost_kernel::Span;
 use waypost_schema::{Field, Kind, optional};
 use waypost_store::{CommandWrite, Filter, NewItem, NewRun, RunRow};
 
@@ -161,16 +161,17 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
         idempotency_key: body.idempotency_key,
         parent_run_id: body.parent_run_id,
         retry_of: body.retry_of,
+        title: body.title,
         playbook: body.playbook,
         carried: embedded,
         max_attempts: body.max_attempts.unwrap_or(default.max_attempts),
         reentrant: body.reentrant,
         by: call.caller.by(body.by),
-        actor: Actor::Client,
         input: body.input.unwrap_or(default.input),
         metadata: body.metadata,
         items: body.items.into_iter().map(new_item).collect(),
         details,
+        ..default
     })
 }
 

@@ -1,10 +1,11 @@
-//! What is answered. The store makes the objects (`object()`); a test holds them to these shapes.
+//! What is answered. The shapes of rows come from the store's tables of columns, which make the objects too; the others
+//! a test holds to the objects.
 
-use waypost_kernel::lifecycle::Phase;
 use waypost_kernel::text::MAX_PAGE;
 use waypost_schema::{Kind, Shape, needed, optional};
+pub use waypost_store::wire::{EVENT, ITEM, QUEUE, RUN};
 
-use super::kinds::{COUNT, KEY, LONG, NAME, ROLE, TIME, by_name, list};
+use super::kinds::{COUNT, LONG, NAME, TIME, list};
 use super::requests::MOST_OF_A_BATCH;
 
 macro_rules! shapes {
@@ -15,83 +16,6 @@ macro_rules! shapes {
 pub(super) use shapes;
 
 shapes! {
-    RUN "Run" [
-        needed("run_id", NAME, "The run's id."),
-        needed("tenant", NAME, "The tenant that the run belongs to."),
-        needed("lifecycle", NAME, "The state machine that the run moves along."),
-        needed("version", COUNT, "The version of the lifecycle; a run keeps the one that it began with."),
-        needed("status", NAME, "The state that the run is in, as its lifecycle names it."),
-        needed("phase", Kind::Choice(&Phase::NAMES), "What the run's state means to the engine, whatever its lifecycle calls it."),
-        optional("outcome", NAME, "How the run ended, whatever its lifecycle calls that."),
-        needed("queue", NAME, "The queue that workers take the run from."),
-        needed("priority", Kind::Integer(-32_768, 32_767), "Runs of a higher priority come first."),
-        needed("attempt", COUNT, "How often the run was claimed."),
-        needed("max_attempts", COUNT, "How often the run may be claimed."),
-        needed("take_overs", COUNT, "How many expired leases were taken over since the last claim."),
-        needed("seq", COUNT, "The number of the run's last event; its ETag."),
-        optional("claimed_by", NAME, "The worker that holds the run."),
-        needed("fence", COUNT, "A number that rises with every new holder."),
-        optional("stale_after", TIME, "When the holder's lease ends."),
-        needed("queued_at", TIME, "When the run came in."),
-        optional("started_at", TIME, "When work on the run began."),
-        optional("finished_at", TIME, "When the run was settled."),
-        optional("schedule_at", TIME, "When the run may be taken at the earliest, as was asked for."),
-        optional("available_at", TIME, "From when a worker may take the run."),
-        optional("expires_at", TIME, "When the run's time to live ends."),
-        optional("concurrency_key", KEY, "Runs with the same key are held one at a time."),
-        optional("correlation_id", KEY, "The caller's own name for the run."),
-        optional("idempotency_key", KEY, "The idempotency key that made the run."),
-        optional("parent_run_id", NAME, "The run that this one belongs to."),
-        optional("retry_of", NAME, "The run that this one repeats."),
-        optional("playbook", KEY, "The playbook that says what is to be done."),
-        optional("carried", Kind::Any, "A command that the run brings along: `embedded` of the request."),
-        optional("error_code", NAME, "Why the run failed, as a code."),
-        optional("error_msg", LONG, "Why the run failed, in words."),
-        optional("reason", LONG, "Why the run is where it is, as a person or worker said."),
-        optional("intent", NAME, "What people want of the worker that holds the run."),
-        needed("cancel_requested", Kind::Boolean, "Whether a cancel was requested."),
-        needed("input", Kind::Any, "What the run was started with."),
-        needed("metadata", Kind::Object, "An object that is shown with the run."),
-        needed("details", Kind::Object, "What the run's workers keep beside it."),
-        needed("items", by_name(&by_name(&COUNT)), "The run's items, counted by kind and status."),
-        needed("allowed", list(&NAME, 100), "Commands that a client or operator may give now.").also(&["command"]),
-    ];
-    EVENT "Event" [
-        needed("event_id", NAME, "The event's id."),
-        needed("position", COUNT, "The event's place among those of all runs; its id in the stream."),
-        needed("run_id", NAME, "The run that the event is about."),
-        needed("tenant", NAME, "The tenant that the run belongs to."),
-        needed("lifecycle", NAME, "The run's lifecycle."),
-        needed("seq", COUNT, "The event's number in its run: 1, 2, 3 and so on."),
-        needed("at", TIME, "When it happened, by the database's clock."),
-        needed("command", NAME, "What moved the run, or `note`."),
-        optional("from", NAME, "The state before the event; null for the first."),
-        needed("to", NAME, "The state after the event."),
-        needed("actor", NAME, "What kind of caller asked for it: client, operator, worker or engine."),
-        needed("by", LONG, "The name of who asked for it."),
-        needed("level", NAME, "How important the event is: debug, info, warn or error."),
-        needed("message", LONG, "What happened, for people."),
-        needed("payload", Kind::Any, "What happened, for programs."),
-    ];
-    ITEM "Item" [
-        needed("kind", NAME, "The item's kind: step, task, target, or what the lifecycle calls it."),
-        needed("key", NAME, "The item's key, unique in its run and kind."),
-        needed("name", NAME, "The item's name, for people."),
-        needed("status", NAME, "The state that the item is in."),
-        needed("attempts", COUNT, "How many retries were used, of `max_retries`."),
-        needed("max_retries", COUNT, "How many retries the item may use."),
-        needed("try_no", COUNT, "A number that rises after every known answer."),
-        needed("progress", Kind::Integer(0, 100), "How far the item is, in percent."),
-        optional("not_before", TIME, "When the item is tried next."),
-        needed("discarded", Kind::Boolean, "Whether somebody gave the item up."),
-        needed("role", ROLE, "What the item's failure means to the run: it ends its course (`step`), or not (`optional`); a `cleanup` begins whatever failed."),
-        optional("error_code", NAME, "Why the item failed, as a code."),
-        optional("error_msg", LONG, "Why the item failed, in words."),
-        optional("started_at", TIME, "When work on the item began."),
-        optional("finished_at", TIME, "When the item was settled."),
-        optional("output", Kind::Any, "What the item gave."),
-        needed("details", Kind::Object, "An object that is kept beside the item."),
-    ];
     RUNS "Runs" [
         needed("runs", list(&Kind::Of(&RUN), MAX_PAGE), "Runs, newest first."),
         optional("next_cursor", NAME, "What to ask `cursor` for the next page; null at the end."),
@@ -137,20 +61,6 @@ shapes! {
         needed("event_id", NAME, "The id of this event, or of the first of its kind."),
         needed("seq", COUNT, "The event's number in its run."),
         needed("repeated", Kind::Boolean, "Whether the event was known already."),
-    ];
-    PAUSE "Pause" [
-        needed("by", NAME, "Who asked for the pause."),
-        needed("reason", LONG, "Why it is paused."),
-        optional("at", TIME, "Since when it is paused."),
-    ];
-    QUEUE "Queue" [
-        needed("queue", NAME, "The queue's name."),
-        needed("ready", COUNT, "Runs that wait and are due."),
-        needed("scheduled", COUNT, "Runs that wait for their time."),
-        needed("held", COUNT, "Runs that are being worked."),
-        optional("oldest_ready_at", TIME, "Since when the oldest waiting run is due."),
-        optional("at_most", COUNT, "How many runs may be held at once."),
-        optional("paused", Kind::Of(&PAUSE), "Why workers take nothing from the queue; null if they do."),
     ];
     QUEUES "Queues" [needed("queues", list(&Kind::Of(&QUEUE), 100_000), "Queues by name.")];
     WORKER "Worker" [

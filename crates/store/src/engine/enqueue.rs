@@ -12,13 +12,13 @@ use waypost_kernel::{Actor, Lifecycle, Phase, Run, Span, Time};
 use super::claim::{self, Taken};
 use super::edit::{BornItem, Stored};
 use super::tx::{Inserted, Tx};
-use crate::details;
+use crate::columns::COLUMNS;
 use crate::error::{Result, StoreError};
 use crate::fingerprint::fingerprint;
 use crate::run::{self, RunRow};
 use crate::tokens::{fresh, who};
 use crate::verbs::{Each, NewItem, NewRun, Take};
-use crate::{birth, intake};
+use crate::{birth, details, intake};
 
 /// A key that others insert and take back at the same time is looked for again this often.
 const ROUNDS: usize = 20;
@@ -307,25 +307,15 @@ fn decided<T: Tx>(tx: &T, lifecycle: &Lifecycle, ask: &Ask<'_>) -> Result<(Run, 
     Ok((change.after, event, items.collect()))
 }
 
-fn row_of(new: NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
-    RunRow {
-        run,
-        lifecycle,
-        tenant: new.tenant,
-        queue: new.queue,
-        priority: new.priority,
-        schedule_at: new.schedule_at,
-        concurrency_key: new.concurrency_key,
-        correlation_id: new.correlation_id,
-        idempotency_key: new.idempotency_key,
-        parent_run_id: new.parent_run_id,
-        retry_of: new.retry_of,
-        playbook: new.playbook,
-        carried: new.carried,
-        input: new.input.into(),
-        metadata: run::shared(new.metadata),
-        details: run::shared(new.details),
+fn row_of(mut new: NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
+    let mut row = RunRow::of(run, lifecycle);
+    for given in COLUMNS.iter().filter_map(|column| column.given.as_ref()) {
+        (given.take)(&mut row, &mut new);
     }
+    row.input = new.input.into();
+    row.metadata = run::shared(new.metadata);
+    row.details = run::shared(new.details);
+    row
 }
 
 /// Born held: the unique key lets one claimer win; later ones may retry or steal what is there.

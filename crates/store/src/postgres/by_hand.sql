@@ -131,7 +131,7 @@ CREATE FUNCTION waypost.undecided(p_details jsonb, p_decisions jsonb) RETURNS te
 -- What a state asks for (a lease, an end, none of either) comes by itself.
 CREATE VIEW waypost.board AS SELECT r.run_id, r.tenant, s.lifecycle, s.version, s.state AS status, s.phase, s.outcome, r.queue, r.priority,
     r.attempt, r.max_attempts, r.take_overs, r.seq, r.claimed_by, r.fence, r.stale_after, r.queued_at, r.started_at, r.finished_at, r.schedule_at,
-    r.available_at, r.expires_at, r.concurrency_key, r.correlation_id, r.idempotency_key, r.parent_run_id, r.retry_of, r.playbook, r.carried,
+    r.available_at, r.expires_at, r.concurrency_key, {labels of r}, r.carried,
     r.error_code, r.error_msg, r.reason, r.resolved, r.forced, r.intent ->> 'want' AS intent, r.input, r.metadata, r.details
   FROM waypost.runs r JOIN waypost.lifecycle_states s ON s.code = r.state;
 

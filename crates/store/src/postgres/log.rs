@@ -18,9 +18,9 @@ use waypost_kernel::text::MAX_PAGE;
 
 use super::fault::Result;
 use super::known::Known;
-use super::row::json as parse;
 use super::session::{Session, Tx};
 use super::sql::{Args, Columns, args, time};
+use crate::columns::parse;
 use crate::error::StoreError;
 use crate::messages::{items_message, standard_message, standard_payload};
 use crate::run::EventRow;

@@ -12,6 +12,7 @@ use super::fault::{Fault, Result};
 use super::open::connect;
 use super::sql::args;
 use super::tables::functions;
+use crate::columns::with_labels;
 use crate::error::StoreError;
 
 /// What each version adds, by name; the number is the place in the list, from one on.
@@ -151,7 +152,7 @@ fn first() -> String {
     out.push_str(include_str!("verbs_ops.sql"));
     out.push_str(&functions::save_one());
     out.push_str(&functions::insert_one());
-    out.push_str(include_str!("by_hand.sql"));
+    out.push_str(&with_labels(include_str!("by_hand.sql")));
     out.push_str(include_str!("by_hand_items.sql"));
     out.push_str(include_str!("verbs_born.sql"));
     out.push_str(include_str!("ops.sql"));

@@ -1,12 +1,13 @@
 //! Rows that are looked up within a transaction.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use waypost_kernel::Lifecycle;
 
 use super::fault::Result;
 use super::session::Tx;
 use super::sql::{Args, Columns, args};
 use super::tables::rows;
+use crate::columns::parse;
 use crate::engine::{Stored, StoredItem};
 use crate::error::StoreError;
 
@@ -48,8 +49,8 @@ pub async fn items<'l>(
     values: &Args<'_>,
     of: impl Fn(i64) -> Option<&'l Lifecycle>,
 ) -> Result<Vec<StoredItem>> {
-    let found =
-        tx.query(&format!("SELECT {} FROM waypost.items i {condition}", rows::ITEM_COLUMNS), values).await?;
+    let sql = format!("SELECT {} FROM waypost.items i {condition}", *rows::ITEM_SELECTED);
+    let found = tx.query(&sql, values).await?;
     let mut items = Vec::with_capacity(found.len());
     for row in &found {
         if let Some(lifecycle) = of(rows::item_rid(row)?) {
@@ -59,20 +60,6 @@ pub async fn items<'l>(
     Ok(items)
 }
 
-pub fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or(Value::Null)
-}
-
-pub fn object(text: &str) -> Map<String, Value> {
-    match text {
-        "{}" => Map::new(),
-        _ => match json(text) {
-            Value::Object(map) => map,
-            _ => Map::new(),
-        },
-    }
-}
-
 /// A number as it comes back out of `jsonb`, which writes no exponents: what the log has as `1e16`, the row has as a
 /// whole number.
 pub fn as_stored(value: &mut Value) {
@@ -80,7 +67,7 @@ pub fn as_stored(value: &mut Value) {
         Value::Number(number) => {
             let text = number.to_string();
             if let Some(plain) = text.contains('e').then(|| without_exponent(&text)).flatten() {
-                *value = json(&plain);
+                *value = parse(&plain);
             }
         }
         Value::Array(values) => values.iter_mut().for_each(as_stored),

@@ -83,6 +83,7 @@ CREATE TABLE waypost.runs(
   fingerprint text,
   parent_run_id text,
   retry_of text,
+  title text,
   playbook text,
   carried json,
   input json NOT NULL DEFAULT '{}',

@@ -40,9 +40,8 @@ END $$;
 -- Whether two requests under one idempotency key ask for the same. The engine's own digest, of a run without items.
 CREATE FUNCTION waypost.fingerprint(p_lifecycle text, p_queue text, p_input jsonb, p_metadata jsonb, p_priority smallint DEFAULT 0) RETURNS text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-  RETURN encode(sha256(convert_to(waypost.canonical(jsonb_build_object('lifecycle', p_lifecycle, 'version', NULL, 'status', NULL, 'queue', p_queue,
-    'priority', p_priority, 'input', p_input, 'metadata', p_metadata, 'schedule_at', NULL, 'concurrency_key', NULL, 'correlation_id', NULL,
-    'playbook', NULL, 'carried', NULL, 'parent_run_id', NULL, 'items', '[]'::jsonb)), 'UTF8')), 'hex');
+  RETURN encode(sha256(convert_to(waypost.canonical(jsonb_build_object('lifecycle', p_lifecycle, 'queue', p_queue,
+    'priority', p_priority, 'input', p_input, 'metadata', p_metadata, 'items', '[]'::jsonb)), 'UTF8')), 'hex');
 
 -- A new run without a concurrency key and without items, or with a first one. Its idempotency key, if it was used, gives the run that it
 -- made; two that race for it make one run, because the second waits for the first to commit.

@@ -11,6 +11,7 @@ use super::known::Known;
 use super::row::{self, as_stored};
 use super::session::{Session, Tx};
 use super::sql::{Columns, args, time};
+use crate::columns::parse;
 use crate::engine::{Stored, StoredItem};
 use crate::replay::{Replay, Written};
 use crate::verbs::Verified;
@@ -137,7 +138,7 @@ fn written(known: &Known, row: &Row) -> Result<Written> {
         to: name(columns.get(5)?).unwrap_or_default(),
         actor: columns.get(6)?,
         by: columns.get(7)?,
-        effect: columns.get::<Option<&str>>(8)?.map(|text| merged(row::json(text))),
+        effect: columns.get::<Option<&str>>(8)?.map(|text| merged(parse(text))),
     })
 }
 

@@ -15,7 +15,7 @@ CREATE VIEW runs AS SELECT b.rid, b.run_id, b.tenant, s.lifecycle, s.version, s.
     strftime('%Y-%m-%dT%H:%M:%fZ', b.schedule_at / 1000.0, 'unixepoch') AS schedule_at,
     CASE WHEN n.state & 7 <> 2 THEN strftime('%Y-%m-%dT%H:%M:%fZ', n.due_at / 1000.0, 'unixepoch') END AS available_at,
     strftime('%Y-%m-%dT%H:%M:%fZ', n.expires_at / 1000.0, 'unixepoch') AS expires_at,
-    n.concurrency_key, b.correlation_id, b.idempotency_key, b.fingerprint, b.parent_run_id, b.retry_of, b.playbook, b.carried,
+    n.concurrency_key, {labels of b}, b.fingerprint, b.carried,
     n.last AS last_event, n.items AS item_count, b.input, coalesce(n.metadata, b.metadata, '{}') AS metadata, coalesce(n.details, b.details, '{}') AS details
   FROM run_now n JOIN run_born b ON b.rid = n.rid JOIN state_codes s ON s.code = n.state;
 
@@ -92,10 +92,10 @@ CREATE TRIGGER runs_update INSTEAD OF UPDATE ON runs
 BEGIN
   SELECT CASE
     WHEN (NEW.rid, NEW.run_id, NEW.tenant, NEW.lifecycle, NEW.version, NEW.seq, NEW.max_attempts, NEW.reentrant, NEW.queued_at, NEW.schedule_at,
-        NEW.correlation_id, NEW.idempotency_key, NEW.fingerprint, NEW.parent_run_id, NEW.retry_of, NEW.playbook, NEW.carried,
+        {labels of NEW}, NEW.fingerprint, NEW.carried,
         NEW.last_event, NEW.item_count, NEW.input)
       IS NOT (OLD.rid, OLD.run_id, OLD.tenant, OLD.lifecycle, OLD.version, OLD.seq, OLD.max_attempts, OLD.reentrant, OLD.queued_at, OLD.schedule_at,
-        OLD.correlation_id, OLD.idempotency_key, OLD.fingerprint, OLD.parent_run_id, OLD.retry_of, OLD.playbook, OLD.carried,
+        {labels of OLD}, OLD.fingerprint, OLD.carried,
         OLD.last_event, OLD.item_count, OLD.input)
       OR NEW.fence < OLD.fence
       THEN RAISE(FAIL, 'IMMUTABLE: what a run was born with stays, seq is the log''s, the fence only rises')

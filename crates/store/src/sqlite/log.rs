@@ -10,8 +10,9 @@ use waypost_kernel::{Lifecycle, Time};
 
 use super::fault::Result;
 use super::known::Named;
-use super::row::{self, json as parse};
+use super::row;
 use super::session::Tx;
+use crate::columns::parse;
 use crate::engine::Stored;
 use crate::messages::{items_message, standard_message, standard_payload};
 use crate::replay::Written;

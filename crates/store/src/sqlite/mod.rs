@@ -8,6 +8,7 @@ mod firing;
 mod hash;
 mod kept;
 mod known;
+mod layout;
 mod line;
 mod log;
 mod looks;

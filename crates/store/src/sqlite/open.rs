@@ -9,6 +9,7 @@ use waypost_kernel::lifecycle::{Catalog, Kind, SHIPPED};
 use waypost_kernel::render::sql;
 
 use super::fault::{Fault, Result};
+use crate::columns::with_labels;
 use crate::error::StoreError;
 
 /// "WAYP": tells a Waypost database from any other SQLite file.
@@ -97,7 +98,7 @@ fn migrate(conn: &mut Connection) -> Result<()> {
 fn install(conn: &Connection) -> Result<()> {
     let catalog = Catalog::shipped().map_err(|problems| StoreError::Unusable(problems.to_string()))?;
     for script in [include_str!("schema.sql"), include_str!("hands.sql")] {
-        conn.execute_batch(script)?;
+        conn.execute_batch(&with_labels(script))?;
     }
     conn.execute_batch(&sql::guard())?;
     for (name, source) in SHIPPED {

@@ -42,6 +42,7 @@ CREATE TABLE run_born(
   fingerprint TEXT,
   parent_run_id TEXT,
   retry_of TEXT,
+  title TEXT,                                     -- what the run is, for people
   playbook TEXT,
   carried TEXT,
   effect TEXT,                                    -- what the event did beyond these columns

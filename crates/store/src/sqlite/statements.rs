@@ -2,12 +2,14 @@
 //! told only what differs from the run before. Of a hundred values that a run's whole way binds, seventy are the ones that
 //! the run before it had.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
-use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::types::{Null, ToSqlOutput, Value, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, Statement, ToSql};
 
 use super::session::Tx;
+use crate::columns::Cell;
 
 #[derive(Default)]
 pub struct Statements<'c>(RefCell<Vec<Known<'c>>>);
@@ -52,7 +54,7 @@ impl<'c> Statements<'c> {
         &self,
         conn: &'c Connection,
         key: u32,
-        sql: impl FnOnce() -> String,
+        sql: impl FnOnce() -> Cow<'static, str>,
         work: impl FnOnce(&mut Bind<'_, 'c>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<T> {
         let mut statements = self.0.borrow_mut();
@@ -93,6 +95,18 @@ impl Bind<'_, '_> {
         done
     }
 
+    /// Times are milliseconds, tokens bytes.
+    pub fn cell(&mut self, cell: Cell<'_>) -> rusqlite::Result<()> {
+        match cell {
+            Cell::Null => self.put(Null),
+            Cell::Flag(flag) => self.put(flag),
+            Cell::Number(number) => self.put(number),
+            Cell::Time(time) => self.put(time.ms()),
+            Cell::Token(token) => self.put(token.0.to_be_bytes()),
+            Cell::Text(_) | Cell::Json(_) | Cell::Members(_) => self.put(cell.into_text().as_deref()),
+        }
+    }
+
     pub fn execute(&mut self) -> rusqlite::Result<usize> {
         self.statement.raw_execute()
     }
@@ -131,7 +145,7 @@ impl<'c> Tx<'c> {
     pub fn kept_statement<T>(
         &self,
         key: u32,
-        sql: impl FnOnce() -> String,
+        sql: impl FnOnce() -> Cow<'static, str>,
         work: impl FnOnce(&mut Bind<'_, 'c>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<T> {
         self.statements.run(self.conn, key, sql, work)

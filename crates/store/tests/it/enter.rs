@@ -9,8 +9,8 @@ use waypost_kernel::lifecycle::{Actor, Actors, Kind, Lifecycle, Outcome, Phase, 
 use waypost_kernel::run::{Intent, Want};
 use waypost_kernel::tally::Tallies;
 use waypost_kernel::{Catalog, Failure, Guard, Lease, Run, Span, Time, Token};
-use waypost_store::codec::{self, Found};
 use waypost_store::postgres::migration_sql;
+use waypost_store::{Written, codec};
 use waypost_testkit::Postgres;
 
 const ROWS_PER_MOVE: usize = 4;
@@ -260,19 +260,18 @@ fn case(dice: &mut Dice, lifecycle: &Lifecycle, happens: &(Option<StateId>, Stat
         effect: dice.effect(lifecycle),
     };
     let effect = codec::effect_json(&drafted, lifecycle);
-    let name = |state: StateId| &*lifecycle.state(state).name;
-    let found = Found {
-        run_id: "r",
+    let name = |state: StateId| lifecycle.state(state).name.to_string();
+    let written = Written {
         seq,
         at,
-        command,
+        command: command.clone(),
         from: from.map(name),
         to: name(*to),
-        actor: actor.name(),
-        by: "w2",
-        effect: effect.as_ref(),
+        actor: actor.name().into(),
+        by: "w2".into(),
+        effect: effect.clone(),
     };
-    let event = codec::event_from(found, lifecycle).unwrap();
+    let event = codec::event_from("r", &written, lifecycle).unwrap();
     let after = match &before {
         None => fold(lifecycle, [&event]).unwrap(),
         Some(run) => applied(lifecycle, run, &event),

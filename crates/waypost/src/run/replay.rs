@@ -62,6 +62,7 @@ fn like(old: &RunRow) -> NewRun {
         concurrency_key: old.concurrency_key.clone(),
         correlation_id: old.correlation_id.clone(),
         retry_of: Some(old.id().to_owned()),
+        title: old.title.clone(),
         playbook: old.playbook.clone(),
         carried: old.carried.clone(),
         max_attempts: old.run.max_attempts,

@@ -48,6 +48,9 @@ pub struct Flags {
     /// Runs with the same key are worked one at a time.
     #[arg(long, value_name = "KEY")]
     concurrency_key: Option<String>,
+    /// What the run is, for people.
+    #[arg(long)]
+    title: Option<String>,
     /// Found again by `run list --text`.
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
@@ -119,6 +122,7 @@ fn common(flags: &Flags) -> Result<NewRun> {
         ttl: flags.ttl.map(|ttl| Span::from_ms(ttl.as_millis() as i64)),
         idempotency_key: flags.idempotency_key.clone(),
         concurrency_key: flags.concurrency_key.clone(),
+        title: flags.title.clone(),
         correlation_id: flags.correlation_id.clone(),
         parent_run_id: flags.parent.clone(),
         by: user(),

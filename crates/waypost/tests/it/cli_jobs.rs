@@ -126,6 +126,20 @@ fn a_job_is_replayed_with_an_edited_input() {
     }
 }
 
+#[test]
+fn a_title_is_shown_and_a_replay_keeps_it() {
+    for shop in both() {
+        let started = shop.ok(&["run", "start", "--title", "Nightly build", "-o", "json", "--", "true"]);
+        let run: Value = serde_json::from_str(&started).unwrap();
+        let id = run["run_id"].as_str().unwrap();
+        assert!(shop.ok(&["run", "show", id]).contains("Nightly build"));
+        let again: Value = serde_json::from_str(&shop.ok(&["run", "replay", id, "-o", "json"])).unwrap();
+        assert_eq!((&again["title"], &again["retry_of"]), (&json!("Nightly build"), &run["run_id"]));
+        shop.run(&["run", "start", "--title", "", "--", "true"]).expect(2, &["title: is empty"]);
+        shop.verifies();
+    }
+}
+
 /// `1.10` is a version where a string is declared, and a number where nothing is.
 #[test]
 fn an_input_is_read_as_the_playbook_declares_it() {

@@ -6,6 +6,7 @@ use uuid::Uuid;
 use waypost_kernel::schedule::Overlap;
 use waypost_kernel::text::MAX_KEY_BYTES;
 use waypost_kernel::{Actor, Time};
+use waypost_store::codec::hex;
 use waypost_store::{Birth, Counts, DueScope, Firing, HOUSEKEEPING, NewRun};
 
 use super::schedule::{Schedule, What};
@@ -99,6 +100,5 @@ fn key(schedule: &str, slot: &Slot) -> String {
     if key.len() <= MAX_KEY_BYTES {
         return key;
     }
-    let digest = Sha256::digest(key.as_bytes());
-    digest.iter().fold("schedule:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    format!("schedule:{}", hex(&Sha256::digest(key.as_bytes())))
 }

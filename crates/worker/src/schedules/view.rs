@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use waypost_kernel::schedule::{Timing, clock_change, in_words};
 use waypost_kernel::{Catalog, Time};
 use waypost_store::{ScheduleLook, iso};
@@ -31,41 +31,14 @@ impl View {
     }
 
     pub fn object(&self, now: Time) -> Value {
-        let ScheduleLook { row, counts, .. } = &self.look;
         let upcoming = self.timing().map(|timing| upcoming(timing, now, UPCOMING)).unwrap_or_default();
-        json!({
-            "name": row.name,
-            "description": self.schedule.as_ref().and_then(|it| it.description.clone()),
-            "when": self.timing().map(in_words),
-            "next": upcoming.iter().map(|time| iso(*time)).collect::<Vec<_>>(),
-            "clock_change": self.timing().and_then(|timing| note(timing, now, &upcoming)),
-            "applied": row.carried,
-            "paused": row.paused.as_ref().map(|pause| json!({
-                "by": pause.by, "reason": pause.reason, "at": pause.at.map(iso),
-            })),
-            "last_plan": self.look.last_plan.map(iso),
-            "last_status": self.look.last_status,
-            "last_success": self.look.last_success.map(iso),
-            "lag_s": self.look.lag(now).map(|lag| lag.ms() / 1_000),
-            "running": self.look.running,
-            "running_stale": self.look.stale,
-            "succeeded": counts.succeeded,
-            "failed_unretried": counts.failed,
-            "skipped": {
-                "superseded": counts.superseded,
-                "outside_window": counts.outside_window,
-                "late": counts.late,
-                "overlap": counts.overlap,
-                "paused": counts.paused,
-            },
-            "claims": { "won": counts.won, "retried": counts.retried, "stolen": counts.stolen },
-            "scopes": self.look.scopes,
-            "hash": row.hash,
-            "updated_at": iso(row.updated_at),
-            "definition": row.definition,
-            "folder": row.folder,
-            "timing": row.timing,
-        })
+        let mut object = self.look.object();
+        object["description"] = self.schedule.as_ref().and_then(|it| it.description.clone()).into();
+        object["when"] = self.timing().map(in_words).into();
+        object["next"] = upcoming.iter().map(|time| iso(*time)).collect();
+        object["clock_change"] = self.timing().and_then(|timing| note(timing, now, &upcoming)).into();
+        object["lag_s"] = self.look.lag(now).map(|lag| lag.ms() / 1_000).into();
+        object
     }
 }
 

@@ -44,7 +44,7 @@ impl<'a> Parameters<'a> {
             Kind::Int8 => list!(INT8_ARRAY, cell => number(cell)),
             Kind::Time => list!(TIMESTAMPTZ_ARRAY, cell => time(&cell)),
             Kind::Token => list!(UUID_ARRAY, cell => token(&cell)),
-            Kind::Text | Kind::Json | Kind::Jsonb => list!(TEXT_ARRAY, cell => text(cell)),
+            Kind::Text | Kind::Json | Kind::Jsonb => list!(TEXT_ARRAY, cell => cell.into_text()),
         }
     }
 
@@ -80,10 +80,6 @@ impl<'a> Parameters<'a> {
         let marks: Vec<String> = (1..=self.0.len()).map(|at| format!("${at}")).collect();
         format!("{}::jsonb", marks.join(", "))
     }
-}
-
-fn text(cell: Cell<'_>) -> Option<Cow<'_, str>> {
-    if let Cell::Text(text) = cell { Some(text) } else { None }
 }
 
 fn time(cell: &Cell<'_>) -> Option<SystemTime> {

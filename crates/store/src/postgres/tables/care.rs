@@ -49,7 +49,7 @@ pub async fn items(tx: &mut PgTx, asks: &[ItemsOf<'_>]) -> Result<Vec<StoredItem
            WHERE i.rid = u.rid AND i.kind = u.kind AND i.key = u.key OFFSET 0) i \
          UNION ALL SELECT {columns} FROM unnest($4, $5, $6) AS u(rid, kind, status) CROSS JOIN LATERAL (SELECT i.* FROM waypost.items i \
            WHERE i.rid = u.rid AND i.kind = u.kind AND i.status = u.status AND i.role = 'step' LIMIT 1) i",
-        columns = rows::ITEM_COLUMNS
+        columns = *rows::ITEM_SELECTED
     );
     let read = tx.query(&sql, args![rids, kinds, keys, failed_rids, failed_kinds, failed_states_of]).await?;
     let of: HashMap<i64, &ItemsOf<'_>> = asks.iter().map(|ask| (ask.stored.rid, ask)).collect();

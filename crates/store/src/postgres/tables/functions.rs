@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::rows;
-use crate::columns::{COLUMNS, Column, Kind};
+use crate::columns::{COLUMNS, RunColumn};
 
 /// What an event's row has beside the run's own columns. Of two moves at once, `via` is the state between them.
 pub const EVENT_COLUMNS: [(&str, &str); 11] = [
@@ -22,12 +22,8 @@ pub const EVENT_COLUMNS: [(&str, &str); 11] = [
 ];
 
 /// Columns that a save sets as they are; metadata and details get members, not wholes.
-pub fn moving() -> impl Iterator<Item = &'static Column> {
-    COLUMNS.iter().filter(|column| column.moves && !is_patched(column))
-}
-
-pub fn is_patched(column: &Column) -> bool {
-    matches!(column.name, "metadata" | "details")
+pub fn moving() -> impl Iterator<Item = &'static RunColumn> {
+    COLUMNS.iter().filter(|column| column.moves())
 }
 
 /// A column's type as a parameter.
@@ -35,7 +31,7 @@ fn sent(kind: &str) -> &str {
     if cast(kind).is_empty() { kind } else { "text" }
 }
 
-fn value(column: &Column) -> String {
+fn value(column: &RunColumn) -> String {
     folded(column.name, column.kind.postgres())
 }
 
@@ -117,11 +113,8 @@ pub fn save() -> String {
 }
 
 /// One column of one run as a list.
-fn single(column: &Column) -> String {
-    let cast = match column.kind {
-        Kind::Json | Kind::Jsonb => "::text",
-        _ => "",
-    };
+fn single(column: &RunColumn) -> String {
+    let cast = if column.kind.is_json() { "::text" } else { "" };
     format!(", p_{name} => ARRAY[p_run.{name}{cast}]", name = column.name)
 }
 
@@ -139,7 +132,7 @@ pub fn save_one() -> String {
 }
 
 /// Columns that a new run brings.
-pub fn born() -> impl Iterator<Item = &'static Column> {
+pub fn born() -> impl Iterator<Item = &'static RunColumn> {
     COLUMNS.iter().filter(|column| column.name != "queued_at")
 }
 

@@ -3,30 +3,26 @@
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
-use serde_json::Value;
 use tokio_postgres::Row;
-use waypost_kernel::item::Role;
+use waypost_kernel::Lifecycle;
 use waypost_kernel::tally::Tallies;
-use waypost_kernel::{Failure, Lifecycle};
 
 use super::super::fault::{Fault, Result, damaged};
 use super::super::known::Known;
-use super::super::row::{json, object};
 use super::super::sql::Columns;
-use crate::columns::{COLUMNS, Cell, Kind};
+use crate::columns::{COLUMNS, Cell, Column, Kind};
 use crate::engine::{Stored, StoredItem};
-use crate::run::{ItemRow, RunRow};
+use crate::run::{ITEM_COLUMNS, ItemRow, RunRow};
+
+fn selected<R>(of: &str, column: &Column<R>) -> String {
+    let cast = if column.kind.is_json() { "::text" } else { "" };
+    format!("{of}.{}{cast}", column.name)
+}
 
 /// The columns of a run `r`: its number, its state, those of the table, and how many items it has in which states. The
 /// items are counted in the same statement: a second one would see another instant.
 pub static SELECTED: LazyLock<String> = LazyLock::new(|| {
-    let columns: Vec<String> = COLUMNS
-        .iter()
-        .map(|column| match column.kind {
-            Kind::Json | Kind::Jsonb => format!("r.{}::text", column.name),
-            _ => format!("r.{}", column.name),
-        })
-        .collect();
+    let columns: Vec<String> = COLUMNS.iter().map(|column| selected("r", column)).collect();
     format!(
         "r.rid, r.state, {}, CASE WHEN r.item_count > 0 THEN (SELECT json_agg(json_build_array(c.kind, c.status, c.n, c.stays))::text \
          FROM (SELECT i.kind, i.status, count(*) AS n, count(*) FILTER (WHERE i.stays) AS stays FROM waypost.items i \
@@ -86,37 +82,22 @@ fn unknown(column: &str, value: &str) -> Fault {
     damaged(&format!("{column} holds {value:?}, which its lifecycle does not know"))
 }
 
-/// The columns of an item `i`.
-pub const ITEM_COLUMNS: &str = "i.kind, i.key, i.name, i.status, i.attempts, i.max_retries, i.try_no, i.progress, i.not_before, i.discarded, \
-  i.reruns, i.error_code, i.error_msg, i.started_at, i.finished_at, i.output::text, i.details::text, i.rid, i.role";
+/// The columns of an item `i`: its run, whether it runs again on resume, and those of the table.
+pub static ITEM_SELECTED: LazyLock<String> = LazyLock::new(|| {
+    let columns: Vec<String> = ITEM_COLUMNS.iter().map(|column| selected("i", column)).collect();
+    format!("i.rid, i.reruns, {}", columns.join(", "))
+});
 
 pub fn item_rid(row: &Row) -> Result<i64> {
-    Columns(row).get(17)
+    Columns(row).get(0)
 }
 
 pub fn item(row: &Row, lifecycle: &Lifecycle) -> Result<StoredItem> {
     let columns = Columns(row);
-    let number = |at: usize| Ok::<u32, Fault>(columns.get::<i32>(at)?.unsigned_abs());
-    let code: Option<&str> = columns.get(11)?;
-    let message: Option<&str> = columns.get(12)?;
-    let row = ItemRow {
-        kind: columns.get(0)?,
-        key: columns.get(1)?,
-        name: columns.get(2)?,
-        status: columns.get(3)?,
-        attempts: number(4)?,
-        max_retries: number(5)?,
-        try_no: number(6)?,
-        progress: columns.get::<i16>(7)? as u8,
-        not_before: columns.time(8)?,
-        discarded: columns.get(9)?,
-        role: Role::named(columns.get(18)?).unwrap_or_default(),
-        failure: code.map(|code| Failure::new(code, message.unwrap_or_default())),
-        started_at: columns.time(13)?,
-        finished_at: columns.time(14)?,
-        output: columns.get::<Option<&str>>(15)?.map_or(Value::Null, json),
-        details: object(columns.get(16)?),
-    };
-    let read = StoredItem::read(columns.get(17)?, row, columns.get(10)?, lifecycle);
+    let mut found = ItemRow::default();
+    for (at, column) in ITEM_COLUMNS.iter().enumerate() {
+        (column.set)(&mut found, cell(&columns, column.kind, at + 2)?);
+    }
+    let read = StoredItem::read(columns.get(0)?, found, columns.get(1)?, lifecycle);
     Ok(read.map_err(|(column, value)| unknown(column, &value))?)
 }

@@ -1,21 +1,21 @@
 //! A new run's two rows: what stays, which is also its first event, and what moves. Its items come first.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rusqlite::params;
-use waypost_kernel::{Lifecycle, Time};
+use waypost_kernel::Lifecycle;
 
-use super::moves;
 use super::slots;
 use crate::codec;
+use crate::columns::members_text;
 use crate::engine::{Birth, BornItem, Inserted, Stored};
 use crate::run::{RunRow, iso};
 use crate::sqlite::fault::Result;
-use crate::sqlite::row::text;
+use crate::sqlite::layout::{BORN, FileColumn, NOW};
 use crate::sqlite::session::Tx;
 
-const BORN: u32 = (1 << 31) + 1;
-const NOW: u32 = (1 << 31) + 2;
+const INSERT_BORN: u32 = (1 << 31) + 1;
+const INSERT_NOW: u32 = (1 << 31) + 2;
 
 pub fn insert(tx: &Tx<'_>, birth: Birth) -> Result<Inserted> {
     if is_key_taken(tx, &birth.row)? {
@@ -57,7 +57,7 @@ pub fn item(tx: &Tx<'_>, run_id: &str, lifecycle: &Lifecycle, born: &BornItem) -
             item.reruns,
             item.role.name(),
             item.stays(kind),
-            text(&new.details),
+            members_text(&new.details),
             seq,
             item.progress,
             item.not_before.map(iso),
@@ -66,43 +66,43 @@ pub fn item(tx: &Tx<'_>, run_id: &str, lifecycle: &Lifecycle, born: &BornItem) -
     Ok(())
 }
 
+static BORN_SQL: LazyLock<String> = LazyLock::new(|| {
+    let own = "rid, position, state, command, actor, who, fingerprint, effect, metadata, details";
+    statement("run_born", own, &BORN)
+});
+static NOW_SQL: LazyLock<String> = LazyLock::new(|| statement("run_now", "state, blocked, items", &NOW));
+
+fn statement(table: &str, own: &str, columns: &[&FileColumn]) -> String {
+    let names: Vec<&str> = own.split(", ").chain(columns.iter().map(|column| column.name)).collect();
+    let marks: Vec<String> = (1..=names.len()).map(|at| format!("?{at}")).collect();
+    format!("INSERT OR FAIL INTO {table}({}) VALUES ({})", names.join(", "), marks.join(", "))
+}
+
 fn stays(tx: &Tx<'_>, rid: i64, code: i64, birth: &Birth) -> Result<()> {
     let Birth { row, texts, event, .. } = birth;
-    let run = &row.run;
     let position = tx.positions(1)?;
     tx.kept_statement(
-        BORN,
-        || {
-            "INSERT OR FAIL INTO run_born(rid, position, run_id, tenant, state, at, command, actor, who, max_attempts, reentrant, \
-             schedule_at, correlation_id, idempotency_key, fingerprint, parent_run_id, retry_of, playbook, carried, effect, \
-             metadata, details, input) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, \
-             ?18, ?19, ?20, ?21, ?22, ?23)"
-                .into()
-        },
+        INSERT_BORN,
+        || BORN_SQL.as_str().into(),
         |bind| {
             bind.put(rid)?;
             bind.put(position)?;
-            bind.put(&*run.id)?;
-            bind.put(&row.tenant)?;
             bind.put(code)?;
-            bind.put(event.at.ms())?;
             bind.put(&*event.command)?;
             bind.put(event.actor.name())?;
             bind.put(&*event.by)?;
-            bind.put(run.max_attempts)?;
-            bind.put(run.reentrant)?;
-            bind.put(row.schedule_at.map(Time::ms))?;
-            bind.put(&row.correlation_id)?;
-            bind.put(&row.idempotency_key)?;
             bind.put(&texts.fingerprint)?;
-            bind.put(&row.parent_run_id)?;
-            bind.put(&row.retry_of)?;
-            bind.put(&row.playbook)?;
-            bind.put(&texts.carried)?;
             bind.put(codec::effect_json(event, &row.lifecycle).map(|effect| effect.to_string()))?;
             bind.put(&texts.metadata)?;
             bind.put(&texts.details)?;
-            bind.put(&texts.input)?;
+            for column in BORN.iter() {
+                match column.name {
+                    // These were written out when they came in.
+                    "input" => bind.put(&texts.input)?,
+                    "carried" => bind.put(&texts.carried)?,
+                    _ => column.put(bind, row)?,
+                }
+            }
             bind.execute()
         },
     )?;
@@ -111,33 +111,15 @@ fn stays(tx: &Tx<'_>, rid: i64, code: i64, birth: &Birth) -> Result<()> {
 
 /// Gives the run's place.
 fn now(tx: &Tx<'_>, code: i64, row: &RunRow) -> Result<i64> {
-    let run = &row.run;
     let blocked = slots::starts_aside(tx, row)?;
     tx.kept_statement(
-        NOW,
-        || {
-            "INSERT OR FAIL INTO run_now(state, seq, queue, priority, blocked, due_at, attempt, fence, token, claimed_by, \
-             lease_ms, last_command, started_at, expires_at, concurrency_key, items) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)"
-                .into()
-        },
+        INSERT_NOW,
+        || NOW_SQL.as_str().into(),
         |bind| {
             bind.put(code)?;
-            bind.put(run.seq)?;
-            bind.put(&row.queue)?;
-            bind.put(row.priority)?;
             bind.put(blocked)?;
-            bind.put(moves::due_at(run).map(Time::ms))?;
-            bind.put(run.attempt)?;
-            bind.put(run.fence)?;
-            bind.put(moves::token(run))?;
-            bind.put(moves::claimed_by(run))?;
-            bind.put(moves::lease_ms(run))?;
-            bind.put(&*run.last_command)?;
-            bind.put(run.started_at.map(Time::ms))?;
-            bind.put(run.expires_at.map(Time::ms))?;
-            bind.put(&row.concurrency_key)?;
             bind.put(row.item_count() as i64)?;
+            NOW.iter().try_for_each(|column| column.put(bind, row))?;
             bind.execute()
         },
     )?;

@@ -12,11 +12,11 @@ use super::overdue;
 use super::slots;
 use crate::children::is_cancel;
 use crate::codec;
+use crate::columns::members_text;
 use crate::engine::{Edit, ItemChange, Saved};
 use crate::error::StoreError;
 use crate::run::iso;
 use crate::sqlite::fault::Result;
-use crate::sqlite::row::text;
 use crate::sqlite::session::Tx;
 
 /// Nobody else writes: a run that is not what was decided on was not read in this transaction.
@@ -75,7 +75,7 @@ fn change(tx: &Tx<'_>, edit: &Edit, changed: &ItemChange) -> Result<()> {
     let item = &changed.item;
     let kind = &edit.row().lifecycle.items[usize::from(item.kind)];
     let output = changed.output.as_ref().map(Value::to_string);
-    let details = changed.details.as_ref().map(text);
+    let details = changed.details.as_ref().map(members_text);
     let Some(seq) = changed.seq else {
         let sql = "UPDATE items SET output = coalesce(?4, output), details = coalesce(?5, details) \
                    WHERE run_id = ?1 AND kind = ?2 AND key = ?3";

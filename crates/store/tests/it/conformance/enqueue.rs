@@ -20,6 +20,7 @@ pub async fn a_new_run_is_what_was_asked_for(store: &dyn Store) {
         idempotency_key: Some("key-1".into()),
         parent_run_id: Some("run-parent".into()),
         retry_of: Some("run-before".into()),
+        title: Some("Build main".into()),
         playbook: Some("build".into()),
         carried: Some(json!({"command": ["true"]})),
         ..deploy()
@@ -33,7 +34,7 @@ pub async fn a_new_run_is_what_was_asked_for(store: &dyn Store) {
         "seq": 1, "claimed_by": null, "fence": 0, "stale_after": null, "started_at": null,
         "finished_at": null, "schedule_at": null, "expires_at": null, "concurrency_key": "env:prod",
         "correlation_id": "corr-1", "idempotency_key": "key-1", "parent_run_id": "run-parent",
-        "retry_of": "run-before", "playbook": "build", "carried": {"command": ["true"]}, "error_code": null,
+        "retry_of": "run-before", "title": "Build main", "playbook": "build", "carried": {"command": ["true"]}, "error_code": null,
         "error_msg": null, "reason": null, "intent": null, "cancel_requested": false,
         "input": {"ref": "main"}, "metadata": {"by": "push"}, "details": {"note": "first"}, "items": {},
         "allowed": ["cancel"],

@@ -35,6 +35,7 @@ pub async fn the_same_key_with_another_body_is_refused(store: &dyn Store) {
         NewRun { schedule_at: Some(Time::from_ms(1)), ..keyed() },
         NewRun { concurrency_key: Some("c".into()), ..keyed() },
         NewRun { correlation_id: Some("c".into()), ..keyed() },
+        NewRun { title: Some("t".into()), ..keyed() },
         NewRun { playbook: Some("p".into()), ..keyed() },
         NewRun { carried: Some(json!({})), ..keyed() },
         NewRun { parent_run_id: Some("p".into()), ..keyed() },

@@ -18,6 +18,7 @@ pub async fn names_and_keys_are_short_and_have_no_nul(store: &dyn Store) {
             ("idempotency_key", NewRun { idempotency_key: some(), ..deploy() }),
             ("concurrency_key", NewRun { concurrency_key: some(), ..deploy() }),
             ("correlation_id", NewRun { correlation_id: some(), ..deploy() }),
+            ("title", NewRun { title: some(), ..deploy() }),
             ("playbook", NewRun { playbook: some(), ..deploy() }),
             ("parent_run_id", NewRun { parent_run_id: some(), ..deploy() }),
             ("retry_of", NewRun { retry_of: some(), ..deploy() }),

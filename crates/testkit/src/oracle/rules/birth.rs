@@ -89,6 +89,7 @@ pub fn row_of(new: &NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
         idempotency_key: new.idempotency_key.clone(),
         parent_run_id: new.parent_run_id.clone(),
         retry_of: new.retry_of.clone(),
+        title: new.title.clone(),
         playbook: new.playbook.clone(),
         carried: new.carried.clone(),
         input: Arc::new(new.input.clone()),
@@ -109,6 +110,7 @@ pub fn ask_for_the_same(one: &NewRun, other: &NewRun) -> bool {
         && one.schedule_at == other.schedule_at
         && one.concurrency_key == other.concurrency_key
         && one.correlation_id == other.correlation_id
+        && one.title == other.title
         && one.playbook == other.playbook
         && one.carried == other.carried
         && one.parent_run_id == other.parent_run_id

@@ -12,12 +12,13 @@ use waypost_store::{NewItem, NewRun, Pause, Result, StoreError};
 
 /// Everything about a new run that can be told without looking at others.
 pub fn check_new(new: &NewRun) -> Result<()> {
+    check_text("by", &new.by, MAX_NAME_BYTES)?;
     check_name("tenant", &new.tenant)?;
     check_name("queue", &new.queue)?;
-    check_text("by", &new.by, MAX_NAME_BYTES)?;
     check_key("concurrency_key", new.concurrency_key.as_deref())?;
     check_key("correlation_id", new.correlation_id.as_deref())?;
     check_key("idempotency_key", new.idempotency_key.as_deref())?;
+    check_key("title", new.title.as_deref())?;
     check_key("playbook", new.playbook.as_deref())?;
     for (field, id) in [("parent_run_id", &new.parent_run_id), ("retry_of", &new.retry_of)] {
         if let Some(id) = id {

@@ -95,6 +95,7 @@ fn of_new_runs() -> Asks {
         "enqueue correlation_id": |side, text| side.put(NewRun { correlation_id: Some(text), ..deploy() }).await;
         "enqueue idempotency_key": |side, text| side.put(NewRun { idempotency_key: Some(text), ..deploy() }).await;
         "enqueue the key again": |side, text| side.put(NewRun { idempotency_key: Some(text), ..deploy() }).await;
+        "enqueue title": |side, text| side.put(NewRun { title: Some(text), ..deploy() }).await;
         "enqueue playbook": |side, text| side.put(NewRun { playbook: Some(text), ..deploy() }).await;
         "enqueue parent": |side, text| side.put(NewRun { parent_run_id: Some(text), ..deploy() }).await;
         "enqueue retry_of": |side, text| side.put(NewRun { retry_of: Some(text), ..deploy() }).await;
