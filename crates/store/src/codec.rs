@@ -11,6 +11,7 @@ use waypost_kernel::run::{Intent, Text, Want};
 use waypost_kernel::{Failure, Time};
 
 use crate::columns::{Cell, Field, Kind};
+use crate::engine::Extra;
 use crate::replay::Written;
 
 /// Two hexadecimal digits for each byte.
@@ -303,6 +304,14 @@ fn moved_from(value: &Value, lifecycle: &Lifecycle) -> Option<Moved> {
 fn kind_named<'l>(name: &str, lifecycle: &'l Lifecycle) -> Option<(u8, &'l Lifecycle)> {
     let at = lifecycle.items.iter().position(|kind| &*kind.name == name)?;
     Some((at as u8, &lifecycle.items[at]))
+}
+
+/// The same, with what the event merged into the row.
+pub(crate) fn effect_with(event: &Event, lifecycle: &Lifecycle, extra: &Extra) -> Option<Value> {
+    let mut effect = effect_json(event, lifecycle);
+    add_patch(&mut effect, "metadata", &extra.metadata);
+    add_patch(&mut effect, "details", &extra.details);
+    effect
 }
 
 /// Keeps what was merged into the row beside the event that merged it.

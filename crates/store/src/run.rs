@@ -35,6 +35,9 @@ pub struct RunRow {
     pub details: Arc<Map<String, Value>>,
 }
 
+/// Of a row that is not filled yet.
+static NO_INPUT: LazyLock<Arc<Value>> = LazyLock::new(Arc::default);
+
 /// Most runs have none of it, and share that.
 pub(crate) fn shared(members: Map<String, Value>) -> Arc<Map<String, Value>> {
     static NONE: LazyLock<Arc<Map<String, Value>>> = LazyLock::new(Arc::default);
@@ -104,7 +107,7 @@ impl RunRow {
             title: None,
             playbook: None,
             carried: None,
-            input: Arc::default(),
+            input: NO_INPUT.clone(),
             metadata: shared(Map::new()),
             details: shared(Map::new()),
         }
@@ -135,6 +138,22 @@ impl RunRow {
     /// How many items it has, of all kinds.
     pub(crate) fn item_count(&self) -> usize {
         self.run.tallies.iter().flat_map(|tally| &tally.by_state).sum::<u32>() as usize
+    }
+
+    /// Takes a count of its items, and of those that stay where they are. An error names what its lifecycle does not know.
+    pub(crate) fn count_items(
+        &mut self,
+        (kind, status): (&str, &str),
+        count: u32,
+        staying: u32,
+    ) -> Result<(), (&'static str, String)> {
+        let place = self.lifecycle.items.iter().position(|known| *known.name == *kind);
+        let place = place.ok_or_else(|| ("kind", kind.to_owned()))?;
+        let state = self.lifecycle.items[place].state_named(status);
+        let state = usize::from(state.ok_or_else(|| ("item", status.to_owned()))?.0);
+        self.run.tallies[place].by_state[state] = count;
+        self.run.tallies[place].staying[state] = staying;
+        Ok(())
     }
 
     pub(crate) fn item_counts(&self) -> Value {

@@ -151,6 +151,7 @@ macro_rules! fields {
                 $cell
             }
 
+            #[allow(unreachable_patterns, reason = "some types take whatever comes")]
             fn of(cell: Cell<'_>) -> $of {
                 match cell {
                     $found => $value,
@@ -171,6 +172,10 @@ fields! {
     Time: Time, TIME, it => Cell::Time(*it), Cell::Time(time) => time;
     String: Text, NAME, it => Cell::text(it), Cell::Text(text) => text.into_owned();
     Arc<str>: Text, NAME, it => Cell::text(it), Cell::Text(text) => text.into();
+    Value: Json, Api::Any, it => Cell::Json(Cow::Borrowed(it)), cell => value_of(cell);
+    Arc<Value>: Json, Api::Any, it => Cell::Json(Cow::Borrowed(it)), cell => Arc::new(value_of(cell));
+    Map<String, Value>: Jsonb, Api::Object, it => Cell::Members(it), cell => members_of(cell);
+    Arc<Map<String, Value>>: Jsonb, Api::Object, it => Cell::Members(it), cell => shared(members_of(cell));
     Role: Text, Api::Choice(&[Role::Step.name(), Role::Optional.name(), Role::Cleanup.name()]), it => Cell::text(it.name()),
         Cell::Text(name) => Role::named(&name).unwrap_or_default();
 }
@@ -188,66 +193,16 @@ impl Field for Token {
     }
 }
 
-impl Field for Value {
-    const KIND: Kind = Kind::Json;
-    const API: Api = Api::Any;
-
-    fn cell(&self) -> Cell<'_> {
-        Cell::Json(Cow::Borrowed(self))
-    }
-
-    fn of(cell: Cell<'_>) -> Value {
-        match cell {
-            Cell::Text(text) => parse(&text),
-            Cell::Json(value) => value.into_owned(),
-            _ => Value::Null,
-        }
+fn value_of(cell: Cell<'_>) -> Value {
+    match cell {
+        Cell::Text(text) => parse(&text),
+        Cell::Json(value) => value.into_owned(),
+        _ => Value::Null,
     }
 }
 
-impl Field for Map<String, Value> {
-    const KIND: Kind = Kind::Jsonb;
-    const API: Api = Api::Object;
-
-    fn cell(&self) -> Cell<'_> {
-        Cell::Members(self)
-    }
-
-    fn of(cell: Cell<'_>) -> Map<String, Value> {
-        match cell {
-            Cell::Text(text) if text == "{}" => Map::new(),
-            cell => match Value::of(cell) {
-                Value::Object(members) => members,
-                _ => Map::new(),
-            },
-        }
-    }
-}
-
-impl Field for Arc<Value> {
-    const KIND: Kind = Value::KIND;
-    const API: Api = Value::API;
-
-    fn cell(&self) -> Cell<'_> {
-        (**self).cell()
-    }
-
-    fn of(cell: Cell<'_>) -> Arc<Value> {
-        Arc::new(Value::of(cell))
-    }
-}
-
-impl Field for Arc<Map<String, Value>> {
-    const KIND: Kind = Map::KIND;
-    const API: Api = Map::API;
-
-    fn cell(&self) -> Cell<'_> {
-        (**self).cell()
-    }
-
-    fn of(cell: Cell<'_>) -> Arc<Map<String, Value>> {
-        shared(Map::of(cell))
-    }
+fn members_of(cell: Cell<'_>) -> Map<String, Value> {
+    if let Value::Object(members) = value_of(cell) { members } else { Map::new() }
 }
 
 impl<T: Field> Field for Option<T> {

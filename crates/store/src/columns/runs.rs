@@ -263,3 +263,49 @@ const COUNT_SHOWN: usize = {
     }
     count
 };
+
+#[cfg(test)]
+mod tests {
+    use waypost_kernel::Catalog;
+
+    use super::*;
+    use crate::wire::{RUN, engine, row_from};
+
+    #[test]
+    fn each_column_has_a_name_of_its_own_and_a_sentence() {
+        let mut names: Vec<&str> = COLUMNS.iter().map(|column| column.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), COLUMNS.len());
+        assert!(RUN.fields.iter().all(|field| field.description.ends_with('.')));
+    }
+
+    #[test]
+    fn what_is_sent_of_a_run_is_read_again() {
+        let catalog = Catalog::shipped().expect("they are checked");
+        let lifecycle = catalog.latest("deploy").expect("it is shipped").clone();
+        let mut row = RunRow::blank(lifecycle.clone(), lifecycle.initial[0]);
+        for (at, column) in COLUMNS.iter().enumerate() {
+            let text = format!("{} {at}", column.name);
+            let cell = match column.kind {
+                _ if column.name == "intent" => {
+                    Cell::json(json!({ "want": "pause", "by": "p", "graceful": true }))
+                }
+                Kind::Flag => Cell::Flag(true),
+                Kind::Int2 | Kind::Int4 | Kind::Int8 => Cell::Number(at as i64 + 1),
+                Kind::Time => Cell::Time(Time::from_ms(at as i64)),
+                Kind::Token => Cell::Token(Token(0)),
+                Kind::Text => Cell::text(&text),
+                Kind::Json | Kind::Jsonb => Cell::json(json!({ "at": at })),
+            };
+            (column.set)(&mut row, cell);
+        }
+        let mut sent = row.object();
+        sent["engine"] = engine(&row);
+        let read = row_from(&sent, &catalog).expect("it was sent by ourselves");
+        for column in COLUMNS {
+            assert_ne!((column.get)(&row), Cell::Null, "{} was not set", column.name);
+            assert_eq!((column.get)(&read), (column.get)(&row), "{}", column.name);
+        }
+    }
+}

@@ -31,7 +31,7 @@ CREATE VIEW ops.runs AS
     r.started_at, r.finished_at, r.queued_at, r.queued_at AS created_at,
     (SELECT e.at FROM waypost.events e WHERE e.rid = r.rid AND e.seq = r.seq) AS updated_at,
     r.idempotency_key, r.metadata, r.input ->> 'env' AS env, r.tenant, r.queue, r.priority, r.attempt, r.error_code, r.error_msg,
-    coalesce(r.intent ->> 'want' = 'cancel', false) AS cancel_requested, r.stale_after AS lease_expires_at, r.correlation_id, r.playbook
+    coalesce(r.intent ->> 'want' = 'cancel', false) AS cancel_requested, r.stale_after AS lease_expires_at, r.correlation_id, r.playbook, r.title
   FROM waypost.runs r JOIN states s ON s.code = r.state;
 
 -- Events without words of their own get the engine's, as everywhere else.

@@ -188,3 +188,13 @@ pub fn cell(kind: Kind, value: ValueRef<'_>) -> Result<Cell<'_>> {
 fn text(value: ValueRef<'_>) -> Result<&str> {
     Ok(value.as_str().map_err(rusqlite::Error::from)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moves_fits_below_the_bits_that_statements_use_otherwise() {
+        assert!(MOVING.len() <= 24, "{}", MOVING.len());
+    }
+}

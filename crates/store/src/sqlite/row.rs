@@ -3,7 +3,6 @@
 use std::sync::{Arc, LazyLock};
 
 use rusqlite::{Row, params};
-use waypost_kernel::tally::Tallies;
 use waypost_kernel::{Lifecycle, Phase};
 
 use super::fault::{Fault, Result};
@@ -84,27 +83,22 @@ fn read(tx: &Tx<'_>, row: &Row<'_>) -> Result<Option<Stored>> {
         place.read(&mut found, value, is_held)?;
     }
     if row.get::<_, i64>(3)? > 0 {
-        found.run.tallies = tallies(tx, &found)?;
+        count_items(tx, &mut found)?;
     }
     Ok(Some(Stored { rid: row.get(0)?, row: Arc::new(found), last: row.get(2)?, bytes, recalled: false }))
 }
 
 /// Counted when they are needed: a number kept beside the items could be wrong.
-fn tallies(tx: &Tx<'_>, row: &RunRow) -> Result<Tallies> {
-    let lifecycle = &row.lifecycle;
-    let mut tallies = lifecycle.no_items.clone();
+fn count_items(tx: &Tx<'_>, row: &mut RunRow) -> Result<()> {
     let sql = "SELECT kind, status, count(*), sum(stays) FROM items WHERE run_id = ?1 GROUP BY kind, status";
     let mut statement = tx.prepare(sql)?;
     let mut rows = statement.query(params![row.id()])?;
     while let Some(found) = rows.next()? {
         let (kind, status): (String, String) = (found.get(0)?, found.get(1)?);
-        let place = lifecycle.items.iter().position(|known| *known.name == *kind);
-        let place = place.ok_or_else(|| damaged("kind", &kind))?;
-        let state = lifecycle.items[place].state_named(&status).ok_or_else(|| damaged("item", &status))?;
-        tallies[place].by_state[usize::from(state.0)] = found.get(2)?;
-        tallies[place].staying[usize::from(state.0)] = found.get(3)?;
+        let counted = row.count_items((&kind, &status), found.get(2)?, found.get(3)?);
+        counted.map_err(|(column, value)| damaged(column, &value))?;
     }
-    Ok(tallies)
+    Ok(())
 }
 
 fn damaged(column: &str, value: &str) -> Fault {

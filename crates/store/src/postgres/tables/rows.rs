@@ -5,7 +5,6 @@ use std::sync::{Arc, LazyLock};
 
 use tokio_postgres::Row;
 use waypost_kernel::Lifecycle;
-use waypost_kernel::tally::Tallies;
 
 use super::super::fault::{Fault, Result, damaged};
 use super::super::known::Known;
@@ -39,7 +38,7 @@ pub fn run(known: &Known, row: &Row, from: usize) -> Result<Option<Stored>> {
     for (at, column) in COLUMNS.iter().enumerate() {
         (column.set)(&mut run, cell(&columns, column.kind, from + 2 + at)?);
     }
-    run.run.tallies = tallies(columns.get(from + 2 + COLUMNS.len())?, lifecycle)?;
+    count_items(&mut run, columns.get(from + 2 + COLUMNS.len())?)?;
     Ok(Some(Stored { rid: columns.get(from)?, row: Arc::new(run), last: None, bytes: 0, recalled: false }))
 }
 
@@ -62,20 +61,15 @@ fn cell<'r>(columns: &Columns<'r>, kind: Kind, at: usize) -> Result<Cell<'r>> {
 }
 
 /// Counted when they are needed: a number kept beside the items could be wrong.
-fn tallies(counted: Option<&str>, lifecycle: &Lifecycle) -> Result<Tallies> {
-    let mut tallies = lifecycle.no_items.clone();
-    let counted: Vec<(String, String, u32, u32)> = match counted {
-        None => return Ok(tallies),
-        Some(text) => serde_json::from_str(text).map_err(|error| damaged(&error.to_string()))?,
-    };
+fn count_items(run: &mut RunRow, counted: Option<&str>) -> Result<()> {
+    let Some(text) = counted else { return Ok(()) };
+    let counted: Vec<(String, String, u32, u32)> =
+        serde_json::from_str(text).map_err(|error| damaged(&error.to_string()))?;
     for (kind, status, count, staying) in counted {
-        let place = lifecycle.items.iter().position(|known| *known.name == *kind);
-        let place = place.ok_or_else(|| unknown("kind", &kind))?;
-        let state = lifecycle.items[place].state_named(&status).ok_or_else(|| unknown("item", &status))?;
-        tallies[place].by_state[usize::from(state.0)] = count;
-        tallies[place].staying[usize::from(state.0)] = staying;
+        let counted = run.count_items((&kind, &status), count, staying);
+        counted.map_err(|(column, value)| unknown(column, &value))?;
     }
-    Ok(tallies)
+    Ok(())
 }
 
 fn unknown(column: &str, value: &str) -> Fault {

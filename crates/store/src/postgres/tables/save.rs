@@ -210,10 +210,7 @@ fn payload(event: &Event) -> Option<String> {
 }
 
 fn effect(lifecycle: &Lifecycle, (event, extra): &(Event, Extra)) -> Option<String> {
-    let mut effect = codec::effect_json(event, lifecycle);
-    codec::add_patch(&mut effect, "metadata", &extra.metadata);
-    codec::add_patch(&mut effect, "details", &extra.details);
-    effect.map(|effect| effect.to_string())
+    codec::effect_with(event, lifecycle, extra).map(|effect| effect.to_string())
 }
 
 /// What only few writes have: items, and events that are not the last of their change.

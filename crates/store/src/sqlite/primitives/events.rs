@@ -55,9 +55,7 @@ fn one(tx: &Tx<'_>, stored: &Stored, (event, extra): &(Event, Extra), row: &Row<
     let lifecycle = &stored.row.lifecycle;
     let begin = row.begin;
     let note = event.note.as_ref();
-    let mut effect = codec::effect_json(event, lifecycle);
-    codec::add_patch(&mut effect, "metadata", &extra.metadata);
-    codec::add_patch(&mut effect, "details", &extra.details);
+    let effect = codec::effect_with(event, lifecycle, extra);
     let payload = note.map(|note| &note.payload).filter(|payload| !codec::is_blank(payload));
     let first = begin.unwrap_or(event);
     let src = tx.code(lifecycle, first.from.unwrap_or(first.to))?;
