@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 use waypost_kernel::text::{refuse_json, refuse_text};
-use waypost_schema::{FromNode, Kind, Node, Problem as Wrong, Shape, read_request};
+use waypost_schema::{FromNode, Kind, Node, Problem as FieldError, Shape, read_request};
 use waypost_store::{NewAudit, RunRow, Store, Who};
 
 use crate::answer::Result;
@@ -155,7 +155,7 @@ pub fn read_query(route: &Route, query: Option<&str>) -> Result<(Map<String, Val
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (Some(name), Some(value)) = (decoded(name), decoded(value)) else {
             let message = "is not UTF-8, or has a NUL".to_owned();
-            wrongs.push(Wrong { field: "query".into(), message, ..Wrong::default() });
+            wrongs.push(FieldError { field: "query".into(), message, ..FieldError::default() });
             break;
         };
         let known = route.query.iter().find(|field| field.name == name);

@@ -35,7 +35,7 @@ pub fn router(app: &Arc<App>) -> Router {
         let handler = move |request: Request| answer(app.clone(), route, request);
         router = router.route(route.path, on(filter, handler));
     }
-    router.fallback(astray).method_not_allowed_fallback(astray)
+    router.fallback(fallback).method_not_allowed_fallback(fallback)
 }
 
 async fn answer(app: Arc<App>, route: &'static Route, request: Request) -> Response<Body> {
@@ -68,11 +68,11 @@ async fn answer(app: Arc<App>, route: &'static Route, request: Request) -> Respo
 async fn ask(app: Arc<App>, route: &'static Route, mut request: Request) -> Result {
     guard::check_site(&app, request.headers())?;
     let caller = guard::identify(&app, request.headers()).await;
-    let caller = match route.needs {
-        guard::Needs::Nothing => caller.unwrap_or_else(|_| guard::Caller::nobody()),
-        needs => {
+    let caller = match route.required_role {
+        guard::RequiredRole::Nothing => caller.unwrap_or_else(|_| guard::Caller::nobody()),
+        required => {
             let caller = caller?;
-            guard::check_role(&caller, needs)?;
+            guard::check_role(&caller, required)?;
             caller
         }
     };
@@ -97,7 +97,7 @@ async fn read_path(request: &mut Request) -> Result<Vec<(String, String)>> {
 }
 
 /// No route: what is there instead.
-async fn astray(request: Request) -> Response<Body> {
+async fn fallback(request: Request) -> Response<Body> {
     let request_id = request_id(request.headers());
     let path = request.uri().path().to_owned();
     let allowed = api::methods_of(&path);

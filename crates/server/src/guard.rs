@@ -11,7 +11,7 @@ use crate::problem::{CROSS_ORIGIN, FORBIDDEN, INVALID_QUERY, Problem, UNAUTHENTI
 
 /// What a route needs of who calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
+pub enum RequiredRole {
     /// Anybody: health, and what the API looks like.
     Nothing,
     /// Looking at the tenant's runs.
@@ -35,12 +35,12 @@ pub enum Role {
 impl Role {
     pub const ALL: [Role; 4] = [Role::Viewer, Role::Operator, Role::Worker, Role::Admin];
 
-    pub fn may(self, needs: Needs) -> bool {
-        match needs {
-            Needs::Nothing | Needs::Read => true,
-            Needs::Operate => matches!(self, Role::Operator | Role::Admin),
-            Needs::Work => matches!(self, Role::Worker | Role::Admin),
-            Needs::Admin => self == Role::Admin,
+    pub fn may(self, required_role: RequiredRole) -> bool {
+        match required_role {
+            RequiredRole::Nothing | RequiredRole::Read => true,
+            RequiredRole::Operate => matches!(self, Role::Operator | Role::Admin),
+            RequiredRole::Work => matches!(self, Role::Worker | Role::Admin),
+            RequiredRole::Admin => self == Role::Admin,
         }
     }
 
@@ -157,8 +157,8 @@ fn tenant(headers: &HeaderMap) -> Result<Option<String>> {
     }
 }
 
-pub fn check_role(caller: &Caller, needs: Needs) -> Result<()> {
-    if caller.role.may(needs) {
+pub fn check_role(caller: &Caller, required_role: RequiredRole) -> Result<()> {
+    if caller.role.may(required_role) {
         return Ok(());
     }
     let role = caller.role.name();

@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 use waypost_schema::{Field, Kind, Shape};
 
-use crate::api::{self, Content, Gives, Route};
+use crate::api::{self, Content, Route, RouteResponse};
 
 /// Links of one answer, by the operation that each leads to.
-pub fn links(route: &Route, gives: &Gives) -> Map<String, Value> {
-    let Content::Json(shape) = gives.body else { return Map::new() };
+pub fn links(route: &Route, response: &RouteResponse) -> Map<String, Value> {
+    let Content::Json(shape) = response.body else { return Map::new() };
     let found = api::routes().filter_map(|to| Some((to.name.to_owned(), link(route, shape, to)?)));
     found.collect()
 }
@@ -59,8 +59,8 @@ fn place(from: &Route, shape: &Shape, to: &Route, name: &str) -> Option<String> 
 /// What answers call otherwise than the routes that ask for it.
 static ALIASES: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let mut shapes: Vec<&'static Shape> = Vec::new();
-    for gives in api::routes().flat_map(|route| route.gives) {
-        if let Content::Json(shape) = gives.body {
+    for response in api::routes().flat_map(|route| route.responses) {
+        if let Content::Json(shape) = response.body {
             shape.parts(&mut shapes);
         }
     }

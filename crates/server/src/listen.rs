@@ -31,7 +31,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(10);
 const AFTER_AN_ERROR: Duration = Duration::from_millis(100);
 
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
-connection: close\r\ncontent-length: 111\r\n\r\n{\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":503,\
+connection: close\r\ncontent-length: 111\r\n\r\n{\"type\":\"description:blank\",\"title\":\"Service Unavailable\",\"status\":503,\
 \"detail\":\"too many connections\",\"code\":\"BUSY\"}";
 
 /// Answers requests until the app is told to stop, and then those that are under way.
@@ -47,10 +47,10 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
             taken = listener.accept() => match taken {
                 Ok((stream, _)) => match seats.clone().try_acquire_owned() {
                     Ok(seat) => {
-                        connections.spawn(converse(app.clone(), router.clone(), stream, seat));
+                        connections.spawn(serve_connection(app.clone(), router.clone(), stream, seat));
                     }
                     Err(_) => {
-                        connections.spawn(turn_away(stream));
+                        connections.spawn(reject_busy(stream));
                     }
                 },
                 Err(error) => {
@@ -67,11 +67,16 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
     }
 }
 
-async fn turn_away(mut stream: TcpStream) {
+async fn reject_busy(mut stream: TcpStream) {
     let _ = timeout(Duration::from_secs(1), stream.write_all(FULL)).await;
 }
 
-async fn converse(app: Arc<App>, router: axum::Router, stream: TcpStream, seat: OwnedSemaphorePermit) {
+async fn serve_connection(
+    app: Arc<App>,
+    router: axum::Router,
+    stream: TcpStream,
+    seat: OwnedSemaphorePermit,
+) {
     let _seat = seat;
     let _open = app.metrics.connected();
     let _ = stream.set_nodelay(true);

@@ -5,8 +5,8 @@ use waypost_kernel::Code;
 use waypost_schema::render::{component, of_field};
 use waypost_schema::{Field, Shape};
 
-use crate::api::{self, Content, Gives, Route};
-use crate::guard::Needs;
+use crate::api::{self, Content, Route, RouteResponse};
+use crate::guard::RequiredRole;
 use crate::links::{links, names_in};
 use crate::problem::{self, Reason};
 
@@ -40,7 +40,8 @@ pub fn refusals(route: &Route) -> Vec<(&'static str, u16, &'static str)> {
         reasons.push(&problem::INVALID_INPUT);
     }
     reasons.extend(route.refuses);
-    let mut all: Vec<_> = reasons.iter().map(|reason| (reason.code, reason.status, reason.about)).collect();
+    let mut all: Vec<_> =
+        reasons.iter().map(|reason| (reason.code, reason.status, reason.description)).collect();
     if route.may_conflict {
         let kernels = Code::ALL.into_iter().filter(|code| *code != Code::InvalidInput);
         all.extend(kernels.map(|code| (code.name(), 409, code.meaning())));
@@ -58,8 +59,8 @@ pub fn document() -> Value {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         path[route.method.name().to_lowercase()] = operation(route);
         route.body.into_iter().for_each(|shape| shape.parts(&mut asked));
-        for gives in route.gives {
-            if let Content::Json(shape) = gives.body {
+        for response in route.responses {
+            if let Content::Json(shape) = response.body {
                 shape.parts(&mut given);
             }
         }
@@ -96,8 +97,11 @@ fn operation(route: &Route) -> Value {
         .chain(route.query.iter().map(|field| parameter("query", field)))
         .chain(route.headers.iter().map(|field| parameter("header", field)))
         .collect();
-    let mut responses: Map<String, Value> =
-        route.gives.iter().map(|gives| (gives.status.to_string(), response(route, gives))).collect();
+    let mut responses: Map<String, Value> = route
+        .responses
+        .iter()
+        .map(|response| (response.status.to_string(), described(route, response)))
+        .collect();
     for (code, status, about) in refusals(route) {
         let known = responses.entry(status.to_string()).or_insert_with(|| {
             json!({
@@ -114,10 +118,10 @@ fn operation(route: &Route) -> Value {
     let mut operation = json!({
         "operationId": route.name,
         "deprecated": route.is_deprecated,
-        "summary": route.about,
+        "summary": route.description,
         "parameters": parameters,
         "responses": responses,
-        "x-waypost-role": role(route.needs),
+        "x-waypost-role": role(route.required_role),
     });
     if let Some(shape) = route.body {
         operation["requestBody"] = json!({
@@ -125,19 +129,19 @@ fn operation(route: &Route) -> Value {
             "content": { "application/json": { "schema": { "$ref": format!("#/components/schemas/{}", shape.name) } } },
         });
     }
-    if route.needs == Needs::Nothing {
+    if route.required_role == RequiredRole::Nothing {
         operation["security"] = json!([]);
     }
     operation
 }
 
-pub fn role(needs: Needs) -> &'static str {
-    match needs {
-        Needs::Nothing => "none",
-        Needs::Read => "viewer, operator, worker or admin",
-        Needs::Operate => "operator or admin",
-        Needs::Work => "worker or admin",
-        Needs::Admin => "admin",
+pub fn role(required_role: RequiredRole) -> &'static str {
+    match required_role {
+        RequiredRole::Nothing => "none",
+        RequiredRole::Read => "viewer, operator, worker or admin",
+        RequiredRole::Operate => "operator or admin",
+        RequiredRole::Work => "worker or admin",
+        RequiredRole::Admin => "admin",
     }
 }
 
@@ -156,21 +160,21 @@ fn parameter(place: &str, field: &Field) -> Value {
     parameter
 }
 
-fn response(route: &Route, gives: &Gives) -> Value {
-    let content = match gives.body {
-        Content::Nothing => return json!({ "description": gives.about }),
+fn described(route: &Route, response: &RouteResponse) -> Value {
+    let content = match response.body {
+        Content::Nothing => return json!({ "description": response.description }),
         Content::Json(shape) => {
             json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{}", shape.name) } } })
         }
         Content::AnyJson => json!({ "application/json": { "schema": { "type": "object" } } }),
         Content::Text(kind) => json!({ kind: { "schema": { "type": "string" } } }),
     };
-    let mut response = json!({ "description": gives.about, "content": content });
-    let links = links(route, gives);
+    let mut object = json!({ "description": response.description, "content": content });
+    let links = links(route, response);
     if !links.is_empty() {
-        response["links"] = links.into();
+        object["links"] = links.into();
     }
-    response
+    object
 }
 
 /// By hand: its members depend on the code.

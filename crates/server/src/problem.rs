@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response};
 use serde_json::{Map, Value, json};
-use waypost_schema::Problem as Wrong;
+use waypost_schema::Problem as FieldError;
 use waypost_store::StoreError;
 
 /// A reason to refuse, one line each in the reference.
@@ -12,12 +12,12 @@ use waypost_store::StoreError;
 pub struct Reason {
     pub code: &'static str,
     pub status: u16,
-    pub about: &'static str,
+    pub description: &'static str,
 }
 
 macro_rules! reasons {
     ($($name:ident $code:literal $status:literal $about:literal;)+) => {
-        $(pub const $name: Reason = Reason { code: $code, status: $status, about: $about };)+
+        $(pub const $name: Reason = Reason { code: $code, status: $status, description: $about };)+
         /// Those of the API itself; the kernel's refusals are beside them.
         pub const ALL: &[&Reason] = &[$(&$name),+];
     };
@@ -81,7 +81,7 @@ impl Problem {
     }
 
     /// Fields of the body, of the query or of the headers.
-    pub fn fields(reason: &Reason, wrongs: &[Wrong]) -> Problem {
+    pub fn fields(reason: &Reason, wrongs: &[FieldError]) -> Problem {
         let detail = wrongs.first().map(|wrong| format!("{}: {}", wrong.field, wrong.message));
         let errors: Vec<Value> = wrongs
             .iter()

@@ -36,7 +36,11 @@ fn blocks() -> Vec<Block> {
         ),
     ];
     let overview = api::routes().map(|route| {
-        vec![format!("`{} {}`", route.method.name(), route.path), role(route.needs).into(), about(route)]
+        vec![
+            format!("`{} {}`", route.method.name(), route.path),
+            role(route.required_role).into(),
+            about(route),
+        ]
     });
     blocks.push(Block::Table(&["route", "role", "what it does"], overview.collect()));
     let mut shapes: Vec<&'static Shape> = Vec::new();
@@ -51,7 +55,7 @@ fn blocks() -> Vec<Block> {
     }
     blocks.push(Block::Heading(2, "Codes".into()));
     let mut codes: Vec<(u16, &str, &str)> =
-        problem::ALL.iter().map(|reason| (reason.status, reason.code, reason.about)).collect();
+        problem::ALL.iter().map(|reason| (reason.status, reason.code, reason.description)).collect();
     let kernels = Code::ALL.into_iter().filter(|code| *code != Code::InvalidInput);
     codes.extend(kernels.map(|code| (409, code.name(), code.meaning())));
     codes.sort_unstable();
@@ -63,12 +67,12 @@ fn blocks() -> Vec<Block> {
 }
 
 fn about(route: &Route) -> String {
-    format!("{}{}", if route.is_deprecated { "Deprecated. " } else { "" }, route.about)
+    format!("{}{}", if route.is_deprecated { "Deprecated. " } else { "" }, route.description)
 }
 
 fn describe(route: &'static Route, blocks: &mut Vec<Block>, shapes: &mut Vec<&'static Shape>) {
     blocks.push(Block::Heading(2, format!("{} {}", route.method.name(), route.path)));
-    blocks.push(Block::Text(format!("{} Role: {}.", about(route), role(route.needs))));
+    blocks.push(Block::Text(format!("{} Role: {}.", about(route), role(route.required_role))));
     for (title, list) in [("Query", route.query), ("Headers", route.headers)] {
         if !list.is_empty() {
             blocks.push(Block::Text(format!("{title}:")));
@@ -80,8 +84,8 @@ fn describe(route: &'static Route, blocks: &mut Vec<Block>, shapes: &mut Vec<&'s
         let most = route.body_bytes / 1024;
         blocks.push(Block::Text(format!("Body: `{}`, at most {most} KiB.", shape.name)));
     }
-    let answers = route.gives.iter().map(|gives| {
-        let what = match gives.body {
+    let answers = route.responses.iter().map(|response| {
+        let what = match response.body {
             Content::Nothing => String::new(),
             Content::Json(shape) => {
                 shape.parts(shapes);
@@ -90,7 +94,7 @@ fn describe(route: &'static Route, blocks: &mut Vec<Block>, shapes: &mut Vec<&'s
             Content::AnyJson => "JSON".into(),
             Content::Text(kind) => format!("`{kind}`"),
         };
-        vec![gives.status.to_string(), what, gives.about.to_owned()]
+        vec![response.status.to_string(), what, response.description.to_owned()]
     });
     let mut rows: Vec<Vec<String>> = answers.collect();
     let own = refusals(route);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::json::{self, attributes};
-use crate::lifecycle::{Kind, Lifecycle, Phase, State};
+use crate::lifecycle::{Decisions, Kind, Lifecycle, Phase, State};
 
 pub fn toml(lifecycle: &Lifecycle) -> String {
     let object = json::json(lifecycle);
@@ -41,7 +41,7 @@ pub fn toml(lifecycle: &Lifecycle) -> String {
     let decisions: Vec<String> = lifecycle
         .decisions
         .iter()
-        .flat_map(|decisions| decisions.members())
+        .flat_map(Decisions::members)
         .map(|(part, member)| format!("{} = {}", part.name(), json!(member)))
         .collect();
     let cancelled: Vec<String> = lifecycle

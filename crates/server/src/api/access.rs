@@ -5,44 +5,48 @@ use waypost_store::{AuditRow, EVERY_TENANT, NewToken, Secret, TokenRow, iso};
 
 use super::requests::{AuditQuery, NewTokenBody, RevokingBody};
 use super::shapes::{AUDITS, TOKEN_MADE, TOKEN_ROW, TOKENS};
-use super::{Content, GET, Gives, POST, Route, asks, ok, plain, takes};
+use super::{Content, GET, POST, Route, RouteResponse, asks, ok, plain, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
-use crate::guard::Needs;
+use crate::guard::RequiredRole;
 use crate::problem::{FORBIDDEN, NOT_FOUND, Problem};
 
 pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/tokens",
         name: "createToken",
-        about: "Makes a token. Its secret is in this answer and nowhere else.",
-        needs: Needs::Admin,
-        gives: &[Gives { status: 201, about: "the token, once", body: Content::Json(&TOKEN_MADE) }],
+        description: "Makes a token. Its secret is in this answer and nowhere else.",
+        required_role: RequiredRole::Admin,
+        responses: &[RouteResponse {
+            status: 201,
+            description: "the token, once",
+            body: Content::Json(&TOKEN_MADE),
+        }],
         ..takes!(POST, create, NewTokenBody)
     },
     Route {
         path: "/v1/tokens",
         name: "listTokens",
-        about: "Tokens, without their secrets; those that were revoked too.",
-        needs: Needs::Admin,
-        gives: &[ok(&TOKENS)],
+        description: "Tokens, without their secrets; those that were revoked too.",
+        required_role: RequiredRole::Admin,
+        responses: &[ok(&TOKENS)],
         ..plain!(GET, list)
     },
     Route {
         path: "/v1/tokens/{token_id}/revoke",
         name: "revokeToken",
-        about: "Revokes a token for good: within 2 seconds no server takes it any more.",
-        needs: Needs::Admin,
-        gives: &[ok(&TOKEN_ROW)],
+        description: "Revokes a token for good: within 2 seconds no server takes it any more.",
+        required_role: RequiredRole::Admin,
+        responses: &[ok(&TOKEN_ROW)],
         refuses: &[&NOT_FOUND],
         ..takes!(POST, revoke, RevokingBody)
     },
     Route {
         path: "/v1/audit",
         name: "listAudit",
-        about: "What people did: who, when, why. It is kept for good.",
-        needs: Needs::Admin,
-        gives: &[ok(&AUDITS)],
+        description: "What people did: who, when, why. It is kept for good.",
+        required_role: RequiredRole::Admin,
+        responses: &[ok(&AUDITS)],
         ..asks!(GET, audits, AuditQuery)
     },
 ];

@@ -13,30 +13,31 @@ use super::shapes::{ALL_ENDED, ALL_NOTED, ALL_RENEWED};
 use super::{BATCH_BYTES, POST, Route, ok, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
-use crate::guard::Needs;
+use crate::guard::RequiredRole;
 
-const BATCH: Route = Route { needs: Needs::Work, body_bytes: BATCH_BYTES, is_lenient: true, ..POST };
+const BATCH: Route =
+    Route { required_role: RequiredRole::Work, body_bytes: BATCH_BYTES, is_lenient: true, ..POST };
 
 pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/heartbeats",
         name: "heartbeats",
-        about: "Extends many leases. Each is answered by itself.",
-        gives: &[ok(&ALL_RENEWED)],
+        description: "Extends many leases. Each is answered by itself.",
+        responses: &[ok(&ALL_RENEWED)],
         ..takes!(BATCH, heartbeats, HeartbeatsBody)
     },
     Route {
         path: "/v1/events",
         name: "addEvents",
-        about: "Adds events to the logs of many runs, in the order of the request. Each is answered by itself.",
-        gives: &[ok(&ALL_NOTED)],
+        description: "Adds events to the logs of many runs, in the order of the request. Each is answered by itself.",
+        responses: &[ok(&ALL_NOTED)],
         ..takes!(BATCH, events, EventsOfRunsBody)
     },
     Route {
         path: "/v1/finishes",
         name: "finishes",
-        about: "Ends many runs. Each is answered by itself; the same finish sent again is answered as the first time.",
-        gives: &[ok(&ALL_ENDED)],
+        description: "Ends many runs. Each is answered by itself; the same finish sent again is answered as the first time.",
+        responses: &[ok(&ALL_ENDED)],
         ..takes!(BATCH, finishes, FinishesBody)
     },
 ];

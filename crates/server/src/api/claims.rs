@@ -13,11 +13,11 @@ use waypost_store::{Can, Claim, Claimed, Held, Take, iso};
 use super::requests::{ChangesQuery, ClaimBody, ClaimOneBody};
 use super::runs::renamed;
 use super::shapes::{CLAIMED, CLAIMS};
-use super::{Content, GET, Gives, POST, Route, SMALL_BYTES, asks, ok, takes};
+use super::{Content, GET, POST, Route, RouteResponse, SMALL_BYTES, asks, ok, takes};
 use crate::answer::{self, Result};
 use crate::app::Claimer;
 use crate::call::Call;
-use crate::guard::Needs;
+use crate::guard::RequiredRole;
 use crate::problem::{INTERNAL_ERROR, NOT_FOUND, Problem, STOPPING};
 
 /// Between two looks while somebody waits: times arrive (a schedule, a retry, a lease that ends) without a word.
@@ -29,20 +29,20 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/claims",
         name: "claim",
-        about: "Takes the best due runs of the queues, at most `limit`. With `wait_ms` it answers when there is one, or after \
+        description: "Takes the best due runs of the queues, at most `limit`. With `wait_ms` it answers when there is one, or after \
                 that time with none.",
-        needs: Needs::Work,
+        required_role: RequiredRole::Work,
         body_bytes: SMALL_BYTES,
-        gives: &[ok(&CLAIMS)],
+        responses: &[ok(&CLAIMS)],
         refuses: &[&STOPPING],
         ..takes!(POST, claim, ClaimBody)
     },
     Route {
         path: "/v1/runs/{run_id}/claim",
         name: "claimRun",
-        about: "Takes one run by its id, under the rules of claims.",
-        needs: Needs::Work,
-        gives: &[ok(&CLAIMED)],
+        description: "Takes one run by its id, under the rules of claims.",
+        required_role: RequiredRole::Work,
+        responses: &[ok(&CLAIMED)],
         refuses: &[&NOT_FOUND],
         may_conflict: true,
         ..takes!(POST, claim_run, ClaimOneBody)
@@ -50,8 +50,8 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/changes",
         name: "awaitChange",
-        about: "Answers when something may have changed, or after `wait_ms`.",
-        gives: &[Gives { status: 204, about: "look again", body: Content::Nothing }],
+        description: "Answers when something may have changed, or after `wait_ms`.",
+        responses: &[RouteResponse { status: 204, description: "look again", body: Content::Nothing }],
         ..asks!(GET, changed, ChangesQuery)
     },
 ];

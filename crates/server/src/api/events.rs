@@ -17,15 +17,15 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/events",
         name: "readFeed",
-        about: "Events of all runs of the tenant, in the order of their commits. Never skips a late one.",
-        gives: &[ok(&FEED)],
+        description: "Events of all runs of the tenant, in the order of their commits. Never skips a late one.",
+        responses: &[ok(&FEED)],
         ..asks!(GET, feed, FeedQuery)
     },
     Route {
         path: "/v1/events/last",
         name: "getLastPosition",
-        about: "Where the feed ends now.",
-        gives: &[ok(&LAST)],
+        description: "Where the feed ends now.",
+        responses: &[ok(&LAST)],
         ..plain!(GET, last)
     },
 ];

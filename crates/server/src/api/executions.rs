@@ -15,15 +15,15 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/executions",
         name: "listExecutions",
-        about: "Executions of all schedules, the latest plan first, page by page.",
-        gives: &[ok(&EXECUTIONS)],
+        description: "Executions of all schedules, the latest plan first, page by page.",
+        responses: &[ok(&EXECUTIONS)],
         ..asks!(GET, list, ExecutionsQuery)
     },
     Route {
         path: "/v1/executions/{run_id}",
         name: "getExecution",
-        about: "One execution, by the id of its run.",
-        gives: &[ok(&EXECUTION)],
+        description: "One execution, by the id of its run.",
+        responses: &[ok(&EXECUTION)],
         refuses: &[&NOT_FOUND],
         ..plain!(GET, show)
     },

@@ -3,36 +3,43 @@
 use serde_json::json;
 
 use super::shapes::HEALTH;
-use super::{Content, GET, Gives, Route, ok, plain};
+use super::{Content, GET, Route, RouteResponse, ok, plain};
 use crate::answer::{self, Result};
 use crate::call::Call;
-use crate::guard::Needs;
+use crate::guard::RequiredRole;
 use crate::metrics;
 
-const OPEN: Route = Route { needs: Needs::Nothing, ..GET };
+const OPEN: Route = Route { required_role: RequiredRole::Nothing, ..GET };
 
 pub const ROUTES: &[Route] = &[
     Route {
         path: "/livez",
         name: "isAlive",
-        about: "The process answers.",
-        gives: &[ok(&HEALTH)],
+        description: "The process answers.",
+        responses: &[ok(&HEALTH)],
         run: |_, _| Box::pin(async { Ok(answer::json(200, &json!({ "status": "ok", "detail": null }))) }),
         ..OPEN
     },
     Route {
         path: "/readyz",
         name: "isReady",
-        about: "The database answers, and the server is not about to end.",
-        gives: &[ok(&HEALTH), Gives { status: 503, about: "not now", body: Content::Json(&HEALTH) }],
+        description: "The database answers, and the server is not about to end.",
+        responses: &[
+            ok(&HEALTH),
+            RouteResponse { status: 503, description: "not now", body: Content::Json(&HEALTH) },
+        ],
         ..plain!(OPEN, ready)
     },
     Route {
         path: "/metrics",
         name: "getMetrics",
-        about: "OpenMetrics. Needs a token where tokens are needed.",
-        needs: Needs::Read,
-        gives: &[Gives { status: 200, about: "the page", body: Content::Text(OPENMETRICS) }],
+        description: "OpenMetrics. Needs a token where tokens are needed.",
+        required_role: RequiredRole::Read,
+        responses: &[RouteResponse {
+            status: 200,
+            description: "the page",
+            body: Content::Text(OPENMETRICS),
+        }],
         run: |call, _| {
             Box::pin(async move { Ok(answer::text(200, OPENMETRICS, metrics::page(&call.app).await?)) })
         },
@@ -41,16 +48,16 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/openapi.json",
         name: "getOpenapi",
-        about: "This API, as OpenAPI 3.1.",
-        gives: &[Gives { status: 200, about: "the document", body: Content::AnyJson }],
+        description: "This API, as OpenAPI 3.1.",
+        responses: &[RouteResponse { status: 200, description: "the document", body: Content::AnyJson }],
         run: |_, _| Box::pin(async { Ok(answer::json(200, &crate::openapi::document())) }),
         ..OPEN
     },
     Route {
         path: "/reference",
         name: "getReference",
-        about: "This API, as a page for people.",
-        gives: &[Gives { status: 200, about: "the page", body: Content::Text(HTML) }],
+        description: "This API, as a page for people.",
+        responses: &[RouteResponse { status: 200, description: "the page", body: Content::Text(HTML) }],
         run: |_, _| {
             Box::pin(async {
                 let page = answer::text(200, HTML, crate::reference::html());

@@ -14,17 +14,17 @@ use super::requests::{
 };
 use super::runs::tagged;
 use super::shapes::{ITEMS, NOTED, RENEWED, RUN};
-use super::{BATCH_BYTES, Content, Gives, POST, Route, ok, takes};
+use super::{BATCH_BYTES, Content, POST, Route, RouteResponse, ok, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
-use crate::guard::Needs;
+use crate::guard::RequiredRole;
 use crate::problem::{INVALID_INPUT, NOT_FOUND, Problem};
 
 /// A failure that came without a code.
 const UNSPECIFIED: &str = "UNSPECIFIED";
 
 const HELD: Route = Route {
-    needs: Needs::Work,
+    required_role: RequiredRole::Work,
     refuses: &[&NOT_FOUND],
     may_conflict: true,
     body_bytes: BATCH_BYTES,
@@ -36,51 +36,55 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/runs/{run_id}/heartbeat",
         name: "heartbeat",
-        about: "Extends the lease, and tells what people want of the run. A third of the lease's length is a good pace; once a \
+        description: "Extends the lease, and tells what people want of the run. A third of the lease's length is a good pace; once a \
                 second tells of a cancel in time.",
-        gives: &[ok(&RENEWED)],
+        responses: &[ok(&RENEWED)],
         ..takes!(HELD, heartbeat, LeaseBody)
     },
     Route {
         path: "/v1/runs/{run_id}/events",
         name: "addEvent",
-        about: "Adds an event to the run's log. The first one begins the work, where the lifecycle says so.",
-        gives: &[Gives { status: 201, about: "it is in the log", body: Content::Json(&NOTED) }],
+        description: "Adds an event to the run's log. The first one begins the work, where the lifecycle says so.",
+        responses: &[RouteResponse {
+            status: 201,
+            description: "it is in the log",
+            body: Content::Json(&NOTED),
+        }],
         ..takes!(HELD, event, NewEventBody)
     },
     Route {
         path: "/v1/runs/{run_id}/items",
         name: "putItems",
-        about: "Adds or moves items, all or none.",
-        gives: &[ok(&ITEMS)],
+        description: "Adds or moves items, all or none.",
+        responses: &[ok(&ITEMS)],
         ..takes!(HELD, items, ItemWritesBody)
     },
     Route {
         path: "/v1/runs/{run_id}/finish",
         name: "finish",
-        about: "Moves the run where it ends. The same finish sent again is answered as the first time.",
-        gives: &[ok(&RUN)],
+        description: "Moves the run where it ends. The same finish sent again is answered as the first time.",
+        responses: &[ok(&RUN)],
         ..takes!(HELD, finish, FinishBody)
     },
     Route {
         path: "/v1/runs/{run_id}/release",
         name: "release",
-        about: "Gives the run back unharmed: any worker may take it over, and no attempt is burnt.",
-        gives: &[ok(&RUN)],
+        description: "Gives the run back unharmed: any worker may take it over, and no attempt is burnt.",
+        responses: &[ok(&RUN)],
         ..takes!(HELD, release, LeaseBody)
     },
     Route {
         path: "/v1/runs/{run_id}/require-cleanup",
         name: "requireCleanup",
-        about: "From now on the run requires cleanup and ends only after it, or no longer does.",
-        gives: &[ok(&RUN)],
+        description: "From now on the run requires cleanup and ends only after it, or no longer does.",
+        responses: &[ok(&RUN)],
         ..takes!(HELD, require_cleanup, RequireCleanupBody)
     },
     Route {
         path: "/v1/runs/{run_id}/owe",
         name: "owe",
-        about: "The old name of `/v1/runs/{run_id}/require-cleanup`, for clients of before.",
-        gives: &[ok(&RUN)],
+        description: "The old name of `/v1/runs/{run_id}/require-cleanup`, for clients of before.",
+        responses: &[ok(&RUN)],
         is_deprecated: true,
         ..takes!(HELD, owe, OweBody)
     },

@@ -8,42 +8,46 @@ use waypost_store::StoreError;
 
 use super::requests::{LifecycleQuery, LifecyclesQuery, NewLifecycleBody};
 use super::shapes::{LIFECYCLE, LIFECYCLES, PLAYBOOKS};
-use super::{BODY_BYTES, Content, GET, Gives, POST, Route, asks, ok, plain, takes};
+use super::{BODY_BYTES, Content, GET, POST, Route, RouteResponse, asks, ok, plain, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
-use crate::guard::Needs;
+use crate::guard::RequiredRole;
 use crate::problem::NOT_FOUND;
 
 pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/lifecycles",
         name: "listLifecycles",
-        about: "Every version of every lifecycle that the database knows.",
-        gives: &[ok(&LIFECYCLES)],
+        description: "Every version of every lifecycle that the database knows.",
+        responses: &[ok(&LIFECYCLES)],
         ..asks!(GET, list, LifecyclesQuery)
     },
     Route {
         path: "/v1/lifecycles/{name}",
         name: "getLifecycle",
-        about: "The latest version of one.",
-        gives: &[ok(&LIFECYCLE)],
+        description: "The latest version of one.",
+        responses: &[ok(&LIFECYCLE)],
         refuses: &[&NOT_FOUND],
         ..asks!(GET, show, LifecycleQuery)
     },
     Route {
         path: "/v1/lifecycles",
         name: "addLifecycle",
-        about: "Adds a lifecycle, or a version of one. The same again changes nothing.",
-        needs: Needs::Admin,
+        description: "Adds a lifecycle, or a version of one. The same again changes nothing.",
+        required_role: RequiredRole::Admin,
         body_bytes: BODY_BYTES,
-        gives: &[Gives { status: 201, about: "runs may use it", body: Content::Json(&LIFECYCLE) }],
+        responses: &[RouteResponse {
+            status: 201,
+            description: "runs may use it",
+            body: Content::Json(&LIFECYCLE),
+        }],
         ..takes!(POST, add, NewLifecycleBody)
     },
     Route {
         path: "/v1/playbooks",
         name: "listPlaybooks",
-        about: "What the server's own folder has (`serve --playbooks DIR`).",
-        gives: &[ok(&PLAYBOOKS)],
+        description: "What the server's own folder has (`serve --playbooks DIR`).",
+        responses: &[ok(&PLAYBOOKS)],
         ..plain!(GET, playbooks)
     },
 ];

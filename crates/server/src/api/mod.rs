@@ -25,7 +25,7 @@ use waypost_schema::{Field, Shape};
 
 use crate::answer::{Answer, Result};
 use crate::call::{Asked, Call};
-use crate::guard::Needs;
+use crate::guard::RequiredRole;
 use crate::problem::Reason;
 
 pub type Running = Pin<Box<dyn Future<Output = Result<Answer>> + Send>>;
@@ -55,8 +55,8 @@ pub struct Route {
     pub path: &'static str,
     /// Unique: what clients made from the OpenAPI document call it.
     pub name: &'static str,
-    pub about: &'static str,
-    pub needs: Needs,
+    pub description: &'static str,
+    pub required_role: RequiredRole,
     pub query: &'static [Field],
     /// Beside those that every route reads.
     pub headers: &'static [Field],
@@ -64,7 +64,7 @@ pub struct Route {
     pub body_bytes: usize,
     /// What handlers put out is cleaned by the store, never refused.
     pub is_lenient: bool,
-    pub gives: &'static [Gives],
+    pub responses: &'static [RouteResponse],
     /// Beside those that any request can meet.
     pub refuses: &'static [&'static Reason],
     /// The kernel may refuse it: 409 with `current` and `allowed`.
@@ -76,9 +76,9 @@ pub struct Route {
 
 /// An answer that goes well.
 #[derive(Debug)]
-pub struct Gives {
+pub struct RouteResponse {
     pub status: u16,
-    pub about: &'static str,
+    pub description: &'static str,
     pub body: Content,
 }
 
@@ -101,14 +101,14 @@ pub const GET: Route = Route {
     method: Method::Get,
     path: "",
     name: "",
-    about: "",
-    needs: Needs::Read,
+    description: "",
+    required_role: RequiredRole::Read,
     query: &[],
     headers: &[],
     body: None,
     body_bytes: 0,
     is_lenient: false,
-    gives: &[],
+    responses: &[],
     refuses: &[],
     may_conflict: false,
     is_deprecated: false,
@@ -147,8 +147,8 @@ macro_rules! asks {
 
 pub(crate) use {asks, plain, takes};
 
-pub const fn ok(body: &'static Shape) -> Gives {
-    Gives { status: 200, about: "as asked", body: Content::Json(body) }
+pub const fn ok(body: &'static Shape) -> RouteResponse {
+    RouteResponse { status: 200, description: "as asked", body: Content::Json(body) }
 }
 
 const GROUPS: &[&[Route]] = &[

@@ -5,58 +5,66 @@ use waypost_store::LimitOf;
 
 use super::requests::{LimitingBody, PausingBody};
 use super::shapes::{CLOCK, QUEUE, QUEUES};
-use super::{Content, GET, Gives, Method, POST, Route, ok, plain, takes};
+use super::{Content, GET, Method, POST, Route, RouteResponse, ok, plain, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
-use crate::guard::Needs;
+use crate::guard::RequiredRole;
 
 pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/queues",
         name: "listQueues",
-        about: "What waits, what is for later, what is being worked.",
-        gives: &[ok(&QUEUES)],
+        description: "What waits, what is for later, what is being worked.",
+        responses: &[ok(&QUEUES)],
         ..plain!(GET, list)
     },
     Route {
         path: "/v1/queues/{queue}/pause",
         name: "pauseQueue",
-        about: "Lets no worker take from a queue. What is being worked goes on.",
-        needs: Needs::Operate,
-        gives: &[ok(&QUEUE)],
+        description: "Lets no worker take from a queue. What is being worked goes on.",
+        required_role: RequiredRole::Operate,
+        responses: &[ok(&QUEUE)],
         ..takes!(POST, pause, PausingBody)
     },
     Route {
         path: "/v1/queues/{queue}/resume",
         name: "resumeQueue",
-        about: "Lets workers take from it again.",
-        needs: Needs::Operate,
-        gives: &[ok(&QUEUE)],
+        description: "Lets workers take from it again.",
+        required_role: RequiredRole::Operate,
+        responses: &[ok(&QUEUE)],
         ..takes!(POST, resume, PausingBody)
     },
     Route {
         method: Method::Put,
         path: "/v1/queues/{queue}/limit",
         name: "limitQueue",
-        about: "How many runs of a queue may be held at once.",
-        needs: Needs::Operate,
-        gives: &[Gives { status: 204, about: "it counts from now on", body: Content::Nothing }],
+        description: "How many runs of a queue may be held at once.",
+        required_role: RequiredRole::Operate,
+        responses: &[RouteResponse {
+            status: 204,
+            description: "it counts from now on",
+            body: Content::Nothing,
+        }],
         ..takes!(POST, |call, body| limit(call, body, LimitOf::Queue), LimitingBody)
     },
     Route {
         method: Method::Put,
         path: "/v1/keys/{key}/limit",
         name: "limitKey",
-        about: "How many runs with a concurrency key may be held at once; one, unless this says otherwise.",
-        needs: Needs::Operate,
-        gives: &[Gives { status: 204, about: "it counts from now on", body: Content::Nothing }],
+        description: "How many runs with a concurrency key may be held at once; one, unless this says otherwise.",
+        required_role: RequiredRole::Operate,
+        responses: &[RouteResponse {
+            status: 204,
+            description: "it counts from now on",
+            body: Content::Nothing,
+        }],
         ..takes!(POST, |call, body| limit(call, body, LimitOf::Key), LimitingBody)
     },
     Route {
         path: "/v1/clock",
         name: "getClock",
-        about: "The database's clock.",
-        gives: &[ok(&CLOCK)],
+        description: "The database's clock.",
+        responses: &[ok(&CLOCK)],
         ..plain!(GET, clock)
     },
 ];

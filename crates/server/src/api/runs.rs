@@ -14,10 +14,10 @@ use super::requests::{
     CommandBody, EventsQuery, ItemsQuery, NewItemBody, NewRunBody, NewRunsBody, RunsQuery,
 };
 use super::shapes::{ALL_MADE, EVENTS, ITEMS, RUN, RUNS};
-use super::{BATCH_BYTES, BODY_BYTES, Content, GET, Gives, POST, Route, asks, ok, plain, takes};
+use super::{BATCH_BYTES, BODY_BYTES, Content, GET, POST, Route, RouteResponse, asks, ok, plain, takes};
 use crate::answer::{self, Answer, Result};
 use crate::call::Call;
-use crate::guard::{Caller, Needs, Role};
+use crate::guard::{Caller, RequiredRole, Role};
 use crate::problem::{
     FORBIDDEN, IDEMPOTENCY_KEY_REUSED, INVALID_INPUT, INVALID_QUERY, NOT_FOUND, PRECONDITION_FAILED, Problem,
 };
@@ -38,15 +38,15 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/runs",
         name: "startRun",
-        about: "Starts a run.",
-        needs: Needs::Operate,
+        description: "Starts a run.",
+        required_role: RequiredRole::Operate,
         headers: &[KEY_HEADER, TRACE],
         body_bytes: BODY_BYTES,
-        gives: &[
-            Gives { status: 201, about: "it is stored", body: Content::Json(&RUN) },
-            Gives {
+        responses: &[
+            RouteResponse { status: 201, description: "it is stored", body: Content::Json(&RUN) },
+            RouteResponse {
                 status: 200,
-                about: "the key was known: the run that it made, with `Idempotency-Replayed: true`",
+                description: "the key was known: the run that it made, with `Idempotency-Replayed: true`",
                 body: Content::Json(&RUN),
             },
         ],
@@ -57,27 +57,31 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/runs/batch",
         name: "startRuns",
-        about: "Starts many runs. Each is answered by itself: a refused one leaves its neighbours alone.",
-        needs: Needs::Operate,
+        description: "Starts many runs. Each is answered by itself: a refused one leaves its neighbours alone.",
+        required_role: RequiredRole::Operate,
         body_bytes: BATCH_BYTES,
-        gives: &[ok(&ALL_MADE)],
+        responses: &[ok(&ALL_MADE)],
         ..takes!(POST, start_many, NewRunsBody)
     },
     Route {
         path: "/v1/runs",
         name: "listRuns",
-        about: "Runs, newest first, page by page: `Link: <…>; rel=\"next\"` leads to the next one.",
-        gives: &[ok(&RUNS)],
+        description: "Runs, newest first, page by page: `Link: <…>; rel=\"next\"` leads to the next one.",
+        responses: &[ok(&RUNS)],
         ..asks!(GET, list, RunsQuery)
     },
     Route {
         path: "/v1/runs/{run_id}",
         name: "getRun",
-        about: "One run, by its id or a unique beginning of it.",
+        description: "One run, by its id or a unique beginning of it.",
         headers: &[IF_NONE_MATCH],
-        gives: &[
+        responses: &[
             ok(&RUN),
-            Gives { status: 304, about: "it is still what the ETag says", body: Content::Nothing },
+            RouteResponse {
+                status: 304,
+                description: "it is still what the ETag says",
+                body: Content::Nothing,
+            },
         ],
         refuses: &[&NOT_FOUND],
         ..plain!(GET, show)
@@ -85,28 +89,28 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/runs/{run_id}/events",
         name: "listEvents",
-        about: "What happened to a run, in order.",
-        gives: &[ok(&EVENTS)],
+        description: "What happened to a run, in order.",
+        responses: &[ok(&EVENTS)],
         refuses: &[&NOT_FOUND],
         ..asks!(GET, events, EventsQuery)
     },
     Route {
         path: "/v1/runs/{run_id}/items",
         name: "listItems",
-        about: "A run's steps, tasks or targets.",
-        gives: &[ok(&ITEMS)],
+        description: "A run's steps, tasks or targets.",
+        responses: &[ok(&ITEMS)],
         refuses: &[&NOT_FOUND],
         ..asks!(GET, items, ItemsQuery)
     },
     Route {
         path: "/v1/runs/{run_id}/{command}",
         name: "commandRun",
-        about: "A command of the run's lifecycle by its name: `cancel`, `pause`, `resume`, `retry`, or whatever it declares. \
+        description: "A command of the run's lifecycle by its name: `cancel`, `pause`, `resume`, `retry`, or whatever it declares. \
                 `allowed` of the run object lists those that may be given now. The same command again is answered as the first.",
-        needs: Needs::Operate,
+        required_role: RequiredRole::Operate,
         headers: &[IF_MATCH],
         body_bytes: BODY_BYTES,
-        gives: &[ok(&RUN)],
+        responses: &[ok(&RUN)],
         refuses: &[&NOT_FOUND, &PRECONDITION_FAILED],
         may_conflict: true,
         ..takes!(POST, command, CommandBody)

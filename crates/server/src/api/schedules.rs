@@ -11,10 +11,10 @@ use super::requests::{
     ApplyingBody, BackfillBody, HistoryQuery, NextQuery, PausingBody, SchedulesQuery, TriggerBody,
 };
 use super::schedule_shapes::{ADDED, APPLIED, EXECUTIONS, PLAN_TIMES, SCHEDULE, SCHEDULE_SCOPES, SCHEDULES};
-use super::{BODY_BYTES, Content, GET, Gives, Method, POST, Route, asks, ok, plain, takes};
+use super::{BODY_BYTES, Content, GET, Method, POST, Route, RouteResponse, asks, ok, plain, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
-use crate::guard::{Needs, Role};
+use crate::guard::{RequiredRole, Role};
 use crate::problem::{FORBIDDEN, INVALID_INPUT, NOT_FOUND, Problem};
 
 /// Schedules are theirs.
@@ -24,15 +24,15 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/schedules",
         name: "listSchedules",
-        about: "Schedules by name, page by page: when they fire, how the last one ended, lag, what was skipped.",
-        gives: &[ok(&SCHEDULES)],
+        description: "Schedules by name, page by page: when they fire, how the last one ended, lag, what was skipped.",
+        responses: &[ok(&SCHEDULES)],
         ..asks!(GET, list, SchedulesQuery)
     },
     Route {
         path: "/v1/schedules/{schedule}",
         name: "getSchedule",
-        about: "One schedule, with its next five plan times.",
-        gives: &[ok(&SCHEDULE)],
+        description: "One schedule, with its next five plan times.",
+        responses: &[ok(&SCHEDULE)],
         refuses: &[&NOT_FOUND],
         ..plain!(GET, show)
     },
@@ -40,81 +40,81 @@ pub const ROUTES: &[Route] = &[
         method: Method::Put,
         path: "/v1/schedules/{schedule}",
         name: "applySchedule",
-        about: "Adds a schedule, or puts a new definition in place of the old one. A pause stays. It needs the role admin, \
+        description: "Adds a schedule, or puts a new definition in place of the old one. A pause stays. It needs the role admin, \
                 unless all that it does is to queue a run of a playbook that workers have.",
-        needs: Needs::Operate,
+        required_role: RequiredRole::Operate,
         body_bytes: BODY_BYTES,
-        gives: &[ok(&APPLIED)],
+        responses: &[ok(&APPLIED)],
         ..takes!(POST, apply, ApplyingBody)
     },
     Route {
         method: Method::Delete,
         path: "/v1/schedules/{schedule}",
         name: "removeSchedule",
-        about: "Forgets a schedule. Its executions stay.",
-        needs: Needs::Admin,
-        gives: &[Gives { status: 204, about: "it is gone", body: Content::Nothing }],
+        description: "Forgets a schedule. Its executions stay.",
+        required_role: RequiredRole::Admin,
+        responses: &[RouteResponse { status: 204, description: "it is gone", body: Content::Nothing }],
         refuses: &[&NOT_FOUND],
         ..plain!(GET, remove)
     },
     Route {
         path: "/v1/schedules/{schedule}/pause",
         name: "pauseSchedule",
-        about: "Lets nothing of it begin; a new definition leaves the pause in place. What is being executed goes on.",
-        needs: Needs::Operate,
-        gives: &[ok(&SCHEDULE)],
+        description: "Lets nothing of it begin; a new definition leaves the pause in place. What is being executed goes on.",
+        required_role: RequiredRole::Operate,
+        responses: &[ok(&SCHEDULE)],
         refuses: &[&NOT_FOUND],
         ..takes!(POST, pause, PausingBody)
     },
     Route {
         path: "/v1/schedules/{schedule}/resume",
         name: "resumeSchedule",
-        about: "Goes on with the next plan. Those in between are counted.",
-        needs: Needs::Operate,
-        gives: &[ok(&SCHEDULE)],
+        description: "Goes on with the next plan. Those in between are counted.",
+        required_role: RequiredRole::Operate,
+        responses: &[ok(&SCHEDULE)],
         refuses: &[&NOT_FOUND],
         ..takes!(POST, resume, PausingBody)
     },
     Route {
         path: "/v1/schedules/{schedule}/trigger",
         name: "triggerSchedule",
-        about: "Executes it now: a plan of its own, marked as such.",
-        needs: Needs::Operate,
-        gives: &[ok(&ADDED)],
+        description: "Executes it now: a plan of its own, marked as such.",
+        required_role: RequiredRole::Operate,
+        responses: &[ok(&ADDED)],
         refuses: &[&NOT_FOUND],
         ..takes!(POST, trigger, TriggerBody)
     },
     Route {
         path: "/v1/schedules/{schedule}/backfill",
         name: "backfillSchedule",
-        about: "Executes the plans of a range, or those named, that have no execution yet; marked as such.",
-        needs: Needs::Operate,
+        description: "Executes the plans of a range, or those named, that have no execution yet; marked as such.",
+        required_role: RequiredRole::Operate,
         body_bytes: BODY_BYTES,
-        gives: &[ok(&ADDED)],
+        responses: &[ok(&ADDED)],
         refuses: &[&NOT_FOUND],
         ..takes!(POST, backfill, BackfillBody)
     },
     Route {
         path: "/v1/schedules/{schedule}/next",
         name: "nextPlans",
-        about: "The next plan times, in its time zone.",
-        gives: &[ok(&PLAN_TIMES)],
+        description: "The next plan times, in its time zone.",
+        responses: &[ok(&PLAN_TIMES)],
         refuses: &[&NOT_FOUND],
         ..asks!(GET, next, NextQuery)
     },
     Route {
         path: "/v1/schedules/{schedule}/scopes",
         name: "listScopes",
-        about: "Its scopes, and what came of their plans.",
-        gives: &[ok(&SCHEDULE_SCOPES)],
+        description: "Its scopes, and what came of their plans.",
+        responses: &[ok(&SCHEDULE_SCOPES)],
         refuses: &[&NOT_FOUND],
         ..plain!(GET, scopes)
     },
     Route {
         path: "/v1/schedules/{schedule}/history",
         name: "scheduleHistory",
-        about: "Its executions, the latest plan first, page by page.",
-        gives: &[ok(&EXECUTIONS)],
+        description: "Its executions, the latest plan first, page by page.",
+        responses: &[ok(&EXECUTIONS)],
         ..asks!(GET, history, HistoryQuery)
     },
 ];

@@ -97,6 +97,8 @@ shapes! {
         optional("stops_run", Kind::Boolean, "Of a kind of items: whether one that fails ends its run's course."),
         needed("codes", Kind::Object, "Failure codes of its commands."),
         needed("operations", Kind::Object, "From which states operations start."),
+        optional("decisions", Kind::Object, "The members of a run's details in which decisions are asked for and given."),
+        needed("cancelled_metadata", Kind::Object, "What the metadata of a run say that the engine cancels because its lease ran out."),
         needed("states", list(&Kind::Object, 1_000), "The states, each with its phase."),
         needed("transitions", list(&Kind::Object, 10_000), "The moves: from, command, to, by, guards."),
         optional("source", LONG, "The lifecycle as a file, with `source=true`."),

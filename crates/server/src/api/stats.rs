@@ -10,8 +10,8 @@ use crate::call::Call;
 pub const ROUTES: &[Route] = &[Route {
     path: "/v1/stats",
     name: "getStats",
-    about: "Queue depth, worker utilisation, success rate over 24 hours, mean duration by status over 7 days.",
-    gives: &[ok(&STATS)],
+    description: "Queue depth, worker utilisation, success rate over 24 hours, mean duration by status over 7 days.",
+    responses: &[ok(&STATS)],
     ..plain!(GET, show)
 }];
 

@@ -20,8 +20,8 @@ const MOST: usize = 10_000;
 pub const ROUTES: &[Route] = &[Route {
     path: "/v1/workers",
     name: "listWorkers",
-    about: "Who holds runs, or asked this server for some within 5 minutes.",
-    gives: &[ok(&WORKERS)],
+    description: "Who holds runs, or asked this server for some within 5 minutes.",
+    responses: &[ok(&WORKERS)],
     ..plain!(GET, show)
 }];
 

@@ -12,7 +12,7 @@ use waypost_schema::{Kind, optional};
 
 use crate::answer::{self, Result};
 use crate::api::requests::StreamQuery;
-use crate::api::{Content, GET, Gives, Route, asks};
+use crate::api::{Content, GET, Route, RouteResponse, asks};
 use crate::call::Call;
 use crate::problem::{BUSY, INVALID_QUERY, NOT_FOUND, Problem, STOPPING};
 use hub::TOPICS;
@@ -21,12 +21,12 @@ use reader::{Reader, Want};
 pub const ROUTES: &[Route] = &[Route {
     path: "/v1/events/stream",
     name: "streamEvents",
-    about: "Events as they are committed: `id` is the feed position, `event` the topic, `data` the event. `Last-Event-ID` goes on \
+    description: "Events as they are committed: `id` is the feed position, `event` the topic, `data` the event. `Last-Event-ID` goes on \
             after it. `event: reset` says that what lies between cannot be shown: fetch anew, and go on from `data.position`.",
     headers: &[optional("Last-Event-ID", Kind::Text(20), "The id of the last event that was seen.")],
-    gives: &[Gives {
+    responses: &[RouteResponse {
         status: 200,
-        about: "a stream that does not end",
+        description: "a stream that does not end",
         body: Content::Text("text/event-stream"),
     }],
     refuses: &[&NOT_FOUND, &STOPPING],

@@ -62,7 +62,7 @@ pub async fn a_lifecycle_has_words_of_its_own(store: &dyn Store) {
     let details = json!({ "unanswered": true, "questions": questions, "how-many": 2, "current_blockers": {"h": {}} });
     let claimed = asks(store, "review", details).await;
     let id = claimed.run.id();
-    assert_eq!(refusal(command(store, id, "answer").await).guard.map(|it| it.name()), Some("resolved-or-forced"));
+    assert_eq!(refusal(command(store, id, "answer").await).guard.map(waypost_kernel::Guard::name), Some("resolved-or-forced"));
     for (given, told) in [
         (json!({"title": "keep"}), "nothing is decided about end"),
         (json!({"h": "skip", "title": "keep", "end": "x"}), "blocked are: end, title"),
