@@ -4,17 +4,17 @@ use serde_json::{Value, json};
 use waypost_kernel::Time;
 
 use crate::run::{RunRow, iso, parse_time};
-use crate::schedule_looks::{ExecutionRow, ScheduleLook};
+use crate::schedule_reads::{ExecutionRow, ScheduleSummary};
 use crate::schedules::{Counts, ScheduleRow, ScopeRow};
 use crate::verbs::Pause;
 
 /// Of the object that the API shows.
-pub fn look_from(object: &Value) -> Option<ScheduleLook> {
+pub fn summary_from(object: &Value) -> Option<ScheduleSummary> {
     let mut counts = Counts::from_json(&object["skipped"]);
     counts.add(&Counts::from_json(&object["claims"]));
     counts.succeeded = object["succeeded"].as_u64()?;
     counts.failed = object["failed_unretried"].as_u64()?;
-    Some(ScheduleLook {
+    Some(ScheduleSummary {
         row: row_from(object)?,
         scopes: object["scopes"].as_u64()?,
         counts,

@@ -12,7 +12,7 @@ use waypost_kernel::{Catalog, Failure, Lifecycle, Refusal, Run, Span, Time, Toke
 use crate::codec::{intent_from, intent_json};
 use crate::error::StoreError;
 use crate::run::{EventRow, ItemRow, RunRow, parse_time, shared};
-pub use crate::schedule_wire::{execution_from, look_from, scope_from};
+pub use crate::schedule_wire::{execution_from, scope_from, summary_from};
 use crate::verbs::{Pause, QueueRow};
 
 /// Stands for a token that this side does not have.

@@ -15,6 +15,8 @@ mod pooler;
 mod postgres;
 #[cfg(feature = "postgres")]
 mod server;
+#[cfg(feature = "oracle")]
+mod shorthand;
 pub mod vsphere;
 
 #[cfg(feature = "postgres")]
@@ -25,3 +27,5 @@ pub use cluster::Cluster;
 pub use pooler::Pooler;
 #[cfg(feature = "postgres")]
 pub use postgres::Postgres;
+#[cfg(feature = "oracle")]
+pub use shorthand::Shorthand;

@@ -7,8 +7,8 @@ use waypost_kernel::run::Want;
 use waypost_kernel::{Code, Refusal, Span, Time};
 
 use waypost_store::{
-    Each, FinishWrite, Held, Leases, NoteWrite, Noted, OweWrite, Renewed, Repeat, Reply, Result, RunRow,
-    StoreError, Swept,
+    Each, FinishWrite, Held, NoteWrite, Noted, OweWrite, Renewed, Repeat, Reply, Result, RunRow, StoreError,
+    Swept,
 };
 
 use super::rules::intake::{
@@ -21,28 +21,28 @@ use super::{MemoryStore, who};
 /// For how long an equal event is a repeat.
 const REPEAT_WINDOW: Span = Span::from_seconds(10);
 
-impl Leases for MemoryStore {
-    fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
+impl MemoryStore {
+    pub(crate) fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
         self.verb(move |state| Ok(leases.iter().map(|held| state.renew(held)).collect()))
     }
 
-    fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>> {
+    pub(crate) fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>> {
         self.verb(move |state| Ok(notes.into_iter().map(|write| state.note(write)).collect()))
     }
 
-    fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
+    pub(crate) fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
         self.verb(move |state| Ok(finishes.iter().map(|write| state.finish(write)).collect()))
     }
 
-    fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
+    pub(crate) fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
         self.verb(move |state| Ok(leases.iter().map(|held| state.release(held)).collect()))
     }
 
-    fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow> {
+    pub(crate) fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow> {
         self.verb(move |state| state.owe(&owe))
     }
 
-    fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
+    pub(crate) fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
         self.verb(move |state| state.sweep(&by, limit))
     }
 }

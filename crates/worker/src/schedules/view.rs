@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use waypost_kernel::schedule::{Timing, clock_change, in_words};
 use waypost_kernel::{Catalog, Time};
-use waypost_store::{ScheduleLook, iso};
+use waypost_store::{ScheduleSummary, iso};
 
 use super::file::stored;
 use super::schedule::Schedule;
@@ -16,14 +16,14 @@ const UPCOMING: usize = 5;
 /// A stored schedule. Nothing in `schedule`: this binary cannot read its definition.
 #[derive(Clone, Debug)]
 pub struct View {
-    pub look: ScheduleLook,
+    pub summary: ScheduleSummary,
     pub schedule: Option<Schedule>,
 }
 
 impl View {
-    pub fn of(look: ScheduleLook, catalog: &Catalog) -> View {
-        let schedule = stored(&look.row.definition, Path::new(&look.row.folder), catalog).ok();
-        View { look, schedule }
+    pub fn of(summary: ScheduleSummary, catalog: &Catalog) -> View {
+        let schedule = stored(&summary.row.definition, Path::new(&summary.row.folder), catalog).ok();
+        View { summary, schedule }
     }
 
     pub fn timing(&self) -> Option<&Timing> {
@@ -31,7 +31,7 @@ impl View {
     }
 
     pub fn object(&self, now: Time) -> Value {
-        let ScheduleLook { row, counts, .. } = &self.look;
+        let ScheduleSummary { row, counts, .. } = &self.summary;
         let upcoming = self.timing().map(|timing| upcoming(timing, now, UPCOMING)).unwrap_or_default();
         json!({
             "name": row.name,
@@ -43,12 +43,12 @@ impl View {
             "paused": row.paused.as_ref().map(|pause| json!({
                 "by": pause.by, "reason": pause.reason, "at": pause.at.map(iso),
             })),
-            "last_plan": self.look.last_plan.map(iso),
-            "last_status": self.look.last_status,
-            "last_success": self.look.last_success.map(iso),
-            "lag_s": self.look.lag(now).map(|lag| lag.ms() / 1_000),
-            "running": self.look.running,
-            "running_stale": self.look.stale,
+            "last_plan": self.summary.last_plan.map(iso),
+            "last_status": self.summary.last_status,
+            "last_success": self.summary.last_success.map(iso),
+            "lag_s": self.summary.lag(now).map(|lag| lag.ms() / 1_000),
+            "running": self.summary.running,
+            "running_stale": self.summary.stale,
             "succeeded": counts.succeeded,
             "failed_unretried": counts.failed,
             "skipped": {
@@ -59,7 +59,7 @@ impl View {
                 "paused": counts.paused,
             },
             "claims": { "won": counts.won, "retried": counts.retried, "stolen": counts.stolen },
-            "scopes": self.look.scopes,
+            "scopes": self.summary.scopes,
             "hash": row.hash,
             "updated_at": iso(row.updated_at),
             "definition": row.definition,

@@ -69,7 +69,7 @@ fn the_product_has_nothing_that_only_tests_need() {
 
 #[test]
 fn borrowed_rules_and_shipped_features_are_found() {
-    let source = "use waypost_store::{Claim, MAX_MANUAL,\n  check_new, codec::token_text};\n\
+    let source = "use waypost_store::{Claim, MAX_MANUAL, \n  check_new, codec::token_text};\n\
                   fn a() { waypost_store::iso(now); waypost_store::RunRow::phase(row); } // waypost_store::wire";
     let tree = Tree::planted(&[
         ("crates/testkit/src/oracle/a.rs", source),
