@@ -165,16 +165,9 @@ impl Store for PostgresStore {
         }
     }
 
-    fn enqueue(&self, mut runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
+    fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
         let session = self.session.clone();
-        let all = move |runs| PostgresStore::enqueue_all(&session, runs);
-        match (runs.len(), runs.pop()) {
-            (1, Some(run)) => Box::pin(async move { self.births.list_of_one(run, all).await }),
-            (_, last) => {
-                runs.extend(last);
-                all(runs)
-            }
-        }
+        Box::pin(self.births.list(runs, move |runs| PostgresStore::enqueue_all(&session, runs)))
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
@@ -202,16 +195,9 @@ impl Store for PostgresStore {
         once!(self.session, Line::Work, |tx| engine::note(tx, &notes))
     }
 
-    fn finish(&self, mut finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
+    fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
         let session = self.session.clone();
-        let all = move |finishes| PostgresStore::finish_all(&session, finishes);
-        match (finishes.len(), finishes.pop()) {
-            (1, Some(finish)) => Box::pin(async move { self.ends.list_of_one(finish, all).await }),
-            (_, last) => {
-                finishes.extend(last);
-                all(finishes)
-            }
-        }
+        Box::pin(self.ends.list(finishes, move |finishes| PostgresStore::finish_all(&session, finishes)))
     }
 
     fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {

@@ -107,12 +107,7 @@ impl Session {
         T: Send + 'static,
         W: Future<Output = Result<T>> + Send + 'static,
     {
-        Box::pin(async move {
-            let ended = tokio::spawn(async move { work.await.map_err(Fault::told) }).await;
-            ended.unwrap_or_else(|error| {
-                Err(StoreError::Unavailable(format!("the verb was stopped: {error}")))
-            })
-        })
+        to_its_end(async move { work.await.map_err(Fault::told) })
     }
 
     /// Runs a verb to its end, whatever becomes of who asked; again, if it failed without having written.
@@ -123,7 +118,7 @@ impl Session {
         W: Future<Output = Result<T>> + Send,
     {
         let session = self.clone();
-        let task = async move {
+        to_its_end(async move {
             let mut patience = Patience::default();
             loop {
                 match work(session.clone()).await {
@@ -131,12 +126,6 @@ impl Session {
                     Err(fault) => patience.with(fault).await?,
                 }
             }
-        };
-        Box::pin(async move {
-            let ended = tokio::spawn(task).await;
-            ended.unwrap_or_else(|error| {
-                Err(StoreError::Unavailable(format!("the verb was stopped: {error}")))
-            })
         })
     }
 
@@ -244,6 +233,15 @@ impl Session {
         self.0.pool.retain(|_, _| false);
         self.0.beats.retain(|_, _| false);
     }
+}
+
+fn to_its_end<T: Send + 'static>(
+    task: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+) -> Reply<'static, T> {
+    Box::pin(async move {
+        let stopped = |error| Err(StoreError::Unavailable(format!("the verb was stopped: {error}")));
+        tokio::spawn(task).await.unwrap_or_else(stopped)
+    })
 }
 
 /// What a verb works with: a connection, inside a transaction, and the instant of that transaction.

@@ -43,7 +43,7 @@ use primitives::{Primitives, ready};
 use session::{Session, Tx};
 
 /// A verb of the engine's, with others that are waiting in one transaction; then what the caller's task does with its answer.
-macro_rules! write {
+macro_rules! then {
     ($store:ident, |$tx:ident| $verb:expr, $then:expr) => {{
         let work = move |tx: &Tx<'_>| {
             let $tx = &mut tx.engine();
@@ -135,7 +135,7 @@ impl Store for SqliteStore {
 
     fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
         let runs = runs.into_iter().map(CheckedRun::of).collect();
-        write!(self, |tx| engine::enqueue(tx, runs), |answers| {
+        then!(self, |tx| engine::enqueue(tx, runs), |answers| {
             let own = |(run, replayed)| Enqueued { run: Arc::unwrap_or_clone(run), replayed };
             Ok(answers.into_iter().map(|answer| answer.map(own)).collect())
         })
@@ -143,11 +143,11 @@ impl Store for SqliteStore {
 
     fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
         let own = |taken: Vec<Taken>| taken.into_iter().map(Taken::claimed).collect();
-        write!(self, |tx| engine::claim(tx, &claim), own)
+        then!(self, |tx| engine::claim(tx, &claim), own)
     }
 
     fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
-        write!(self, |tx| engine::claim_run(tx, &run_id, &take), Taken::claimed)
+        then!(self, |tx| engine::claim_run(tx, &run_id, &take), Taken::claimed)
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -156,15 +156,15 @@ impl Store for SqliteStore {
 
     fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
         let finishes: Vec<_> = finishes.into_iter().map(CleanedFinish::of).collect();
-        write!(self, |tx| engine::finish(tx, &finishes), each_own)
+        then!(self, |tx| engine::finish(tx, &finishes), each_own)
     }
 
     fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
-        write!(self, |tx| engine::release(tx, &leases), each_own)
+        then!(self, |tx| engine::release(tx, &leases), each_own)
     }
 
     fn owe(&self, owe: OweWrite) -> Reply<'_, RunRow> {
-        write!(self, |tx| engine::require_cleanup(tx, &owe), own)
+        then!(self, |tx| engine::require_cleanup(tx, &owe), own)
     }
 
     fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
@@ -181,7 +181,7 @@ impl Store for SqliteStore {
             }
             Ok(row)
         };
-        write!(self, |tx| work(tx), own)
+        then!(self, |tx| work(tx), own)
     }
 
     fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
@@ -250,7 +250,7 @@ impl Housekeeping for SqliteStore {
 
     fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
         let run = CheckedRun::of(run);
-        write!(self, |tx| async { engine::claim_plan(tx, run?, lease).await }, |taken: Option<Taken>| taken
+        then!(self, |tx| async { engine::claim_plan(tx, run?, lease).await }, |taken: Option<Taken>| taken
             .map(Taken::claimed)
             .transpose())
     }

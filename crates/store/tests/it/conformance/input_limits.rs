@@ -1,8 +1,8 @@
 //! What comes in has limits, and is refused with the field named.
 
 use serde_json::{Value, json};
-use waypost_testkit::Shorthand;
 use waypost_store::{CommandWrite, Database, NewRun, Pause};
+use waypost_testkit::Shorthand;
 
 use super::kit::*;
 

@@ -1,7 +1,7 @@
 //! Limits and pauses: they make work wait, never fail.
 
-use waypost_testkit::Shorthand;
 use waypost_store::{Claim, Database, NewRun, Pause};
+use waypost_testkit::Shorthand;
 
 use super::kit::*;
 

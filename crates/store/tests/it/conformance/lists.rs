@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use waypost_kernel::Span;
-use waypost_testkit::Shorthand;
 use waypost_store::{Database, Filter, NewRun, QueueRow};
+use waypost_testkit::Shorthand;
 
 use super::kit::*;
 
@@ -44,7 +44,10 @@ pub async fn runs_are_found_by_what_they_are(store: &dyn Database) {
     assert_eq!(by(Filter { status: Some("claimed".into()), ..all() }).await, [held.run.id()]);
     assert_eq!(by(Filter { status: Some("QUEUED".into()), ..all() }).await, [change.id()]);
     assert_eq!(by(Filter { queue: Some("other".into()), ..all() }).await, [other.id()]);
-    assert_eq!(by(Filter { status: Some("claimed".into()), queue: Some("other".into()), ..deploys }).await, [""; 0]);
+    assert_eq!(
+        by(Filter { status: Some("claimed".into()), queue: Some("other".into()), ..deploys }).await,
+        [""; 0]
+    );
     assert_eq!(by(Filter { lifecycle: Some("' OR 1=1 --".into()), ..all() }).await, [""; 0]);
 }
 

@@ -1,8 +1,11 @@
 //! Schedules that fail or wait cost only themselves.
 
 use waypost_kernel::{Span, Time};
+use waypost_store::{
+    Begin, Begun, Birth, Claimed, Database, Due, DueExecution, DueScope, Failed, Failing, Firing,
+    ManualPlans, NewRun, Ownership, Pause, ScheduleFilter, ScheduleWrite, ScopeRow, StoreError,
+};
 use waypost_testkit::Shorthand;
-use waypost_store::{Begin, Begun, Birth, Claimed, Database, Due, DueExecution, DueScope, Failed, Failing, Firing, ManualPlans, NewRun, Ownership, Pause, ScheduleFilter, ScheduleWrite, ScopeRow, StoreError};
 
 use super::kit::*;
 use super::schedules::{due, every, firing, minute, scope};
@@ -78,7 +81,9 @@ const OFTEN: usize = 8;
 // proves C11
 pub async fn a_planning_that_fails_is_put_off_longer_each_time(store: &dyn Database) {
     add(store, "backup", &["a"]).await;
-    for (failures, wait) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 32), (7, 64), (8, 128), (9, 256), (10, 300), (11, 300)] {
+    for (failures, wait) in
+        [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 32), (7, 64), (8, 128), (9, 256), (10, 300), (11, 300)]
+    {
         let found = due(store).await.scopes.remove(0);
         let before = store.now().await.unwrap();
         put_off(store, planning(&found)).await;
@@ -88,7 +93,10 @@ pub async fn a_planning_that_fails_is_put_off_longer_each_time(store: &dyn Datab
         let wait = Span::from_seconds(wait);
         let looked_at = row.wake_at.unwrap();
         let rounding = Span::from_ms(1);
-        assert!((before + wait..=after + wait + rounding).contains(&looked_at), "{wait} from {before}: {looked_at}");
+        assert!(
+            (before + wait..=after + wait + rounding).contains(&looked_at),
+            "{wait} from {before}: {looked_at}"
+        );
         advance(store, 300).await;
     }
     let found = due(store).await.scopes.remove(0);
@@ -176,11 +184,15 @@ pub async fn a_key_that_somebody_else_has_is_not_taken_for_the_plans(store: &dyn
     let plan = minute(store).await;
     let key = format!("schedule:backup:{plan}");
     let stranger = put(store, NewRun { idempotency_key: Some(key.clone()), ..deploy() }).await;
-    let queued = |key: &str| Birth { run: NewRun { idempotency_key: Some(key.into()), ..deploy() }, lease: None };
+    let queued =
+        |key: &str| Birth { run: NewRun { idempotency_key: Some(key.into()), ..deploy() }, lease: None };
     for birth in [birth("backup", plan), queued(&key)] {
         let firing = Firing { plans: vec![(plan, birth)], ..fires("backup", plan) };
         let refused = store.fire(vec![firing]).await.unwrap().remove(0).unwrap_err();
-        assert!(matches!(&refused, StoreError::KeyReused { run_id, .. } if run_id == stranger.id()), "{refused}");
+        assert!(
+            matches!(&refused, StoreError::KeyReused { run_id, .. } if run_id == stranger.id()),
+            "{refused}"
+        );
     }
     let is = store.run("default".into(), stranger.id().into()).await.unwrap();
     assert_eq!((is.status(), is.run.attempt), ("queued", 0), "it is as it was");
@@ -211,7 +223,8 @@ pub async fn plans_that_wait_delay_no_retry_and_no_end(store: &dyn Database) {
     finish(store, &claimed, "SUCCESS").await.unwrap();
     store.wake_executions(vec![claimed.run.id().into()]).await.unwrap();
     let found = told(store, 2).await;
-    let waits: Vec<_> = found.executions.iter().map(|it| (it.schedule.as_str(), it.plan, it.is_running)).collect();
+    let waits: Vec<_> =
+        found.executions.iter().map(|it| (it.schedule.as_str(), it.plan, it.is_running)).collect();
     assert_eq!(waits, [("busy", waiting[0], true)], "one of its scope, and nothing of what is paused");
     assert!(!found.more || !found.scopes.is_empty(), "there is nothing else to look at");
     let row = scope(store).await;
@@ -232,7 +245,8 @@ pub async fn what_a_pause_kept_back_begins_when_it_is_resumed(store: &dyn Databa
     let pause = Pause { by: "olena".into(), reason: "migration".into(), at: None };
     store.pause_schedule("backup".into(), Some(pause)).await.unwrap();
     let waiting = backfill(store, "backup", 1).await;
-    let end = waypost_store::FinishWrite { retry_in: Some(Span::from_seconds(1)), ..ending(&claimed, "FAILED") };
+    let end =
+        waypost_store::FinishWrite { retry_in: Some(Span::from_seconds(1)), ..ending(&claimed, "FAILED") };
     write_finish(store, end).await.unwrap();
     store.wake_executions(vec![claimed.run.id().into()]).await.unwrap();
     for _ in 0..3 {

@@ -2,8 +2,12 @@
 
 use serde_json::json;
 use waypost_kernel::{Actor, Failure, Span, Time};
+use waypost_store::{
+    Begin, Begun, Birth, Claimed, Counts, Database, Due, DueExecution, ExecutionFilter, ExecutionRow,
+    FinishWrite, Firing, ManualPlans, NewRun, Ownership, Pause, ScheduleChanged, ScheduleFilter,
+    ScheduleWrite, ScopeRow,
+};
 use waypost_testkit::Shorthand;
-use waypost_store::{Begin, Begun, Birth, Claimed, Counts, Database, Due, DueExecution, ExecutionFilter, ExecutionRow, FinishWrite, Firing, ManualPlans, NewRun, Ownership, Pause, ScheduleChanged, ScheduleFilter, ScheduleWrite, ScopeRow};
 
 use super::kit::*;
 
@@ -237,7 +241,10 @@ pub async fn a_pause_says_who_and_why_and_outlives_a_redeploy(store: &dyn Databa
     put_one(store).await;
     let pause = Pause { by: "olena".into(), reason: "migration".into(), at: None };
     let paused = store.pause_schedule("backup".into(), Some(pause)).await.unwrap();
-    assert_eq!(paused.paused.as_ref().map(|it| (it.by.as_str(), it.reason.as_str())), Some(("olena", "migration")));
+    assert_eq!(
+        paused.paused.as_ref().map(|it| (it.by.as_str(), it.reason.as_str())),
+        Some(("olena", "migration"))
+    );
     let changed = every("5m", "backup", &["a", "b"]);
     assert_eq!(store.put_schedule(changed).await.unwrap(), ScheduleChanged::Changed);
     let row = store.schedules(ScheduleFilter::named("backup")).await.unwrap().remove(0).row;
@@ -306,7 +313,10 @@ pub async fn plans_by_hand_are_marked_and_begin_once(store: &dyn Database) {
     };
     assert_eq!(store.add_plans(manual.clone()).await.unwrap(), 1);
     let told = due(store).await.executions;
-    assert_eq!((told.len(), told[0].run_id.as_deref(), told[0].manual.as_deref()), (1, None, Some("trigger")));
+    assert_eq!(
+        (told.len(), told[0].run_id.as_deref(), told[0].manual.as_deref()),
+        (1, None, Some("trigger"))
+    );
     let begun = store.begin(begin("s1", &told[0])).await.unwrap().unwrap();
     assert!(store.begin(begin("s2", &told[0])).await.unwrap().is_none());
     let filter = ExecutionFilter { schedule: Some("backup".into()), ..ExecutionFilter::default() };
@@ -395,14 +405,16 @@ pub async fn executions_are_listed_page_by_page_and_by_what_they_are(store: &dyn
     let all = listed(store, ExecutionFilter::default()).await;
     let expected = ["2a backup", "2b backup", "1a backup", "1b backup", "0a audit", "0a backup", "0b backup"];
     assert_eq!(names(&all), expected);
-    let of_b = ExecutionFilter { id: Some("b".into()), kind: Some("shop".into()), ..ExecutionFilter::default() };
+    let of_b =
+        ExecutionFilter { id: Some("b".into()), kind: Some("shop".into()), ..ExecutionFilter::default() };
     assert_eq!(names(&listed(store, of_b).await), ["2b backup", "1b backup", "0b backup"]);
     let told = due(store).await.executions;
     let first = told.iter().find(|it| it.schedule == "audit").unwrap();
     let begun = store.begin(begin("s1", first)).await.unwrap().unwrap();
     let running = ExecutionFilter { status: Some("RUNNING".into()), ..ExecutionFilter::default() };
     assert_eq!(names(&listed(store, running).await), ["0a audit"]);
-    let that = ExecutionFilter { run_id: Some(begun.run_id().into()), limit: 1, ..ExecutionFilter::default() };
+    let that =
+        ExecutionFilter { run_id: Some(begun.run_id().into()), limit: 1, ..ExecutionFilter::default() };
     assert_eq!(names(&store.executions(that).await.unwrap().executions), ["0a audit"]);
     let wrong = ExecutionFilter { cursor: Some("x".into()), limit: 1, ..ExecutionFilter::default() };
     assert!(store.executions(wrong).await.is_err());
@@ -414,7 +426,8 @@ pub async fn a_schedule_is_shown_with_the_sum_of_its_scopes(store: &dyn Database
     store.put_schedule(write("audit", &["a", "b"])).await.unwrap();
     let plan = minute(store).await;
     let claimed = fire(store, "s1", None, plan).await.unwrap();
-    let page = |after: Option<&str>, limit| ScheduleFilter { after: after.map(Into::into), limit, name: None };
+    let page =
+        |after: Option<&str>, limit| ScheduleFilter { after: after.map(Into::into), limit, name: None };
     let look = store.schedules(page(Some("audit"), 10)).await.unwrap().remove(0);
     assert_eq!((look.row.name.as_str(), look.scopes, look.running, look.stale), ("backup", 1, 1, 0));
     assert_eq!((look.counts.won, look.counts.superseded, look.last_success), (1, 2, None));
@@ -450,7 +463,8 @@ pub async fn many_are_fired_at_once_and_each_is_answered_by_itself(store: &dyn D
     assert!(answers[2].is_err(), "it says what is wrong with it");
     let all = listed(store, ExecutionFilter::default()).await;
     assert_eq!(all.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["a", "d"]);
-    let through = |scopes: Vec<ScopeRow>| scopes.iter().map(|it| it.through == Some(plan)).collect::<Vec<_>>();
+    let through =
+        |scopes: Vec<ScopeRow>| scopes.iter().map(|it| it.through == Some(plan)).collect::<Vec<_>>();
     assert_eq!(through(store.scopes("backup".into()).await.unwrap()), [true, false, false, true]);
     let ids = all.iter().map(|it| it.run.as_ref().unwrap().id().to_owned()).collect();
     store.wake_executions(ids).await.unwrap();
