@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use waypost_kernel::Phase;
 use waypost_remote::RemoteStore;
-use waypost_store::{Admin, Log, NewRun, Queue, Result};
+use waypost_store::{NewRun, Result, Store};
 
 #[tokio::main]
 async fn main() -> Result<()> {

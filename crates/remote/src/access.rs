@@ -1,9 +1,7 @@
 //! Tokens and the audit log of the server. A token's secret is made by the server, so it comes another way.
 
 use serde_json::{Value, json};
-use waypost_store::{
-    Audit, AuditRow, NewAudit, NewToken, Reply, Result, StoreError, TokenRow, Tokens, parse_time,
-};
+use waypost_store::{AuditRow, Result, StoreError, TokenChange, TokenRow, Who, parse_time};
 
 use super::RemoteStore;
 use super::ask::{Ask, part};
@@ -24,32 +22,27 @@ impl RemoteStore {
     }
 }
 
-impl Tokens for RemoteStore {
-    fn add_token(&self, _: NewToken) -> Reply<'_, TokenRow> {
-        Box::pin(async { Err(StoreError::Unusable("a server makes its tokens itself".into())) })
+impl RemoteStore {
+    pub(crate) async fn tokens(&self, id: Option<String>) -> Result<Vec<TokenRow>> {
+        let answer = Ask::get("/v1/tokens").send(self).await?;
+        let rows = answer["tokens"].as_array().into_iter().flatten().filter_map(token_from);
+        Ok(rows.filter(|row| id.as_ref().is_none_or(|id| *id == row.id)).collect())
     }
 
-    fn token(&self, id: String) -> Reply<'_, Option<TokenRow>> {
-        Box::pin(async move { Ok(self.tokens().await?.into_iter().find(|row| row.id == id)) })
-    }
-
-    fn tokens(&self) -> Reply<'_, Vec<TokenRow>> {
-        Box::pin(async move {
-            let answer = Ask::get("/v1/tokens").send(self).await?;
-            Ok(answer["tokens"].as_array().into_iter().flatten().filter_map(token_from).collect())
-        })
-    }
-
-    fn revoke_token(&self, id: String, by: String) -> Reply<'_, TokenRow> {
-        Box::pin(async move {
-            let ask = Ask::post(format!("/v1/tokens/{}/revoke", part(&id)), json!({ "by": by }));
-            let unread = || StoreError::Unusable(format!("{} sent a token without its parts", self.base));
-            token_from(&ask.send(self).await?).ok_or_else(unread)
-        })
+    pub(crate) async fn change_token(&self, change: TokenChange, who: Who) -> Result<TokenRow> {
+        let id = match change {
+            TokenChange::Issue(_) => {
+                return Err(StoreError::Unusable("a server makes its tokens itself".into()));
+            }
+            TokenChange::Revoke(id) => id,
+        };
+        let body = json!({ "by": who.by, "reason": who.reason });
+        let answer = Ask::post(format!("/v1/tokens/{}/revoke", part(&id)), body).send(self).await?;
+        token_from(&answer).ok_or_else(|| self.unread("a token"))
     }
 }
 
-pub fn token_from(object: &Value) -> Option<TokenRow> {
+fn token_from(object: &Value) -> Option<TokenRow> {
     let text = |name: &str| object[name].as_str().map(str::to_owned);
     let time = |name: &str| parse_time(object[name].as_str()?);
     Some(TokenRow {
@@ -65,28 +58,27 @@ pub fn token_from(object: &Value) -> Option<TokenRow> {
     })
 }
 
-impl Audit for RemoteStore {
-    fn audit(&self, _: NewAudit) -> Reply<'_, u64> {
-        Box::pin(async { Err(StoreError::Unusable("a server keeps its audit log itself".into())) })
-    }
-
-    fn audits(&self, tenant: Option<String>, after: u64, limit: usize) -> Reply<'_, Vec<AuditRow>> {
-        Box::pin(async move {
-            let path = format!("/v1/audit?after={after}&limit={}", limit.clamp(1, 500));
-            let answer = Ask::get(path).of(tenant.as_deref().unwrap_or("default")).send(self).await?;
-            let row = |object: &Value| {
-                let text = |name: &str| object[name].as_str().map(str::to_owned);
-                Some(AuditRow {
-                    number: object["number"].as_u64()?,
-                    at: parse_time(object["at"].as_str()?)?,
-                    tenant: text("tenant")?,
-                    by: text("by")?,
-                    action: text("action")?,
-                    subject: text("subject")?,
-                    reason: text("reason"),
-                })
-            };
-            Ok(answer["audit"].as_array().into_iter().flatten().filter_map(row).collect())
-        })
+impl RemoteStore {
+    pub(crate) async fn audits(
+        &self,
+        tenant: Option<String>,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<AuditRow>> {
+        let path = format!("/v1/audit?after={after}&limit={}", limit.clamp(1, 500));
+        let answer = Ask::get(path).of(tenant.as_deref().unwrap_or("default")).send(self).await?;
+        let row = |object: &Value| {
+            let text = |name: &str| object[name].as_str().map(str::to_owned);
+            Some(AuditRow {
+                number: object["number"].as_u64()?,
+                at: parse_time(object["at"].as_str()?)?,
+                tenant: text("tenant")?,
+                by: text("by")?,
+                action: text("action")?,
+                subject: text("subject")?,
+                reason: text("reason"),
+            })
+        };
+        Ok(answer["audit"].as_array().into_iter().flatten().filter_map(row).collect())
     }
 }

@@ -6,8 +6,8 @@ use waypost_kernel::{Failure, Span, Token};
 use waypost_store::codec::token_text;
 use waypost_store::wire::{error_from, item_from};
 use waypost_store::{
-    CleanupWrite, Each, FinishWrite, Held, ItemRow, ItemWrite, Items, ItemsWrite, Leases, NoteWrite, Noted,
-    Renewed, Repeat, Reply, Result, RunRow, StoreError, Swept, parse_time,
+    CleanupWrite, Each, FinishWrite, Held, ItemRow, ItemWrite, ItemsWrite, NoteWrite, Noted, Renewed, Repeat,
+    Result, RunRow, StoreError, parse_time,
 };
 
 use super::RemoteStore;
@@ -24,70 +24,54 @@ fn words(failure: Option<&Failure>) -> Option<&str> {
     failure.map(|failure| &*failure.message)
 }
 
-impl Leases for RemoteStore {
-    fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
-        Box::pin(async move {
-            let entries = leases.iter().map(|held| entry(held, json!({}))).collect();
-            let mut answers = Vec::new();
-            for answer in self.in_batches("/v1/heartbeats", "leases", "leases", entries).await? {
-                answers.push(answer.and_then(|answer| self.renewed(&answer)));
-            }
-            Ok(answers)
-        })
+impl RemoteStore {
+    pub(crate) async fn renew(&self, leases: Vec<Held>) -> Result<Each<Renewed>> {
+        let entries = leases.iter().map(|held| entry(held, json!({}))).collect();
+        let mut answers = Vec::new();
+        for answer in self.in_batches("/v1/heartbeats", "leases", "leases", entries).await? {
+            answers.push(answer.and_then(|answer| self.renewed(&answer)));
+        }
+        Ok(answers)
     }
 
-    fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>> {
-        Box::pin(async move {
-            let entries = notes.into_iter().map(note).collect();
-            let answers = self.in_batches("/v1/events", "events", "events", entries).await?;
-            Ok(answers.into_iter().map(|answer| answer.map(|answer| noted(&answer))).collect())
-        })
+    pub(crate) async fn note(&self, notes: Vec<NoteWrite>) -> Result<Each<Noted>> {
+        let entries = notes.into_iter().map(note).collect();
+        let answers = self.in_batches("/v1/events", "events", "events", entries).await?;
+        Ok(answers.into_iter().map(|answer| answer.map(|answer| noted(&answer))).collect())
     }
 
-    fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
-        Box::pin(async move {
-            let entries = finishes.into_iter().map(finish).collect();
-            let mut answers = Vec::new();
-            for answer in self.in_batches("/v1/finishes", "finishes", "runs", entries).await? {
-                answers.push(match answer {
-                    Ok(answer) => self.row(&answer["run"]).await,
-                    Err(error) => Err(error),
-                });
-            }
-            Ok(answers)
-        })
-    }
-
-    fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
-        Box::pin(async move {
-            let one = |held: Held| async move {
-                let body = json!({ "lease_token": token_text(held.token) });
-                let answer = Ask::post(of_run(&held.run_id, "/release")?, body).send(self).await?;
-                self.row(&answer).await
-            };
-            whole(join_all(leases.into_iter().map(one)).await)
-        })
-    }
-
-    fn require_cleanup(&self, write: CleanupWrite) -> Reply<'_, RunRow> {
-        Box::pin(async move {
-            let (status, failure) = write.failing.unzip();
-            let body = json!({
-                "lease_token": token_text(write.held.token),
-                "required": write.required,
-                "failing_status": status,
-                "error_code": code(failure.as_ref()),
-                "error_msg": words(failure.as_ref()),
-                "by": write.by,
+    pub(crate) async fn finish(&self, finishes: Vec<FinishWrite>) -> Result<Each<RunRow>> {
+        let entries = finishes.into_iter().map(finish).collect();
+        let mut answers = Vec::new();
+        for answer in self.in_batches("/v1/finishes", "finishes", "runs", entries).await? {
+            answers.push(match answer {
+                Ok(answer) => self.row(&answer["run"]).await,
+                Err(error) => Err(error),
             });
-            self.row(&Ask::post(of_run(&write.held.run_id, "/require-cleanup")?, body).send(self).await?)
-                .await
-        })
+        }
+        Ok(answers)
     }
 
-    /// Servers sweep by themselves.
-    fn sweep(&self, _: String, _: usize) -> Reply<'_, Swept> {
-        Box::pin(async { Ok(Swept::default()) })
+    pub(crate) async fn release(&self, leases: Vec<Held>) -> Result<Each<RunRow>> {
+        let one = |held: Held| async move {
+            let body = json!({ "lease_token": token_text(held.token) });
+            let answer = Ask::post(of_run(&held.run_id, "/release")?, body).send(self).await?;
+            self.row(&answer).await
+        };
+        whole(join_all(leases.into_iter().map(one)).await)
+    }
+
+    pub(crate) async fn require_cleanup(&self, write: CleanupWrite) -> Result<RunRow> {
+        let (status, failure) = write.failing.unzip();
+        let body = json!({
+            "lease_token": token_text(write.held.token),
+            "required": write.required,
+            "failing_status": status,
+            "error_code": code(failure.as_ref()),
+            "error_msg": words(failure.as_ref()),
+            "by": write.by,
+        });
+        self.row(&Ask::post(of_run(&write.held.run_id, "/require-cleanup")?, body).send(self).await?).await
     }
 }
 
@@ -171,23 +155,19 @@ impl RemoteStore {
     }
 }
 
-impl Items for RemoteStore {
-    fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
-        Box::pin(async move {
-            let body = json!({
-                "lease_token": token_text(write.held.token),
-                "items": write.items.iter().map(item).collect::<Vec<_>>(),
-                "by": write.by,
-            });
-            self.items_of(&Ask::post(of_run(&write.held.run_id, "/items")?, body).send(self).await?)
-        })
+impl RemoteStore {
+    pub(crate) async fn put_items(&self, write: ItemsWrite) -> Result<Vec<ItemRow>> {
+        let body = json!({
+            "lease_token": token_text(write.held.token),
+            "items": write.items.iter().map(item).collect::<Vec<_>>(),
+            "by": write.by,
+        });
+        self.items_of(&Ask::post(of_run(&write.held.run_id, "/items")?, body).send(self).await?)
     }
 
-    fn items(&self, run_id: String, kind: Option<String>) -> Reply<'_, Vec<ItemRow>> {
-        Box::pin(async move {
-            let query = kind.map(|kind| format!("?kind={}", part(&kind))).unwrap_or_default();
-            self.items_of(&Ask::get(format!("{}{query}", of_run(&run_id, "/items")?)).send(self).await?)
-        })
+    pub(crate) async fn items(&self, run_id: String, kind: Option<String>) -> Result<Vec<ItemRow>> {
+        let query = kind.map(|kind| format!("?kind={}", part(&kind))).unwrap_or_default();
+        self.items_of(&Ask::get(format!("{}{query}", of_run(&run_id, "/items")?)).send(self).await?)
     }
 }
 

@@ -1,26 +1,26 @@
 //! A store behind a Waypost server: the verbs of `waypost_store`, asked over HTTP, so that workers and the command line work
 //! the same with `WAYPOST_URL` as with a database.
 //!
-//! What only a server does by itself (sweeping, pruning) is nothing here; what needs the database itself (`verify`, the
-//! clock of tests) is refused with words. Nothing is ever done in another place instead.
+//! What only a process with the database does (`Housekeeping`: sweeping, pruning, planning) has no verbs here.
 
 mod access;
 mod admin;
 mod ask;
-mod deeds;
 mod leases;
-mod looks;
 mod queue;
 mod schedules;
+mod stats;
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use reqwest::Client;
 use serde_json::Value;
-use waypost_kernel::Catalog;
+use waypost_kernel::{Catalog, Lifecycle, Time};
 use waypost_store::wire::row_from;
-use waypost_store::{Result, RunRow, StoreError};
+use waypost_store::*;
 
 use ask::Ask;
 
@@ -62,7 +62,7 @@ impl RemoteStore {
             token: token.map(Into::into),
             known: Arc::default(),
         };
-        store.learn().await?;
+        store.lifecycles().await?;
         Ok(store)
     }
 
@@ -71,7 +71,7 @@ impl RemoteStore {
     }
 
     /// The lifecycles as the server has them now.
-    async fn learn(&self) -> Result<Catalog> {
+    async fn lifecycles(&self) -> Result<Catalog> {
         let answer = Ask::get("/v1/lifecycles?source=true").send(self).await?;
         let mut catalog = Catalog::default();
         let sources = answer["lifecycles"].as_array().into_iter().flatten();
@@ -92,6 +92,53 @@ impl RemoteStore {
             let what = format!("a run of {} version {}", object["lifecycle"], object["version"]);
             StoreError::Unusable(format!("{} sent {what}, which this binary does not know", self.base))
         };
-        row_from(object, &self.learn().await?).ok_or_else(unread)
+        row_from(object, &self.lifecycles().await?).ok_or_else(unread)
+    }
+}
+
+/// Each verb is asked for by the function of the same name.
+macro_rules! asked {
+    ($($verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
+        $(fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {
+            Box::pin(RemoteStore::$verb(self, $($name),*))
+        })*
+    };
+}
+
+impl Store for RemoteStore {
+    asked! {
+        enqueue(runs: Vec<NewRun>) -> Each<Enqueued>;
+        claim(claim: Claim) -> Vec<Claimed>;
+        claim_run(run_id: String, take: Take) -> Claimed;
+        renew(leases: Vec<Held>) -> Each<Renewed>;
+        note(notes: Vec<NoteWrite>) -> Each<Noted>;
+        finish(finishes: Vec<FinishWrite>) -> Each<RunRow>;
+        release(leases: Vec<Held>) -> Each<RunRow>;
+        require_cleanup(write: CleanupWrite) -> RunRow;
+        put_items(write: ItemsWrite) -> Vec<ItemRow>;
+        command(command: CommandWrite) -> RunRow;
+        configure(setting: Setting, who: Who) -> ();
+        change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
+        change_token(change: TokenChange, who: Who) -> TokenRow;
+        add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
+        run(tenant: String, id: String) -> RunRow;
+        runs(filter: Filter) -> Page;
+        items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
+        events(run_id: String, after_seq: u64, limit: usize) -> Vec<EventRow>;
+        feed(after: Option<u64>, limit: usize) -> Feed;
+        queues() -> Vec<QueueRow>;
+        lifecycles() -> Catalog;
+        schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
+        scopes(schedule: String) -> Vec<ScopeRow>;
+        executions(filter: ExecutionFilter) -> ExecutionPage;
+        tokens(id: Option<String>) -> Vec<TokenRow>;
+        audits(tenant: Option<String>, after: u64, limit: usize) -> Vec<AuditRow>;
+        stats(tenant: Option<String>) -> Stats;
+        holders(tenant: Option<String>) -> Vec<Holder>;
+        now() -> Time;
+    }
+
+    fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(RemoteStore::changed(self, at_most))
     }
 }

@@ -1,8 +1,6 @@
 //! Runs come in, and workers take them.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,7 +9,7 @@ use waypost_kernel::Span;
 use waypost_store::codec::token_from;
 use waypost_store::wire::{error_from, new_run};
 use waypost_store::{
-    Claim, Claimed, Each, Enqueued, NewRun, Queue, Reply, Result, StoreError, Take, check_new, parse_time,
+    Claim, Claimed, Each, Enqueued, NewRun, Result, StoreError, Take, check_new, parse_time,
 };
 
 use super::RemoteStore;
@@ -24,67 +22,49 @@ const MOST_BYTES: usize = 8 * 1024 * 1024;
 /// A server that is away is asked again after this time at the soonest.
 const AWAY: Duration = Duration::from_millis(500);
 
-impl Queue for RemoteStore {
-    fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
-        Box::pin(self.enqueue_all(runs))
-    }
-
-    fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
-        Box::pin(async move {
-            if claim.limit == 0 {
-                return Ok(Vec::new());
-            }
-            let body = json!({
-                "worker": claim.worker,
-                "queues": claim.queues,
-                "lifecycles": Some(claim.lifecycles).filter(|names| !names.is_empty()),
-                "playbooks": claim.can.as_ref().map(|can| &can.playbooks),
-                "embedded": claim.can.as_ref().map(|can| can.carried),
-                "limit": claim.limit.clamp(1, 100),
-                "lease_ms": claim.lease.map(Span::ms),
-                "start": claim.start,
-                "idempotency_key": claim.idempotency_key,
-            });
-            let tenant = claim.tenant.as_deref().unwrap_or("default");
-            let answer = Ask::post("/v1/claims", body).of(tenant).send(self).await?;
-            let mut claims = Vec::new();
-            for claimed in answer["claims"].as_array().into_iter().flatten() {
-                claims.push(self.claimed(claimed).await?);
-            }
-            Ok(claims)
-        })
-    }
-
-    fn claim_plan(&self, _: NewRun, _: Option<Span>) -> Reply<'_, Option<Claimed>> {
-        Box::pin(async {
-            Err(StoreError::Unusable("plans are claimed by servers, beside their database".into()))
-        })
-    }
-
-    fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
-        Box::pin(async move {
-            let body =
-                json!({ "worker": take.worker, "lease_ms": take.lease.map(Span::ms), "start": take.start });
-            let answer = Ask::post(of_run(&run_id, "/claim")?, body).send(self).await?;
-            self.claimed(&answer).await
-        })
-    }
-
-    fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async move {
-            let begun = Instant::now();
-            let wait_ms = at_most.as_millis().min(30_000);
-            let ask = Ask::get(format!("/v1/changes?wait_ms={wait_ms}"));
-            if ask.within(at_most + Duration::from_secs(5)).send(self).await.is_err() {
-                sleep_until(begun + at_most.min(AWAY)).await;
-            }
-        })
-    }
-}
-
 impl RemoteStore {
+    pub(crate) async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>> {
+        if claim.limit == 0 {
+            return Ok(Vec::new());
+        }
+        let body = json!({
+            "worker": claim.worker,
+            "queues": claim.queues,
+            "lifecycles": Some(claim.lifecycles).filter(|names| !names.is_empty()),
+            "playbooks": claim.can.as_ref().map(|can| &can.playbooks),
+            "carried": claim.can.as_ref().map(|can| can.carried),
+            "limit": claim.limit.clamp(1, 100),
+            "lease_ms": claim.lease.map(Span::ms),
+            "start": claim.start,
+            "idempotency_key": claim.idempotency_key,
+        });
+        let tenant = claim.tenant.as_deref().unwrap_or("default");
+        let answer = Ask::post("/v1/claims", body).of(tenant).send(self).await?;
+        let mut claims = Vec::new();
+        for claimed in answer["claims"].as_array().into_iter().flatten() {
+            claims.push(self.claimed(claimed).await?);
+        }
+        Ok(claims)
+    }
+
+    pub(crate) async fn claim_run(&self, run_id: String, take: Take) -> Result<Claimed> {
+        let body =
+            json!({ "worker": take.worker, "lease_ms": take.lease.map(Span::ms), "start": take.start });
+        let answer = Ask::post(of_run(&run_id, "/claim")?, body).send(self).await?;
+        self.claimed(&answer).await
+    }
+
+    pub(crate) async fn changed(&self, at_most: Duration) {
+        let begun = Instant::now();
+        let wait_ms = at_most.as_millis().min(30_000);
+        let ask = Ask::get(format!("/v1/changes?wait_ms={wait_ms}"));
+        if ask.within(at_most + Duration::from_secs(5)).send(self).await.is_err() {
+            sleep_until(begun + at_most.min(AWAY)).await;
+        }
+    }
+
     /// Each is answered by itself, in the order in which they were given.
-    async fn enqueue_all(&self, runs: Vec<NewRun>) -> Result<Each<Enqueued>> {
+    pub(crate) async fn enqueue(&self, runs: Vec<NewRun>) -> Result<Each<Enqueued>> {
         let mut answers: Vec<Option<Result<Enqueued>>> = runs.iter().map(|_| None).collect();
         let mut by_tenant: BTreeMap<&str, Vec<(usize, Value)>> = BTreeMap::new();
         for (place, run) in runs.iter().enumerate() {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use waypost_store::Store;
+use waypost_store::Database;
 use waypost_worker::Stage;
 
 use crate::metrics::Metrics;
@@ -46,7 +46,7 @@ impl Default for Options {
 }
 
 pub struct App {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn Database>,
     pub options: Options,
     pub metrics: Metrics,
     pub(crate) tokens: Known,
@@ -68,7 +68,7 @@ pub(crate) struct Claimer {
 }
 
 impl App {
-    pub fn new(store: Arc<dyn Store>, options: Options, shutdown: watch::Receiver<Stage>) -> Arc<App> {
+    pub fn new(store: Arc<dyn Database>, options: Options, shutdown: watch::Receiver<Stage>) -> Arc<App> {
         Arc::new(App {
             store,
             tokens: Known::new(options.rate),

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 use waypost_kernel::text::{refuse_json, refuse_text};
 use waypost_schema::{FromNode, Kind, Node, Problem as FieldError, Shape, read_request};
-use waypost_store::{NewAudit, RunRow, Store, Who};
+use waypost_store::{RunRow, Store, Who};
 
 use crate::answer::Result;
 use crate::api::Route;
@@ -115,20 +115,6 @@ impl Call {
     /// Who asks, and why, as the body says.
     pub fn who(&self, by: Option<String>, reason: Option<String>) -> Who {
         Who { tenant: self.caller.tenant.clone(), by: self.caller.by(by), reason }
-    }
-
-    /// Keeps what was done, after it was. What cannot be kept is in the server's own log at least.
-    pub async fn audit(&self, action: &str, subject: &str, by: String, reason: Option<String>) {
-        let entry = NewAudit {
-            tenant: self.caller.tenant.clone(),
-            by,
-            action: action.to_owned(),
-            subject: subject.to_owned(),
-            reason,
-        };
-        if let Err(error) = self.store().audit(entry.clone()).await {
-            tracing::error!(%error, ?entry, "an action could not be written to the audit log");
-        }
     }
 
     /// The seq of `If-Match: "7"`.

@@ -42,7 +42,7 @@ struct OfQueue {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfWay {
+struct OfPool {
     pool: &'static str,
 }
 
@@ -190,7 +190,7 @@ pub async fn page(app: &App) -> Result<String> {
     app.metrics.register(&mut registry);
     let own = registry.sub_registry_with_prefix("waypost");
     own.register("build", "This server", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
-    read_ways(app, own);
+    read_pools(app, own);
     let stored = timeout(STORE_WITHIN, read_store(app, own)).await;
     let up = Level::default();
     up.set(i64::from(stored.is_ok_and(|read| read.is_ok())));
@@ -201,17 +201,17 @@ pub async fn page(app: &App) -> Result<String> {
     Ok(text)
 }
 
-/// This server's ways to its database: connections, or the threads of the embedded one.
-fn read_ways(app: &App, own: &mut Registry) {
-    let families: [Family<OfWay, Level>; 4] = Default::default();
-    for way in app.store.ways() {
-        let label = OfWay { pool: way.name };
-        for (family, count) in families.iter().zip([way.most, way.open, way.idle, way.waiting]) {
+/// This server's pools of its database: connections, or the threads of the embedded one.
+fn read_pools(app: &App, own: &mut Registry) {
+    let families: [Family<OfPool, Level>; 4] = Default::default();
+    for pool in app.store.pools() {
+        let label = OfPool { pool: pool.name };
+        for (family, count) in families.iter().zip([pool.most, pool.open, pool.idle, pool.waiting]) {
             family.get_or_create(&label).set(count as i64);
         }
     }
     let [most, open, idle, waiting] = families;
-    own.register("store_pool_limit", "How many ways to the database there may be", most);
+    own.register("store_pool_limit", "How many connections to the database there may be", most);
     own.register("store_pool_size", "How many there are", open);
     own.register("store_pool_idle", "How many of them nobody uses", idle);
     own.register("store_pool_waiting", "Requests that wait for one", waiting);

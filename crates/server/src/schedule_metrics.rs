@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use waypost_kernel::Time;
-use waypost_store::{Counts, ScheduleFilter, ScheduleLook};
+use waypost_store::{Counts, ScheduleFilter, ScheduleSummary};
 
 use crate::answer::Result;
 use crate::app::App;
@@ -55,7 +55,7 @@ pub async fn read(app: &App, own: &mut Registry) -> Result<()> {
     let mut after = None;
     loop {
         let limit = waypost_kernel::text::MAX_PAGE;
-        let page = app.store.look_at_schedules(ScheduleFilter { after, limit, name: None }).await?;
+        let page = app.store.schedules(ScheduleFilter { after, limit, name: None }).await?;
         page.iter().for_each(|look| families.add(look, now));
         if page.len() < limit {
             break;
@@ -67,7 +67,7 @@ pub async fn read(app: &App, own: &mut Registry) -> Result<()> {
 }
 
 impl Families {
-    fn add(&self, look: &ScheduleLook, now: Time) {
+    fn add(&self, look: &ScheduleSummary, now: Time) {
         let place = self.known.inc();
         let is_own = usize::try_from(place).is_ok_and(|place| place < MOST);
         let schedule = if is_own { look.row.name.clone() } else { OTHERS.to_owned() };

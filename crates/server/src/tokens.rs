@@ -48,7 +48,7 @@ impl Known {
         let row = match self.recall(&secret.id) {
             Some(known) => known,
             None => {
-                let row = store.token(secret.id.clone()).await?;
+                let row = store.tokens(Some(secret.id.clone())).await?.pop();
                 self.remember(&secret.id, row.clone());
                 row
             }

@@ -10,7 +10,6 @@ use crate::error::{Result, StoreError};
 use crate::intake::{check_name, check_reason, check_text};
 use crate::run::iso;
 use crate::tokens::random;
-use crate::verbs::Reply;
 
 pub const ROLES: [&str; 4] = ["viewer", "operator", "worker", "admin"];
 
@@ -18,24 +17,6 @@ pub const ROLES: [&str; 4] = ["viewer", "operator", "worker", "admin"];
 pub const EVERY_TENANT: &str = "*";
 
 const PREFIX: &str = "wp";
-
-/// Tokens for servers. A store keeps them; only servers ask for them.
-pub trait Tokens: Send + Sync {
-    fn add_token(&self, token: NewToken) -> Reply<'_, TokenRow>;
-    /// By its public half; one that was revoked too.
-    fn token(&self, id: String) -> Reply<'_, Option<TokenRow>>;
-    /// Oldest first.
-    fn tokens(&self) -> Reply<'_, Vec<TokenRow>>;
-    /// For good. A second time changes nothing.
-    fn revoke_token(&self, id: String, by: String) -> Reply<'_, TokenRow>;
-}
-
-/// What people did, kept for good: events leave with their run, these stay.
-pub trait Audit: Send + Sync {
-    fn audit(&self, entry: NewAudit) -> Reply<'_, u64>;
-    /// After a number, oldest first; of one tenant, or of all.
-    fn audits(&self, tenant: Option<String>, after: u64, limit: usize) -> Reply<'_, Vec<AuditRow>>;
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewToken {
@@ -46,6 +27,13 @@ pub struct NewToken {
     pub role: String,
     pub tenant: String,
     pub by: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenChange {
+    Issue(NewToken),
+    /// For good; by its public half. A second time changes nothing.
+    Revoke(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,24 +66,24 @@ impl TokenRow {
     }
 }
 
+/// Who does something, for which tenant, and why: what the audit log is told of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NewAudit {
+pub struct Who {
     pub tenant: String,
     pub by: String,
-    /// `cancel`, `queue.pause`, `token.create`.
-    pub action: String,
-    /// The run, queue or token that it was about.
-    pub subject: String,
     pub reason: Option<String>,
 }
 
+/// What people did, kept for good: events leave with their run, these stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRow {
     pub number: u64,
     pub at: Time,
     pub tenant: String,
     pub by: String,
+    /// `cancel`, `queue.pause`, `token.create`.
     pub action: String,
+    /// The run, queue, token or schedule that it was about.
     pub subject: String,
     pub reason: Option<String>,
 }
@@ -173,12 +161,23 @@ impl NewToken {
     }
 }
 
-impl NewAudit {
-    pub(crate) fn check(&self) -> Result<()> {
+/// Somebody of the tenant that is there when nobody names one, without a reason.
+impl From<&str> for Who {
+    fn from(by: &str) -> Who {
+        Who::new("default", by, None)
+    }
+}
+
+impl Who {
+    pub fn new(tenant: &str, by: &str, reason: Option<String>) -> Who {
+        Who { tenant: tenant.to_owned(), by: by.to_owned(), reason }
+    }
+
+    pub(crate) fn check(&self, action: &str, subject: &str) -> Result<()> {
         check_name("tenant", &self.tenant)?;
         check_name("by", &self.by)?;
-        check_name("action", &self.action)?;
-        check_text("subject", &self.subject, MAX_NAME_BYTES)?;
+        check_name("action", action)?;
+        check_text("subject", subject, MAX_NAME_BYTES)?;
         check_reason(self.reason.as_deref())
     }
 }

@@ -5,18 +5,18 @@ use waypost_schema::{Kind as Api, Shape, needed, optional};
 
 use crate::columns::{self, Cell, Field, Kind, LONG, columns, shape};
 use crate::run::RunRow;
-use crate::schedule_looks::{ExecutionRow, ScheduleLook};
+use crate::schedule_reads::{ExecutionRow, ScheduleSummary};
 use crate::schedules::{Counts, ScopeRow};
 use crate::wire::RUN;
 
-impl ScheduleLook {
+impl ScheduleSummary {
     /// What is stored of it; the timing and what follows from it is for whoever can read definitions.
     pub fn object(&self) -> Value {
         columns::object(self, SCHEDULE_COLUMNS)
     }
 }
 
-pub fn look_from(object: &Value) -> Option<ScheduleLook> {
+pub fn summary_from(object: &Value) -> Option<ScheduleSummary> {
     columns::row_of(object, SCHEDULE_COLUMNS)
 }
 
@@ -41,7 +41,7 @@ pub fn execution_from(object: &Value, run: Option<RunRow>) -> Option<ExecutionRo
     Some(ExecutionRow { run, ..columns::row_of(object, EXECUTION_COLUMNS)? })
 }
 
-columns! { SCHEDULE_COLUMNS: Column of ScheduleLook {
+columns! { SCHEDULE_COLUMNS: Column of ScheduleSummary {
     field(name = row.name, "The schedule's name.");
     field(applied = row.carried, "Whether the schedule was applied; else it is of a process's own file.");
     field(paused = row.paused, "Why nothing of the schedule begins; null if it does.");

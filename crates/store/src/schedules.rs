@@ -13,8 +13,7 @@ use waypost_kernel::{Span, Time};
 use crate::error::{Result, StoreError};
 use crate::intake::{check_name, check_reason, check_text};
 use crate::run::RunRow;
-use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
-use crate::verbs::{Claimed, Each, NewRun, Pause, Reply};
+use crate::verbs::{Claimed, NewRun, Pause};
 
 /// How often the end of a run that was queued is looked for.
 const LOOK: Span = Span::from_seconds(5);
@@ -38,40 +37,6 @@ const AFTER_FAILURE: Backoff = Backoff::Exponential {
     jitter_percent: 0,
 };
 
-pub trait Schedules: Send + Sync {
-    /// Adds a schedule, or puts a new definition in place of the old one. A pause stays.
-    fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, Put>;
-    /// Its executions stay, as history.
-    fn remove_schedule(&self, name: String) -> Reply<'_, bool>;
-    /// One by its name, or all.
-    fn schedules(&self, name: Option<String>) -> Reply<'_, Vec<ScheduleRow>>;
-    /// Nothing resumes it: what was planned meanwhile is counted, not made up for.
-    fn pause_schedule(&self, name: String, pause: Option<Pause>) -> Reply<'_, ScheduleRow>;
-    /// The scopes as they are now; those that are not listed rest.
-    fn put_scopes(&self, schedule: String, kind: String, ids: Vec<String>) -> Reply<'_, ()>;
-    fn scopes(&self, schedule: String) -> Reply<'_, Vec<ScopeRow>>;
-    /// The first column of a query, for scopes that the database knows. Nothing can be written by it.
-    fn ask_scopes(&self, sql: String) -> Reply<'_, Vec<String>>;
-    /// What there is to do now, of the schedules that the asker may execute.
-    fn due(&self, mine: Mine, limit: usize) -> Reply<'_, Due>;
-    /// Writes plannings and begins what they fire, each with it in one transaction. Nothing: somebody else has planned
-    /// meanwhile, or is about to.
-    fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>>;
-    /// Takes up an execution that `due` told of. Nothing: it is not to be taken now.
-    fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>>;
-    /// What `due` told of and could not be done: it is told of again after a wait that doubles with each failure in a row.
-    /// Whoever puts the schedule anew or resumes it ends the wait.
-    fn put_off(&self, failed: Vec<Failed>) -> Reply<'_, ()>;
-    /// Plans by hand. Gives how many are new.
-    fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64>;
-    /// Executions have ended: `due` looks at them at once.
-    fn look_again(&self, run_ids: Vec<String>) -> Reply<'_, ()>;
-    /// The newest plans first.
-    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage>;
-    /// By name, each with what came of its plans.
-    fn look_at_schedules(&self, filter: ScheduleFilter) -> Reply<'_, Vec<ScheduleLook>>;
-}
-
 #[derive(Clone, Debug, Default)]
 pub struct ScheduleWrite {
     pub name: String,
@@ -88,21 +53,45 @@ pub struct ScheduleWrite {
     pub ids: Option<Vec<String>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
-    Added,
-    Changed,
-    Same,
+/// What people do with a schedule.
+#[derive(Clone, Debug)]
+pub enum ScheduleChange {
+    /// Adds it, or puts a new definition in place of the old one. A pause stays.
+    Put(ScheduleWrite),
+    /// Its executions stay, as history.
+    Remove(String),
+    /// Nothing of it begins. The reason is the one that is told with it.
+    Pause(String),
+    /// What was planned meanwhile is counted, not made up for.
+    Resume(String),
+    /// Plans by hand.
+    Plan(ManualPlans),
 }
 
-impl Put {
-    pub const ALL: [Put; 3] = [Put::Added, Put::Changed, Put::Same];
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScheduleChanged {
+    Added,
+    Changed,
+    /// It was so before, and nothing was written.
+    Same,
+    Removed,
+    /// So many plans are new.
+    Planned(u64),
+}
+
+impl ScheduleChanged {
+    /// What putting a schedule can come to.
+    pub const PUT: [ScheduleChanged; 3] =
+        [ScheduleChanged::Added, ScheduleChanged::Changed, ScheduleChanged::Same];
 
     pub fn name(self) -> &'static str {
         match self {
-            Put::Added => "added",
-            Put::Changed => "changed",
-            Put::Same => "unchanged",
+            ScheduleChanged::Added => "added",
+            ScheduleChanged::Changed => "changed",
+            ScheduleChanged::Same => "unchanged",
+            ScheduleChanged::Removed => "removed",
+            ScheduleChanged::Planned(_) => "planned",
         }
     }
 }
@@ -145,7 +134,7 @@ pub struct ScopeRow {
 
 /// Which schedules a process may execute.
 #[derive(Clone, Debug, Default)]
-pub struct Mine {
+pub struct Ownership {
     pub carried: bool,
     /// Hashes of its own ones.
     pub hashes: Vec<String>,
@@ -341,13 +330,6 @@ impl From<Skipped> for Counts {
 /// The wait after this many failures in a row.
 pub(crate) fn wait_after(failures: u32) -> Span {
     AFTER_FAILURE.wait(failures, 0).unwrap_or(SOON)
-}
-
-/// All of them, up to the one that stays.
-pub(crate) fn waits_after_failure() -> Vec<Span> {
-    let mut waits: Vec<Span> = (1..=32).map(wait_after).collect();
-    waits.dedup();
-    waits
 }
 
 /// What becomes of an execution that was looked at.

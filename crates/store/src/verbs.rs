@@ -1,97 +1,26 @@
-//! The storage seam: what can be asked of a store, in the words of the domain.
+//! What a store is asked for, and what it answers.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Map, Value};
 use waypost_kernel::item::{Item, Role};
 use waypost_kernel::lifecycle::Actor;
 use waypost_kernel::request::{Level, With};
 use waypost_kernel::run::Want;
-use waypost_kernel::{Catalog, Failure, Lifecycle, Run, Span, Time, Token};
+use waypost_kernel::text::MAX_PAGE;
+use waypost_kernel::{Failure, Run, Span, Time, Token};
 
-use crate::deeds::Deeds;
+use crate::engine::Stored;
 use crate::error::{Result, StoreError};
-use crate::looks::Looks;
-use crate::run::{EventRow, ItemRow, RunRow};
-use crate::schedules::Schedules;
+use crate::run::{EventRow, RunRow};
 
 /// Boxed, so that callers hold one `Arc<dyn Store>` whatever is behind it.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// An answer per entry of a list.
 pub type Each<T> = Vec<Result<T>>;
-
-pub trait Store: Queue + Leases + Items + Log + Schedules + Looks + Deeds {}
-
-impl<S: Queue + Leases + Items + Log + Schedules + Looks + Deeds> Store for S {}
-
-/// Runs come in, and workers take them.
-pub trait Queue: Send + Sync {
-    fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>>;
-    /// The best due runs of the named queues, at most `limit`; none is an empty list, not an error.
-    fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>>;
-    /// A row that is born held (cron). The unique key (`idempotency_key`) lets one claimer win; a later one
-    /// retries or steals the row if the lifecycle lets it, and else gets nothing.
-    fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>>;
-    /// Takes one run by its id, under the rules of `claim`.
-    fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed>;
-    /// Returns when something may have changed, or after `at_most`.
-    fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-}
-
-/// What the holder of a run may do with it. Every verb needs the lease's token.
-pub trait Leases: Send + Sync {
-    fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>>;
-    fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>>;
-    fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>>;
-    fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>>;
-    fn require_cleanup(&self, write: CleanupWrite) -> Reply<'_, RunRow>;
-    /// Leases and times to live that ran out, at most `limit` of them. Any process may ask, at any time.
-    fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept>;
-}
-
-/// The parts of a run.
-pub trait Items: Send + Sync {
-    /// Adds or moves items of a held run, all or none.
-    fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>>;
-    fn items(&self, run_id: String, kind: Option<String>) -> Reply<'_, Vec<ItemRow>>;
-}
-
-/// What happened.
-pub trait Log: Send + Sync {
-    fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>>;
-    /// All runs' events in the order in which they were committed. Never skips a late commit.
-    fn feed(&self, after_position: u64, limit: usize) -> Reply<'_, Vec<EventRow>>;
-    /// Who reads the feed from here on misses nothing that is committed from now on.
-    fn last_position(&self) -> Reply<'_, u64>;
-}
-
-/// People's and the engine's commands, looking things up, and care.
-pub trait Admin: Send + Sync {
-    /// A command of the run's lifecycle by name.
-    fn command(&self, command: CommandWrite) -> Reply<'_, RunRow>;
-    /// By id or unique prefix of one.
-    fn run(&self, tenant: String, id: String) -> Reply<'_, RunRow>;
-    fn runs(&self, filter: Filter) -> Reply<'_, Page>;
-    fn queues(&self) -> Reply<'_, Vec<QueueRow>>;
-    fn pause_queue(&self, queue: String, pause: Option<Pause>) -> Reply<'_, QueueRow>;
-    /// How many runs may be held at once: of a queue, or with a concurrency key. Nothing removes the limit
-    /// (a key's is then one).
-    fn limit(&self, what: LimitOf, name: String, at_most: Option<u32>) -> Reply<'_, ()>;
-    /// Settled runs that are past their time, at most `limit`, with their events.
-    fn prune(&self, limit: usize) -> Reply<'_, Pruned>;
-    /// Replays every run's log and compares it with its row; `progress` is told how many of how many.
-    fn verify(&self, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Reply<'_, Verified>;
-    fn lifecycles(&self) -> Reply<'_, Catalog>;
-    fn add_lifecycle(&self, text: String) -> Reply<'_, Arc<Lifecycle>>;
-    /// The database's clock, the only one that counts.
-    fn now(&self) -> Reply<'_, Time>;
-    /// For tests and demonstrations: moves the database's clock ahead.
-    fn advance_clock(&self, by: Span) -> Reply<'_, ()>;
-}
 
 #[derive(Clone, Debug)]
 pub struct NewRun {
@@ -365,6 +294,45 @@ impl Filter {
     }
 }
 
+impl Filter {
+    /// The number of the run that the page before ended with.
+    pub(crate) fn before(&self) -> Result<i64> {
+        let wrong = |_| StoreError::invalid("cursor", "not a cursor of this list");
+        self.cursor.as_ref().map_or(Ok(i64::MAX), |cursor| cursor.parse().map_err(wrong))
+    }
+
+    pub(crate) fn page_size(&self) -> usize {
+        self.limit.clamp(1, MAX_PAGE)
+    }
+
+    /// Of one more than a page has, if there are so many.
+    pub(crate) fn page(&self, found: Vec<Stored>) -> Page {
+        let limit = self.page_size();
+        let next = found.get(limit).map(|_| found[limit - 1].rid.to_string());
+        let runs = found.into_iter().take(limit).map(|stored| Arc::unwrap_or_clone(stored.row));
+        Page { runs: runs.collect(), next }
+    }
+}
+
+/// Whether a run may have an id that begins so.
+pub(crate) fn may_begin_an_id(id: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    !id.is_empty() && id.len() <= 512 && id.chars().all(fits)
+}
+
+/// The run with this id among those whose ids begin so, or the only one of them.
+pub(crate) fn only_one(id: &str, mut found: Vec<Stored>) -> Result<RunRow> {
+    match found.len() {
+        0 => Err(StoreError::no_run(id)),
+        count if count == 1 || found[0].row.id() == id => Ok(Arc::unwrap_or_clone(found.remove(0).row)),
+        _ => {
+            let some: Vec<&str> = found.iter().map(|stored| stored.row.id()).collect();
+            let message = format!("{id:?} is the beginning of several: {}, …", some.join(", "));
+            Err(StoreError::invalid("run_id", message))
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Page {
     pub runs: Vec<RunRow>,
@@ -390,10 +358,31 @@ pub struct Pause {
     pub at: Option<Time>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitOf {
-    Queue,
-    Key,
+/// What people set, for all runs of a queue or of a concurrency key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Nobody claims from the queue. The reason is the one that is told with it.
+    PauseQueue(String),
+    ResumeQueue(String),
+    /// How many runs of a queue may be held at once; none: as many as there are.
+    QueueLimit(String, Option<u32>),
+    /// The same of runs with a concurrency key; none: one.
+    KeyLimit(String, Option<u32>),
+}
+
+/// Events of all runs, in the order in which they were committed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Feed {
+    pub events: Vec<EventRow>,
+    /// Whoever goes on after this misses nothing.
+    pub position: u64,
+}
+
+impl Feed {
+    /// A page of what comes after a position.
+    pub fn after(position: u64, events: Vec<EventRow>) -> Feed {
+        Feed { position: events.last().map_or(position, |event| event.position), events }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

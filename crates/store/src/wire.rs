@@ -14,7 +14,7 @@ use crate::columns::{
 use crate::error::StoreError;
 use crate::run::{EVENT_COLUMNS, EventRow, ITEM_COLUMNS, ItemRow, RunRow};
 pub use crate::schedule_wire::{
-    CLAIMS, EXECUTION, SCHEDULE, SCHEDULE_SCOPE, SKIPPED, execution_from, look_from, scope_from,
+    CLAIMS, EXECUTION, SCHEDULE, SCHEDULE_SCOPE, SKIPPED, execution_from, scope_from, summary_from,
 };
 use crate::verbs::{NewItem, NewRun, Pause, QueueRow};
 

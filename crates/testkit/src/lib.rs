@@ -15,6 +15,8 @@ mod pooler;
 mod postgres;
 #[cfg(feature = "postgres")]
 mod server;
+#[cfg(feature = "oracle")]
+mod shorthand;
 
 #[cfg(feature = "postgres")]
 pub use certificates::{Certificate, Issuer};
@@ -24,3 +26,5 @@ pub use cluster::Cluster;
 pub use pooler::Pooler;
 #[cfg(feature = "postgres")]
 pub use postgres::Postgres;
+#[cfg(feature = "oracle")]
+pub use shorthand::Shorthand;

@@ -4,10 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use tokio::sync::watch;
 use waypost_remote::RemoteStore;
 use waypost_store::postgres::PostgresStore;
 use waypost_store::sqlite::SqliteStore;
 use waypost_store::{Store, StoreError};
+use waypost_worker::Stage;
+use waypost_worker::loops::{Supervised, Supervisor};
+use waypost_worker::schedules::SchedulerOptions;
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 
@@ -33,12 +37,58 @@ pub enum Database {
     Postgres(String),
 }
 
+/// Where the runs are, as it was found.
+#[derive(Clone)]
+pub enum Opened {
+    Database(Arc<dyn waypost_store::Database>),
+    Server(Arc<RemoteStore>),
+}
+
+impl Opened {
+    pub fn store(&self) -> Arc<dyn Store> {
+        match self {
+            Opened::Database(database) => database.clone(),
+            Opened::Server(server) => server.clone(),
+        }
+    }
+
+    /// The loops of this process; with a scheduler if there are options for one. A server has its own.
+    pub async fn supervised(
+        &self,
+        by: &str,
+        schedules: Option<SchedulerOptions>,
+        shutdown: watch::Receiver<Stage>,
+    ) -> Result<Supervised> {
+        let Opened::Database(database) = self else { return Ok(Supervised::none(shutdown)) };
+        let supervisor = Supervisor::new(database.clone(), by, shutdown);
+        let supervisor = match schedules {
+            Some(options) => supervisor.firing(options),
+            None => supervisor,
+        };
+        Ok(supervisor.start().await?)
+    }
+}
+
 impl Place {
     pub async fn open(&self) -> Result<Arc<dyn Store>> {
+        Ok(self.opened().await?.store())
+    }
+
+    /// The same, for those who take care of a database if it is one.
+    pub async fn opened(&self) -> Result<Opened> {
         match self.server() {
-            Some(url) => Ok(Arc::new(self.open_server(url).await?)),
-            None => self.open_database().await,
+            Some(url) => Ok(Opened::Server(Arc::new(self.open_server(url).await?))),
+            None => Ok(Opened::Database(self.open_database().await?)),
         }
+    }
+
+    /// For what a server is not asked to do.
+    pub async fn only_database(&self, what: &str) -> Result<Arc<dyn waypost_store::Database>> {
+        let Some(url) = self.server() else { return self.open_database().await };
+        let message = format!(
+            "{what} needs the database itself: unset WAYPOST_URL and give --database-url where {url} runs"
+        );
+        Err(StoreError::Unusable(message).into())
     }
 
     pub fn server(&self) -> Option<&str> {
@@ -46,7 +96,7 @@ impl Place {
     }
 
     /// Whatever WAYPOST_URL says: for those who are the server.
-    pub async fn open_database(&self) -> Result<Arc<dyn Store>> {
+    pub async fn open_database(&self) -> Result<Arc<dyn waypost_store::Database>> {
         Ok(match self.database()? {
             Database::Sqlite(file) => Arc::new(SqliteStore::open(&file)?),
             Database::Postgres(url) => Arc::new(PostgresStore::open(&url).await?),

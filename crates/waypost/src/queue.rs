@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use comfy_table::Cell;
 use waypost_kernel::Time;
-use waypost_store::{LimitOf, QueueRow};
+use waypost_store::{QueueRow, Setting};
 
 use crate::output::{Format, Result, print, print_list, table};
 use crate::place::Place;
@@ -53,13 +53,13 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
             print_list(objects, output, || as_table(&queues, now))
         }
         Verb::Pause { queue, reason } => {
-            store.close_queue(queue.clone(), who(reason)).await?;
+            store.configure(Setting::PauseQueue(queue.clone()), who(reason)).await?;
             print(&format!(
                 "{queue} is paused: workers take nothing from it until `waypost queue resume {queue}`"
             ))
         }
         Verb::Resume { queue, reason } => {
-            store.open_queue(queue.clone(), who(reason)).await?;
+            store.configure(Setting::ResumeQueue(queue.clone()), who(reason)).await?;
             print(&format!("{queue} is open"))
         }
         Verb::Limit { queue, at_most, reason } => {
@@ -71,7 +71,7 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
                     crate::output::Failed::new(crate::output::BAD_INPUT, message)
                 })?),
             };
-            store.set_limit(LimitOf::Queue, queue.clone(), at_most, who(reason)).await?;
+            store.configure(Setting::QueueLimit(queue.clone(), at_most), who(reason)).await?;
             let words = at_most.map_or("any number".to_owned(), |number| number.to_string());
             print(&format!("{words} of {queue} may be held at once"))
         }

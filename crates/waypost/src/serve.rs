@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use waypost_server::App;
-use waypost_store::Store;
+use waypost_store::{Database, Store};
 use waypost_worker::loops::Supervisor;
 use waypost_worker::playbook::{Input, Playbook, Playbooks};
 use waypost_worker::schedules::SchedulerOptions;
@@ -64,7 +64,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
 
 /// Whoever reaches a server without tokens could do anything with it.
 async fn check_tokens(store: &dyn Store, flags: &Flags) -> Result {
-    if !flags.needs_tokens() || store.tokens().await?.iter().any(|token| token.revoked_at.is_none()) {
+    if !flags.needs_tokens() || store.tokens(None).await?.iter().any(|token| token.revoked_at.is_none()) {
         return Ok(());
     }
     let message = format!(
@@ -103,7 +103,7 @@ pub async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
 }
 
 /// The API, the loops and the worker, until a signal.
-pub async fn serve(store: Arc<dyn Store>, listener: TcpListener, flags: &Flags, hello: &str) -> Result {
+pub async fn serve(store: Arc<dyn Database>, listener: TcpListener, flags: &Flags, hello: &str) -> Result {
     log_to_stderr();
     let (stage, shutdown) = watch::channel(Stage::Working);
     listen(&Arc::new(stage))?;

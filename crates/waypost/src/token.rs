@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use serde_json::json;
-use waypost_store::{NewToken, ROLES, Secret, TokenRow, iso};
+use waypost_store::{NewToken, ROLES, Secret, TokenChange, TokenRow, iso};
 
 use crate::output::{Format, Result, cells, pretty, print, print_list, table};
 use crate::place::Place;
@@ -54,11 +54,11 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
             })
         }
         Verb::List { output } => {
-            let rows = place.open().await?.tokens().await?;
+            let rows = place.open().await?.tokens(None).await?;
             print_list(rows.iter().map(TokenRow::object).collect(), output, || as_table(&rows))
         }
         Verb::Revoke { id, reason } => {
-            let row = place.open().await?.end_token(id, who(reason)).await?;
+            let row = place.open().await?.change_token(TokenChange::Revoke(id), who(reason)).await?;
             print(&format!("{} ({}) is revoked", row.id, row.name))
         }
     }
@@ -80,7 +80,7 @@ async fn create(place: &Place, name: &str, role: &str, tenant: &str) -> Result<S
         tenant: tenant.to_owned(),
         by: user(),
     };
-    store.issue_token(new, who(None)).await?;
+    store.change_token(TokenChange::Issue(new), who(None)).await?;
     Ok(secret.reveal())
 }
 

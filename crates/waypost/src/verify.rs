@@ -19,7 +19,7 @@ pub struct Flags {
 }
 
 pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
-    let store = place.open().await?;
+    let store = place.only_database("verify").await?;
     let bar = progress_bar();
     let shown = bar.clone();
     let verified = store

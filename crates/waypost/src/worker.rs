@@ -9,7 +9,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use waypost_kernel::Span;
 use waypost_store::Store;
-use waypost_worker::loops::Supervisor;
 use waypost_worker::playbook::Playbooks;
 use waypost_worker::schedules::SchedulerOptions;
 use waypost_worker::{Options, Stage, Worker};
@@ -58,7 +57,8 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         return Err(Failed::new(BAD_INPUT, message));
     }
     log_to_stderr();
-    let store = place.open().await?;
+    let opened = place.opened().await?;
+    let store = opened.store();
     let playbooks = playbooks(&*store, flags.playbooks.as_deref()).await?;
     let options = Options {
         queues: flags.queues,
@@ -75,15 +75,11 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
     if flags.until_idle {
         tokio::spawn(stop_when_idle(store.clone(), options.queues.clone(), stage));
     }
-    let worker = Worker::new(store.clone(), options);
+    let worker = Worker::new(store, options);
     anstream::eprintln!("{} is working; Ctrl-C stops it", worker.name());
-    let supervisor = Supervisor::new(store, worker.name(), shutdown);
-    // Servers fire their own, beside their database.
-    let supervisor = match place.server() {
-        Some(_) => supervisor,
-        None => supervisor.firing(SchedulerOptions { grace: flags.grace, ..SchedulerOptions::default() }),
-    };
-    let summary = supervisor.start().await?.run(Some(worker)).await?.runs;
+    let schedules = SchedulerOptions { grace: flags.grace, ..SchedulerOptions::default() };
+    let supervised = opened.supervised(worker.name(), Some(schedules), shutdown).await?;
+    let summary = supervised.run(Some(worker)).await?.runs;
     anstream::eprintln!(
         "claimed {}, succeeded {}, failed {}, cancelled {}, given back {}, lost {}",
         summary.claimed,

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use waypost_kernel::request::Level;
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{NewRun, Queue};
+use waypost_store::{NewRun, Store};
 use waypost_worker::{Context, Handlers, Options, Outcome, Stage, Worker};
 
 /// Runs ask for it by the playbook's name.

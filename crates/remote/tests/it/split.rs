@@ -18,7 +18,7 @@ use waypost_worker::Stage;
 use crate::conformance::{Opened, open_sqlite};
 
 pub struct Split {
-    here: Arc<dyn Store>,
+    here: Arc<dyn Database>,
     there: RemoteStore,
 }
 
@@ -29,7 +29,7 @@ pub async fn open() -> Opened {
 }
 
 /// A server on a port of its own: its store, its address, and what lives as long as it.
-pub async fn serve() -> (Arc<dyn Store>, String, Box<dyn Any + Send>) {
+pub async fn serve() -> (Arc<dyn Database>, String, Box<dyn Any + Send>) {
     let (here, lives) = open_sqlite().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -45,120 +45,69 @@ macro_rules! pass {
     };
 }
 
-impl Queue for Split {
+impl Store for Split {
     pass! {
         there.enqueue(runs: Vec<NewRun>) -> Each<Enqueued>;
         there.claim(claim: Claim) -> Vec<Claimed>;
-        here.claim_plan(run: NewRun, lease: Option<Span>) -> Option<Claimed>;
         there.claim_run(run_id: String, take: Take) -> Claimed;
-    }
-
-    fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.there.changed(at_most)
-    }
-}
-
-impl Leases for Split {
-    pass! {
         there.renew(leases: Vec<Held>) -> Each<Renewed>;
         there.note(notes: Vec<NoteWrite>) -> Each<Noted>;
         there.finish(finishes: Vec<FinishWrite>) -> Each<RunRow>;
         there.release(leases: Vec<Held>) -> Each<RunRow>;
-        there.require_cleanup(require_cleanup: CleanupWrite) -> RunRow;
-        here.sweep(by: String, limit: usize) -> Swept;
-    }
-}
-
-impl Items for Split {
-    pass! {
+        there.require_cleanup(write: CleanupWrite) -> RunRow;
         there.put_items(write: ItemsWrite) -> Vec<ItemRow>;
+        there.command(command: CommandWrite) -> RunRow;
+        there.configure(setting: Setting, who: Who) -> ();
+        there.change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
+        there.add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
+        there.run(tenant: String, id: String) -> RunRow;
+        there.runs(filter: Filter) -> Page;
         there.items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
-    }
-}
-
-impl Log for Split {
-    pass! {
         there.events(run_id: String, after_seq: u64, limit: usize) -> Vec<EventRow>;
-        there.feed(after_position: u64, limit: usize) -> Vec<EventRow>;
-        there.last_position() -> u64;
-    }
-}
-
-impl Tokens for Split {
-    pass! {
-        here.add_token(token: NewToken) -> TokenRow;
-        here.token(id: String) -> Option<TokenRow>;
-        here.tokens() -> Vec<TokenRow>;
-        here.revoke_token(id: String, by: String) -> TokenRow;
-    }
-}
-
-impl Deeds for Split {
-    pass! {
-        there.keep(entry: NewAudit) -> ();
-        there.order(command: CommandWrite) -> RunRow;
-        there.close_queue(queue: String, who: Who) -> QueueRow;
-        there.open_queue(queue: String, who: Who) -> QueueRow;
-        there.set_limit(what: LimitOf, name: String, at_most: Option<u32>, who: Who) -> ();
-        here.issue_token(token: NewToken, who: Who) -> TokenRow;
-        there.end_token(id: String, who: Who) -> TokenRow;
-    }
-}
-
-impl Audit for Split {
-    pass! {
-        here.audit(entry: NewAudit) -> u64;
+        there.feed(after: Option<u64>, limit: usize) -> Feed;
+        there.queues() -> Vec<QueueRow>;
+        there.lifecycles() -> Catalog;
+        there.schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
+        there.scopes(schedule: String) -> Vec<ScopeRow>;
+        there.executions(filter: ExecutionFilter) -> ExecutionPage;
+        here.tokens(id: Option<String>) -> Vec<TokenRow>;
         here.audits(tenant: Option<String>, after: u64, limit: usize) -> Vec<AuditRow>;
-    }
-}
-
-impl Looks for Split {
-    pass! {
         there.stats(tenant: Option<String>) -> Stats;
         there.holders(tenant: Option<String>) -> Vec<Holder>;
+        there.now() -> Time;
+    }
+
+    /// A server makes tokens itself, and tells nobody their digests.
+    fn change_token(&self, change: TokenChange, who: Who) -> Reply<'_, TokenRow> {
+        self.here.change_token(change, who)
+    }
+
+    fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Store::changed(&self.there, at_most)
     }
 }
 
-impl Schedules for Split {
-    /// Over the wire a schedule is always one that was applied.
-    fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, Put> {
-        match write.carried {
-            true => self.there.put_schedule(write),
-            false => self.here.put_schedule(write),
-        }
-    }
-
+impl Housekeeping for Split {
     pass! {
-        there.remove_schedule(name: String) -> bool;
-        there.schedules(name: Option<String>) -> Vec<ScheduleRow>;
-        there.pause_schedule(name: String, pause: Option<Pause>) -> ScheduleRow;
+        here.sweep(by: String, limit: usize) -> Swept;
+        here.prune(limit: usize) -> Pruned;
+        here.verify(progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Verified;
+        here.advance_clock(by: Span) -> ();
+        here.claim_plan(run: NewRun, lease: Option<Span>) -> Option<Claimed>;
         here.put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
-        there.scopes(schedule: String) -> Vec<ScopeRow>;
         here.ask_scopes(sql: String) -> Vec<String>;
-        here.due(mine: Mine, limit: usize) -> Due;
+        here.due(by: Ownership, limit: usize) -> Due;
         here.fire(firings: Vec<Firing>) -> Each<Option<Vec<Begun>>>;
         here.begin(begin: Begin) -> Option<Begun>;
         here.put_off(failed: Vec<Failed>) -> ();
-        there.add_plans(plans: ManualPlans) -> u64;
-        here.look_again(run_ids: Vec<String>) -> ();
-        there.executions(filter: ExecutionFilter) -> ExecutionPage;
-        there.look_at_schedules(filter: ScheduleFilter) -> Vec<ScheduleLook>;
+        here.wake_executions(run_ids: Vec<String>) -> ();
     }
-}
 
-impl Admin for Split {
-    pass! {
-        there.command(command: CommandWrite) -> RunRow;
-        there.run(tenant: String, id: String) -> RunRow;
-        there.runs(filter: Filter) -> Page;
-        there.queues() -> Vec<QueueRow>;
-        there.pause_queue(queue: String, pause: Option<Pause>) -> QueueRow;
-        there.limit(what: LimitOf, name: String, at_most: Option<u32>) -> ();
-        here.prune(limit: usize) -> Pruned;
-        here.verify(progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Verified;
-        there.lifecycles() -> Catalog;
-        there.add_lifecycle(text: String) -> Arc<Lifecycle>;
-        there.now() -> Time;
-        here.advance_clock(by: Span) -> ();
+    /// Over the wire a schedule is always one that was applied.
+    fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, ScheduleChanged> {
+        match write.carried {
+            true => self.there.change_schedule(ScheduleChange::Put(write), "tests".into()),
+            false => self.here.put_schedule(write),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Tokens, and what people did.
 
 use serde_json::{Value, json};
-use waypost_store::{AuditRow, EVERY_TENANT, NewToken, Secret, TokenRow, iso};
+use waypost_store::{AuditRow, EVERY_TENANT, NewToken, Secret, TokenChange, TokenRow, iso};
 
 use super::requests::{AuditQuery, NewTokenBody, RevokingBody};
 use super::shapes::{AUDITS, TOKEN_MADE, TOKEN_ROW, TOKENS};
@@ -69,13 +69,13 @@ async fn create(call: Call, body: NewTokenBody) -> Result {
         tenant,
         by: who.by.clone(),
     };
-    let row = call.store().issue_token(new, who).await?;
+    let row = call.store().change_token(TokenChange::Issue(new), who).await?;
     Ok(answer::json(201, &json!({ "token": secret.reveal(), "row": row.object() })))
 }
 
 /// Those of the caller's tenant, unless it is everybody's.
 async fn visible(call: &Call) -> Result<Vec<TokenRow>> {
-    let mut rows = call.store().tokens().await?;
+    let mut rows = call.store().tokens(None).await?;
     rows.retain(|row| call.caller.is_everybodys || row.tenant == call.caller.tenant);
     Ok(rows)
 }
@@ -90,7 +90,7 @@ async fn revoke(call: Call, body: RevokingBody) -> Result {
     if !visible(&call).await?.iter().any(|row| row.id == id) {
         return Err(waypost_store::StoreError::NotFound { what: "token", id }.into());
     }
-    let row = call.store().end_token(id, call.who(body.by, body.reason)).await?;
+    let row = call.store().change_token(TokenChange::Revoke(id), call.who(body.by, body.reason)).await?;
     Ok(answer::json(200, &row.object()))
 }
 

@@ -34,7 +34,7 @@ async fn feed(call: Call, query: FeedQuery) -> Result {
     let mut after = query.after.unwrap_or_default();
     let mut found: Vec<Value> = Vec::new();
     for _ in 0..MOST_PAGES {
-        let page = call.store().feed(after, PAGE).await?;
+        let page = call.store().feed(Some(after), PAGE).await?.events;
         let is_last = page.len() < PAGE;
         for event in page {
             if found.len() == query.limit.0 {
@@ -55,6 +55,6 @@ async fn feed(call: Call, query: FeedQuery) -> Result {
 }
 
 async fn last(call: Call) -> Result {
-    let position = call.store().last_position().await?;
+    let position = call.store().feed(None, 0).await?.position;
     Ok(answer::json(200, &json!({ "last_position": position })))
 }

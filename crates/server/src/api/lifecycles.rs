@@ -73,9 +73,7 @@ async fn show(call: Call, query: LifecycleQuery) -> Result {
 }
 
 async fn add(call: Call, body: NewLifecycleBody) -> Result {
-    let lifecycle = call.store().add_lifecycle(body.source).await?;
-    let subject = format!("{}@{}", lifecycle.name, lifecycle.version);
-    call.audit("lifecycle.add", &subject, call.caller.by(None), None).await;
+    let lifecycle = call.store().add_lifecycle(body.source, call.who(None, None)).await?;
     Ok(answer::json(201, &object(&lifecycle, false)))
 }
 

@@ -1,7 +1,7 @@
 //! Queues and limits. They are the installation's, not a tenant's.
 
 use serde_json::{Value, json};
-use waypost_store::LimitOf;
+use waypost_store::{QueueRow, Setting};
 
 use super::requests::{LimitingBody, PausingBody};
 use super::shapes::{CLOCK, QUEUE, QUEUES};
@@ -45,7 +45,7 @@ pub const ROUTES: &[Route] = &[
             description: "it counts from now on",
             body: Content::Nothing,
         }],
-        ..takes!(POST, |call, body| limit(call, body, LimitOf::Queue), LimitingBody)
+        ..takes!(POST, |call, body| limit(call, body, queue_limit), LimitingBody)
     },
     Route {
         method: Method::Put,
@@ -58,7 +58,7 @@ pub const ROUTES: &[Route] = &[
             description: "it counts from now on",
             body: Content::Nothing,
         }],
-        ..takes!(POST, |call, body| limit(call, body, LimitOf::Key), LimitingBody)
+        ..takes!(POST, |call, body| limit(call, body, key_limit), LimitingBody)
     },
     Route {
         path: "/v1/clock",
@@ -71,27 +71,38 @@ pub const ROUTES: &[Route] = &[
 
 async fn list(call: Call) -> Result {
     let queues = call.store().queues().await?;
-    let objects: Vec<Value> = queues.iter().map(waypost_store::QueueRow::object).collect();
+    let objects: Vec<Value> = queues.iter().map(QueueRow::object).collect();
     Ok(answer::json(200, &json!({ "queues": objects })))
 }
 
 async fn pause(call: Call, body: PausingBody) -> Result {
-    let who = call.who(body.by, body.reason);
-    let queue = call.store().close_queue(call.path("queue"), who).await?;
-    Ok(answer::json(200, &queue.object()))
+    configured(&call, Setting::PauseQueue(call.path("queue")), body).await
 }
 
 async fn resume(call: Call, body: PausingBody) -> Result {
-    let who = call.who(body.by, body.reason);
-    let queue = call.store().open_queue(call.path("queue"), who).await?;
-    Ok(answer::json(200, &queue.object()))
+    configured(&call, Setting::ResumeQueue(call.path("queue")), body).await
 }
 
-async fn limit(call: Call, body: LimitingBody, what: LimitOf) -> Result {
-    let name = call.path(if what == LimitOf::Queue { "queue" } else { "key" });
+/// The queue as it is then.
+async fn configured(call: &Call, setting: Setting, body: PausingBody) -> Result {
+    call.store().configure(setting, call.who(body.by, body.reason)).await?;
+    let queue = call.path("queue");
+    let found = call.store().queues().await?.into_iter().find(|row| row.name == queue);
+    Ok(answer::json(200, &found.unwrap_or(QueueRow { name: queue, ..QueueRow::default() }).object()))
+}
+
+async fn limit(call: Call, body: LimitingBody, of: fn(&Call, Option<u32>) -> Setting) -> Result {
     let who = call.who(body.by, body.reason);
-    call.store().set_limit(what, name, body.at_most, who).await?;
+    call.store().configure(of(&call, body.at_most), who).await?;
     Ok(answer::empty(204))
+}
+
+fn queue_limit(call: &Call, at_most: Option<u32>) -> Setting {
+    Setting::QueueLimit(call.path("queue"), at_most)
+}
+
+fn key_limit(call: &Call, at_most: Option<u32>) -> Setting {
+    Setting::KeyLimit(call.path("key"), at_most)
 }
 
 async fn clock(call: Call) -> Result {

@@ -325,7 +325,7 @@ async fn command(call: Call, body: CommandBody) -> Result {
         if_seq: call.if_match()?,
         actor: body.actor,
     };
-    let row = call.store().order(command).await?;
+    let row = call.store().command(command).await?;
     Ok(tagged(answer::json(200, &call.show(&row)), &row))
 }
 

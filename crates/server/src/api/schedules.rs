@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use waypost_store::{Pause, Put, ScheduleFilter, ScheduleLook, ScopeRow, StoreError, iso};
+use waypost_store::{ScheduleChange, ScheduleFilter, ScheduleSummary, ScopeRow, StoreError, iso};
 use waypost_worker::schedules::{self, Asked, Schedule, Scopes, View, What, note, shown, upcoming};
 
 use super::executions;
@@ -132,29 +132,28 @@ fn missing(name: String) -> Problem {
     StoreError::NotFound { what: "schedule", id: name }.into()
 }
 
-async fn look(call: &Call) -> Result<ScheduleLook> {
+async fn summary(call: &Call) -> Result<ScheduleSummary> {
     let name = call.path("schedule");
-    let filter = ScheduleFilter { name: Some(name.clone()), after: None, limit: 1 };
-    call.store().look_at_schedules(filter).await?.pop().ok_or_else(|| missing(name))
+    call.store().schedules(ScheduleFilter::named(&name)).await?.pop().ok_or_else(|| missing(name))
 }
 
 async fn object(call: &Call) -> Result<Value> {
-    let look = look(call).await?;
+    let summary = summary(call).await?;
     let (now, catalog) = (call.store().now().await?, call.store().lifecycles().await?);
-    Ok(View::of(look, &catalog).object(now))
+    Ok(View::of(summary, &catalog).object(now))
 }
 
 async fn list(call: Call, query: SchedulesQuery) -> Result {
     check_tenant(&call)?;
     let limit = query.limit.0;
     let filter = ScheduleFilter { name: None, after: query.cursor, limit: limit + 1 };
-    let mut found = call.store().look_at_schedules(filter).await?;
+    let mut found = call.store().schedules(filter).await?;
     // The store gives no more than a page, so the last full one is followed by an empty one.
     let more = found.len() > limit || found.len() == waypost_kernel::text::MAX_PAGE;
     found.truncate(limit);
-    let next = found.last().filter(|_| more).map(|look| look.row.name.clone());
+    let next = found.last().filter(|_| more).map(|it| it.row.name.clone());
     let (now, catalog) = (call.store().now().await?, call.store().lifecycles().await?);
-    let objects: Vec<Value> = found.into_iter().map(|look| View::of(look, &catalog).object(now)).collect();
+    let objects: Vec<Value> = found.into_iter().map(|it| View::of(it, &catalog).object(now)).collect();
     let answer = answer::json(200, &json!({ "schedules": objects, "next_cursor": next }));
     Ok(executions::linked(&call, answer, "/v1/schedules", next.as_deref()))
 }
@@ -179,10 +178,7 @@ async fn apply(call: Call, body: ApplyingBody) -> Result {
         return Err(wrong(&format!("its name is {:?}, not {name:?} as in the path", schedule.name)));
     }
     check_role(&call, &schedule)?;
-    let put = schedules::apply(call.store(), &schedule).await?;
-    if put != Put::Same {
-        call.audit("schedule.apply", &name, call.caller.by(body.by), body.reason).await;
-    }
+    let put = schedules::apply(call.store(), &schedule, call.who(body.by, body.reason)).await?;
     Ok(answer::json(200, &json!({ "result": put.name(), "schedule": object(&call).await? })))
 }
 
@@ -210,31 +206,27 @@ fn check_role(call: &Call, schedule: &Schedule) -> Result<()> {
 async fn remove(call: Call) -> Result {
     check_tenant(&call)?;
     let name = call.path("schedule");
-    if !call.store().remove_schedule(name.clone()).await? {
-        return Err(missing(name));
-    }
-    call.audit("schedule.remove", &name, call.caller.by(None), None).await;
+    call.store().change_schedule(ScheduleChange::Remove(name), call.who(None, None)).await?;
     Ok(answer::empty(204))
 }
 
 async fn pause(call: Call, body: PausingBody) -> Result {
-    check_tenant(&call)?;
-    let (by, reason) = (call.caller.by(body.by), body.reason);
-    let pause = Pause { by: by.clone(), reason: reason.clone().unwrap_or_default(), at: None };
-    let row = call.store().pause_schedule(call.path("schedule"), Some(pause)).await?;
-    call.audit("schedule.pause", &row.name, by, reason).await;
-    Ok(answer::json(200, &object(&call).await?))
+    changed(call, ScheduleChange::Pause, body).await
 }
 
 async fn resume(call: Call, body: PausingBody) -> Result {
+    changed(call, ScheduleChange::Resume, body).await
+}
+
+async fn changed(call: Call, change: fn(String) -> ScheduleChange, body: PausingBody) -> Result {
     check_tenant(&call)?;
-    let row = call.store().pause_schedule(call.path("schedule"), None).await?;
-    call.audit("schedule.resume", &row.name, call.caller.by(body.by), body.reason).await;
+    let who = call.who(body.by, body.reason);
+    call.store().change_schedule(change(call.path("schedule")), who).await?;
     Ok(answer::json(200, &object(&call).await?))
 }
 
 async fn trigger(call: Call, body: TriggerBody) -> Result {
-    add_plans(call, "schedule.trigger", Asked::Now, body).await
+    add_plans(call, Asked::Now, body).await
 }
 
 async fn backfill(call: Call, body: BackfillBody) -> Result {
@@ -247,15 +239,14 @@ async fn backfill(call: Call, body: BackfillBody) -> Result {
         }
     };
     let of = TriggerBody { scopes: body.scopes, reason: body.reason, by: body.by };
-    add_plans(call, "schedule.backfill", asked, of).await
+    add_plans(call, asked, of).await
 }
 
-async fn add_plans(call: Call, action: &str, asked: Asked, of: TriggerBody) -> Result {
+async fn add_plans(call: Call, asked: Asked, of: TriggerBody) -> Result {
     check_tenant(&call)?;
     let name = call.path("schedule");
-    let by = call.caller.by(of.by);
-    let added = schedules::add_plans(call.store(), &name, asked, of.scopes, by.clone()).await?;
-    call.audit(action, &name, by, of.reason).await;
+    let who = call.who(of.by, of.reason);
+    let added = schedules::add_plans(call.store(), &name, asked, of.scopes, who).await?;
     Ok(answer::json(200, &json!({ "added": added })))
 }
 

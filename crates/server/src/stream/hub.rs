@@ -87,7 +87,7 @@ impl Hub {
         if let Some(subscription) = self.join() {
             return Ok(subscription);
         }
-        let position = app.store.last_position().await?;
+        let position = app.store.feed(None, 0).await?.position;
         let (sender, frames) = broadcast::channel(RING);
         *self.lock() = Some(Live { frames: sender, position });
         tokio::spawn(follow(app.clone(), position));
@@ -144,5 +144,5 @@ async fn follow(app: Arc<App>, from: u64) {
 }
 
 async fn read(store: &dyn Store, after: u64) -> waypost_store::Result<Vec<EventRow>> {
-    store.feed(after, PAGE).await
+    Ok(store.feed(Some(after), PAGE).await?.events)
 }

@@ -94,7 +94,7 @@ impl Reader {
     /// Whether an event stands at this position. One of the run that is followed tells where to go on in the run: else every
     /// client that comes back would read it from its beginning.
     async fn find(&mut self, position: u64) -> Result<bool> {
-        let found = self.app.store.feed(position.saturating_sub(1), 1).await?;
+        let found = self.app.store.feed(Some(position.saturating_sub(1)), 1).await?.events;
         let found = found.first().filter(|event| event.position == position);
         if let Some(event) = found.filter(|event| self.want.run_id.as_ref() == Some(&event.run_id)) {
             self.run_seq = event.seq;
@@ -159,7 +159,7 @@ impl Reader {
     async fn catch_up(&mut self) -> Result<()> {
         let page: Vec<EventRow> = match &self.want.run_id {
             Some(run_id) => self.app.store.events(run_id.clone(), self.run_seq, PAGE).await?,
-            None => self.app.store.feed(self.at, PAGE).await?,
+            None => self.app.store.feed(Some(self.at), PAGE).await?.events,
         };
         let position = self.live.position;
         let is_last = page.len() < PAGE;

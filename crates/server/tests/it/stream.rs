@@ -6,7 +6,7 @@ use reqwest::{Client, Response};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 use waypost_kernel::request::Level;
-use waypost_store::{Claimed, FinishWrite, Held, NewRun, NoteWrite, Repeat, Store};
+use waypost_store::{Claimed, Database, FinishWrite, Held, NewRun, NoteWrite, Repeat};
 use waypost_worker::Stage;
 
 use crate::support::{On, Server, client};
@@ -66,13 +66,13 @@ impl Stream {
     }
 }
 
-async fn held_run(store: &dyn Store) -> Claimed {
+async fn held_run(store: &dyn Database) -> Claimed {
     let new = NewRun { lifecycle: "deploy".into(), ..NewRun::default() };
     let made = store.enqueue(vec![new]).await.unwrap().remove(0).unwrap();
     store.claim_run(made.run.id().into(), "w".into()).await.unwrap()
 }
 
-async fn say(store: &dyn Store, claimed: &Claimed, message: &str) {
+async fn say(store: &dyn Database, claimed: &Claimed, message: &str) {
     let note = NoteWrite {
         held: Held { run_id: claimed.run.id().into(), token: claimed.token },
         by: "w".into(),
@@ -86,7 +86,7 @@ async fn say(store: &dyn Store, claimed: &Claimed, message: &str) {
     store.note(vec![note]).await.unwrap().remove(0).unwrap();
 }
 
-async fn end(store: &dyn Store, claimed: &Claimed) {
+async fn end(store: &dyn Database, claimed: &Claimed) {
     let finish = FinishWrite {
         run_id: claimed.run.id().into(),
         token: Some(claimed.token),
@@ -189,7 +189,7 @@ async fn what_cannot_be_gone_on_from_is_reset() {
         let reset = stream.next().await.unwrap();
         assert_eq!((reset.event.as_str(), reset.id), ("reset", None), "a reset has no id");
         let position = reset.data["position"].as_u64().unwrap();
-        let last = server.store.last_position().await.unwrap();
+        let last = server.store.feed(None, 0).await.unwrap().position;
         assert_eq!(position, last);
         say(&*server.store, &claimed, &format!("after {position}")).await;
         assert!(stream.next().await.unwrap().id.unwrap() > position);

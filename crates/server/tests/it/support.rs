@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use waypost_kernel::Catalog;
 use waypost_server::{App, Options};
-use waypost_store::Store;
+use waypost_store::Database;
 use waypost_store::postgres::{PostgresStore, migration_sql};
 use waypost_store::sqlite::SqliteStore;
 use waypost_testkit::Postgres;
@@ -20,7 +20,7 @@ use waypost_worker::Stage;
 
 pub struct Server {
     pub address: SocketAddr,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn Database>,
     pub stage: watch::Sender<Stage>,
     pub serving: JoinHandle<()>,
     client: Client,
@@ -42,7 +42,7 @@ pub enum On {
     Postgres,
 }
 
-pub async fn open(on: On) -> (Arc<dyn Store>, Box<dyn Any + Send + Sync>) {
+pub async fn open(on: On) -> (Arc<dyn Database>, Box<dyn Any + Send + Sync>) {
     match on {
         On::Memory => (Arc::new(MemoryStore::new(Catalog::shipped().unwrap())), Box::new(())),
         On::Sqlite => {
@@ -72,7 +72,11 @@ impl Server {
         Server::with(store, lives, Options::default()).await
     }
 
-    pub async fn with(store: Arc<dyn Store>, lives: Box<dyn Any + Send + Sync>, options: Options) -> Server {
+    pub async fn with(
+        store: Arc<dyn Database>,
+        lives: Box<dyn Any + Send + Sync>,
+        options: Options,
+    ) -> Server {
         let (stage, shutdown) = watch::channel(Stage::Working);
         let app = App::new(store.clone(), options, shutdown);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

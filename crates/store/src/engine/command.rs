@@ -6,23 +6,39 @@ use waypost_kernel::event::Change;
 use waypost_kernel::item::Item;
 use waypost_kernel::{Actor, Ask, Request};
 
+use super::access::audit;
 use super::children;
 use super::edit::{Edit, Extra, Stored};
 use super::operations;
 use super::tx::{ItemsOf, Saved, Tx};
+use crate::access::Who;
 use crate::children::{AT_ONCE, is_cancel};
 use crate::chosen::chosen;
 use crate::decisions::Decisions;
 use crate::error::{Result, StoreError};
 use crate::intake;
 use crate::run::RunRow;
+use crate::statement::Sql;
 use crate::tokens::who;
 use crate::verbs::CommandWrite;
 
 /// A run that others write at the same time is looked at again this often.
 const ROUNDS: usize = 24;
 
-pub(crate) async fn command<T: Tx>(tx: &mut T, write: &CommandWrite) -> Result<Arc<RunRow>> {
+/// With its entry in the audit log; and whether children are to be told of a cancel.
+pub(crate) async fn command<T: Tx + Sql>(tx: &mut T, write: &CommandWrite) -> Result<(Arc<RunRow>, bool)> {
+    let (row, cancels) = carry_out(tx, write).await?;
+    let who = Who::new(&write.tenant, &write.by, write.reason.clone());
+    audit(tx, &who, &write.name, row.id()).await?;
+    Ok((row, cancels))
+}
+
+/// Tells children of cancelled runs; what is left is the sweep's.
+pub(crate) async fn cancel_children<T: Tx>(tx: &mut T) -> Result<()> {
+    children::ask(tx, AT_ONCE).await.map(drop)
+}
+
+async fn carry_out<T: Tx>(tx: &mut T, write: &CommandWrite) -> Result<(Arc<RunRow>, bool)> {
     for _ in 0..ROUNDS {
         let found = tx.runs(&[&write.run_id]).await?.pop();
         let Some(stored) = found.filter(|stored| stored.row.tenant == write.tenant) else {
@@ -37,7 +53,7 @@ pub(crate) async fn command<T: Tx>(tx: &mut T, write: &CommandWrite) -> Result<A
         intake::check_reason(write.reason.as_deref())?;
         let (change, extra) = decide(tx, &stored, write).await?;
         if change.is_repeat(&stored.row.run) {
-            return Ok(stored.row);
+            return Ok((stored.row, false));
         }
         let cancels = is_cancel(&change.events);
         let edit = Edit::of(stored, change, extra);
@@ -45,10 +61,7 @@ pub(crate) async fn command<T: Tx>(tx: &mut T, write: &CommandWrite) -> Result<A
         if operations::save(tx, vec![edit]).await?.first() == Some(&Saved::Lost) {
             continue;
         }
-        if cancels {
-            children::ask(tx, AT_ONCE).await?;
-        }
-        return Ok(row);
+        return Ok((row, cancels));
     }
     Err(StoreError::Unavailable(format!("{} changed each time; try again", write.run_id)))
 }

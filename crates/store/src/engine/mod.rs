@@ -5,25 +5,34 @@
 //! [`Tx::save`] compares and sets. What lost a race is read and decided again. A database that writes alone, as SQLite's
 //! writer does, never loses.
 
+mod access;
 mod batch;
+mod changes;
 mod children;
 mod claim;
 mod command;
 mod edit;
 mod enqueue;
+mod firing;
 mod hold;
 mod items;
 mod operations;
+mod schedules;
+mod scopes;
 mod sweep;
 mod tx;
 
-pub(crate) use claim::{Taken, claim, claim_run, take};
-pub(crate) use command::command;
+pub(crate) use access::{audits, tokens};
+pub(crate) use changes::{add_lifecycle, change_schedule, change_token, configure};
+pub(crate) use claim::{Taken, claim, claim_run};
+pub(crate) use command::{cancel_children, command};
 pub(crate) use edit::{BornItem, Edit, Extra, ItemChange, Stored, StoredItem};
-pub(crate) use enqueue::{Birth, CheckedRun, Queued, claim_plan, enqueue, new_held, new_queued};
+pub(crate) use enqueue::{Birth, CheckedRun, Queued, claim_plan, enqueue};
+pub(crate) use firing::{begin, due, due_scopes, fire, put_off};
 pub(crate) use hold::{CleanedFinish, finish, note, release, renew, require_cleanup};
 pub(crate) use items::put_items;
+pub(crate) use schedules::{executions, put_schedule, put_scopes, schedules, scopes, wake_executions};
 pub(crate) use sweep::sweep;
 pub(crate) use tx::{
-    BEGINNING, Candidate, Inserted, ItemsOf, NoteKey, Overdue, Place, Room, Saved, Scan, Tx,
+    AdminTx, BEGINNING, Candidate, Inserted, ItemsOf, NoteKey, Overdue, Place, Room, Saved, Scan, Tx,
 };

@@ -10,8 +10,9 @@ use waypost_kernel::{Catalog, Lifecycle, Time};
 use super::edit::{Edit, Stored, StoredItem};
 use super::enqueue::Birth;
 use crate::error::Result;
+use crate::statement::Sql;
 use crate::tokens::random;
-use crate::verbs::{Claim, Repeat};
+use crate::verbs::{Claim, Pause, Repeat};
 
 /// A position in a list of runs that is ordered by time: the instant, then the run's number.
 pub(crate) type Place = (Time, i64);
@@ -102,6 +103,17 @@ pub(crate) trait Tx {
     /// Unsettled runs of this lifecycle with this parent, with their seqs. Nobody else changes them or their parent
     /// until the transaction ends.
     async fn lock_children(&mut self, parent: &str, lifecycle: &str) -> Result<Vec<(String, u64)>>;
+}
+
+/// What else people's changes need.
+#[allow(async_fn_in_trait, reason = "see `Tx`")]
+pub(crate) trait AdminTx: Tx + Sql {
+    /// Nobody claims from a queue that is paused; claims that did not see the pause have ended before this does.
+    async fn pause_queue(&mut self, queue: &str, pause: Option<&Pause>) -> Result<()>;
+    async fn limit_queue(&mut self, queue: &str, at_most: Option<u32>) -> Result<()>;
+    /// Runs that wait for the key come back as far as there is room now.
+    async fn limit_key(&mut self, key: &str, at_most: Option<u32>) -> Result<()>;
+    async fn add_lifecycle(&mut self, source: &str) -> Result<Arc<Lifecycle>>;
 }
 
 /// Items of one run: those with these names, and of each of these kinds one that ended the run's course.

@@ -1,8 +1,6 @@
-//! Commands by name, looking things up, queues and limits.
+//! Looking things up.
 
-use std::sync::Arc;
-
-use waypost_kernel::{Span, text};
+use waypost_kernel::Span;
 
 use super::fault::Result;
 use super::row;
@@ -10,50 +8,23 @@ use super::session::{Session, Tx};
 use super::sql::{Columns, args, stamp};
 use crate::engine::Stored;
 use crate::error::StoreError;
-use crate::intake;
 use crate::run::{ItemRow, RunRow};
-use crate::verbs::{Filter, LimitOf, Page, Pause, QueueRow};
+use crate::verbs::{Filter, Page, Pause, QueueRow, may_begin_an_id, only_one};
 
 /// By id, or by the beginning of one if only one begins so.
-pub async fn run(session: &Session, tenant: &str, id: &str) -> Result<RunRow> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if id.is_empty() || id.len() > 512 || !id.chars().all(fits) {
+pub async fn run(tx: &Tx, tenant: &str, id: &str) -> Result<RunRow> {
+    if !may_begin_an_id(id) {
         return Err(StoreError::no_run(id).into());
     }
-    let tx = session.look().await?;
     let end = format!("{id}\u{7f}");
     let condition = "FROM waypost.runs r WHERE r.tenant = $1 AND r.run_id >= $2 AND r.run_id < $3 ORDER BY r.run_id LIMIT 3";
-    let found = row::select(&tx, condition, args![tenant, id, end]).await;
-    let mut found = tx.end(found).await?;
-    match found.len() {
-        0 => Err(StoreError::no_run(id).into()),
-        1 => Ok(Arc::unwrap_or_clone(found.remove(0).row)),
-        _ if found[0].row.id() == id => Ok(Arc::unwrap_or_clone(found.remove(0).row)),
-        _ => {
-            let some: Vec<&str> = found.iter().map(|stored| stored.row.id()).collect();
-            let message = format!("{id:?} is the beginning of several: {}, …", some.join(", "));
-            Err(StoreError::invalid("run_id", message).into())
-        }
-    }
+    Ok(only_one(id, row::select(tx, condition, args![tenant, id, end]).await?)?)
 }
 
 /// Newest first.
-pub async fn runs(session: &Session, filter: &Filter) -> Result<Page> {
-    let limit = filter.limit.clamp(1, text::MAX_PAGE);
-    let before: i64 = match &filter.cursor {
-        None => i64::MAX,
-        Some(cursor) => {
-            cursor.parse().map_err(|_| StoreError::invalid("cursor", "not a cursor of this list"))?
-        }
-    };
-    let tx = session.look().await?;
-    let found = find(&tx, filter, before, limit as i64 + 1).await;
-    let found = tx.end(found).await?;
-    let next = found.get(limit).map(|_| found[limit - 1].rid.to_string());
-    Ok(Page {
-        runs: found.into_iter().take(limit).map(|stored| Arc::unwrap_or_clone(stored.row)).collect(),
-        next,
-    })
+pub async fn runs(tx: &Tx, filter: &Filter) -> Result<Page> {
+    let found = find(tx, filter, filter.before()?, filter.page_size() as i64 + 1).await?;
+    Ok(filter.page(found))
 }
 
 async fn find(tx: &Tx, filter: &Filter, before: i64, limit: i64) -> Result<Vec<Stored>> {
@@ -90,13 +61,7 @@ async fn find(tx: &Tx, filter: &Filter, before: i64, limit: i64) -> Result<Vec<S
     row::select(tx, &condition, values).await
 }
 
-pub async fn queues(session: &Session) -> Result<Vec<QueueRow>> {
-    let tx = session.look().await?;
-    let found = queues_in(&tx).await;
-    tx.end(found).await
-}
-
-async fn queues_in(tx: &Tx) -> Result<Vec<QueueRow>> {
+pub async fn queues(tx: &Tx) -> Result<Vec<QueueRow>> {
     let rows = tx
         .query(
             "WITH waiting AS (SELECT q.queue, q.available_at FROM waypost.ready q JOIN waypost.runs r ON r.rid = q.rid AND r.seq = q.seq \
@@ -133,63 +98,26 @@ async fn queues_in(tx: &Tx) -> Result<Vec<QueueRow>> {
     rows.iter().map(read).collect()
 }
 
-pub async fn pause_queue(session: &Session, queue: &str, pause: Option<&Pause>) -> Result<QueueRow> {
-    intake::check_name("queue", queue)?;
-    if let Some(pause) = pause {
-        intake::check_name("by", &pause.by)?;
-        intake::check_reason(Some(&pause.reason))?;
-    }
-    let tx = session.begin().await?;
-    let paused = async {
-        tx.run(
-            "SELECT waypost.put_pause($1, $2, $3)",
-            args![queue, pause.map(|pause| pause.by.as_str()), pause.map(|pause| pause.reason.as_str())],
-        )
-        .await?;
-        tx.has_written(pause.is_none());
-        queues_in(&tx).await
-    };
-    let paused = paused.await;
-    let found = tx.end(paused).await?.into_iter().find(|row| row.name == queue);
-    Ok(found.unwrap_or_default())
-}
-
-pub async fn limit(session: &Session, what: LimitOf, name: &str, at_most: Option<u32>) -> Result<()> {
-    intake::check_name("name", name)?;
-    let at_most = at_most.map(|at_most| at_most.min(i32::MAX as u32) as i32);
-    let tx = session.begin().await?;
-    let limited = match what {
-        LimitOf::Queue => tx.run("SELECT waypost.limit_queue($1, $2)", args![name, at_most]).await.map(drop),
-        LimitOf::Key => limit_key(&tx, name, at_most).await,
-    };
-    tx.has_written(true);
-    tx.end(limited).await
-}
-
-async fn limit_key(tx: &Tx, name: &str, at_most: Option<i32>) -> Result<()> {
-    tx.run("SELECT waypost.lock_keys($1)", args![vec![name]]).await?;
-    match at_most {
-        Some(at_most) => {
-            let set = "INSERT INTO waypost.key_limits(name, at_most) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET at_most = excluded.at_most";
-            tx.run(set, args![name, at_most]).await?
-        }
-        None => tx.run("DELETE FROM waypost.key_limits WHERE name = $1", args![name]).await?,
-    };
-    tx.run("SELECT waypost.save_lanes(NULL, NULL, NULL, $1)", args![vec![name]]).await.map(drop)
-}
-
 /// A run's items, in the order in which they were added.
-pub async fn items(session: &Session, run_id: &str, kind: Option<&str>) -> Result<Vec<ItemRow>> {
-    let tx = session.look().await?;
-    let found = async {
-        let stored = row::by_id(&tx, run_id).await?;
-        let condition = "WHERE i.rid = $1 AND ($2 IS NULL OR i.kind = $2) ORDER BY i.kind COLLATE \"C\", i.place, i.key COLLATE \"C\"";
-        // What the database cannot hold is no kind of anybody's.
-        let kind = kind.map(|kind| if kind.contains('\0') { "" } else { kind });
-        row::items(&tx, condition, args![stored.rid, kind], |_| Some(&*stored.row.lifecycle)).await
-    };
-    let found = found.await;
-    Ok(tx.end(found).await?.into_iter().map(|found| found.row).collect())
+pub async fn items(tx: &Tx, run_id: &str, kind: &Option<String>) -> Result<Vec<ItemRow>> {
+    let stored = row::by_id(tx, run_id).await?;
+    let condition = "WHERE i.rid = $1 AND ($2 IS NULL OR i.kind = $2) ORDER BY i.kind COLLATE \"C\", i.place, i.key COLLATE \"C\"";
+    // What the database cannot hold is no kind of anybody's.
+    let kind = kind.as_deref().map(|kind| if kind.contains('\0') { "" } else { kind });
+    let of = |_| Some(&*stored.row.lifecycle);
+    let found = row::items(tx, condition, args![stored.rid, kind], of).await?;
+    Ok(found.into_iter().map(|found| found.row).collect())
+}
+
+/// The first column of a query.
+pub async fn ask_scopes(tx: &Tx, sql: &str) -> Result<Vec<String>> {
+    let asked = format!("SELECT asked.id::text FROM ({}\n) AS asked(id)", sql.trim().trim_end_matches(';'));
+    let rows = tx.client()?.query(&asked, &[]).await.map_err(|error| {
+        let words = error.as_db_error().map_or_else(|| error.to_string(), |told| told.message().to_owned());
+        StoreError::invalid("sql", words)
+    })?;
+    let ids = rows.iter().map(|row| Columns(row).get::<Option<String>>(0)).collect::<Result<Vec<_>>>()?;
+    Ok(ids.into_iter().flatten().collect())
 }
 
 pub async fn advance_clock(session: &Session, by: Span) -> Result<()> {

@@ -33,15 +33,17 @@ impl<W: Send + 'static, A: Send + 'static> Gather<W, A> {
         Gather { waiting: Arc::default(), turns: Arc::new(Semaphore::new(LISTS)) }
     }
 
-    /// The answer to a list of one: a store that is away fails the list, as it does a longer one.
-    pub async fn list_of_one<F>(
+    /// A list of one goes with others; a store that is away fails it, as it does a longer one, which goes alone.
+    pub async fn list<F>(
         &self,
-        one: W,
+        mut list: Vec<W>,
         all: impl Fn(Vec<W>) -> F + Send + Sync + Clone + 'static,
     ) -> Result<Each<A>>
     where
         F: Future<Output = Result<Each<A>>> + Send + 'static,
     {
+        let one = if list.len() == 1 { list.pop() } else { None };
+        let Some(one) = one else { return all(list).await };
         match self.write(one, all).await {
             Err(error @ StoreError::Unavailable(_)) => Err(error),
             answer => Ok(vec![answer]),

@@ -53,20 +53,15 @@ struct Watch {
     writers: HashSet<String>,
 }
 
-pub async fn events(session: &Session, run_id: &str, after_seq: u64, limit: usize) -> Result<Vec<EventRow>> {
-    let tx = session.look().await?;
-    let found = async {
-        let rid = super::row::by_id(&tx, run_id).await?.rid;
-        let condition = "FROM waypost.events e JOIN waypost.runs r ON r.rid = e.rid WHERE e.rid = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3";
-        let limit = limit.min(MAX_PAGE);
-        let after = after_seq.min(i32::MAX as u64) as i32;
-        let mut found = read(&tx, condition, args![rid, after, limit as i64]).await?;
-        found.retain(|event| event.seq > after_seq);
-        found.truncate(limit);
-        Ok(found)
-    };
-    let found = found.await;
-    tx.end(found).await
+pub async fn events(tx: &Tx, run_id: &str, after_seq: u64, limit: usize) -> Result<Vec<EventRow>> {
+    let rid = super::row::by_id(tx, run_id).await?.rid;
+    let condition = "FROM waypost.events e JOIN waypost.runs r ON r.rid = e.rid WHERE e.rid = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3";
+    let limit = limit.min(MAX_PAGE);
+    let after = after_seq.min(i32::MAX as u64) as i32;
+    let mut found = read(tx, condition, args![rid, after, limit as i64]).await?;
+    found.retain(|event| event.seq > after_seq);
+    found.truncate(limit);
+    Ok(found)
 }
 
 pub async fn feed(session: &Session, after: u64, limit: usize) -> Result<Vec<EventRow>> {

@@ -1,29 +1,23 @@
 //! Runs on a PostgreSQL server, for any number of processes on any number of machines.
 
-mod access;
 mod address;
 mod admin;
 mod bell;
 mod doctor;
 mod fault;
-mod fire;
-mod firing;
 mod gather;
 mod known;
 mod log;
-mod looks;
 mod marks;
 mod migrate;
 mod open;
 mod pooler;
 mod prune;
-mod put_off;
 mod row;
-mod schedule_looks;
-mod schedules;
 mod scratch;
 mod session;
 mod sql;
+mod stats;
 mod tables;
 mod tls;
 mod verify;
@@ -35,16 +29,19 @@ use std::time::Duration;
 
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
+use crate::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
 use crate::error::Result;
 use crate::run::{EventRow, ItemRow, RunRow};
-use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
+use crate::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::schedules::*;
+use crate::seam::{Housekeeping, Store};
+use crate::stats::{Holder, PoolStatus, Stats};
 use crate::verbs::*;
 use address::Address;
 pub use bell::Hearing;
 pub use doctor::doctor;
-pub use firing::due_scopes as due_scopes_sql;
+use fault::Fault;
 use gather::Gather;
 pub use migrate::{Versions, migrate, migration_sql, status};
 pub use open::with_database;
@@ -52,15 +49,29 @@ pub use scratch::{OpenSnapshot, Scratch, client};
 use session::{Line, Session};
 use tables::PgTx;
 
-/// A verb with what it was asked for, which may be tried again.
+/// A verb in a transaction that is tried again if it failed without having written: `$asked` is what it was asked for.
 macro_rules! verb {
-    ($store:expr, $asked:expr, |$session:ident, $name:ident| $work:expr) => {{
+    ($store:expr, $begin:path, $asked:expr, |$tx:ident, $name:pat_param| $work:expr) => {{
         let asked = Arc::new($asked);
-        $store.session.verb(move |$session| {
-            let $name = asked.clone();
-            async move { $work.await }
+        $store.session.verb(move |session| {
+            let asked = asked.clone();
+            async move {
+                let mut tx = $begin(&session).await?;
+                let ($tx, $name) = (&mut tx, &*asked);
+                let done = $work.await;
+                tx.end(done).await
+            }
         })
     }};
+}
+
+/// Verbs that are a function of the same name, in a transaction that is begun so.
+macro_rules! verbs {
+    ($($begin:path => $module:ident { $($verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)* })*) => {
+        $($(fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {
+            verb!(self, $begin, ($($name,)*), |tx, ($($name,)*)| $module::$verb(tx, $($name),*))
+        })*)*
+    };
 }
 
 /// A verb of the engine's whose statements stand alone.
@@ -129,49 +140,52 @@ impl PostgresStore {
     }
 }
 
-impl Queue for PostgresStore {
-    fn enqueue(&self, mut runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
-        let session = self.session.clone();
-        let all = move |runs| PostgresStore::enqueue_all(&session, runs);
-        match (runs.len(), runs.pop()) {
-            (1, Some(run)) => Box::pin(async move { self.births.list_of_one(run, all).await }),
-            (_, last) => {
-                runs.extend(last);
-                all(runs)
-            }
+impl Store for PostgresStore {
+    verbs! {
+        PgTx::begin => engine {
+            configure(setting: Setting, who: Who) -> ();
+            change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
+            change_token(change: TokenChange, who: Who) -> TokenRow;
+        }
+        PgTx::look => engine {
+            schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
+            scopes(schedule: String) -> Vec<ScopeRow>;
+            executions(filter: ExecutionFilter) -> ExecutionPage;
+            tokens(id: Option<String>) -> Vec<TokenRow>;
+        }
+        Session::look => admin {
+            run(tenant: String, id: String) -> RunRow;
+            runs(filter: Filter) -> Page;
+            items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
+            queues() -> Vec<QueueRow>;
+        }
+        Session::look => stats {
+            stats(tenant: Option<String>) -> Stats;
+            holders(tenant: Option<String>) -> Vec<Holder>;
         }
     }
 
-    fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
-        verb!(self, claim, |session, claim| async {
-            let mut tx = PgTx::begin(&session).await?;
-            let taken = engine::claim(&mut tx, &claim).await;
-            let taken = tx.end(taken).await?;
-            Ok(taken.into_iter().map(Taken::claimed).collect::<Result<Vec<_>>>()?)
-        })
+    fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
+        let session = self.session.clone();
+        Box::pin(self.births.list(runs, move |runs| PostgresStore::enqueue_all(&session, runs)))
     }
 
-    fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
-        once!(self.session, PgTx::fresh, Line::Work, |tx| async {
-            let taken = engine::claim_plan(tx, CheckedRun::of(run)?, lease).await?;
-            taken.map(Taken::claimed).transpose()
+    fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
+        verb!(self, PgTx::begin, claim, |tx, claim| async {
+            engine::claim(tx, claim).await?.into_iter().map(Taken::claimed).collect()
         })
     }
 
     fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
-        verb!(self, (run_id, take), |session, asked| async {
-            let mut tx = PgTx::begin(&session).await?;
-            let taken = engine::claim_run(&mut tx, &asked.0, &asked.1).await;
-            Ok(tx.end(taken).await?.claimed()?)
+        verb!(self, PgTx::begin, (run_id, take), |tx, (run_id, take)| async {
+            engine::claim_run(tx, run_id, take).await?.claimed()
         })
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.session.0.bell.wait(at_most))
     }
-}
 
-impl Leases for PostgresStore {
     /// Over connections of their own: work that waits must not cost anybody a lease.
     fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
         once!(self.session, Line::Beat, |tx| engine::renew(tx, &leases))
@@ -181,16 +195,9 @@ impl Leases for PostgresStore {
         once!(self.session, Line::Work, |tx| engine::note(tx, &notes))
     }
 
-    fn finish(&self, mut finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
+    fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
         let session = self.session.clone();
-        let all = move |finishes| PostgresStore::finish_all(&session, finishes);
-        match (finishes.len(), finishes.pop()) {
-            (1, Some(finish)) => Box::pin(async move { self.ends.list_of_one(finish, all).await }),
-            (_, last) => {
-                finishes.extend(last);
-                all(finishes)
-            }
-        }
+        Box::pin(self.ends.list(finishes, move |finishes| PostgresStore::finish_all(&session, finishes)))
     }
 
     fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
@@ -203,12 +210,6 @@ impl Leases for PostgresStore {
         Box::pin(async move { noted.await.map(own) })
     }
 
-    fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
-        once!(self.session, PgTx::fresh, Line::Work, |tx| engine::sweep(tx, &by, limit))
-    }
-}
-
-impl Items for PostgresStore {
     fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
         let session = self.session.clone();
         let all =
@@ -216,49 +217,71 @@ impl Items for PostgresStore {
         Box::pin(async move { self.puts.write(write, all).await })
     }
 
-    fn items(&self, run_id: String, kind: Option<String>) -> Reply<'_, Vec<ItemRow>> {
-        verb!(self, (run_id, kind), |session, asked| admin::items(&session, &asked.0, asked.1.as_deref()))
-    }
-}
-
-impl Log for PostgresStore {
-    fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
-        verb!(self, run_id, |session, run_id| log::events(&session, &run_id, after_seq, limit))
-    }
-
-    fn feed(&self, after_position: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
-        self.session.verb(move |session| async move { log::feed(&session, after_position, limit).await })
-    }
-
-    fn last_position(&self) -> Reply<'_, u64> {
-        self.session.verb(|session| async move { log::last_position(&session).await })
-    }
-}
-
-impl Admin for PostgresStore {
+    /// Children are told of a cancel after the commit: who cannot do that now leaves it to the sweep.
     fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
-        let commanded = once!(self.session, PgTx::fresh, Line::Work, |tx| engine::command(tx, &command));
-        Box::pin(async move { commanded.await.map(own) })
+        let commanded = verb!(self, PgTx::begin, command, |tx, command| engine::command(tx, command));
+        Box::pin(async move {
+            let (row, cancels) = commanded.await?;
+            if cancels {
+                let told = once!(self.session, PgTx::fresh, Line::Work, |tx| engine::cancel_children(tx));
+                let _ = told.await;
+            }
+            Ok(own(row))
+        })
     }
 
-    fn run(&self, tenant: String, id: String) -> Reply<'_, RunRow> {
-        verb!(self, (tenant, id), |session, asked| admin::run(&session, &asked.0, &asked.1))
+    fn add_lifecycle(&self, text: String, who: Who) -> Reply<'_, Arc<Lifecycle>> {
+        let added =
+            verb!(self, PgTx::begin, (text, who), |tx, (text, who)| engine::add_lifecycle(tx, text, who));
+        Box::pin(async move {
+            let added = added.await?;
+            self.lifecycles().await?;
+            Ok(added)
+        })
     }
 
-    fn runs(&self, filter: Filter) -> Reply<'_, Page> {
-        verb!(self, filter, |session, filter| admin::runs(&session, &filter))
+    fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
+        verb!(self, Session::look, run_id, |tx, run_id| log::events(tx, run_id, after_seq, limit))
     }
 
-    fn queues(&self) -> Reply<'_, Vec<QueueRow>> {
-        self.session.verb(|session| async move { admin::queues(&session).await })
+    fn feed(&self, after: Option<u64>, limit: usize) -> Reply<'_, Feed> {
+        self.session.verb(move |session| async move {
+            match after {
+                Some(after) => Ok(Feed::after(after, log::feed(&session, after, limit).await?)),
+                None => Ok(Feed::after(log::last_position(&session).await?, Vec::new())),
+            }
+        })
     }
 
-    fn pause_queue(&self, queue: String, pause: Option<Pause>) -> Reply<'_, QueueRow> {
-        verb!(self, (queue, pause), |session, asked| admin::pause_queue(&session, &asked.0, asked.1.as_ref()))
+    fn lifecycles(&self) -> Reply<'_, Catalog> {
+        self.session.verb(|session| async move { Ok(session.learned().await?.catalog.clone()) })
     }
 
-    fn limit(&self, what: LimitOf, name: String, at_most: Option<u32>) -> Reply<'_, ()> {
-        verb!(self, name, |session, name| admin::limit(&session, what, &name, at_most))
+    fn audits(&self, tenant: Option<String>, after: u64, limit: usize) -> Reply<'_, Vec<AuditRow>> {
+        verb!(self, PgTx::look, tenant, |tx, tenant| engine::audits(tx, tenant.as_deref(), after, limit))
+    }
+
+    fn now(&self) -> Reply<'_, Time> {
+        verb!(self, Session::look, (), |tx, ()| async { Ok(tx.now) })
+    }
+}
+
+impl Housekeeping for PostgresStore {
+    verbs! {
+        PgTx::begin => engine {
+            put_schedule(write: ScheduleWrite) -> ScheduleChanged;
+            put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
+            begin(begin: Begin) -> Option<Begun>;
+            put_off(failed: Vec<Failed>) -> ();
+            wake_executions(run_ids: Vec<String>) -> ();
+        }
+        Session::look => admin {
+            ask_scopes(sql: String) -> Vec<String>;
+        }
+    }
+
+    fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
+        once!(self.session, PgTx::fresh, Line::Work, |tx| engine::sweep(tx, &by, limit))
     }
 
     fn prune(&self, limit: usize) -> Reply<'_, Pruned> {
@@ -272,87 +295,64 @@ impl Admin for PostgresStore {
         })
     }
 
-    fn lifecycles(&self) -> Reply<'_, Catalog> {
-        self.session.verb(|session| async move { Ok(session.learned().await?.catalog.clone()) })
-    }
-
-    fn add_lifecycle(&self, text: String) -> Reply<'_, Arc<Lifecycle>> {
-        verb!(self, text, |session, text| session.add_lifecycle(&text))
-    }
-
-    fn now(&self) -> Reply<'_, Time> {
-        self.session.verb(|session| async move {
-            let tx = session.look().await?;
-            let now = tx.now;
-            tx.end(Ok(now)).await
-        })
-    }
-
     fn advance_clock(&self, by: Span) -> Reply<'_, ()> {
         self.session.verb(move |session| async move { admin::advance_clock(&session, by).await })
     }
-}
 
-impl Schedules for PostgresStore {
-    fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, Put> {
-        verb!(self, write, |session, write| schedules::put(&session, &write))
+    fn pools(&self) -> Vec<PoolStatus> {
+        self.session.pools()
     }
 
-    fn remove_schedule(&self, name: String) -> Reply<'_, bool> {
-        verb!(self, name, |session, name| schedules::remove(&session, &name))
+    fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
+        once!(self.session, PgTx::fresh, Line::Work, |tx| async {
+            let taken = engine::claim_plan(tx, CheckedRun::of(run)?, lease).await?;
+            taken.map(Taken::claimed).transpose()
+        })
     }
 
-    fn schedules(&self, name: Option<String>) -> Reply<'_, Vec<ScheduleRow>> {
-        verb!(self, name, |session, name| schedules::schedules(&session, name.as_deref()))
-    }
-
-    fn pause_schedule(&self, name: String, pause: Option<Pause>) -> Reply<'_, ScheduleRow> {
-        verb!(self, (name, pause), |session, asked| schedules::pause(&session, &asked.0, asked.1.as_ref()))
-    }
-
-    fn put_scopes(&self, schedule: String, kind: String, ids: Vec<String>) -> Reply<'_, ()> {
-        verb!(self, (schedule, kind, ids), |session, asked| schedules::put_scopes(
-            &session, &asked.0, &asked.1, &asked.2
-        ))
-    }
-
-    fn scopes(&self, schedule: String) -> Reply<'_, Vec<ScopeRow>> {
-        verb!(self, schedule, |session, schedule| schedules::scopes(&session, &schedule))
-    }
-
-    fn ask_scopes(&self, sql: String) -> Reply<'_, Vec<String>> {
-        verb!(self, sql, |session, sql| schedules::ask_scopes(&session, &sql))
-    }
-
-    fn due(&self, mine: Mine, limit: usize) -> Reply<'_, Due> {
-        verb!(self, mine, |session, mine| firing::due(&session, &mine, limit))
+    fn due(&self, by: Ownership, limit: usize) -> Reply<'_, Due> {
+        verb!(self, PgTx::begin, by, |tx, by| engine::due(tx, by, limit))
     }
 
     fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>> {
-        verb!(self, firings, |session, firings| fire::fire(&session, &firings))
+        let firings = Arc::new(firings);
+        self.session.verb(move |session| {
+            let firings = firings.clone();
+            async move { fire(&session, &firings).await }
+        })
     }
+}
 
-    fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
-        verb!(self, begin, |session, begin| firing::begin(&session, &begin))
-    }
+type Fired = Option<Vec<Begun>>;
 
-    fn put_off(&self, failed: Vec<Failed>) -> Reply<'_, ()> {
-        verb!(self, failed, |session, failed| put_off::put_off(&session, &failed))
+/// Many in one transaction, since each costs as many round trips as all of them. If one of them cannot be, each is tried by
+/// itself: it must not take the others with it.
+async fn fire(session: &Session, firings: &[Firing]) -> fault::Result<Each<Fired>> {
+    match fire_all(session, firings).await {
+        Err(Fault::Told(error)) if firings.len() == 1 => Ok(vec![Err(error)]),
+        Err(Fault::Told(_)) => {
+            let mut each = Vec::with_capacity(firings.len());
+            for firing in firings {
+                each.push(match fire_all(session, std::slice::from_ref(firing)).await {
+                    Ok(mut fired) => Ok(fired.pop().flatten()),
+                    Err(Fault::Told(error)) => Err(error),
+                    // What was begun before is ours: whoever fires this again has to come back for it.
+                    Err(_) => Ok(None),
+                });
+            }
+            Ok(each)
+        }
+        fired => Ok(fired?.into_iter().map(Ok).collect()),
     }
+}
 
-    fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64> {
-        verb!(self, plans, |session, plans| schedules::add_plans(&session, &plans))
-    }
+async fn fire_all(session: &Session, firings: &[Firing]) -> fault::Result<Vec<Fired>> {
+    let mut tx = PgTx::begin(session).await?;
+    let fired = engine::fire(&mut tx, firings).await;
+    tx.end(fired).await
+}
 
-    fn look_again(&self, run_ids: Vec<String>) -> Reply<'_, ()> {
-        verb!(self, run_ids, |session, run_ids| schedules::look_again(&session, &run_ids))
-    }
-
-    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage> {
-        verb!(self, filter, |session, filter| schedule_looks::executions(&session, &filter))
-    }
-
-    fn look_at_schedules(&self, filter: ScheduleFilter) -> Reply<'_, Vec<ScheduleLook>> {
-        verb!(self, filter, |session, filter| schedule_looks::look_at_schedules(&session, &filter))
-    }
+/// What a tick reads of scopes.
+pub fn due_scopes_sql() -> String {
+    crate::statement::for_postgres(&engine::due_scopes(), 5).0
 }

@@ -12,13 +12,11 @@ use crate::engine::{Stored, StoredItem};
 use crate::error::StoreError;
 
 pub async fn by_id(tx: &Tx, run_id: &str) -> Result<Stored> {
-    let found = by_ids(tx, &[run_id]).await?.pop();
+    let found = match is_askable(run_id) {
+        true => select(tx, "FROM waypost.runs r WHERE r.run_id = $1", args![run_id]).await?.pop(),
+        false => None,
+    };
     Ok(found.ok_or_else(|| StoreError::no_run(run_id))?)
-}
-
-pub async fn by_ids(tx: &Tx, run_ids: &[&str]) -> Result<Vec<Stored>> {
-    let askable: Vec<&str> = run_ids.iter().copied().filter(|id| is_askable(id)).collect();
-    select(tx, "FROM waypost.runs r WHERE r.run_id = ANY ($1)", args![askable]).await
 }
 
 /// Ids that the database cannot hold, or nobody made, are not.

@@ -75,11 +75,6 @@ CREATE INDEX executions_waiting ON waypost.executions(schedule, kind, id, plan_t
 CREATE INDEX executions_run ON waypost.executions(run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX executions_plan ON waypost.executions(plan_time DESC, schedule, kind, id);
 
--- Of these open executions' runs, whether one is under way: ready, held or parked.
-CREATE FUNCTION waypost.is_running(of_schedule text, of_kind text, of_id text, but text) RETURNS boolean LANGUAGE sql STABLE
-  RETURN EXISTS (SELECT 1 FROM waypost.executions e JOIN waypost.runs r ON r.run_id = e.run_id WHERE e.schedule = of_schedule
-    AND e.kind = of_kind AND e.id = of_id AND e.wake_at IS NOT NULL AND e.run_id IS NOT NULL AND e.run_id IS DISTINCT FROM but AND r.state < 5000);
-
 CREATE FUNCTION waypost.execution_leaves() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   DELETE FROM waypost.executions WHERE run_id = OLD.run_id;

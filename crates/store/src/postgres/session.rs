@@ -25,7 +25,7 @@ use super::open;
 use super::sql::{self, Args, Columns, args};
 use super::tables::memory::Memory;
 use crate::error::StoreError;
-use crate::looks::Way;
+use crate::stats::PoolStatus;
 use crate::verbs::Reply;
 
 const CONNECTIONS: usize = 10;
@@ -74,10 +74,10 @@ impl Session {
         })))
     }
 
-    pub fn ways(&self) -> Vec<Way> {
-        let way = |name: &'static str, pool: &Pool| {
+    pub fn pools(&self) -> Vec<PoolStatus> {
+        let status = |name: &'static str, pool: &Pool| {
             let status = pool.status();
-            Way {
+            PoolStatus {
                 name,
                 most: status.max_size,
                 open: status.size,
@@ -85,7 +85,7 @@ impl Session {
                 waiting: status.waiting,
             }
         };
-        vec![way("work", &self.0.pool), way("heartbeats", &self.0.beats)]
+        vec![status("work", &self.0.pool), status("heartbeats", &self.0.beats)]
     }
 
     /// A database without a schema gets it; one of another version is refused.
@@ -107,12 +107,7 @@ impl Session {
         T: Send + 'static,
         W: Future<Output = Result<T>> + Send + 'static,
     {
-        Box::pin(async move {
-            let ended = tokio::spawn(async move { work.await.map_err(Fault::told) }).await;
-            ended.unwrap_or_else(|error| {
-                Err(StoreError::Unavailable(format!("the verb was stopped: {error}")))
-            })
-        })
+        to_its_end(async move { work.await.map_err(Fault::told) })
     }
 
     /// Runs a verb to its end, whatever becomes of who asked; again, if it failed without having written.
@@ -123,7 +118,7 @@ impl Session {
         W: Future<Output = Result<T>> + Send,
     {
         let session = self.clone();
-        let task = async move {
+        to_its_end(async move {
             let mut patience = Patience::default();
             loop {
                 match work(session.clone()).await {
@@ -131,12 +126,6 @@ impl Session {
                     Err(fault) => patience.with(fault).await?,
                 }
             }
-        };
-        Box::pin(async move {
-            let ended = tokio::spawn(task).await;
-            ended.unwrap_or_else(|error| {
-                Err(StoreError::Unavailable(format!("the verb was stopped: {error}")))
-            })
         })
     }
 
@@ -239,19 +228,20 @@ impl Session {
         tx.end(learned).await
     }
 
-    pub async fn add_lifecycle(&self, source: &str) -> Result<Arc<Lifecycle>> {
-        let tx = self.begin().await?;
-        let added = tx.add_lifecycle(source).await;
-        let added = tx.end(added).await?;
-        self.learned().await?;
-        Ok(added)
-    }
-
     /// After the server went away or changed its role: no connection to what it was is used again.
     fn drop_idle(&self) {
         self.0.pool.retain(|_, _| false);
         self.0.beats.retain(|_, _| false);
     }
+}
+
+fn to_its_end<T: Send + 'static>(
+    task: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+) -> Reply<'static, T> {
+    Box::pin(async move {
+        let stopped = |error| Err(StoreError::Unavailable(format!("the verb was stopped: {error}")));
+        tokio::spawn(task).await.unwrap_or_else(stopped)
+    })
 }
 
 /// What a verb works with: a connection, inside a transaction, and the instant of that transaction.
@@ -350,7 +340,7 @@ impl Tx {
         if revision == known.revision { Ok(known) } else { self.session.learn(self.client()?).await }
     }
 
-    async fn add_lifecycle(&self, source: &str) -> Result<Arc<Lifecycle>> {
+    pub async fn add_lifecycle(&self, source: &str) -> Result<Arc<Lifecycle>> {
         let client = self.client()?;
         self.run("SELECT pg_advisory_xact_lock($1)", args![migrate::LOCK]).await?;
         let mut catalog = Known::read(client).await?.catalog;

@@ -2,43 +2,34 @@
 
 use std::sync::Arc;
 
+use rusqlite::types::Value;
 use rusqlite::{Row, params};
-use waypost_kernel::{Time, text};
+use waypost_kernel::{Lifecycle, Time};
 
-use super::fault::Result;
-use super::primitives::slots;
+use super::fault::{Fault, Result};
+use super::primitives::{Primitives, slots};
 use super::row;
 use super::session::Tx;
+use crate::engine::AdminTx;
 use crate::error::StoreError;
-use crate::intake;
 use crate::run::{ItemRow, RunRow, iso, parse_time};
-use crate::verbs::{Filter, LimitOf, Page, Pause, QueueRow};
+use crate::verbs::{Filter, Page, Pause, QueueRow, may_begin_an_id, only_one};
 
 /// By id, or by the beginning of one if only one begins so.
-pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<Arc<RunRow>> {
-    let not_found = || StoreError::no_run(id).into();
-    if id.is_empty() || !id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
-        return Err(not_found());
+pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<RunRow> {
+    if !may_begin_an_id(id) {
+        return Err(StoreError::no_run(id).into());
     }
     let end = format!("{id}\u{7f}");
-    let mut found = row::select(
+    let found = row::select(
         tx,
         "run_born b CROSS JOIN run_now n ON n.rid = b.rid WHERE b.tenant = ?1 AND b.run_id >= ?2 AND b.run_id < ?3 ORDER BY b.run_id LIMIT 3",
         params![tenant, id, end],
     )?;
-    match found.len() {
-        0 => Err(not_found()),
-        1 => Ok(found.remove(0).row),
-        _ if found[0].row.id() == id => Ok(found.remove(0).row),
-        _ => {
-            let some: Vec<&str> = found.iter().map(|stored| stored.row.id()).collect();
-            let message = format!("{id:?} is the beginning of several: {}, …", some.join(", "));
-            Err(StoreError::invalid("run_id", message).into())
-        }
-    }
+    Ok(only_one(id, found)?)
 }
 
-pub fn items(tx: &Tx<'_>, run_id: &str, kind: Option<&str>) -> Result<Vec<ItemRow>> {
+pub fn items(tx: &Tx<'_>, run_id: &str, kind: &Option<String>) -> Result<Vec<ItemRow>> {
     let stored = row::by_id(tx, run_id)?;
     let condition = "WHERE run_id = ?1 AND (?2 IS NULL OR kind = ?2) ORDER BY kind, place, key";
     let found = row::items(tx, &stored, condition, params![run_id, kind])?;
@@ -47,13 +38,7 @@ pub fn items(tx: &Tx<'_>, run_id: &str, kind: Option<&str>) -> Result<Vec<ItemRo
 
 /// Newest first.
 pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
-    let limit = filter.limit.clamp(1, text::MAX_PAGE);
-    let before: i64 = match &filter.cursor {
-        None => i64::MAX,
-        Some(cursor) => {
-            cursor.parse().map_err(|_| StoreError::invalid("cursor", "not a cursor of this list"))?
-        }
-    };
+    let before = filter.before()?;
     let found = row::select(
         tx,
         "run_now n CROSS JOIN run_born b ON b.rid = n.rid CROSS JOIN state_codes s ON s.code = n.state \
@@ -67,15 +52,11 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
             filter.status,
             filter.queue,
             filter.text,
-            limit as i64 + 1,
+            filter.page_size() as i64 + 1,
             filter.hidden()
         ],
     )?;
-    let next = found.get(limit).map(|_| found[limit - 1].rid.to_string());
-    Ok(Page {
-        runs: found.into_iter().take(limit).map(|stored| Arc::unwrap_or_clone(stored.row)).collect(),
-        next,
-    })
+    Ok(filter.page(found))
 }
 
 pub fn queues(tx: &Tx<'_>) -> Result<Vec<QueueRow>> {
@@ -122,42 +103,50 @@ fn settings(tx: &Tx<'_>, queue: &mut QueueRow) -> Result<()> {
     Ok(())
 }
 
-pub fn pause_queue(tx: &Tx<'_>, queue: &str, pause: Option<&Pause>) -> Result<QueueRow> {
-    intake::check_name("queue", queue)?;
-    if let Some(pause) = pause {
-        intake::check_name("by", &pause.by)?;
-        intake::check_reason(Some(&pause.reason))?;
+impl AdminTx for Primitives<'_, '_> {
+    async fn pause_queue(&mut self, queue: &str, pause: Option<&Pause>) -> crate::error::Result<()> {
+        let sql = "INSERT INTO queues(name, paused_by, pause_reason, paused_at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (name) \
+            DO UPDATE SET paused_by = excluded.paused_by, pause_reason = excluded.pause_reason, paused_at = excluded.paused_at";
+        let (by, reason) = (pause.map(|pause| &pause.by), pause.map(|pause| &pause.reason));
+        let at = pause.map(|_| iso(self.0.now));
+        Ok(self.0.execute(sql, params![queue, by, reason, at]).map(drop).map_err(Fault::from)?)
     }
-    tx.execute(
-        "INSERT INTO queues(name, paused_by, pause_reason, paused_at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (name) \
-         DO UPDATE SET paused_by = excluded.paused_by, pause_reason = excluded.pause_reason, paused_at = excluded.paused_at",
-        params![
-            queue,
-            pause.map(|pause| &pause.by),
-            pause.map(|pause| &pause.reason),
-            pause.map(|_| iso(tx.now))
-        ],
-    )?;
-    let found = queues(tx)?.into_iter().find(|row| row.name == queue);
-    Ok(found.unwrap_or_default())
+
+    async fn limit_queue(&mut self, queue: &str, at_most: Option<u32>) -> crate::error::Result<()> {
+        let sql = "INSERT INTO queues(name, at_most) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET at_most = excluded.at_most";
+        Ok(self.0.execute(sql, params![queue, at_most]).map(drop).map_err(Fault::from)?)
+    }
+
+    async fn limit_key(&mut self, key: &str, at_most: Option<u32>) -> crate::error::Result<()> {
+        let sql = match at_most {
+            Some(_) => {
+                "INSERT INTO key_limits(name, at_most) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET at_most = excluded.at_most"
+            }
+            None => "DELETE FROM key_limits WHERE name = ?1 AND ?2 IS NULL",
+        };
+        self.0.execute(sql, params![key, at_most]).map_err(Fault::from)?;
+        Ok(slots::let_in(self.0, key)?)
+    }
+
+    async fn add_lifecycle(&mut self, source: &str) -> crate::error::Result<Arc<Lifecycle>> {
+        Ok(self.0.add_lifecycle(source)?)
+    }
 }
 
-pub fn limit(tx: &Tx<'_>, what: LimitOf, name: &str, at_most: Option<u32>) -> Result<()> {
-    intake::check_name("name", name)?;
-    let sql = match (what, at_most) {
-        (LimitOf::Queue, _) => {
-            "INSERT INTO queues(name, at_most) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET at_most = excluded.at_most"
-        }
-        (LimitOf::Key, Some(_)) => {
-            "INSERT INTO key_limits(name, at_most) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET at_most = excluded.at_most"
-        }
-        (LimitOf::Key, None) => "DELETE FROM key_limits WHERE name = ?1 AND ?2 IS NULL",
+/// The first column of a query.
+pub fn ask_scopes(tx: &Tx<'_>, sql: &str) -> Result<Vec<String>> {
+    let wrong = |error: rusqlite::Error| StoreError::invalid("sql", error.to_string());
+    let mut statement = tx.conn.prepare(sql).map_err(wrong)?;
+    let text = |row: &Row<'_>| {
+        Ok(match row.get::<_, Value>(0)? {
+            Value::Integer(number) => Some(number.to_string()),
+            Value::Text(text) => Some(text),
+            _ => None,
+        })
     };
-    tx.execute(sql, params![name, at_most])?;
-    if what == LimitOf::Key {
-        slots::let_in(tx, name)?;
-    }
-    Ok(())
+    let rows = statement.query_map([], text).map_err(wrong)?;
+    let found = rows.collect::<rusqlite::Result<Vec<_>>>().map_err(wrong)?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 pub fn at_most_pages(tx: &Tx<'_>, pages: u32) -> Result<()> {

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::fault;
 use super::session::{Job, Tx, closed};
 use crate::error::{Result, StoreError};
-use crate::looks::Way;
+use crate::stats::PoolStatus;
 
 #[derive(Clone)]
 pub struct Line {
@@ -41,12 +41,12 @@ impl Line {
         Line { name, threads, jobs, waiting: Arc::default(), under_way: Arc::default() }
     }
 
-    pub fn way(&self) -> Way {
+    pub fn status(&self) -> PoolStatus {
         let waiting = self.waiting.load(Ordering::Relaxed);
         // Where something waits nobody is idle: a thread may wait for the file's lock itself.
         let busy = self.under_way.load(Ordering::Relaxed) + waiting;
         let idle = self.threads.saturating_sub(busy);
-        Way { name: self.name, most: self.threads, open: self.threads, idle, waiting }
+        PoolStatus { name: self.name, most: self.threads, open: self.threads, idle, waiting }
     }
 
     pub async fn ask<T, F>(&self, work: F) -> Result<T>

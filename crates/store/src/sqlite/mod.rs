@@ -1,26 +1,23 @@
 //! The embedded store: one file, any number of processes.
 
-mod access;
 mod admin;
 mod doctor;
 mod fault;
-mod firing;
 mod hash;
 mod kept;
 mod known;
 mod layout;
 mod line;
 mod log;
-mod looks;
 mod open;
 mod others;
 mod primitives;
 mod prune;
 mod row;
-mod schedule_looks;
-mod schedules;
 mod session;
+mod statement;
 mod statements;
+mod stats;
 mod verify;
 
 use std::future::Future;
@@ -34,14 +31,42 @@ use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 pub use doctor::doctor;
 
+use crate::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
 use crate::error::{Result, StoreError};
 use crate::run::{EventRow, ItemRow, RunRow};
-use crate::schedule_looks::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleLook};
+use crate::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::schedules::*;
+use crate::seam::{Housekeeping, Store};
+use crate::stats::{Holder, PoolStatus, Stats};
 use crate::verbs::*;
-use primitives::ready;
+use primitives::{Primitives, ready};
 use session::{Session, Tx};
+
+/// A verb of the engine's, with others that are waiting in one transaction; then what the caller's task does with its answer.
+macro_rules! then {
+    ($store:ident, |$tx:ident| $verb:expr, $then:expr) => {{
+        let work = move |tx: &Tx<'_>| {
+            let $tx = &mut tx.engine();
+            ready($verb)
+        };
+        $store.session.write_then(work, $then)
+    }};
+}
+
+/// Verbs that are a function of the same name: of the engine, or on a transaction itself.
+macro_rules! verbs {
+    ($($how:ident engine { $($verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)* })*) => {
+        $($(fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {
+            self.session.$how(move |tx| ready(engine::$verb(&mut tx.engine(), $(&$name),*)))
+        })*)*
+    };
+    ($($how:ident tx $module:ident { $($verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)* })*) => {
+        $($(fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {
+            self.session.$how(move |tx| $module::$verb(tx, $(&$name),*))
+        })*)*
+    };
+}
 
 #[derive(Clone)]
 pub struct SqliteStore {
@@ -76,125 +101,99 @@ fn each_own(rows: Each<Arc<RunRow>>) -> Result<Each<RunRow>> {
     Ok(rows.into_iter().map(|row| row.map(Arc::unwrap_or_clone)).collect())
 }
 
-impl Queue for SqliteStore {
+impl Store for SqliteStore {
+    verbs! {
+        write engine {
+            renew(leases: Vec<Held>) -> Each<Renewed>;
+            note(notes: Vec<NoteWrite>) -> Each<Noted>;
+            configure(setting: Setting, who: Who) -> ();
+            change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
+            change_token(change: TokenChange, who: Who) -> TokenRow;
+            add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
+        }
+        read engine {
+            schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
+            scopes(schedule: String) -> Vec<ScopeRow>;
+            executions(filter: ExecutionFilter) -> ExecutionPage;
+            tokens(id: Option<String>) -> Vec<TokenRow>;
+        }
+    }
+    verbs! {
+        read tx admin {
+            run(tenant: String, id: String) -> RunRow;
+            runs(filter: Filter) -> Page;
+            items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
+            queues() -> Vec<QueueRow>;
+        }
+        read tx stats {
+            holders(tenant: Option<String>) -> Vec<Holder>;
+        }
+        // A thread of its own: it reads many rows, and nobody should wait behind it.
+        read_apart tx stats {
+            stats(tenant: Option<String>) -> Stats;
+        }
+    }
+
     fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
         let runs = runs.into_iter().map(CheckedRun::of).collect();
-        self.session.write_then(
-            move |tx| ready(engine::enqueue(&mut tx.engine(), runs)),
-            |answers| {
-                let own = |(run, replayed)| Enqueued { run: Arc::unwrap_or_clone(run), replayed };
-                Ok(answers.into_iter().map(|answer| answer.map(own)).collect())
-            },
-        )
+        then!(self, |tx| engine::enqueue(tx, runs), |answers| {
+            let own = |(run, replayed)| Enqueued { run: Arc::unwrap_or_clone(run), replayed };
+            Ok(answers.into_iter().map(|answer| answer.map(own)).collect())
+        })
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
         let own = |taken: Vec<Taken>| taken.into_iter().map(Taken::claimed).collect();
-        self.session.write_then(move |tx| ready(engine::claim(&mut tx.engine(), &claim)), own)
-    }
-
-    fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
-        let run = CheckedRun::of(run);
-        let own = |taken: Option<Taken>| taken.map(Taken::claimed).transpose();
-        self.session.write_then(move |tx| ready(engine::claim_plan(&mut tx.engine(), run?, lease)), own)
+        then!(self, |tx| engine::claim(tx, &claim), own)
     }
 
     fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
-        let claim = move |tx: &Tx<'_>| ready(engine::claim_run(&mut tx.engine(), &run_id, &take));
-        self.session.write_then(claim, Taken::claimed)
+        then!(self, |tx| engine::claim_run(tx, &run_id, &take), Taken::claimed)
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.session.others.wait(at_most))
     }
-}
-
-impl Leases for SqliteStore {
-    fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
-        self.session.write(move |tx| ready(engine::renew(&mut tx.engine(), &leases)))
-    }
-
-    fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>> {
-        self.session.write(move |tx| ready(engine::note(&mut tx.engine(), &notes)))
-    }
 
     fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
         let finishes: Vec<_> = finishes.into_iter().map(CleanedFinish::of).collect();
-        self.session.write_then(move |tx| ready(engine::finish(&mut tx.engine(), &finishes)), each_own)
+        then!(self, |tx| engine::finish(tx, &finishes), each_own)
     }
 
     fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
-        self.session.write_then(move |tx| ready(engine::release(&mut tx.engine(), &leases)), each_own)
+        then!(self, |tx| engine::release(tx, &leases), each_own)
     }
 
     fn require_cleanup(&self, write: CleanupWrite) -> Reply<'_, RunRow> {
-        self.session.write_then(move |tx| ready(engine::require_cleanup(&mut tx.engine(), &write)), own)
+        then!(self, |tx| engine::require_cleanup(tx, &write), own)
     }
 
-    fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
-        self.session.write(move |tx| ready(engine::sweep(&mut tx.engine(), &by, limit)))
-    }
-}
-
-impl Items for SqliteStore {
     fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
-        let one = |mut answers: Each<Vec<ItemRow>>| {
-            answers.pop().unwrap_or_else(|| Err(StoreError::Unavailable("the write was not answered".into())))
+        let unanswered = || Err(StoreError::Unavailable("the write was not answered".into()));
+        let answers = self.session.write(move |tx| ready(engine::put_items(&mut tx.engine(), &[write])));
+        Box::pin(async move { answers.await?.pop().unwrap_or_else(unanswered) })
+    }
+
+    fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
+        let work = async move |tx: &mut Primitives<'_, '_>| {
+            let (row, cancels) = engine::command(tx, &command).await?;
+            if cancels {
+                engine::cancel_children(tx).await?;
+            }
+            Ok(row)
         };
-        self.session.write_then(move |tx| ready(engine::put_items(&mut tx.engine(), &[write])), one)
+        then!(self, |tx| work(tx), own)
     }
 
-    fn items(&self, run_id: String, kind: Option<String>) -> Reply<'_, Vec<ItemRow>> {
-        self.session.read(move |tx| admin::items(tx, &run_id, kind.as_deref()))
-    }
-}
-
-impl Log for SqliteStore {
     fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
         self.session.read(move |tx| log::events(tx, &run_id, after_seq, limit))
     }
 
-    fn feed(&self, after_position: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
-        self.session.read(move |tx| log::feed(tx, after_position, limit))
-    }
-
-    fn last_position(&self) -> Reply<'_, u64> {
-        self.session.read(log::last_position)
-    }
-}
-
-impl Admin for SqliteStore {
-    fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
-        self.session.write_then(move |tx| ready(engine::command(&mut tx.engine(), &command)), own)
-    }
-
-    fn run(&self, tenant: String, id: String) -> Reply<'_, RunRow> {
-        let own = |row: Arc<RunRow>| Ok(Arc::unwrap_or_clone(row));
-        self.session.read(move |tx| admin::run(tx, &tenant, &id).and_then(own))
-    }
-
-    fn runs(&self, filter: Filter) -> Reply<'_, Page> {
-        self.session.read(move |tx| admin::runs(tx, &filter))
-    }
-
-    fn queues(&self) -> Reply<'_, Vec<QueueRow>> {
-        self.session.read(admin::queues)
-    }
-
-    fn pause_queue(&self, queue: String, pause: Option<Pause>) -> Reply<'_, QueueRow> {
-        self.session.write(move |tx| admin::pause_queue(tx, &queue, pause.as_ref()))
-    }
-
-    fn limit(&self, what: LimitOf, name: String, at_most: Option<u32>) -> Reply<'_, ()> {
-        self.session.write(move |tx| admin::limit(tx, what, &name, at_most))
-    }
-
-    fn prune(&self, limit: usize) -> Reply<'_, Pruned> {
-        self.session.write(move |tx| prune::prune(tx, limit))
-    }
-
-    fn verify(&self, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Reply<'_, Verified> {
-        self.session.read_apart(move |tx| verify::verify(tx, &*progress))
+    fn feed(&self, after: Option<u64>, limit: usize) -> Reply<'_, Feed> {
+        self.session.read(move |tx| match after {
+            Some(after) => Ok(Feed::after(after, log::feed(tx, after, limit)?)),
+            None => Ok(Feed::after(log::last_position(tx)?, Vec::new())),
+        })
     }
 
     /// Those that other processes added, too.
@@ -205,84 +204,68 @@ impl Admin for SqliteStore {
         })
     }
 
-    fn add_lifecycle(&self, text: String) -> Reply<'_, Arc<Lifecycle>> {
-        self.session.write(move |tx| tx.add_lifecycle(&text))
+    fn audits(&self, tenant: Option<String>, after: u64, limit: usize) -> Reply<'_, Vec<AuditRow>> {
+        self.session.read(move |tx| ready(engine::audits(&mut tx.engine(), tenant.as_deref(), after, limit)))
     }
 
     fn now(&self) -> Reply<'_, Time> {
         self.session.read(|tx| Ok(tx.now))
     }
+}
+
+impl Housekeeping for SqliteStore {
+    verbs! {
+        write engine {
+            put_schedule(write: ScheduleWrite) -> ScheduleChanged;
+            put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
+            begin(begin: Begin) -> Option<Begun>;
+            put_off(failed: Vec<Failed>) -> ();
+            wake_executions(run_ids: Vec<String>) -> ();
+        }
+    }
+    verbs! {
+        read_apart tx admin {
+            ask_scopes(sql: String) -> Vec<String>;
+        }
+    }
+
+    fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
+        self.session.write(move |tx| ready(engine::sweep(&mut tx.engine(), &by, limit)))
+    }
+
+    fn prune(&self, limit: usize) -> Reply<'_, Pruned> {
+        self.session.write(move |tx| prune::prune(tx, limit))
+    }
+
+    fn verify(&self, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Reply<'_, Verified> {
+        self.session.read_apart(move |tx| verify::verify(tx, &*progress))
+    }
 
     fn advance_clock(&self, by: Span) -> Reply<'_, ()> {
         self.session.write(move |tx| admin::advance_clock(tx, by))
     }
-}
 
-impl Schedules for SqliteStore {
-    fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, Put> {
-        self.session.write(move |tx| schedules::put(tx, &write))
+    fn pools(&self) -> Vec<PoolStatus> {
+        self.session.pools()
     }
 
-    fn remove_schedule(&self, name: String) -> Reply<'_, bool> {
-        self.session.write(move |tx| schedules::remove(tx, &name))
+    fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
+        let run = CheckedRun::of(run);
+        then!(self, |tx| async { engine::claim_plan(tx, run?, lease).await }, |taken: Option<Taken>| taken
+            .map(Taken::claimed)
+            .transpose())
     }
 
-    fn schedules(&self, name: Option<String>) -> Reply<'_, Vec<ScheduleRow>> {
-        self.session.read(move |tx| schedules::schedules(tx, name.as_deref()))
-    }
-
-    fn pause_schedule(&self, name: String, pause: Option<Pause>) -> Reply<'_, ScheduleRow> {
-        self.session.write(move |tx| schedules::pause(tx, &name, pause.as_ref()))
-    }
-
-    fn put_scopes(&self, schedule: String, kind: String, ids: Vec<String>) -> Reply<'_, ()> {
-        self.session.write(move |tx| schedules::put_scopes(tx, &schedule, &kind, &ids))
-    }
-
-    fn scopes(&self, schedule: String) -> Reply<'_, Vec<ScopeRow>> {
-        self.session.read(move |tx| schedules::scopes(tx, &schedule))
-    }
-
-    fn ask_scopes(&self, sql: String) -> Reply<'_, Vec<String>> {
-        self.session.read_apart(move |tx| schedules::ask_scopes(tx, &sql))
-    }
-
-    fn due(&self, mine: Mine, limit: usize) -> Reply<'_, Due> {
-        self.session.write(move |tx| firing::due(tx, &mine, limit))
+    fn due(&self, by: Ownership, limit: usize) -> Reply<'_, Due> {
+        self.session.write(move |tx| ready(engine::due(&mut tx.engine(), &by, limit)))
     }
 
     /// Each by itself; the writer commits all that wait as one transaction.
     fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>> {
-        let own = |fired: Option<Vec<firing::Fired>>| {
-            fired.map(|all| all.into_iter().map(firing::Fired::begun).collect()).transpose()
-        };
-        let fire = |firing| self.session.write_then(move |tx| firing::fire(tx, firing), own);
+        let fire =
+            |firing: Firing| self.session.write(move |tx| ready(engine::fire(&mut tx.engine(), &[firing])));
         let asked: Vec<_> = firings.into_iter().map(fire).collect();
-        Box::pin(async move { Ok(join_all(asked).await) })
-    }
-
-    fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
-        let own = |fired: Option<firing::Fired>| fired.map(firing::Fired::begun).transpose();
-        self.session.write_then(move |tx| firing::begin(tx, &begin), own)
-    }
-
-    fn put_off(&self, failed: Vec<Failed>) -> Reply<'_, ()> {
-        self.session.write(move |tx| failed.iter().try_for_each(|failed| firing::put_off(tx, failed)))
-    }
-
-    fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64> {
-        self.session.write(move |tx| schedules::add_plans(tx, &plans))
-    }
-
-    fn look_again(&self, run_ids: Vec<String>) -> Reply<'_, ()> {
-        self.session.write(move |tx| schedules::look_again(tx, &run_ids))
-    }
-
-    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage> {
-        self.session.read(move |tx| schedule_looks::executions(tx, &filter))
-    }
-
-    fn look_at_schedules(&self, filter: ScheduleFilter) -> Reply<'_, Vec<ScheduleLook>> {
-        self.session.read(move |tx| schedule_looks::look_at_schedules(tx, &filter))
+        let one = |fired: Result<Vec<Option<Vec<Begun>>>>| fired.map(|mut fired| fired.pop().flatten());
+        Box::pin(async move { Ok(join_all(asked).await.into_iter().map(one).collect()) })
     }
 }

@@ -278,6 +278,8 @@ CREATE TABLE schedule_scopes(
   waiting_at INTEGER,                             -- when to look at its plans that wait to begin; null: none does, or paused
   failures INTEGER NOT NULL DEFAULT 0,            -- plannings in a row that failed
   retired INTEGER NOT NULL DEFAULT 0,
+  hash TEXT NOT NULL,                             -- as its schedule has them: a tick need not look there
+  carried INTEGER NOT NULL,
   counts TEXT NOT NULL DEFAULT '{}',
   last_plan INTEGER,
   last_status TEXT,

@@ -19,7 +19,7 @@ use super::open;
 use super::others::Others;
 use super::statements::Statements;
 use crate::error::{Result, StoreError};
-use crate::looks::Way;
+use crate::stats::PoolStatus;
 use crate::verbs::Reply;
 
 /// More would only make the first ones wait.
@@ -73,8 +73,8 @@ impl Session {
         Ok(Session { path: Arc::new(path.to_owned()), writer, reader, others })
     }
 
-    pub fn ways(&self) -> Vec<Way> {
-        vec![self.writer.way(), self.reader.way()]
+    pub fn pools(&self) -> Vec<PoolStatus> {
+        vec![self.writer.status(), self.reader.status()]
     }
 
     /// Runs `work` in a write transaction, together with others that are waiting.

@@ -10,7 +10,7 @@ use waypost_kernel::lifecycle::{Kind, Lifecycle, Phase, State, StateId};
 use waypost_kernel::render::sql::moves;
 use waypost_kernel::{Catalog, Guard, Outcome};
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{Admin, Claim, FinishWrite, Log, NewItem, NewRun, Queue};
+use waypost_store::{Claim, FinishWrite, Housekeeping, NewItem, NewRun, Store};
 
 use crate::conformance::follow::work;
 use crate::conformance::kit::{held_run, items, move_items};
@@ -261,7 +261,7 @@ async fn a_settled_run_cannot_be_rewritten_and_a_shape_cannot_be_broken() {
         status: "success".into(),
         ..FinishWrite::default()
     };
-    waypost_store::Leases::finish(&file.store, vec![finish]).await.unwrap().remove(0).unwrap();
+    Store::finish(&file.store, vec![finish]).await.unwrap().remove(0).unwrap();
     for sql in [
         "UPDATE runs SET metadata = '{\"a\":1}'",
         "UPDATE runs SET finished_at = datetime('now')",
@@ -318,9 +318,9 @@ async fn what_a_hand_or_another_process_changed_is_seen_by_the_writer() {
         status: "success".into(),
         ..FinishWrite::default()
     };
-    let finished = waypost_store::Leases::finish(&file.store, vec![finish.clone()]).await.unwrap().remove(0);
+    let finished = Store::finish(&file.store, vec![finish.clone()]).await.unwrap().remove(0);
     assert_eq!(finished.unwrap().run.seq, 4);
-    let again = waypost_store::Leases::finish(&other, vec![finish]).await.unwrap().remove(0);
+    let again = Store::finish(&other, vec![finish]).await.unwrap().remove(0);
     assert_eq!(again.unwrap().run.seq, 4);
     assert_eq!(file.differences().await, Vec::<String>::new());
 }

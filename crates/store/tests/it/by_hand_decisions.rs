@@ -4,7 +4,7 @@
 
 use serde_json::json;
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{FinishWrite, NewRun, Store};
+use waypost_store::{Database, FinishWrite, NewRun};
 
 use crate::by_hand::sqlite3;
 use crate::conformance::decisions::{REVIEW, silent};
@@ -12,9 +12,9 @@ use crate::conformance::kit::{check, ending, get, held_run, map, new, write_fini
 use crate::ops::kit;
 
 /// Asks about two subjects in both dialects of words: its own, and those of jobs, which mean nothing to it.
-async fn asks(store: &dyn Store, lifecycle: &str) -> String {
-    store.add_lifecycle(REVIEW.into()).await.unwrap();
-    store.add_lifecycle(silent()).await.unwrap();
+async fn asks(store: &dyn Database, lifecycle: &str) -> String {
+    store.add_lifecycle(REVIEW.into(), "tests".into()).await.unwrap();
+    store.add_lifecycle(silent(), "tests".into()).await.unwrap();
     let claimed = held_run(store, NewRun { items: Vec::new(), ..new(lifecycle) }).await;
     let details = map(json!({
         "unanswered": true, "questions": {"title": {}, "end": {}},
@@ -26,7 +26,7 @@ async fn asks(store: &dyn Store, lifecycle: &str) -> String {
 }
 
 /// `resolve` says by hand that the run is resolved, with these verdicts.
-async fn judged(store: &dyn Store, resolve: &dyn Fn(&str, &str) -> Result<String, String>) {
+async fn judged(store: &dyn Database, resolve: &dyn Fn(&str, &str) -> Result<String, String>) {
     let id = asks(store, "review").await;
     for some in [r#"{}"#, r#"{"verdicts": {"title": "keep"}}"#, r#"{"verdicts": 7}"#] {
         let error = resolve(&id, some).unwrap_err();

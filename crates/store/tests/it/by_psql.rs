@@ -9,8 +9,9 @@ use waypost_kernel::lifecycle::{Kind, Lifecycle, Phase, State, StateId};
 use waypost_kernel::render::sql::moves;
 use waypost_kernel::{Catalog, Guard, Outcome};
 use waypost_store::postgres::{PostgresStore, migration_sql};
-use waypost_store::{Admin, Claim, Log, NewItem, NewRun, Queue};
+use waypost_store::{Claim, Housekeeping, NewItem, NewRun, Store};
 use waypost_testkit::Postgres;
+use waypost_testkit::Shorthand;
 
 use crate::by_hand::{guards_between, path};
 use crate::conformance::follow::work;
@@ -235,7 +236,7 @@ async fn what_is_settled_cannot_be_rewritten_and_a_shape_cannot_be_broken() {
 async fn what_was_moved_by_hand_is_worked_on() {
     let base = open().await;
     let deploy = Catalog::shipped().unwrap().latest("deploy").unwrap().clone();
-    let limited = base.store.limit(waypost_store::LimitOf::Queue, "default".into(), Some(1));
+    let limited = base.store.limit_queue("default", Some(1));
     limited.await.unwrap();
     let keyed = NewRun { concurrency_key: Some("k".into()), lifecycle: "deploy".into(), ..NewRun::default() };
     let answers = base.store.enqueue(vec![keyed.clone(), keyed]).await.unwrap();

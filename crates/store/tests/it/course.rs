@@ -8,7 +8,7 @@ use serde_json::Map;
 use waypost_kernel::item::Role;
 use waypost_store::postgres::PostgresStore;
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{Claimed, Held, ItemWrite, ItemsWrite, NewItem, NewRun, Store};
+use waypost_store::{Claimed, Database, Held, ItemWrite, ItemsWrite, NewItem, NewRun};
 
 use crate::by_hand::sqlite3;
 use crate::ops::kit::{self, Ops};
@@ -21,7 +21,7 @@ const PARTS: [(&str, Role); 5] = [
     ("last", Role::Step),
 ];
 
-async fn job(store: &dyn Store) -> String {
+async fn job(store: &dyn Database) -> String {
     let part = |(key, role): (&str, Role)| NewItem {
         kind: "step".into(),
         key: key.into(),
@@ -37,12 +37,12 @@ async fn job(store: &dyn Store) -> String {
     store.enqueue(vec![new]).await.unwrap().remove(0).unwrap().run.id().to_owned()
 }
 
-async fn claimed(store: &dyn Store) -> Claimed {
+async fn claimed(store: &dyn Database) -> Claimed {
     let id = job(store).await;
     store.claim_run(id, "w1".into()).await.unwrap()
 }
 
-async fn begin(store: &dyn Store, claimed: &Claimed, key: &str) -> String {
+async fn begin(store: &dyn Database, claimed: &Claimed, key: &str) -> String {
     let held = Held { run_id: claimed.run.id().into(), token: claimed.token };
     let item =
         ItemWrite { kind: "step".into(), key: key.into(), status: "running".into(), ..ItemWrite::default() };
@@ -50,7 +50,7 @@ async fn begin(store: &dyn Store, claimed: &Claimed, key: &str) -> String {
     answer.map_or_else(|error| error.to_string(), |_| "begun".into())
 }
 
-async fn differences(store: &dyn Store) -> Vec<String> {
+async fn differences(store: &dyn Database) -> Vec<String> {
     store.verify(Arc::new(|_, _| {})).await.unwrap().differences
 }
 
@@ -68,7 +68,7 @@ fn refused_after_a_failure() -> [String; 7] {
     .map(str::to_owned)
 }
 
-async fn judge(store: &dyn Store, table: &str, run: &dyn Fn(&str) -> Result<String, String>) {
+async fn judge(store: &dyn Database, table: &str, run: &dyn Fn(&str) -> Result<String, String>) {
     let claimed = claimed(store).await;
     let spelt = |sql: &str| sql.replace("ITEMS", table).replace("S = ", "status = ");
     let set = |key: &str, to: &str| run(&spelt(&format!("UPDATE ITEMS SET S = '{to}' WHERE key = '{key}'")));
@@ -189,7 +189,12 @@ async fn the_look_for_a_failed_step_is_one_probe() {
 }
 
 /// A log that tells of it, by somebody who took the guard away.
-async fn forged(store: &dyn Store, run: &dyn Fn(&str) -> Result<String, String>, table: &str, guard: &str) {
+async fn forged(
+    store: &dyn Database,
+    run: &dyn Fn(&str) -> Result<String, String>,
+    table: &str,
+    guard: &str,
+) {
     let claimed = claimed(store).await;
     run(guard).unwrap();
     for (key, to) in

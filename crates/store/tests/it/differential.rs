@@ -25,6 +25,7 @@ use proptest::test_runner::{RngSeed, TestCaseError};
 use waypost_kernel::Span;
 use waypost_store::postgres::{PostgresStore, migration_sql};
 use waypost_testkit::Postgres;
+use waypost_testkit::Shorthand;
 
 use crate::conformance::{Opened, open_memory, open_sqlite};
 use op::{Op, Story};
@@ -122,7 +123,7 @@ proptest! {
 #[tokio::test]
 async fn a_difference_is_found() {
     let (memory, other) = (open_memory().await.0, open_memory().await.0);
-    other.limit(waypost_store::LimitOf::Key, "k0".into(), Some(2)).await.unwrap();
+    other.limit_key("k0", Some(2)).await.unwrap();
     let run = op::Enqueue { concurrency_key: Some(0), ..op::Enqueue::default() };
     let ops = [
         Op::Enqueue(run.clone()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{Admin, Claim, Filter, FinishWrite, Leases, NewRun, Queue, StoreError};
+use waypost_store::{Claim, Filter, FinishWrite, Housekeeping, NewRun, Store, StoreError};
 
 const NO_LIMIT: u32 = u32::MAX - 1;
 

@@ -3,7 +3,7 @@
 
 use rusqlite::Connection;
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{Admin, Claim, Claimed, FinishWrite, Leases, NewRun, Queue, RunRow, StoreError};
+use waypost_store::{Claim, Claimed, FinishWrite, Housekeeping, NewRun, RunRow, Store, StoreError};
 
 async fn held(store: &SqliteStore, limit: usize) -> Vec<Claimed> {
     let run = NewRun { lifecycle: "deploy".into(), by: "client".into(), ..NewRun::default() };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{Claim, FinishWrite, NewItem, NewRun, Store};
+use waypost_store::{Claim, Database, FinishWrite, NewItem, NewRun};
 
 use crate::by_hand::sqlite3;
 use crate::ops::kit;
@@ -192,7 +192,7 @@ const CASES: &[Case] = &[
 ];
 
 /// By the engine, into the state.
-async fn job_in(store: &dyn Store, state: &str) -> String {
+async fn job_in(store: &dyn Database, state: &str) -> String {
     let step = NewItem {
         kind: "step".into(),
         key: "scan".into(),
@@ -227,17 +227,17 @@ async fn job_in(store: &dyn Store, state: &str) -> String {
     id
 }
 
-async fn object(store: &dyn Store, id: &str) -> Value {
+async fn object(store: &dyn Database, id: &str) -> Value {
     store.run("default".into(), id.into()).await.unwrap().object()
 }
 
-async fn verified(store: &dyn Store) {
+async fn verified(store: &dyn Database) {
     assert_eq!(store.verify(Arc::new(|_, _| {})).await.unwrap().differences, Vec::<String>::new());
 }
 
 /// Nothing of a refused statement is left.
 async fn judge(
-    store: &dyn Store,
+    store: &dyn Database,
     case: &Case,
     statements: &[String],
     run: &dyn Fn(&str) -> Result<String, String>,
@@ -314,7 +314,7 @@ async fn a_job_without_steps_never_runs() {
     )
     .unwrap_err();
     assert!(error.contains("INVALID_TRANSITION"), "{error}");
-    assert!(waypost_store::Queue::claim_run(&store, "bare".into(), "w1".into()).await.is_err());
+    assert!(waypost_store::Store::claim_run(&store, "bare".into(), "w1".into()).await.is_err());
 
     let ops = kit::open();
     let store = waypost_store::postgres::PostgresStore::open(&ops.server.url()).await.unwrap();
@@ -327,7 +327,7 @@ async fn a_job_without_steps_never_runs() {
         .is("WP409", "INVALID_TRANSITION");
     ops.refused("UPDATE waypost.board SET status = 'running', claimed_by = 'e'")
         .is("WP409", "INVALID_TRANSITION");
-    assert!(waypost_store::Queue::claim_run(&store, id.into(), "w1".into()).await.is_err());
+    assert!(waypost_store::Store::claim_run(&store, id.into(), "w1".into()).await.is_err());
 }
 
 /// What is legal by hand: merged details with their event, a resume with decisions, steps that follow a cancel.
@@ -354,7 +354,7 @@ async fn legal_writes_to_a_job_in_sqlite_are_moves() {
     sqlite3(&path, "UPDATE runs SET status = 'running', claimed_by = 'me', lease_token = '00112233445566778899aabbccddeeff', stale_after = '2099-01-01T00:00:00.000Z'").unwrap();
     sqlite3(&path, "UPDATE items SET status = 'running'").unwrap();
     sqlite3(&path, "UPDATE runs SET status = 'cancelled', finished_at = datetime('now'), error_code = 'CANCELLED', error_msg = 'enough'").unwrap();
-    let items = waypost_store::Items::items(&store, id.clone(), None).await.unwrap();
+    let items = waypost_store::Store::items(&store, id.clone(), None).await.unwrap();
     let failure = items[0].failure.as_ref().map(|failure| (&*failure.code, &*failure.message));
     assert_eq!((items[0].status.as_str(), failure), ("failed", Some(("CANCELLED", "enough"))));
     verified(&store).await;
@@ -362,7 +362,7 @@ async fn legal_writes_to_a_job_in_sqlite_are_moves() {
     let parent = job_in(&store, "pending").await;
     let child =
         NewRun { lifecycle: "deploy".into(), parent_run_id: Some(parent.clone()), ..NewRun::default() };
-    waypost_store::Queue::enqueue(&store, vec![child]).await.unwrap().remove(0).unwrap();
+    waypost_store::Store::enqueue(&store, vec![child]).await.unwrap().remove(0).unwrap();
     sqlite3(
         &path,
         &format!(
@@ -370,7 +370,7 @@ async fn legal_writes_to_a_job_in_sqlite_are_moves() {
         ),
     )
     .unwrap();
-    let swept = waypost_store::Leases::sweep(&store, "sweeper".into(), 10).await.unwrap();
+    let swept = waypost_store::Housekeeping::sweep(&store, "sweeper".into(), 10).await.unwrap();
     assert_eq!((swept.moved.len(), swept.moved[0].1.as_str()), (1, "cancel"));
     verified(&store).await;
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio_postgres::NoTls;
 use waypost_store::postgres::{Hearing, PostgresStore, Versions, migrate, migration_sql, status};
 use waypost_store::{
-    Admin, Claim, FinishWrite, Held, ItemWrite, Items, ItemsWrite, Leases, Log, NewRun, Queue, StoreError,
+    Claim, FinishWrite, Held, Housekeeping, ItemWrite, ItemsWrite, NewRun, Store, StoreError,
 };
 use waypost_testkit::Postgres;
 
@@ -80,7 +80,7 @@ transitions = [
 ]
 "#;
     let (store, database) = open().await;
-    store.add_lifecycle(OWN.into()).await.unwrap();
+    store.add_lifecycle(OWN.into(), "tests".into()).await.unwrap();
     let missing = "SELECT count(*) FROM waypost.lifecycle_moves m JOIN pg_trigger t ON t.tgname = 'runs_move' WHERE m.lifecycle = 'own' \
                    AND position((m.events * 100000000::bigint + m.src_code * 10000 + m.dst_code)::text IN pg_get_triggerdef(t.oid)) = 0";
     assert_eq!(database.psql(missing).unwrap(), "4");
@@ -156,7 +156,7 @@ async fn connections_that_are_ended_are_replaced() {
                         };
                         store.finish(vec![finish]).await?.remove(0)?;
                     }
-                    store.feed(0, 10).await?;
+                    store.feed(Some(0), 10).await?;
                     Ok::<(), StoreError>(())
                 };
                 match tokio::time::timeout(Duration::from_secs(30), step).await.expect("none hangs") {
@@ -320,12 +320,12 @@ async fn events_that_share_a_row_are_read_one_by_one() {
         assert_eq!(store.events(last.clone(), after as u64, 1).await.unwrap(), std::slice::from_ref(event));
     }
 
-    let feed = store.feed(0, 100).await.unwrap();
+    let feed = store.feed(Some(0), 100).await.unwrap().events;
     assert_eq!(feed.len(), 6 * 4);
     let mut after = 0;
     for event in &feed {
         assert!(event.position > after);
-        assert_eq!(store.feed(after, 1).await.unwrap(), std::slice::from_ref(event));
+        assert_eq!(store.feed(Some(after), 1).await.unwrap().events, std::slice::from_ref(event));
         let seen = format!(
             "SELECT run_id, seq FROM ops.run_events WHERE position > {after} ORDER BY position LIMIT 1"
         );

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use waypost_kernel::{Span, Time};
 use waypost_store::postgres::{PostgresStore, migration_sql};
-use waypost_store::{Admin, Mine, ScheduleWrite, Schedules};
+use waypost_store::{Housekeeping, Ownership, ScheduleWrite, Store};
 use waypost_testkit::Postgres;
 
 const SCHEDULES: usize = 10_000;
@@ -103,7 +103,7 @@ async fn what_is_not_due_is_not_told_of() {
         };
         store.put_schedule(write).await.unwrap();
     }
-    let due = store.due(Mine { carried: true, ..Mine::default() }, 20).await.unwrap();
+    let due = store.due(Ownership { carried: true, ..Ownership::default() }, 20).await.unwrap();
     assert_eq!((due.scopes.len(), due.more), (20, true));
     let now = store.now().await.unwrap();
     assert!(now - due.now < Span::from_seconds(60) && due.now > Time::default());

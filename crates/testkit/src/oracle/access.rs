@@ -1,78 +1,84 @@
 //! Tokens and what people did.
 
 use waypost_kernel::text::{MAX_NAME_BYTES, MAX_PAGE};
-use waypost_store::{
-    Audit, AuditRow, Deeds, NewAudit, NewToken, ROLES, Reply, Result, StoreError, TokenRow, Tokens,
-};
+use waypost_store::{AuditRow, NewToken, ROLES, Reply, Result, StoreError, TokenChange, TokenRow, Who};
 
 use super::MemoryStore;
 use super::rules::intake::{check_name, check_reason, check_text};
+use super::state::State;
 
-impl Tokens for MemoryStore {
-    fn add_token(&self, token: NewToken) -> Reply<'_, TokenRow> {
+impl MemoryStore {
+    pub(crate) fn tokens(&self, id: Option<String>) -> Reply<'_, Vec<TokenRow>> {
         self.verb(move |state| {
-            check_token(&token)?;
-            state.writes += 1;
-            let row = TokenRow {
-                id: token.id,
-                digest: token.digest,
-                name: token.name,
-                role: token.role,
-                tenant: token.tenant,
-                created_at: state.now,
-                created_by: token.by,
-                revoked_at: None,
-                revoked_by: None,
-            };
-            state.tokens.push(row.clone());
-            Ok(row)
+            let is_asked_for = |token: &&TokenRow| id.as_ref().is_none_or(|id| *id == token.id);
+            Ok(state.tokens.iter().filter(is_asked_for).cloned().collect())
         })
     }
 
-    fn token(&self, id: String) -> Reply<'_, Option<TokenRow>> {
-        self.verb(move |state| Ok(state.tokens.iter().find(|token| token.id == id).cloned()))
-    }
-
-    fn tokens(&self) -> Reply<'_, Vec<TokenRow>> {
-        self.verb(|state| Ok(state.tokens.clone()))
-    }
-
-    fn revoke_token(&self, id: String, by: String) -> Reply<'_, TokenRow> {
-        self.verb(move |state| {
-            check_name("by", &by)?;
-            state.writes += 1;
-            let now = state.now;
-            let found = state.tokens.iter_mut().find(|token| token.id == id);
-            let token = found.ok_or(StoreError::NotFound { what: "token", id })?;
-            if token.revoked_at.is_none() {
-                (token.revoked_at, token.revoked_by) = (Some(now), Some(by));
-            }
-            Ok(token.clone())
-        })
-    }
-}
-
-impl Deeds for MemoryStore {}
-
-impl Audit for MemoryStore {
-    fn audit(&self, entry: NewAudit) -> Reply<'_, u64> {
-        self.verb(move |state| {
-            check_audit(&entry)?;
-            state.writes += 1;
-            let number = state.audits.len() as u64 + 1;
-            let NewAudit { tenant, by, action, subject, reason } = entry;
-            state.audits.push(AuditRow { number, at: state.now, tenant, by, action, subject, reason });
-            Ok(number)
+    pub(crate) fn change_token(&self, change: TokenChange, who: Who) -> Reply<'_, TokenRow> {
+        self.verb(move |state| match change {
+            TokenChange::Issue(token) => state.issue_token(token, who),
+            TokenChange::Revoke(id) => state.revoke_token(id, who),
         })
     }
 
-    fn audits(&self, tenant: Option<String>, after: u64, limit: usize) -> Reply<'_, Vec<AuditRow>> {
+    pub(crate) fn audits(
+        &self,
+        tenant: Option<String>,
+        after: u64,
+        limit: usize,
+    ) -> Reply<'_, Vec<AuditRow>> {
         self.verb(move |state| {
             let is_asked_for = |it: &&AuditRow| {
                 it.number > after && tenant.as_ref().is_none_or(|tenant| *tenant == it.tenant)
             };
             Ok(state.audits.iter().filter(is_asked_for).take(limit.min(MAX_PAGE)).cloned().collect())
         })
+    }
+}
+
+impl State {
+    fn issue_token(&mut self, token: NewToken, who: Who) -> Result<TokenRow> {
+        check_token(&token)?;
+        check_audit(&who, "token.create", &token.id)?;
+        let row = TokenRow {
+            id: token.id,
+            digest: token.digest,
+            name: token.name,
+            role: token.role,
+            tenant: token.tenant,
+            created_at: self.now,
+            created_by: token.by,
+            revoked_at: None,
+            revoked_by: None,
+        };
+        self.tokens.push(row.clone());
+        self.audit(who, "token.create", &row.id);
+        Ok(row)
+    }
+
+    fn revoke_token(&mut self, id: String, who: Who) -> Result<TokenRow> {
+        check_name("by", &who.by)?;
+        let now = self.now;
+        let found = self.tokens.iter_mut().find(|token| token.id == id);
+        let token = found.ok_or(StoreError::NotFound { what: "token", id })?;
+        check_audit(&who, "token.revoke", &token.id)?;
+        if token.revoked_at.is_none() {
+            (token.revoked_at, token.revoked_by) = (Some(now), Some(who.by.clone()));
+        }
+        let row = token.clone();
+        self.audit(who, "token.revoke", &row.id);
+        Ok(row)
+    }
+
+    /// What was checked before.
+    pub fn audit(&mut self, who: Who, action: &str, subject: &str) {
+        self.writes += 1;
+        let number = self.audits.len() as u64 + 1;
+        let Who { tenant, by, reason } = who;
+        let reason = reason.filter(|reason| !reason.is_empty());
+        let (action, subject) = (action.to_owned(), subject.to_owned());
+        self.audits.push(AuditRow { number, at: self.now, tenant, by, action, subject, reason });
     }
 }
 
@@ -89,10 +95,10 @@ fn check_token(token: &NewToken) -> Result<()> {
     Ok(())
 }
 
-fn check_audit(entry: &NewAudit) -> Result<()> {
-    check_name("tenant", &entry.tenant)?;
-    check_name("by", &entry.by)?;
-    check_name("action", &entry.action)?;
-    check_text("subject", &entry.subject, MAX_NAME_BYTES)?;
-    check_reason(entry.reason.as_deref())
+pub(super) fn check_audit(who: &Who, action: &str, subject: &str) -> Result<()> {
+    check_name("tenant", &who.tenant)?;
+    check_name("by", &who.by)?;
+    check_name("action", action)?;
+    check_text("subject", subject, MAX_NAME_BYTES)?;
+    check_reason(who.reason.as_deref())
 }

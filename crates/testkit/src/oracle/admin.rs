@@ -4,64 +4,71 @@ use std::sync::Arc;
 
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 use waypost_store::{
-    Admin, CommandWrite, Filter, LimitOf, Page, Pause, Pruned, QueueRow, Reply, Result, RunRow, StoreError,
-    Verified,
+    CommandWrite, Filter, Page, Pause, Pruned, QueueRow, Reply, Result, RunRow, Setting, StoreError,
+    Verified, Who,
 };
 
 use super::MemoryStore;
+use super::access::check_audit;
 use super::rules::intake::{check_name, check_pause};
 use super::state::State;
 
-impl Admin for MemoryStore {
-    fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
-        self.verb(move |state| state.command(&command))
-    }
-
-    fn run(&self, tenant: String, id: String) -> Reply<'_, RunRow> {
-        self.verb(move |state| state.run(&tenant, &id))
-    }
-
-    fn runs(&self, filter: Filter) -> Reply<'_, Page> {
-        self.verb(move |state| state.runs(&filter))
-    }
-
-    fn queues(&self) -> Reply<'_, Vec<QueueRow>> {
-        self.verb(|state| Ok(state.queue_rows()))
-    }
-
-    fn pause_queue(&self, queue: String, pause: Option<Pause>) -> Reply<'_, QueueRow> {
-        self.verb(move |state| state.pause_queue(&queue, pause))
-    }
-
-    fn limit(&self, what: LimitOf, name: String, at_most: Option<u32>) -> Reply<'_, ()> {
-        self.verb(move |state| state.limit(what, name, at_most))
-    }
-
-    fn prune(&self, limit: usize) -> Reply<'_, Pruned> {
-        self.verb(move |state| Ok(state.prune(limit)))
-    }
-
-    fn verify(&self, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Reply<'_, Verified> {
-        self.verb(move |state| Ok(state.verify(&*progress)))
-    }
-
-    fn lifecycles(&self) -> Reply<'_, Catalog> {
-        self.verb(|state| Ok(state.catalog.clone()))
-    }
-
-    fn add_lifecycle(&self, text: String) -> Reply<'_, Arc<Lifecycle>> {
+impl MemoryStore {
+    pub(crate) fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
         self.verb(move |state| {
-            state.writes += 1;
-            let added = state.catalog.add(&text);
-            added.map_err(|problems| StoreError::invalid("lifecycle", problems.to_string()))
+            let row = state.command(&command)?;
+            let CommandWrite { tenant, by, reason, name, .. } = command;
+            state.audit(Who { tenant, by, reason }, &name, row.id());
+            Ok(row)
         })
     }
 
-    fn now(&self) -> Reply<'_, Time> {
+    pub(crate) fn run(&self, tenant: String, id: String) -> Reply<'_, RunRow> {
+        self.verb(move |state| state.run(&tenant, &id))
+    }
+
+    pub(crate) fn runs(&self, filter: Filter) -> Reply<'_, Page> {
+        self.verb(move |state| state.runs(&filter))
+    }
+
+    pub(crate) fn queues(&self) -> Reply<'_, Vec<QueueRow>> {
+        self.verb(|state| Ok(state.queue_rows()))
+    }
+
+    pub(crate) fn configure(&self, setting: Setting, who: Who) -> Reply<'_, ()> {
+        self.verb(move |state| state.configure(setting, who))
+    }
+
+    pub(crate) fn prune(&self, limit: usize) -> Reply<'_, Pruned> {
+        self.verb(move |state| Ok(state.prune(limit)))
+    }
+
+    pub(crate) fn verify(&self, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Reply<'_, Verified> {
+        self.verb(move |state| Ok(state.verify(&*progress)))
+    }
+
+    pub(crate) fn lifecycles(&self) -> Reply<'_, Catalog> {
+        self.verb(|state| Ok(state.catalog.clone()))
+    }
+
+    pub(crate) fn add_lifecycle(&self, text: String, who: Who) -> Reply<'_, Arc<Lifecycle>> {
+        self.verb(move |state| {
+            let mut catalog = state.catalog.clone();
+            let added = catalog.add(&text);
+            let added = added.map_err(|problems| StoreError::invalid("lifecycle", problems.to_string()))?;
+            let subject = format!("{}@{}", added.name, added.version);
+            check_audit(&who, "lifecycle.add", &subject)?;
+            state.catalog = catalog;
+            state.audit(who, "lifecycle.add", &subject);
+            Ok(added)
+        })
+    }
+
+    pub(crate) fn now(&self) -> Reply<'_, Time> {
         self.verb(|state| Ok(state.now))
     }
 
-    fn advance_clock(&self, by: Span) -> Reply<'_, ()> {
+    pub(crate) fn advance_clock(&self, by: Span) -> Reply<'_, ()> {
         self.verb(move |state| {
             if by < Span::ZERO {
                 return Err(StoreError::invalid("by", "the clock goes ahead only"));
@@ -74,30 +81,29 @@ impl Admin for MemoryStore {
 }
 
 impl State {
-    fn pause_queue(&mut self, queue: &str, pause: Option<Pause>) -> Result<QueueRow> {
-        check_name("queue", queue)?;
-        check_pause(pause.as_ref())?;
-        self.writes += 1;
-        let now = self.now;
-        let settings = self.queues.entry(queue.to_owned()).or_default();
-        settings.paused = pause.map(|pause| Pause { at: Some(now), ..pause });
-        self.forget_defaults();
-        Ok(self.queue_row(queue))
-    }
-
-    fn limit(&mut self, what: LimitOf, name: String, at_most: Option<u32>) -> Result<()> {
-        check_name("name", &name)?;
-        self.writes += 1;
-        match (what, at_most) {
-            (LimitOf::Queue, at_most) => self.queues.entry(name).or_default().at_most = at_most,
-            (LimitOf::Key, Some(at_most)) => {
-                self.key_limits.insert(name, at_most);
-            }
-            (LimitOf::Key, None) => {
-                self.key_limits.remove(&name);
-            }
+    fn configure(&mut self, setting: Setting, who: Who) -> Result<()> {
+        let (action, field, name) = match &setting {
+            Setting::PauseQueue(queue) => ("queue.pause", "queue", queue.clone()),
+            Setting::ResumeQueue(queue) => ("queue.resume", "queue", queue.clone()),
+            Setting::QueueLimit(queue, _) => ("queue.limit", "queue", queue.clone()),
+            Setting::KeyLimit(key, _) => ("key.limit", "name", key.clone()),
+        };
+        check_name(field, &name)?;
+        let pause =
+            Pause { by: who.by.clone(), reason: who.reason.clone().unwrap_or_default(), at: Some(self.now) };
+        if matches!(setting, Setting::PauseQueue(_)) {
+            check_pause(Some(&pause))?;
+        }
+        check_audit(&who, action, &name)?;
+        match setting {
+            Setting::PauseQueue(queue) => self.queues.entry(queue).or_default().paused = Some(pause),
+            Setting::ResumeQueue(queue) => self.queues.entry(queue).or_default().paused = None,
+            Setting::QueueLimit(queue, at_most) => self.queues.entry(queue).or_default().at_most = at_most,
+            Setting::KeyLimit(key, Some(at_most)) => drop(self.key_limits.insert(key, at_most)),
+            Setting::KeyLimit(key, None) => drop(self.key_limits.remove(&key)),
         }
         self.forget_defaults();
+        self.audit(who, action, &name);
         Ok(())
     }
 

@@ -1,16 +1,12 @@
 //! Workers take runs.
 
 use std::cmp::Reverse;
-use std::pin::Pin;
-use std::time::Duration;
 
 use waypost_kernel::lifecycle::{Actor, OnStale, Phase};
 use waypost_kernel::request::Ask;
 
 use waypost_kernel::{Code, Refusal, Span};
-use waypost_store::{
-    Can, Claim, Claimed, Each, Enqueued, NewRun, Queue, Reply, Result, RunRow, StoreError, Take,
-};
+use waypost_store::{Can, Claim, Claimed, Each, Enqueued, NewRun, Reply, Result, RunRow, StoreError, Take};
 
 use super::enqueue::Birth;
 use super::rules::intake::{check_key, check_name, check_new};
@@ -20,25 +16,21 @@ use super::{MemoryStore, who};
 /// Of a concurrency key that nobody gave another one.
 const KEY_LIMIT: u32 = 1;
 
-impl Queue for MemoryStore {
-    fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
+impl MemoryStore {
+    pub(crate) fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
         self.verb(move |state| Ok(runs.iter().map(|new| state.enqueue(new)).collect()))
     }
 
-    fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
+    pub(crate) fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
         self.verb(move |state| state.claim(&claim))
     }
 
-    fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
+    pub(crate) fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
         self.verb(move |state| state.claim_plan(&run, lease))
     }
 
-    fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
+    pub(crate) fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
         self.verb(move |state| state.claim_run(&run_id, &take))
-    }
-
-    fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.wait_for_change(at_most))
     }
 }
 

@@ -4,19 +4,19 @@ use waypost_kernel::Token;
 use waypost_kernel::event::Change;
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Phase;
-use waypost_store::{ItemRow, ItemWrite, Items, ItemsWrite, Reply, Result};
+use waypost_store::{ItemRow, ItemWrite, ItemsWrite, Reply, Result};
 
 use super::MemoryStore;
 use super::rules::intake::{cleaned_output, merge};
 use super::rules::item_writes::{Wanted, decide, wanted};
 use super::state::{Entry, State};
 
-impl Items for MemoryStore {
-    fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
+impl MemoryStore {
+    pub(crate) fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
         self.verb(move |state| state.put_items(&write))
     }
 
-    fn items(&self, run_id: String, kind: Option<String>) -> Reply<'_, Vec<ItemRow>> {
+    pub(crate) fn items(&self, run_id: String, kind: Option<String>) -> Reply<'_, Vec<ItemRow>> {
         self.verb(move |state| {
             let number = state.number_of(&run_id)?;
             let rows = state.entry(number)?.item_rows();

@@ -7,7 +7,7 @@ use waypost_kernel::run::Want;
 use waypost_kernel::{Code, Refusal, Span, Time};
 
 use waypost_store::{
-    CleanupWrite, Each, FinishWrite, Held, Leases, NoteWrite, Noted, Renewed, Repeat, Reply, Result, RunRow,
+    CleanupWrite, Each, FinishWrite, Held, NoteWrite, Noted, Renewed, Repeat, Reply, Result, RunRow,
     StoreError, Swept,
 };
 
@@ -21,28 +21,28 @@ use super::{MemoryStore, who};
 /// For how long an equal event is a repeat.
 const REPEAT_WINDOW: Span = Span::from_seconds(10);
 
-impl Leases for MemoryStore {
-    fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
+impl MemoryStore {
+    pub(crate) fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
         self.verb(move |state| Ok(leases.iter().map(|held| state.renew(held)).collect()))
     }
 
-    fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>> {
+    pub(crate) fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>> {
         self.verb(move |state| Ok(notes.into_iter().map(|write| state.note(write)).collect()))
     }
 
-    fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
+    pub(crate) fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
         self.verb(move |state| Ok(finishes.iter().map(|write| state.finish(write)).collect()))
     }
 
-    fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
+    pub(crate) fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
         self.verb(move |state| Ok(leases.iter().map(|held| state.release(held)).collect()))
     }
 
-    fn require_cleanup(&self, write: CleanupWrite) -> Reply<'_, RunRow> {
+    pub(crate) fn require_cleanup(&self, write: CleanupWrite) -> Reply<'_, RunRow> {
         self.verb(move |state| state.require_cleanup(&write))
     }
 
-    fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
+    pub(crate) fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
         self.verb(move |state| state.sweep(&by, limit))
     }
 }

@@ -1,12 +1,12 @@
 //! What happened.
 
 use waypost_kernel::text::MAX_PAGE;
-use waypost_store::{EventRow, Log, Reply};
+use waypost_store::{EventRow, Feed, Reply};
 
 use super::MemoryStore;
 
-impl Log for MemoryStore {
-    fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
+impl MemoryStore {
+    pub(crate) fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
         self.verb(move |state| {
             let number = state.number_of(&run_id)?;
             let events = state.entry(number)?.events.iter().map(|logged| &logged.row);
@@ -14,16 +14,13 @@ impl Log for MemoryStore {
         })
     }
 
-    fn feed(&self, after_position: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
+    pub(crate) fn feed(&self, after: Option<u64>, limit: usize) -> Reply<'_, Feed> {
         self.verb(move |state| {
+            let Some(after) = after else { return Ok(Feed::after(state.last_position, Vec::new())) };
             let all = state.runs.values().flat_map(|entry| &entry.events).map(|logged| &logged.row);
-            let mut events: Vec<&EventRow> = all.filter(|event| event.position > after_position).collect();
+            let mut events: Vec<&EventRow> = all.filter(|event| event.position > after).collect();
             events.sort_by_key(|event| event.position);
-            Ok(events.into_iter().take(limit.min(MAX_PAGE)).cloned().collect())
+            Ok(Feed::after(after, events.into_iter().take(limit.min(MAX_PAGE)).cloned().collect()))
         })
-    }
-
-    fn last_position(&self) -> Reply<'_, u64> {
-        self.verb(|state| Ok(state.last_position))
     }
 }

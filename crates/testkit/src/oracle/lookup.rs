@@ -6,7 +6,7 @@ use serde_json::Value;
 use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::{Phase, Span};
 use waypost_store::{
-    Ended, Filter, HOUSEKEEPING, Holder, Looks, Page, QueueRow, Reply, Result, RunRow, Stats, StoreError,
+    Ended, Filter, HOUSEKEEPING, Holder, Page, QueueRow, Reply, Result, RunRow, Stats, StoreError,
 };
 
 use super::MemoryStore;
@@ -87,11 +87,6 @@ impl State {
         }
         queues.into_iter().map(|(name, row)| QueueRow { name: name.to_owned(), ..row }).collect()
     }
-
-    pub fn queue_row(&self, name: &str) -> QueueRow {
-        let found = self.queue_rows().into_iter().find(|row| row.name == name);
-        found.unwrap_or_else(|| QueueRow { name: name.to_owned(), ..QueueRow::default() })
-    }
 }
 
 fn matches(entry: &Entry, filter: &Filter) -> bool {
@@ -113,8 +108,8 @@ fn mentions(row: &RunRow, text: &str) -> bool {
         || Value::Object((*row.metadata).clone()).to_string().contains(text)
 }
 
-impl Looks for MemoryStore {
-    fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats> {
+impl MemoryStore {
+    pub(crate) fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats> {
         self.verb(move |state| {
             let mut stats = Stats::default();
             for row in state.runs.values().map(|entry| &entry.row) {
@@ -147,7 +142,7 @@ impl Looks for MemoryStore {
         })
     }
 
-    fn holders(&self, tenant: Option<String>) -> Reply<'_, Vec<Holder>> {
+    pub(crate) fn holders(&self, tenant: Option<String>) -> Reply<'_, Vec<Holder>> {
         self.verb(move |state| {
             let mut holders: BTreeMap<String, Holder> = BTreeMap::new();
             for row in state.runs.values().map(|entry| &entry.row) {

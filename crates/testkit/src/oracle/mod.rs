@@ -19,6 +19,7 @@ mod lookup;
 mod prune;
 mod rules;
 mod schedules;
+mod seam;
 mod state;
 mod sweep;
 mod verify;

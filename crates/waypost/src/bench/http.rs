@@ -15,7 +15,7 @@ use crate::output::{ERROR, Failed, Result};
 const PER_CONNECTION: usize = 60;
 
 pub async fn measure(bench: &Bench, connections: usize) -> Result<Row> {
-    let store = bench.store("http").await?;
+    let store = bench.database("http").await?;
     let mut raw = bench.raw("http", connections).await?;
     let server = Server::start(store).await?;
     bench.begin("single enqueues over HTTP", PAIRS);

@@ -174,6 +174,10 @@ struct Bench {
 
 impl Bench {
     async fn store(&self, name: &str) -> Result<Arc<dyn Store>> {
+        Ok(self.database(name).await?)
+    }
+
+    async fn database(&self, name: &str) -> Result<Arc<dyn waypost_store::Database>> {
         Ok(match &self.place {
             Place::Folder(folder) => Arc::new(SqliteStore::open(&folder.path().join(format!("{name}.db")))?),
             Place::Server(server) => Arc::new(PostgresStore::open(&server.database(name).await?).await?),

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use waypost_remote::RemoteStore;
 use waypost_server::App;
-use waypost_store::Store;
+use waypost_store::{Database, Store};
 use waypost_worker::{Context, Handlers, Options, Outcome, Stage, Worker};
 
 use super::drain::{drained, enqueued};
@@ -30,8 +30,9 @@ pub async fn measure(bench: &Bench, batch: usize, tasks: usize, slots: usize, ki
 
 /// The worker asks a server, as with `WAYPOST_URL`; what it is compared with asks the database.
 pub async fn over_http(bench: &Bench, batch: usize, tasks: usize, slots: usize) -> Result<Row> {
-    let store = bench.store("worker_http").await?;
-    let server = Server::start(store.clone()).await?;
+    let database = bench.database("worker_http").await?;
+    let server = Server::start(database.clone()).await?;
+    let store: Arc<dyn Store> = database;
     let remote: Arc<dyn Store> =
         Arc::new(RemoteStore::open(&format!("http://{}", server.address), None).await?);
     let found = compared(bench, &store, &remote, (batch, tasks, slots), Kind::Plain).await;
@@ -103,7 +104,7 @@ pub struct Server {
 }
 
 impl Server {
-    pub async fn start(store: Arc<dyn Store>) -> Result<Server> {
+    pub async fn start(store: Arc<dyn Database>) -> Result<Server> {
         let broken = |error: std::io::Error| Failed::new(ERROR, format!("no server: {error}"));
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(broken)?;
         let address = listener.local_addr().map_err(broken)?;

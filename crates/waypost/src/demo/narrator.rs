@@ -20,9 +20,9 @@ pub async fn narrate(store: Arc<dyn Store>, shutdown: watch::Receiver<Shutdown>)
     loop {
         // Asked before reading: what was written until then is still told.
         let is_over = *shutdown.borrow() != Shutdown::Working;
-        let Ok(events) = store.feed(position, PAGE).await else { return };
-        for event in &events {
-            position = event.position;
+        let Ok(page) = store.feed(Some(position), PAGE).await else { return };
+        position = page.position;
+        for event in &page.events {
             let began_at = *began_at.get_or_insert(event.at);
             if !names.contains_key(&event.run_id) {
                 names.insert(event.run_id.clone(), name_of(&*store, &event.run_id).await);
@@ -32,10 +32,10 @@ pub async fn narrate(store: Arc<dyn Store>, shutdown: watch::Receiver<Shutdown>)
                 anstream::eprintln!("{:>6}  {name:<20}  {words}", age(event.at - began_at));
             }
         }
-        if is_over && events.is_empty() {
+        if is_over && page.events.is_empty() {
             return;
         }
-        if events.is_empty() {
+        if page.events.is_empty() {
             store.changed(LOOK).await;
         }
     }

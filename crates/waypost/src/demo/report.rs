@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use comfy_table::Cell;
-use waypost_store::{RunRow, Store};
+use waypost_store::{Database, RunRow, Store};
 
 use super::acts::Act;
 use crate::output::{Result, status, table};
@@ -21,7 +21,7 @@ pub struct Report {
     pub as_announced: bool,
 }
 
-pub async fn of(store: &dyn Store, acts: &[Act]) -> Result<Report> {
+pub async fn of(store: &dyn Database, acts: &[Act]) -> Result<Report> {
     let mut rows = Vec::new();
     let mut complaints = Vec::new();
     for (at, act) in acts.iter().enumerate() {

@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 use tokio::time::Instant;
 use waypost_kernel::Phase;
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{CommandWrite, NewRun, RunRow, Store};
+use waypost_store::{CommandWrite, Database, NewRun, RunRow};
 
 use crate::output::{ERROR, Failed, Result};
 use crate::run::{TENANT, output_lines, user};
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(50);
 
 pub struct Stage {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn Database>,
     file: PathBuf,
     workers: Vec<Child>,
 }
@@ -37,8 +37,8 @@ pub struct Cast<'a> {
 impl Stage {
     pub async fn open(folder: &Path) -> Result<Stage> {
         let file = folder.join("demo.db");
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&file)?);
-        store.add_lifecycle(include_str!("demo.toml").to_owned()).await?;
+        let store: Arc<dyn Database> = Arc::new(SqliteStore::open(&file)?);
+        store.add_lifecycle(include_str!("demo.toml").to_owned(), "demo".into()).await?;
         Ok(Stage { store, file, workers: Vec::new() })
     }
 

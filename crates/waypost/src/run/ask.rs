@@ -1,6 +1,5 @@
 //! What people ask of a run.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,6 +11,7 @@ use super::follow::Follower;
 use super::start::work;
 use super::{TENANT, find, user};
 use crate::output::{BAD_INPUT, Failed, Format, Result, pretty, print};
+use crate::place::Opened;
 use crate::worker::duration;
 
 #[derive(Debug, Args)]
@@ -98,7 +98,8 @@ pub async fn pause(store: &dyn Store, flags: Pause) -> Result {
     tell(&run, flags.output)
 }
 
-pub async fn resume(store: Arc<dyn Store>, flags: Resume) -> Result<u8> {
+pub async fn resume(opened: Opened, flags: Resume) -> Result<u8> {
+    let store = opened.store();
     let run = find(&*store, &flags.run).await?;
     let given = decisions(&flags.resolutions)?;
     let resolutions = if given.is_empty() && !flags.force { blockers::ask_about(&run)? } else { given };
@@ -106,24 +107,25 @@ pub async fn resume(store: Arc<dyn Store>, flags: Resume) -> Result<u8> {
     let force = flags.force || resolutions.is_empty() && blockers::of(&run).is_none();
     let command = CommandWrite { force, resolutions, ..asking("resume", flags.reason) };
     let run = ask(&*store, run.id(), command).await?;
-    flags.waiting.go_on(store, run).await
+    flags.waiting.go_on(opened, run).await
 }
 
-pub async fn retry(store: Arc<dyn Store>, flags: Retry) -> Result<u8> {
+pub async fn retry(opened: Opened, flags: Retry) -> Result<u8> {
+    let store = opened.store();
     let items = Some(flags.targets).filter(|targets| !targets.is_empty());
     let command = CommandWrite { items, ..asking("retry", flags.reason) };
     let run = ask(&*store, &flags.run, command).await?;
-    flags.waiting.go_on(store, run).await
+    flags.waiting.go_on(opened, run).await
 }
 
 impl Waiting {
     /// Follows the run here, if asked to.
-    pub async fn go_on(self, store: Arc<dyn Store>, run: RunRow) -> Result<u8> {
+    pub async fn go_on(self, opened: Opened, run: RunRow) -> Result<u8> {
         if !self.wait {
             return tell(&run, self.output).map(|()| 0);
         }
         let follower = Follower::new(run.id().to_owned(), self.output == Format::Table).after(&run);
-        let (run, code) = work(store, follower, self.timeout).await?;
+        let (run, code) = work(opened, follower, self.timeout).await?;
         if self.output != Format::Table {
             print(&pretty(&run.object()))?;
         }
@@ -138,7 +140,7 @@ fn asking(name: &str, reason: Option<String>) -> CommandWrite {
 async fn ask(store: &dyn Store, id: &str, command: CommandWrite) -> Result<RunRow> {
     let run_id = find(store, id).await?.id().to_owned();
     let name = command.name.clone();
-    match store.order(CommandWrite { run_id: run_id.clone(), ..command }).await {
+    match store.command(CommandWrite { run_id: run_id.clone(), ..command }).await {
         Err(StoreError::Refused(refusal))
             if name == "retry" && !refusal.allowed.iter().any(|it| **it == *name) =>
         {

@@ -46,9 +46,10 @@ pub enum Verb {
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
-    let store = place.open().await?;
+    let opened = place.opened().await?;
+    let store = opened.store();
     match verb {
-        Verb::Start(flags) => start::start(store, *flags).await,
+        Verb::Start(flags) => start::start(opened, *flags).await,
         Verb::List(flags) => look::list(&*store, flags).await.map(|()| 0),
         Verb::Show(flags) => show::show(&*store, flags).await.map(|()| 0),
         Verb::Watch(flags) => follow::watch(&*store, flags).await,
@@ -56,9 +57,9 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
         Verb::Events(flags) => look::events(&*store, flags).await.map(|()| 0),
         Verb::Cancel(flags) => ask::cancel(&*store, flags).await.map(|()| 0),
         Verb::Pause(flags) => ask::pause(&*store, flags).await.map(|()| 0),
-        Verb::Resume(flags) => ask::resume(store, flags).await,
-        Verb::Retry(flags) => ask::retry(store, flags).await,
-        Verb::Replay(flags) => replay::replay(store, flags).await,
+        Verb::Resume(flags) => ask::resume(opened, flags).await,
+        Verb::Retry(flags) => ask::retry(opened, flags).await,
+        Verb::Replay(flags) => replay::replay(opened, flags).await,
     }
 }
 

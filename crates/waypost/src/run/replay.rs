@@ -1,11 +1,10 @@
 //! `waypost run replay`: a new run with the same input, or an edited one.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use clap::Args;
 use serde_json::Value;
-use waypost_store::{NewRun, RunRow, Store};
+use waypost_store::{NewRun, RunRow};
 use waypost_worker::first_steps;
 use waypost_worker::playbook::Playbook;
 
@@ -14,6 +13,7 @@ use super::brought::accepted;
 use super::start::{pairs, split};
 use super::{find, user};
 use crate::output::{BAD_INPUT, Failed, Result};
+use crate::place::Opened;
 
 #[derive(Debug, Args)]
 #[command(
@@ -28,7 +28,8 @@ pub struct Replay {
     waiting: Waiting,
 }
 
-pub async fn replay(store: Arc<dyn Store>, flags: Replay) -> Result<u8> {
+pub async fn replay(opened: Opened, flags: Replay) -> Result<u8> {
+    let store = opened.store();
     let old = find(&*store, &flags.run).await?;
     let mut new = like(&old);
     if !flags.inputs.is_empty() && !new.input.is_object() {
@@ -48,7 +49,7 @@ pub async fn replay(store: Arc<dyn Store>, flags: Replay) -> Result<u8> {
         input.extend(pairs("input", &flags.inputs)?);
     }
     let run = store.enqueue(vec![new]).await?.remove(0)?.run;
-    flags.waiting.go_on(store, run).await
+    flags.waiting.go_on(opened, run).await
 }
 
 fn like(old: &RunRow) -> NewRun {

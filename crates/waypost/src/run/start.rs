@@ -1,21 +1,20 @@
 //! `waypost run start`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use waypost_kernel::Span;
-use waypost_store::{CommandWrite, NewRun, RunRow, Store, parse_time};
-use waypost_worker::loops::Supervisor;
+use waypost_store::{CommandWrite, NewRun, RunRow, parse_time};
 use waypost_worker::{Options, Stage, Worker};
 
 use super::brought::of_playbook;
 use super::follow::{Follower, Stopped};
 use super::{TENANT, find, user};
 use crate::output::{BAD_INPUT, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, pretty, print};
+use crate::place::Opened;
 use crate::worker::duration;
 
 #[derive(Debug, Args)]
@@ -78,7 +77,8 @@ pub struct Flags {
     command: Vec<String>,
 }
 
-pub async fn start(store: Arc<dyn Store>, flags: Flags) -> Result<u8> {
+pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
+    let store = opened.store();
     let new = match &flags.playbook {
         Some(file) => {
             let (queue, priority) = (flags.queue.clone(), flags.priority);
@@ -100,7 +100,7 @@ pub async fn start(store: Arc<dyn Store>, flags: Flags) -> Result<u8> {
         return print(&text).map(|()| 0);
     }
     let follower = Follower::new(run_id, flags.output == Format::Table);
-    let (run, code) = work(store, follower, flags.timeout).await?;
+    let (run, code) = work(opened, follower, flags.timeout).await?;
     if flags.output != Format::Table {
         print(&pretty(&run.object()))?;
     }
@@ -157,16 +157,13 @@ pub fn split<'t>(field: &str, given: &'t [String]) -> Result<Vec<(&'t str, &'t s
 }
 
 /// Works the run in this process and follows it. Another worker may be faster: then it is only followed.
-pub async fn work(
-    store: Arc<dyn Store>,
-    mut follower: Follower,
-    timeout: Option<Duration>,
-) -> Result<(RunRow, u8)> {
+pub async fn work(opened: Opened, mut follower: Follower, timeout: Option<Duration>) -> Result<(RunRow, u8)> {
+    let store = opened.store();
     let run_id = follower.run_id().to_owned();
     let (stage, shutdown) = watch::channel(Stage::Working);
     let options = Options { only: Some(run_id.clone()), ..Options::default() };
     let worker = Worker::new(store.clone(), options);
-    let supervised = Supervisor::new(store.clone(), worker.name(), shutdown).start().await?;
+    let supervised = opened.supervised(worker.name(), None, shutdown).await?;
     let working = tokio::spawn(supervised.run(Some(worker)));
     let gave_up = match follower.follow_until(&*store, timeout).await? {
         Stopped::AtRest => None,
@@ -183,7 +180,7 @@ pub async fn work(
             reason: Some(why.into()),
             ..CommandWrite::default()
         };
-        if store.order(cancel).await.is_ok() {
+        if store.command(cancel).await.is_ok() {
             follower.follow(&*store).await?;
         }
     }

@@ -4,15 +4,12 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use waypost_kernel::Time;
-use waypost_store::{Pause, Store, Who, parse_time};
+use waypost_store::{ScheduleChange, Store, StoreError, parse_time};
 use waypost_worker::playbook::Problem;
 use waypost_worker::schedules::{self, Asked, Schedule};
 
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print, print_list};
-use crate::run::user;
-
-/// Whose schedules are.
-const TENANT: &str = "default";
+use crate::run::who;
 
 /// Nothing is stored unless all files are sound.
 pub async fn apply(store: &dyn Store, files: &[PathBuf], check: bool, output: Format) -> Result {
@@ -45,10 +42,7 @@ pub async fn apply(store: &dyn Store, files: &[PathBuf], check: bool, output: Fo
     }
     let mut done = Vec::new();
     for (_, schedule) in &found {
-        let word = if check { "sound" } else { schedules::apply(store, schedule).await?.name() };
-        if !check {
-            keep(store, "schedule.apply", &schedule.name, None).await?;
-        }
+        let word = if check { "sound" } else { schedules::apply(store, schedule, who(None)).await?.name() };
         done.push((schedule.name.clone(), word));
     }
     let objects = done.iter().map(|(name, word)| json!({ "name": name, "result": word })).collect();
@@ -58,24 +52,23 @@ pub async fn apply(store: &dyn Store, files: &[PathBuf], check: bool, output: Fo
 }
 
 pub async fn pause(store: &dyn Store, name: &str, reason: String) -> Result {
-    let pause = Pause { by: user(), reason: reason.clone(), at: None };
-    store.pause_schedule(name.to_owned(), Some(pause)).await?;
-    keep(store, "schedule.pause", name, Some(reason)).await?;
+    store.change_schedule(ScheduleChange::Pause(name.to_owned()), who(Some(reason))).await?;
     print(&format!("{name} is paused: nothing of it begins until `waypost schedule resume {name}`"))
 }
 
 pub async fn resume(store: &dyn Store, name: &str) -> Result {
-    store.pause_schedule(name.to_owned(), None).await?;
-    keep(store, "schedule.resume", name, None).await?;
+    store.change_schedule(ScheduleChange::Resume(name.to_owned()), who(None)).await?;
     print(&format!("{name} goes on with its next plan"))
 }
 
 pub async fn remove(store: &dyn Store, name: &str) -> Result {
-    if !store.remove_schedule(name.to_owned()).await? {
-        return Err(Failed::new(NOT_FOUND, format!("there is no schedule {name:?}")));
+    match store.change_schedule(ScheduleChange::Remove(name.to_owned()), who(None)).await {
+        Ok(_) => print(&format!("{name} is removed")),
+        Err(StoreError::NotFound { .. }) => {
+            Err(Failed::new(NOT_FOUND, format!("there is no schedule {name:?}")))
+        }
+        Err(error) => Err(error.into()),
     }
-    keep(store, "schedule.remove", name, None).await?;
-    print(&format!("{name} is removed"))
 }
 
 pub async fn trigger(store: &dyn Store, name: &str, scopes: Vec<String>) -> Result {
@@ -93,16 +86,8 @@ pub async fn backfill(
 }
 
 async fn added(store: &dyn Store, name: &str, asked: Asked, scopes: Vec<String>) -> Result {
-    let action = if matches!(asked, Asked::Now) { "schedule.trigger" } else { "schedule.backfill" };
-    let added = schedules::add_plans(store, name, asked, scopes, user()).await?;
-    keep(store, action, name, None).await?;
+    let added = schedules::add_plans(store, name, asked, scopes, who(None)).await?;
     print(&format!("{added} to execute; see `waypost schedule history {name}`"))
-}
-
-/// In the audit log, as a server does it itself.
-async fn keep(store: &dyn Store, action: &str, name: &str, reason: Option<String>) -> Result {
-    let who = Who { tenant: TENANT.to_owned(), by: user(), reason };
-    Ok(store.keep(who.did(action, name)).await?)
 }
 
 fn instant(field: &str, text: &str) -> Result<Time> {

@@ -16,8 +16,8 @@ pub async fn list(store: &dyn Store, output: Format) -> Result {
     let (now, catalog) = (store.now().await?, store.lifecycles().await?);
     let mut all: Vec<View> = Vec::new();
     loop {
-        let after = all.last().map(|view| view.look.row.name.clone());
-        let page = store.look_at_schedules(ScheduleFilter { after, limit: PAGE, name: None }).await?;
+        let after = all.last().map(|view| view.summary.row.name.clone());
+        let page = store.schedules(ScheduleFilter { after, limit: PAGE, name: None }).await?;
         let is_last = page.len() < PAGE;
         all.extend(page.into_iter().map(|look| View::of(look, &catalog)));
         if is_last {
@@ -33,8 +33,8 @@ fn as_table(all: &[View], now: Time) -> String {
         return "there are no schedules: `waypost schedule apply FILE` adds some".into();
     }
     let rows = all.iter().map(|view| {
-        let look = &view.look;
-        let next = match (&look.row.paused, view.timing()) {
+        let summary = &view.summary;
+        let next = match (&summary.row.paused, view.timing()) {
             (Some(pause), _) => format!("paused by {} {}", pause.by, pause.reason),
             (None, Some(timing)) => {
                 upcoming(timing, now, 1).first().map(|time| shown(timing, *time)).unwrap_or_default()
@@ -42,14 +42,14 @@ fn as_table(all: &[View], now: Time) -> String {
             (None, None) => "not understood by this version".to_owned(),
         };
         cells([
-            look.row.name.clone(),
+            summary.row.name.clone(),
             view.timing().map(in_words).unwrap_or_default(),
             next,
-            look.last_status.clone().unwrap_or_default(),
-            look.lag(now).map(age).unwrap_or_default(),
-            look.stale.to_string(),
-            look.counts.skipped().to_string(),
-            look.counts.failed.to_string(),
+            summary.last_status.clone().unwrap_or_default(),
+            summary.lag(now).map(age).unwrap_or_default(),
+            summary.stale.to_string(),
+            summary.counts.skipped().to_string(),
+            summary.counts.failed.to_string(),
         ])
     });
     table(&["schedule", "when", "next", "last", "lag", "stale", "skipped", "failed"], rows)

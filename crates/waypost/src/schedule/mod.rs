@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use crate::output::{ERROR, Failed, Format, Result};
+use crate::output::{Format, Result};
 use crate::place::Place;
 
 pub use work::with_schedules;
@@ -96,11 +96,8 @@ pub enum Verb {
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
-    if let (Verb::Run(_), Some(url)) = (&verb, place.server()) {
-        let message = format!(
-            "firing schedules needs the database itself: {url} fires its own; else unset WAYPOST_URL and give --database-url"
-        );
-        return Err(Failed::new(ERROR, message));
+    if let Verb::Run(flags) = verb {
+        return work::run(place.only_database("firing schedules").await?, flags).await;
     }
     let store = place.open().await?;
     match verb {
@@ -117,7 +114,7 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
             look::history(&*store, name, scope, limit, output).await
         }
         Verb::Remove { name } => ask::remove(&*store, &name).await,
-        Verb::Run(flags) => return work::run(store, flags).await,
+        Verb::Run(_) => Ok(()),
     }
     .map(|()| 0)
 }

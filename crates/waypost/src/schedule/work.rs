@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tokio::sync::watch;
-use waypost_store::Store;
+use waypost_store::{Database, Store};
 use waypost_worker::Stage;
 use waypost_worker::loops::Supervisor;
 use waypost_worker::schedules::{SchedulerOptions, load};
@@ -47,7 +47,7 @@ pub async fn with_schedules(
     Ok(SchedulerOptions { own, ..options })
 }
 
-pub async fn run(store: Arc<dyn Store>, flags: Flags) -> Result<u8> {
+pub async fn run(store: Arc<dyn Database>, flags: Flags) -> Result<u8> {
     log_to_stderr();
     let options = SchedulerOptions {
         carried: flags.allow_commands,

@@ -206,7 +206,7 @@ async fn a_long_list_is_whole() {
     shop.ok(&["run", "list"]);
     let store = waypost_store::sqlite::SqliteStore::open(&shop.database()).unwrap();
     let run = waypost_store::NewRun { lifecycle: "deploy".into(), ..waypost_store::NewRun::default() };
-    waypost_store::Queue::enqueue(&store, vec![run; 1_100]).await.unwrap();
+    waypost_store::Store::enqueue(&store, vec![run; 1_100]).await.unwrap();
     for (limit, listed) in [("1050", 1_050), ("5000", 1_100)] {
         assert_eq!(shop.json(&["run", "list", "--limit", limit]).as_array().unwrap().len(), listed);
     }

@@ -44,7 +44,10 @@ impl Site {
         fs::create_dir(shop.path("pids")).unwrap();
         shop.ok(&["run", "list"]);
         let store = shop.store().await;
-        store.add_lifecycle(include_str!("../../src/demo/demo.toml").to_owned()).await.unwrap();
+        store
+            .add_lifecycle(include_str!("../../src/demo/demo.toml").to_owned(), "tests".into())
+            .await
+            .unwrap();
         let mut site = Site { shop, workers: Vec::new(), queued: 0 };
         site.workers = (0..WORKERS).map(|_| site.worker()).collect();
         site

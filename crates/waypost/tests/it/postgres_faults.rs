@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use waypost_store::{NewRun, Store, StoreError};
+use waypost_store::{Database, NewRun, StoreError};
 use waypost_testkit::Cluster;
 
 use crate::support::{Running, Shop, eventually};
@@ -35,7 +35,7 @@ fn new_run(shop: &Shop) -> NewRun {
 }
 
 /// Enqueues until it is answered: a key makes asking again harmless.
-async fn enqueue(store: &dyn Store, new: &NewRun, key: String) -> String {
+async fn enqueue(store: &dyn Database, new: &NewRun, key: String) -> String {
     let run = NewRun { idempotency_key: Some(key), ..new.clone() };
     loop {
         match store.enqueue(vec![run.clone()]).await.map(|mut answers| answers.remove(0)) {
@@ -78,7 +78,7 @@ fn ends(shop: &Shop, ids: &[String]) -> BTreeMap<String, usize> {
 /// `disturb` happens again and again while runs come in and are worked.
 async fn under_load(shop: &Shop, mut disturb: impl FnMut()) -> Vec<String> {
     let store = shop.store().await;
-    store.add_lifecycle(include_str!("../../src/demo/demo.toml").to_owned()).await.unwrap();
+    store.add_lifecycle(include_str!("../../src/demo/demo.toml").to_owned(), "tests".into()).await.unwrap();
     let workers: Vec<Running> = (0..3).map(|_| worker(shop)).collect();
     let new = new_run(shop);
     let mut ids = Vec::new();

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use waypost_kernel::request::Level;
-use waypost_store::{Claimed, FinishWrite, Held, NewRun, NoteWrite, Repeat, Store};
+use waypost_store::{Claimed, Database, FinishWrite, Held, NewRun, NoteWrite, Repeat};
 
 use crate::support::{Running, Shop};
 
@@ -141,7 +141,7 @@ impl Follower {
     }
 }
 
-async fn held_run(store: &dyn Store) -> Claimed {
+async fn held_run(store: &dyn Database) -> Claimed {
     let new = NewRun { lifecycle: "deploy".into(), ..NewRun::default() };
     let made = store.enqueue(vec![new]).await.unwrap().remove(0).unwrap();
     store.claim_run(made.run.id().into(), "w".into()).await.unwrap()
@@ -161,7 +161,7 @@ fn note(claimed: &Claimed, message: String) -> NoteWrite {
 }
 
 /// All events at their pace, then the runs' ends. Says how long the events took.
-async fn write(store: &dyn Store, held: &[Claimed], size: &Size) -> Duration {
+async fn write(store: &dyn Database, held: &[Claimed], size: &Size) -> Duration {
     let begun = Instant::now();
     let mut pace = interval(Duration::from_millis(1_000 / TICKS));
     let (mut written, all) = (0, size.events_of_a_run() * held.len());
@@ -191,7 +191,7 @@ async fn write(store: &dyn Store, held: &[Claimed], size: &Size) -> Duration {
     took
 }
 
-async fn positions(store: &dyn Store, run_id: &str) -> Vec<u64> {
+async fn positions(store: &dyn Database, run_id: &str) -> Vec<u64> {
     let mut found = Vec::new();
     loop {
         let page = store.events(run_id.to_owned(), found.len() as u64, 500).await.unwrap();

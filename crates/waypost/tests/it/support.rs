@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use waypost_store::Store;
+use waypost_store::Database;
 use waypost_store::postgres::PostgresStore;
 use waypost_store::sqlite::SqliteStore;
 use waypost_testkit::Postgres;
@@ -59,7 +59,7 @@ impl Shop {
     }
 
     /// The same database as the commands', from within the test.
-    pub async fn store(&self) -> Arc<dyn Store> {
+    pub async fn store(&self) -> Arc<dyn Database> {
         match &self.server {
             Some((url, _)) => Arc::new(PostgresStore::open(url).await.unwrap()),
             None => Arc::new(SqliteStore::open(&self.database()).unwrap()),

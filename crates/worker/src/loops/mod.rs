@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use waypost_store::{Result, Store};
+use waypost_store::{Database, Result};
 
 use crate::pace;
 use crate::schedules::{Scheduler, SchedulerOptions};
@@ -80,7 +80,7 @@ pub async fn drive<L: Loop>(mut it: L, mut shutdown: watch::Receiver<Stage>) -> 
 
 /// The loops of a process, and its worker.
 pub struct Supervisor {
-    store: Arc<dyn Store>,
+    database: Arc<dyn Database>,
     by: String,
     shutdown: watch::Receiver<Stage>,
     swept: Box<dyn Fn(usize) + Send + Sync>,
@@ -102,8 +102,8 @@ pub struct Supervised {
 
 impl Supervisor {
     /// For what every process takes care of. `by` is who events name.
-    pub fn new(store: Arc<dyn Store>, by: &str, shutdown: watch::Receiver<Stage>) -> Supervisor {
-        Supervisor { store, by: by.to_owned(), shutdown, swept: Box::new(|_| {}), schedules: None }
+    pub fn new(database: Arc<dyn Database>, by: &str, shutdown: watch::Receiver<Stage>) -> Supervisor {
+        Supervisor { database, by: by.to_owned(), shutdown, swept: Box::new(|_| {}), schedules: None }
     }
 
     /// Tells how many runs time moved, after each look.
@@ -121,17 +121,22 @@ impl Supervisor {
     }
 
     pub async fn start(self) -> Result<Supervised> {
-        let Supervisor { store, by, shutdown, swept, schedules } = self;
-        let mut it = Supervised { shutdown, loops: JoinSet::new() };
-        it.add(Sweeper::new(store.clone(), &by).counted(swept), |_| Summary::default());
+        let Supervisor { database, by, shutdown, swept, schedules } = self;
+        let mut it = Supervised::none(shutdown);
+        it.add(Sweeper::new(database.clone(), &by).counted(swept), |_| Summary::default());
         if let Some(options) = schedules {
-            it.add(Scheduler::new(store, options).await?, Scheduler::summary);
+            it.add(Scheduler::new(database, options).await?, Scheduler::summary);
         }
         Ok(it)
     }
 }
 
 impl Supervised {
+    /// No loops: those of a process whose database is behind a server are the server's.
+    pub fn none(shutdown: watch::Receiver<Stage>) -> Supervised {
+        Supervised { shutdown, loops: JoinSet::new() }
+    }
+
     fn add<L: Loop>(&mut self, it: L, summary: fn(&L) -> Summary) {
         let shutdown = self.shutdown.clone();
         self.loops.spawn(async move { summary(&drive(it, shutdown).await) });

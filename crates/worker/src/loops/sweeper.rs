@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use waypost_store::{Result, Store};
+use waypost_store::{Database, Result};
 
 use super::{Loop, More};
 use crate::pace;
@@ -15,14 +15,14 @@ const BATCH: usize = 200;
 const MOST_BATCHES: usize = 100;
 
 pub struct Sweeper {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Database>,
     by: String,
     count: Box<dyn Fn(usize) + Send + Sync>,
 }
 
 impl Sweeper {
     /// `by` is who the events name.
-    pub fn new(store: Arc<dyn Store>, by: &str) -> Sweeper {
+    pub fn new(store: Arc<dyn Database>, by: &str) -> Sweeper {
         Sweeper { store, by: by.to_owned(), count: Box::new(|_| {}) }
     }
 

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use waypost_kernel::{Catalog, Span, Time};
-use waypost_store::{MAX_MANUAL, ManualPlans, Result, ScheduleRow, Store, StoreError};
+use waypost_store::{
+    MAX_MANUAL, ManualPlans, Result, ScheduleChange, ScheduleChanged, ScheduleFilter, ScheduleRow, Store,
+    StoreError, Who,
+};
 
 use super::file::stored;
 use super::schedule::Schedule;
@@ -24,7 +27,7 @@ pub async fn add_plans(
     name: &str,
     asked: Asked,
     scopes: Vec<String>,
-    by: String,
+    who: Who,
 ) -> Result<u64> {
     let (_, schedule) = find(store, name).await?;
     let how = if asked == Asked::Now { "trigger" } else { "backfill" };
@@ -35,13 +38,19 @@ pub async fn add_plans(
     };
     let ids = chosen(store, name, scopes).await?;
     let kind = schedule.scopes.kind().to_owned();
-    store.add_plans(ManualPlans { schedule: name.to_owned(), kind, ids, plans, how: how.into(), by }).await
+    let (schedule, by) = (name.to_owned(), who.by.clone());
+    let plans = ManualPlans { schedule, kind, ids, plans, how: how.into(), by };
+    match store.change_schedule(ScheduleChange::Plan(plans), who).await? {
+        ScheduleChanged::Planned(added) => Ok(added),
+        _ => Ok(0),
+    }
 }
 
 /// A stored schedule, typed.
 pub async fn find(store: &dyn Store, name: &str) -> Result<(ScheduleRow, Schedule)> {
-    let found = store.schedules(Some(name.to_owned())).await?.pop();
-    let row = found.ok_or_else(|| StoreError::NotFound { what: "schedule", id: name.to_owned() })?;
+    let found = store.schedules(ScheduleFilter::named(name)).await?.pop();
+    let row = found.map(|it| it.row);
+    let row = row.ok_or_else(|| StoreError::NotFound { what: "schedule", id: name.to_owned() })?;
     let schedule = typed(&row, &store.lifecycles().await?)?;
     Ok((row, schedule))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use waypost_kernel::backoff::Backoff;
 use waypost_kernel::{Catalog, Span, Time};
-use waypost_store::{Result, ScheduleRow, Store};
+use waypost_store::{Result, ScheduleFilter, ScheduleRow, Store};
 
 use super::file;
 use super::schedule::Schedule;
@@ -77,8 +77,8 @@ impl Definitions {
     }
 
     async fn read(&mut self, name: &str, hash: &str, tries: u32, now: Time) -> Result<Option<Arc<Schedule>>> {
-        let rows = self.store.schedules(Some(name.to_owned())).await?;
-        let Some(row) = rows.into_iter().find(|row| row.hash == hash) else {
+        let rows = self.store.schedules(ScheduleFilter::named(name)).await?.into_iter();
+        let Some(row) = rows.map(|it| it.row).find(|row| row.hash == hash) else {
             self.unread.remove(hash);
             return Ok(None);
         };

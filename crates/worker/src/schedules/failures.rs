@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use waypost_store::{DueExecution, DueScope, Failed, Failing, Result, Store};
+use waypost_store::{Database, DueExecution, DueScope, Failed, Failing, Result};
 
 #[derive(Default)]
 pub(super) struct Failures {
@@ -33,7 +33,7 @@ impl Failures {
     }
 
     /// Told after it is put off: a store that is away is not a schedule's problem.
-    pub async fn put_off(self, store: &dyn Store) -> Result<()> {
+    pub async fn put_off(self, store: &dyn Database) -> Result<()> {
         if self.failed.is_empty() {
             return Ok(());
         }

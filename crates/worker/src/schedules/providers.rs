@@ -29,7 +29,7 @@ pub(super) async fn list(shared: Arc<Shared>, schedule: Arc<Schedule>, due: DueL
         );
         let failed = Failed { schedule: due.schedule.clone(), what: Failing::Listing, wake_at: due.wake_at };
         // If that fails too, it is told of again when its time to list them is over.
-        let _ = shared.work.store.put_off(vec![failed]).await;
+        let _ = shared.database.put_off(vec![failed]).await;
     }
     due.schedule
 }
@@ -44,8 +44,7 @@ async fn refresh(shared: &Shared, schedule: &Schedule) -> Result<(), String> {
     if ids.len() > MAX_SCOPES {
         return Err(format!("{} scopes, at most {MAX_SCOPES} are allowed", ids.len()));
     }
-    let put =
-        shared.work.store.put_scopes(schedule.name.clone(), schedule.scopes.kind().to_owned(), ids).await;
+    let put = shared.database.put_scopes(schedule.name.clone(), schedule.scopes.kind().to_owned(), ids).await;
     put.map_err(|error| error.to_string())
 }
 
@@ -53,7 +52,7 @@ async fn ask(shared: &Shared, schedule: &Schedule) -> Result<Vec<String>, String
     match &schedule.scopes {
         Scopes::Global | Scopes::Listed { .. } => Ok(schedule.scopes.known().unwrap_or_default()),
         Scopes::Sql { sql, .. } => {
-            shared.work.store.ask_scopes(sql.clone()).await.map_err(|error| error.to_string())
+            shared.database.ask_scopes(sql.clone()).await.map_err(|error| error.to_string())
         }
         Scopes::Handler { name, .. } => {
             let provider = shared.options.providers.get(name);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use waypost_kernel::Catalog;
-use waypost_store::Store;
+use waypost_store::Database;
 
 use super::file::parse;
 use super::schedule::Schedule;
@@ -33,7 +33,7 @@ pub fn schedule(catalog: &Catalog) -> Option<Schedule> {
     built_in.map_err(|problems| tracing::error!(%problems, "the built-in schedule")).ok()?.pop()
 }
 
-pub fn handler(store: Arc<dyn Store>) -> impl Handler {
+pub fn handler(store: Arc<dyn Database>) -> impl Handler {
     move |context: Context| {
         let store = store.clone();
         async move {

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 use waypost_kernel::Time;
 use waypost_kernel::schedule::{Overlap, in_words};
 use waypost_store::{
-    Begin, Begun, Claimed, DueExecution, DueListing, DueScope, Each, Mine, Result, ScheduleWrite, Store,
-    StoreError,
+    Begin, Begun, Claimed, Database, DueExecution, DueListing, DueScope, Each, Ownership, Result,
+    ScheduleChange, ScheduleChanged, ScheduleWrite, Store, StoreError, Who,
 };
 
 use super::definitions::Definitions;
@@ -37,13 +37,14 @@ const FIRES_AT_ONCE: usize = 16;
 const REQUESTS_AT_ONCE: usize = 4;
 
 pub(super) struct Shared {
+    pub database: Arc<dyn Database>,
     /// What executions share with each other, as the runs of a worker do.
     pub work: pipeline::Shared,
     pub options: SchedulerOptions,
 }
 
 impl Shared {
-    fn new(store: Arc<dyn Store>, options: SchedulerOptions) -> Arc<Shared> {
+    fn new(database: Arc<dyn Database>, options: SchedulerOptions) -> Arc<Shared> {
         let work = Options {
             name: options.name.clone(),
             slots: options.slots,
@@ -52,13 +53,13 @@ impl Shared {
             guardian: options.guardian.clone(),
             ..Options::default()
         };
-        Arc::new(Shared { work: pipeline::Shared::new(store, work), options })
+        Arc::new(Shared { work: pipeline::Shared::new(database.clone(), work), database, options })
     }
 
     fn handler(&self, what: &What) -> Option<Arc<dyn Handler>> {
         match what {
             What::Handler(name) if name == pruning::NAME => {
-                Some(Arc::new(pruning::handler(self.work.store.clone())))
+                Some(Arc::new(pruning::handler(self.database.clone())))
             }
             What::Handler(name) => self.options.handlers.get(name).cloned(),
             What::Action(_) | What::Run(_) => None,
@@ -78,7 +79,7 @@ pub struct Tick {
 
 pub struct Scheduler {
     shared: Arc<Shared>,
-    mine: Mine,
+    ownership: Ownership,
     definitions: Definitions,
     slots: Slots,
     /// Executions whose ends are to be noticed by the next tick.
@@ -91,19 +92,19 @@ pub struct Scheduler {
 
 impl Scheduler {
     /// Stores the schedules of its own configuration, the built-in ones included.
-    pub async fn new(store: Arc<dyn Store>, mut options: SchedulerOptions) -> Result<Scheduler> {
-        options.own.extend(pruning::schedule(&store.lifecycles().await?));
-        let mut mine = Mine { carried: options.carried, ..Mine::default() };
+    pub async fn new(database: Arc<dyn Database>, mut options: SchedulerOptions) -> Result<Scheduler> {
+        options.own.extend(pruning::schedule(&database.lifecycles().await?));
+        let mut ownership = Ownership { carried: options.carried, ..Ownership::default() };
         for schedule in &options.own {
-            store.put_schedule(write_of(schedule, false)).await?;
-            mine.hashes.push(schedule.hash.to_string());
+            database.put_schedule(write_of(schedule, false)).await?;
+            ownership.hashes.push(schedule.hash.to_string());
         }
-        let definitions = Definitions::new(store.clone(), &options.own).await?;
-        let shared = Shared::new(store, options);
+        let definitions = Definitions::new(database.clone(), &options.own).await?;
+        let shared = Shared::new(database, options);
         Ok(Scheduler {
             slots: Slots::new(shared.work.clone()),
             shared,
-            mine,
+            ownership,
             definitions,
             ended: Vec::new(),
             listings: JoinSet::new(),
@@ -140,8 +141,8 @@ impl Scheduler {
         self.tell().await;
         // Ends are noticed by whoever has no slot free, too.
         let free = self.slots.room().min(AT_ONCE);
-        self.mine.except = self.definitions.unread();
-        let due = self.shared.work.store.due(self.mine.clone(), free).await?;
+        self.ownership.except = self.definitions.unread();
+        let due = self.shared.database.due(self.ownership.clone(), free).await?;
         let mut tick = Tick { more: due.more, ..Tick::default() };
         let mut failures = Failures::default();
         tick.more |= self.definitions.read_again(due.now).await?;
@@ -155,7 +156,7 @@ impl Scheduler {
             Err(error) => Err(error),
         };
         failures.hashes.iter().for_each(|hash| self.definitions.forget(hash));
-        failures.put_off(&*self.shared.work.store).await?;
+        failures.put_off(&*self.shared.database).await?;
         fired?;
         tick.more &= room > 0;
         self.conflicts += tick.conflicts as u64;
@@ -177,7 +178,7 @@ impl Scheduler {
     async fn tell(&mut self) {
         let ended = std::mem::take(&mut self.ended);
         if !ended.is_empty()
-            && let Err(error) = self.shared.work.store.look_again(ended).await
+            && let Err(error) = self.shared.database.wake_executions(ended).await
         {
             tracing::debug!(%error, "ends of executions are noticed later");
         }
@@ -303,7 +304,7 @@ impl Scheduler {
                 }
                 room -= 1;
                 let begin = self.begin_of(&schedule, &due);
-                let (store, asked_at) = (self.shared.work.store.clone(), Instant::now());
+                let (store, asked_at) = (self.shared.database.clone(), Instant::now());
                 begins.spawn(async move { (schedule, due, asked_at, begin_one(&*store, begin).await) });
             }
             let Some(answered) = begins.join_next().await else { break };
@@ -389,7 +390,7 @@ async fn fire_all(
 ) -> Result<Each<Option<Vec<Begun>>>> {
     let firing =
         |(schedule, scope): &(Arc<Schedule>, DueScope)| firing(schedule, scope, now, &shared.options.name);
-    let mut answers = shared.work.store.fire(planned.iter().map(firing).collect()).await?;
+    let mut answers = shared.database.fire(planned.iter().map(firing).collect()).await?;
     for (planned, answer) in planned.iter().zip(&mut answers) {
         if let Err(StoreError::KeyReused { key, run_id }) = answer {
             tracing::warn!(
@@ -400,7 +401,7 @@ async fn fire_all(
             );
             let mut again = firing(planned);
             again.plans.iter_mut().for_each(|(_, birth)| rekey(birth));
-            *answer = match shared.work.store.fire(vec![again]).await {
+            *answer = match shared.database.fire(vec![again]).await {
                 Ok(mut fired) => fired.pop().unwrap_or(Ok(None)),
                 Err(error) => Err(error),
             };
@@ -409,7 +410,7 @@ async fn fire_all(
     Ok(answers)
 }
 
-async fn begin_one(store: &dyn Store, begin: Begin) -> Result<Option<Begun>> {
+async fn begin_one(store: &dyn Database, begin: Begin) -> Result<Option<Begun>> {
     match store.begin(begin.clone()).await {
         Err(StoreError::KeyReused { key, run_id }) => {
             tracing::warn!(
@@ -455,9 +456,6 @@ impl std::fmt::Debug for Scheduler {
 }
 
 /// For those who apply schedules: as the store answers.
-pub async fn apply(
-    store: &dyn Store,
-    schedule: &Schedule,
-) -> std::result::Result<waypost_store::Put, StoreError> {
-    store.put_schedule(write_of(schedule, true)).await
+pub async fn apply(store: &dyn Store, schedule: &Schedule, who: Who) -> Result<ScheduleChanged> {
+    store.change_schedule(ScheduleChange::Put(write_of(schedule, true)), who).await
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use waypost_kernel::schedule::{Timing, clock_change, in_words};
 use waypost_kernel::{Catalog, Time};
-use waypost_store::{ScheduleLook, iso};
+use waypost_store::{ScheduleSummary, iso};
 
 use super::file::stored;
 use super::schedule::Schedule;
@@ -16,14 +16,14 @@ const UPCOMING: usize = 5;
 /// A stored schedule. Nothing in `schedule`: this binary cannot read its definition.
 #[derive(Clone, Debug)]
 pub struct View {
-    pub look: ScheduleLook,
+    pub summary: ScheduleSummary,
     pub schedule: Option<Schedule>,
 }
 
 impl View {
-    pub fn of(look: ScheduleLook, catalog: &Catalog) -> View {
-        let schedule = stored(&look.row.definition, Path::new(&look.row.folder), catalog).ok();
-        View { look, schedule }
+    pub fn of(summary: ScheduleSummary, catalog: &Catalog) -> View {
+        let schedule = stored(&summary.row.definition, Path::new(&summary.row.folder), catalog).ok();
+        View { summary, schedule }
     }
 
     pub fn timing(&self) -> Option<&Timing> {
@@ -32,12 +32,12 @@ impl View {
 
     pub fn object(&self, now: Time) -> Value {
         let upcoming = self.timing().map(|timing| upcoming(timing, now, UPCOMING)).unwrap_or_default();
-        let mut object = self.look.object();
+        let mut object = self.summary.object();
         object["description"] = self.schedule.as_ref().and_then(|it| it.description.clone()).into();
         object["when"] = self.timing().map(in_words).into();
         object["next"] = upcoming.iter().map(|time| iso(*time)).collect();
         object["clock_change"] = self.timing().and_then(|timing| note(timing, now, &upcoming)).into();
-        object["lag_s"] = self.look.lag(now).map(|lag| lag.ms() / 1_000).into();
+        object["lag_s"] = self.summary.lag(now).map(|lag| lag.ms() / 1_000).into();
         object
     }
 }

@@ -18,7 +18,7 @@ pub enum Mode {
 }
 
 pub struct Faulty {
-    pub inner: Arc<dyn Store>,
+    pub inner: Arc<dyn Database>,
     mode: AtomicU8,
     /// Verbs that were not answered.
     pub missed: AtomicU64,
@@ -61,7 +61,7 @@ impl Gate {
 }
 
 impl Faulty {
-    pub fn new(inner: Arc<dyn Store>) -> Arc<Faulty> {
+    pub fn new(inner: Arc<dyn Database>) -> Arc<Faulty> {
         Arc::new(Faulty {
             inner,
             mode: AtomicU8::new(Mode::Here as u8),
@@ -134,13 +134,7 @@ macro_rules! write {
     };
 }
 
-impl Queue for Faulty {
-    pass! {
-        enqueue(runs: Vec<NewRun>) -> Each<Enqueued>;
-        claim_plan(run: NewRun, lease: Option<Span>) -> Option<Claimed>;
-        claim_run(run_id: String, take: Take) -> Claimed;
-    }
-
+impl Store for Faulty {
     fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
         let claimed = self.pass(move || self.inner.claim(claim));
         Box::pin(async move {
@@ -153,9 +147,7 @@ impl Queue for Faulty {
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         self.inner.changed(at_most)
     }
-}
 
-impl Leases for Faulty {
     fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
         if self.refuses_ends.load(Ordering::SeqCst) {
             let refused = |_| Err(StoreError::invalid("status", "the test takes none"));
@@ -169,92 +161,53 @@ impl Leases for Faulty {
         })
     }
 
-    pass! {
-        renew(leases: Vec<Held>) -> Each<Renewed>;
-        release(leases: Vec<Held>) -> Each<RunRow>;
-        sweep(by: String, limit: usize) -> Swept;
-    }
     write! {
         note(notes: Vec<NoteWrite>) -> Each<Noted>;
-        require_cleanup(require_cleanup: CleanupWrite) -> RunRow;
-    }
-}
-
-impl Items for Faulty {
-    write! {
+        require_cleanup(write: CleanupWrite) -> RunRow;
         put_items(write: ItemsWrite) -> Vec<ItemRow>;
     }
     pass! {
-        items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
-    }
-}
-
-impl Log for Faulty {
-    pass! {
-        events(run_id: String, after_seq: u64, limit: usize) -> Vec<EventRow>;
-        feed(after_position: u64, limit: usize) -> Vec<EventRow>;
-        last_position() -> u64;
-    }
-}
-
-impl Admin for Faulty {
-    pass! {
+        enqueue(runs: Vec<NewRun>) -> Each<Enqueued>;
+        claim_run(run_id: String, take: Take) -> Claimed;
+        renew(leases: Vec<Held>) -> Each<Renewed>;
+        release(leases: Vec<Held>) -> Each<RunRow>;
         command(command: CommandWrite) -> RunRow;
+        configure(setting: Setting, who: Who) -> ();
+        change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
+        change_token(change: TokenChange, who: Who) -> TokenRow;
+        add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
         run(tenant: String, id: String) -> RunRow;
         runs(filter: Filter) -> Page;
+        items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
+        events(run_id: String, after_seq: u64, limit: usize) -> Vec<EventRow>;
+        feed(after: Option<u64>, limit: usize) -> Feed;
         queues() -> Vec<QueueRow>;
-        pause_queue(queue: String, pause: Option<Pause>) -> QueueRow;
-        limit(what: LimitOf, name: String, at_most: Option<u32>) -> ();
-        prune(limit: usize) -> Pruned;
-        verify(progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Verified;
         lifecycles() -> Catalog;
-        add_lifecycle(text: String) -> Arc<Lifecycle>;
+        schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
+        scopes(schedule: String) -> Vec<ScopeRow>;
+        executions(filter: ExecutionFilter) -> ExecutionPage;
+        tokens(id: Option<String>) -> Vec<TokenRow>;
+        audits(tenant: Option<String>, after: u64, limit: usize) -> Vec<AuditRow>;
+        stats(tenant: Option<String>) -> Stats;
+        holders(tenant: Option<String>) -> Vec<Holder>;
         now() -> Time;
-        advance_clock(by: Span) -> ();
     }
 }
 
-impl Schedules for Faulty {
+impl Housekeeping for Faulty {
     pass! {
-        put_schedule(write: ScheduleWrite) -> Put;
-        remove_schedule(name: String) -> bool;
-        schedules(name: Option<String>) -> Vec<ScheduleRow>;
-        pause_schedule(name: String, pause: Option<Pause>) -> ScheduleRow;
+        sweep(by: String, limit: usize) -> Swept;
+        prune(limit: usize) -> Pruned;
+        verify(progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Verified;
+        advance_clock(by: Span) -> ();
+        claim_plan(run: NewRun, lease: Option<Span>) -> Option<Claimed>;
+        put_schedule(write: ScheduleWrite) -> ScheduleChanged;
         put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
-        scopes(schedule: String) -> Vec<ScopeRow>;
         ask_scopes(sql: String) -> Vec<String>;
-        due(mine: Mine, limit: usize) -> Due;
+        due(by: Ownership, limit: usize) -> Due;
         fire(firings: Vec<Firing>) -> Each<Option<Vec<Begun>>>;
         begin(begin: Begin) -> Option<Begun>;
         put_off(failed: Vec<Failed>) -> ();
-        add_plans(plans: ManualPlans) -> u64;
-        look_again(run_ids: Vec<String>) -> ();
-        executions(filter: ExecutionFilter) -> ExecutionPage;
-        look_at_schedules(filter: ScheduleFilter) -> Vec<ScheduleLook>;
-    }
-}
-
-impl Tokens for Faulty {
-    pass! {
-        add_token(token: NewToken) -> TokenRow;
-        token(id: String) -> Option<TokenRow>;
-        tokens() -> Vec<TokenRow>;
-        revoke_token(id: String, by: String) -> TokenRow;
-    }
-}
-
-impl Deeds for Faulty {}
-
-impl Audit for Faulty {
-    pass! {
-        audit(entry: NewAudit) -> u64;
-        audits(tenant: Option<String>, after: u64, limit: usize) -> Vec<AuditRow>;
-    }
-}
-
-impl Looks for Faulty {
-    pass! {
-        stats(tenant: Option<String>) -> Stats;
-        holders(tenant: Option<String>) -> Vec<Holder>;
+        wake_executions(run_ids: Vec<String>) -> ();
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use waypost_kernel::request::Level;
 use waypost_store::postgres::{Hearing, PostgresStore, migration_sql};
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{NewRun, Queue, Store};
+use waypost_store::{Database, NewRun, Store};
 use waypost_testkit::Postgres;
 use waypost_worker::{Context, Handler, Handlers, Outcome};
 
@@ -107,7 +107,7 @@ async fn what_comes_is_claimed_without_looking_for_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_process_queues_is_claimed_without_looking_for_it() {
     let file = Shop::new();
-    let same_file: Arc<dyn Store> = Arc::new(SqliteStore::open(&file.database()).unwrap());
+    let same_file: Arc<dyn Database> = Arc::new(SqliteStore::open(&file.database()).unwrap());
     let database = Postgres::with_schema(&migration_sql()).unwrap();
     let (here, there) = (
         Arc::new(PostgresStore::open(&database.url()).await.unwrap()),

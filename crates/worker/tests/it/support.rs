@@ -15,7 +15,7 @@ use tokio::time::{Instant, interval};
 use waypost_kernel::backoff::Backoff;
 use waypost_kernel::{Phase, Span};
 use waypost_store::postgres::{PostgresStore, migration_sql};
-use waypost_store::{CommandWrite, EventRow, NewRun, RunRow, Store};
+use waypost_store::{CommandWrite, Database, EventRow, NewRun, RunRow};
 use waypost_testkit::Postgres;
 use waypost_worker::{Options, Stage, Summary, Worker};
 
@@ -24,7 +24,7 @@ use crate::faulty::Faulty;
 pub const PROBE: &str = env!("CARGO_BIN_EXE_waypost-worker-probe");
 
 /// The one line that says which store the tests run on, where they do not say it themselves.
-pub fn store(folder: &Path) -> Arc<dyn Store> {
+pub fn store(folder: &Path) -> Arc<dyn Database> {
     Arc::new(waypost_store::sqlite::SqliteStore::open(&folder.join("waypost.db")).unwrap())
 }
 
@@ -36,7 +36,7 @@ pub enum On {
 }
 
 /// For tests that must hold on both; the second part keeps it alive.
-pub async fn open(on: On) -> (Arc<dyn Store>, Box<dyn Any>) {
+pub async fn open(on: On) -> (Arc<dyn Database>, Box<dyn Any>) {
     match on {
         On::Sqlite => {
             let folder = folder();
@@ -51,7 +51,7 @@ pub async fn open(on: On) -> (Arc<dyn Store>, Box<dyn Any>) {
 
 pub struct Shop {
     folder: TempDir,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn Database>,
     pub faulty: Arc<Faulty>,
     pub options: Options,
 }
@@ -71,11 +71,11 @@ impl Shop {
     }
 
     /// On a store that others use too.
-    pub fn on(store: Arc<dyn Store>) -> Shop {
+    pub fn on(store: Arc<dyn Database>) -> Shop {
         Shop::with(folder(), store)
     }
 
-    fn with(folder: TempDir, store: Arc<dyn Store>) -> Shop {
+    fn with(folder: TempDir, store: Arc<dyn Database>) -> Shop {
         let ms = Duration::from_millis;
         let options = Options {
             name: "w1".to_owned(),

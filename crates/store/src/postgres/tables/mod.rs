@@ -11,6 +11,7 @@ pub mod memory;
 mod queue;
 pub mod rows;
 mod save;
+mod statement;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -31,7 +31,7 @@ use crate::item_writes::failed_states;
 use crate::verbs::{Claim, Repeat};
 
 /// A transaction as the engine sees it.
-pub struct Primitives<'t, 'c>(&'t Tx<'c>);
+pub struct Primitives<'t, 'c>(pub(super) &'t Tx<'c>);
 
 impl<'c> Tx<'c> {
     pub fn engine(&self) -> Primitives<'_, 'c> {

@@ -1,6 +1,9 @@
 //! Tokens, and what people did.
 
-use waypost_store::{CommandWrite, LimitOf, NewAudit, NewRun, NewToken, Secret, Store, Who};
+use waypost_store::{
+    CommandWrite, Database, NewRun, NewToken, ScheduleChange, ScheduleFilter, ScheduleWrite, Secret, Setting,
+    TokenChange, Who,
+};
 
 use super::kit::*;
 
@@ -15,58 +18,91 @@ fn new_token(secret: &Secret, role: &str) -> NewToken {
     }
 }
 
-pub async fn a_token_is_found_by_its_public_half(store: &dyn Store) {
+pub async fn a_token_is_found_by_its_public_half(store: &dyn Database) {
     let secret = Secret::fresh();
-    let row = store.add_token(new_token(&secret, "operator")).await.unwrap();
+    let row =
+        store.change_token(TokenChange::Issue(new_token(&secret, "operator")), "tests".into()).await.unwrap();
     assert_eq!((row.role.as_str(), row.created_by.as_str(), row.revoked_at), ("operator", "ann", None));
-    let found = store.token(secret.id.clone()).await.unwrap().unwrap();
+    let found = store.tokens(Some(secret.id.clone())).await.unwrap().remove(0);
     assert_eq!(found, row);
     assert!(secret.fits(&found.digest) && !Secret::fresh().fits(&found.digest));
-    assert_eq!(store.token("nothing".into()).await.unwrap(), None);
-    assert_eq!(store.tokens().await.unwrap(), [row]);
+    assert_eq!(store.tokens(Some("nothing".into())).await.unwrap(), []);
+    assert_eq!(store.tokens(None).await.unwrap(), [row]);
 }
 
-pub async fn a_revoked_token_stays_revoked(store: &dyn Store) {
+pub async fn a_revoked_token_stays_revoked(store: &dyn Database) {
     let secret = Secret::fresh();
-    store.add_token(new_token(&secret, "worker")).await.unwrap();
-    let first = store.revoke_token(secret.id.clone(), "bob".into()).await.unwrap();
+    store.change_token(TokenChange::Issue(new_token(&secret, "worker")), "tests".into()).await.unwrap();
+    let first = store.change_token(TokenChange::Revoke(secret.id.clone()), "bob".into()).await.unwrap();
     assert_eq!(first.revoked_by.as_deref(), Some("bob"));
     advance(store, HOUR).await;
-    assert_eq!(store.revoke_token(secret.id.clone(), "eve".into()).await.unwrap(), first);
-    assert_eq!(code(&store.revoke_token("nothing".into(), "bob".into()).await), "NOT_FOUND");
+    assert_eq!(
+        store.change_token(TokenChange::Revoke(secret.id.clone()), "eve".into()).await.unwrap(),
+        first
+    );
+    assert_eq!(
+        code(&store.change_token(TokenChange::Revoke("nothing".into()), "bob".into()).await),
+        "NOT_FOUND"
+    );
 }
 
-pub async fn a_token_has_a_name_and_a_known_role(store: &dyn Store) {
+pub async fn a_token_has_a_name_and_a_known_role(store: &dyn Database) {
     let secret = Secret::fresh();
-    assert_eq!(invalid(store.add_token(new_token(&secret, "root")).await).0, "role");
+    assert_eq!(
+        invalid(store.change_token(TokenChange::Issue(new_token(&secret, "root")), "tests".into()).await).0,
+        "role"
+    );
     let nameless = NewToken { name: String::new(), ..new_token(&secret, "admin") };
-    assert_eq!(invalid(store.add_token(nameless).await).0, "name");
-    assert!(store.tokens().await.unwrap().is_empty());
+    assert_eq!(invalid(store.change_token(TokenChange::Issue(nameless), "tests".into()).await).0, "name");
+    assert!(store.tokens(None).await.unwrap().is_empty());
 }
 
-pub async fn what_people_did_is_kept_in_order(store: &dyn Store) {
-    let entry = |tenant: &str, action: &str| NewAudit {
-        tenant: tenant.into(),
-        by: "ann".into(),
-        action: action.into(),
-        subject: "run-1".into(),
-        reason: Some("why".into()),
-    };
-    for (tenant, action) in [(TENANT, "cancel"), ("other", "retry"), (TENANT, "resume")] {
-        store.audit(entry(tenant, action)).await.unwrap();
+fn who_of(tenant: &str, reason: &str) -> Who {
+    Who { tenant: tenant.into(), by: "ann".into(), reason: Some(reason.into()) }
+}
+
+pub async fn what_people_did_is_kept_in_order(store: &dyn Database) {
+    let q = || "q".to_owned();
+    let asked = [
+        (TENANT, Setting::PauseQueue(q())),
+        ("other", Setting::QueueLimit(q(), Some(1))),
+        (TENANT, Setting::ResumeQueue(q())),
+    ];
+    for (tenant, setting) in asked {
+        store.configure(setting, who_of(tenant, "why")).await.unwrap();
     }
     let all = store.audits(None, 0, 100).await.unwrap();
     let actions: Vec<&str> = all.iter().map(|row| row.action.as_str()).collect();
-    assert_eq!(actions, ["cancel", "retry", "resume"]);
+    assert_eq!(actions, ["queue.pause", "queue.limit", "queue.resume"]);
     assert!(all.is_sorted_by(|one, next| one.number < next.number));
     let own = store.audits(Some(TENANT.into()), all[0].number, 100).await.unwrap();
     assert_eq!(own, [all[2].clone()]);
     assert_eq!(store.audits(None, 0, 1).await.unwrap().len(), 1);
-    let long = NewAudit { reason: Some("r".repeat(2_000)), ..entry(TENANT, "cancel") };
-    assert_eq!(invalid(store.audit(long).await).0, "reason");
 }
 
-pub async fn whatever_people_do_is_kept_with_who_and_why(store: &dyn Store) {
+pub async fn what_cannot_be_kept_is_not_done(store: &dyn Database) {
+    let too_long = || who_of(TENANT, &"r".repeat(2_000));
+    store
+        .put_schedule(ScheduleWrite {
+            name: "nightly".into(),
+            kind: "global".into(),
+            ..ScheduleWrite::default()
+        })
+        .await
+        .unwrap();
+    store.configure(Setting::PauseQueue("q".into()), who_of(TENANT, "why")).await.unwrap();
+    assert_eq!(invalid(store.configure(Setting::ResumeQueue("q".into()), too_long()).await).0, "reason");
+    let queues = store.queues().await.unwrap();
+    assert!(queues.iter().any(|row| row.name == "q" && row.paused.is_some()), "{queues:?}");
+    for change in [ScheduleChange::Pause("nightly".into()), ScheduleChange::Resume("nightly".into())] {
+        assert_eq!(invalid(store.change_schedule(change, too_long()).await).0, "reason");
+    }
+    let row = store.schedules(ScheduleFilter::named("nightly")).await.unwrap().remove(0).row;
+    assert_eq!(row.paused, None);
+    assert_eq!(store.audits(None, 0, 100).await.unwrap().len(), 1);
+}
+
+pub async fn whatever_people_do_is_kept_with_who_and_why(store: &dyn Database) {
     let who = |reason: &str| Who { tenant: TENANT.into(), by: "ann".into(), reason: Some(reason.into()) };
     let run = put(store, deploy()).await;
     let order = |name: &str, reason: &str| CommandWrite {
@@ -77,15 +113,20 @@ pub async fn whatever_people_do_is_kept_with_who_and_why(store: &dyn Store) {
         reason: Some(reason.into()),
         ..CommandWrite::default()
     };
-    store.order(order("promote", "no such command")).await.unwrap_err();
-    store.order(order("cancel", "wrong branch")).await.unwrap();
-    assert_eq!(store.close_queue("q".into(), who("upgrade")).await.unwrap().paused.unwrap().reason, "upgrade");
-    store.open_queue("q".into(), who("done")).await.unwrap();
-    store.set_limit(LimitOf::Queue, "q".into(), Some(3), who("slow disk")).await.unwrap();
-    store.set_limit(LimitOf::Key, "k".into(), None, who("")).await.unwrap();
+    store.command(order("promote", "no such command")).await.unwrap_err();
+    store.command(order("cancel", "wrong branch")).await.unwrap();
+    let settings = [
+        (Setting::PauseQueue("q".into()), "upgrade"),
+        (Setting::ResumeQueue("q".into()), "done"),
+        (Setting::QueueLimit("q".into(), Some(3)), "slow disk"),
+        (Setting::KeyLimit("k".into(), None), ""),
+    ];
+    for (setting, reason) in settings {
+        store.configure(setting, who(reason)).await.unwrap();
+    }
     let token = new_token(&Secret::fresh(), "viewer");
-    let id = store.issue_token(token, who("")).await.unwrap().id;
-    store.end_token(id.clone(), who("leaked")).await.unwrap();
+    let id = store.change_token(TokenChange::Issue(token), who("")).await.unwrap().id;
+    store.change_token(TokenChange::Revoke(id.clone()), who("leaked")).await.unwrap();
     let told: Vec<_> = store
         .audits(Some(TENANT.into()), 0, 100)
         .await
@@ -108,7 +149,7 @@ pub async fn whatever_people_do_is_kept_with_who_and_why(store: &dyn Store) {
     assert_eq!(told, expected, "what was refused is not there");
 }
 
-pub async fn a_claim_for_a_tenant_takes_only_its_runs(store: &dyn Store) {
+pub async fn a_claim_for_a_tenant_takes_only_its_runs(store: &dyn Database) {
     for tenant in ["a", "b", "a", "b"] {
         put(store, NewRun { tenant: tenant.into(), ..deploy() }).await;
     }

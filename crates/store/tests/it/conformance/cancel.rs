@@ -2,12 +2,12 @@
 
 use serde_json::json;
 use waypost_kernel::Actor;
-use waypost_store::{CommandWrite, CleanupWrite, Store, StoreError};
+use waypost_store::{CommandWrite, Database, CleanupWrite, StoreError};
 
 use super::kit::*;
 
 // proves X8 and D8
-pub async fn what_nobody_holds_is_cancelled_at_once(store: &dyn Store) {
+pub async fn what_nobody_holds_is_cancelled_at_once(store: &dyn Database) {
     let run = put(store, deploy()).await;
     let because = CommandWrite { reason: Some("wrong branch".into()), ..asking(run.id(), "cancel") };
     let row = store.command(because).await.unwrap();
@@ -20,14 +20,14 @@ pub async fn what_nobody_holds_is_cancelled_at_once(store: &dyn Store) {
 }
 
 // proves X8 and D8
-pub async fn what_nobody_began_is_cancelled_at_once(store: &dyn Store) {
+pub async fn what_nobody_began_is_cancelled_at_once(store: &dyn Database) {
     let claimed = held_run(store, deploy()).await;
     assert_eq!(command(store, claimed.run.id(), "cancel").await.unwrap().status(), "cancelled");
     assert_eq!(code(&note(store, &claimed, "begun").await), "LEASE_LOST");
 }
 
 // proves X8
-pub async fn a_holder_is_told_and_may_end_no_other_way(store: &dyn Store) {
+pub async fn a_holder_is_told_and_may_end_no_other_way(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let row = command(store, claimed.run.id(), "cancel").await.unwrap();
     assert_eq!((row.status(), &row.object()["cancel_requested"]), ("running", &json!(true)));
@@ -42,7 +42,7 @@ pub async fn a_holder_is_told_and_may_end_no_other_way(store: &dyn Store) {
 }
 
 // proves X8
-pub async fn a_cancel_is_final_even_if_the_holder_dies(store: &dyn Store) {
+pub async fn a_cancel_is_final_even_if_the_holder_dies(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     command(store, claimed.run.id(), "cancel").await.unwrap();
     advance(store, 61).await;
@@ -58,7 +58,7 @@ pub async fn a_cancel_is_final_even_if_the_holder_dies(store: &dyn Store) {
 }
 
 // proves X8
-pub async fn an_expired_or_vacant_run_is_cancelled_at_once(store: &dyn Store) {
+pub async fn an_expired_or_vacant_run_is_cancelled_at_once(store: &dyn Database) {
     let vacant = held_run(store, job(&["s"])).await;
     release(store, &vacant).await.unwrap();
     assert_eq!(command(store, vacant.run.id(), "cancel").await.unwrap().status(), "cancelled");
@@ -68,7 +68,7 @@ pub async fn an_expired_or_vacant_run_is_cancelled_at_once(store: &dyn Store) {
 }
 
 // proves X3
-pub async fn a_cancel_twice_is_answered_as_the_first(store: &dyn Store) {
+pub async fn a_cancel_twice_is_answered_as_the_first(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let queued = put(store, deploy()).await;
     for id in [claimed.run.id(), queued.id()] {
@@ -78,7 +78,7 @@ pub async fn a_cancel_twice_is_answered_as_the_first(store: &dyn Store) {
 }
 
 // proves X3
-pub async fn a_cancel_of_what_is_done_is_refused(store: &dyn Store) {
+pub async fn a_cancel_of_what_is_done_is_refused(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     finish(store, &claimed, "success").await.unwrap();
     let refused = refusal(command(store, claimed.run.id(), "cancel").await);
@@ -87,14 +87,14 @@ pub async fn a_cancel_of_what_is_done_is_refused(store: &dyn Store) {
 }
 
 // proves A7
-pub async fn an_agents_cancel_is_a_failure(store: &dyn Store) {
+pub async fn an_agents_cancel_is_a_failure(store: &dyn Database) {
     let run = put(store, new("agent")).await;
     let row = command(store, run.id(), "cancel").await.unwrap();
     assert_eq!((row.status(), &row.object()["error_code"]), ("failed", &json!("CANCELLED")));
 }
 
 // proves R1 and R3
-pub async fn a_cancelled_change_counts_what_was_applied(store: &dyn Store) {
+pub async fn a_cancelled_change_counts_what_was_applied(store: &dyn Database) {
     let claimed = held_run(store, rule(&["a", "b", "c"])).await;
     move_items(store, &claimed, "target", &[("a", "APPLIED"), ("b", "APPLYING")]).await.unwrap();
     command(store, claimed.run.id(), "cancel").await.unwrap();
@@ -109,7 +109,7 @@ pub async fn a_cancelled_change_counts_what_was_applied(store: &dyn Store) {
 }
 
 // proves X8 and J5
-pub async fn a_dead_holders_cleanup_is_anothers(store: &dyn Store) {
+pub async fn a_dead_holders_cleanup_is_anothers(store: &dyn Database) {
     let claimed = held_run(store, job(&["s"])).await;
     let require_cleanup = |claimed: &waypost_store::Claimed, required| CleanupWrite {
         held: held(claimed),
@@ -128,7 +128,7 @@ pub async fn a_dead_holders_cleanup_is_anothers(store: &dyn Store) {
     assert_eq!((row.status(), &row.object()["error_code"]), ("cancelled", &json!("CANCELLED")));
 }
 
-pub async fn only_who_may_commands(store: &dyn Store) {
+pub async fn only_who_may_commands(store: &dyn Database) {
     let run = put(store, deploy()).await;
     let as_actor = |actor| CommandWrite { actor: Some(actor), ..asking(run.id(), "cancel") };
     assert_eq!(code(&store.command(as_actor(Actor::Worker)).await), "ACTOR_NOT_ALLOWED");
@@ -142,7 +142,7 @@ pub async fn only_who_may_commands(store: &dyn Store) {
 }
 
 // proves X8
-pub async fn of_a_finish_and_a_cancel_that_race_one_wins(store: &dyn Store) {
+pub async fn of_a_finish_and_a_cancel_that_race_one_wins(store: &dyn Database) {
     for _ in 0..50 {
         let claimed = begun_run(store, deploy()).await;
         let answers = in_parallel(2, |at| {
@@ -166,7 +166,7 @@ pub async fn of_a_finish_and_a_cancel_that_race_one_wins(store: &dyn Store) {
     }
 }
 
-pub async fn a_command_may_insist_on_what_was_seen(store: &dyn Store) {
+pub async fn a_command_may_insist_on_what_was_seen(store: &dyn Database) {
     let claimed = held_run(store, deploy()).await;
     let insisting = |seq| CommandWrite { if_seq: Some(seq), ..asking(claimed.run.id(), "cancel") };
     let expected = StoreError::Changed { run_id: claimed.run.id().into(), seq: 2 };

@@ -1,7 +1,7 @@
 //! Runs that a run has brought forth, when it is cancelled.
 
 use waypost_kernel::run::Want;
-use waypost_store::{CommandWrite, NewRun, RunRow, Store};
+use waypost_store::{CommandWrite, Database, NewRun, RunRow};
 
 use super::kit::*;
 
@@ -14,7 +14,7 @@ fn asked(row: &RunRow) -> Option<(Want, bool)> {
 }
 
 // proves J6
-pub async fn a_cancel_goes_down_to_all_that_is_open(store: &dyn Store) {
+pub async fn a_cancel_goes_down_to_all_that_is_open(store: &dyn Database) {
     let parent = put(store, job(&["a"])).await;
     let done = begun_run(store, of(parent.id(), deploy())).await;
     finish(store, &done, "success").await.unwrap();
@@ -38,7 +38,7 @@ pub async fn a_cancel_goes_down_to_all_that_is_open(store: &dyn Store) {
 }
 
 // proves J6, X8
-pub async fn a_held_parents_children_are_asked_at_once(store: &dyn Store) {
+pub async fn a_held_parents_children_are_asked_at_once(store: &dyn Database) {
     let parent = held_run(store, job(&["a"])).await;
     let child = put(store, of(parent.run.id(), deploy())).await;
     let row = command(store, parent.run.id(), "cancel").await.unwrap();
@@ -48,7 +48,7 @@ pub async fn a_held_parents_children_are_asked_at_once(store: &dyn Store) {
 }
 
 // proves J6
-pub async fn a_graceful_cancel_is_passed_on_and_so_is_a_hard_one(store: &dyn Store) {
+pub async fn a_graceful_cancel_is_passed_on_and_so_is_a_hard_one(store: &dyn Database) {
     let parent = held_run(store, job(&["a"])).await;
     let child = held_run(store, of(parent.run.id(), job(&["b"]))).await;
     let graceful = CommandWrite { graceful: true, ..asking(parent.run.id(), "cancel") };
@@ -62,7 +62,7 @@ pub async fn a_graceful_cancel_is_passed_on_and_so_is_a_hard_one(store: &dyn Sto
 }
 
 // proves J6
-pub async fn what_came_after_the_cancel_is_found_by_a_sweep(store: &dyn Store) {
+pub async fn what_came_after_the_cancel_is_found_by_a_sweep(store: &dyn Database) {
     let parent = held_run(store, job(&["a"])).await;
     command(store, parent.run.id(), "cancel").await.unwrap();
     let late = put(store, of(parent.run.id(), deploy())).await;
@@ -83,7 +83,7 @@ pub async fn what_came_after_the_cancel_is_found_by_a_sweep(store: &dyn Store) {
 }
 
 // proves J6
-pub async fn other_ends_leave_children_alone(store: &dyn Store) {
+pub async fn other_ends_leave_children_alone(store: &dyn Database) {
     for end in ["completed", "failed", "paused"] {
         let parent = held_run(store, job(&["a"])).await;
         let child = put(store, of(parent.run.id(), deploy())).await;
@@ -97,7 +97,7 @@ pub async fn other_ends_leave_children_alone(store: &dyn Store) {
 
 /// More than are asked in one transaction.
 // proves J6, X10
-pub async fn as_many_as_there_are_are_asked(store: &dyn Store) {
+pub async fn as_many_as_there_are_are_asked(store: &dyn Database) {
     let parent = put(store, job(&["a"])).await;
     let children = vec![of(parent.id(), deploy()); 1_050];
     let ids: Vec<String> =

@@ -4,22 +4,22 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 use waypost_kernel::Span;
-use waypost_store::{Can, Claim, Claimed, NewRun, Store, Take};
+use waypost_store::{Can, Claim, Claimed, Database, NewRun, Take};
 
 use super::kit::*;
 
-async fn claimed_ids(store: &dyn Store, claim: Claim) -> Vec<String> {
+async fn claimed_ids(store: &dyn Database, claim: Claim) -> Vec<String> {
     let claimed = store.claim(claim).await.unwrap();
     claimed.iter().map(|it| it.run.id().to_owned()).collect()
 }
 
-async fn put_ids(store: &dyn Store, runs: Vec<NewRun>) -> Vec<String> {
+async fn put_ids(store: &dyn Database, runs: Vec<NewRun>) -> Vec<String> {
     let answers = store.enqueue(runs).await.unwrap();
     answers.into_iter().map(|answer| answer.unwrap().run.id().to_owned()).collect()
 }
 
 // proves D3 and X9
-pub async fn the_oldest_comes_first(store: &dyn Store) {
+pub async fn the_oldest_comes_first(store: &dyn Database) {
     let mut ids = put_ids(store, vec![deploy(), deploy(), deploy()]).await;
     advance(store, 1).await;
     ids.extend(put_ids(store, vec![deploy()]).await);
@@ -31,7 +31,7 @@ pub async fn the_oldest_comes_first(store: &dyn Store) {
 }
 
 // proves X9
-pub async fn priority_comes_before_age(store: &dyn Store) {
+pub async fn priority_comes_before_age(store: &dyn Database) {
     let with = |priority| NewRun { priority, ..deploy() };
     let ids = put_ids(store, vec![with(0), with(-5), with(9), with(i16::MAX), with(i16::MIN)]).await;
     let order = claimed_ids(store, wants("w1", 9)).await;
@@ -39,7 +39,7 @@ pub async fn priority_comes_before_age(store: &dyn Store) {
 }
 
 // proves X9
-pub async fn several_queues_are_one_order(store: &dyn Store) {
+pub async fn several_queues_are_one_order(store: &dyn Database) {
     let with = |queue: &str, priority| NewRun { queue: queue.into(), priority, ..deploy() };
     let ids = put_ids(store, vec![with("a", 1), with("b", 2), with("a", 2), with("c", 9), with("b", 1)]).await;
     let order = claimed_ids(store, Claim { queues: vec!["b".into(), "a".into()], ..wants("w1", 9) }).await;
@@ -47,7 +47,7 @@ pub async fn several_queues_are_one_order(store: &dyn Store) {
 }
 
 // proves J4 and X6
-pub async fn nothing_is_taken_before_its_time(store: &dyn Store) {
+pub async fn nothing_is_taken_before_its_time(store: &dyn Database) {
     let now = store.now().await.unwrap();
     let later = NewRun { schedule_at: Some(now + Span::from_seconds(100)), ..deploy() };
     let run = put(store, later).await;
@@ -62,7 +62,7 @@ pub async fn nothing_is_taken_before_its_time(store: &dyn Store) {
 }
 
 // proves X9
-pub async fn what_is_due_longest_comes_first(store: &dyn Store) {
+pub async fn what_is_due_longest_comes_first(store: &dyn Database) {
     let now = store.now().await.unwrap();
     let at = |seconds| NewRun { schedule_at: Some(now + Span::from_seconds(seconds)), ..deploy() };
     let ids = put_ids(store, vec![at(60), at(30), at(90), at(-60)]).await;
@@ -71,7 +71,7 @@ pub async fn what_is_due_longest_comes_first(store: &dyn Store) {
     assert_eq!(order, [3, 1, 0, 2].map(|at: usize| ids[at].clone()));
 }
 
-pub async fn only_what_was_named_is_taken(store: &dyn Store) {
+pub async fn only_what_was_named_is_taken(store: &dyn Database) {
     let elsewhere = put(store, NewRun { queue: "other".into(), ..deploy() }).await;
     let change = put(store, rule(&["a"])).await;
     let build = put(store, deploy()).await;
@@ -84,7 +84,7 @@ pub async fn only_what_was_named_is_taken(store: &dyn Store) {
     assert_eq!(claimed_ids(store, there).await, [elsewhere.id()]);
 }
 
-pub async fn as_many_are_taken_as_were_asked_for(store: &dyn Store) {
+pub async fn as_many_are_taken_as_were_asked_for(store: &dyn Database) {
     put_ids(store, vec![deploy(); 5]).await;
     assert_eq!(claimed_ids(store, wants("w1", 0)).await.len(), 0);
     assert_eq!(claimed_ids(store, wants("w1", 3)).await.len(), 3);
@@ -93,7 +93,7 @@ pub async fn as_many_are_taken_as_were_asked_for(store: &dyn Store) {
 }
 
 // proves X5 and D4
-pub async fn a_claim_grants_a_lease(store: &dyn Store) {
+pub async fn a_claim_grants_a_lease(store: &dyn Database) {
     put_ids(store, vec![deploy(), deploy()]).await;
     let taken = store.claim(Claim { lease: Some(Span::from_seconds(30)), ..wants("w7", 2) }).await.unwrap();
     assert_ne!(taken[0].token, taken[1].token);
@@ -112,7 +112,7 @@ pub async fn a_claim_grants_a_lease(store: &dyn Store) {
 }
 
 // proves D4 and D7
-pub async fn a_claim_may_begin_the_work(store: &dyn Store) {
+pub async fn a_claim_may_begin_the_work(store: &dyn Database) {
     let lease = Some(Span::from_seconds(30));
     put_ids(store, vec![deploy(), deploy()]).await;
     let starting = Claim { lease, start: true, ..wants("w7", 1) };
@@ -143,7 +143,7 @@ pub async fn a_claim_may_begin_the_work(store: &dyn Store) {
 }
 
 // proves X5
-pub async fn what_was_left_behind_comes_before_what_is_new(store: &dyn Store) {
+pub async fn what_was_left_behind_comes_before_what_is_new(store: &dyn Database) {
     let urgent = put(store, NewRun { priority: 9, ..job(&["a"]) }).await;
     let first = held_run(store, job(&["a"])).await;
     let second = held_run(store, job(&["a"])).await;
@@ -154,7 +154,7 @@ pub async fn what_was_left_behind_comes_before_what_is_new(store: &dyn Store) {
     assert_eq!(order, [second.run.id(), first.run.id(), urgent.id()]);
 }
 
-pub async fn a_worker_has_a_name(store: &dyn Store) {
+pub async fn a_worker_has_a_name(store: &dyn Database) {
     let run = put(store, deploy()).await;
     for worker in ["", "a\0b", &"w".repeat(256)] {
         assert_eq!(code(&store.claim(wants(worker, 1)).await), "INVALID_INPUT");
@@ -164,7 +164,7 @@ pub async fn a_worker_has_a_name(store: &dyn Store) {
     assert_eq!(status(store, run.id()).await, "queued");
 }
 
-pub async fn a_run_is_taken_by_its_id(store: &dyn Store) {
+pub async fn a_run_is_taken_by_its_id(store: &dyn Database) {
     put(store, deploy()).await;
     let wanted = put(store, deploy()).await;
     let taken = store.claim_run(wanted.id().into(), "w1".into()).await.unwrap();
@@ -175,7 +175,7 @@ pub async fn a_run_is_taken_by_its_id(store: &dyn Store) {
 }
 
 // proves D3 and X5
-pub async fn sixteen_claimers_share_a_thousand_runs(store: &dyn Store) {
+pub async fn sixteen_claimers_share_a_thousand_runs(store: &dyn Database) {
     let ids: BTreeSet<String> = put_ids(store, vec![deploy(); 1_000]).await.into_iter().collect();
     let taken = in_parallel(16, |at| async move {
         let mut taken = Vec::new();
@@ -193,7 +193,7 @@ pub async fn sixteen_claimers_share_a_thousand_runs(store: &dyn Store) {
 }
 
 /// Runs of others are left alone: they keep their place, their attempts and their log, and hold nobody up.
-pub async fn a_claimer_takes_only_what_it_can_execute(store: &dyn Store) {
+pub async fn a_claimer_takes_only_what_it_can_execute(store: &dyn Database) {
     let of = |playbook: Option<&str>, carried: bool| NewRun {
         playbook: playbook.map(str::to_owned),
         carried: carried.then(|| json!({ "command": ["true"] })),
@@ -232,7 +232,7 @@ pub async fn a_claimer_takes_only_what_it_can_execute(store: &dyn Store) {
 }
 
 // proves X4
-pub async fn a_claim_that_is_sent_again_brings_the_same_runs(store: &dyn Store) {
+pub async fn a_claim_that_is_sent_again_brings_the_same_runs(store: &dyn Database) {
     put_ids(store, vec![deploy(), deploy(), deploy()]).await;
     let asked = Claim { idempotency_key: Some("c1".into()), ..wants("w7", 2) };
     let first = store.claim(asked.clone()).await.unwrap();

@@ -3,7 +3,7 @@
 use serde_json::json;
 use waypost_kernel::Failure;
 use waypost_kernel::item::Role;
-use waypost_store::{Claimed, ItemWrite, NewItem, NewRun, CleanupWrite, Store};
+use waypost_store::{Claimed, Database, ItemWrite, NewItem, NewRun, CleanupWrite};
 
 use super::kit::*;
 
@@ -27,12 +27,12 @@ fn failing(key: &str) -> ItemWrite {
     }
 }
 
-async fn failed_in(store: &dyn Store, claimed: &Claimed, key: &str) {
+async fn failed_in(store: &dyn Database, claimed: &Claimed, key: &str) {
     move_items(store, claimed, "step", &[(key, "running")]).await.unwrap();
     write_items(store, claimed, vec![failing(key)]).await.unwrap();
 }
 
-pub async fn what_an_item_is_to_its_run_is_kept(store: &dyn Store) {
+pub async fn what_an_item_is_to_its_run_is_kept(store: &dyn Database) {
     let claimed = held_run(store, maintenance()).await;
     let late = ItemWrite { role: Role::Cleanup, ..moving("step", "late", "pending") };
     let rows = write_items(store, &claimed, vec![late]).await.unwrap();
@@ -45,7 +45,7 @@ pub async fn what_an_item_is_to_its_run_is_kept(store: &dyn Store) {
     assert_eq!(roles, ["step", "step", "optional", "cleanup", "cleanup"]);
 }
 
-pub async fn nothing_begins_after_a_failed_step_but_cleanups(store: &dyn Store) {
+pub async fn nothing_begins_after_a_failed_step_but_cleanups(store: &dyn Database) {
     let claimed = held_run(store, maintenance()).await;
     failed_in(store, &claimed, "check").await;
     assert_eq!(renew(store, &claimed).await.unwrap().intent, Some("fail"));
@@ -68,7 +68,7 @@ pub async fn nothing_begins_after_a_failed_step_but_cleanups(store: &dyn Store) 
     assert_eq!(items(store, row.id()).await, left);
 }
 
-pub async fn a_run_whose_step_failed_ends_as_that_without_its_worker(store: &dyn Store) {
+pub async fn a_run_whose_step_failed_ends_as_that_without_its_worker(store: &dyn Database) {
     for dies in [true, false] {
         let claimed = held_run(store, maintenance()).await;
         failed_in(store, &claimed, "check").await;
@@ -86,7 +86,7 @@ pub async fn a_run_whose_step_failed_ends_as_that_without_its_worker(store: &dyn
     }
 }
 
-pub async fn the_next_worker_cleans_up_and_begins_nothing(store: &dyn Store) {
+pub async fn the_next_worker_cleans_up_and_begins_nothing(store: &dyn Database) {
     let claimed = held_run(store, maintenance()).await;
     let require_cleanup = |claimed: &Claimed, required| CleanupWrite { held: held(claimed), by: "w1".into(), required, failing: None };
     store.require_cleanup(require_cleanup(&claimed, true)).await.unwrap();
@@ -101,7 +101,7 @@ pub async fn the_next_worker_cleans_up_and_begins_nothing(store: &dyn Store) {
     assert_eq!(finish(store, &next, "failed").await.unwrap().object()["error_code"], json!("EXIT_1"));
 }
 
-pub async fn one_that_may_fail_stops_nobody(store: &dyn Store) {
+pub async fn one_that_may_fail_stops_nobody(store: &dyn Database) {
     let claimed = held_run(store, maintenance()).await;
     failed_in(store, &claimed, "report").await;
     failed_in(store, &claimed, "restore").await;
@@ -111,7 +111,7 @@ pub async fn one_that_may_fail_stops_nobody(store: &dyn Store) {
     assert_eq!(finish(store, &claimed, "completed").await.unwrap().status(), "completed");
 }
 
-pub async fn a_cancel_that_came_first_stands_and_still_nothing_begins(store: &dyn Store) {
+pub async fn a_cancel_that_came_first_stands_and_still_nothing_begins(store: &dyn Database) {
     let claimed = held_run(store, maintenance()).await;
     move_items(store, &claimed, "step", &[("check", "running")]).await.unwrap();
     command(store, claimed.run.id(), "cancel").await.unwrap();
@@ -127,7 +127,7 @@ pub async fn a_cancel_that_came_first_stands_and_still_nothing_begins(store: &dy
 }
 
 /// Those of one write happen in their order.
-pub async fn the_order_of_a_write_is_the_order_of_its_moves(store: &dyn Store) {
+pub async fn the_order_of_a_write_is_the_order_of_its_moves(store: &dyn Database) {
     let claimed = held_run(store, maintenance()).await;
     let refused = write_items(store, &claimed, vec![failing("check"), moving("step", "destroy", "running")]);
     assert_eq!(code(&refused.await), "FAILURE_RECORDED");

@@ -1,7 +1,7 @@
 //! Decisions are asked for and kept in the lifecycle's own words; a lifecycle that has no words for them has none.
 
 use serde_json::json;
-use waypost_store::{Claimed, CommandWrite, FinishWrite, NewRun, NoteWrite, Store};
+use waypost_store::{Claimed, CommandWrite, FinishWrite, NewRun, NoteWrite, Database};
 
 use super::kit::*;
 
@@ -42,9 +42,9 @@ pub fn silent() -> String {
     text.join("\n").replace("\"review\"", "\"silent\"").replace("resolved-or-forced", "")
 }
 
-async fn asks(store: &dyn Store, lifecycle: &str, details: serde_json::Value) -> Claimed {
-    store.add_lifecycle(REVIEW.into()).await.unwrap();
-    store.add_lifecycle(silent()).await.unwrap();
+async fn asks(store: &dyn Database, lifecycle: &str, details: serde_json::Value) -> Claimed {
+    store.add_lifecycle(REVIEW.into(), "tests".into()).await.unwrap();
+    store.add_lifecycle(silent(), "tests".into()).await.unwrap();
     let claimed = held_run(store, NewRun { items: Vec::new(), ..new(lifecycle) }).await;
     let reason = Some("2 questions".into());
     let end = FinishWrite { reason, details: map(details), ..ending(&claimed, "asking") };
@@ -57,7 +57,7 @@ fn answering(run_id: &str, answers: serde_json::Value) -> CommandWrite {
 }
 
 // proves J3 and X1
-pub async fn a_lifecycle_has_words_of_its_own(store: &dyn Store) {
+pub async fn a_lifecycle_has_words_of_its_own(store: &dyn Database) {
     let questions = json!({ "title": {"choices": ["keep", "cut"]}, "end": {} });
     let details = json!({ "unanswered": true, "questions": questions, "how-many": 2, "current_blockers": {"h": {}} });
     let claimed = asks(store, "review", details).await;
@@ -84,7 +84,7 @@ pub async fn a_lifecycle_has_words_of_its_own(store: &dyn Store) {
 }
 
 // proves J3 and X1
-pub async fn a_lifecycle_without_words_for_decisions_takes_none(store: &dyn Store) {
+pub async fn a_lifecycle_without_words_for_decisions_takes_none(store: &dyn Database) {
     let details = json!({ "awaiting_blocker_resolution": true, "current_blockers": {"h": {}} });
     let claimed = asks(store, "silent", details).await;
     let id = claimed.run.id();
@@ -95,7 +95,7 @@ pub async fn a_lifecycle_without_words_for_decisions_takes_none(store: &dyn Stor
 }
 
 // proves J7
-pub async fn a_null_takes_away_what_the_lifecycle_names(store: &dyn Store) {
+pub async fn a_null_takes_away_what_the_lifecycle_names(store: &dyn Database) {
     for (lifecycle, left) in [
         ("review", json!({ "current_blockers": null })),
         ("silent", json!({ "current_blockers": null, "questions": null })),
@@ -113,12 +113,12 @@ pub async fn a_null_takes_away_what_the_lifecycle_names(store: &dyn Store) {
 }
 
 // proves D7
-pub async fn a_lost_run_says_so_in_the_lifecycles_words(store: &dyn Store) {
+pub async fn a_lost_run_says_so_in_the_lifecycles_words(store: &dyn Database) {
     for (lifecycle, told) in
         [("review", json!({ "dropped_by": "system", "last-reader": "w1" })), ("silent", json!({}))]
     {
-        store.add_lifecycle(REVIEW.into()).await.unwrap();
-        store.add_lifecycle(silent()).await.unwrap();
+        store.add_lifecycle(REVIEW.into(), "tests".into()).await.unwrap();
+        store.add_lifecycle(silent(), "tests".into()).await.unwrap();
         let claimed = held_run(store, NewRun { items: Vec::new(), ..new(lifecycle) }).await;
         advance(store, DAY).await;
         sweep(store).await;

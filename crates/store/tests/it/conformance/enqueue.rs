@@ -2,12 +2,12 @@
 
 use serde_json::json;
 use waypost_kernel::Span;
-use waypost_store::{NewItem, NewRun, Store};
+use waypost_store::{Database, NewItem, NewRun};
 
 use super::kit::*;
 
 // proves D1 and X10
-pub async fn a_new_run_is_what_was_asked_for(store: &dyn Store) {
+pub async fn a_new_run_is_what_was_asked_for(store: &dyn Database) {
     let now = store.now().await.unwrap();
     let asked = NewRun {
         queue: "builds".into(),
@@ -47,7 +47,7 @@ pub async fn a_new_run_is_what_was_asked_for(store: &dyn Store) {
 }
 
 // proves D1
-pub async fn ids_have_their_lifecycles_form(store: &dyn Store) {
+pub async fn ids_have_their_lifecycles_form(store: &dyn Database) {
     for (lifecycle, prefix) in [("deploy", "run-"), ("agent", "run_20"), ("rule", "rule-"), ("operation", "op-")] {
         let run = put(store, new(lifecycle)).await;
         assert!(run.id().starts_with(prefix), "{}", run.id());
@@ -57,7 +57,7 @@ pub async fn ids_have_their_lifecycles_form(store: &dyn Store) {
 }
 
 // proves X4
-pub async fn the_first_event_tells_of_the_birth(store: &dyn Store) {
+pub async fn the_first_event_tells_of_the_birth(store: &dyn Database) {
     let metadata = map(json!({"commit": "3f2a"}));
     let run = put(store, NewRun { metadata, by: "hook".into(), ..deploy() }).await;
     let all = events(store, run.id()).await;
@@ -73,7 +73,7 @@ pub async fn the_first_event_tells_of_the_birth(store: &dyn Store) {
 }
 
 // proves X1
-pub async fn an_unknown_lifecycle_is_refused_with_those_known(store: &dyn Store) {
+pub async fn an_unknown_lifecycle_is_refused_with_those_known(store: &dyn Database) {
     for name in ["", "dploy", "step", "deploy "] {
         let (field, message) = invalid(try_put(store, new(name)).await);
         assert_eq!(field, "lifecycle");
@@ -85,7 +85,7 @@ pub async fn an_unknown_lifecycle_is_refused_with_those_known(store: &dyn Store)
     assert_eq!(field, "lifecycle");
 }
 
-pub async fn a_refused_entry_leaves_its_neighbours_alone(store: &dyn Store) {
+pub async fn a_refused_entry_leaves_its_neighbours_alone(store: &dyn Database) {
     let answers = store.enqueue(vec![deploy(), new("nope"), deploy()]).await.unwrap();
     let codes: Vec<&str> = answers.iter().map(code).collect();
     assert_eq!(codes, ["OK", "INVALID_INPUT", "OK"]);
@@ -94,7 +94,7 @@ pub async fn a_refused_entry_leaves_its_neighbours_alone(store: &dyn Store) {
 }
 
 // proves J1 and J2
-pub async fn items_come_with_their_run(store: &dyn Store) {
+pub async fn items_come_with_their_run(store: &dyn Database) {
     let scan = NewItem { name: "Scan hosts".into(), details: map(json!({"host": "h1"})), ..item("step", "scan") };
     let asked = NewRun { items: vec![scan, item("task", "t"), item("step", "update")], ..new("job") };
     let run = put(store, asked).await;
@@ -108,7 +108,7 @@ pub async fn items_come_with_their_run(store: &dyn Store) {
 }
 
 // proves J2
-pub async fn a_job_without_steps_gets_one_to_run(store: &dyn Store) {
+pub async fn a_job_without_steps_gets_one_to_run(store: &dyn Database) {
     let run = put(store, new("job")).await;
     assert_eq!(items(store, run.id()).await, ["(run)=pending"]);
     assert!(claim(store, "w1").await.is_some());
@@ -116,7 +116,7 @@ pub async fn a_job_without_steps_gets_one_to_run(store: &dyn Store) {
 }
 
 // proves R3
-pub async fn a_bulk_change_without_targets_is_not_queued(store: &dyn Store) {
+pub async fn a_bulk_change_without_targets_is_not_queued(store: &dyn Database) {
     let refused = refusal(try_put(store, rule(&[])).await);
     assert_eq!(refused.code.name(), "INVALID_TRANSITION");
     let preview = put(store, new("rule")).await;
@@ -126,7 +126,7 @@ pub async fn a_bulk_change_without_targets_is_not_queued(store: &dyn Store) {
 }
 
 // proves R1
-pub async fn a_preview_is_queued_with_its_targets(store: &dyn Store) {
+pub async fn a_preview_is_queued_with_its_targets(store: &dyn Database) {
     let asked = NewRun { items: vec![item("target", "a"), item("target", "b")], ..new("rule") };
     let preview = put(store, asked).await;
     assert_eq!(preview.status(), "PREVIEW");
@@ -139,7 +139,7 @@ pub async fn a_preview_is_queued_with_its_targets(store: &dyn Store) {
     assert_eq!(put(store, rule(&["a"])).await.status(), "QUEUED");
 }
 
-pub async fn items_of_unknown_kind_or_twice_are_refused(store: &dyn Store) {
+pub async fn items_of_unknown_kind_or_twice_are_refused(store: &dyn Database) {
     for items in [
         vec![item("stpe", "a")],
         vec![item("step", "a"), item("step", "a")],
@@ -156,7 +156,7 @@ pub async fn items_of_unknown_kind_or_twice_are_refused(store: &dyn Store) {
 }
 
 // proves X2 and C1
-pub async fn a_run_starts_only_where_it_may(store: &dyn Store) {
+pub async fn a_run_starts_only_where_it_may(store: &dyn Database) {
     for status in ["running", "success", "nowhere", ""] {
         let asked = NewRun { status: Some(status.into()), ..deploy() };
         assert_eq!(code(&try_put(store, asked).await), "INVALID_INPUT", "{status}");
@@ -171,7 +171,7 @@ fn all_of(tenant: &str) -> waypost_store::Filter {
 }
 
 // proves X11
-pub async fn a_time_to_live_is_kept(store: &dyn Store) {
+pub async fn a_time_to_live_is_kept(store: &dyn Database) {
     let asked = NewRun { ttl: Some(Span::from_seconds(90)), ..deploy() };
     let run = put(store, asked).await;
     assert!(about(run.run.expires_at.unwrap() - run.run.created_at, 90));

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use waypost_store::{EventRow, Store};
+use waypost_store::{Database, EventRow};
 
 use super::kit::*;
 
-async fn whole_feed(store: &dyn Store) -> Vec<EventRow> {
+async fn whole_feed(store: &dyn Database) -> Vec<EventRow> {
     let mut all: Vec<EventRow> = Vec::new();
     loop {
         let after = all.last().map_or(0, |event| event.position);
-        let page = store.feed(after, 100).await.unwrap();
+        let page = store.feed(Some(after), 100).await.unwrap().events;
         if page.is_empty() {
             return all;
         }
@@ -19,7 +19,7 @@ async fn whole_feed(store: &dyn Store) -> Vec<EventRow> {
 }
 
 // proves X4
-pub async fn positions_rise_over_all_runs(store: &dyn Store) {
+pub async fn positions_rise_over_all_runs(store: &dyn Database) {
     let (one, two) = (held_run(store, deploy()).await, held_run(store, deploy()).await);
     note(store, &two, "b").await.unwrap();
     note(store, &one, "a").await.unwrap();
@@ -35,22 +35,22 @@ pub async fn positions_rise_over_all_runs(store: &dyn Store) {
     }
 }
 
-pub async fn a_reader_goes_on_where_it_was(store: &dyn Store) {
+pub async fn a_reader_goes_on_where_it_was(store: &dyn Database) {
     store.enqueue(vec![deploy(); 5]).await.unwrap();
     let all = whole_feed(store).await;
     assert_eq!(all.len(), 5);
-    let first = store.feed(0, 2).await.unwrap();
+    let first = store.feed(Some(0), 2).await.unwrap().events;
     assert_eq!(first, all[..2]);
-    let rest = store.feed(first[1].position, 100).await.unwrap();
+    let rest = store.feed(Some(first[1].position), 100).await.unwrap().events;
     assert_eq!(rest, all[2..]);
-    assert!(store.feed(rest[2].position, 100).await.unwrap().is_empty());
-    assert!(store.feed(0, 0).await.unwrap().is_empty());
+    assert!(store.feed(Some(rest[2].position), 100).await.unwrap().events.is_empty());
+    assert!(store.feed(Some(0), 0).await.unwrap().events.is_empty());
     let run = begun_run(store, deploy()).await;
     let later = store.events(run.run.id().into(), 1, 1).await.unwrap();
     assert_eq!(later.iter().map(|event| event.seq).collect::<Vec<_>>(), [2]);
 }
 
-pub async fn a_refusal_leaves_no_event(store: &dyn Store) {
+pub async fn a_refusal_leaves_no_event(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let before = whole_feed(store).await.len();
     assert!(command(store, claimed.run.id(), "promote").await.is_err());
@@ -61,7 +61,7 @@ pub async fn a_refusal_leaves_no_event(store: &dyn Store) {
 }
 
 // proves X4
-pub async fn a_reader_skips_no_late_commit(store: &dyn Store) {
+pub async fn a_reader_skips_no_late_commit(store: &dyn Database) {
     const WRITERS: usize = 6;
     const RUNS: usize = 30;
     let seen = in_parallel(WRITERS + 1, |at| async move {
@@ -74,7 +74,7 @@ pub async fn a_reader_skips_no_late_commit(store: &dyn Store) {
         let mut seen: Vec<EventRow> = Vec::new();
         while seen.len() < WRITERS * RUNS {
             let after = seen.last().map_or(0, |event| event.position);
-            seen.extend(store.feed(after, 7).await.unwrap());
+            seen.extend(store.feed(Some(after), 7).await.unwrap().events);
         }
         seen
     });
@@ -82,7 +82,7 @@ pub async fn a_reader_skips_no_late_commit(store: &dyn Store) {
 }
 
 // proves D13
-pub async fn who_waits_for_a_change_is_woken(store: &dyn Store) {
+pub async fn who_waits_for_a_change_is_woken(store: &dyn Database) {
     let done = std::sync::atomic::AtomicBool::new(false);
     in_parallel(2, |at| {
         let done = &done;
@@ -101,7 +101,7 @@ pub async fn who_waits_for_a_change_is_woken(store: &dyn Store) {
     });
 }
 
-pub async fn a_wait_ends(store: &dyn Store) {
+pub async fn a_wait_ends(store: &dyn Database) {
     store.changed(Duration::ZERO).await;
     store.changed(Duration::from_millis(5)).await;
 }

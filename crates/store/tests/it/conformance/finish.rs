@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 use waypost_kernel::Failure;
-use waypost_store::{FinishWrite, NewRun, Store};
+use waypost_store::{Database, FinishWrite, NewRun};
 
 use super::kit::*;
 
 // proves D8
-pub async fn a_finished_run_has_its_end_and_no_lease(store: &dyn Store) {
+pub async fn a_finished_run_has_its_end_and_no_lease(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let row = finish(store, &claimed, "success").await.unwrap();
     let object = row.object();
@@ -21,7 +21,7 @@ pub async fn a_finished_run_has_its_end_and_no_lease(store: &dyn Store) {
     assert_eq!(Some(event.at), row.run.finished_at);
 }
 
-pub async fn a_bad_end_is_an_error_in_the_log(store: &dyn Store) {
+pub async fn a_bad_end_is_an_error_in_the_log(store: &dyn Database) {
     for status in ["failed", "cancelled"] {
         let claimed = begun_run(store, deploy()).await;
         finish(store, &claimed, status).await.unwrap();
@@ -31,7 +31,7 @@ pub async fn a_bad_end_is_an_error_in_the_log(store: &dyn Store) {
 }
 
 // proves D8
-pub async fn finishing_what_was_not_begun_is_both(store: &dyn Store) {
+pub async fn finishing_what_was_not_begun_is_both(store: &dyn Database) {
     for status in ["success", "failed"] {
         let claimed = held_run(store, deploy()).await;
         assert_eq!(finish(store, &claimed, status).await.unwrap().status(), status);
@@ -44,7 +44,7 @@ pub async fn finishing_what_was_not_begun_is_both(store: &dyn Store) {
 }
 
 // proves D8 and J7
-pub async fn a_finish_merges_metadata(store: &dyn Store) {
+pub async fn a_finish_merges_metadata(store: &dyn Database) {
     let asked = NewRun { metadata: map(json!({"a": 1, "b": 1})), ..deploy() };
     let claimed = begun_run(store, asked).await;
     let end = FinishWrite {
@@ -58,7 +58,7 @@ pub async fn a_finish_merges_metadata(store: &dyn Store) {
 }
 
 // proves X3
-pub async fn the_same_finish_again_is_answered_as_the_first(store: &dyn Store) {
+pub async fn the_same_finish_again_is_answered_as_the_first(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let end = |value: i32| FinishWrite {
         metadata: map(json!({"value": value})),
@@ -71,7 +71,7 @@ pub async fn the_same_finish_again_is_answered_as_the_first(store: &dyn Store) {
 }
 
 // proves D8 and X3
-pub async fn a_second_different_finish_is_refused(store: &dyn Store) {
+pub async fn a_second_different_finish_is_refused(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let first = finish(store, &claimed, "success").await.unwrap();
     let refused = refusal(finish(store, &claimed, "failed").await);
@@ -81,7 +81,7 @@ pub async fn a_second_different_finish_is_refused(store: &dyn Store) {
 }
 
 // proves X5
-pub async fn a_finish_needs_the_token(store: &dyn Store) {
+pub async fn a_finish_needs_the_token(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let tokenless = FinishWrite { token: None, ..ending(&claimed, "success") };
     assert_eq!(code(&write_finish(store, tokenless).await), "LEASE_LOST");
@@ -90,7 +90,7 @@ pub async fn a_finish_needs_the_token(store: &dyn Store) {
     assert_eq!(status(store, claimed.run.id()).await, "running");
 }
 
-pub async fn a_failure_is_kept_with_code_and_words(store: &dyn Store) {
+pub async fn a_failure_is_kept_with_code_and_words(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let end = FinishWrite {
         failure: Some(Failure::new("EXIT_1", "make: *** [all] Error 1\n")),
@@ -106,7 +106,7 @@ pub async fn a_failure_is_kept_with_code_and_words(store: &dyn Store) {
 }
 
 // proves X10 and C9
-pub async fn a_finish_is_never_lost_over_what_it_carries(store: &dyn Store) {
+pub async fn a_finish_is_never_lost_over_what_it_carries(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let end = FinishWrite {
         by: "w\0".repeat(400),
@@ -130,7 +130,7 @@ fn nested(depth: usize) -> Value {
 }
 
 // proves X3 and X10
-pub async fn an_unknown_end_is_refused_with_those_known(store: &dyn Store) {
+pub async fn an_unknown_end_is_refused_with_those_known(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let answer = finish(store, &claimed, "succes").await;
     assert_eq!(code(&answer), "INVALID_INPUT");
@@ -140,7 +140,7 @@ pub async fn an_unknown_end_is_refused_with_those_known(store: &dyn Store) {
 }
 
 // proves X2
-pub async fn what_is_settled_stays(store: &dyn Store) {
+pub async fn what_is_settled_stays(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let settled = finish(store, &claimed, "failed").await.unwrap();
     advance(store, 10 * DAY).await;
@@ -155,7 +155,7 @@ pub async fn what_is_settled_stays(store: &dyn Store) {
 }
 
 // proves R3
-pub async fn the_outcome_counts_all_targets(store: &dyn Store) {
+pub async fn the_outcome_counts_all_targets(store: &dyn Database) {
     let cases: [(&[(&str, &str)], &str); 4] = [
         (&[("a", "APPLIED"), ("b", "APPLIED")], "APPLIED"),
         (&[("a", "APPLIED"), ("b", "FAILED")], "PARTIAL"),
@@ -173,7 +173,7 @@ pub async fn the_outcome_counts_all_targets(store: &dyn Store) {
     }
 }
 
-pub async fn finishes_are_answered_each_by_itself(store: &dyn Store) {
+pub async fn finishes_are_answered_each_by_itself(store: &dyn Database) {
     let (one, two) = (begun_run(store, deploy()).await, begun_run(store, deploy()).await);
     let crossed = FinishWrite { token: Some(two.token), ..ending(&one, "success") };
     let list = vec![crossed, ending(&two, "nowhere"), ending(&one, "success"), ending(&two, "failed")];

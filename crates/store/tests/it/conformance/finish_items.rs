@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use waypost_kernel::Failure;
-use waypost_store::{Claimed, FinishWrite, ItemWrite, Store};
+use waypost_store::{Claimed, Database, FinishWrite, ItemWrite};
 
 use super::kit::*;
 
@@ -11,13 +11,13 @@ fn ending_with(claimed: &Claimed, status: &str, items: &[(&str, &str)]) -> Finis
     FinishWrite { items, ..ending(claimed, status) }
 }
 
-async fn working(store: &dyn Store) -> Claimed {
+async fn working(store: &dyn Database) -> Claimed {
     let claimed = held_run(store, job(&["a", "b"])).await;
     move_items(store, &claimed, "step", &[("a", "completed"), ("b", "running")]).await.unwrap();
     claimed
 }
 
-pub async fn a_finish_moves_its_items_first(store: &dyn Store) {
+pub async fn a_finish_moves_its_items_first(store: &dyn Database) {
     let claimed = working(store).await;
     let before = events(store, claimed.run.id()).await.len();
     let mut end = ending_with(&claimed, "completed", &[("b", "completed")]);
@@ -33,7 +33,7 @@ pub async fn a_finish_moves_its_items_first(store: &dyn Store) {
     assert_eq!(row.object()["items"], json!({ "step": { "completed": 2 } }));
 }
 
-pub async fn a_step_that_fails_with_its_run_is_why_it_failed(store: &dyn Store) {
+pub async fn a_step_that_fails_with_its_run_is_why_it_failed(store: &dyn Database) {
     let claimed = working(store).await;
     let failed = Failure::new("EXIT_2", "exit code 2");
     let mut end = ending_with(&claimed, "failed", &[("b", "failed")]);
@@ -43,7 +43,7 @@ pub async fn a_step_that_fails_with_its_run_is_why_it_failed(store: &dyn Store) 
     assert_eq!(items(store, row.id()).await, ["a=completed", "b=failed"]);
 }
 
-pub async fn a_refused_item_leaves_the_run_held_and_a_refused_end_leaves_the_items(store: &dyn Store) {
+pub async fn a_refused_item_leaves_the_run_held_and_a_refused_end_leaves_the_items(store: &dyn Database) {
     let claimed = working(store).await;
     let id = claimed.run.id();
     let before = (get(store, id).await.object(), items(store, id).await);
@@ -64,7 +64,7 @@ pub async fn a_refused_item_leaves_the_run_held_and_a_refused_end_leaves_the_ite
     write_finish(store, ending_with(&claimed, "completed", &[("b", "completed")])).await.unwrap();
 }
 
-pub async fn a_lost_lease_moves_nothing(store: &dyn Store) {
+pub async fn a_lost_lease_moves_nothing(store: &dyn Database) {
     let claimed = working(store).await;
     release(store, &claimed).await.unwrap();
     let next = store.claim_run(claimed.run.id().into(), "w2".into()).await.unwrap();
@@ -75,7 +75,7 @@ pub async fn a_lost_lease_moves_nothing(store: &dyn Store) {
 }
 
 // proves X3
-pub async fn the_same_finish_with_items_again_is_answered_as_the_first(store: &dyn Store) {
+pub async fn the_same_finish_with_items_again_is_answered_as_the_first(store: &dyn Database) {
     let claimed = working(store).await;
     let end = || ending_with(&claimed, "completed", &[("b", "completed"), ("late", "completed")]);
     let first = write_finish(store, end()).await.unwrap().object();
@@ -86,7 +86,7 @@ pub async fn the_same_finish_with_items_again_is_answered_as_the_first(store: &d
     assert_eq!(items(store, claimed.run.id()).await, ["a=completed", "b=completed", "late=completed"]);
 }
 
-pub async fn finishes_with_items_in_one_list_are_answered_each_by_itself(store: &dyn Store) {
+pub async fn finishes_with_items_in_one_list_are_answered_each_by_itself(store: &dyn Database) {
     let (one, two, three) = (working(store).await, working(store).await, held_run(store, deploy()).await);
     let list = vec![
         ending_with(&one, "completed", &[("b", "completed")]),
@@ -105,7 +105,7 @@ pub async fn finishes_with_items_in_one_list_are_answered_each_by_itself(store: 
 }
 
 /// The first write of a worker begins the work, be it its last.
-pub async fn a_run_that_was_only_claimed_begins_moves_and_ends(store: &dyn Store) {
+pub async fn a_run_that_was_only_claimed_begins_moves_and_ends(store: &dyn Database) {
     let new = waypost_store::NewRun { items: vec![item("step", "a")], ..deploy() };
     let claimed = held_run(store, new).await;
     let row = write_finish(store, ending_with(&claimed, "success", &[("a", "completed")])).await.unwrap();

@@ -1,7 +1,7 @@
 //! Items that move because their run did, by a lifecycle whose items go where no shipped ones do.
 
 use waypost_kernel::Failure;
-use waypost_store::{FinishWrite, ItemRow, ItemWrite, NewRun, Store};
+use waypost_store::{Database, FinishWrite, ItemRow, ItemWrite, NewRun};
 
 use super::kit::*;
 
@@ -63,20 +63,20 @@ transitions = [
 "#;
 
 /// A new run whose items go from state to state as their run does.
-pub async fn work(store: &dyn Store, parts: &[&str]) -> NewRun {
+pub async fn work(store: &dyn Database, parts: &[&str]) -> NewRun {
     for text in [PART, WORK] {
-        store.add_lifecycle(text.into()).await.unwrap();
+        store.add_lifecycle(text.into(), "tests".into()).await.unwrap();
     }
     NewRun { items: parts.iter().map(|key| item("part", key)).collect(), ..new("work") }
 }
 
-async fn part(store: &dyn Store, run_id: &str, key: &str) -> ItemRow {
+async fn part(store: &dyn Database, run_id: &str, key: &str) -> ItemRow {
     let rows = store.items(run_id.into(), None).await.unwrap();
     rows.into_iter().find(|row| row.key == key).unwrap()
 }
 
 // proves X4: an item that its run's end leads into success is as one that its worker led there
-pub async fn an_end_that_leads_items_into_success_makes_them_whole(store: &dyn Store) {
+pub async fn an_end_that_leads_items_into_success_makes_them_whole(store: &dyn Database) {
     let claimed = held_run(store, work(store, &["a", "b"]).await).await;
     let failure = Some(Failure::new("SLOW", "takes its time"));
     let retried = ItemWrite { failure, ..moving("part", "a", "todo") };
@@ -95,7 +95,7 @@ pub async fn an_end_that_leads_items_into_success_makes_them_whole(store: &dyn S
 }
 
 // proves X4: those that come to where others leave are not taken along with them
-pub async fn all_items_follow_at_once(store: &dyn Store) {
+pub async fn all_items_follow_at_once(store: &dyn Database) {
     let claimed = held_run(store, work(store, &["a", "b", "c"]).await).await;
     move_items(store, &claimed, "part", &[("b", "doing")]).await.unwrap();
     let hold = FinishWrite { reason: Some("look at it".into()), ..ending(&claimed, "gate") };
@@ -107,7 +107,7 @@ pub async fn all_items_follow_at_once(store: &dyn Store) {
 }
 
 // proves X4: a new budget is for what was settled and no longer is
-pub async fn from_one_end_to_another_an_item_keeps_what_it_was(store: &dyn Store) {
+pub async fn from_one_end_to_another_an_item_keeps_what_it_was(store: &dyn Database) {
     let claimed = held_run(store, work(store, &["a", "b"]).await).await;
     let spared = ItemWrite { progress: Some(30), ..moving("part", "a", "spared") };
     let failed = ItemWrite { failure: Some(Failure::new("BAD", "words")), ..moving("part", "b", "late") };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 use waypost_kernel::Time;
-use waypost_store::{NewRun, Store, StoreError};
+use waypost_store::{Database, NewRun, StoreError};
 
 use super::kit::*;
 
@@ -13,7 +13,7 @@ fn keyed() -> NewRun {
 }
 
 // proves X7 and D5
-pub async fn the_same_key_and_body_is_the_same_run(store: &dyn Store) {
+pub async fn the_same_key_and_body_is_the_same_run(store: &dyn Database) {
     let first = try_put(store, keyed()).await.unwrap();
     let second = try_put(store, keyed()).await.unwrap();
     assert_eq!((first.replayed, second.replayed), (false, true));
@@ -22,7 +22,7 @@ pub async fn the_same_key_and_body_is_the_same_run(store: &dyn Store) {
 }
 
 // proves X7
-pub async fn the_same_key_with_another_body_is_refused(store: &dyn Store) {
+pub async fn the_same_key_with_another_body_is_refused(store: &dyn Database) {
     let first = put(store, keyed()).await;
     let others = [
         NewRun { lifecycle: "agent".into(), ..keyed() },
@@ -49,7 +49,7 @@ pub async fn the_same_key_with_another_body_is_refused(store: &dyn Store) {
 }
 
 // proves X7
-pub async fn who_asks_and_how_its_members_are_ordered_is_no_other_body(store: &dyn Store) {
+pub async fn who_asks_and_how_its_members_are_ordered_is_no_other_body(store: &dyn Database) {
     let first = put(store, keyed()).await;
     let input = serde_json::from_str(r#"{"b": [2], "a": 1}"#).unwrap();
     let again = NewRun { input, by: "another".into(), ..keyed() };
@@ -57,7 +57,7 @@ pub async fn who_asks_and_how_its_members_are_ordered_is_no_other_body(store: &d
 }
 
 // proves X7
-pub async fn keys_are_per_tenant(store: &dyn Store) {
+pub async fn keys_are_per_tenant(store: &dyn Database) {
     let here = put(store, keyed()).await;
     let there = put(store, NewRun { tenant: "other".into(), input: json!(1), ..keyed() }).await;
     assert_ne!(here.id(), there.id());
@@ -65,7 +65,7 @@ pub async fn keys_are_per_tenant(store: &dyn Store) {
 }
 
 // proves X7 and X3
-pub async fn a_replay_answers_with_the_run_as_it_is_now(store: &dyn Store) {
+pub async fn a_replay_answers_with_the_run_as_it_is_now(store: &dyn Database) {
     let claimed = begun_run(store, keyed()).await;
     finish(store, &claimed, "success").await.unwrap();
     let again = try_put(store, keyed()).await.unwrap();
@@ -73,13 +73,13 @@ pub async fn a_replay_answers_with_the_run_as_it_is_now(store: &dyn Store) {
     assert_eq!(again.run.id(), claimed.run.id());
 }
 
-pub async fn a_refused_run_leaves_its_key_free(store: &dyn Store) {
+pub async fn a_refused_run_leaves_its_key_free(store: &dyn Database) {
     let broken = NewRun { status: Some("nowhere".into()), ..keyed() };
     assert_eq!(code(&try_put(store, broken).await), "INVALID_INPUT");
     assert!(!try_put(store, keyed()).await.unwrap().replayed);
 }
 
-pub async fn a_key_twice_in_one_list_makes_one_run(store: &dyn Store) {
+pub async fn a_key_twice_in_one_list_makes_one_run(store: &dyn Database) {
     let other = NewRun { priority: 3, ..keyed() };
     let answers = store.enqueue(vec![keyed(), keyed(), other]).await.unwrap();
     let replayed: Vec<Option<bool>> =
@@ -88,7 +88,7 @@ pub async fn a_key_twice_in_one_list_makes_one_run(store: &dyn Store) {
 }
 
 // proves X7
-pub async fn sixty_four_that_race_make_one_run(store: &dyn Store) {
+pub async fn sixty_four_that_race_make_one_run(store: &dyn Database) {
     let answers = in_parallel(64, |_| async { try_put(store, keyed()).await.unwrap() });
     let ids: BTreeSet<&str> = answers.iter().map(|answer| answer.run.id()).collect();
     assert_eq!(ids.len(), 1);

@@ -1,14 +1,15 @@
 //! What comes in has limits, and is refused with the field named.
 
 use serde_json::{Value, json};
-use waypost_store::{CommandWrite, LimitOf, NewRun, Pause, Store};
+use waypost_store::{CommandWrite, Database, NewRun, Pause};
+use waypost_testkit::Shorthand;
 
 use super::kit::*;
 
 const MEBIBYTE: usize = 1024 * 1024;
 
 // proves X10
-pub async fn names_and_keys_are_short_and_have_no_nul(store: &dyn Store) {
+pub async fn names_and_keys_are_short_and_have_no_nul(store: &dyn Database) {
     let long = "n".repeat(256);
     for text in ["", "a\0b", &long] {
         let some = || Some(text.to_owned());
@@ -42,7 +43,7 @@ pub async fn names_and_keys_are_short_and_have_no_nul(store: &dyn Store) {
 }
 
 // proves X10
-pub async fn payloads_have_a_size(store: &dyn Store) {
+pub async fn payloads_have_a_size(store: &dyn Database) {
     let text = |bytes: usize| json!({"k": "x".repeat(bytes - 8)});
     let fits = NewRun {
         input: text(MEBIBYTE),
@@ -78,7 +79,7 @@ fn nested(depth: usize) -> Value {
 }
 
 // proves X10
-pub async fn payloads_have_a_depth_and_no_nul(store: &dyn Store) {
+pub async fn payloads_have_a_depth_and_no_nul(store: &dyn Database) {
     put(store, NewRun { input: nested(64), ..deploy() }).await;
     for (field, asked) in [
         ("input", NewRun { input: nested(65), ..deploy() }),
@@ -91,7 +92,7 @@ pub async fn payloads_have_a_depth_and_no_nul(store: &dyn Store) {
 }
 
 // proves X10
-pub async fn what_json_can_say_is_kept(store: &dyn Store) {
+pub async fn what_json_can_say_is_kept(store: &dyn Database) {
     let input = json!({
         "null": null, "yes": true, "max": u64::MAX, "min": i64::MIN, "float": 0.1, "small": 5e-324,
         "digits": [1.4527347821689774e-34, 2.5628235751480467e-265, 4.724831733247005e243, 0.30000000000000004],
@@ -107,7 +108,7 @@ pub async fn what_json_can_say_is_kept(store: &dyn Store) {
 }
 
 // proves X10
-pub async fn people_are_told_what_is_too_long(store: &dyn Store) {
+pub async fn people_are_told_what_is_too_long(store: &dyn Database) {
     let run = put(store, deploy()).await;
     for reason in ["r".repeat(1_025), "a\0b".into()] {
         let because = CommandWrite { reason: Some(reason.clone()), ..asking(run.id(), "cancel") };
@@ -118,12 +119,12 @@ pub async fn people_are_told_what_is_too_long(store: &dyn Store) {
     let by = CommandWrite { by: "a\0".into(), ..asking(run.id(), "cancel") };
     assert_eq!(invalid(store.command(by).await).0, "by");
     assert_eq!(code(&store.pause_queue(String::new(), None).await), "INVALID_INPUT");
-    assert_eq!(code(&store.limit(LimitOf::Key, "a\0".into(), Some(1)).await), "INVALID_INPUT");
+    assert_eq!(code(&store.limit_key("a\0", Some(1)).await), "INVALID_INPUT");
     let fits = CommandWrite { reason: Some("ї".repeat(1_024)), ..asking(run.id(), "cancel") };
     assert_eq!(store.command(fits).await.unwrap().status(), "cancelled");
 }
 
-pub async fn ids_that_nobody_made_are_not_found(store: &dyn Store) {
+pub async fn ids_that_nobody_made_are_not_found(store: &dyn Database) {
     let claimed = held_run(store, deploy()).await;
     for id in ["", "a\0b", "../../etc/passwd", "' OR ''='", &"x".repeat(100_000)] {
         assert_eq!(code(&store.claim_run(id.into(), "w1".into()).await), "NOT_FOUND");

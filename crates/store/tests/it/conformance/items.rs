@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 use waypost_kernel::{Failure, Span};
-use waypost_store::{ItemRow, ItemWrite, NewRun, Store};
+use waypost_store::{Database, ItemRow, ItemWrite, NewRun};
 
 use super::kit::*;
 
-async fn row(store: &dyn Store, run_id: &str, key: &str) -> ItemRow {
+async fn row(store: &dyn Database, run_id: &str, key: &str) -> ItemRow {
     let rows = store.items(run_id.into(), None).await.unwrap();
     rows.into_iter().find(|row| row.key == key).unwrap()
 }
 
 // proves J1
-pub async fn steps_are_begun_and_done(store: &dyn Store) {
+pub async fn steps_are_begun_and_done(store: &dyn Database) {
     let claimed = held_run(store, job(&["scan", "update"])).await;
     let begun = move_items(store, &claimed, "step", &[("scan", "running")]).await.unwrap();
     assert_eq!(begun.len(), 1);
@@ -33,7 +33,7 @@ pub async fn steps_are_begun_and_done(store: &dyn Store) {
 }
 
 // proves J1 and J2
-pub async fn new_steps_are_added_to_a_run_under_way(store: &dyn Store) {
+pub async fn new_steps_are_added_to_a_run_under_way(store: &dyn Database) {
     let claimed = held_run(store, job(&["scan"])).await;
     let named = ItemWrite { name: Some("Update h1".into()), ..moving("step", "update-h1", "pending") };
     let writes = vec![
@@ -55,7 +55,7 @@ pub async fn new_steps_are_added_to_a_run_under_way(store: &dyn Store) {
 }
 
 // proves J1
-pub async fn done_without_having_begun_is_both(store: &dyn Store) {
+pub async fn done_without_having_begun_is_both(store: &dyn Database) {
     let claimed = held_run(store, job(&["a"])).await;
     let rows = move_items(store, &claimed, "step", &[("a", "completed")]).await.unwrap();
     assert_eq!(rows[0].status, "completed");
@@ -63,7 +63,7 @@ pub async fn done_without_having_begun_is_both(store: &dyn Store) {
 }
 
 // proves X3
-pub async fn items_move_all_or_none(store: &dyn Store) {
+pub async fn items_move_all_or_none(store: &dyn Database) {
     let claimed = held_run(store, job(&["a", "b"])).await;
     move_items(store, &claimed, "step", &[("b", "completed")]).await.unwrap();
     let before = get(store, claimed.run.id()).await.object();
@@ -78,7 +78,7 @@ pub async fn items_move_all_or_none(store: &dyn Store) {
     assert_eq!(get(store, claimed.run.id()).await.object(), before);
 }
 
-pub async fn what_is_wrong_in_a_list_of_items_is_named(store: &dyn Store) {
+pub async fn what_is_wrong_in_a_list_of_items_is_named(store: &dyn Database) {
     let claimed = held_run(store, job(&["a"])).await;
     let (field, message) = invalid(move_items(store, &claimed, "target", &[("a", "running")]).await);
     assert_eq!(field, "items.kind");
@@ -94,7 +94,7 @@ pub async fn what_is_wrong_in_a_list_of_items_is_named(store: &dyn Store) {
 }
 
 // proves J1
-pub async fn progress_moves_within_a_state(store: &dyn Store) {
+pub async fn progress_moves_within_a_state(store: &dyn Database) {
     let claimed = held_run(store, job(&["a"])).await;
     for progress in [0, 40, 100, 70] {
         let write = ItemWrite { progress: Some(progress), ..moving("step", "a", "running") };
@@ -107,7 +107,7 @@ pub async fn progress_moves_within_a_state(store: &dyn Store) {
 }
 
 // proves X3
-pub async fn the_same_items_again_write_nothing(store: &dyn Store) {
+pub async fn the_same_items_again_write_nothing(store: &dyn Database) {
     let claimed = held_run(store, job(&["a"])).await;
     let done = |output: Value| ItemWrite { output: Some(output), ..moving("step", "a", "completed") };
     let first = write_items(store, &claimed, vec![done(json!(1))]).await.unwrap();
@@ -119,7 +119,7 @@ pub async fn the_same_items_again_write_nothing(store: &dyn Store) {
 }
 
 // proves J7
-pub async fn details_of_items_are_merged(store: &dyn Store) {
+pub async fn details_of_items_are_merged(store: &dyn Database) {
     let claimed = held_run(store, job(&["a"])).await;
     for details in [json!({"x": 1, "y": {"a": 1}}), json!({"y": {"b": 2}, "z": null})] {
         let write = ItemWrite { details: map(details), ..moving("step", "a", "running") };
@@ -131,7 +131,7 @@ pub async fn details_of_items_are_merged(store: &dyn Store) {
 }
 
 // proves R4 and R9
-pub async fn a_retry_uses_up_the_budget(store: &dyn Store) {
+pub async fn a_retry_uses_up_the_budget(store: &dyn Database) {
     let claimed = held_run(store, rule(&["a"])).await;
     let id = claimed.run.id();
     for attempt in 1..=3 {
@@ -157,7 +157,7 @@ pub async fn a_retry_uses_up_the_budget(store: &dyn Store) {
 }
 
 // proves R5 and R9
-pub async fn a_wait_burns_no_retry_and_an_unknown_answer_keeps_its_key(store: &dyn Store) {
+pub async fn a_wait_burns_no_retry_and_an_unknown_answer_keeps_its_key(store: &dyn Database) {
     let claimed = held_run(store, rule(&["a"])).await;
     for (answered, try_no) in [(true, 2), (false, 2), (true, 3)] {
         move_items(store, &claimed, "target", &[("a", "APPLYING")]).await.unwrap();
@@ -168,7 +168,7 @@ pub async fn a_wait_burns_no_retry_and_an_unknown_answer_keeps_its_key(store: &d
 }
 
 // proves J6
-pub async fn a_run_that_ends_takes_its_open_items_along(store: &dyn Store) {
+pub async fn a_run_that_ends_takes_its_open_items_along(store: &dyn Database) {
     let asked = NewRun {
         items: vec![item("step", "a"), item("step", "b"), item("step", "c"), item("task", "t")],
         ..new("job")
@@ -190,7 +190,7 @@ pub async fn a_run_that_ends_takes_its_open_items_along(store: &dyn Store) {
 }
 
 // proves D4
-pub async fn the_first_item_begins_the_work(store: &dyn Store) {
+pub async fn the_first_item_begins_the_work(store: &dyn Database) {
     let claimed = held_run(store, deploy()).await;
     move_items(store, &claimed, "step", &[("build", "running")]).await.unwrap();
     assert_eq!(status(store, claimed.run.id()).await, "running");
@@ -199,7 +199,7 @@ pub async fn the_first_item_begins_the_work(store: &dyn Store) {
 }
 
 // proves X10
-pub async fn what_items_bring_is_cleaned_and_cut(store: &dyn Store) {
+pub async fn what_items_bring_is_cleaned_and_cut(store: &dyn Database) {
     let claimed = held_run(store, job(&["a"])).await;
     let write = ItemWrite {
         failure: Some(Failure::new("BAD\0", &"e".repeat(10_000))),
@@ -216,7 +216,7 @@ pub async fn what_items_bring_is_cleaned_and_cut(store: &dyn Store) {
 }
 
 // proves X4
-pub async fn many_items_are_one_event(store: &dyn Store) {
+pub async fn many_items_are_one_event(store: &dyn Database) {
     let keys: Vec<String> = (0..500).map(|at| format!("t{at:03}")).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let claimed = held_run(store, rule(&keys)).await;
@@ -227,7 +227,7 @@ pub async fn many_items_are_one_event(store: &dyn Store) {
     assert_eq!(commands(store, row.id()).await, ["create", "claim", "items", "complete"]);
 }
 
-pub async fn items_of_an_unknown_run_are_not_found(store: &dyn Store) {
+pub async fn items_of_an_unknown_run_are_not_found(store: &dyn Database) {
     assert_eq!(code(&store.items("run-none".into(), None).await), "NOT_FOUND");
     assert_eq!(code(&store.events("run-none".into(), 0, 10).await), "NOT_FOUND");
     let run = put(store, deploy()).await;

@@ -7,8 +7,8 @@ use tokio::runtime::Handle;
 use waypost_kernel::request::Level;
 use waypost_kernel::{Phase, Refusal, Span};
 use waypost_store::{
-    Claim, Claimed, CommandWrite, Enqueued, EventRow, FinishWrite, Held, ItemRow, ItemWrite, ItemsWrite,
-    NewItem, NewRun, NoteWrite, Noted, Repeat, Result, RunRow, Store, StoreError, Swept,
+    Claim, Claimed, CommandWrite, Database, Enqueued, EventRow, FinishWrite, Held, ItemRow, ItemWrite,
+    ItemsWrite, NewItem, NewRun, NoteWrite, Noted, Repeat, Result, RunRow, StoreError, Swept,
 };
 
 pub const TENANT: &str = "default";
@@ -54,11 +54,11 @@ pub fn map(value: Value) -> Map<String, Value> {
     }
 }
 
-pub async fn try_put(store: &dyn Store, new: NewRun) -> Result<Enqueued> {
+pub async fn try_put(store: &dyn Database, new: NewRun) -> Result<Enqueued> {
     store.enqueue(vec![new]).await.unwrap().pop().unwrap()
 }
 
-pub async fn put(store: &dyn Store, new: NewRun) -> RunRow {
+pub async fn put(store: &dyn Database, new: NewRun) -> RunRow {
     try_put(store, new).await.unwrap().run
 }
 
@@ -66,18 +66,18 @@ pub fn wants(worker: &str, limit: usize) -> Claim {
     Claim { worker: worker.into(), queues: vec![QUEUE.into()], limit, ..Claim::default() }
 }
 
-pub async fn claim(store: &dyn Store, worker: &str) -> Option<Claimed> {
+pub async fn claim(store: &dyn Database, worker: &str) -> Option<Claimed> {
     store.claim(wants(worker, 1)).await.unwrap().pop()
 }
 
 /// A new run, held by `w1`.
-pub async fn held_run(store: &dyn Store, new: NewRun) -> Claimed {
+pub async fn held_run(store: &dyn Database, new: NewRun) -> Claimed {
     let run = put(store, new).await;
     store.claim_run(run.id().into(), "w1".into()).await.unwrap()
 }
 
 /// A new run whose worker has begun.
-pub async fn begun_run(store: &dyn Store, new: NewRun) -> Claimed {
+pub async fn begun_run(store: &dyn Database, new: NewRun) -> Claimed {
     let claimed = held_run(store, new).await;
     note(store, &claimed, "begun").await.unwrap();
     claimed
@@ -100,11 +100,11 @@ pub fn saying(claimed: &Claimed, message: &str) -> NoteWrite {
     }
 }
 
-pub async fn write_note(store: &dyn Store, note: NoteWrite) -> Result<Noted> {
+pub async fn write_note(store: &dyn Database, note: NoteWrite) -> Result<Noted> {
     store.note(vec![note]).await.unwrap().pop().unwrap()
 }
 
-pub async fn note(store: &dyn Store, claimed: &Claimed, message: &str) -> Result<Noted> {
+pub async fn note(store: &dyn Database, claimed: &Claimed, message: &str) -> Result<Noted> {
     write_note(store, saying(claimed, message)).await
 }
 
@@ -118,19 +118,19 @@ pub fn ending(claimed: &Claimed, status: &str) -> FinishWrite {
     }
 }
 
-pub async fn write_finish(store: &dyn Store, finish: FinishWrite) -> Result<RunRow> {
+pub async fn write_finish(store: &dyn Database, finish: FinishWrite) -> Result<RunRow> {
     store.finish(vec![finish]).await.unwrap().pop().unwrap()
 }
 
-pub async fn finish(store: &dyn Store, claimed: &Claimed, status: &str) -> Result<RunRow> {
+pub async fn finish(store: &dyn Database, claimed: &Claimed, status: &str) -> Result<RunRow> {
     write_finish(store, ending(claimed, status)).await
 }
 
-pub async fn renew(store: &dyn Store, claimed: &Claimed) -> Result<waypost_store::Renewed> {
+pub async fn renew(store: &dyn Database, claimed: &Claimed) -> Result<waypost_store::Renewed> {
     store.renew(vec![held(claimed)]).await.unwrap().pop().unwrap()
 }
 
-pub async fn release(store: &dyn Store, claimed: &Claimed) -> Result<RunRow> {
+pub async fn release(store: &dyn Database, claimed: &Claimed) -> Result<RunRow> {
     store.release(vec![held(claimed)]).await.unwrap().pop().unwrap()
 }
 
@@ -144,7 +144,7 @@ pub fn asking(run_id: &str, name: &str) -> CommandWrite {
     }
 }
 
-pub async fn command(store: &dyn Store, run_id: &str, name: &str) -> Result<RunRow> {
+pub async fn command(store: &dyn Database, run_id: &str, name: &str) -> Result<RunRow> {
     store.command(asking(run_id, name)).await
 }
 
@@ -153,7 +153,7 @@ pub fn moving(kind: &str, key: &str, status: &str) -> ItemWrite {
 }
 
 pub async fn write_items(
-    store: &dyn Store,
+    store: &dyn Database,
     claimed: &Claimed,
     items: Vec<ItemWrite>,
 ) -> Result<Vec<ItemRow>> {
@@ -161,7 +161,7 @@ pub async fn write_items(
 }
 
 pub async fn move_items(
-    store: &dyn Store,
+    store: &dyn Database,
     claimed: &Claimed,
     kind: &str,
     moves: &[(&str, &str)],
@@ -171,20 +171,20 @@ pub async fn move_items(
 }
 
 /// `["a=pending", …]`
-pub async fn items(store: &dyn Store, run_id: &str) -> Vec<String> {
+pub async fn items(store: &dyn Database, run_id: &str) -> Vec<String> {
     let rows = store.items(run_id.into(), None).await.unwrap();
     rows.iter().map(|row| format!("{}={}", row.key, row.status)).collect()
 }
 
-pub async fn get(store: &dyn Store, run_id: &str) -> RunRow {
+pub async fn get(store: &dyn Database, run_id: &str) -> RunRow {
     store.run(TENANT.into(), run_id.into()).await.unwrap()
 }
 
-pub async fn status(store: &dyn Store, run_id: &str) -> String {
+pub async fn status(store: &dyn Database, run_id: &str) -> String {
     get(store, run_id).await.status().to_owned()
 }
 
-pub async fn events(store: &dyn Store, run_id: &str) -> Vec<EventRow> {
+pub async fn events(store: &dyn Database, run_id: &str) -> Vec<EventRow> {
     let mut all: Vec<EventRow> = Vec::new();
     loop {
         let after = all.last().map_or(0, |event| event.seq);
@@ -196,19 +196,19 @@ pub async fn events(store: &dyn Store, run_id: &str) -> Vec<EventRow> {
     }
 }
 
-pub async fn commands(store: &dyn Store, run_id: &str) -> Vec<String> {
+pub async fn commands(store: &dyn Database, run_id: &str) -> Vec<String> {
     events(store, run_id).await.into_iter().map(|event| event.command).collect()
 }
 
-pub async fn last_event(store: &dyn Store, run_id: &str) -> EventRow {
+pub async fn last_event(store: &dyn Database, run_id: &str) -> EventRow {
     events(store, run_id).await.pop().unwrap()
 }
 
-pub async fn advance(store: &dyn Store, seconds: i64) {
+pub async fn advance(store: &dyn Database, seconds: i64) {
     store.advance_clock(Span::from_seconds(seconds)).await.unwrap();
 }
 
-pub async fn sweep(store: &dyn Store) -> Swept {
+pub async fn sweep(store: &dyn Database) -> Swept {
     store.sweep("sweeper".into(), 100).await.unwrap()
 }
 
@@ -250,7 +250,7 @@ pub fn in_parallel<T: Send, F: Future<Output = T>>(tasks: usize, work: impl Fn(u
 }
 
 /// What holds of every store after every test.
-pub async fn check(store: &dyn Store) {
+pub async fn check(store: &dyn Database) {
     let verified = store.verify(std::sync::Arc::new(|_, _| {})).await.unwrap();
     assert_eq!(verified.differences, Vec::<String>::new());
     let filter = waypost_store::Filter { tenant: TENANT.into(), limit: 500, ..Default::default() };

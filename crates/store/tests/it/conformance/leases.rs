@@ -2,12 +2,12 @@
 
 use serde_json::json;
 use waypost_kernel::{Failure, Span, Token};
-use waypost_store::{Claimed, CleanupWrite, Store, Take};
+use waypost_store::{Claimed, CleanupWrite, Database, Take};
 
 use super::kit::*;
 
 // proves X5
-pub async fn a_heartbeat_extends_the_lease(store: &dyn Store) {
+pub async fn a_heartbeat_extends_the_lease(store: &dyn Database) {
     let claimed = held_run(store, job(&["s"])).await;
     for _ in 0..5 {
         advance(store, 50).await;
@@ -21,7 +21,7 @@ pub async fn a_heartbeat_extends_the_lease(store: &dyn Store) {
 }
 
 // proves D7
-pub async fn a_heartbeat_does_not_extend_a_deadline(store: &dyn Store) {
+pub async fn a_heartbeat_does_not_extend_a_deadline(store: &dyn Database) {
     let claimed = held_run(store, deploy()).await;
     for _ in 0..5 {
         advance(store, 59).await;
@@ -32,7 +32,7 @@ pub async fn a_heartbeat_does_not_extend_a_deadline(store: &dyn Store) {
 }
 
 // proves X5
-pub async fn the_lease_that_was_asked_for_is_given(store: &dyn Store) {
+pub async fn the_lease_that_was_asked_for_is_given(store: &dyn Database) {
     let run = put(store, job(&["s"])).await;
     let length = Some(Span::from_seconds(600));
     let claimed = store.claim_run(run.id().into(), Take { lease: length, .."w1".into() }).await.unwrap();
@@ -45,7 +45,7 @@ pub async fn the_lease_that_was_asked_for_is_given(store: &dyn Store) {
     assert!(about(lease.until - store.now().await.unwrap(), 60), "from a deadline to a lease");
 }
 
-async fn every_write(store: &dyn Store, claimed: &Claimed) -> Vec<&'static str> {
+async fn every_write(store: &dyn Database, claimed: &Claimed) -> Vec<&'static str> {
     let require_cleanup = CleanupWrite { held: held(claimed), by: "w1".into(), required: true, failing: None };
     vec![
         code(&renew(store, claimed).await),
@@ -58,7 +58,7 @@ async fn every_write(store: &dyn Store, claimed: &Claimed) -> Vec<&'static str> 
 }
 
 // proves X5
-pub async fn a_wrong_token_writes_nothing(store: &dyn Store) {
+pub async fn a_wrong_token_writes_nothing(store: &dyn Database) {
     let claimed = held_run(store, job(&["s"])).await;
     let before = get(store, claimed.run.id()).await.object();
     for token in [Token(0), Token(claimed.token.0 ^ 1), Token(u128::MAX)] {
@@ -69,7 +69,7 @@ pub async fn a_wrong_token_writes_nothing(store: &dyn Store) {
 }
 
 // proves X5
-pub async fn an_earlier_holder_writes_nothing(store: &dyn Store) {
+pub async fn an_earlier_holder_writes_nothing(store: &dyn Database) {
     let first = held_run(store, job(&["s"])).await;
     advance(store, 61).await;
     let second = claim(store, "w2").await.unwrap();
@@ -81,7 +81,7 @@ pub async fn an_earlier_holder_writes_nothing(store: &dyn Store) {
 }
 
 // proves X5
-pub async fn an_expired_lease_is_its_holders_until_another_has_it(store: &dyn Store) {
+pub async fn an_expired_lease_is_its_holders_until_another_has_it(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     advance(store, 600).await;
     assert_eq!(code(&note(store, &claimed, "slow, but here").await), "OK");
@@ -91,7 +91,7 @@ pub async fn an_expired_lease_is_its_holders_until_another_has_it(store: &dyn St
 }
 
 // proves X5 and X8
-pub async fn a_heartbeat_tells_what_is_wanted(store: &dyn Store) {
+pub async fn a_heartbeat_tells_what_is_wanted(store: &dyn Database) {
     let claimed = held_run(store, job(&["s"])).await;
     let graceful = waypost_store::CommandWrite { graceful: true, ..asking(claimed.run.id(), "cancel") };
     store.command(graceful).await.unwrap();
@@ -103,7 +103,7 @@ pub async fn a_heartbeat_tells_what_is_wanted(store: &dyn Store) {
 }
 
 // proves X5 and C7
-pub async fn a_release_leaves_the_lease_vacant(store: &dyn Store) {
+pub async fn a_release_leaves_the_lease_vacant(store: &dyn Database) {
     let claimed = held_run(store, job(&["s"])).await;
     move_items(store, &claimed, "step", &[("s", "running")]).await.unwrap();
     let row = release(store, &claimed).await.unwrap();
@@ -119,7 +119,7 @@ pub async fn a_release_leaves_the_lease_vacant(store: &dyn Store) {
 }
 
 // proves X8 and J5
-pub async fn a_run_that_requires_its_cleanup_ends_only_after_it(store: &dyn Store) {
+pub async fn a_run_that_requires_its_cleanup_ends_only_after_it(store: &dyn Database) {
     let claimed = held_run(store, job(&["s"])).await;
     let require_cleanup = |required| CleanupWrite { held: held(&claimed), by: "w1".into(), required, failing: None };
     assert!(store.require_cleanup(require_cleanup(true)).await.unwrap().run.requires_cleanup);
@@ -131,7 +131,7 @@ pub async fn a_run_that_requires_its_cleanup_ends_only_after_it(store: &dyn Stor
 }
 
 // proves X8
-pub async fn a_recorded_failure_is_where_the_run_ends(store: &dyn Store) {
+pub async fn a_recorded_failure_is_where_the_run_ends(store: &dyn Database) {
     let claimed = held_run(store, job(&["s"])).await;
     let failing = Some(("failed".to_owned(), Failure::new("DISK_FULL", "no space left")));
     let require_cleanup = |required, failing| CleanupWrite { held: held(&claimed), by: "w1".into(), required, failing };
@@ -148,7 +148,7 @@ pub async fn a_recorded_failure_is_where_the_run_ends(store: &dyn Store) {
 }
 
 // proves X10: a client that is told to try again later would try for ever
-pub async fn a_recorded_failure_is_cleaned_and_cut(store: &dyn Store) {
+pub async fn a_recorded_failure_is_cleaned_and_cut(store: &dyn Database) {
     let claimed = held_run(store, job(&["s"])).await;
     let message = format!("a\0b\u{1b}[31m{}", "z".repeat(300_000));
     let failing = Some(("failed".to_owned(), Failure::new(&format!("a\0b{}", "C".repeat(300)), &message)));
@@ -161,7 +161,7 @@ pub async fn a_recorded_failure_is_cleaned_and_cut(store: &dyn Store) {
     assert_eq!(failure.message.chars().count(), 4_000);
 }
 
-pub async fn lists_are_answered_each_by_itself(store: &dyn Store) {
+pub async fn lists_are_answered_each_by_itself(store: &dyn Database) {
     let (one, two) = (held_run(store, deploy()).await, held_run(store, deploy()).await);
     let none = waypost_store::Held { run_id: "run-none".into(), token: one.token };
     let crossed = waypost_store::Held { token: two.token, ..held(&one) };

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use waypost_kernel::{Actor, Failure};
-use waypost_store::{Claimed, CommandWrite, FinishWrite, ItemRow, ItemWrite, NewRun, RunRow, Store};
+use waypost_store::{Claimed, CommandWrite, Database, FinishWrite, ItemRow, ItemWrite, NewRun, RunRow};
 
 use super::kit::*;
 
@@ -62,12 +62,12 @@ transitions = [
 ]
 "#;
 
-async fn add(store: &dyn Store, text: &str) {
-    store.add_lifecycle(text.into()).await.unwrap();
+async fn add(store: &dyn Database, text: &str) {
+    store.add_lifecycle(text.into(), "tests".into()).await.unwrap();
 }
 
 // proves X1
-pub async fn the_shipped_ones_are_known(store: &dyn Store) {
+pub async fn the_shipped_ones_are_known(store: &dyn Database) {
     let catalog = store.lifecycles().await.unwrap();
     let names: Vec<&str> = catalog.iter().map(|lifecycle| &*lifecycle.name).collect();
     for name in ["deploy", "agent", "cron", "job", "rule", "operation", "step", "task", "target"] {
@@ -76,8 +76,8 @@ pub async fn the_shipped_ones_are_known(store: &dyn Store) {
 }
 
 // proves X1
-pub async fn a_users_own_lifecycle_runs(store: &dyn Store) {
-    let added = store.add_lifecycle(RELEASE.into()).await.unwrap();
+pub async fn a_users_own_lifecycle_runs(store: &dyn Database) {
+    let added = store.add_lifecycle(RELEASE.into(), "tests".into()).await.unwrap();
     assert_eq!((&*added.name, added.version), ("release", 1));
     let run = put(store, new("release")).await;
     assert!(run.id().starts_with("rel-"));
@@ -99,7 +99,7 @@ pub async fn a_users_own_lifecycle_runs(store: &dyn Store) {
 }
 
 // proves X1 and X5
-pub async fn its_rules_for_time_count(store: &dyn Store) {
+pub async fn its_rules_for_time_count(store: &dyn Database) {
     add(store, RELEASE).await;
     let draft = put(store, new("release")).await;
     let run = put(store, new("release")).await;
@@ -122,27 +122,27 @@ pub async fn its_rules_for_time_count(store: &dyn Store) {
 }
 
 // proves X1
-pub async fn a_broken_one_is_refused_with_its_line(store: &dyn Store) {
+pub async fn a_broken_one_is_refused_with_its_line(store: &dyn Database) {
     let broken = RELEASE.replace(r#"["gate",     "promote", "approved""#, r#"["gate",     "promote", "aproved""#);
-    let (field, message) = invalid(store.add_lifecycle(broken).await);
+    let (field, message) = invalid(store.add_lifecycle(broken, "tests".into()).await);
     assert_eq!(field, "lifecycle");
     assert!(message.contains("line 27") && message.contains("aproved"), "{message}");
-    assert_eq!(code(&store.add_lifecycle("name = ".into()).await), "INVALID_INPUT");
+    assert_eq!(code(&store.add_lifecycle("name = ".into(), "tests".into()).await), "INVALID_INPUT");
     assert_eq!(code(&try_put(store, new("release")).await), "INVALID_INPUT");
 }
 
 // proves X1
-pub async fn a_version_means_one_thing(store: &dyn Store) {
+pub async fn a_version_means_one_thing(store: &dyn Database) {
     add(store, RELEASE).await;
     add(store, RELEASE).await;
     let changed = RELEASE.replace("lease = \"2m\"", "lease = \"3m\"");
-    assert_eq!(code(&store.add_lifecycle(changed).await), "INVALID_INPUT");
+    assert_eq!(code(&store.add_lifecycle(changed, "tests".into()).await), "INVALID_INPUT");
     let catalog = store.lifecycles().await.unwrap();
     assert_eq!(catalog.iter().filter(|lifecycle| &*lifecycle.name == "release").count(), 1);
 }
 
 // proves X1
-pub async fn a_run_keeps_the_version_it_was_born_with(store: &dyn Store) {
+pub async fn a_run_keeps_the_version_it_was_born_with(store: &dyn Database) {
     add(store, RELEASE).await;
     let old = put(store, new("release")).await;
     let second = RELEASE.replace("version = 1", "version = 2").replace("\"promote\"", "\"ship\"");
@@ -163,7 +163,7 @@ pub async fn a_run_keeps_the_version_it_was_born_with(store: &dyn Store) {
 }
 
 /// Key, state and progress; whether it has begun and ended; its failure.
-async fn parts(store: &dyn Store, run: &RunRow) -> Vec<String> {
+async fn parts(store: &dyn Database, run: &RunRow) -> Vec<String> {
     let parts = store.items(run.id().to_owned(), None).await.unwrap();
     let words = |it: &ItemRow| {
         let (begun, ended) = (it.started_at.is_some(), it.finished_at.is_some());
@@ -173,7 +173,7 @@ async fn parts(store: &dyn Store, run: &RunRow) -> Vec<String> {
     parts.iter().map(words).collect()
 }
 
-async fn break_part(store: &dyn Store, claimed: &Claimed, key: &str) {
+async fn break_part(store: &dyn Database, claimed: &Claimed, key: &str) {
     let failure = Some(Failure::new("E_PART", "it broke"));
     let item = ItemWrite { failure, progress: Some(60), ..moving("part", key, "broken") };
     write_items(store, claimed, vec![item]).await.unwrap();
@@ -181,7 +181,7 @@ async fn break_part(store: &dyn Store, claimed: &Claimed, key: &str) {
 
 /// What an item is that followed its run: begun, done with all of its progress and no failure, or as new.
 // proves X1 and X2
-pub async fn items_follow_as_the_log_says(store: &dyn Store) {
+pub async fn items_follow_as_the_log_says(store: &dyn Database) {
     add(store, PART).await;
     add(store, &RELEASE.replace("initial =", "items   = [\"part\"]\ninitial =")).await;
     let items = ["a", "b", "c"].map(|key| item("part", key)).to_vec();

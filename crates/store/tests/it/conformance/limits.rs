@@ -1,6 +1,7 @@
 //! Limits and pauses: they make work wait, never fail.
 
-use waypost_store::{Claim, LimitOf, NewRun, Pause, Store};
+use waypost_store::{Claim, Database, NewRun, Pause};
+use waypost_testkit::Shorthand;
 
 use super::kit::*;
 
@@ -8,17 +9,13 @@ fn keyed(key: &str) -> NewRun {
     NewRun { concurrency_key: Some(key.into()), ..deploy() }
 }
 
-async fn limit(store: &dyn Store, what: LimitOf, name: &str, at_most: Option<u32>) {
-    store.limit(what, name.into(), at_most).await.unwrap();
-}
-
-async fn taken(store: &dyn Store) -> usize {
+async fn taken(store: &dyn Database) -> usize {
     store.claim(wants("w1", 99)).await.unwrap().len()
 }
 
 // proves X9
-pub async fn a_queue_holds_no_more_than_its_limit(store: &dyn Store) {
-    limit(store, LimitOf::Queue, QUEUE, Some(2)).await;
+pub async fn a_queue_holds_no_more_than_its_limit(store: &dyn Database) {
+    store.limit_queue(QUEUE, Some(2)).await.unwrap();
     store.enqueue(vec![deploy(); 4]).await.unwrap();
     let held = store.claim(wants("w1", 99)).await.unwrap();
     assert_eq!(held.len(), 2);
@@ -30,27 +27,27 @@ pub async fn a_queue_holds_no_more_than_its_limit(store: &dyn Store) {
 }
 
 // proves X9
-pub async fn a_queues_limit_is_its_own_and_can_go(store: &dyn Store) {
-    limit(store, LimitOf::Queue, QUEUE, Some(1)).await;
+pub async fn a_queues_limit_is_its_own_and_can_go(store: &dyn Database) {
+    store.limit_queue(QUEUE, Some(1)).await.unwrap();
     let elsewhere = NewRun { queue: "other".into(), ..deploy() };
     store.enqueue(vec![deploy(), deploy(), elsewhere.clone(), elsewhere]).await.unwrap();
     let both = Claim { queues: vec![QUEUE.into(), "other".into()], ..wants("w1", 99) };
     assert_eq!(store.claim(both).await.unwrap().len(), 3);
-    limit(store, LimitOf::Queue, QUEUE, None).await;
+    store.limit_queue(QUEUE, None).await.unwrap();
     assert_eq!(taken(store).await, 1);
 }
 
-pub async fn a_limit_of_none_lets_nothing_through(store: &dyn Store) {
-    limit(store, LimitOf::Queue, QUEUE, Some(0)).await;
-    limit(store, LimitOf::Key, "k", Some(0)).await;
+pub async fn a_limit_of_none_lets_nothing_through(store: &dyn Database) {
+    store.limit_queue(QUEUE, Some(0)).await.unwrap();
+    store.limit_key("k", Some(0)).await.unwrap();
     store.enqueue(vec![deploy(), keyed("k")]).await.unwrap();
     assert_eq!(taken(store).await, 0);
-    limit(store, LimitOf::Queue, QUEUE, None).await;
+    store.limit_queue(QUEUE, None).await.unwrap();
     assert_eq!(taken(store).await, 1);
 }
 
 // proves X9 and A7
-pub async fn a_key_is_held_once(store: &dyn Store) {
+pub async fn a_key_is_held_once(store: &dyn Database) {
     store.enqueue(vec![keyed("a"), keyed("a"), keyed("b"), deploy()]).await.unwrap();
     let held = store.claim(wants("w1", 99)).await.unwrap();
     assert_eq!(held.len(), 3);
@@ -61,12 +58,12 @@ pub async fn a_key_is_held_once(store: &dyn Store) {
 }
 
 // proves X9
-pub async fn a_keys_limit_can_be_raised(store: &dyn Store) {
-    limit(store, LimitOf::Key, "a", Some(3)).await;
+pub async fn a_keys_limit_can_be_raised(store: &dyn Database) {
+    store.limit_key("a", Some(3)).await.unwrap();
     store.enqueue(vec![keyed("a"); 5]).await.unwrap();
     let held = store.claim(wants("w1", 99)).await.unwrap();
     assert_eq!(held.len(), 3);
-    limit(store, LimitOf::Key, "a", None).await;
+    store.limit_key("a", None).await.unwrap();
     for it in &held[..2] {
         command(store, it.run.id(), "cancel").await.unwrap();
     }
@@ -76,7 +73,7 @@ pub async fn a_keys_limit_can_be_raised(store: &dyn Store) {
 }
 
 // proves X9
-pub async fn a_key_counts_in_all_queues(store: &dyn Store) {
+pub async fn a_key_counts_in_all_queues(store: &dyn Database) {
     store.enqueue(vec![keyed("a"), NewRun { queue: "other".into(), ..keyed("a") }]).await.unwrap();
     let both = Claim { queues: vec![QUEUE.into(), "other".into()], ..wants("w1", 99) };
     assert_eq!(store.claim(both.clone()).await.unwrap().len(), 1);
@@ -84,7 +81,7 @@ pub async fn a_key_counts_in_all_queues(store: &dyn Store) {
 }
 
 // proves X9
-pub async fn what_waits_for_its_key_holds_up_nothing_else(store: &dyn Store) {
+pub async fn what_waits_for_its_key_holds_up_nothing_else(store: &dyn Database) {
     let blocked = NewRun { priority: 9, ..keyed("a") };
     store.enqueue(vec![keyed("a")]).await.unwrap();
     assert_eq!(taken(store).await, 1);
@@ -94,7 +91,7 @@ pub async fn what_waits_for_its_key_holds_up_nothing_else(store: &dyn Store) {
 }
 
 // proves X9
-pub async fn a_run_by_its_id_waits_for_limits_too(store: &dyn Store) {
+pub async fn a_run_by_its_id_waits_for_limits_too(store: &dyn Database) {
     store.enqueue(vec![keyed("a")]).await.unwrap();
     assert_eq!(taken(store).await, 1);
     let waiting = put(store, keyed("a")).await;
@@ -104,8 +101,8 @@ pub async fn a_run_by_its_id_waits_for_limits_too(store: &dyn Store) {
 }
 
 // proves X9
-pub async fn a_crash_frees_the_slot(store: &dyn Store) {
-    limit(store, LimitOf::Queue, QUEUE, Some(1)).await;
+pub async fn a_crash_frees_the_slot(store: &dyn Database) {
+    store.limit_queue(QUEUE, Some(1)).await.unwrap();
     let lost = begun_run(store, keyed("a")).await;
     let next = put(store, keyed("a")).await;
     assert_eq!(taken(store).await, 0);
@@ -116,8 +113,8 @@ pub async fn a_crash_frees_the_slot(store: &dyn Store) {
 }
 
 // proves X9 and X5
-pub async fn a_taken_over_run_keeps_its_slot(store: &dyn Store) {
-    limit(store, LimitOf::Queue, QUEUE, Some(1)).await;
+pub async fn a_taken_over_run_keeps_its_slot(store: &dyn Database) {
+    store.limit_queue(QUEUE, Some(1)).await.unwrap();
     let asked = NewRun { concurrency_key: Some("a".into()), ..job(&["s"]) };
     let first = held_run(store, asked).await;
     put(store, job(&["s"])).await;
@@ -128,7 +125,7 @@ pub async fn a_taken_over_run_keeps_its_slot(store: &dyn Store) {
 }
 
 // proves X9
-pub async fn a_paused_queue_gives_nothing_out(store: &dyn Store) {
+pub async fn a_paused_queue_gives_nothing_out(store: &dyn Database) {
     let left = held_run(store, job(&["s"])).await;
     release(store, &left).await.unwrap();
     let ready = put(store, deploy()).await;
@@ -147,7 +144,7 @@ pub async fn a_paused_queue_gives_nothing_out(store: &dyn Store) {
     assert_eq!(taken(store).await, 2);
 }
 
-pub async fn who_holds_goes_on_in_a_paused_queue(store: &dyn Store) {
+pub async fn who_holds_goes_on_in_a_paused_queue(store: &dyn Database) {
     let claimed = held_run(store, deploy()).await;
     let pause = Pause { by: "ann".into(), reason: String::new(), at: None };
     store.pause_queue(QUEUE.into(), Some(pause)).await.unwrap();

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use waypost_kernel::Span;
-use waypost_store::{Filter, LimitOf, NewRun, QueueRow, Store};
+use waypost_store::{Database, Filter, NewRun, QueueRow};
+use waypost_testkit::Shorthand;
 
 use super::kit::*;
 
@@ -10,11 +11,11 @@ fn all() -> Filter {
     Filter { tenant: TENANT.into(), limit: 100, ..Filter::default() }
 }
 
-async fn ids(store: &dyn Store, filter: Filter) -> Vec<String> {
+async fn ids(store: &dyn Database, filter: Filter) -> Vec<String> {
     store.runs(filter).await.unwrap().runs.iter().map(|row| row.id().to_owned()).collect()
 }
 
-pub async fn the_newest_comes_first_page_by_page(store: &dyn Store) {
+pub async fn the_newest_comes_first_page_by_page(store: &dyn Database) {
     let answers = store.enqueue(vec![deploy(); 7]).await.unwrap();
     let mut expected: Vec<String> =
         answers.into_iter().map(|answer| answer.unwrap().run.id().to_owned()).collect();
@@ -33,7 +34,7 @@ pub async fn the_newest_comes_first_page_by_page(store: &dyn Store) {
     assert_eq!((exact.runs.len(), exact.next), (10, None), "no page is promised that would be empty");
 }
 
-pub async fn runs_are_found_by_what_they_are(store: &dyn Store) {
+pub async fn runs_are_found_by_what_they_are(store: &dyn Database) {
     let held = held_run(store, deploy()).await;
     let other = put(store, NewRun { queue: "other".into(), ..deploy() }).await;
     let change = put(store, rule(&["a"])).await;
@@ -43,11 +44,14 @@ pub async fn runs_are_found_by_what_they_are(store: &dyn Store) {
     assert_eq!(by(Filter { status: Some("claimed".into()), ..all() }).await, [held.run.id()]);
     assert_eq!(by(Filter { status: Some("QUEUED".into()), ..all() }).await, [change.id()]);
     assert_eq!(by(Filter { queue: Some("other".into()), ..all() }).await, [other.id()]);
-    assert_eq!(by(Filter { status: Some("claimed".into()), queue: Some("other".into()), ..deploys }).await, [""; 0]);
+    assert_eq!(
+        by(Filter { status: Some("claimed".into()), queue: Some("other".into()), ..deploys }).await,
+        [""; 0]
+    );
     assert_eq!(by(Filter { lifecycle: Some("' OR 1=1 --".into()), ..all() }).await, [""; 0]);
 }
 
-pub async fn runs_are_found_by_text(store: &dyn Store) {
+pub async fn runs_are_found_by_text(store: &dyn Database) {
     let correlated = put(store, NewRun { correlation_id: Some("order-4711".into()), ..deploy() }).await;
     let marked = put(store, NewRun { metadata: map(json!({"branch": "fix%_x"})), ..deploy() }).await;
     put(store, deploy()).await;
@@ -59,7 +63,7 @@ pub async fn runs_are_found_by_text(store: &dyn Store) {
     assert_eq!(by("fix__x").await, [""; 0]);
 }
 
-pub async fn each_tenant_sees_its_own(store: &dyn Store) {
+pub async fn each_tenant_sees_its_own(store: &dyn Database) {
     let here = put(store, deploy()).await;
     let there = put(store, NewRun { tenant: "other".into(), ..deploy() }).await;
     assert_eq!(ids(store, all()).await, [here.id()]);
@@ -68,7 +72,7 @@ pub async fn each_tenant_sees_its_own(store: &dyn Store) {
     assert_eq!(code(&store.run("other".into(), here.id()[..8].into()).await), "OK", "its own prefix");
 }
 
-pub async fn a_run_is_found_by_a_unique_prefix(store: &dyn Store) {
+pub async fn a_run_is_found_by_a_unique_prefix(store: &dyn Database) {
     let one = put(store, deploy()).await;
     let change = put(store, rule(&["a"])).await;
     let found = |id: &str| store.run(TENANT.into(), id.into());
@@ -87,7 +91,7 @@ pub async fn a_run_is_found_by_a_unique_prefix(store: &dyn Store) {
 }
 
 // proves X10
-pub async fn a_page_has_an_end(store: &dyn Store) {
+pub async fn a_page_has_an_end(store: &dyn Database) {
     for _ in 0..6 {
         store.enqueue(vec![deploy(); 100]).await.unwrap();
     }
@@ -100,7 +104,7 @@ pub async fn a_page_has_an_end(store: &dyn Store) {
 }
 
 // proves D12 and X9
-pub async fn queues_are_counted(store: &dyn Store) {
+pub async fn queues_are_counted(store: &dyn Database) {
     assert!(store.queues().await.unwrap().is_empty());
     let now = store.now().await.unwrap();
     let first = put(store, NewRun { queue: "b".into(), ..deploy() }).await;
@@ -112,7 +116,7 @@ pub async fn queues_are_counted(store: &dyn Store) {
     let done = begun_run(store, NewRun { queue: "done".into(), ..deploy() }).await;
     finish(store, &done, "success").await.unwrap();
     put(store, NewRun { queue: "c".into(), ..deploy() }).await;
-    store.limit(LimitOf::Queue, "a".into(), Some(4)).await.unwrap();
+    store.limit_queue("a", Some(4)).await.unwrap();
     let rows = store.queues().await.unwrap();
     let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c"], "those with something to do or to say, by name");
@@ -122,7 +126,7 @@ pub async fn queues_are_counted(store: &dyn Store) {
 }
 
 // proves X6
-pub async fn the_clock_goes_ahead_only(store: &dyn Store) {
+pub async fn the_clock_goes_ahead_only(store: &dyn Database) {
     let before = store.now().await.unwrap();
     advance(store, 1_000).await;
     assert!(about(store.now().await.unwrap() - before, 1_000));
@@ -130,7 +134,7 @@ pub async fn the_clock_goes_ahead_only(store: &dyn Store) {
     assert!(store.now().await.unwrap() - before >= Span::from_seconds(1_000));
 }
 
-pub async fn the_engines_own_runs_are_in_nobodys_way(store: &dyn Store) {
+pub async fn the_engines_own_runs_are_in_nobodys_way(store: &dyn Database) {
     let own = put(store, NewRun { queue: waypost_store::HOUSEKEEPING.into(), ..deploy() }).await;
     let run = put(store, deploy()).await;
     assert_eq!(ids(store, all()).await, [run.id()]);

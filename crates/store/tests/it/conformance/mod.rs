@@ -1,4 +1,4 @@
-//! One suite for every store. A test is an `async fn(&dyn Store)` of its topic's file and is listed here once;
+//! One suite for every store. A test is an `async fn(&dyn Database)` of its topic's file and is listed here once;
 //! each backend then runs all of them, and [`kit::check`] after each. Time moves by `advance_clock` alone, and
 //! a real clock may go on meanwhile: no test asks for the exact end of anything.
 
@@ -10,14 +10,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use waypost_kernel::Catalog;
-use waypost_store::Store;
+use waypost_store::Database;
 use waypost_store::postgres::{PostgresStore, migration_sql};
 use waypost_store::sqlite::SqliteStore;
 use waypost_testkit::Postgres;
 use waypost_testkit::oracle::MemoryStore;
 
 /// A store, and what lives as long as it: a folder, a database.
-pub type Opened = (Arc<dyn Store>, Box<dyn Any + Send>);
+pub type Opened = (Arc<dyn Database>, Box<dyn Any + Send>);
 
 pub async fn open_memory() -> Opened {
     (Arc::new(MemoryStore::new(Catalog::shipped().unwrap())), Box::new(()))
@@ -35,7 +35,7 @@ pub async fn open_postgres() -> Opened {
     (Arc::new(store), Box::new(database))
 }
 
-pub type Test = for<'s> fn(&'s dyn Store) -> Pin<Box<dyn Future<Output = ()> + 's>>;
+pub type Test = for<'s> fn(&'s dyn Database) -> Pin<Box<dyn Future<Output = ()> + 's>>;
 
 macro_rules! topics {
     ($($topic:ident: $($test:ident)+;)+) => {
@@ -329,9 +329,10 @@ topics! {
         a_revoked_token_stays_revoked
         a_token_has_a_name_and_a_known_role
         what_people_did_is_kept_in_order
+        what_cannot_be_kept_is_not_done
         whatever_people_do_is_kept_with_who_and_why
         a_claim_for_a_tenant_takes_only_its_runs;
-    looks:
+    stats:
         what_ended_lately_is_counted
         durations_are_from_start_to_end
         figures_are_of_one_tenant_or_of_all

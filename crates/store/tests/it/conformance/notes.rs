@@ -2,12 +2,12 @@
 
 use serde_json::json;
 use waypost_kernel::request::Level;
-use waypost_store::{NoteWrite, Repeat, Store};
+use waypost_store::{Database, NoteWrite, Repeat};
 
 use super::kit::*;
 
 // proves D4
-pub async fn the_first_event_begins_the_work(store: &dyn Store) {
+pub async fn the_first_event_begins_the_work(store: &dyn Database) {
     let claimed = held_run(store, deploy()).await;
     assert_eq!(status(store, claimed.run.id()).await, "claimed");
     let noted = note(store, &claimed, "checking out").await.unwrap();
@@ -26,7 +26,7 @@ pub async fn the_first_event_begins_the_work(store: &dyn Store) {
 }
 
 // proves D1 and X4
-pub async fn events_are_kept_as_they_were_said(store: &dyn Store) {
+pub async fn events_are_kept_as_they_were_said(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     for (at, level) in Level::ALL.into_iter().enumerate() {
         let payload = json!({"line": at, "text": "naïve – 😀"});
@@ -42,7 +42,7 @@ pub async fn events_are_kept_as_they_were_said(store: &dyn Store) {
 }
 
 // proves D6
-pub async fn an_equal_event_within_ten_seconds_is_a_repeat(store: &dyn Store) {
+pub async fn an_equal_event_within_ten_seconds_is_a_repeat(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let said = || NoteWrite { repeat: Repeat::Window, payload: json!({"a": 1}), ..saying(&claimed, "pushed") };
     let first = write_note(store, said()).await.unwrap();
@@ -65,7 +65,7 @@ pub async fn an_equal_event_within_ten_seconds_is_a_repeat(store: &dyn Store) {
 }
 
 // proves D6
-pub async fn a_key_is_a_repeat_for_ever(store: &dyn Store) {
+pub async fn a_key_is_a_repeat_for_ever(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let said = |message: &str| NoteWrite { repeat: Repeat::Key("k".into()), ..saying(&claimed, message) };
     let first = write_note(store, said("one")).await.unwrap();
@@ -83,7 +83,7 @@ pub async fn a_key_is_a_repeat_for_ever(store: &dyn Store) {
 }
 
 // proves D6
-pub async fn without_a_rule_two_equal_events_are_two(store: &dyn Store) {
+pub async fn without_a_rule_two_equal_events_are_two(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let first = note(store, &claimed, "tick").await.unwrap();
     let second = note(store, &claimed, "tick").await.unwrap();
@@ -91,7 +91,7 @@ pub async fn without_a_rule_two_equal_events_are_two(store: &dyn Store) {
 }
 
 // proves X5 and D6
-pub async fn a_repeat_needs_the_lease_too(store: &dyn Store) {
+pub async fn a_repeat_needs_the_lease_too(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let said = || NoteWrite { repeat: Repeat::Key("k".into()), ..saying(&claimed, "one") };
     write_note(store, said()).await.unwrap();
@@ -103,7 +103,7 @@ pub async fn a_repeat_needs_the_lease_too(store: &dyn Store) {
 }
 
 // proves J7
-pub async fn metadata_and_details_are_merged(store: &dyn Store) {
+pub async fn metadata_and_details_are_merged(store: &dyn Database) {
     let asked = waypost_store::NewRun {
         metadata: map(json!({"a": 1, "b": {"c": 1}})),
         details: map(json!({"x": 1})),
@@ -122,7 +122,7 @@ pub async fn metadata_and_details_are_merged(store: &dyn Store) {
 }
 
 // proves X3
-pub async fn a_repeat_writes_nothing(store: &dyn Store) {
+pub async fn a_repeat_writes_nothing(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let said = |value: i32| NoteWrite {
         repeat: Repeat::Window,
@@ -136,7 +136,7 @@ pub async fn a_repeat_writes_nothing(store: &dyn Store) {
 }
 
 // proves X10
-pub async fn what_a_worker_says_is_cleaned_and_cut_but_never_refused(store: &dyn Store) {
+pub async fn what_a_worker_says_is_cleaned_and_cut_but_never_refused(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let said = NoteWrite {
         payload: json!({"nul\0": "a\0b"}),
@@ -158,7 +158,7 @@ pub async fn what_a_worker_says_is_cleaned_and_cut_but_never_refused(store: &dyn
 }
 
 // proves X4 and X5
-pub async fn many_who_speak_at_once_leave_no_gap(store: &dyn Store) {
+pub async fn many_who_speak_at_once_leave_no_gap(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let seqs = in_parallel(16, |at| {
         let claimed = &claimed;

@@ -1,11 +1,11 @@
 //! Rollbacks and reconciliations: runs of their own that work on another one.
 
 use serde_json::json;
-use waypost_store::{NewRun, RunRow, Store};
+use waypost_store::{Database, NewRun, RunRow};
 
 use super::kit::*;
 
-async fn applied(store: &dyn Store) -> RunRow {
+async fn applied(store: &dyn Database) -> RunRow {
     let claimed = held_run(store, rule(&["a", "b"])).await;
     move_items(store, &claimed, "target", &[("a", "APPLIED"), ("b", "FAILED")]).await.unwrap();
     finish(store, &claimed, "PARTIAL").await.unwrap()
@@ -16,7 +16,7 @@ fn operation(parent: &RunRow) -> NewRun {
 }
 
 // proves R10
-pub async fn one_operation_is_under_way_at_a_time(store: &dyn Store) {
+pub async fn one_operation_is_under_way_at_a_time(store: &dyn Database) {
     let parent = applied(store).await;
     assert_eq!(parent.object()["allowed"], json!(["retry", "rollback", "reconcile"]));
     let row = command(store, parent.id(), "rollback").await.unwrap();
@@ -29,7 +29,7 @@ pub async fn one_operation_is_under_way_at_a_time(store: &dyn Store) {
 }
 
 // proves R10 and R11
-pub async fn an_operation_that_settles_frees_its_parent(store: &dyn Store) {
+pub async fn an_operation_that_settles_frees_its_parent(store: &dyn Database) {
     let parent = applied(store).await;
     command(store, parent.id(), "reconcile").await.unwrap();
     let claimed = held_run(store, operation(&parent)).await;
@@ -43,7 +43,7 @@ pub async fn an_operation_that_settles_frees_its_parent(store: &dyn Store) {
 }
 
 // proves R10
-pub async fn however_an_operation_ends_its_parent_is_free(store: &dyn Store) {
+pub async fn however_an_operation_ends_its_parent_is_free(store: &dyn Database) {
     for end in ["cancel", "lose"] {
         let parent = applied(store).await;
         command(store, parent.id(), "rollback").await.unwrap();
@@ -61,7 +61,7 @@ pub async fn however_an_operation_ends_its_parent_is_free(store: &dyn Store) {
 }
 
 // proves R10
-pub async fn a_child_that_is_no_operation_leaves_its_parent_alone(store: &dyn Store) {
+pub async fn a_child_that_is_no_operation_leaves_its_parent_alone(store: &dyn Database) {
     let parent = applied(store).await;
     command(store, parent.id(), "rollback").await.unwrap();
     let child = NewRun { parent_run_id: Some(parent.id().into()), ..deploy() };
@@ -74,7 +74,7 @@ pub async fn a_child_that_is_no_operation_leaves_its_parent_alone(store: &dyn St
 }
 
 // proves R10
-pub async fn operations_are_for_what_was_applied(store: &dyn Store) {
+pub async fn operations_are_for_what_was_applied(store: &dyn Database) {
     let queued = put(store, rule(&["a"])).await;
     let build = put(store, deploy()).await;
     for id in [queued.id(), build.id()] {

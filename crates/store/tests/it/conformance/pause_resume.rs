@@ -1,11 +1,11 @@
 //! Jobs that stop for a person.
 
 use serde_json::json;
-use waypost_store::{Claimed, CommandWrite, FinishWrite, NewItem, NewRun, NoteWrite, Store};
+use waypost_store::{Claimed, CommandWrite, Database, FinishWrite, NewItem, NewRun, NoteWrite};
 
 use super::kit::*;
 
-async fn pause(store: &dyn Store, claimed: &Claimed) {
+async fn pause(store: &dyn Database, claimed: &Claimed) {
     let end = FinishWrite {
         reason: Some("2 blockers".into()),
         details: map(json!({"current_blockers": ["h1", "h2"]})),
@@ -19,7 +19,7 @@ fn resume(run_id: &str) -> CommandWrite {
 }
 
 // proves J2 and J3
-pub async fn a_worker_pauses_with_a_reason(store: &dyn Store) {
+pub async fn a_worker_pauses_with_a_reason(store: &dyn Database) {
     let claimed = held_run(store, job(&["a", "b", "c"])).await;
     move_items(store, &claimed, "step", &[("a", "completed"), ("b", "running")]).await.unwrap();
     let refused = refusal(finish(store, &claimed, "paused").await);
@@ -36,7 +36,7 @@ pub async fn a_worker_pauses_with_a_reason(store: &dyn Store) {
 }
 
 // proves X3
-pub async fn a_pause_sent_again_is_answered_as_the_first(store: &dyn Store) {
+pub async fn a_pause_sent_again_is_answered_as_the_first(store: &dyn Database) {
     let claimed = held_run(store, job(&["a"])).await;
     pause(store, &claimed).await;
     let before = get(store, claimed.run.id()).await.object();
@@ -45,7 +45,7 @@ pub async fn a_pause_sent_again_is_answered_as_the_first(store: &dyn Store) {
 }
 
 // proves J2
-pub async fn a_paused_job_waits_for_a_person(store: &dyn Store) {
+pub async fn a_paused_job_waits_for_a_person(store: &dyn Database) {
     let claimed = held_run(store, job(&["a"])).await;
     pause(store, &claimed).await;
     advance(store, 30 * DAY).await;
@@ -58,7 +58,7 @@ pub async fn a_paused_job_waits_for_a_person(store: &dyn Store) {
 }
 
 // proves J3 and J5
-pub async fn a_resumed_job_goes_on_after_the_last_completed_step(store: &dyn Store) {
+pub async fn a_resumed_job_goes_on_after_the_last_completed_step(store: &dyn Database) {
     let disable = NewItem { reruns: true, ..item("step", "disable") };
     let asked =
         NewRun { items: vec![disable, item("step", "scan"), item("step", "update")], ..new("job") };
@@ -83,7 +83,7 @@ pub async fn a_resumed_job_goes_on_after_the_last_completed_step(store: &dyn Sto
 }
 
 // proves X8 and J3
-pub async fn an_operators_pause_is_an_intent(store: &dyn Store) {
+pub async fn an_operators_pause_is_an_intent(store: &dyn Database) {
     let claimed = held_run(store, job(&["a"])).await;
     assert_eq!(code(&command(store, claimed.run.id(), "pause").await), "INVALID_TRANSITION");
     let because = CommandWrite { reason: Some("lunch".into()), ..asking(claimed.run.id(), "pause") };
@@ -96,7 +96,7 @@ pub async fn an_operators_pause_is_an_intent(store: &dyn Store) {
 }
 
 // proves X8
-pub async fn a_cancel_wins_over_a_pause(store: &dyn Store) {
+pub async fn a_cancel_wins_over_a_pause(store: &dyn Database) {
     let claimed = held_run(store, job(&["a"])).await;
     let because = || CommandWrite { reason: Some("lunch".into()), ..asking(claimed.run.id(), "pause") };
     store.command(because()).await.unwrap();
@@ -107,7 +107,7 @@ pub async fn a_cancel_wins_over_a_pause(store: &dyn Store) {
 }
 
 // proves J6
-pub async fn a_paused_job_can_be_cancelled(store: &dyn Store) {
+pub async fn a_paused_job_can_be_cancelled(store: &dyn Database) {
     let claimed = held_run(store, job(&["a", "b"])).await;
     move_items(store, &claimed, "step", &[("a", "running")]).await.unwrap();
     pause(store, &claimed).await;
@@ -117,7 +117,7 @@ pub async fn a_paused_job_can_be_cancelled(store: &dyn Store) {
 }
 
 // proves X3
-pub async fn a_resume_twice_is_answered_as_the_first(store: &dyn Store) {
+pub async fn a_resume_twice_is_answered_as_the_first(store: &dyn Database) {
     let claimed = held_run(store, job(&["a"])).await;
     pause(store, &claimed).await;
     let first = store.command(resume(claimed.run.id())).await.unwrap();
@@ -125,14 +125,14 @@ pub async fn a_resume_twice_is_answered_as_the_first(store: &dyn Store) {
 }
 
 // proves X3
-pub async fn what_a_parked_run_is_told_is_for_operators(store: &dyn Store) {
+pub async fn what_a_parked_run_is_told_is_for_operators(store: &dyn Database) {
     let claimed = held_run(store, job(&["a"])).await;
     pause(store, &claimed).await;
     let client = CommandWrite { actor: Some(waypost_kernel::Actor::Client), ..resume(claimed.run.id()) };
     assert_eq!(code(&store.command(client).await), "ACTOR_NOT_ALLOWED");
 }
 
-async fn blocked(store: &dyn Store) -> Claimed {
+async fn blocked(store: &dyn Database) -> Claimed {
     let claimed = held_run(store, job(&["scan"])).await;
     let end = FinishWrite {
         reason: Some("2 hosts are blocked".into()),
@@ -156,7 +156,7 @@ fn deciding(run_id: &str, by: &str, resolutions: serde_json::Value) -> CommandWr
 }
 
 // proves J3
-pub async fn decisions_are_kept_with_who_and_why(store: &dyn Store) {
+pub async fn decisions_are_kept_with_who_and_why(store: &dyn Database) {
     let claimed = blocked(store).await;
     let id = claimed.run.id();
     let row = store.command(deciding(id, "ann", json!({"h1": "skip", "h2": {"decision": "wait"}}))).await.unwrap();
@@ -173,7 +173,7 @@ pub async fn decisions_are_kept_with_who_and_why(store: &dyn Store) {
 }
 
 // proves J3
-pub async fn the_first_decision_counts(store: &dyn Store) {
+pub async fn the_first_decision_counts(store: &dyn Database) {
     let claimed = blocked(store).await;
     let id = claimed.run.id();
     let decided = json!({"h1": "skip", "h2": "wait"});
@@ -187,7 +187,7 @@ pub async fn the_first_decision_counts(store: &dyn Store) {
 }
 
 // proves J3
-pub async fn decisions_name_what_blocks_and_all_of_it(store: &dyn Store) {
+pub async fn decisions_name_what_blocks_and_all_of_it(store: &dyn Database) {
     let claimed = blocked(store).await;
     let id = claimed.run.id();
     for (given, told) in [
@@ -206,7 +206,7 @@ pub async fn decisions_name_what_blocks_and_all_of_it(store: &dyn Store) {
 }
 
 /// As long as a step's details may be, so often that they fill all that handlers have.
-async fn full_of_details(store: &dyn Store) -> Claimed {
+async fn full_of_details(store: &dyn Database) -> Claimed {
     let claimed = held_run(store, job(&["scan"])).await;
     for at in 0..75 {
         let details = map(json!({ format!("host-{at}"): "x".repeat(15_500) }));
@@ -218,7 +218,7 @@ async fn full_of_details(store: &dyn Store) -> Claimed {
 }
 
 // proves J2 and J3
-pub async fn a_run_full_of_details_still_waits_for_its_decision(store: &dyn Store) {
+pub async fn a_run_full_of_details_still_waits_for_its_decision(store: &dyn Database) {
     let claimed = full_of_details(store).await;
     let id = claimed.run.id();
     let lines: Vec<String> = (0..100).map(|at| format!("{at} {}", "l".repeat(15_000))).collect();
@@ -247,7 +247,7 @@ pub async fn a_run_full_of_details_still_waits_for_its_decision(store: &dyn Stor
 }
 
 // proves J3
-pub async fn a_decision_that_would_not_be_kept_is_refused(store: &dyn Store) {
+pub async fn a_decision_that_would_not_be_kept_is_refused(store: &dyn Database) {
     let claimed = held_run(store, job(&["scan"])).await;
     let id = claimed.run.id();
     let hosts: serde_json::Map<_, _> = (0..100).map(|at| (format!("host-{at}"), json!({}))).collect();
@@ -268,7 +268,7 @@ pub async fn a_decision_that_would_not_be_kept_is_refused(store: &dyn Store) {
     assert_eq!((row.status(), kept), ("pending", Some(100)));
 }
 
-pub async fn what_the_engine_told_before_can_be_taken_back(store: &dyn Store) {
+pub async fn what_the_engine_told_before_can_be_taken_back(store: &dyn Database) {
     let claimed = held_run(store, job(&["scan"])).await;
     let tell = async |details: serde_json::Value| {
         let note = NoteWrite { details: map(details), ..saying(&claimed, "details") };

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use waypost_kernel::{Actor, Failure, Span};
-use waypost_store::{Claimed, FinishWrite, NewRun, Store};
+use waypost_store::{Claimed, Database, FinishWrite, NewRun};
 
 use super::kit::*;
 
@@ -20,11 +20,11 @@ fn reentrant(worker: &str) -> NewRun {
     NewRun { reentrant: true, ..plan(worker) }
 }
 
-async fn claim_plan(store: &dyn Store, run: NewRun) -> Option<Claimed> {
+async fn claim_plan(store: &dyn Database, run: NewRun) -> Option<Claimed> {
     store.claim_plan(run, Some(Span::from_seconds(600))).await.unwrap()
 }
 
-async fn fail(store: &dyn Store, claimed: &Claimed, retry_in: Option<i64>) {
+async fn fail(store: &dyn Database, claimed: &Claimed, retry_in: Option<i64>) {
     let end = FinishWrite {
         failure: Some(Failure::new("handler_error", "exit 1")),
         retry_in: retry_in.map(Span::from_seconds),
@@ -34,7 +34,7 @@ async fn fail(store: &dyn Store, claimed: &Claimed, retry_in: Option<i64>) {
 }
 
 // proves C3 and C1
-pub async fn the_first_claimer_wins_and_the_others_are_silent(store: &dyn Store) {
+pub async fn the_first_claimer_wins_and_the_others_are_silent(store: &dyn Database) {
     let won = claim_plan(store, plan("s1")).await.unwrap();
     assert_eq!((won.run.status(), won.run.run.attempt, won.fence), ("RUNNING", 1, 1));
     assert!(about(won.expires_at - won.now, 600));
@@ -51,13 +51,13 @@ pub async fn the_first_claimer_wins_and_the_others_are_silent(store: &dyn Store)
 }
 
 // proves C11 and C3
-pub async fn of_sixteen_schedulers_one_wins(store: &dyn Store) {
+pub async fn of_sixteen_schedulers_one_wins(store: &dyn Database) {
     let claims = in_parallel(16, |at| async move { claim_plan(store, plan(&format!("s{at}"))).await });
     assert_eq!(claims.iter().flatten().count(), 1);
 }
 
 // proves C3
-pub async fn a_success_never_reruns(store: &dyn Store) {
+pub async fn a_success_never_reruns(store: &dyn Database) {
     let won = claim_plan(store, reentrant("s1")).await.unwrap();
     finish(store, &won, "SUCCESS").await.unwrap();
     advance(store, 10 * DAY).await;
@@ -65,7 +65,7 @@ pub async fn a_success_never_reruns(store: &dyn Store) {
 }
 
 // proves C3 and C7
-pub async fn a_failure_is_retried_when_it_is_due(store: &dyn Store) {
+pub async fn a_failure_is_retried_when_it_is_due(store: &dyn Database) {
     let first = claim_plan(store, plan("s1")).await.unwrap();
     fail(store, &first, Some(60)).await;
     assert!(claim_plan(store, plan("s2")).await.is_none());
@@ -82,7 +82,7 @@ pub async fn a_failure_is_retried_when_it_is_due(store: &dyn Store) {
 }
 
 // proves C3
-pub async fn attempts_come_to_an_end(store: &dyn Store) {
+pub async fn attempts_come_to_an_end(store: &dyn Database) {
     for attempt in 1..=3 {
         let claimed = claim_plan(store, plan("s1")).await.unwrap();
         assert_eq!(claimed.run.run.attempt, attempt);
@@ -98,7 +98,7 @@ pub async fn attempts_come_to_an_end(store: &dyn Store) {
 }
 
 // proves C3, C4 and X5
-pub async fn a_stale_execution_is_stolen(store: &dyn Store) {
+pub async fn a_stale_execution_is_stolen(store: &dyn Database) {
     let first = claim_plan(store, reentrant("s1")).await.unwrap();
     advance(store, 590).await;
     assert!(claim_plan(store, reentrant("s2")).await.is_none());
@@ -115,14 +115,14 @@ pub async fn a_stale_execution_is_stolen(store: &dyn Store) {
 }
 
 // proves C4
-pub async fn a_holder_does_not_steal_from_itself(store: &dyn Store) {
+pub async fn a_holder_does_not_steal_from_itself(store: &dyn Database) {
     let claimed = claim_plan(store, reentrant("s1")).await.unwrap();
     assert_eq!(code(&finish(store, &claimed, "RUNNING").await), "INVALID_TRANSITION");
     assert_eq!(get(store, claimed.run.id()).await.run.attempt, 1);
 }
 
 // proves C4
-pub async fn heartbeats_keep_thieves_away(store: &dyn Store) {
+pub async fn heartbeats_keep_thieves_away(store: &dyn Database) {
     let claimed = claim_plan(store, reentrant("s1")).await.unwrap();
     for _ in 0..5 {
         advance(store, 500).await;
@@ -132,7 +132,7 @@ pub async fn heartbeats_keep_thieves_away(store: &dyn Store) {
 }
 
 // proves C4
-pub async fn a_theft_at_the_last_attempt_fails_the_row(store: &dyn Store) {
+pub async fn a_theft_at_the_last_attempt_fails_the_row(store: &dyn Database) {
     let once = NewRun { max_attempts: 1, ..reentrant("s1") };
     let claimed = claim_plan(store, once.clone()).await.unwrap();
     advance(store, 601).await;
@@ -143,7 +143,7 @@ pub async fn a_theft_at_the_last_attempt_fails_the_row(store: &dyn Store) {
 }
 
 // proves C4
-pub async fn without_re_entry_a_stale_execution_fails_for_good(store: &dyn Store) {
+pub async fn without_re_entry_a_stale_execution_fails_for_good(store: &dyn Database) {
     let claimed = claim_plan(store, plan("s1")).await.unwrap();
     advance(store, 601).await;
     assert!(claim_plan(store, plan("s2")).await.is_none());
@@ -155,7 +155,7 @@ pub async fn without_re_entry_a_stale_execution_fails_for_good(store: &dyn Store
 }
 
 // proves C7
-pub async fn a_shutdown_burns_no_attempt(store: &dyn Store) {
+pub async fn a_shutdown_burns_no_attempt(store: &dyn Database) {
     let first = claim_plan(store, plan("s1")).await.unwrap();
     release(store, &first).await.unwrap();
     let second = claim_plan(store, plan("s2")).await.unwrap();
@@ -163,7 +163,7 @@ pub async fn a_shutdown_burns_no_attempt(store: &dyn Store) {
 }
 
 // proves C7
-pub async fn canceled_is_never_retried(store: &dyn Store) {
+pub async fn canceled_is_never_retried(store: &dyn Database) {
     let claimed = claim_plan(store, plan("s1")).await.unwrap();
     command(store, claimed.run.id(), "cancel").await.unwrap();
     advance(store, 601).await;
@@ -174,7 +174,7 @@ pub async fn canceled_is_never_retried(store: &dyn Store) {
 }
 
 // proves C3
-pub async fn a_plan_is_taken_by_its_id(store: &dyn Store) {
+pub async fn a_plan_is_taken_by_its_id(store: &dyn Database) {
     let first = claim_plan(store, plan("s1")).await.unwrap();
     let id = || first.run.id().to_owned();
     assert_eq!(code(&store.claim_run(id(), "s2".into()).await), "LEASE_HELD");
@@ -184,7 +184,7 @@ pub async fn a_plan_is_taken_by_its_id(store: &dyn Store) {
     assert_eq!(store.claim_run(id(), "s2".into()).await.unwrap().run.run.attempt, 2);
 }
 
-pub async fn a_plan_without_a_key_or_of_another_kind_is_refused(store: &dyn Store) {
+pub async fn a_plan_without_a_key_or_of_another_kind_is_refused(store: &dyn Database) {
     let keyless = NewRun { idempotency_key: None, ..plan("s1") };
     let (field, _) = invalid(store.claim_plan(keyless, None).await);
     assert_eq!(field, "idempotency_key");

@@ -1,10 +1,10 @@
 //! Settled runs leave when their time is over.
 
-use waypost_store::{Claimed, NewRun, Pruned, Store};
+use waypost_store::{Claimed, Database, NewRun, Pruned};
 
 use super::kit::*;
 
-async fn finished(store: &dyn Store, status: &str) -> Claimed {
+async fn finished(store: &dyn Database, status: &str) -> Claimed {
     let claimed = begun_run(store, deploy()).await;
     finish(store, &claimed, status).await.unwrap();
     claimed
@@ -12,17 +12,17 @@ async fn finished(store: &dyn Store, status: &str) -> Claimed {
 
 /// A store may keep the run of the newest event a little longer, lest its position be given out again: here
 /// another one has it.
-async fn prune(store: &dyn Store, limit: usize) -> Pruned {
+async fn prune(store: &dyn Database, limit: usize) -> Pruned {
     put(store, deploy()).await;
     store.prune(limit).await.unwrap()
 }
 
-async fn is_gone(store: &dyn Store, claimed: &Claimed) -> bool {
+async fn is_gone(store: &dyn Database, claimed: &Claimed) -> bool {
     code(&store.run(TENANT.into(), claimed.run.id().into()).await) == "NOT_FOUND"
 }
 
 // proves X11
-pub async fn successes_stay_a_month_and_failures_three(store: &dyn Store) {
+pub async fn successes_stay_a_month_and_failures_three(store: &dyn Database) {
     let good = finished(store, "success").await;
     let bad = finished(store, "failed").await;
     let cancelled = finished(store, "cancelled").await;
@@ -39,7 +39,7 @@ pub async fn successes_stay_a_month_and_failures_three(store: &dyn Store) {
 }
 
 // proves X11
-pub async fn what_is_not_settled_stays(store: &dyn Store) {
+pub async fn what_is_not_settled_stays(store: &dyn Database) {
     put(store, deploy()).await;
     held_run(store, deploy()).await;
     begun_run(store, deploy()).await;
@@ -51,7 +51,7 @@ pub async fn what_is_not_settled_stays(store: &dyn Store) {
 }
 
 // proves X11
-pub async fn small_batches_oldest_first(store: &dyn Store) {
+pub async fn small_batches_oldest_first(store: &dyn Database) {
     let mut runs = Vec::new();
     for _ in 0..5 {
         runs.push(finished(store, "success").await);
@@ -68,20 +68,20 @@ pub async fn small_batches_oldest_first(store: &dyn Store) {
 }
 
 // proves X11 and X4
-pub async fn events_leave_with_their_run(store: &dyn Store) {
+pub async fn events_leave_with_their_run(store: &dyn Database) {
     let kept = finished(store, "failed").await;
     let gone = finished(store, "success").await;
     advance(store, 31 * DAY).await;
     prune(store, 100).await;
     assert_eq!(code(&store.events(gone.run.id().into(), 0, 10).await), "NOT_FOUND");
-    let left = store.feed(0, 500).await.unwrap();
+    let left = store.feed(Some(0), 500).await.unwrap().events;
     assert_eq!(left.len(), events(store, kept.run.id()).await.len() + 1);
 }
 
 // proves X4
-pub async fn no_position_comes_again(store: &dyn Store) {
+pub async fn no_position_comes_again(store: &dyn Database) {
     finished(store, "success").await;
-    let last = store.feed(0, 500).await.unwrap().last().unwrap().position;
+    let last = store.feed(Some(0), 500).await.unwrap().events.last().unwrap().position;
     advance(store, 31 * DAY).await;
     store.prune(100).await.unwrap();
     let next = put(store, deploy()).await;
@@ -89,7 +89,7 @@ pub async fn no_position_comes_again(store: &dyn Store) {
 }
 
 // proves X11 and X7
-pub async fn a_key_is_free_when_its_run_has_left(store: &dyn Store) {
+pub async fn a_key_is_free_when_its_run_has_left(store: &dyn Database) {
     let keyed = || NewRun { idempotency_key: Some("k".into()), ..deploy() };
     let first = begun_run(store, keyed()).await;
     finish(store, &first, "success").await.unwrap();
@@ -100,7 +100,7 @@ pub async fn a_key_is_free_when_its_run_has_left(store: &dyn Store) {
 }
 
 // proves X11 and R10
-pub async fn a_run_under_operation_stays(store: &dyn Store) {
+pub async fn a_run_under_operation_stays(store: &dyn Database) {
     let claimed = held_run(store, rule(&["a"])).await;
     move_items(store, &claimed, "target", &[("a", "APPLIED")]).await.unwrap();
     finish(store, &claimed, "APPLIED").await.unwrap();

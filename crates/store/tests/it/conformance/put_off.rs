@@ -2,19 +2,20 @@
 
 use waypost_kernel::{Span, Time};
 use waypost_store::{
-    Begin, Begun, Birth, Claimed, Due, DueExecution, DueScope, Failed, Failing, Firing, ManualPlans, Mine, NewRun, Pause,
-    ScheduleFilter, ScheduleWrite, ScopeRow, Store, StoreError,
+    Begin, Begun, Birth, Claimed, Database, Due, DueExecution, DueScope, Failed, Failing, Firing,
+    ManualPlans, NewRun, Ownership, Pause, ScheduleFilter, ScheduleWrite, ScopeRow, StoreError,
 };
+use waypost_testkit::Shorthand;
 
 use super::kit::*;
 use super::schedules::{due, every, firing, minute, scope};
 
-async fn add(store: &dyn Store, name: &str, ids: &[&str]) {
+async fn add(store: &dyn Database, name: &str, ids: &[&str]) {
     store.put_schedule(every("1m", name, ids)).await.unwrap();
 }
 
-async fn told(store: &dyn Store, limit: usize) -> Due {
-    store.due(Mine { carried: true, ..Mine::default() }, limit).await.unwrap()
+async fn told(store: &dyn Database, limit: usize) -> Due {
+    store.due(Ownership { carried: true, ..Ownership::default() }, limit).await.unwrap()
 }
 
 fn planning(it: &DueScope) -> Failed {
@@ -27,12 +28,12 @@ fn beginning(it: &DueExecution) -> Failed {
     Failed { schedule: it.schedule.clone(), what, wake_at: it.wake_at }
 }
 
-async fn put_off(store: &dyn Store, failed: Failed) {
+async fn put_off(store: &dyn Database, failed: Failed) {
     store.put_off(vec![failed]).await.unwrap();
 }
 
 /// Plans by hand, a minute each, the oldest of them an hour and more ago.
-async fn backfill(store: &dyn Store, name: &str, count: i64) -> Vec<Time> {
+async fn backfill(store: &dyn Database, name: &str, count: i64) -> Vec<Time> {
     let old = minute(store).await - Span::from_seconds(1_000_000);
     let plans: Vec<Time> = (0..count).map(|at| old + Span::from_seconds(60 * at)).collect();
     let manual = ManualPlans {
@@ -78,9 +79,11 @@ fn held(begun: Begun) -> Claimed {
 const OFTEN: usize = 8;
 
 // proves C11
-pub async fn a_planning_that_fails_is_put_off_longer_each_time(store: &dyn Store) {
+pub async fn a_planning_that_fails_is_put_off_longer_each_time(store: &dyn Database) {
     add(store, "backup", &["a"]).await;
-    for (failures, wait) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 32), (7, 64), (8, 128), (9, 256), (10, 300), (11, 300)] {
+    for (failures, wait) in
+        [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 32), (7, 64), (8, 128), (9, 256), (10, 300), (11, 300)]
+    {
         let found = due(store).await.scopes.remove(0);
         let before = store.now().await.unwrap();
         put_off(store, planning(&found)).await;
@@ -90,7 +93,10 @@ pub async fn a_planning_that_fails_is_put_off_longer_each_time(store: &dyn Store
         let wait = Span::from_seconds(wait);
         let looked_at = row.wake_at.unwrap();
         let rounding = Span::from_ms(1);
-        assert!((before + wait..=after + wait + rounding).contains(&looked_at), "{wait} from {before}: {looked_at}");
+        assert!(
+            (before + wait..=after + wait + rounding).contains(&looked_at),
+            "{wait} from {before}: {looked_at}"
+        );
         advance(store, 300).await;
     }
     let found = due(store).await.scopes.remove(0);
@@ -102,7 +108,7 @@ pub async fn a_planning_that_fails_is_put_off_longer_each_time(store: &dyn Store
 }
 
 // proves C11
-pub async fn those_that_fail_are_in_nobodys_way(store: &dyn Store) {
+pub async fn those_that_fail_are_in_nobodys_way(store: &dyn Database) {
     let ids: Vec<String> = (0..20).map(|at| format!("b{at}")).collect();
     add(store, "broken", &ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
     add(store, "sound", &["a"]).await;
@@ -117,7 +123,7 @@ pub async fn those_that_fail_are_in_nobodys_way(store: &dyn Store) {
 }
 
 // proves C8
-pub async fn whoever_applies_or_resumes_a_schedule_ends_its_waits(store: &dyn Store) {
+pub async fn whoever_applies_or_resumes_a_schedule_ends_its_waits(store: &dyn Database) {
     add(store, "backup", &["a"]).await;
     backfill(store, "backup", 1).await;
     let fail = async || {
@@ -147,7 +153,7 @@ pub async fn whoever_applies_or_resumes_a_schedule_ends_its_waits(store: &dyn St
 }
 
 // proves C8
-pub async fn a_plan_that_cannot_begin_waits_by_itself(store: &dyn Store) {
+pub async fn a_plan_that_cannot_begin_waits_by_itself(store: &dyn Database) {
     add(store, "backup", &["a"]).await;
     let plans = backfill(store, "backup", 2).await;
     let told = async || due(store).await.executions;
@@ -173,16 +179,20 @@ pub async fn a_plan_that_cannot_begin_waits_by_itself(store: &dyn Store) {
 }
 
 // proves C3 and X2
-pub async fn a_key_that_somebody_else_has_is_not_taken_for_the_plans(store: &dyn Store) {
+pub async fn a_key_that_somebody_else_has_is_not_taken_for_the_plans(store: &dyn Database) {
     add(store, "backup", &["a"]).await;
     let plan = minute(store).await;
     let key = format!("schedule:backup:{plan}");
     let stranger = put(store, NewRun { idempotency_key: Some(key.clone()), ..deploy() }).await;
-    let queued = |key: &str| Birth { run: NewRun { idempotency_key: Some(key.into()), ..deploy() }, lease: None };
+    let queued =
+        |key: &str| Birth { run: NewRun { idempotency_key: Some(key.into()), ..deploy() }, lease: None };
     for birth in [birth("backup", plan), queued(&key)] {
         let firing = Firing { plans: vec![(plan, birth)], ..fires("backup", plan) };
         let refused = store.fire(vec![firing]).await.unwrap().remove(0).unwrap_err();
-        assert!(matches!(&refused, StoreError::KeyReused { run_id, .. } if run_id == stranger.id()), "{refused}");
+        assert!(
+            matches!(&refused, StoreError::KeyReused { run_id, .. } if run_id == stranger.id()),
+            "{refused}"
+        );
     }
     let is = store.run("default".into(), stranger.id().into()).await.unwrap();
     assert_eq!((is.status(), is.run.attempt), ("queued", 0), "it is as it was");
@@ -195,7 +205,7 @@ pub async fn a_key_that_somebody_else_has_is_not_taken_for_the_plans(store: &dyn
 const BACKLOG: i64 = 700;
 
 // proves C5
-pub async fn plans_that_wait_delay_no_retry_and_no_end(store: &dyn Store) {
+pub async fn plans_that_wait_delay_no_retry_and_no_end(store: &dyn Database) {
     for name in ["paused", "busy", "backup"] {
         add(store, name, &["a"]).await;
     }
@@ -211,9 +221,10 @@ pub async fn plans_that_wait_delay_no_retry_and_no_end(store: &dyn Store) {
     backfill(store, "paused", BACKLOG).await;
     let claimed = fire("backup").await;
     finish(store, &claimed, "SUCCESS").await.unwrap();
-    store.look_again(vec![claimed.run.id().into()]).await.unwrap();
+    store.wake_executions(vec![claimed.run.id().into()]).await.unwrap();
     let found = told(store, 2).await;
-    let waits: Vec<_> = found.executions.iter().map(|it| (it.schedule.as_str(), it.plan, it.is_running)).collect();
+    let waits: Vec<_> =
+        found.executions.iter().map(|it| (it.schedule.as_str(), it.plan, it.is_running)).collect();
     assert_eq!(waits, [("busy", waiting[0], true)], "one of its scope, and nothing of what is paused");
     assert!(!found.more || !found.scopes.is_empty(), "there is nothing else to look at");
     let row = scope(store).await;
@@ -226,7 +237,7 @@ pub async fn plans_that_wait_delay_no_retry_and_no_end(store: &dyn Store) {
 }
 
 // proves C5 and C8
-pub async fn what_a_pause_kept_back_begins_when_it_is_resumed(store: &dyn Store) {
+pub async fn what_a_pause_kept_back_begins_when_it_is_resumed(store: &dyn Database) {
     add(store, "backup", &["a"]).await;
     let plan = minute(store).await;
     let fired = store.fire(vec![fires("backup", plan)]).await.unwrap().remove(0).unwrap().unwrap();
@@ -234,9 +245,10 @@ pub async fn what_a_pause_kept_back_begins_when_it_is_resumed(store: &dyn Store)
     let pause = Pause { by: "olena".into(), reason: "migration".into(), at: None };
     store.pause_schedule("backup".into(), Some(pause)).await.unwrap();
     let waiting = backfill(store, "backup", 1).await;
-    let end = waypost_store::FinishWrite { retry_in: Some(Span::from_seconds(1)), ..ending(&claimed, "FAILED") };
+    let end =
+        waypost_store::FinishWrite { retry_in: Some(Span::from_seconds(1)), ..ending(&claimed, "FAILED") };
     write_finish(store, end).await.unwrap();
-    store.look_again(vec![claimed.run.id().into()]).await.unwrap();
+    store.wake_executions(vec![claimed.run.id().into()]).await.unwrap();
     for _ in 0..3 {
         advance(store, 2).await;
         assert!(due(store).await.executions.is_empty());
@@ -247,7 +259,7 @@ pub async fn what_a_pause_kept_back_begins_when_it_is_resumed(store: &dyn Store)
     assert_eq!(plans, [waiting[0], plan]);
 }
 
-pub async fn plans_of_a_scope_that_is_no_longer_listed_begin_too(store: &dyn Store) {
+pub async fn plans_of_a_scope_that_is_no_longer_listed_begin_too(store: &dyn Database) {
     add(store, "backup", &["a", "b"]).await;
     let plans = backfill(store, "backup", 1).await;
     add(store, "backup", &["b"]).await;
@@ -255,12 +267,12 @@ pub async fn plans_of_a_scope_that_is_no_longer_listed_begin_too(store: &dyn Sto
     assert_eq!(found.iter().map(|it| (it.id.as_str(), it.plan)).collect::<Vec<_>>(), [("a", plans[0])]);
     assert!(store.begin(begin(&found[0])).await.unwrap().is_some());
     let filter = ScheduleFilter { name: Some("backup".into()), after: None, limit: 1 };
-    assert_eq!(store.look_at_schedules(filter).await.unwrap()[0].scopes, 1, "it rests beside those that are listed");
+    assert_eq!(store.schedules(filter).await.unwrap()[0].scopes, 1, "it rests beside those that are listed");
     let scopes: Vec<ScopeRow> = store.scopes("backup".into()).await.unwrap();
     assert_eq!(scopes.iter().map(|it| it.retired).collect::<Vec<_>>(), [true, false]);
 }
 
-pub async fn plans_that_may_run_beside_each_other_do_not_wait_for_a_second(store: &dyn Store) {
+pub async fn plans_that_may_run_beside_each_other_do_not_wait_for_a_second(store: &dyn Database) {
     add(store, "backup", &["a"]).await;
     let plans = backfill(store, "backup", 3).await;
     for plan in plans {
@@ -272,7 +284,7 @@ pub async fn plans_that_may_run_beside_each_other_do_not_wait_for_a_second(store
     assert!(due(store).await.executions.is_empty());
 }
 
-pub async fn a_listing_that_fails_is_put_off_longer_each_time(store: &dyn Store) {
+pub async fn a_listing_that_fails_is_put_off_longer_each_time(store: &dyn Database) {
     let listed: ScheduleWrite = every("1m", "backup", &[]);
     store.put_schedule(listed.clone()).await.unwrap();
     for _ in 0..OFTEN {

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 use waypost_kernel::{Actor, Failure};
-use waypost_store::{CommandWrite, ItemWrite, RunRow, Store};
+use waypost_store::{CommandWrite, Database, ItemWrite, RunRow};
 
 use super::kit::*;
 
 /// A change of four targets: `a` applied, the rest failed.
-async fn partial(store: &dyn Store) -> RunRow {
+async fn partial(store: &dyn Database) -> RunRow {
     let claimed = held_run(store, rule(&["a", "b", "c", "d"])).await;
     let begun = ["a", "b", "c", "d"].map(|key| (key, "APPLYING"));
     move_items(store, &claimed, "target", &begun).await.unwrap();
@@ -30,7 +30,7 @@ fn retry(run: &RunRow, chosen: Option<&[&str]>) -> CommandWrite {
 }
 
 // proves R8 and R9
-pub async fn chosen_targets_are_retried(store: &dyn Store) {
+pub async fn chosen_targets_are_retried(store: &dyn Database) {
     let run = partial(store).await;
     assert!(run.object()["allowed"].as_array().unwrap().contains(&json!("retry")));
     let row = store.command(retry(&run, Some(&["c", "b"]))).await.unwrap();
@@ -46,7 +46,7 @@ pub async fn chosen_targets_are_retried(store: &dyn Store) {
 }
 
 // proves R8 and R3
-pub async fn a_retried_run_is_anybodys_and_counts_all_targets(store: &dyn Store) {
+pub async fn a_retried_run_is_anybodys_and_counts_all_targets(store: &dyn Database) {
     let run = partial(store).await;
     store.command(retry(&run, Some(&["b"]))).await.unwrap();
     let claimed = claim(store, "w2").await.unwrap();
@@ -62,7 +62,7 @@ pub async fn a_retried_run_is_anybodys_and_counts_all_targets(store: &dyn Store)
 }
 
 // proves R8
-pub async fn all_of_a_failed_run_is_retried(store: &dyn Store) {
+pub async fn all_of_a_failed_run_is_retried(store: &dyn Database) {
     let claimed = held_run(store, rule(&["a", "b"])).await;
     move_items(store, &claimed, "target", &[("a", "FAILED"), ("b", "FAILED")]).await.unwrap();
     let run = finish(store, &claimed, "FAILED").await.unwrap();
@@ -72,7 +72,7 @@ pub async fn all_of_a_failed_run_is_retried(store: &dyn Store) {
 }
 
 // proves R8
-pub async fn targets_that_cannot_be_retried_are_named(store: &dyn Store) {
+pub async fn targets_that_cannot_be_retried_are_named(store: &dyn Database) {
     let run = partial(store).await;
     for chosen in [["b", "nope"], ["b", "a"]] {
         let (field, _) = invalid(store.command(retry(&run, Some(&chosen))).await);
@@ -85,7 +85,7 @@ pub async fn targets_that_cannot_be_retried_are_named(store: &dyn Store) {
 }
 
 // proves R8
-pub async fn what_was_applied_is_not_retried(store: &dyn Store) {
+pub async fn what_was_applied_is_not_retried(store: &dyn Database) {
     let claimed = held_run(store, rule(&["a"])).await;
     move_items(store, &claimed, "target", &[("a", "APPLIED")]).await.unwrap();
     let run = finish(store, &claimed, "APPLIED").await.unwrap();
@@ -95,7 +95,7 @@ pub async fn what_was_applied_is_not_retried(store: &dyn Store) {
 }
 
 // proves X3
-pub async fn a_retry_twice_is_answered_as_the_first(store: &dyn Store) {
+pub async fn a_retry_twice_is_answered_as_the_first(store: &dyn Database) {
     let run = partial(store).await;
     let first = store.command(retry(&run, Some(&["b"]))).await.unwrap();
     let again = store.command(retry(&run, Some(&["b"]))).await.unwrap();
@@ -104,7 +104,7 @@ pub async fn a_retry_twice_is_answered_as_the_first(store: &dyn Store) {
 }
 
 // proves X5
-pub async fn a_retry_that_nobody_takes_is_lost_after_a_day(store: &dyn Store) {
+pub async fn a_retry_that_nobody_takes_is_lost_after_a_day(store: &dyn Database) {
     let run = partial(store).await;
     store.command(retry(&run, Some(&["b"]))).await.unwrap();
     advance(store, 23 * HOUR).await;

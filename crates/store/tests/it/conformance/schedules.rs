@@ -3,9 +3,11 @@
 use serde_json::json;
 use waypost_kernel::{Actor, Failure, Span, Time};
 use waypost_store::{
-    Begin, Begun, Birth, Claimed, Counts, Due, DueExecution, ExecutionFilter, ExecutionRow, FinishWrite, Firing, ManualPlans, Mine,
-    NewRun, Pause, Put, ScheduleFilter, ScheduleWrite, ScopeRow, Store,
+    Begin, Begun, Birth, Claimed, Counts, Database, Due, DueExecution, ExecutionFilter, ExecutionRow,
+    FinishWrite, Firing, ManualPlans, NewRun, Ownership, Pause, ScheduleChanged, ScheduleFilter,
+    ScheduleWrite, ScopeRow,
 };
+use waypost_testkit::Shorthand;
 
 use super::kit::*;
 
@@ -32,19 +34,19 @@ fn write(name: &str, ids: &[&str]) -> ScheduleWrite {
     every("1m", name, ids)
 }
 
-async fn put_one(store: &dyn Store) {
-    assert_eq!(store.put_schedule(write("backup", &["a"])).await.unwrap(), Put::Added);
+async fn put_one(store: &dyn Database) {
+    assert_eq!(store.put_schedule(write("backup", &["a"])).await.unwrap(), ScheduleChanged::Added);
 }
 
-fn mine() -> Mine {
-    Mine { carried: true, ..Mine::default() }
+fn mine() -> Ownership {
+    Ownership { carried: true, ..Ownership::default() }
 }
 
 fn listings(due: &Due) -> Vec<&str> {
     due.listings.iter().map(|it| it.schedule.as_str()).collect()
 }
 
-pub async fn due(store: &dyn Store) -> Due {
+pub async fn due(store: &dyn Database) -> Due {
     store.due(mine(), 100).await.unwrap()
 }
 
@@ -76,22 +78,22 @@ pub fn firing(by: &str, expected: Option<Time>, plan: Time) -> Firing {
 }
 
 /// A whole minute at or before now.
-pub async fn minute(store: &dyn Store) -> Time {
+pub async fn minute(store: &dyn Database) -> Time {
     Time::from_ms(store.now().await.unwrap().seconds() / 60 * 60_000)
 }
 
-async fn fire_one(store: &dyn Store, firing: Firing) -> Option<Vec<Begun>> {
+async fn fire_one(store: &dyn Database, firing: Firing) -> Option<Vec<Begun>> {
     store.fire(vec![firing]).await.unwrap().remove(0).unwrap()
 }
 
-async fn fire(store: &dyn Store, by: &str, expected: Option<Time>, plan: Time) -> Option<Claimed> {
+async fn fire(store: &dyn Database, by: &str, expected: Option<Time>, plan: Time) -> Option<Claimed> {
     let begun = fire_one(store, firing(by, expected, plan)).await?;
     let [Begun::Held(at, claimed)] = begun.as_slice() else { panic!("{begun:?}") };
     assert_eq!(*at, plan);
     Some((**claimed).clone())
 }
 
-pub async fn scope(store: &dyn Store) -> ScopeRow {
+pub async fn scope(store: &dyn Database) -> ScopeRow {
     store.scopes("backup".into()).await.unwrap().remove(0)
 }
 
@@ -108,7 +110,7 @@ fn begin(by: &str, it: &DueExecution) -> Begin {
 }
 
 /// All of it, two at a time.
-async fn listed(store: &dyn Store, filter: ExecutionFilter) -> Vec<ExecutionRow> {
+async fn listed(store: &dyn Database, filter: ExecutionFilter) -> Vec<ExecutionRow> {
     let mut filter = ExecutionFilter { limit: 2, ..filter };
     let mut all = Vec::new();
     loop {
@@ -122,18 +124,18 @@ async fn listed(store: &dyn Store, filter: ExecutionFilter) -> Vec<ExecutionRow>
     }
 }
 
-async fn fail(store: &dyn Store, claimed: &Claimed, retry_in: Option<i64>) {
+async fn fail(store: &dyn Database, claimed: &Claimed, retry_in: Option<i64>) {
     let end = FinishWrite {
         failure: Some(Failure::new("handler_error", "exit 1")),
         retry_in: retry_in.map(Span::from_seconds),
         ..ending(claimed, "FAILED")
     };
     write_finish(store, end).await.unwrap();
-    store.look_again(vec![claimed.run.id().into()]).await.unwrap();
+    store.wake_executions(vec![claimed.run.id().into()]).await.unwrap();
 }
 
 // proves C11 and C3
-pub async fn a_planning_is_written_with_what_it_fires(store: &dyn Store) {
+pub async fn a_planning_is_written_with_what_it_fires(store: &dyn Database) {
     put_one(store).await;
     let found = due(store).await.scopes;
     assert_eq!(found.len(), 1);
@@ -150,7 +152,7 @@ pub async fn a_planning_is_written_with_what_it_fires(store: &dyn Store) {
 }
 
 // proves C11
-pub async fn of_sixteen_planners_one_fires(store: &dyn Store) {
+pub async fn of_sixteen_planners_one_fires(store: &dyn Database) {
     put_one(store).await;
     let plan = minute(store).await;
     let fired = in_parallel(16, |at| async move { fire(store, &format!("s{at}"), None, plan).await });
@@ -159,7 +161,7 @@ pub async fn of_sixteen_planners_one_fires(store: &dyn Store) {
 }
 
 // proves C5 and C7
-pub async fn a_failed_plan_is_not_stranded_by_a_newer_one(store: &dyn Store) {
+pub async fn a_failed_plan_is_not_stranded_by_a_newer_one(store: &dyn Database) {
     put_one(store).await;
     let plan = minute(store).await;
     let first = fire(store, "s1", None, plan).await.unwrap();
@@ -169,7 +171,7 @@ pub async fn a_failed_plan_is_not_stranded_by_a_newer_one(store: &dyn Store) {
     let next = plan + Span::from_seconds(60);
     let second = fire(store, "s1", Some(plan), next).await.unwrap();
     finish(store, &second, "SUCCESS").await.unwrap();
-    store.look_again(vec![second.run.id().into()]).await.unwrap();
+    store.wake_executions(vec![second.run.id().into()]).await.unwrap();
     advance(store, 300).await;
     let told = due(store).await.executions;
     assert_eq!(told.iter().map(|it| it.plan).collect::<Vec<_>>(), [plan]);
@@ -179,7 +181,7 @@ pub async fn a_failed_plan_is_not_stranded_by_a_newer_one(store: &dyn Store) {
     assert_eq!((again.run.id(), again.run.run.attempt), (first.run.id(), 2));
     assert!(store.begin(begin("s3", &told[0])).await.unwrap().is_none());
     finish(store, &again, "SUCCESS").await.unwrap();
-    store.look_again(vec![again.run.id().into()]).await.unwrap();
+    store.wake_executions(vec![again.run.id().into()]).await.unwrap();
     due(store).await;
     let row = scope(store).await;
     assert_eq!((row.counts.won, row.counts.retried, row.counts.succeeded, row.counts.failed), (2, 1, 2, 0));
@@ -188,7 +190,7 @@ pub async fn a_failed_plan_is_not_stranded_by_a_newer_one(store: &dyn Store) {
 }
 
 // proves C4
-pub async fn a_stale_execution_is_told_of_and_stolen(store: &dyn Store) {
+pub async fn a_stale_execution_is_told_of_and_stolen(store: &dyn Database) {
     put_one(store).await;
     let plan = minute(store).await;
     let first = fire(store, "s1", None, plan).await.unwrap();
@@ -203,7 +205,7 @@ pub async fn a_stale_execution_is_told_of_and_stolen(store: &dyn Store) {
 }
 
 // proves C7
-pub async fn what_fails_for_good_is_counted(store: &dyn Store) {
+pub async fn what_fails_for_good_is_counted(store: &dyn Database) {
     put_one(store).await;
     let claimed = fire(store, "s1", None, minute(store).await).await.unwrap();
     fail(store, &claimed, None).await;
@@ -213,7 +215,7 @@ pub async fn what_fails_for_good_is_counted(store: &dyn Store) {
 }
 
 // proves C6
-pub async fn what_must_be_alone_waits_for_the_other(store: &dyn Store) {
+pub async fn what_must_be_alone_waits_for_the_other(store: &dyn Database) {
     put_one(store).await;
     let plan = minute(store).await;
     let first = fire(store, "s1", None, plan).await.unwrap();
@@ -235,14 +237,17 @@ pub async fn what_must_be_alone_waits_for_the_other(store: &dyn Store) {
 }
 
 // proves C8
-pub async fn a_pause_says_who_and_why_and_outlives_a_redeploy(store: &dyn Store) {
+pub async fn a_pause_says_who_and_why_and_outlives_a_redeploy(store: &dyn Database) {
     put_one(store).await;
     let pause = Pause { by: "olena".into(), reason: "migration".into(), at: None };
     let paused = store.pause_schedule("backup".into(), Some(pause)).await.unwrap();
-    assert_eq!(paused.paused.as_ref().map(|it| (it.by.as_str(), it.reason.as_str())), Some(("olena", "migration")));
+    assert_eq!(
+        paused.paused.as_ref().map(|it| (it.by.as_str(), it.reason.as_str())),
+        Some(("olena", "migration"))
+    );
     let changed = every("5m", "backup", &["a", "b"]);
-    assert_eq!(store.put_schedule(changed).await.unwrap(), Put::Changed);
-    let row = store.schedules(Some("backup".into())).await.unwrap().remove(0);
+    assert_eq!(store.put_schedule(changed).await.unwrap(), ScheduleChanged::Changed);
+    let row = store.schedules(ScheduleFilter::named("backup")).await.unwrap().remove(0).row;
     assert_eq!(row.paused.map(|it| it.by), Some("olena".into()));
     assert!(due(store).await.scopes.is_empty());
     assert!(fire(store, "s1", None, minute(store).await).await.is_none());
@@ -254,22 +259,22 @@ pub async fn a_pause_says_who_and_why_and_outlives_a_redeploy(store: &dyn Store)
 }
 
 // proves C8
-pub async fn the_same_definition_again_changes_nothing(store: &dyn Store) {
+pub async fn the_same_definition_again_changes_nothing(store: &dyn Database) {
     put_one(store).await;
     let plan = minute(store).await;
     fire(store, "s1", None, plan).await.unwrap();
     let before = scope(store).await;
-    assert_eq!(store.put_schedule(write("backup", &["a"])).await.unwrap(), Put::Same);
+    assert_eq!(store.put_schedule(write("backup", &["a"])).await.unwrap(), ScheduleChanged::Same);
     assert_eq!(scope(store).await, before);
     let moved = every("5m", "backup", &["a"]);
-    assert_eq!(store.put_schedule(moved).await.unwrap(), Put::Changed);
+    assert_eq!(store.put_schedule(moved).await.unwrap(), ScheduleChanged::Changed);
     assert!(scope(store).await.since.is_some());
     assert!(store.remove_schedule("backup".into()).await.unwrap());
     assert!(!store.remove_schedule("backup".into()).await.unwrap());
     assert!(store.scopes("backup".into()).await.is_err());
 }
 
-pub async fn scopes_come_and_go(store: &dyn Store) {
+pub async fn scopes_come_and_go(store: &dyn Database) {
     store.put_schedule(write("backup", &[])).await.unwrap();
     assert_eq!(listings(&due(store).await), ["backup"]);
     assert!(due(store).await.listings.is_empty(), "others are told later");
@@ -296,7 +301,7 @@ pub async fn scopes_come_and_go(store: &dyn Store) {
 }
 
 // proves C8
-pub async fn plans_by_hand_are_marked_and_begin_once(store: &dyn Store) {
+pub async fn plans_by_hand_are_marked_and_begin_once(store: &dyn Database) {
     put_one(store).await;
     let manual = ManualPlans {
         schedule: "backup".into(),
@@ -308,7 +313,10 @@ pub async fn plans_by_hand_are_marked_and_begin_once(store: &dyn Store) {
     };
     assert_eq!(store.add_plans(manual.clone()).await.unwrap(), 1);
     let told = due(store).await.executions;
-    assert_eq!((told.len(), told[0].run_id.as_deref(), told[0].manual.as_deref()), (1, None, Some("trigger")));
+    assert_eq!(
+        (told.len(), told[0].run_id.as_deref(), told[0].manual.as_deref()),
+        (1, None, Some("trigger"))
+    );
     let begun = store.begin(begin("s1", &told[0])).await.unwrap().unwrap();
     assert!(store.begin(begin("s2", &told[0])).await.unwrap().is_none());
     let filter = ExecutionFilter { schedule: Some("backup".into()), ..ExecutionFilter::default() };
@@ -329,7 +337,7 @@ pub async fn plans_by_hand_are_marked_and_begin_once(store: &dyn Store) {
 }
 
 // proves D10 and C3
-pub async fn a_firing_may_queue_a_run_in_the_same_transaction(store: &dyn Store) {
+pub async fn a_firing_may_queue_a_run_in_the_same_transaction(store: &dyn Database) {
     put_one(store).await;
     let plan = minute(store).await;
     let run = NewRun { idempotency_key: Some(format!("schedule:backup:shop:a:{plan}")), ..deploy() };
@@ -348,22 +356,22 @@ pub async fn a_firing_may_queue_a_run_in_the_same_transaction(store: &dyn Store)
 }
 
 // proves X2
-pub async fn who_may_not_execute_a_schedule_is_not_told_of_it(store: &dyn Store) {
+pub async fn who_may_not_execute_a_schedule_is_not_told_of_it(store: &dyn Database) {
     put_one(store).await;
     let own = ScheduleWrite { carried: false, ..write("own", &["a"]) };
     store.put_schedule(own).await.unwrap();
     let names = |due: Due| due.scopes.into_iter().map(|it| it.schedule).collect::<Vec<_>>();
     assert_eq!(names(due(store).await), ["backup"]);
     let hash = write("own", &["a"]).hash;
-    let its = Mine { hashes: vec![hash.clone()], ..Mine::default() };
+    let its = Ownership { hashes: vec![hash.clone()], ..Ownership::default() };
     assert_eq!(names(store.due(its.clone(), 100).await.unwrap()), ["own"]);
-    let not_now = Mine { except: vec![hash], ..its };
+    let not_now = Ownership { except: vec![hash], ..its };
     assert!(names(store.due(not_now, 100).await.unwrap()).is_empty(), "it cannot execute it just now");
-    assert!(names(store.due(Mine::default(), 100).await.unwrap()).is_empty());
+    assert!(names(store.due(Ownership::default(), 100).await.unwrap()).is_empty());
 }
 
 // proves C10
-pub async fn history_leaves_with_its_runs(store: &dyn Store) {
+pub async fn history_leaves_with_its_runs(store: &dyn Database) {
     put_one(store).await;
     let plan = minute(store).await;
     let claimed = fire(store, "s1", None, plan).await.unwrap();
@@ -376,7 +384,7 @@ pub async fn history_leaves_with_its_runs(store: &dyn Store) {
 }
 
 // proves C8 and C10
-pub async fn executions_are_listed_page_by_page_and_by_what_they_are(store: &dyn Store) {
+pub async fn executions_are_listed_page_by_page_and_by_what_they_are(store: &dyn Database) {
     store.put_schedule(write("backup", &["a", "b"])).await.unwrap();
     store.put_schedule(write("audit", &["a"])).await.unwrap();
     let old = minute(store).await - Span::from_seconds(3_600);
@@ -397,43 +405,46 @@ pub async fn executions_are_listed_page_by_page_and_by_what_they_are(store: &dyn
     let all = listed(store, ExecutionFilter::default()).await;
     let expected = ["2a backup", "2b backup", "1a backup", "1b backup", "0a audit", "0a backup", "0b backup"];
     assert_eq!(names(&all), expected);
-    let of_b = ExecutionFilter { id: Some("b".into()), kind: Some("shop".into()), ..ExecutionFilter::default() };
+    let of_b =
+        ExecutionFilter { id: Some("b".into()), kind: Some("shop".into()), ..ExecutionFilter::default() };
     assert_eq!(names(&listed(store, of_b).await), ["2b backup", "1b backup", "0b backup"]);
     let told = due(store).await.executions;
     let first = told.iter().find(|it| it.schedule == "audit").unwrap();
     let begun = store.begin(begin("s1", first)).await.unwrap().unwrap();
     let running = ExecutionFilter { status: Some("RUNNING".into()), ..ExecutionFilter::default() };
     assert_eq!(names(&listed(store, running).await), ["0a audit"]);
-    let that = ExecutionFilter { run_id: Some(begun.run_id().into()), limit: 1, ..ExecutionFilter::default() };
+    let that =
+        ExecutionFilter { run_id: Some(begun.run_id().into()), limit: 1, ..ExecutionFilter::default() };
     assert_eq!(names(&store.executions(that).await.unwrap().executions), ["0a audit"]);
     let wrong = ExecutionFilter { cursor: Some("x".into()), limit: 1, ..ExecutionFilter::default() };
     assert!(store.executions(wrong).await.is_err());
 }
 
 // proves C10
-pub async fn a_schedule_is_shown_with_the_sum_of_its_scopes(store: &dyn Store) {
+pub async fn a_schedule_is_shown_with_the_sum_of_its_scopes(store: &dyn Database) {
     put_one(store).await;
     store.put_schedule(write("audit", &["a", "b"])).await.unwrap();
     let plan = minute(store).await;
     let claimed = fire(store, "s1", None, plan).await.unwrap();
-    let page = |after: Option<&str>, limit| ScheduleFilter { after: after.map(Into::into), limit, name: None };
-    let look = store.look_at_schedules(page(Some("audit"), 10)).await.unwrap().remove(0);
+    let page =
+        |after: Option<&str>, limit| ScheduleFilter { after: after.map(Into::into), limit, name: None };
+    let look = store.schedules(page(Some("audit"), 10)).await.unwrap().remove(0);
     assert_eq!((look.row.name.as_str(), look.scopes, look.running, look.stale), ("backup", 1, 1, 0));
     assert_eq!((look.counts.won, look.counts.superseded, look.last_success), (1, 2, None));
     finish(store, &claimed, "SUCCESS").await.unwrap();
-    store.look_again(vec![claimed.run.id().into()]).await.unwrap();
+    store.wake_executions(vec![claimed.run.id().into()]).await.unwrap();
     due(store).await;
     let one = ScheduleFilter { name: Some("backup".into()), after: None, limit: 10 };
-    let look = store.look_at_schedules(one).await.unwrap().remove(0);
+    let look = store.schedules(one).await.unwrap().remove(0);
     assert_eq!((look.last_plan, look.last_status.as_deref()), (Some(plan), Some("SUCCESS")));
     assert_eq!((look.last_success, look.running, look.counts.succeeded), (Some(plan), 0, 1));
     let names: Vec<String> =
-        store.look_at_schedules(page(None, 1)).await.unwrap().into_iter().map(|look| look.row.name).collect();
+        store.schedules(page(None, 1)).await.unwrap().into_iter().map(|look| look.row.name).collect();
     assert_eq!(names, ["audit"]);
 }
 
 // proves C11
-pub async fn many_are_fired_at_once_and_each_is_answered_by_itself(store: &dyn Store) {
+pub async fn many_are_fired_at_once_and_each_is_answered_by_itself(store: &dyn Database) {
     store.put_schedule(write("backup", &["a", "b", "c", "d"])).await.unwrap();
     let plan = minute(store).await;
     let of = |id: &str| {
@@ -452,9 +463,10 @@ pub async fn many_are_fired_at_once_and_each_is_answered_by_itself(store: &dyn S
     assert!(answers[2].is_err(), "it says what is wrong with it");
     let all = listed(store, ExecutionFilter::default()).await;
     assert_eq!(all.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["a", "d"]);
-    let through = |scopes: Vec<ScopeRow>| scopes.iter().map(|it| it.through == Some(plan)).collect::<Vec<_>>();
+    let through =
+        |scopes: Vec<ScopeRow>| scopes.iter().map(|it| it.through == Some(plan)).collect::<Vec<_>>();
     assert_eq!(through(store.scopes("backup".into()).await.unwrap()), [true, false, false, true]);
     let ids = all.iter().map(|it| it.run.as_ref().unwrap().id().to_owned()).collect();
-    store.look_again(ids).await.unwrap();
+    store.wake_executions(ids).await.unwrap();
     assert!(due(store).await.executions.is_empty(), "they are held");
 }

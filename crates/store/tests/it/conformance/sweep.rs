@@ -2,23 +2,23 @@
 
 use serde_json::json;
 use waypost_kernel::Span;
-use waypost_store::{NewRun, Store, Swept, Take};
+use waypost_store::{Database, NewRun, Swept, Take};
 
 use super::kit::*;
 
-pub async fn nothing_due_is_nothing_written(store: &dyn Store) {
+pub async fn nothing_due_is_nothing_written(store: &dyn Database) {
     put(store, deploy()).await;
     held_run(store, deploy()).await;
     begun_run(store, deploy()).await;
-    let before = store.feed(0, 500).await.unwrap().len();
+    let before = store.feed(Some(0), 500).await.unwrap().events.len();
     for _ in 0..3 {
         assert_eq!(sweep(store).await, Swept::default());
     }
-    assert_eq!(store.feed(0, 500).await.unwrap().len(), before);
+    assert_eq!(store.feed(Some(0), 500).await.unwrap().events.len(), before);
 }
 
 // proves D7
-pub async fn a_claim_that_was_not_begun_is_cancelled(store: &dyn Store) {
+pub async fn a_claim_that_was_not_begun_is_cancelled(store: &dyn Database) {
     let asked = NewRun { metadata: map(json!({"kept": 1})), ..deploy() };
     let claimed = held_run(store, asked).await;
     advance(store, 290).await;
@@ -39,7 +39,7 @@ pub async fn a_claim_that_was_not_begun_is_cancelled(store: &dyn Store) {
 }
 
 // proves D7
-pub async fn a_run_whose_worker_died_is_lost(store: &dyn Store) {
+pub async fn a_run_whose_worker_died_is_lost(store: &dyn Database) {
     let asked = NewRun { items: vec![item("step", "a"), item("step", "b")], ..deploy() };
     let claimed = begun_run(store, asked).await;
     move_items(store, &claimed, "step", &[("a", "running")]).await.unwrap();
@@ -54,7 +54,7 @@ pub async fn a_run_whose_worker_died_is_lost(store: &dyn Store) {
 }
 
 // proves A7 and X11
-pub async fn a_time_to_live_ends(store: &dyn Store) {
+pub async fn a_time_to_live_ends(store: &dyn Database) {
     let mortal = put(store, NewRun { ttl: Some(Span::from_seconds(100)), ..deploy() }).await;
     let agent = put(store, new("agent")).await;
     let preview = put(store, new("rule")).await;
@@ -70,7 +70,7 @@ pub async fn a_time_to_live_ends(store: &dyn Store) {
     assert_eq!(get(store, preview.id()).await.object()["error_code"], "EXPIRED");
 }
 
-pub async fn a_claimed_run_no_longer_expires(store: &dyn Store) {
+pub async fn a_claimed_run_no_longer_expires(store: &dyn Database) {
     let run = put(store, NewRun { ttl: Some(Span::from_seconds(100)), ..deploy() }).await;
     let claimed = store.claim_run(run.id().into(), Take { lease: Some(Span::from_seconds(1_000)), .."w1".into() }).await.unwrap();
     note(store, &claimed, "begun").await.unwrap();
@@ -79,7 +79,7 @@ pub async fn a_claimed_run_no_longer_expires(store: &dyn Store) {
     assert_eq!(get(store, run.id()).await.run.expires_at, None);
 }
 
-pub async fn as_many_are_swept_as_were_asked_for_oldest_first(store: &dyn Store) {
+pub async fn as_many_are_swept_as_were_asked_for_oldest_first(store: &dyn Database) {
     let mut ids = Vec::new();
     for _ in 0..5 {
         ids.push(begun_run(store, deploy()).await.run.id().to_owned());
@@ -95,7 +95,7 @@ pub async fn as_many_are_swept_as_were_asked_for_oldest_first(store: &dyn Store)
     assert_eq!(sweep(store).await, Swept::default());
 }
 
-pub async fn what_is_left_to_workers_does_not_stand_in_the_way(store: &dyn Store) {
+pub async fn what_is_left_to_workers_does_not_stand_in_the_way(store: &dyn Database) {
     for _ in 0..5 {
         held_run(store, job(&["s"])).await;
     }
@@ -107,7 +107,7 @@ pub async fn what_is_left_to_workers_does_not_stand_in_the_way(store: &dyn Store
 }
 
 // proves D7
-pub async fn many_sweepers_end_a_run_once(store: &dyn Store) {
+pub async fn many_sweepers_end_a_run_once(store: &dyn Database) {
     for _ in 0..20 {
         begun_run(store, deploy()).await;
     }
@@ -117,7 +117,7 @@ pub async fn many_sweepers_end_a_run_once(store: &dyn Store) {
 }
 
 // proves X5 and X8
-pub async fn a_lost_run_that_requires_its_cleanup_gets_it(store: &dyn Store) {
+pub async fn a_lost_run_that_requires_its_cleanup_gets_it(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     let require_cleanup = |claimed: &waypost_store::Claimed, required| waypost_store::CleanupWrite {
         held: held(claimed),

@@ -1,12 +1,12 @@
 //! A worker died: who goes on, and when it is enough.
 
 use waypost_kernel::Span;
-use waypost_store::{Store, Take};
+use waypost_store::{Database, Take};
 
 use super::kit::*;
 
 // proves X5 and A5
-pub async fn an_expired_run_goes_on_with_the_next_worker(store: &dyn Store) {
+pub async fn an_expired_run_goes_on_with_the_next_worker(store: &dyn Database) {
     let first = held_run(store, job(&["a", "b"])).await;
     move_items(store, &first, "step", &[("a", "completed"), ("b", "running")]).await.unwrap();
     assert!(claim(store, "w2").await.is_none());
@@ -23,7 +23,7 @@ pub async fn an_expired_run_goes_on_with_the_next_worker(store: &dyn Store) {
 }
 
 // proves R2
-pub async fn a_crash_leaves_no_target_stuck(store: &dyn Store) {
+pub async fn a_crash_leaves_no_target_stuck(store: &dyn Database) {
     let first = held_run(store, rule(&["a", "b", "c"])).await;
     move_items(store, &first, "target", &[("a", "APPLIED"), ("b", "APPLYING")]).await.unwrap();
     advance(store, 61).await;
@@ -36,7 +36,7 @@ pub async fn a_crash_leaves_no_target_stuck(store: &dyn Store) {
 }
 
 // proves X5
-pub async fn five_expired_leases_are_taken_over_and_the_sixth_is_lost(store: &dyn Store) {
+pub async fn five_expired_leases_are_taken_over_and_the_sixth_is_lost(store: &dyn Database) {
     let first = held_run(store, job(&["s"])).await;
     for count in 1..=5 {
         advance(store, 61).await;
@@ -53,7 +53,7 @@ pub async fn five_expired_leases_are_taken_over_and_the_sixth_is_lost(store: &dy
 }
 
 // proves X5
-pub async fn a_vacant_lease_waits_a_day(store: &dyn Store) {
+pub async fn a_vacant_lease_waits_a_day(store: &dyn Database) {
     let left = held_run(store, job(&["s"])).await;
     release(store, &left).await.unwrap();
     advance(store, 23 * HOUR).await;
@@ -67,7 +67,7 @@ pub async fn a_vacant_lease_waits_a_day(store: &dyn Store) {
 }
 
 // proves X5 and D7
-pub async fn what_is_lost_when_its_lease_ends_is_not_taken_over(store: &dyn Store) {
+pub async fn what_is_lost_when_its_lease_ends_is_not_taken_over(store: &dyn Database) {
     let begun = begun_run(store, deploy()).await;
     let waiting = held_run(store, deploy()).await;
     advance(store, 301).await;
@@ -79,7 +79,7 @@ pub async fn what_is_lost_when_its_lease_ends_is_not_taken_over(store: &dyn Stor
 }
 
 // proves X5
-pub async fn one_run_is_taken_over_by_its_id(store: &dyn Store) {
+pub async fn one_run_is_taken_over_by_its_id(store: &dyn Database) {
     let first = held_run(store, job(&["s"])).await;
     let id = first.run.id().to_owned();
     assert_eq!(code(&store.claim_run(id.clone(), "w2".into()).await), "LEASE_HELD");
@@ -91,7 +91,7 @@ pub async fn one_run_is_taken_over_by_its_id(store: &dyn Store) {
 }
 
 // proves X5
-pub async fn one_of_many_takes_over(store: &dyn Store) {
+pub async fn one_of_many_takes_over(store: &dyn Database) {
     let first = held_run(store, job(&["s"])).await;
     advance(store, 61).await;
     let taken = in_parallel(16, |at| async move { claim(store, &format!("w{at}")).await });
@@ -101,7 +101,7 @@ pub async fn one_of_many_takes_over(store: &dyn Store) {
 }
 
 // proves X5
-pub async fn the_oldest_expired_lease_is_taken_first(store: &dyn Store) {
+pub async fn the_oldest_expired_lease_is_taken_first(store: &dyn Database) {
     let first = held_run(store, job(&["s"])).await;
     advance(store, 5).await;
     let second = held_run(store, job(&["s"])).await;

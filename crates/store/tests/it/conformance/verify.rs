@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use waypost_kernel::{Actor, Failure};
-use waypost_store::{CommandWrite, FinishWrite, NewRun, Store, Verified};
+use waypost_store::{CommandWrite, Database, FinishWrite, NewRun, Verified};
 
 use super::kit::*;
 
 // proves X4
-pub async fn a_busy_store_is_what_its_log_says(store: &dyn Store) {
+pub async fn a_busy_store_is_what_its_log_says(store: &dyn Database) {
     let asked = NewRun { metadata: map(json!({"a": 1})), max_attempts: 3, ..deploy() };
     put(store, asked).await;
     held_run(store, deploy()).await;
@@ -37,12 +37,12 @@ pub async fn a_busy_store_is_what_its_log_says(store: &dyn Store) {
     store.command(forced).await.unwrap();
     advance(store, 400).await;
     sweep(store).await;
-    let feed = store.feed(0, 500).await.unwrap().len() as u64;
+    let feed = store.feed(Some(0), 500).await.unwrap().events.len() as u64;
     let verified = store.verify(Arc::new(|_, _| {})).await.unwrap();
     assert_eq!(verified, Verified { runs: 7, events: feed, differences: Vec::new() });
 }
 
-pub async fn progress_is_told(store: &dyn Store) {
+pub async fn progress_is_told(store: &dyn Database) {
     assert_eq!(store.verify(Arc::new(|_, _| {})).await.unwrap(), Verified::default());
     store.enqueue(vec![deploy(); 20]).await.unwrap();
     let told = Arc::new(Mutex::new(Vec::new()));

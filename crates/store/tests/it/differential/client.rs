@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use waypost_kernel::item::Role;
 use waypost_kernel::{Lifecycle, Phase, Span};
-use waypost_store::{CommandWrite, Filter, LimitOf, NewItem, NewRun, Pause, RunRow};
+use waypost_store::{CommandWrite, Filter, NewItem, NewRun, Pause, RunRow};
+use waypost_testkit::Shorthand;
 
 use super::normal::{error, normal, queue};
 use super::op::{Command, Enqueue, Op};
@@ -185,11 +186,11 @@ impl Side {
                 queue(&row.unwrap())
             }
             Op::Limit { of_queue, name, at_most } => {
-                let (what, name) = match of_queue {
-                    true => (LimitOf::Queue, format!("q{name}")),
-                    false => (LimitOf::Key, format!("k{name}")),
-                };
-                self.store.limit(what, name, at_most.map(u32::from)).await.unwrap();
+                let at_most = at_most.map(u32::from);
+                match of_queue {
+                    true => self.store.limit_queue(&format!("q{name}"), at_most).await.unwrap(),
+                    false => self.store.limit_key(&format!("k{name}"), at_most).await.unwrap(),
+                }
                 Value::Null
             }
             Op::Prune => {

@@ -20,7 +20,7 @@ impl Side {
         for pick in picks {
             let family = &all()[usize::from(pick) % FAMILIES];
             for file in &family.files {
-                let added = self.store.add_lifecycle(file.clone()).await;
+                let added = self.store.add_lifecycle(file.clone(), "tests".into()).await;
                 let added = added.unwrap_or_else(|error| panic!("{error}\n{file}"));
                 if *added.name == family.name {
                     self.made.push(added);

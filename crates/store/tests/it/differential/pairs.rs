@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use waypost_kernel::Time;
 use waypost_kernel::item::Role;
 use waypost_kernel::lifecycle::SHIPPED;
-use waypost_store::{Claimed, ItemRow, ItemWrite, NewItem, NewRun, Result, Store};
+use waypost_store::{Claimed, Database, ItemRow, ItemWrite, NewItem, NewRun, Result};
 use waypost_testkit::lifecycles::table::{State, initial, rows, states};
 
 use super::made;
@@ -144,7 +144,7 @@ impl<'t> Kind<'t> {
 }
 
 /// A run of the lifecycle that a worker holds, with an item of its first kind, if one can be had without more ado.
-async fn held(store: &dyn Store, lifecycle: &str, run: &str, first: &Kind<'_>) -> Option<Claimed> {
+async fn held(store: &dyn Database, lifecycle: &str, run: &str, first: &Kind<'_>) -> Option<Claimed> {
     let is_ready = |name: &&str| states(run).iter().any(|it| it.name == *name && it.phase == "ready");
     let ready = initial(run).into_iter().find(is_ready)?;
     let status = first.initial.iter().find(|name| first.state(name).phase != "draft")?;
@@ -153,7 +153,7 @@ async fn held(store: &dyn Store, lifecycle: &str, run: &str, first: &Kind<'_>) -
 }
 
 /// Brings items to a state and tries each move from there.
-async fn try_from(store: &dyn Store, claimed: &Claimed, kind: &Kind<'_>, way: &[&str]) -> Vec<String> {
+async fn try_from(store: &dyn Database, claimed: &Claimed, kind: &Kind<'_>, way: &[&str]) -> Vec<String> {
     let from = way[way.len() - 1];
     let mut wrong = Vec::new();
     for (at, budget) in BUDGETS.into_iter().enumerate() {
@@ -206,7 +206,7 @@ async fn items_move_as_their_files_say((store, _lives): Opened) {
     let (mut wrong, mut tried, mut unreached) = (Vec::new(), 0, BTreeSet::new());
     for (lifecycle, kinds, run) in subjects() {
         for text in kinds.iter().chain([&run]) {
-            store.add_lifecycle(text.clone()).await.unwrap();
+            store.add_lifecycle(text.clone(), "tests".into()).await.unwrap();
         }
         let kinds: Vec<Kind<'_>> = kinds.iter().map(|text| Kind::read(text)).collect();
         for kind in &kinds {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use waypost_kernel::{Lifecycle, Token};
-use waypost_store::{EventRow, Filter, Held, ItemRow, QueueRow, Result, RunRow, Store};
+use waypost_store::{Database, EventRow, Filter, Held, ItemRow, QueueRow, Result, RunRow};
 
 use super::normal::{error, normal, queue};
 use super::op::{Lease, Op};
 
 pub struct Side {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn Database>,
     /// In the order of their appearance.
     pub runs: Vec<String>,
     /// With the run's place in the list.
@@ -25,7 +25,7 @@ pub fn lately(len: usize, back: u8) -> Option<usize> {
 }
 
 impl Side {
-    pub fn new(store: Arc<dyn Store>) -> Side {
+    pub fn new(store: Arc<dyn Database>) -> Side {
         Side { store, runs: Vec::new(), leases: Vec::new(), made: Vec::new() }
     }
 
@@ -72,7 +72,7 @@ impl Side {
             let events = self.store.events(row.id().into(), 0, 500).await.unwrap();
             all.push(events.iter().map(|event| self.see_event(event)).collect());
         }
-        let feed = self.store.feed(0, 500).await.unwrap();
+        let feed = self.store.feed(Some(0), 500).await.unwrap().events;
         all.push(feed.iter().map(|it| normal(json!([it.run_id, it.seq]), &self.ids())).collect());
         // One for which nothing is set and nothing waits may be told of or not.
         let queues = self.store.queues().await.unwrap();

@@ -1,7 +1,7 @@
 //! What an operator does from SQL beside runs: queues that rest, runs that leave.
 // proves X11
 
-use waypost_store::Admin;
+use waypost_store::Store;
 use waypost_store::postgres::PostgresStore;
 
 use super::kit::open;

@@ -3,7 +3,8 @@
 
 use waypost_kernel::Span;
 use waypost_store::postgres::PostgresStore;
-use waypost_store::{Admin, Claim, Claimed, CommandWrite, Leases, LimitOf, NewItem, NewRun, Pause, Queue};
+use waypost_store::{Claim, Claimed, CommandWrite, Housekeeping, NewItem, NewRun, Pause, Store};
+use waypost_testkit::Shorthand;
 
 use super::kit::{Ops, open};
 
@@ -61,10 +62,10 @@ async fn a_begin_by_hand_takes_a_slot_of_its_key_and_its_queue() {
         assert_eq!(ops.psql("SELECT count(*) FROM waypost.holders WHERE name = 'k'"), "1");
         assert!(claim(&store).await.is_none(), "{begin}: its slot is taken");
 
-        store.limit(LimitOf::Queue, "q".into(), Some(1)).await.unwrap();
+        store.limit_queue("q", Some(1)).await.unwrap();
         let other = queued(&store, run(lifecycle)).await;
         ops.refused(&begin.replace("{id}", &other)).is("WP409", "NO_SLOT: queue 'q' is at its limit of 1");
-        store.limit(LimitOf::Queue, "q".into(), Some(2)).await.unwrap();
+        store.limit_queue("q", Some(2)).await.unwrap();
         ops.psql(&begin.replace("{id}", &other));
         assert_eq!(ops.psql("SELECT count(*) FROM waypost.holders WHERE of_queue"), "2");
         assert_eq!(ops.verify(), 3);

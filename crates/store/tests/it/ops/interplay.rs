@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, json};
 use waypost_kernel::Span;
 use waypost_store::postgres::PostgresStore;
-use waypost_store::{Admin, Claim, Claimed, CommandWrite, FinishWrite, Held, Leases, NewItem, NewRun, Queue};
+use waypost_store::{Claim, Claimed, CommandWrite, FinishWrite, Held, Housekeeping, NewItem, NewRun, Store};
 
 use super::kit::{Ops, open};
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, json};
 use waypost_store::postgres::PostgresStore;
-use waypost_store::{Claim, Claimed, FinishWrite, ItemWrite, Items, ItemsWrite, Leases, Queue};
+use waypost_store::{Claim, Claimed, FinishWrite, Housekeeping, ItemWrite, ItemsWrite, Store};
 
 use super::kit::{Ops, open};
 

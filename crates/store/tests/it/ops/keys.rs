@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::sync::Barrier;
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{NewRun, Queue};
+use waypost_store::{NewRun, Store};
 
 use super::claims::connect;
 use super::kit::open;

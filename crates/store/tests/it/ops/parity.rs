@@ -15,7 +15,7 @@ use waypost_kernel::{Actor, Failure, Run, Span, Time, Token};
 use waypost_store::codec::token_text;
 use waypost_store::sqlite::SqliteStore;
 use waypost_store::{
-    Admin, Claim, CommandWrite, FinishWrite, Held, Leases, Log, NewRun, NoteWrite, Queue, Repeat, StoreError,
+    Claim, CommandWrite, FinishWrite, Held, Housekeeping, NewRun, NoteWrite, Repeat, Store, StoreError,
 };
 
 use super::claims::connect;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use waypost_kernel::{Failure, Lease, Lifecycle, Run, Span, Time, Token};
-use waypost_store::Admin;
+use waypost_store::Housekeeping;
 use waypost_store::codec::intent_from;
 use waypost_store::postgres::PostgresStore;
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use waypost_store::postgres::client;
-use waypost_store::{Admin, CommandWrite, Leases, NewRun, Queue};
+use waypost_store::{CommandWrite, Housekeeping, NewRun, Store};
 
 use super::{assert_clean, deploy, open};
 

@@ -5,9 +5,10 @@ use futures_util::future::join_all;
 use waypost_kernel::Token;
 use waypost_store::postgres::{PostgresStore, client};
 use waypost_store::{
-    Admin, CommandWrite, Each, Filter, FinishWrite, Leases, Log, NewRun, Pause, Queue, RunRow, StoreError,
+    CommandWrite, Each, Filter, FinishWrite, Housekeeping, NewRun, Pause, RunRow, Store, StoreError,
 };
 use waypost_testkit::Postgres;
+use waypost_testkit::Shorthand;
 
 use super::{assert_clean, deploy, open, wants};
 
@@ -57,7 +58,7 @@ async fn with_few_connections_all_take_turns_and_without_any_it_is_told() {
         tokio::spawn(async move {
             let keyed = NewRun { concurrency_key: Some(format!("k{at}")), ..deploy() };
             store.enqueue(vec![keyed, deploy()]).await.unwrap();
-            store.feed(0, 10).await.unwrap();
+            store.feed(Some(0), 10).await.unwrap().events;
         })
     });
     join_all(work).await.into_iter().for_each(Result::unwrap);
@@ -109,7 +110,7 @@ async fn who_lacks_a_right_is_told_and_writes_nothing() {
     let all =
         async || looks.runs(filter()).await.unwrap().runs.iter().map(RunRow::object).collect::<Vec<_>>();
     let before = all().await;
-    let events = looks.last_position().await.unwrap();
+    let events = looks.feed(None, 0).await.unwrap().position;
     let keyed = NewRun { concurrency_key: Some("k".into()), ..deploy() };
     assert_told(looks.enqueue(vec![deploy()]).await, words, "enqueue");
     assert_told(looks.enqueue(vec![keyed]).await, words, "enqueue with a key");
@@ -127,7 +128,7 @@ async fn who_lacks_a_right_is_told_and_writes_nothing() {
     assert_told(looks.pause_queue("default".into(), Some(pause)).await, words, "pause");
     assert_told(looks.prune(10).await, words, "prune");
     assert_eq!(all().await, before);
-    assert_eq!(looks.last_position().await.unwrap(), events);
+    assert_eq!(looks.feed(None, 0).await.unwrap().position, events);
     owner.finish(vec![end(held.run.id(), held.token)]).await.unwrap().remove(0).unwrap();
     assert_clean(&owner).await;
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::Barrier;
 use waypost_store::postgres::client;
-use waypost_store::{NewRun, Queue};
+use waypost_store::{NewRun, Store};
 
 use super::{assert_clean, deploy, open};
 

@@ -1,6 +1,7 @@
 //! Limits that come while runs are held.
 
-use waypost_store::{Admin, FinishWrite, Leases, LimitOf, Queue};
+use waypost_store::{FinishWrite, Store};
+use waypost_testkit::Shorthand;
 
 use super::{assert_clean, deploy, open, wants};
 
@@ -13,7 +14,7 @@ async fn a_run_that_a_new_limit_counts_gives_its_slot_back() {
     for _ in 0..4 {
         held.extend(store.claim(wants("w", 1)).await.unwrap());
     }
-    store.limit(LimitOf::Queue, "default".into(), Some(1)).await.unwrap();
+    store.limit_queue("default", Some(1)).await.unwrap();
     let holders = || database.psql("SELECT count(*) FROM waypost.holders").unwrap();
     assert_eq!(holders(), "4", "who is held is counted");
     for claimed in &held {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, try_join_all};
 use waypost_store::doctor::Health;
 use waypost_store::postgres::{Hearing, PostgresStore, client, doctor, migrate, migration_sql};
-use waypost_store::{Claim, FinishWrite, Leases, Queue};
+use waypost_store::{Claim, FinishWrite, Store};
 use waypost_testkit::{Pooler, Postgres};
 
 use super::{assert_clean, deploy, wants};

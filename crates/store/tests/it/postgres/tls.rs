@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use waypost_store::doctor::{Finding, Health};
 use waypost_store::postgres::{Hearing, PostgresStore, doctor, migrate, status};
-use waypost_store::{FinishWrite, Held, Leases, Queue, StoreError};
+use waypost_store::{FinishWrite, Held, Store, StoreError};
 use waypost_testkit::{Certificate, Cluster, Issuer};
 
 use super::{assert_clean, deploy, wants};

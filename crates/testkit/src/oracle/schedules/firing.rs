@@ -3,7 +3,7 @@
 use waypost_kernel::{Actor, Ask, Span, Time};
 use waypost_store::{
     Begin, Begun, Birth, Claimed, Counts, Due, DueExecution, DueListing, DueScope, Failed, Failing, Firing,
-    Mine, Result, ScheduleRow, ScopeRow, StoreError,
+    Ownership, Result, ScheduleRow, ScopeRow, StoreError,
 };
 
 use super::Execution;
@@ -12,20 +12,20 @@ use crate::oracle::state::State;
 use crate::oracle::who;
 
 /// Whether the asker may execute it.
-fn has(mine: &Mine, row: &ScheduleRow) -> bool {
-    (row.carried && mine.carried || mine.hashes.contains(&row.hash)) && !mine.except.contains(&row.hash)
+fn has(by: &Ownership, row: &ScheduleRow) -> bool {
+    (row.carried && by.carried || by.hashes.contains(&row.hash)) && !by.except.contains(&row.hash)
 }
 
 impl State {
-    pub(super) fn due(&mut self, mine: &Mine, limit: usize) -> Result<Due> {
+    pub(super) fn due(&mut self, by: &Ownership, limit: usize) -> Result<Due> {
         let now = self.now;
         let mut due = Due { now, ..Due::default() };
-        self.look_after(mine, limit, &mut due);
+        self.look_after(by, limit, &mut due);
         if limit > 0 {
-            self.look_at_waiting(mine, &mut due);
+            self.look_at_waiting(by, &mut due);
         }
         let mut found = Vec::new();
-        for stored in self.schedules.values_mut().filter(|it| has(mine, &it.row) && it.row.paused.is_none()) {
+        for stored in self.schedules.values_mut().filter(|it| has(by, &it.row) && it.row.paused.is_none()) {
             if stored.scopes_at.is_some_and(|at| at <= now) {
                 let (schedule, hash) = (stored.row.name.clone(), stored.row.hash.clone());
                 stored.scopes_at = Some(now + LISTING);
@@ -48,7 +48,7 @@ impl State {
     }
 
     /// Those that have begun: their ends, their retries, and those that nobody holds any more.
-    fn look_after(&mut self, mine: &Mine, limit: usize, due: &mut Due) {
+    fn look_after(&mut self, by: &Ownership, limit: usize, due: &mut Due) {
         let now = self.now;
         let is_due = |it: &Execution| it.run_id.is_some() && it.wake_at.is_some_and(|at| at <= now);
         let mut open: Vec<usize> =
@@ -56,7 +56,7 @@ impl State {
         open.sort_by_key(|at| self.executions[*at].wake_at);
         for at in open {
             let execution = self.executions[at].clone();
-            let Some(stored) = self.schedules.get(&execution.schedule).filter(|it| has(mine, &it.row)) else {
+            let Some(stored) = self.schedules.get(&execution.schedule).filter(|it| has(by, &it.row)) else {
                 continue;
             };
             let (hash, is_paused) = (stored.row.hash.clone(), stored.row.paused.is_some());
@@ -82,10 +82,10 @@ impl State {
     }
 
     /// Of each scope, the first plan that waits to begin.
-    fn look_at_waiting(&mut self, mine: &Mine, due: &mut Due) {
+    fn look_at_waiting(&mut self, by: &Ownership, due: &mut Due) {
         let now = self.now;
         let mut found = Vec::new();
-        for stored in self.schedules.values().filter(|it| has(mine, &it.row)) {
+        for stored in self.schedules.values().filter(|it| has(by, &it.row)) {
             let scopes = stored.waiting.iter().filter(|(_, at)| **at <= now);
             found.extend(scopes.map(|(key, at)| (*at, stored.row.name.clone(), key.clone())));
         }

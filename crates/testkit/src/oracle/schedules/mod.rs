@@ -1,7 +1,7 @@
 //! Schedules: their definitions, scopes and pauses. What fires is in `firing`.
 
 mod firing;
-mod looks;
+mod reads;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 use waypost_kernel::Time;
 use waypost_kernel::lifecycle::Phase;
 use waypost_store::{
-    Begin, Begun, Due, Each, ExecutionFilter, ExecutionPage, Failed, Firing, ManualPlans, Mine, Pause, Put,
-    Reply, Result, RunRow, ScheduleFilter, ScheduleLook, ScheduleRow, ScheduleWrite, Schedules, ScopeRow,
-    StoreError,
+    Begin, Begun, Due, Each, ExecutionFilter, ExecutionPage, Failed, Firing, ManualPlans, Ownership, Pause,
+    Reply, Result, RunRow, ScheduleChange, ScheduleChanged, ScheduleFilter, ScheduleRow, ScheduleSummary,
+    ScheduleWrite, ScopeRow, StoreError, Who,
 };
 
 use super::MemoryStore;
+use super::access::check_audit;
 use super::rules::intake::check_pause;
 use super::state::State;
 use rules::{SCOPES_EVERY, check_manual, check_schedule, check_scopes, no_schedule};
@@ -50,30 +51,16 @@ impl Execution {
     }
 }
 
-impl Schedules for MemoryStore {
-    fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, Put> {
+impl MemoryStore {
+    pub(crate) fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, ScheduleChanged> {
         self.verb(move |state| state.put_schedule(write))
     }
 
-    fn remove_schedule(&self, name: String) -> Reply<'_, bool> {
-        self.verb(move |state| {
-            state.executions.iter_mut().filter(|it| it.schedule == name).for_each(|it| it.wake_at = None);
-            Ok(state.schedules.remove(&name).is_some())
-        })
+    pub(crate) fn change_schedule(&self, change: ScheduleChange, who: Who) -> Reply<'_, ScheduleChanged> {
+        self.verb(move |state| state.change_schedule(change, who))
     }
 
-    fn schedules(&self, name: Option<String>) -> Reply<'_, Vec<ScheduleRow>> {
-        self.verb(move |state| {
-            let wanted = |stored: &&Stored| name.as_ref().is_none_or(|name| *name == stored.row.name);
-            Ok(state.schedules.values().filter(wanted).map(|stored| stored.row.clone()).collect())
-        })
-    }
-
-    fn pause_schedule(&self, name: String, pause: Option<Pause>) -> Reply<'_, ScheduleRow> {
-        self.verb(move |state| state.pause_schedule(&name, pause))
-    }
-
-    fn put_scopes(&self, schedule: String, kind: String, ids: Vec<String>) -> Reply<'_, ()> {
+    pub(crate) fn put_scopes(&self, schedule: String, kind: String, ids: Vec<String>) -> Reply<'_, ()> {
         self.verb(move |state| {
             check_scopes(&kind, &ids)?;
             let now = state.now;
@@ -84,38 +71,34 @@ impl Schedules for MemoryStore {
         })
     }
 
-    fn scopes(&self, schedule: String) -> Reply<'_, Vec<ScopeRow>> {
+    pub(crate) fn scopes(&self, schedule: String) -> Reply<'_, Vec<ScopeRow>> {
         self.verb(move |state| state.scopes(&schedule))
     }
 
-    fn ask_scopes(&self, _sql: String) -> Reply<'_, Vec<String>> {
+    pub(crate) fn ask_scopes(&self, _sql: String) -> Reply<'_, Vec<String>> {
         self.verb(|_| Err(StoreError::invalid("sql", "this store has no SQL")))
     }
 
-    fn due(&self, mine: Mine, limit: usize) -> Reply<'_, Due> {
-        self.verb(move |state| state.due(&mine, limit))
+    pub(crate) fn due(&self, by: Ownership, limit: usize) -> Reply<'_, Due> {
+        self.verb(move |state| state.due(&by, limit))
     }
 
-    fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>> {
+    pub(crate) fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>> {
         self.verb(move |state| Ok(firings.into_iter().map(|firing| state.fire(firing)).collect()))
     }
 
-    fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
+    pub(crate) fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>> {
         self.verb(move |state| state.begin_execution(&begin))
     }
 
-    fn put_off(&self, failed: Vec<Failed>) -> Reply<'_, ()> {
+    pub(crate) fn put_off(&self, failed: Vec<Failed>) -> Reply<'_, ()> {
         self.verb(move |state| {
             failed.iter().for_each(|failed| state.put_off(failed));
             Ok(())
         })
     }
 
-    fn add_plans(&self, plans: ManualPlans) -> Reply<'_, u64> {
-        self.verb(move |state| state.add_plans(&plans))
-    }
-
-    fn look_again(&self, run_ids: Vec<String>) -> Reply<'_, ()> {
+    pub(crate) fn wake_executions(&self, run_ids: Vec<String>) -> Reply<'_, ()> {
         self.verb(move |state| {
             let now = state.now;
             let is_one = |it: &&mut Execution| it.run_id.as_ref().is_some_and(|id| run_ids.contains(id));
@@ -125,12 +108,12 @@ impl Schedules for MemoryStore {
         })
     }
 
-    fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage> {
+    pub(crate) fn executions(&self, filter: ExecutionFilter) -> Reply<'_, ExecutionPage> {
         self.verb(move |state| state.executions_of(&filter))
     }
 
-    fn look_at_schedules(&self, filter: ScheduleFilter) -> Reply<'_, Vec<ScheduleLook>> {
-        self.verb(move |state| state.look_at_schedules(&filter))
+    pub(crate) fn schedules(&self, filter: ScheduleFilter) -> Reply<'_, Vec<ScheduleSummary>> {
+        self.verb(move |state| state.schedules(&filter))
     }
 }
 
@@ -175,17 +158,61 @@ impl Stored {
 }
 
 impl State {
-    fn put_schedule(&mut self, write: ScheduleWrite) -> Result<Put> {
+    fn change_schedule(&mut self, change: ScheduleChange, who: Who) -> Result<ScheduleChanged> {
+        let pause = Pause { by: who.by.clone(), reason: who.reason.clone().unwrap_or_default(), at: None };
+        let (action, name) = match &change {
+            ScheduleChange::Put(write) => ("schedule.apply", &write.name),
+            ScheduleChange::Remove(name) => ("schedule.remove", name),
+            ScheduleChange::Pause(name) => ("schedule.pause", name),
+            ScheduleChange::Resume(name) => ("schedule.resume", name),
+            ScheduleChange::Plan(plans) if plans.plans.is_none() => ("schedule.trigger", &plans.schedule),
+            ScheduleChange::Plan(plans) => ("schedule.backfill", &plans.schedule),
+        };
+        let name = name.clone();
+        match &change {
+            ScheduleChange::Put(write) => check_schedule(write)?,
+            ScheduleChange::Pause(_) => check_pause(Some(&pause))?,
+            ScheduleChange::Plan(plans) => check_manual(plans)?,
+            ScheduleChange::Remove(_) | ScheduleChange::Resume(_) => {}
+        }
+        if !matches!(change, ScheduleChange::Put(_)) && !self.schedules.contains_key(&name) {
+            return Err(no_schedule(&name));
+        }
+        check_audit(&who, action, &name)?;
+        let changed = match change {
+            ScheduleChange::Put(write) => self.put_schedule(write)?,
+            ScheduleChange::Remove(name) => {
+                self.executions.iter_mut().filter(|it| it.schedule == name).for_each(|it| it.wake_at = None);
+                self.schedules.remove(&name);
+                ScheduleChanged::Removed
+            }
+            ScheduleChange::Pause(name) => {
+                self.pause_schedule(&name, Some(pause))?;
+                ScheduleChanged::Changed
+            }
+            ScheduleChange::Resume(name) => {
+                self.pause_schedule(&name, None)?;
+                ScheduleChanged::Changed
+            }
+            ScheduleChange::Plan(plans) => ScheduleChanged::Planned(self.add_plans(&plans)?),
+        };
+        if changed != ScheduleChanged::Same {
+            self.audit(who, action, &name);
+        }
+        Ok(changed)
+    }
+
+    fn put_schedule(&mut self, write: ScheduleWrite) -> Result<ScheduleChanged> {
         check_schedule(&write)?;
         let (now, name) = (self.now, write.name.clone());
         let stored = self.schedules.entry(write.name.clone()).or_default();
         let was = std::mem::take(&mut stored.row);
         let put = match () {
-            () if was.name.is_empty() => Put::Added,
-            () if was.hash == write.hash && was.carried == write.carried => Put::Same,
-            () => Put::Changed,
+            () if was.name.is_empty() => ScheduleChanged::Added,
+            () if was.hash == write.hash && was.carried == write.carried => ScheduleChanged::Same,
+            () => ScheduleChanged::Changed,
         };
-        if put == Put::Changed && was.timing != write.timing {
+        if put == ScheduleChanged::Changed && was.timing != write.timing {
             for scope in stored.scopes.iter_mut().filter(|scope| scope.wake_at.is_some()) {
                 (scope.wake_at, scope.since, scope.through) = (Some(now), Some(now), None);
             }
@@ -198,14 +225,14 @@ impl State {
             timing: write.timing,
             carried: write.carried,
             paused: was.paused,
-            updated_at: if put == Put::Same { was.updated_at } else { now },
+            updated_at: if put == ScheduleChanged::Same { was.updated_at } else { now },
         };
         match &write.ids {
             Some(ids) => {
                 stored.list(&write.kind, ids, now);
                 stored.scopes_at = None;
             }
-            None if put != Put::Same => stored.scopes_at = Some(now),
+            None if put != ScheduleChanged::Same => stored.scopes_at = Some(now),
             None => {}
         }
         self.wake_failed(&name);

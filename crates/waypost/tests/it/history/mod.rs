@@ -103,7 +103,7 @@ fn readers(shared: &Arc<Shared>, last: &watch::Sender<Option<u64>>, count: usize
 async fn record(size: &Size, on_postgres: bool) -> History {
     let stage = Arc::new(block_in_place(|| Stage::new(on_postgres, size.servers)));
     let store = stage.shop.store().await;
-    store.add_lifecycle(plan::lifecycle(1)).await.unwrap();
+    store.add_lifecycle(plan::lifecycle(1), "tests".into()).await.unwrap();
     drop(store);
     let url = stage.cluster.as_ref().map(waypost_testkit::Cluster::url);
     let shared = Arc::new(Shared::new(size.seed, size.seconds, stage.addresses.clone(), url));

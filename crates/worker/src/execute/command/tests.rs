@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, json};
 use tokio::time::Instant;
 use waypost_kernel::Catalog;
-use waypost_store::{NewRun, Store};
+use waypost_store::{Database, NewRun};
 use waypost_testkit::oracle::MemoryStore;
 
 use super::*;
@@ -18,7 +18,7 @@ use crate::report::reporter::Reporter;
 
 #[tokio::test]
 async fn secrets_reach_the_command_and_nobody_else() {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Catalog::shipped().expect("lifecycles")));
+    let store: Arc<dyn Database> = Arc::new(MemoryStore::new(Catalog::shipped().expect("lifecycles")));
     let new = NewRun { lifecycle: "deploy".into(), ..NewRun::default() };
     let id = store.enqueue(vec![new]).await.expect("enqueued").remove(0).expect("a run").run.id().to_owned();
     let claimed = store.claim_run(id.clone(), "w1".into()).await.expect("claimed");

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use waypost_store::{CommandWrite, Filter, Pause};
+use waypost_testkit::Shorthand;
 use waypost_worker::{Context, Handlers, Outcome, Stage as Shutdown};
 
 use super::stage::Stage;

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 use waypost_kernel::lifecycle::SHIPPED;
 use waypost_kernel::{Catalog, Span};
 use waypost_store::{ManualPlans, NewRun};
+use waypost_testkit::Shorthand;
 use waypost_worker::schedules::{Scheduler, SchedulerOptions};
 use waypost_worker::{Context, Handlers, Outcome, Stage as Shutdown};
 
@@ -114,7 +115,7 @@ async fn a_lifecycle_that_is_added_later_is_learned() {
     stage.apply_as("early", &format!("{ONCE}{run}"), &catalog).await;
     stage.tick(&mut scheduler).await;
     assert!(stage.executions_of("early").await.is_empty(), "nobody knows it yet");
-    support::store(stage.folder.path()).add_lifecycle(shipit()).await.unwrap();
+    support::store(stage.folder.path()).add_lifecycle(shipit(), "tests".into()).await.unwrap();
     stage.apply_as("later", &format!("{ONCE}{run}"), &catalog).await;
     stage.advance(2).await;
     for _ in 0..2 {

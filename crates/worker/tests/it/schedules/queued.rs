@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use waypost_kernel::Catalog;
-use waypost_store::{Filter, Mine};
+use waypost_store::{Filter, Ownership};
 use waypost_worker::playbook::{Playbook, Playbooks};
 use waypost_worker::schedules::{parse, stored};
 use waypost_worker::{Options, Worker};
@@ -95,7 +95,7 @@ async fn a_playbooks_run_is_pinned_and_executed_by_who_has_that_content() {
 async fn whoever_fires_it_again_queues_nothing_more() {
     let stage = stage();
     stage.apply(&format!("{ONCE}{RUN}")).await;
-    let mine = || Mine { carried: true, ..Default::default() };
+    let mine = || Ownership { carried: true, ..Default::default() };
     let mut schedulers = Vec::new();
     for name in ["s1", "s2", "s3"] {
         schedulers.push(stage.scheduler(name).await);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use waypost_kernel::{Catalog, Span, Time};
-use waypost_store::{ExecutionFilter, ExecutionRow, ScopeRow, Store};
+use waypost_store::{Database, ExecutionFilter, ExecutionRow, ScopeRow};
 use waypost_testkit::oracle::MemoryStore;
 use waypost_worker::Handlers;
 use waypost_worker::schedules::{Schedule, Scheduler, SchedulerOptions, Tick, apply, parse};
@@ -15,7 +15,7 @@ use crate::support;
 
 pub struct Stage {
     pub folder: TempDir,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn Database>,
     pub handlers: Handlers,
 }
 
@@ -60,7 +60,7 @@ impl Stage {
         let schedule = parse(&text, Path::new("test.toml"), self.folder.path(), catalog)
             .unwrap_or_else(|problems| panic!("{problems}"))
             .remove(0);
-        apply(&*self.store, &schedule).await.unwrap();
+        apply(&*self.store, &schedule, "tests".into()).await.unwrap();
         schedule
     }
 
@@ -69,7 +69,7 @@ impl Stage {
         let tick = scheduler.run_once().await.unwrap();
         scheduler.settle().await;
         // Their ends are noticed by the next one.
-        self.store.due(waypost_store::Mine { carried: true, ..Default::default() }, 0).await.unwrap();
+        self.store.due(waypost_store::Ownership { carried: true, ..Default::default() }, 0).await.unwrap();
         tick
     }
 

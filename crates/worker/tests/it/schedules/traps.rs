@@ -1,6 +1,7 @@
 //! Where schedulers like this one broke.
 
 use serde_json::json;
+use waypost_testkit::Shorthand;
 use waypost_worker::{Context, Handlers, Outcome};
 
 use super::stage::Stage;

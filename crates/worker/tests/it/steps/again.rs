@@ -284,7 +284,7 @@ transitions = [
 ]
 "#;
     let mut shop = Shop::new();
-    shop.store.add_lifecycle(lifecycle.to_owned()).await.unwrap();
+    shop.store.add_lifecycle(lifecycle.to_owned(), "tests".into()).await.unwrap();
     let text = job(&[step("first", "exit 75", "retries = 3\nbackoff = [\"1h\"]"), step("second", "", "")]);
     let catalog = shop.store.lifecycles().await.unwrap();
     let playbook = shop.playbook_with(&text.replace("\"job\"", "\"again\""), &catalog);

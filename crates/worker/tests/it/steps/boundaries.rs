@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use waypost_kernel::{Phase, Span};
-use waypost_store::{NewRun, RunRow, Store};
+use waypost_store::{Database, NewRun, RunRow};
 
 use super::ends::{ha, with_ha};
 use super::kit::{answers, cleanup, job, map, step};
@@ -198,7 +198,7 @@ async fn what_must_not_run_does_not_wherever_a_worker_dies_on_postgres() {
 
 async fn dies_everywhere(on: On, stories: &[Story]) {
     let (store, _lives) = open(on).await;
-    store.add_lifecycle(ROLLOUT.to_owned()).await.unwrap();
+    store.add_lifecycle(ROLLOUT.to_owned(), "tests".into()).await.unwrap();
     for (number, story) in stories.iter().enumerate() {
         for carried_out in [false, true] {
             let mut write = 1;
@@ -214,7 +214,7 @@ async fn dies_everywhere(on: On, stories: &[Story]) {
 }
 
 /// False: it rested before it came to that write.
-async fn died_at(store: &Arc<dyn Store>, story: &Story, write: i64, carried_out: bool) -> bool {
+async fn died_at(store: &Arc<dyn Database>, story: &Story, write: i64, carried_out: bool) -> bool {
     let what = format!("{}: {write} {carried_out}", story.text);
     let mut shop = Shop::on(store.clone());
     let playbook = shop.playbook_with(&story.text, &store.lifecycles().await.unwrap());

@@ -144,7 +144,7 @@ async fn a_run_that_accepts_no_end_is_not_executed_for_ever() {
 async fn a_failing_command_of_the_example_lifecycle_is_executed_once() {
     let lifecycle = include_str!("../../../../../docs/examples/lifecycles/release.toml");
     let shop = Shop::new();
-    shop.store.add_lifecycle(lifecycle.to_owned()).await.unwrap();
+    shop.store.add_lifecycle(lifecycle.to_owned(), "tests".into()).await.unwrap();
     let new = shop.carrying(&["sh", "-c", "echo deployed >> ledger; exit 1"], 0);
     let id = shop.enqueue(NewRun { lifecycle: "release".into(), ..new }).await;
     for name in ["submit", "approve"] {

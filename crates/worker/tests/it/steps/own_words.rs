@@ -45,7 +45,7 @@ fn read() -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_handler_asks_stands_where_the_lifecycle_says() {
     let mut shop = Shop::new();
-    shop.store.add_lifecycle(REVIEW.to_owned()).await.unwrap();
+    shop.store.add_lifecycle(REVIEW.to_owned(), "tests".into()).await.unwrap();
     let playbook = shop.playbook_with(&read(), &shop.store.lifecycles().await.unwrap());
     let id = shop.queue(&playbook, NewRun::default()).await;
     shop.work().await;
@@ -77,7 +77,10 @@ async fn a_lifecycle_without_decisions_waits_for_a_person_all_the_same() {
     let own = |line: &&str| !line.starts_with("decisions");
     let silent: Vec<&str> = REVIEW.lines().filter(own).collect();
     let mut shop = Shop::new();
-    shop.store.add_lifecycle(silent.join("\n").replace("resolved-or-forced", "")).await.unwrap();
+    shop.store
+        .add_lifecycle(silent.join("\n").replace("resolved-or-forced", ""), "tests".into())
+        .await
+        .unwrap();
     let playbook = shop.playbook_with(&read(), &shop.store.lifecycles().await.unwrap());
     let id = shop.queue(&playbook, NewRun::default()).await;
     shop.work().await;

@@ -1,7 +1,7 @@
 //! Tokens, and what people did.
 
 use serde_json::{Value, json};
-use waypost_store::{NewAudit, NewToken, Secret};
+use waypost_store::{NewToken, Secret, Setting, TokenChange, Who};
 
 use super::{Asks, table};
 use crate::differential::side::Side;
@@ -17,30 +17,30 @@ fn token() -> NewToken {
     }
 }
 
-fn entry() -> NewAudit {
-    NewAudit {
-        tenant: "default".into(),
-        by: "ann".into(),
-        action: "cancel".into(),
-        subject: "run".into(),
-        reason: None,
-    }
+fn ann() -> Who {
+    "ann".into()
 }
 
 impl Side {
     /// Added, and then looked at by its id.
     async fn issued(&mut self, token: NewToken) -> Value {
         let id = token.id.clone();
-        let added = self.store.add_token(token).await;
+        let added = self.store.change_token(TokenChange::Issue(token), "tests".into()).await;
         let added = self.answer(added, |_, row| json!([row.name, row.digest, row.tenant, row.created_by]));
-        let found = self.store.token(id).await;
-        json!([added, self.answer(found, |_, row| json!(row.map(|row| [row.name, row.digest, row.tenant])))])
+        let found = self.store.tokens(Some(id)).await;
+        json!([
+            added,
+            self.answer(found, |_, rows| rows
+                .iter()
+                .map(|row| json!([row.name, row.digest, row.tenant]))
+                .collect())
+        ])
     }
 
-    async fn kept(&mut self, entry: NewAudit) -> Value {
+    async fn kept(&mut self, queue: String, who: Who) -> Value {
         let last = self.store.audits(None, 0, 500).await.unwrap().last().map_or(0, |row| row.number);
-        let kept = self.store.audit(entry).await;
-        let kept = self.answer(kept, |_, _| Value::Null);
+        let kept = self.store.configure(Setting::ResumeQueue(queue), who).await;
+        let kept = self.answer(kept, |_, ()| Value::Null);
         let rows = self.store.audits(None, last, 500).await.unwrap();
         let seen = rows.iter().map(|row| json!([row.tenant, row.by, row.action, row.subject, row.reason]));
         json!([kept, seen.collect::<Vec<_>>()])
@@ -56,19 +56,18 @@ pub fn asks() -> Asks {
         "token tenant": |side, text| side.issued(NewToken { tenant: text, ..token() }).await;
         "token by": |side, text| side.issued(NewToken { by: text, ..token() }).await;
         "revoke id": |side, text| {
-            let revoked = side.store.revoke_token(format!("no {text}"), "ann".into()).await;
+            let revoked = side.store.change_token(TokenChange::Revoke(format!("no {text}")), ann()).await;
             side.answer(revoked, |_, row| json!(row.name))
         };
         "revoke by": |side, text| {
-            let id = side.store.add_token(token()).await.unwrap().id;
-            let revoked = side.store.revoke_token(id, text).await;
+            let id = side.store.change_token(TokenChange::Issue(token()), "tests".into()).await.unwrap().id;
+            let revoked = side.store.change_token(TokenChange::Revoke(id), Who { by: text, ..ann() }).await;
             side.answer(revoked, |_, row| json!([row.revoked_by, row.revoked_at.is_some()]))
         };
-        "audit tenant": |side, text| side.kept(NewAudit { tenant: text, ..entry() }).await;
-        "audit by": |side, text| side.kept(NewAudit { by: text, ..entry() }).await;
-        "audit action": |side, text| side.kept(NewAudit { action: text, ..entry() }).await;
-        "audit subject": |side, text| side.kept(NewAudit { subject: text, ..entry() }).await;
-        "audit reason": |side, text| side.kept(NewAudit { reason: Some(text), ..entry() }).await;
+        "audit tenant": |side, text| side.kept("q".into(), Who { tenant: text, ..ann() }).await;
+        "audit by": |side, text| side.kept("q".into(), Who { by: text, ..ann() }).await;
+        "audit subject": |side, text| side.kept(text, ann()).await;
+        "audit reason": |side, text| side.kept("q".into(), Who { reason: Some(text), ..ann() }).await;
         "audits tenant": |side, text| {
             let found = side.store.audits(Some(format!("no {text}")), 0, 5).await;
             side.answer(found, |_, rows| json!(rows.len()))

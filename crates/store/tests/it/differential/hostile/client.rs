@@ -1,7 +1,8 @@
 //! What clients and people send.
 
 use serde_json::{Map, Value, json};
-use waypost_store::{CommandWrite, Filter, LimitOf, NewItem, NewRun, Pause};
+use waypost_store::{CommandWrite, Filter, NewItem, NewRun, Pause};
+use waypost_testkit::Shorthand;
 
 use super::{Asks, table};
 use crate::conformance::kit::{deploy, ending, held_run, item, job, map, new, saying, write_note};
@@ -170,15 +171,15 @@ fn of_lookups() -> Asks {
         "pause by": |side, text| side.closed("q".into(), text, "why".into()).await;
         "pause reason": |side, text| side.closed("q".into(), "ann".into(), text).await;
         "limit of a queue": |side, text| {
-            let set = side.store.limit(LimitOf::Queue, text, None).await;
+            let set = side.store.limit_queue(&text, None).await;
             side.answer(set, |_, ()| Value::Null)
         };
         "limit of a key": |side, text| {
-            let set = side.store.limit(LimitOf::Key, text, Some(3)).await;
+            let set = side.store.limit_key(&text, Some(3)).await;
             side.answer(set, |_, ()| Value::Null)
         };
         "lifecycle": |side, text| {
-            let added = side.store.add_lifecycle(text).await;
+            let added = side.store.add_lifecycle(text, "tests".into()).await;
             side.answer(added, |side, it| normal(json!(&*it.name), &side.ids()))
         };
     }

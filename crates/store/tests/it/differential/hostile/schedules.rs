@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 use waypost_kernel::{Actor, Span, Time};
 use waypost_store::{
-    Begin, Birth, ExecutionFilter, Failed, Failing, Firing, ManualPlans, Mine, NewRun, Pause, ScheduleFilter,
-    ScheduleWrite,
+    Begin, Birth, ExecutionFilter, Failed, Failing, Firing, ManualPlans, NewRun, Ownership, Pause,
+    ScheduleFilter, ScheduleWrite,
 };
+use waypost_testkit::Shorthand;
 
 use super::{Asks, table};
 use crate::conformance::kit::new;
@@ -46,9 +47,12 @@ impl Side {
         let name = write.name.clone();
         let put = self.store.put_schedule(write).await;
         let put = self.answer(put, |_, put| json!(put.name()));
-        let rows = self.store.schedules(Some(name.clone())).await;
+        let rows = self.store.schedules(ScheduleFilter::named(&name)).await;
         let rows = self.answer(rows, |_, rows| {
-            let seen = rows.iter().map(|it| json!([it.name, it.definition, it.folder, it.hash, it.timing]));
+            let seen = rows
+                .iter()
+                .map(|it| &it.row)
+                .map(|it| json!([it.name, it.definition, it.folder, it.hash, it.timing]));
             seen.collect()
         });
         let scopes = self.store.scopes(name.clone()).await;
@@ -118,7 +122,7 @@ impl Side {
     }
 
     async fn looked_at(&mut self, filter: ScheduleFilter) -> Value {
-        let found = self.store.look_at_schedules(ScheduleFilter { limit: 5, ..filter }).await;
+        let found = self.store.schedules(ScheduleFilter { limit: 5, ..filter }).await;
         self.answer(found, |_, looks| json!(looks.len()))
     }
 }
@@ -155,7 +159,7 @@ fn of_definitions() -> Asks {
             side.looked_at(ScheduleFilter { after: Some(format!("z{text}")), ..ScheduleFilter::default() }).await
         };
         "due hashes": |side, text| {
-            let mine = Mine { hashes: vec![format!("no {text}")], except: vec![text], ..Mine::default() };
+            let mine = Ownership { hashes: vec![format!("no {text}")], except: vec![text], ..Ownership::default() };
             let due = side.store.due(mine, 5).await;
             side.answer(due, |_, due| json!(due.scopes.len() + due.executions.len()))
         };
@@ -189,7 +193,7 @@ fn of_plans() -> Asks {
             side.failed("nightly".into(), what).await
         };
         "look again": |side, text| {
-            let looked = side.store.look_again(vec![text]).await;
+            let looked = side.store.wake_executions(vec![text]).await;
             side.answer(looked, |_, ()| Value::Null)
         };
         "executions of": |side, text| side.executed(ExecutionFilter { schedule: Some(format!("no {text}")), ..ExecutionFilter::default() }).await;

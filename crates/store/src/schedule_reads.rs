@@ -1,4 +1,4 @@
-//! Looking at schedules and executions: what people are shown, page by page.
+//! Schedules and executions as people are shown them, page by page.
 
 use serde_json::json;
 use waypost_kernel::{Span, Time};
@@ -16,9 +16,15 @@ pub struct ScheduleFilter {
     pub limit: usize,
 }
 
+impl ScheduleFilter {
+    pub fn named(name: &str) -> ScheduleFilter {
+        ScheduleFilter { name: Some(name.to_owned()), after: None, limit: 1 }
+    }
+}
+
 /// A schedule, and what came of its plans in all its scopes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ScheduleLook {
+pub struct ScheduleSummary {
     pub row: ScheduleRow,
     /// Those that are listed.
     pub scopes: u64,
@@ -32,22 +38,22 @@ pub struct ScheduleLook {
     pub stale: u64,
 }
 
-impl ScheduleLook {
-    pub fn of(row: ScheduleRow, scopes: &[ScopeRow]) -> ScheduleLook {
-        let mut look = ScheduleLook { row, ..ScheduleLook::default() };
+impl ScheduleSummary {
+    pub fn of(row: ScheduleRow, scopes: &[ScopeRow]) -> ScheduleSummary {
+        let mut summary = ScheduleSummary { row, ..ScheduleSummary::default() };
         let listed = || scopes.iter().filter(|scope| !scope.retired);
-        look.scopes = listed().count() as u64;
-        look.last_success = listed().map(|scope| scope.last_success).min().flatten();
+        summary.scopes = listed().count() as u64;
+        summary.last_success = listed().map(|scope| scope.last_success).min().flatten();
         for scope in scopes {
-            look.counts.add(&scope.counts);
-            look.running += scope.running;
-            look.stale += scope.stale;
-            if scope.last_plan > look.last_plan {
-                look.last_plan = scope.last_plan;
-                look.last_status.clone_from(&scope.last_status);
+            summary.counts.add(&scope.counts);
+            summary.running += scope.running;
+            summary.stale += scope.stale;
+            if scope.last_plan > summary.last_plan {
+                summary.last_plan = scope.last_plan;
+                summary.last_status.clone_from(&scope.last_status);
             }
         }
-        look
+        summary
     }
 
     /// How far it is behind. Nothing: it never succeeded.
@@ -88,24 +94,24 @@ pub struct ExecutionPage {
 
 /// Where a page of executions ends: the newest plan comes first, then by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ExecutionCursor {
     pub plan: Time,
     pub schedule: String,
     pub kind: String,
     pub id: String,
 }
 
-impl Place {
-    pub fn read(filter: &ExecutionFilter) -> Result<Option<Place>> {
+impl ExecutionCursor {
+    pub fn read(filter: &ExecutionFilter) -> Result<Option<ExecutionCursor>> {
         let Some(text) = &filter.cursor else { return Ok(None) };
         let wrong = || StoreError::invalid("cursor", "is none that an earlier page gave");
         let (micros, schedule, kind, id) = serde_json::from_str(text).map_err(|_| wrong())?;
-        Ok(Some(Place { plan: Time::from_micros(micros), schedule, kind, id }))
+        Ok(Some(ExecutionCursor { plan: Time::from_micros(micros), schedule, kind, id }))
     }
 
-    pub fn of(row: &ExecutionRow) -> Place {
+    pub fn of(row: &ExecutionRow) -> ExecutionCursor {
         let ExecutionRow { plan, schedule, kind, id, .. } = row;
-        Place { plan: *plan, schedule: schedule.clone(), kind: kind.clone(), id: id.clone() }
+        ExecutionCursor { plan: *plan, schedule: schedule.clone(), kind: kind.clone(), id: id.clone() }
     }
 
     fn text(&self) -> String {
@@ -123,7 +129,7 @@ impl ExecutionPage {
         let limit = page_size(limit);
         let more = executions.len() > limit;
         executions.truncate(limit);
-        let next = executions.last().filter(|_| more).map(|row| Place::of(row).text());
+        let next = executions.last().filter(|_| more).map(|row| ExecutionCursor::of(row).text());
         ExecutionPage { executions, next }
     }
 }

@@ -1,10 +1,10 @@
-//! Looking at schedules and executions.
+//! Reading schedules and executions.
 
 use serde_json::json;
 use waypost_kernel::Time;
 use waypost_kernel::text::MAX_PAGE;
 use waypost_store::{
-    ExecutionFilter, ExecutionPage, ExecutionRow, Result, ScheduleFilter, ScheduleLook, ScheduleRow,
+    ExecutionFilter, ExecutionPage, ExecutionRow, Result, ScheduleFilter, ScheduleRow, ScheduleSummary,
     ScopeRow, StoreError,
 };
 
@@ -12,13 +12,13 @@ use super::Execution;
 use crate::oracle::state::State;
 
 impl State {
-    pub(super) fn look_at_schedules(&self, filter: &ScheduleFilter) -> Result<Vec<ScheduleLook>> {
+    pub(super) fn schedules(&self, filter: &ScheduleFilter) -> Result<Vec<ScheduleSummary>> {
         let is_asked_for = |name: &str| {
             filter.name.as_deref().is_none_or(|asked| asked == name)
                 && filter.after.as_deref().is_none_or(|after| name > after)
         };
         let rows = self.schedules.values().map(|stored| &stored.row).filter(|row| is_asked_for(&row.name));
-        rows.take(page_size(filter.limit)).map(|row| Ok(summary(row, &self.scopes(&row.name)?))).collect()
+        rows.take(page_size(filter.limit)).map(|row| Ok(summary_of(row, &self.scopes(&row.name)?))).collect()
     }
 
     pub(super) fn executions_of(&self, filter: &ExecutionFilter) -> Result<ExecutionPage> {
@@ -73,20 +73,20 @@ fn page_size(limit: usize) -> usize {
 }
 
 /// A schedule, and what came of its plans in all its scopes. Those that rest count, but are not counted.
-fn summary(row: &ScheduleRow, scopes: &[ScopeRow]) -> ScheduleLook {
-    let mut look = ScheduleLook { row: row.clone(), ..ScheduleLook::default() };
+fn summary_of(row: &ScheduleRow, scopes: &[ScopeRow]) -> ScheduleSummary {
+    let mut summary = ScheduleSummary { row: row.clone(), ..ScheduleSummary::default() };
     let listed: Vec<&ScopeRow> = scopes.iter().filter(|scope| !scope.retired).collect();
-    look.scopes = listed.len() as u64;
+    summary.scopes = listed.len() as u64;
     let successes: Option<Vec<Time>> = listed.iter().map(|scope| scope.last_success).collect();
-    look.last_success = successes.and_then(|successes| successes.into_iter().min());
+    summary.last_success = successes.and_then(|successes| successes.into_iter().min());
     for scope in scopes {
-        look.counts.add(&scope.counts);
-        look.running += scope.running;
-        look.stale += scope.stale;
-        if scope.last_plan > look.last_plan {
-            look.last_plan = scope.last_plan;
-            look.last_status.clone_from(&scope.last_status);
+        summary.counts.add(&scope.counts);
+        summary.running += scope.running;
+        summary.stale += scope.stale;
+        if scope.last_plan > summary.last_plan {
+            summary.last_plan = scope.last_plan;
+            summary.last_status.clone_from(&scope.last_status);
         }
     }
-    look
+    summary
 }

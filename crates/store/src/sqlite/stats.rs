@@ -3,28 +3,12 @@
 use rusqlite::{Row, params};
 use waypost_kernel::{Span, Time};
 
-use super::SqliteStore;
 use super::fault::Result;
 use super::session::Tx;
-use crate::looks::{DAY, Ended, Holder, LOOKED_AT, Looks, Stats, WEEK, Way};
-use crate::verbs::{HOUSEKEEPING, Reply};
+use crate::stats::{DAY, Ended, Holder, LOOKED_AT, Stats, WEEK};
+use crate::verbs::HOUSEKEEPING;
 
-impl Looks for SqliteStore {
-    fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats> {
-        // A thread of its own: it reads many rows, and nobody should wait behind it.
-        self.session.read_apart(move |tx| stats(tx, tenant.as_deref()))
-    }
-
-    fn holders(&self, tenant: Option<String>) -> Reply<'_, Vec<Holder>> {
-        self.session.read(move |tx| holders(tx, tenant.as_deref()))
-    }
-
-    fn ways(&self) -> Vec<Way> {
-        self.session.ways()
-    }
-}
-
-fn stats(tx: &Tx<'_>, tenant: Option<&str>) -> Result<Stats> {
+pub fn stats(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Stats> {
     let sql = "SELECT n.state, count(*) FILTER (WHERE n.finished_at > ?1), count(*), count(n.started_at), \
         coalesce(sum(n.finished_at - n.started_at), 0) \
       FROM (SELECT rid, state, queue, started_at, finished_at FROM run_now ORDER BY rid DESC LIMIT ?3) n JOIN run_born b ON b.rid = n.rid \
@@ -51,7 +35,7 @@ fn stats(tx: &Tx<'_>, tenant: Option<&str>) -> Result<Stats> {
     Ok(stats)
 }
 
-fn holders(tx: &Tx<'_>, tenant: Option<&str>) -> Result<Vec<Holder>> {
+pub fn holders(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<Holder>> {
     let sql = "SELECT n.claimed_by, count(*), min(n.due_at) FROM run_now n JOIN run_born b ON b.rid = n.rid \
       WHERE n.state & 7 = 2 AND n.claimed_by IS NOT NULL AND (?1 IS NULL OR b.tenant = ?1) GROUP BY n.claimed_by ORDER BY n.claimed_by";
     let mut statement = tx.prepare(sql)?;

@@ -2,27 +2,14 @@
 
 use waypost_kernel::{Outcome, Span, Time};
 
-use crate::verbs::Reply;
-
 /// Looking back further would cost more than it tells: beyond these, figures are of the newest runs.
 pub const LOOKED_AT: usize = 200_000;
 pub(crate) const DAY: Span = Span::from_seconds(86_400);
 pub(crate) const WEEK: Span = Span::from_seconds(7 * 86_400);
 
-pub trait Looks: Send + Sync {
-    /// How runs ended lately; of one tenant, or of all.
-    fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats>;
-    /// Who holds runs now, by name.
-    fn holders(&self, tenant: Option<String>) -> Reply<'_, Vec<Holder>>;
-    /// This process's ways to the database, and how busy they are. None where there is nothing to wait for.
-    fn ways(&self) -> Vec<Way> {
-        Vec::new()
-    }
-}
-
 /// A pool of connections, or a thread with a queue before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct PoolStatus {
     pub name: &'static str,
     /// How many there may be at most.
     pub most: usize,

@@ -1,7 +1,7 @@
 //! Figures.
 
 use waypost_kernel::Outcome;
-use waypost_store::{NewRun, Stats, Store};
+use waypost_store::{Database, NewRun, Stats};
 
 use super::kit::*;
 
@@ -11,7 +11,7 @@ fn count(stats: &Stats, status: &str) -> (u64, u64) {
 }
 
 // proves D12
-pub async fn what_ended_lately_is_counted(store: &dyn Store) {
+pub async fn what_ended_lately_is_counted(store: &dyn Database) {
     assert_eq!(store.stats(None).await.unwrap(), Stats::default());
     for status in ["success", "success", "failed"] {
         let claimed = begun_run(store, deploy()).await;
@@ -30,7 +30,7 @@ pub async fn what_ended_lately_is_counted(store: &dyn Store) {
 }
 
 // proves D12
-pub async fn durations_are_from_start_to_end(store: &dyn Store) {
+pub async fn durations_are_from_start_to_end(store: &dyn Database) {
     let claimed = begun_run(store, deploy()).await;
     advance(store, 30).await;
     finish(store, &claimed, "success").await.unwrap();
@@ -39,7 +39,7 @@ pub async fn durations_are_from_start_to_end(store: &dyn Store) {
     assert!((30.0..90.0).contains(&mean), "{mean}");
 }
 
-pub async fn figures_are_of_one_tenant_or_of_all(store: &dyn Store) {
+pub async fn figures_are_of_one_tenant_or_of_all(store: &dyn Database) {
     let other = || NewRun { tenant: "other".into(), ..deploy() };
     let claimed = begun_run(store, other()).await;
     finish(store, &claimed, "success").await.unwrap();
@@ -50,7 +50,7 @@ pub async fn figures_are_of_one_tenant_or_of_all(store: &dyn Store) {
     assert_eq!(store.holders(Some("other".into())).await.unwrap().len(), 1);
 }
 
-pub async fn holders_are_counted_by_name(store: &dyn Store) {
+pub async fn holders_are_counted_by_name(store: &dyn Database) {
     assert_eq!(store.holders(None).await.unwrap(), []);
     for _ in 0..3 {
         put(store, deploy()).await;

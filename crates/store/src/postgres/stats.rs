@@ -1,51 +1,20 @@
 //! Figures.
 
-use std::sync::Arc;
-
 use waypost_kernel::Span;
 
-use super::PostgresStore;
 use super::fault::Result;
-use super::session::{Session, Tx};
+use super::session::Tx;
 use super::sql::{Columns, args, stamp, time};
-use crate::looks::{DAY, Ended, Holder, LOOKED_AT, Looks, Stats, WEEK, Way};
-use crate::verbs::{HOUSEKEEPING, Reply};
+use crate::stats::{DAY, Ended, Holder, LOOKED_AT, Stats, WEEK};
+use crate::verbs::HOUSEKEEPING;
 
-impl Looks for PostgresStore {
-    fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats> {
-        let tenant = Arc::new(tenant);
-        self.session.verb(move |session| {
-            let tenant = tenant.clone();
-            async move { stats(&session, tenant.as_deref()).await }
-        })
-    }
-
-    fn holders(&self, tenant: Option<String>) -> Reply<'_, Vec<Holder>> {
-        let tenant = Arc::new(tenant);
-        self.session.verb(move |session| {
-            let tenant = tenant.clone();
-            async move { holders(&session, tenant.as_deref()).await }
-        })
-    }
-
-    fn ways(&self) -> Vec<Way> {
-        self.session.ways()
-    }
-}
-
-async fn stats(session: &Session, tenant: Option<&str>) -> Result<Stats> {
-    let tx = session.look().await?;
-    let found = stats_in(&tx, tenant).await;
-    tx.end(found).await
-}
-
-async fn stats_in(tx: &Tx, tenant: Option<&str>) -> Result<Stats> {
+pub async fn stats(tx: &Tx, tenant: &Option<String>) -> Result<Stats> {
     let sql = "SELECT r.state, count(*) FILTER (WHERE r.finished_at > $1), count(*), count(r.started_at), \
         coalesce(sum(extract(epoch FROM r.finished_at - r.started_at) * 1000000), 0)::bigint \
       FROM (SELECT state, queue, started_at, finished_at, tenant FROM waypost.runs ORDER BY rid DESC LIMIT $3) r \
       WHERE r.finished_at > $2 AND ($4 IS NULL OR r.tenant = $4) AND r.queue <> $5 GROUP BY r.state";
     let (day, week) = (stamp(tx.now - DAY), stamp(tx.now - WEEK));
-    let rows = tx.query(sql, args![day, week, LOOKED_AT as i64, tenant, HOUSEKEEPING]).await?;
+    let rows = tx.query(sql, args![day, week, LOOKED_AT as i64, tenant.as_deref(), HOUSEKEEPING]).await?;
     let codes = rows.iter().map(|row| Columns(row).get::<i16>(0)).collect::<Result<Vec<_>>>()?;
     let known = tx.known_with(codes.iter().copied()).await?;
     let mut stats = Stats::default();
@@ -66,14 +35,12 @@ async fn stats_in(tx: &Tx, tenant: Option<&str>) -> Result<Stats> {
     Ok(stats)
 }
 
-async fn holders(session: &Session, tenant: Option<&str>) -> Result<Vec<Holder>> {
-    let tx = session.look().await?;
+pub async fn holders(tx: &Tx, tenant: &Option<String>) -> Result<Vec<Holder>> {
     let sql = "SELECT r.claimed_by, count(*), min(r.stale_after) \
       FROM (SELECT DISTINCT u.rid FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid)) h JOIN waypost.runs r ON r.rid = h.rid \
       WHERE r.state / 1000 = 3 AND r.claimed_by IS NOT NULL AND ($1 IS NULL OR r.tenant = $1) \
       GROUP BY r.claimed_by ORDER BY r.claimed_by COLLATE \"C\"";
-    let found = tx.query(sql, args![tenant]).await;
-    let rows = tx.end(found).await?;
+    let rows = tx.query(sql, args![tenant.as_deref()]).await?;
     let read = |row| {
         let columns = Columns(row);
         Ok(Holder {

@@ -1,0 +1,84 @@
+//! Tokens, and what people did. An action and its entry in the audit log are one transaction: what cannot be told of later
+//! is not done.
+
+use waypost_kernel::Time;
+
+use super::tx::Tx;
+use crate::access::{AuditRow, NewToken, TokenRow, Who, no_token, page};
+use crate::error::Result;
+use crate::intake::check_name;
+use crate::statement::{Cells, Sql, query, values};
+
+const TOKEN: &str = "SELECT id, digest, name, role, tenant, created_at, created_by, revoked_at, revoked_by FROM waypost.tokens";
+
+fn token(row: &Cells) -> Result<TokenRow> {
+    Ok(TokenRow {
+        id: row.get(0)?,
+        digest: row.get(1)?,
+        name: row.get(2)?,
+        role: row.get(3)?,
+        tenant: row.get(4)?,
+        created_at: row.get(5)?,
+        created_by: row.get(6)?,
+        revoked_at: row.get(7)?,
+        revoked_by: row.get(8)?,
+    })
+}
+
+/// One by its public half, or all, oldest first.
+pub(crate) async fn tokens<T: Sql>(tx: &mut T, id: &Option<String>) -> Result<Vec<TokenRow>> {
+    let sql = format!("{TOKEN} WHERE $1 IS NULL OR id = $1 ORDER BY created_at, id");
+    query(tx, &sql, values![id]).await?.iter().map(token).collect()
+}
+
+pub(crate) async fn issue_token<T: Tx + Sql>(tx: &mut T, new: &NewToken, who: &Who) -> Result<TokenRow> {
+    new.check()?;
+    let row = new.clone().row(tx.now());
+    let sql = "INSERT INTO waypost.tokens(id, digest, name, role, tenant, created_at, created_by) VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    let TokenRow { id, digest, name, role, tenant, created_at, created_by, .. } = &row;
+    query(tx, sql, values![id, digest, name, role, tenant, *created_at, created_by]).await?;
+    audit(tx, who, "token.create", id).await?;
+    Ok(row)
+}
+
+pub(crate) async fn revoke_token<T: Tx + Sql>(tx: &mut T, id: &str, who: &Who) -> Result<TokenRow> {
+    check_name("by", &who.by)?;
+    let now = tx.now();
+    let sql =
+        "UPDATE waypost.tokens SET revoked_at = $2, revoked_by = $3 WHERE id = $1 AND revoked_at IS NULL";
+    query(tx, sql, values![id, now, &who.by]).await?;
+    let row = tokens(tx, &Some(id.to_owned())).await?.pop().ok_or_else(|| no_token(id))?;
+    audit(tx, who, "token.revoke", &row.id).await?;
+    Ok(row)
+}
+
+/// Writes who did what, in the transaction that does it.
+pub(super) async fn audit<T: Tx + Sql>(tx: &mut T, who: &Who, action: &str, subject: &str) -> Result<()> {
+    who.check(action, subject)?;
+    let (now, reason) = (tx.now(), who.reason.as_deref().filter(|reason| !reason.is_empty()));
+    let sql =
+        "INSERT INTO waypost.audit(at, tenant, who, action, subject, reason) VALUES ($1, $2, $3, $4, $5, $6)";
+    query(tx, sql, values![now, &who.tenant, &who.by, action, subject, reason]).await.map(drop)
+}
+
+pub(crate) async fn audits<T: Sql>(
+    tx: &mut T,
+    tenant: Option<&str>,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<AuditRow>> {
+    let sql = "SELECT number, at, tenant, who, action, subject, reason FROM waypost.audit \
+               WHERE number > $1 AND ($2 IS NULL OR tenant = $2) ORDER BY number LIMIT $3";
+    let entry = |row: &Cells| {
+        Ok(AuditRow {
+            number: row.get(0)?,
+            at: row.get::<Time>(1)?,
+            tenant: row.get(2)?,
+            by: row.get(3)?,
+            action: row.get(4)?,
+            subject: row.get(5)?,
+            reason: row.get(6)?,
+        })
+    };
+    query(tx, sql, values![after, tenant, page(limit)]).await?.iter().map(entry).collect()
+}

@@ -1,0 +1,92 @@
+//! What people change beside runs, each with its entry in the audit log.
+
+use std::sync::Arc;
+
+use waypost_kernel::Lifecycle;
+
+use super::access::{audit, issue_token, revoke_token};
+use super::schedules::{add_plans, pause_schedule, put_schedule, remove_schedule};
+use super::tx::AdminTx;
+use crate::access::{TokenChange, TokenRow, Who};
+use crate::error::Result;
+use crate::intake::{check_name, check_reason};
+use crate::schedules::*;
+use crate::verbs::{Pause, Setting};
+
+impl Who {
+    fn pause(&self) -> Pause {
+        Pause { by: self.by.clone(), reason: self.reason.clone().unwrap_or_default(), at: None }
+    }
+}
+
+pub(crate) async fn configure<T: AdminTx>(tx: &mut T, setting: &Setting, who: &Who) -> Result<()> {
+    let (action, name) = match setting {
+        Setting::PauseQueue(queue) => ("queue.pause", queue),
+        Setting::ResumeQueue(queue) => ("queue.resume", queue),
+        Setting::QueueLimit(queue, _) => ("queue.limit", queue),
+        Setting::KeyLimit(key, _) => ("key.limit", key),
+    };
+    check_name(if action.starts_with("queue") { "queue" } else { "name" }, name)?;
+    match setting {
+        Setting::PauseQueue(queue) => {
+            check_name("by", &who.by)?;
+            check_reason(who.reason.as_deref())?;
+            tx.pause_queue(queue, Some(&who.pause())).await?;
+        }
+        Setting::ResumeQueue(queue) => tx.pause_queue(queue, None).await?,
+        Setting::QueueLimit(queue, at_most) => tx.limit_queue(queue, *at_most).await?,
+        Setting::KeyLimit(key, at_most) => tx.limit_key(key, *at_most).await?,
+    }
+    audit(tx, who, action, name).await
+}
+
+pub(crate) async fn change_schedule<T: AdminTx>(
+    tx: &mut T,
+    change: &ScheduleChange,
+    who: &Who,
+) -> Result<ScheduleChanged> {
+    let (action, name, changed) = match change {
+        ScheduleChange::Put(write) => ("schedule.apply", &write.name, put_schedule(tx, write).await?),
+        ScheduleChange::Remove(name) => {
+            let removed = remove_schedule(tx, name).await?;
+            (
+                "schedule.remove",
+                name,
+                removed.then_some(ScheduleChanged::Removed).ok_or_else(|| no_schedule(name))?,
+            )
+        }
+        ScheduleChange::Pause(name) => {
+            pause_schedule(tx, name, Some(&who.pause())).await?;
+            ("schedule.pause", name, ScheduleChanged::Changed)
+        }
+        ScheduleChange::Resume(name) => {
+            pause_schedule(tx, name, None).await?;
+            ("schedule.resume", name, ScheduleChanged::Changed)
+        }
+        ScheduleChange::Plan(plans) => {
+            let action = if plans.plans.is_none() { "schedule.trigger" } else { "schedule.backfill" };
+            (action, &plans.schedule, ScheduleChanged::Planned(add_plans(tx, plans).await?))
+        }
+    };
+    if changed != ScheduleChanged::Same {
+        audit(tx, who, action, name).await?;
+    }
+    Ok(changed)
+}
+
+pub(crate) async fn change_token<T: AdminTx>(
+    tx: &mut T,
+    change: &TokenChange,
+    who: &Who,
+) -> Result<TokenRow> {
+    match change {
+        TokenChange::Issue(new) => issue_token(tx, new, who).await,
+        TokenChange::Revoke(id) => revoke_token(tx, id, who).await,
+    }
+}
+
+pub(crate) async fn add_lifecycle<T: AdminTx>(tx: &mut T, text: &str, who: &Who) -> Result<Arc<Lifecycle>> {
+    let added = tx.add_lifecycle(text).await?;
+    audit(tx, who, "lifecycle.add", &format!("{}@{}", added.name, added.version)).await?;
+    Ok(added)
+}
