@@ -20,7 +20,7 @@ use crate::verbs::{NewItem, NewRun, Pause, QueueRow};
 
 /// The member `engine` of a run object.
 pub fn engine(row: &RunRow) -> Value {
-    let ours = COLUMNS.iter().filter(|column| matches!(column.shown, Shown::ToOurs));
+    let ours = COLUMNS.iter().filter(|column| matches!(column.shown, Shown::Ours));
     let mut engine = columns::members(row, ours.map(|column| &**column));
     engine.insert("ended".into(), row.run.ended_by.is_some().into());
     engine.insert("staying".into(), row.run.tallies.iter().map(|tally| json!(tally.staying)).collect());
@@ -38,9 +38,9 @@ pub fn row_from(object: &Value, catalog: &Catalog) -> Option<RunRow> {
     row.run.ended_by = (engine["ended"] == true).then_some(NO_LEASE.token);
     for column in COLUMNS {
         match column.shown {
-            Shown::ToAll(_) => column.read(&mut row, &object[column.name])?,
-            Shown::ToOurs => column.read(&mut row, &engine[column.name])?,
-            Shown::ToNobody => {}
+            Shown::All(_) => column.read(&mut row, &object[column.name])?,
+            Shown::Ours => column.read(&mut row, &engine[column.name])?,
+            Shown::Nobody => {}
         }
     }
     row.run.tallies = tallies(object, engine, &row.lifecycle);

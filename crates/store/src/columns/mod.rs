@@ -23,10 +23,10 @@ pub(crate) struct Column<R: 'static> {
 /// Who sees a column's value.
 pub(crate) enum Shown {
     /// Everybody, and how the API describes it.
-    ToAll(schema::Field),
+    All(schema::Field),
     /// Waypost's own workers and command line.
-    ToOurs,
-    ToNobody,
+    Ours,
+    Nobody,
 }
 
 /// A table of columns. Each line makes one: a field of the row, a part of one, or what follows from others.
@@ -58,9 +58,9 @@ macro_rules! field {
             shown: $crate::columns::field!(@ $row, $name, ($($path).+) $(, $about $(, $api)?)?),
         }
     };
-    (@ $row:ident, $name:ident, ($($path:ident).+)) => { $crate::columns::Shown::ToOurs };
+    (@ $row:ident, $name:ident, ($($path:ident).+)) => { $crate::columns::Shown::Ours };
     (@ $row:ident, $name:ident, ($($path:ident).+), $about:literal $(, $api:expr)?) => {
-        $crate::columns::Shown::ToAll(waypost_schema::Field {
+        $crate::columns::Shown::All(waypost_schema::Field {
             $(kind: $api,)?
             ..$crate::columns::api(stringify!($name), $about, |it: &$row| &it.$($path).+)
         })
@@ -72,7 +72,7 @@ pub(crate) use field;
 macro_rules! nullable {
     ($row:ident, $name:ident, $about:literal) => {
         $crate::columns::Column {
-            shown: $crate::columns::Shown::ToAll(waypost_schema::optional(
+            shown: $crate::columns::Shown::All(waypost_schema::optional(
                 stringify!($name),
                 waypost_schema::Kind::Any,
                 $about,
@@ -104,9 +104,9 @@ macro_rules! part {
         let is_there = $cell != $crate::columns::Cell::Null;
         $it.$($path).+ = is_there.then(|| $part { $field: $crate::columns::Field::of($cell), ..$make });
     }};
-    (@) => { $crate::columns::Shown::ToOurs };
+    (@) => { $crate::columns::Shown::Ours };
     (@ $name:ident, $about:literal, $api:expr) => {
-        $crate::columns::Shown::ToAll(waypost_schema::optional(stringify!($name), $api, $about))
+        $crate::columns::Shown::All(waypost_schema::optional(stringify!($name), $api, $about))
     };
 }
 pub(crate) use part;
@@ -124,7 +124,7 @@ macro_rules! derived {
 pub(crate) use derived;
 
 pub(crate) const fn told<R>(field: schema::Field, get: for<'a> fn(&'a R) -> Cell<'a>) -> Column<R> {
-    Column { name: field.name, kind: Kind::Json, get, set: |_, _| {}, shown: Shown::ToAll(field) }
+    Column { name: field.name, kind: Kind::Json, get, set: |_, _| {}, shown: Shown::All(field) }
 }
 
 pub(crate) const fn kind_of_part<R, P, T: Field>(_: fn(&R) -> &Option<P>, _: fn(&P) -> &T) -> Kind {
@@ -148,14 +148,14 @@ impl<R> Column<R> {
     pub fn read(&self, row: &mut R, value: &Value) -> Option<()> {
         let cell = self.kind.cell_of(value)?;
         let may_be_null = match &self.shown {
-            Shown::ToAll(field) => !field.is_needed || self.kind.is_json(),
-            Shown::ToOurs | Shown::ToNobody => true,
+            Shown::All(field) => !field.is_needed || self.kind.is_json(),
+            Shown::Ours | Shown::Nobody => true,
         };
         (cell != Cell::Null || may_be_null).then(|| (self.set)(row, cell))
     }
 
     pub fn is_shown(&self) -> bool {
-        matches!(self.shown, Shown::ToAll(_))
+        matches!(self.shown, Shown::All(_))
     }
 }
 
@@ -197,7 +197,7 @@ pub(crate) const fn fields<R, const N: usize>(columns: &[Column<R>]) -> [schema:
     let mut fields = [schema::needed("", NAME, ""); N];
     let mut at = 0;
     while at < N {
-        if let Shown::ToAll(field) = &columns[at].shown {
+        if let Shown::All(field) = &columns[at].shown {
             fields[at] = *field;
         }
         at += 1;

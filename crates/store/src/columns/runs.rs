@@ -123,7 +123,7 @@ macro_rules! failure {
 }
 
 const fn secret(column: RunColumn) -> RunColumn {
-    RunColumn { column: Column { shown: Shown::ToNobody, ..column.column }, ..column }
+    RunColumn { column: Column { shown: Shown::Nobody, ..column.column }, ..column }
 }
 
 macro_rules! secret_lease {
@@ -148,7 +148,7 @@ macro_rules! intent {
                         .map_or(Cell::Null, |intent| Cell::json(codec::intent_json(intent, &it.lifecycle)))
                 },
                 set: |it, cell| it.run.intent = codec::intent_from(&Field::of(cell), &it.lifecycle),
-                shown: Shown::ToOurs,
+                shown: Shown::Ours,
             },
             When::Later(|before, after| before.intent == after.intent),
         )
@@ -246,7 +246,7 @@ pub(crate) const RUN_FIELDS: [schema::Field; COUNT_SHOWN] = {
     let mut fields = [needed("", NAME, ""); COUNT_SHOWN];
     let (mut at, mut next) = (0, 0);
     while at < COLUMNS.len() {
-        if let Shown::ToAll(field) = &COLUMNS[at].column.shown {
+        if let Shown::All(field) = &COLUMNS[at].column.shown {
             fields[next] = *field;
             next += 1;
         }
@@ -258,7 +258,7 @@ pub(crate) const RUN_FIELDS: [schema::Field; COUNT_SHOWN] = {
 const COUNT_SHOWN: usize = {
     let (mut at, mut count) = (0, 0);
     while at < COLUMNS.len() {
-        count += matches!(COLUMNS[at].column.shown, Shown::ToAll(_)) as usize;
+        count += matches!(COLUMNS[at].column.shown, Shown::All(_)) as usize;
         at += 1;
     }
     count

@@ -132,5 +132,5 @@ fn read_item(row: &Row<'_>, rid: i64, lifecycle: &Lifecycle) -> Result<StoredIte
         (column.set)(&mut found, layout::cell(column.kind, row.get_ref(at + 1)?)?);
     }
     let read = StoredItem::read(rid, found, row.get(0)?, lifecycle);
-    Ok(read.map_err(|(column, value)| damaged(column, &value))?)
+    read.map_err(|(column, value)| damaged(column, &value))
 }

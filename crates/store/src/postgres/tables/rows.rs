@@ -93,5 +93,5 @@ pub fn item(row: &Row, lifecycle: &Lifecycle) -> Result<StoredItem> {
         (column.set)(&mut found, cell(&columns, column.kind, at + 2)?);
     }
     let read = StoredItem::read(columns.get(0)?, found, columns.get(1)?, lifecycle);
-    Ok(read.map_err(|(column, value)| unknown(column, &value))?)
+    read.map_err(|(column, value)| unknown(column, &value))
 }
