@@ -276,5 +276,5 @@ fn read_item(columns: &Columns<'_, '_>, stored: &Stored) -> Result<StoredItem> {
         details: object(&columns.get::<String>(16)?),
     };
     let read = StoredItem::read(stored.rid, row, columns.get(10)?, lifecycle);
-    Ok(read.map_err(|(column, value)| damaged(column, &value))?)
+    read.map_err(|(column, value)| damaged(column, &value))
 }

@@ -118,5 +118,5 @@ pub fn item(row: &Row, lifecycle: &Lifecycle) -> Result<StoredItem> {
         details: object(columns.get(16)?),
     };
     let read = StoredItem::read(columns.get(17)?, row, columns.get(10)?, lifecycle);
-    Ok(read.map_err(|(column, value)| unknown(column, &value))?)
+    read.map_err(|(column, value)| unknown(column, &value))
 }
