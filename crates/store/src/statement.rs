@@ -172,7 +172,7 @@ pub(crate) const SQLITE: Words = [
 /// As PostgreSQL takes it, with the kinds of the columns of `@rows`: they come after the `count` other values.
 pub(crate) fn for_postgres(sql: &str, count: usize) -> (String, Vec<Kind>) {
     let sql = replaced(sql, &POSTGRES);
-    let sql = expand(&sql, "@lock(", |how| how.to_owned());
+    let sql = expand(&sql, "@lock(", str::to_owned);
     let sql = expand(&sql, "@ids(", |list| format!("unnest({list}) AS i(id)"));
     let mut kinds = Vec::new();
     let sql = expand(&sql, "@rows(", |columns| {

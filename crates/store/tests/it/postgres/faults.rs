@@ -58,7 +58,7 @@ async fn with_few_connections_all_take_turns_and_without_any_it_is_told() {
         tokio::spawn(async move {
             let keyed = NewRun { concurrency_key: Some(format!("k{at}")), ..deploy() };
             store.enqueue(vec![keyed, deploy()]).await.unwrap();
-            store.feed(Some(0), 10).await.unwrap().events;
+            store.feed(Some(0), 10).await.unwrap();
         })
     });
     join_all(work).await.into_iter().for_each(Result::unwrap);
