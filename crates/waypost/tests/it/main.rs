@@ -18,6 +18,7 @@ mod history;
 mod hostile_steps;
 mod http;
 mod kill_workers;
+mod late_commits;
 mod metrics;
 mod postgres_faults;
 mod rolling_update;

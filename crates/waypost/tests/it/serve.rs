@@ -164,7 +164,7 @@ fn with_tokens_everybody_may_do_what_their_token_says() {
     };
     let (viewer, operator, worker) = (made("viewer"), made("operator"), made("worker"));
     let id = with(&admin, &["run", "start", "--", "true"]).out.trim().to_owned();
-    with(&operator, &["run", "start", "--", "true"]).expect(5, &["carried", "admin", "playbook"]);
+    with(&operator, &["run", "start", "--", "true"]).expect(5, &["embedded", "admin", "playbook"]);
     with(&viewer, &["run", "cancel", &id]).expect(5, &["viewer", "may not"]);
     with(&worker, &["run", "cancel", &id]).expect(5, &["worker", "may not"]);
     assert_eq!(with(&worker, &["worker", "--allow-commands", "--until-idle"]).code, Some(0));

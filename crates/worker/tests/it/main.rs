@@ -13,6 +13,7 @@ mod output;
 mod playbook;
 mod schedules;
 mod sdk;
+mod shared_keys;
 mod shutdown;
 mod slots;
 mod steps;
