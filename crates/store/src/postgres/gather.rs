@@ -4,22 +4,29 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::timeout;
 
 use crate::error::{Result, StoreError};
 use crate::verbs::Each;
 
 /// Written at once.
 const MOST: usize = 200;
-/// Lists under way at once: one is prepared while another is committed.
-const LISTS: usize = 2;
+/// A list that takes longer does not hold up the next one: a write of it may be waiting for somebody else's transaction. One that
+/// takes as long as lists do is waited for: what a list costs by itself is worth ten of its writes.
+const LONG: Duration = Duration::from_millis(20);
+/// Lists under way at once.
+const LISTS: usize = 4;
 
 type Waiting<W, A> = Vec<(W, oneshot::Sender<Result<A>>)>;
 
 pub struct Gather<W, A> {
     waiting: Arc<Mutex<Waiting<W, A>>>,
+    /// Of the one who sends what waits.
     turns: Arc<Semaphore>,
+    lists: Arc<Semaphore>,
 }
 
 impl<W, A> fmt::Debug for Gather<W, A> {
@@ -30,7 +37,11 @@ impl<W, A> fmt::Debug for Gather<W, A> {
 
 impl<W: Send + 'static, A: Send + 'static> Gather<W, A> {
     pub fn new() -> Gather<W, A> {
-        Gather { waiting: Arc::default(), turns: Arc::new(Semaphore::new(LISTS)) }
+        Gather {
+            waiting: Arc::default(),
+            turns: Arc::new(Semaphore::new(1)),
+            lists: Arc::new(Semaphore::new(LISTS)),
+        }
     }
 
     /// A list of one goes with others; a store that is away fails it, as it does a longer one, which goes alone.
@@ -62,22 +73,24 @@ impl<W: Send + 'static, A: Send + 'static> Gather<W, A> {
         let (answer, answered) = oneshot::channel();
         lock(&self.waiting).push((one, answer));
         if let Ok(turn) = self.turns.clone().try_acquire_owned() {
-            tokio::spawn(drain(self.waiting.clone(), self.turns.clone(), turn, all));
+            tokio::spawn(drain(self.waiting.clone(), self.turns.clone(), self.lists.clone(), turn, all));
         }
         answered.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the write was given up".into())))
     }
 }
 
-async fn drain<W: Send, A: Send, F>(
+async fn drain<W: Send, A: Send + 'static, F>(
     waiting: Arc<Mutex<Waiting<W, A>>>,
     turns: Arc<Semaphore>,
+    lists: Arc<Semaphore>,
     turn: OwnedSemaphorePermit,
     all: impl Fn(Vec<W>) -> F,
 ) where
-    F: Future<Output = Result<Each<A>>> + Send,
+    F: Future<Output = Result<Each<A>>> + Send + 'static,
 {
     let mut turn = Some(turn);
     while turn.is_some() {
+        let place = lists.clone().acquire_owned().await;
         let next: Waiting<W, A> = {
             let mut waiting = lock(&waiting);
             let count = waiting.len().min(MOST);
@@ -92,18 +105,20 @@ async fn drain<W: Send, A: Send, F>(
             continue;
         }
         let (writes, answers): (Vec<W>, Vec<oneshot::Sender<Result<A>>>) = next.into_iter().unzip();
-        match all(writes).await {
-            Ok(each) => {
-                for (answer, to) in each.into_iter().zip(answers) {
-                    let _ = to.send(answer);
-                }
-            }
-            Err(error) => {
-                for to in answers {
-                    let _ = to.send(Err(error.clone()));
-                }
-            }
-        }
+        let written = all(writes);
+        let list = tokio::spawn(async move {
+            answer(written.await, answers);
+            drop(place);
+        });
+        let _ = timeout(LONG, list).await;
+    }
+}
+
+/// A store that is away is away for all of them.
+fn answer<A>(written: Result<Each<A>>, answers: Vec<oneshot::Sender<Result<A>>>) {
+    match written {
+        Ok(each) => each.into_iter().zip(answers).for_each(|(answer, to)| _ = to.send(answer)),
+        Err(error) => answers.into_iter().for_each(|to| _ = to.send(Err(error.clone()))),
     }
 }
 
@@ -145,5 +160,23 @@ mod tests {
         let sizes = lock(&sizes).clone();
         assert_eq!(sizes.iter().sum::<usize>(), 1_000);
         assert!(sizes.len() < 500 && sizes.iter().all(|size| *size <= MOST), "{sizes:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_waits_for_somebody_holds_up_no_other() {
+        let gather = Arc::new(Gather::<u32, u32>::new());
+        let all = |writes: Vec<u32>| async move {
+            if writes[0] == 0 {
+                std::future::pending::<()>().await;
+            }
+            Ok(writes.into_iter().map(Ok).collect())
+        };
+        let first = gather.clone();
+        let hangs = tokio::spawn(async move { first.write(0, all).await });
+        tokio::task::yield_now().await;
+        for number in 1..10 {
+            assert_eq!(gather.write(number, all).await.ok(), Some(number));
+        }
+        assert!(!hangs.is_finished());
     }
 }
