@@ -8,8 +8,8 @@ use waypost_kernel::run::Text;
 use super::edit::{Edit, Stored};
 use super::operations;
 use super::tx::{Saved, Tx};
-use crate::error::{Result, StoreError};
-use crate::verbs::Each;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::verbs::Each;
 
 /// A run that is written this often by others meanwhile is left to whoever asks again.
 const ROUNDS: usize = 64;

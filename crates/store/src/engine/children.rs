@@ -5,8 +5,8 @@ use waypost_kernel::{Actor, Request};
 use super::edit::{Edit, Extra, Stored};
 use super::operations;
 use super::tx::{Saved, Tx};
-use crate::children::{Asked, PARENT};
-use crate::error::Result;
+use crate::rules::children::{Asked, PARENT};
+use crate::seam::error::Result;
 use crate::tokens::who;
 
 const PAGE: usize = 256;

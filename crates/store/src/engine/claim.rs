@@ -8,11 +8,11 @@ use waypost_kernel::{Actor, Ask, Change, Lease, Phase, Refusal, Request, Time, T
 
 use super::edit::{Edit, Extra, Stored};
 use super::tx::{BEGINNING, Overdue, Room, Saved, Scan, Tx};
-use crate::error::{Result, StoreError};
-use crate::intake;
-use crate::run::RunRow;
+use crate::rules::intake;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::RunRow;
+use crate::seam::verbs::{Claim, Claimed, Take};
 use crate::tokens::fresh;
-use crate::verbs::{Claim, Claimed, Take};
 
 /// Runs that a claim sets aside at most because their key is full, before it leaves the rest to the next one.
 const MAX_SET_ASIDE: usize = 20_000;

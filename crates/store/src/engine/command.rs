@@ -11,16 +11,16 @@ use super::children;
 use super::edit::{Edit, Extra, Stored};
 use super::operations;
 use super::tx::{ItemsOf, Saved, Tx};
-use crate::access::Who;
-use crate::children::{AT_ONCE, is_cancel};
-use crate::chosen::chosen;
-use crate::decisions::Decisions;
-use crate::error::{Result, StoreError};
-use crate::intake;
-use crate::run::RunRow;
+use crate::rules::children::{AT_ONCE, is_cancel};
+use crate::rules::chosen::chosen;
+use crate::rules::decisions::Decisions;
+use crate::rules::intake;
+use crate::seam::access::Who;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::RunRow;
+use crate::seam::verbs::CommandWrite;
 use crate::statement::Sql;
 use crate::tokens::who;
-use crate::verbs::CommandWrite;
 
 /// A run that others write at the same time is looked at again this often.
 const ROUNDS: usize = 24;

@@ -7,9 +7,9 @@ use waypost_kernel::event::{Change, Event};
 use waypost_kernel::item::Item;
 use waypost_kernel::{Lifecycle, Phase, Run};
 
-use crate::run::{ItemRow, RunRow};
-use crate::verbs::NewItem;
-use crate::{details, intake};
+use crate::rules::{details, intake};
+use crate::seam::run::{ItemRow, RunRow};
+use crate::seam::verbs::NewItem;
 
 /// A run as it was read, and where it is kept.
 #[derive(Clone, Debug)]

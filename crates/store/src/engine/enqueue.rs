@@ -13,12 +13,12 @@ use super::claim::{self, Taken};
 use super::edit::{BornItem, Stored};
 use super::tx::{Inserted, Tx};
 use crate::columns::COLUMNS;
-use crate::error::{Result, StoreError};
-use crate::fingerprint::fingerprint;
-use crate::run::{self, RunRow};
+use crate::json::fingerprint::fingerprint;
+use crate::rules::{birth, details, intake};
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::{self, RunRow};
+use crate::seam::verbs::{Each, NewItem, NewRun, Take};
 use crate::tokens::{fresh, who};
-use crate::verbs::{Each, NewItem, NewRun, Take};
-use crate::{birth, details, intake};
 
 /// A key that others insert and take back at the same time is looked for again this often.
 const ROUNDS: usize = 20;

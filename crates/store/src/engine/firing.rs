@@ -9,12 +9,12 @@ use super::claim;
 use super::enqueue::{CheckedRun, new_held, new_queued};
 use super::scopes::*;
 use super::tx::Tx;
-use crate::error::{Result, StoreError};
-use crate::run::RunRow;
-use crate::schedules::*;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::RunRow;
+use crate::seam::schedules::*;
+use crate::seam::verbs::Take;
 use crate::statement::{Arg, Cells, Sql, query, query_rows, values};
 use crate::tokens::fresh;
-use crate::verbs::Take;
 
 /// Schedules that a process may execute: applied ones if it may, or its own, and none that it cannot execute just now. $1, $2
 /// and $3 of a statement; $4 is now. A scope has its schedule's columns, so that a tick need not look there.

@@ -11,13 +11,13 @@ use super::batch::{Decided, Entry, each};
 use super::edit::{Edit, Extra, Stored};
 use super::items::{self, Items};
 use super::tx::{NoteKey, Tx};
-use crate::details;
-use crate::error::{Result, StoreError};
-use crate::intake;
-use crate::item_writes::left_to_move;
-use crate::run::RunRow;
+use crate::rules::details;
+use crate::rules::intake;
+use crate::rules::item_writes::left_to_move;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::RunRow;
+use crate::seam::verbs::{CleanupWrite, Each, FinishWrite, Held, NoteWrite, Noted, Renewed, Repeat};
 use crate::tokens::who;
-use crate::verbs::{CleanupWrite, Each, FinishWrite, Held, NoteWrite, Noted, Renewed, Repeat};
 
 /// For how long the same words are taken for a repeat.
 const WINDOW: Span = Span::from_seconds(10);

@@ -12,11 +12,11 @@ use super::batch::{Decided, Entry};
 use super::edit::{BornItem, Edit, Extra, ItemChange, Stored, StoredItem, note_changes};
 use super::hold::in_turns;
 use super::tx::{ItemsOf, Tx};
-use crate::error::Result;
-use crate::intake;
-use crate::item_writes::{self, Wanted, wanted};
-use crate::run::ItemRow;
-use crate::verbs::{Each, ItemWrite, ItemsWrite, NewItem};
+use crate::rules::intake;
+use crate::rules::item_writes::{self, Wanted, wanted};
+use crate::seam::error::Result;
+use crate::seam::run::ItemRow;
+use crate::seam::verbs::{Each, ItemWrite, ItemsWrite, NewItem};
 
 /// By run, kind and key.
 pub(crate) type Items = HashMap<(i64, String, String), StoredItem>;

@@ -4,12 +4,12 @@ use waypost_kernel::Time;
 
 use super::scopes::{SCHEDULE, locked_schedule, schedule, scopes_of};
 use super::tx::Tx;
-use crate::error::Result;
-use crate::run::RunRow;
-use crate::schedule_reads::*;
-use crate::schedules::*;
+use crate::seam::error::Result;
+use crate::seam::run::RunRow;
+use crate::seam::schedule_reads::*;
+use crate::seam::schedules::*;
+use crate::seam::verbs::Pause;
 use crate::statement::{Cells, Sql, query, query_rows, values};
-use crate::verbs::Pause;
 
 pub(crate) async fn put_schedule<T: Tx + Sql>(tx: &mut T, write: &ScheduleWrite) -> Result<ScheduleChanged> {
     check_schedule(write)?;

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use serde_json::Value;
 use waypost_kernel::Time;
 
-use crate::error::Result;
-use crate::schedules::{Counts, ScheduleRow, ScopeRow};
+use crate::seam::error::Result;
+use crate::seam::schedules::{Counts, ScheduleRow, ScopeRow};
+use crate::seam::verbs::Pause;
 use crate::statement::{Cells, Sql, query, query_rows, values};
-use crate::verbs::Pause;
 
 pub(super) const SCHEDULE: &str = "SELECT name, definition::text, folder, hash, timing, carried, updated_at, paused_by, pause_reason, \
   paused_at FROM waypost.schedules";

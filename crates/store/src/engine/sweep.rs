@@ -8,11 +8,11 @@ use super::children;
 use super::edit::{Edit, Extra, Stored};
 use super::operations;
 use super::tx::{BEGINNING, Overdue, Saved, Tx};
-use crate::cancelled_metadata::cancelled_metadata;
-use crate::error::Result;
-use crate::intake;
+use crate::rules::cancelled_metadata::cancelled_metadata;
+use crate::rules::intake;
+use crate::seam::error::Result;
+use crate::seam::verbs::Swept;
 use crate::tokens::who;
-use crate::verbs::Swept;
 
 const PAGE: usize = 256;
 

@@ -9,10 +9,10 @@ use waypost_kernel::{Catalog, Lifecycle, Time};
 
 use super::edit::{Edit, Stored, StoredItem};
 use super::enqueue::Birth;
-use crate::error::Result;
+use crate::seam::error::Result;
+use crate::seam::verbs::{Claim, Pause, Repeat};
 use crate::statement::Sql;
 use crate::tokens::random;
-use crate::verbs::{Claim, Pause, Repeat};
 
 /// A position in a list of runs that is ordered by time: the instant, then the run's number.
 pub(crate) type Place = (Time, i64);

@@ -9,7 +9,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
 use super::tls::{Check, Tls};
-use crate::error::StoreError;
+use crate::seam::error::StoreError;
 
 pub const CONNECT: Duration = Duration::from_secs(10);
 const MODES: &str = "disable, prefer, require, verify-ca, verify-full";

@@ -7,9 +7,9 @@ use super::row;
 use super::session::{Session, Tx};
 use super::sql::{Columns, args, stamp};
 use crate::engine::Stored;
-use crate::error::StoreError;
-use crate::run::{ItemRow, RunRow};
-use crate::verbs::{Filter, Page, Pause, QueueRow, may_begin_an_id, only_one};
+use crate::seam::error::StoreError;
+use crate::seam::run::{ItemRow, RunRow};
+use crate::seam::verbs::{Filter, Page, Pause, QueueRow, may_begin_an_id, only_one};
 
 /// By id, or by the beginning of one if only one begins so.
 pub async fn run(tx: &Tx, tenant: &str, id: &str) -> Result<RunRow> {

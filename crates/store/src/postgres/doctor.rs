@@ -9,8 +9,8 @@ use super::address::Address;
 use super::fault::{Fault, Result};
 use super::tls::Check;
 use super::{migrate, open, pooler};
-use crate::doctor::Finding;
-use crate::error::StoreError;
+use crate::seam::doctor::Finding;
+use crate::seam::error::StoreError;
 
 const OLDEST_SERVER: i32 = 150_000;
 const ROLES: [&str; 3] = ["waypost_client", "waypost_worker", "waypost_admin"];

@@ -7,7 +7,7 @@ use tokio_postgres::error::SqlState;
 use waypost_kernel::Refusal;
 
 use super::tls;
-use crate::error::StoreError;
+use crate::seam::error::StoreError;
 use crate::tokens::random;
 
 /// Why a transaction did not come to its end.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::error::{Result, StoreError};
-use crate::verbs::Each;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::verbs::Each;
 
 /// Written at once.
 const MOST: usize = 200;

@@ -21,9 +21,9 @@ use super::known::Known;
 use super::session::{Session, Tx};
 use super::sql::{Args, Columns, args, time};
 use crate::columns::parse;
-use crate::error::StoreError;
-use crate::messages::{items_message, standard_message, standard_payload};
-use crate::run::EventRow;
+use crate::rules::messages::{items_message, standard_message, standard_payload};
+use crate::seam::error::StoreError;
+use crate::seam::run::EventRow;
 
 const COLUMNS: &str = "e.position, r.run_id, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.level, e.message, \
   e.payload::text, e.effect::text, e.via, e.via_command, r.tenant";

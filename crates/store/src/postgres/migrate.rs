@@ -13,7 +13,7 @@ use super::open::connect;
 use super::sql::args;
 use super::tables::functions;
 use crate::columns::with_labels;
-use crate::error::StoreError;
+use crate::seam::error::StoreError;
 
 /// What each version adds, by name; the number is the place in the list, from one on.
 const VERSIONS: &[Version] = &[Version { name: "tables, guards, verbs", script: first }];
@@ -143,7 +143,7 @@ fn first() -> String {
     out.push_str(include_str!("beside.sql"));
     out.push_str(include_str!("children.sql"));
     out.push_str(&guards());
-    out.push_str(&crate::details::sql());
+    out.push_str(&crate::rules::details::sql());
     out.push_str(&include_str!("write.sql").replace("{settings}", functions::SETTINGS));
     out.push_str(include_str!("enter.sql"));
     out.push_str(&functions::save());

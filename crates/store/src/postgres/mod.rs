@@ -29,15 +29,15 @@ use std::time::Duration;
 
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
-use crate::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
-use crate::error::Result;
-use crate::run::{EventRow, ItemRow, RunRow};
-use crate::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
-use crate::schedules::*;
+use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
+use crate::seam::error::Result;
+use crate::seam::run::{EventRow, ItemRow, RunRow};
+use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
+use crate::seam::schedules::*;
+use crate::seam::stats::{Holder, PoolStatus, Stats};
+use crate::seam::verbs::*;
 use crate::seam::{Housekeeping, Store};
-use crate::stats::{Holder, PoolStatus, Stats};
-use crate::verbs::*;
 use address::Address;
 pub use bell::Hearing;
 pub use doctor::doctor;

@@ -8,7 +8,7 @@ use tokio_postgres::{AsyncMessage, Client};
 
 use super::address::{Address, CONNECT};
 use super::fault::{Fault, Result};
-use crate::error::StoreError;
+use crate::seam::error::StoreError;
 
 const WAIT: Duration = Duration::from_secs(10);
 

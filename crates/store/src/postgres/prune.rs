@@ -3,7 +3,7 @@
 use super::fault::Result;
 use super::session::{Session, Tx};
 use super::sql::{Columns, args};
-use crate::verbs::Pruned;
+use crate::seam::verbs::Pruned;
 
 pub async fn prune(session: &Session, limit: usize) -> Result<Pruned> {
     let tx = session.begin().await?;

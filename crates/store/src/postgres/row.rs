@@ -9,7 +9,7 @@ use super::sql::{Args, Columns, args};
 use super::tables::rows;
 use crate::columns::parse;
 use crate::engine::{Stored, StoredItem};
-use crate::error::StoreError;
+use crate::seam::error::StoreError;
 
 pub async fn by_id(tx: &Tx, run_id: &str) -> Result<Stored> {
     let found = match is_askable(run_id) {

@@ -8,7 +8,7 @@ use super::address::Address;
 use super::fault::{Fault, Result};
 use super::open::{self, with_database};
 use super::sql::Columns;
-use crate::error::StoreError;
+use crate::seam::error::StoreError;
 
 #[derive(Debug)]
 pub struct Scratch {

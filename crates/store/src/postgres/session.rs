@@ -24,9 +24,9 @@ use super::migrate;
 use super::open;
 use super::sql::{self, Args, Columns, args};
 use super::tables::memory::Memory;
-use crate::error::StoreError;
-use crate::stats::PoolStatus;
-use crate::verbs::Reply;
+use crate::seam::error::StoreError;
+use crate::seam::stats::PoolStatus;
+use crate::seam::verbs::Reply;
 
 const CONNECTIONS: usize = 10;
 /// Heartbeats have their own: a claim that waits for its turn must not cost anybody a lease.

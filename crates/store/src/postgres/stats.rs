@@ -5,8 +5,8 @@ use waypost_kernel::Span;
 use super::fault::Result;
 use super::session::Tx;
 use super::sql::{Columns, args, stamp, time};
-use crate::stats::{DAY, Ended, Holder, LOOKED_AT, Stats, WEEK};
-use crate::verbs::HOUSEKEEPING;
+use crate::seam::stats::{DAY, Ended, Holder, LOOKED_AT, Stats, WEEK};
+use crate::seam::verbs::HOUSEKEEPING;
 
 pub async fn stats(tx: &Tx, tenant: &Option<String>) -> Result<Stats> {
     let sql = "SELECT r.state, count(*) FILTER (WHERE r.finished_at > $1), count(*), count(r.started_at), \

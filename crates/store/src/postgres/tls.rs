@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-use crate::error::StoreError;
+use crate::seam::error::StoreError;
 use issuers::Issuers;
 pub use words::in_words;
 

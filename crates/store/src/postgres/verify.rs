@@ -13,8 +13,8 @@ use super::session::{Session, Tx};
 use super::sql::{Columns, args, time};
 use crate::columns::parse;
 use crate::engine::{Stored, StoredItem};
-use crate::replay::{Replay, Written};
-use crate::verbs::Verified;
+use crate::rules::replay::{Replay, Written};
+use crate::seam::verbs::Verified;
 
 const PAGE: i64 = 500;
 

@@ -3,7 +3,7 @@
 use rusqlite::ErrorCode;
 use waypost_kernel::Refusal;
 
-use crate::error::StoreError;
+use crate::seam::error::StoreError;
 
 pub type Result<T> = std::result::Result<T, Fault>;
 

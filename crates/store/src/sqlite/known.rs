@@ -11,7 +11,7 @@ use super::fault::{Fault, Result};
 use super::hash::{QuickMap, QuickSet};
 use super::open;
 use super::session::Tx;
-use crate::error::StoreError;
+use crate::seam::error::StoreError;
 
 #[derive(Debug)]
 pub struct Known {

@@ -8,9 +8,9 @@ use waypost_kernel::{Run, Time, Token};
 
 use super::fault::Result;
 use super::statements::Bind;
-use crate::codec;
 use crate::columns::{COLUMNS, Cell, Kind, RunColumn, When};
-use crate::run::RunRow;
+use crate::json::codec;
+use crate::seam::run::RunRow;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {

@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 
 use super::fault;
 use super::session::{Job, Tx, closed};
-use crate::error::{Result, StoreError};
-use crate::stats::PoolStatus;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::stats::PoolStatus;
 
 #[derive(Clone)]
 pub struct Line {

@@ -31,15 +31,15 @@ use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 pub use doctor::doctor;
 
-use crate::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
-use crate::error::{Result, StoreError};
-use crate::run::{EventRow, ItemRow, RunRow};
-use crate::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
-use crate::schedules::*;
+use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::{EventRow, ItemRow, RunRow};
+use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
+use crate::seam::schedules::*;
+use crate::seam::stats::{Holder, PoolStatus, Stats};
+use crate::seam::verbs::*;
 use crate::seam::{Housekeeping, Store};
-use crate::stats::{Holder, PoolStatus, Stats};
-use crate::verbs::*;
 use primitives::{Primitives, ready};
 use session::{Session, Tx};
 

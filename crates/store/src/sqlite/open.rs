@@ -10,7 +10,7 @@ use waypost_kernel::render::sql;
 
 use super::fault::{Fault, Result};
 use crate::columns::with_labels;
-use crate::error::StoreError;
+use crate::seam::error::StoreError;
 
 /// "WAYP": tells a Waypost database from any other SQLite file.
 pub const APPLICATION_ID: i32 = 0x5741_5950;

@@ -8,8 +8,8 @@ use super::log;
 use super::row::{self, BOTH};
 use super::session::Tx;
 use crate::engine::Stored;
-use crate::run::iso;
-use crate::verbs::Pruned;
+use crate::seam::run::iso;
+use crate::seam::verbs::Pruned;
 
 /// Looked at in one go, whether they may leave or not: the oldest come first and leave first.
 const LOOK: usize = 2_000;

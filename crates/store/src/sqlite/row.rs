@@ -9,8 +9,8 @@ use super::fault::{Fault, Result};
 use super::layout::{self, LAYOUT, Table};
 use super::session::Tx;
 use crate::engine::{Stored, StoredItem};
-use crate::error::StoreError;
-use crate::run::{ITEM_COLUMNS, ItemRow, RunRow};
+use crate::seam::error::StoreError;
+use crate::seam::run::{ITEM_COLUMNS, ItemRow, RunRow};
 
 /// Where the columns of [`LAYOUT`] begin in a row.
 const FIRST: usize = 4;

@@ -18,9 +18,9 @@ use super::line::Line;
 use super::open;
 use super::others::Others;
 use super::statements::Statements;
-use crate::error::{Result, StoreError};
-use crate::stats::PoolStatus;
-use crate::verbs::Reply;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::stats::PoolStatus;
+use crate::seam::verbs::Reply;
 
 /// More would only make the first ones wait.
 const MAX_GROUP: usize = 1_024;

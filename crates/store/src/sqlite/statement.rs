@@ -7,7 +7,7 @@ use waypost_kernel::{Span, Time};
 
 use super::fault::Fault;
 use super::primitives::Primitives;
-use crate::error::Result;
+use crate::seam::error::Result;
 use crate::statement::{Arg, Cell, Cells, Sql, Statement, for_sqlite};
 
 /// Rounded up: what is due at an instant must not be looked at before it.

@@ -7,8 +7,8 @@ use super::log;
 use super::row::{self, BOTH};
 use super::session::Tx;
 use crate::engine::Stored;
-use crate::replay::Replay;
-use crate::verbs::Verified;
+use crate::rules::replay::Replay;
+use crate::seam::verbs::Verified;
 
 const PAGE: usize = 500;
 

@@ -10,7 +10,7 @@ use waypost_kernel::Time;
 
 use super::super::sql::{stamp, uuid};
 use crate::columns::{Cell, Kind};
-use crate::run::RunRow;
+use crate::seam::run::RunRow;
 
 /// The parameters of a call.
 #[derive(Default)]

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use super::super::fault::Result as Outcome;
 use super::super::sql::{Columns, args, stamp};
 use super::{PgTx, rows};
-use crate::codec;
 use crate::engine::{ItemsOf, NoteKey, Overdue, Place, Stored, StoredItem};
-use crate::error::Result;
-use crate::item_writes::failed_states;
-use crate::verbs::Repeat;
+use crate::json::codec;
+use crate::rules::item_writes::failed_states;
+use crate::seam::error::Result;
+use crate::seam::verbs::Repeat;
 
 /// A verb's share of reminders that are looked at.
 const REMINDERS: i64 = 64;

@@ -15,10 +15,10 @@ use super::PgTx;
 use super::arrays::Parameters;
 use super::functions::born;
 use super::save::born_object;
-use crate::codec;
 use crate::columns::{Cell, Kind};
 use crate::engine::{Birth, Inserted, Stored};
-use crate::error::Result;
+use crate::json::codec;
+use crate::seam::error::Result;
 
 /// One statement's share: its rows are counted with 16 bits.
 const MOST: usize = 16_000;

@@ -29,9 +29,9 @@ use super::sql::{Args, Columns, args};
 use crate::engine::{
     Birth, Candidate, Edit, Inserted, ItemsOf, NoteKey, Overdue, Place, Room, Saved, Scan, Stored, StoredItem,
 };
-use crate::error::{Result, StoreError};
+use crate::seam::error::{Result, StoreError};
+use crate::seam::verbs::Claim;
 use crate::tokens::random;
-use crate::verbs::Claim;
 use arrays::Parameters;
 pub use queue::Cursor;
 

@@ -16,8 +16,8 @@ use super::super::sql::{Columns, args, stamp};
 use super::arrays::Parameters;
 use super::{PgTx, rows};
 use crate::engine::{Candidate, Room, Scan, Stored};
-use crate::error::Result;
-use crate::verbs::Claim;
+use crate::seam::error::Result;
+use crate::seam::verbs::Claim;
 
 const LARGEST_PAGE: usize = 1_000;
 

@@ -11,7 +11,7 @@ use super::super::known::Known;
 use super::super::sql::Columns;
 use crate::columns::{COLUMNS, Cell, Column, Kind};
 use crate::engine::{Stored, StoredItem};
-use crate::run::{ITEM_COLUMNS, ItemRow, RunRow};
+use crate::seam::run::{ITEM_COLUMNS, ItemRow, RunRow};
 
 fn selected<R>(of: &str, column: &Column<R>) -> String {
     let cast = if column.kind.is_json() { "::text" } else { "" };

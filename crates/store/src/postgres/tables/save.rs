@@ -16,12 +16,12 @@ use super::PgTx;
 use super::arrays::Parameters;
 use super::functions::moving;
 use super::memory::Remembered;
-use crate::children::is_cancel;
-use crate::codec;
 use crate::columns::{Cell, Kind};
 use crate::engine::{BornItem, Edit, Extra, Saved, StoredItem};
-use crate::error::Result;
-use crate::run::RunRow;
+use crate::json::codec;
+use crate::rules::children::is_cancel;
+use crate::seam::error::Result;
+use crate::seam::run::RunRow;
 
 /// The events of a statement are counted with 16 bits.
 const MOST_EVENTS: usize = 60_000;

@@ -12,9 +12,9 @@ use super::super::session::{Line, Session};
 use super::super::sql::{Columns, args, stamp, time};
 use super::PgTx;
 use crate::engine::AdminTx;
-use crate::error::Result;
+use crate::seam::error::Result;
+use crate::seam::verbs::Pause;
 use crate::statement::{Arg, Cell, Cells, Kind, Sql, Statement, for_postgres};
-use crate::verbs::Pause;
 
 type Typed = (Box<dyn ToSql + Sync + Send>, Type);
 

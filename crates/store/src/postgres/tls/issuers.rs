@@ -14,7 +14,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
 use super::Check;
-use crate::error::StoreError;
+use crate::seam::error::StoreError;
 
 #[derive(Debug)]
 pub struct Issuers {

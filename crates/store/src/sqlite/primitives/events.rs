@@ -4,8 +4,8 @@ use serde_json::Value;
 use waypost_kernel::Lifecycle;
 use waypost_kernel::event::Event;
 
-use crate::codec;
 use crate::engine::{Extra, Stored};
+use crate::json::codec;
 use crate::sqlite::fault::Result;
 use crate::sqlite::session::Tx;
 

@@ -6,10 +6,10 @@ use rusqlite::params;
 use waypost_kernel::Lifecycle;
 
 use super::slots;
-use crate::codec;
 use crate::columns::members_text;
 use crate::engine::{Birth, BornItem, Inserted, Stored};
-use crate::run::{RunRow, iso};
+use crate::json::codec;
+use crate::seam::run::{RunRow, iso};
 use crate::sqlite::fault::Result;
 use crate::sqlite::layout::{BORN, FileColumn, NOW};
 use crate::sqlite::session::Tx;

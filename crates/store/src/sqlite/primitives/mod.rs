@@ -26,9 +26,9 @@ use crate::engine::{
     self, Birth, Candidate, Edit, Inserted, ItemsOf, NoteKey, Overdue, Place, Room, Saved, Scan, Stored,
     StoredItem,
 };
-use crate::error::{Result, StoreError};
-use crate::item_writes::failed_states;
-use crate::verbs::{Claim, Repeat};
+use crate::rules::item_writes::failed_states;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::verbs::{Claim, Repeat};
 
 /// A transaction as the engine sees it.
 pub struct Primitives<'t, 'c>(pub(super) &'t Tx<'c>);

@@ -6,7 +6,7 @@ use waypost_kernel::{Phase, Run};
 
 use crate::columns::members_text;
 use crate::engine::Edit;
-use crate::run::RunRow;
+use crate::seam::run::RunRow;
 use crate::sqlite::fault::Result;
 use crate::sqlite::layout::{FileColumn, MOVING, flags};
 use crate::sqlite::session::Tx;

@@ -10,12 +10,12 @@ use super::insert;
 use super::moves;
 use super::overdue;
 use super::slots;
-use crate::children::is_cancel;
-use crate::codec;
 use crate::columns::members_text;
 use crate::engine::{Edit, ItemChange, Saved};
-use crate::error::StoreError;
-use crate::run::iso;
+use crate::json::codec;
+use crate::rules::children::is_cancel;
+use crate::seam::error::StoreError;
+use crate::seam::run::iso;
 use crate::sqlite::fault::Result;
 use crate::sqlite::session::Tx;
 

@@ -4,7 +4,7 @@
 use rusqlite::params;
 use waypost_kernel::Phase;
 
-use crate::run::RunRow;
+use crate::seam::run::RunRow;
 use crate::sqlite::fault::Result;
 use crate::sqlite::session::Tx;
 

@@ -7,11 +7,11 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Lifecycle, Phase};
 use waypost_kernel::{Time, fold};
 
-use crate::codec;
-use crate::details;
-use crate::follow::follow;
-use crate::intake;
-use crate::run::RunRow;
+use crate::json::codec;
+use crate::rules::details;
+use crate::rules::follow::follow;
+use crate::rules::intake;
+use crate::seam::run::RunRow;
 
 /// An event's columns, as read.
 #[derive(Clone, Debug)]

@@ -6,11 +6,11 @@ use waypost_kernel::item::{Item, ItemAsk, add_items, decide_items};
 use waypost_kernel::lifecycle::{Actor, Lifecycle, Outcome, Phase};
 use waypost_kernel::{Failure, Time, Token, Who};
 
-use crate::birth::item_kind;
-use crate::error::{Result, StoreError};
-use crate::intake::{check_name, cleaned_failure, cleaned_name};
-use crate::run::RunRow;
-use crate::verbs::{FinishWrite, ItemWrite};
+use crate::rules::birth::item_kind;
+use crate::rules::intake::{check_name, cleaned_failure, cleaned_name};
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::RunRow;
+use crate::seam::verbs::{FinishWrite, ItemWrite};
 
 /// One entry of a write, looked up.
 pub(crate) struct Wanted<'a> {

@@ -13,8 +13,8 @@ use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::{Failure, Run, Span, Time, Token};
 
 use crate::engine::Stored;
-use crate::error::{Result, StoreError};
-use crate::run::{EventRow, RunRow};
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::{EventRow, RunRow};
 
 /// Boxed, so that callers hold one `Arc<dyn Store>` whatever is behind it.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::event::Change;
 use waypost_kernel::lifecycle::{CancelFact, Outcome, Phase};
 
-use crate::run::{RunRow, iso};
+use crate::seam::run::{RunRow, iso};
 
 pub(crate) fn cancelled_metadata(before: &RunRow, change: &Change) -> Map<String, Value> {
     let (lifecycle, after) = (&before.lifecycle, &change.after);

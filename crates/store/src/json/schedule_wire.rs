@@ -4,10 +4,10 @@ use serde_json::Value;
 use waypost_schema::{Kind as Api, Shape, needed, optional};
 
 use crate::columns::{self, Cell, Field, Kind, LONG, columns, shape};
-use crate::run::RunRow;
-use crate::schedule_reads::{ExecutionRow, ScheduleSummary};
-use crate::schedules::{Counts, ScopeRow};
-use crate::wire::RUN;
+use crate::json::wire::RUN;
+use crate::seam::run::RunRow;
+use crate::seam::schedule_reads::{ExecutionRow, ScheduleSummary};
+use crate::seam::schedules::{Counts, ScopeRow};
 
 impl ScheduleSummary {
     /// What is stored of it; the timing and what follows from it is for whoever can read definitions.

@@ -13,8 +13,8 @@ use waypost_kernel::text::{
 };
 
 use crate::columns::{COLUMNS, Check};
-use crate::error::{Result, StoreError};
-use crate::verbs::{NewItem, NewRun};
+use crate::seam::error::{Result, StoreError};
+use crate::seam::verbs::{NewItem, NewRun};
 
 /// Everything about a new run that can be told without a database.
 pub fn check_new(new: &NewRun) -> Result<()> {

@@ -12,7 +12,7 @@ use waypost_kernel::{Failure, Time};
 
 use crate::columns::{Cell, Field, Kind};
 use crate::engine::Extra;
-use crate::replay::Written;
+use crate::rules::replay::Written;
 
 /// Two hexadecimal digits for each byte.
 pub fn hex(bytes: &[u8]) -> String {

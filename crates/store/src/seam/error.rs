@@ -4,7 +4,7 @@ use std::fmt;
 
 use waypost_kernel::{Code, Refusal};
 
-use crate::run::RunRow;
+use crate::seam::run::RunRow;
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 

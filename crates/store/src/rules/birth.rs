@@ -6,9 +6,9 @@ use serde_json::Map;
 use waypost_kernel::item::{Item, Role};
 use waypost_kernel::{Catalog, Lifecycle};
 
-use crate::error::{Result, StoreError};
-use crate::follow::needs_an_item;
-use crate::verbs::{NewItem, NewRun};
+use crate::rules::follow::needs_an_item;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::verbs::{NewItem, NewRun};
 
 /// The words for a lifecycle that is not there.
 pub fn unknown_lifecycle(run: &NewRun, catalog: &Catalog) -> StoreError {

@@ -4,7 +4,7 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Lifecycle, Phase};
 use waypost_kernel::run::Run;
 
-use crate::error::{Result, StoreError};
+use crate::seam::error::{Result, StoreError};
 
 /// The items of the first kind by key, each once. `find` looks one up.
 pub(crate) fn chosen(

@@ -3,9 +3,9 @@
 use serde_json::json;
 use waypost_kernel::{Span, Time};
 
-use crate::error::{Result, StoreError};
-use crate::run::RunRow;
-use crate::schedules::{Counts, ScheduleRow, ScopeRow};
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::RunRow;
+use crate::seam::schedules::{Counts, ScheduleRow, ScopeRow};
 
 #[derive(Clone, Debug, Default)]
 pub struct ScheduleFilter {

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::codec::{exactly, hex, write_canonical, write_members, write_name};
 use crate::columns::{COLUMNS, Cell, Field};
-use crate::verbs::{NewItem, NewRun};
+use crate::json::codec::{exactly, hex, write_canonical, write_members, write_name};
+use crate::seam::verbs::{NewItem, NewRun};
 
 /// Columns that do not say what is asked for: whose key it is, the key, and what the run repeats.
 const BESIDE: [&str; 3] = ["tenant", "idempotency_key", "retry_of"];

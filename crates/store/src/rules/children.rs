@@ -5,7 +5,7 @@ use waypost_kernel::event::Event;
 use waypost_kernel::request::{Ask, With};
 use waypost_kernel::run::Want;
 
-use crate::run::RunRow;
+use crate::seam::run::RunRow;
 
 /// As many are asked in one transaction; the rest is the sweep's.
 pub const AT_ONCE: usize = 1_000;

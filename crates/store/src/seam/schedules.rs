@@ -10,10 +10,10 @@ use waypost_kernel::schedule::Skipped;
 use waypost_kernel::text::MAX_PAYLOAD_BYTES;
 use waypost_kernel::{Span, Time};
 
-use crate::error::{Result, StoreError};
-use crate::intake::{check_name, check_reason, check_text};
-use crate::run::RunRow;
-use crate::verbs::{Claimed, NewRun, Pause};
+use crate::rules::intake::{check_name, check_reason, check_text};
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::RunRow;
+use crate::seam::verbs::{Claimed, NewRun, Pause};
 
 /// How often the end of a run that was queued is looked for.
 const LOOK: Span = Span::from_seconds(5);

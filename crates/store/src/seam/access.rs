@@ -6,9 +6,9 @@ use subtle::ConstantTimeEq;
 use waypost_kernel::Time;
 use waypost_kernel::text::{MAX_NAME_BYTES, MAX_PAGE};
 
-use crate::error::{Result, StoreError};
-use crate::intake::{check_name, check_reason, check_text};
-use crate::run::iso;
+use crate::rules::intake::{check_name, check_reason, check_text};
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::iso;
 use crate::tokens::random;
 
 pub const ROLES: [&str; 4] = ["viewer", "operator", "worker", "admin"];
@@ -123,7 +123,7 @@ impl Secret {
 
     /// What is stored of it. The secret is 256 random bits: a digest of it cannot be guessed back, and needs no salt.
     pub fn digest(&self) -> String {
-        crate::codec::hex(&Sha256::digest(self.secret.as_bytes()))
+        crate::json::codec::hex(&Sha256::digest(self.secret.as_bytes()))
     }
 
     /// However much of it is right, it takes as long.

@@ -8,10 +8,10 @@ use waypost_kernel::lifecycle::{self, Phase};
 use waypost_kernel::text::{MAX_NAME_BYTES, clean_chars, refuse_text};
 use waypost_kernel::{Run, Time};
 
-use crate::details::{DECISIONS_BYTES, length};
-use crate::error::{Result, StoreError};
-use crate::run::{RunRow, iso};
-use crate::verbs::CommandWrite;
+use crate::rules::details::{DECISIONS_BYTES, length};
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::{RunRow, iso};
+use crate::seam::verbs::CommandWrite;
 
 const FIELD: &str = "resolutions";
 const MAX_DECISION_CHARS: usize = 255;

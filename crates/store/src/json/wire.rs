@@ -8,15 +8,15 @@ use waypost_kernel::tally::{Tallies, Tally};
 use waypost_kernel::{Catalog, Lifecycle, Refusal, Span};
 use waypost_schema::{self as schema, Shape, joined};
 
+pub use super::schedule_wire::{
+    CLAIMS, EXECUTION, SCHEDULE, SCHEDULE_SCOPE, SKIPPED, execution_from, scope_from, summary_from,
+};
 use crate::columns::{
     self, COLUMNS, Cell, DERIVED, Field, Kind, LONG, NO_LEASE, RUN_FIELDS, Shown, columns, shape,
 };
-use crate::error::StoreError;
-use crate::run::{EVENT_COLUMNS, EventRow, ITEM_COLUMNS, ItemRow, RunRow};
-pub use crate::schedule_wire::{
-    CLAIMS, EXECUTION, SCHEDULE, SCHEDULE_SCOPE, SKIPPED, execution_from, scope_from, summary_from,
-};
-use crate::verbs::{NewItem, NewRun, Pause, QueueRow};
+use crate::seam::error::StoreError;
+use crate::seam::run::{EVENT_COLUMNS, EventRow, ITEM_COLUMNS, ItemRow, RunRow};
+use crate::seam::verbs::{NewItem, NewRun, Pause, QueueRow};
 
 /// The member `engine` of a run object.
 pub fn engine(row: &RunRow) -> Value {

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::lifecycle::{DecisionPart, Lifecycle};
 use waypost_kernel::text::{MAX_PAYLOAD_BYTES, clean_json, refuse_members};
 
-use crate::error::{Result, StoreError};
-use crate::intake::cleaned_patch;
+use crate::rules::intake::cleaned_patch;
+use crate::seam::error::{Result, StoreError};
 
 /// What all other members share.
 pub(crate) const OTHERS_BYTES: usize = MAX_PAYLOAD_BYTES / 4 * 3;

@@ -1,4 +1,14 @@
-//! The storage seam: what can be asked of a store, in the words of the domain.
+//! The storage seam: what can be asked of a store, in the words of the domain, and the rows, requests and answers that
+//! cross it.
+
+pub(crate) mod access;
+pub mod doctor;
+pub(crate) mod error;
+pub(crate) mod run;
+pub(crate) mod schedule_reads;
+pub(crate) mod schedules;
+pub(crate) mod stats;
+pub(crate) mod verbs;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,12 +17,12 @@ use std::time::Duration;
 
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
-use crate::access::{AuditRow, TokenChange, TokenRow, Who};
-use crate::run::{EventRow, ItemRow, RunRow};
-use crate::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
-use crate::schedules::*;
-use crate::stats::{Holder, PoolStatus, Stats};
-use crate::verbs::*;
+use access::{AuditRow, TokenChange, TokenRow, Who};
+use run::{EventRow, ItemRow, RunRow};
+use schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
+use schedules::*;
+use stats::{Holder, PoolStatus, Stats};
+use verbs::*;
 
 /// What workers, clients and people ask for, of a database or of a server before one.
 pub trait Store: Send + Sync {
