@@ -1,8 +1,10 @@
 //! Schedules: their definitions, scopes and pauses, and plans by hand. What fires is in `firing`.
 
+pub(crate) mod firing;
+mod scopes;
+
 use waypost_kernel::Time;
 
-use super::scopes::{SCHEDULE, locked_schedule, schedule, scopes_of};
 use super::tx::Tx;
 use crate::seam::error::Result;
 use crate::seam::run::RunRow;
@@ -10,6 +12,7 @@ use crate::seam::schedule_reads::*;
 use crate::seam::schedules::*;
 use crate::seam::verbs::Pause;
 use crate::statement::{Cells, Sql, query, query_rows, values};
+use scopes::{SCHEDULE, locked_schedule, schedule, scopes_of};
 
 pub(crate) async fn put_schedule<T: Tx + Sql>(tx: &mut T, write: &ScheduleWrite) -> Result<ScheduleChanged> {
     check_schedule(write)?;

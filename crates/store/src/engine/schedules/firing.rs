@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use waypost_kernel::Time;
 
-use super::claim;
-use super::enqueue::{CheckedRun, new_held, new_queued};
 use super::scopes::*;
-use super::tx::Tx;
+use crate::engine::claim;
+use crate::engine::enqueue::{CheckedRun, new_held, new_queued};
+use crate::engine::tx::Tx;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
 use crate::seam::schedules::*;
