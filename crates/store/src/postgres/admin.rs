@@ -2,11 +2,11 @@
 
 use waypost_kernel::Span;
 
-use super::fault::Result;
-use super::row;
-use super::session::{Session, Tx};
-use super::sql::{Columns, args, stamp};
 use crate::engine::Stored;
+use crate::postgres::link::fault::{Fault, Result};
+use crate::postgres::link::session::{Session, Tx};
+use crate::postgres::row;
+use crate::postgres::sql::{Columns, args, stamp};
 use crate::seam::error::StoreError;
 use crate::seam::run::{ItemRow, RunRow};
 use crate::seam::verbs::{Filter, Page, Pause, QueueRow, may_begin_an_id, only_one};
@@ -79,7 +79,7 @@ pub async fn queues(tx: &Tx) -> Result<Vec<QueueRow>> {
         .await?;
     let read = |row| {
         let columns = Columns(row);
-        let count = |at| Ok::<u64, super::fault::Fault>(columns.get::<i64>(at)?.unsigned_abs());
+        let count = |at| Ok::<u64, Fault>(columns.get::<i64>(at)?.unsigned_abs());
         let pause = Pause {
             by: columns.get::<Option<String>>(6)?.unwrap_or_default(),
             reason: columns.get::<Option<String>>(7)?.unwrap_or_default(),

@@ -8,8 +8,8 @@ use waypost_kernel::lifecycle::Kind;
 use waypost_kernel::run::Text;
 use waypost_kernel::{Catalog, Lifecycle, StateId};
 
-use super::fault::{Result, damaged};
-use super::sql::Columns;
+use crate::postgres::link::fault::{Result, damaged};
+use crate::postgres::sql::Columns;
 
 #[derive(Debug, Default)]
 pub struct Known {

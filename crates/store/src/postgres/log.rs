@@ -16,11 +16,11 @@ use waypost_kernel::Lifecycle;
 use waypost_kernel::request::Level;
 use waypost_kernel::text::MAX_PAGE;
 
-use super::fault::Result;
-use super::known::Known;
-use super::session::{Session, Tx};
-use super::sql::{Args, Columns, args, time};
 use crate::columns::parse;
+use crate::postgres::known::Known;
+use crate::postgres::link::fault::Result;
+use crate::postgres::link::session::{Session, Tx};
+use crate::postgres::sql::{Args, Columns, args, time};
 use crate::rules::messages::{items_message, standard_message, standard_payload};
 use crate::seam::error::StoreError;
 use crate::seam::run::EventRow;
@@ -54,7 +54,7 @@ struct Watch {
 }
 
 pub async fn events(tx: &Tx, run_id: &str, after_seq: u64, limit: usize) -> Result<Vec<EventRow>> {
-    let rid = super::row::by_id(tx, run_id).await?.rid;
+    let rid = crate::postgres::row::by_id(tx, run_id).await?.rid;
     let condition = "FROM waypost.events e JOIN waypost.runs r ON r.rid = e.rid WHERE e.rid = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3";
     let limit = limit.min(MAX_PAGE);
     let after = after_seq.min(i32::MAX as u64) as i32;

@@ -1,25 +1,16 @@
 //! Runs on a PostgreSQL server, for any number of processes on any number of machines.
 
-mod address;
 mod admin;
-mod bell;
 mod doctor;
-mod fault;
-mod gather;
 mod known;
+mod link;
 mod log;
-mod marks;
-mod migrate;
-mod open;
-mod pooler;
 mod prune;
 mod row;
-mod scratch;
-mod session;
+mod schema;
 mod sql;
 mod stats;
 mod tables;
-mod tls;
 mod verify;
 
 use std::future::Future;
@@ -38,15 +29,15 @@ use crate::seam::schedules::*;
 use crate::seam::stats::{Holder, PoolStatus, Stats};
 use crate::seam::verbs::*;
 use crate::seam::{Housekeeping, Store};
-use address::Address;
-pub use bell::Hearing;
 pub use doctor::doctor;
-use fault::Fault;
-use gather::Gather;
-pub use migrate::{Versions, migrate, migration_sql, status};
-pub use open::with_database;
-pub use scratch::{OpenSnapshot, Scratch, client};
-use session::{Line, Session};
+use link::address::Address;
+pub use link::bell::Hearing;
+use link::fault::{self, Fault};
+use link::gather::Gather;
+pub use link::open::with_database;
+pub use link::scratch::{OpenSnapshot, Scratch, client};
+use link::session::{Line, Session};
+pub use schema::{Versions, migrate, migration_sql, status};
 use tables::PgTx;
 
 /// A verb in a transaction that is tried again if it failed without having written: `$asked` is what it was asked for.

@@ -6,13 +6,13 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use waypost_kernel::Lifecycle;
 
-use super::fault::Result;
-use super::known::Known;
-use super::row::{self, as_stored};
-use super::session::{Session, Tx};
-use super::sql::{Columns, args, time};
 use crate::columns::parse;
 use crate::engine::{Stored, StoredItem};
+use crate::postgres::known::Known;
+use crate::postgres::link::fault::Result;
+use crate::postgres::link::session::{Session, Tx};
+use crate::postgres::row::{self, as_stored};
+use crate::postgres::sql::{Columns, args, time};
 use crate::rules::replay::{Replay, Written};
 use crate::seam::verbs::Verified;
 

@@ -6,14 +6,14 @@ use rusqlite::types::Value;
 use rusqlite::{Row, params};
 use waypost_kernel::{Lifecycle, Time};
 
-use super::fault::{Fault, Result};
-use super::primitives::{Primitives, slots};
-use super::row;
-use super::session::Tx;
 use crate::engine::AdminTx;
 use crate::seam::error::StoreError;
 use crate::seam::run::{ItemRow, RunRow, iso, parse_time};
 use crate::seam::verbs::{Filter, Page, Pause, QueueRow, may_begin_an_id, only_one};
+use crate::sqlite::link::fault::{Fault, Result};
+use crate::sqlite::link::session::Tx;
+use crate::sqlite::primitives::{Primitives, slots};
+use crate::sqlite::row;
 
 /// By id, or by the beginning of one if only one begins so.
 pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<RunRow> {

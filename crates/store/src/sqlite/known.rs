@@ -7,11 +7,11 @@ use rusqlite::Connection;
 use waypost_kernel::lifecycle::StateId;
 use waypost_kernel::{Catalog, Lifecycle};
 
-use super::fault::{Fault, Result};
-use super::hash::{QuickMap, QuickSet};
-use super::open;
-use super::session::Tx;
 use crate::seam::error::StoreError;
+use crate::sqlite::link::fault::{Fault, Result};
+use crate::sqlite::link::hash::{QuickMap, QuickSet};
+use crate::sqlite::link::open;
+use crate::sqlite::link::session::Tx;
 
 #[derive(Debug)]
 pub struct Known {

@@ -8,15 +8,15 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::request::{Level, Note};
 use waypost_kernel::{Lifecycle, Time};
 
-use super::fault::Result;
-use super::known::Named;
-use super::row;
-use super::session::Tx;
 use crate::columns::parse;
 use crate::engine::Stored;
 use crate::rules::messages::{items_message, standard_message, standard_payload};
 use crate::rules::replay::Written;
 use crate::seam::run::EventRow;
+use crate::sqlite::known::Named;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
+use crate::sqlite::row;
 
 /// An event as it was written, and whose it is.
 struct Found {

@@ -2,21 +2,14 @@
 
 mod admin;
 mod doctor;
-mod fault;
-mod hash;
-mod kept;
 mod known;
 mod layout;
-mod line;
+mod link;
 mod log;
-mod open;
-mod others;
 mod primitives;
 mod prune;
 mod row;
-mod session;
 mod statement;
-mod statements;
 mod stats;
 mod verify;
 
@@ -40,8 +33,8 @@ use crate::seam::schedules::*;
 use crate::seam::stats::{Holder, PoolStatus, Stats};
 use crate::seam::verbs::*;
 use crate::seam::{Housekeeping, Store};
+use link::session::{Session, Tx};
 use primitives::{Primitives, ready};
-use session::{Session, Tx};
 
 /// A verb of the engine's, with others that are waiting in one transaction; then what the caller's task does with its answer.
 macro_rules! then {

@@ -5,12 +5,12 @@ use std::sync::{Arc, LazyLock};
 use rusqlite::{Row, params};
 use waypost_kernel::{Lifecycle, Phase};
 
-use super::fault::{Fault, Result};
-use super::layout::{self, LAYOUT, Table};
-use super::session::Tx;
 use crate::engine::{Stored, StoredItem};
 use crate::seam::error::StoreError;
 use crate::seam::run::{ITEM_COLUMNS, ItemRow, RunRow};
+use crate::sqlite::layout::{self, LAYOUT, Table};
+use crate::sqlite::link::fault::{Fault, Result};
+use crate::sqlite::link::session::Tx;
 
 /// Where the columns of [`LAYOUT`] begin in a row.
 const FIRST: usize = 4;

@@ -8,8 +8,8 @@ use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 use waypost_kernel::Time;
 
-use super::super::sql::{stamp, uuid};
 use crate::columns::{Cell, Kind};
+use crate::postgres::sql::{stamp, uuid};
 use crate::seam::run::RunRow;
 
 /// The parameters of a call.

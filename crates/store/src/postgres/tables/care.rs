@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::super::fault::Result as Outcome;
-use super::super::sql::{Columns, args, stamp};
 use super::{PgTx, rows};
 use crate::engine::{ItemsOf, NoteKey, Overdue, Place, Stored, StoredItem};
 use crate::json::codec;
+use crate::postgres::link::fault::Result as Outcome;
+use crate::postgres::sql::{Columns, args, stamp};
 use crate::rules::item_writes::failed_states;
 use crate::seam::error::Result;
 use crate::seam::verbs::Repeat;

@@ -8,9 +8,6 @@ use serde_json::Value;
 use tokio_postgres::types::Type;
 use waypost_kernel::Phase;
 
-use super::super::fault::Fault;
-use super::super::known::Known;
-use super::super::sql::{Columns, stamp};
 use super::PgTx;
 use super::arrays::Parameters;
 use super::functions::born;
@@ -18,6 +15,9 @@ use super::save::born_object;
 use crate::columns::{Cell, Kind};
 use crate::engine::{Birth, Inserted, Stored};
 use crate::json::codec;
+use crate::postgres::known::Known;
+use crate::postgres::link::fault::Fault;
+use crate::postgres::sql::{Columns, stamp};
 use crate::seam::error::Result;
 
 /// One statement's share: its rows are counted with 16 bits.

@@ -7,6 +7,7 @@ mod arrays;
 mod care;
 pub mod functions;
 mod insert;
+pub mod marks;
 pub mod memory;
 mod queue;
 pub mod rows;
@@ -21,14 +22,14 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use waypost_kernel::{Catalog, Lifecycle, Time};
 
-use super::fault::{Fault, Patience, Result as Outcome};
-use super::known::Known;
-use super::row::is_askable;
-use super::session::{Line, Session, Tx};
-use super::sql::{Args, Columns, args};
 use crate::engine::{
     Birth, Candidate, Edit, Inserted, ItemsOf, NoteKey, Overdue, Place, Room, Saved, Scan, Stored, StoredItem,
 };
+use crate::postgres::known::Known;
+use crate::postgres::link::fault::{Fault, Patience, Result as Outcome, damaged};
+use crate::postgres::link::session::{Line, Session, Tx};
+use crate::postgres::row::is_askable;
+use crate::postgres::sql::{Args, Columns, args};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::verbs::Claim;
 use crate::tokens::random;
@@ -130,7 +131,7 @@ impl PgTx {
 
     /// The transaction, for what the engine does not do.
     pub fn tx(&self) -> Outcome<&Tx> {
-        self.open.as_ref().ok_or_else(|| super::fault::damaged("there is no transaction"))
+        self.open.as_ref().ok_or_else(|| damaged("there is no transaction"))
     }
 
     /// What the engine said, as whoever tries again takes it.
@@ -271,7 +272,7 @@ impl crate::engine::Tx for PgTx {
     }
 
     fn as_stored(&self, value: &mut Value) {
-        super::row::as_stored(value);
+        crate::postgres::row::as_stored(value);
     }
 
     async fn runs(&mut self, ids: &[&str]) -> Result<Vec<Stored>> {

@@ -8,14 +8,14 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use waypost_kernel::Time;
 
-use super::super::fault::Result as Outcome;
-use super::super::known::Known;
-use super::super::marks::{End, Lane, Place, Start};
-use super::super::session::Session;
-use super::super::sql::{Columns, args, stamp};
 use super::arrays::Parameters;
+use super::marks::{End, Lane, Place, Start};
 use super::{PgTx, rows};
 use crate::engine::{Candidate, Room, Scan, Stored};
+use crate::postgres::known::Known;
+use crate::postgres::link::fault::Result as Outcome;
+use crate::postgres::link::session::Session;
+use crate::postgres::sql::{Columns, args, stamp};
 use crate::seam::error::Result;
 use crate::seam::verbs::Claim;
 

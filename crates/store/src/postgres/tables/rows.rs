@@ -6,11 +6,11 @@ use std::sync::{Arc, LazyLock};
 use tokio_postgres::Row;
 use waypost_kernel::Lifecycle;
 
-use super::super::fault::{Fault, Result, damaged};
-use super::super::known::Known;
-use super::super::sql::Columns;
 use crate::columns::{COLUMNS, Cell, Column, Kind};
 use crate::engine::{Stored, StoredItem};
+use crate::postgres::known::Known;
+use crate::postgres::link::fault::{Fault, Result, damaged};
+use crate::postgres::sql::Columns;
 use crate::seam::run::{ITEM_COLUMNS, ItemRow, RunRow};
 
 fn selected<R>(of: &str, column: &Column<R>) -> String {

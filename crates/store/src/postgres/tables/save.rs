@@ -10,8 +10,6 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Lifecycle;
 use waypost_kernel::{Phase, Run, Time};
 
-use super::super::known::Known;
-use super::super::sql::{Columns, stamp};
 use super::PgTx;
 use super::arrays::Parameters;
 use super::functions::moving;
@@ -19,6 +17,9 @@ use super::memory::Remembered;
 use crate::columns::{Cell, Kind};
 use crate::engine::{BornItem, Edit, Extra, Saved, StoredItem};
 use crate::json::codec;
+use crate::postgres::known::Known;
+use crate::postgres::link::fault::Fault;
+use crate::postgres::sql::{Columns, stamp};
 use crate::rules::children::is_cancel;
 use crate::seam::error::Result;
 use crate::seam::run::RunRow;
@@ -96,8 +97,7 @@ fn parameters<'a>(
     order: &[usize],
     offsets: &[i32],
 ) -> Result<Parameters<'a>> {
-    let code =
-        |row: &RunRow, state| known.code(&row.lifecycle, state).map_err(super::super::fault::Fault::told);
+    let code = |row: &RunRow, state| known.code(&row.lifecycle, state).map_err(Fault::told);
     let ordered = || order.iter().map(|at| &edits[*at]);
     let mut all = Parameters::default();
     all.add(stamp(tx.now), Type::TIMESTAMPTZ);
@@ -153,8 +153,7 @@ fn parameters<'a>(
 
 /// The last event of each edit, with the one before it where that says nothing by itself.
 fn event_columns<'a>(all: &mut Parameters<'a>, known: &Known, edits: &[&'a Edit]) -> Result<()> {
-    let code =
-        |row: &RunRow, state| known.code(&row.lifecycle, state).map_err(super::super::fault::Fault::told);
+    let code = |row: &RunRow, state| known.code(&row.lifecycle, state).map_err(Fault::told);
     let mut src = Vec::with_capacity(edits.len());
     let mut via = Vec::with_capacity(edits.len());
     for edit in edits {
@@ -274,7 +273,7 @@ fn event_object(
 ) -> Result<Value> {
     let (event, extra) = it;
     let lifecycle = &edit.row().lifecycle;
-    let code = |state| known.code(lifecycle, state).map_err(super::super::fault::Fault::told);
+    let code = |state| known.code(lifecycle, state).map_err(Fault::told);
     Ok(json!({
         "place": place,
         "offset": offset,

@@ -7,11 +7,11 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 use waypost_kernel::Lifecycle;
 
-use super::super::fault::{Result as Outcome, damaged};
-use super::super::session::{Line, Session};
-use super::super::sql::{Columns, args, stamp, time};
 use super::PgTx;
 use crate::engine::AdminTx;
+use crate::postgres::link::fault::{Result as Outcome, damaged};
+use crate::postgres::link::session::{Line, Session};
+use crate::postgres::sql::{Columns, args, stamp, time};
 use crate::seam::error::Result;
 use crate::seam::verbs::Pause;
 use crate::statement::{Arg, Cell, Cells, Kind, Sql, Statement, for_postgres};

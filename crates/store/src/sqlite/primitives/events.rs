@@ -6,8 +6,8 @@ use waypost_kernel::event::Event;
 
 use crate::engine::{Extra, Stored};
 use crate::json::codec;
-use crate::sqlite::fault::Result;
-use crate::sqlite::session::Tx;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
 
 const EVENT: u32 = 1 << 31;
 

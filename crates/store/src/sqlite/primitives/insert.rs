@@ -10,9 +10,9 @@ use crate::columns::members_text;
 use crate::engine::{Birth, BornItem, Inserted, Stored};
 use crate::json::codec;
 use crate::seam::run::{RunRow, iso};
-use crate::sqlite::fault::Result;
 use crate::sqlite::layout::{BORN, FileColumn, NOW};
-use crate::sqlite::session::Tx;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
 
 const INSERT_BORN: u32 = (1 << 31) + 1;
 const INSERT_NOW: u32 = (1 << 31) + 2;

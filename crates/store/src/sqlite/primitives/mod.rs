@@ -18,10 +18,6 @@ use std::task::{Context, Poll, Waker};
 use rusqlite::{Row, params};
 use waypost_kernel::{Catalog, Lifecycle, Time};
 
-use super::fault::{self, Fault};
-use super::log;
-use super::row;
-use super::session::Tx;
 use crate::engine::{
     self, Birth, Candidate, Edit, Inserted, ItemsOf, NoteKey, Overdue, Place, Room, Saved, Scan, Stored,
     StoredItem,
@@ -29,6 +25,10 @@ use crate::engine::{
 use crate::rules::item_writes::failed_states;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::verbs::{Claim, Repeat};
+use crate::sqlite::link::fault::{self, Fault};
+use crate::sqlite::link::session::Tx;
+use crate::sqlite::log;
+use crate::sqlite::row;
 
 /// A transaction as the engine sees it.
 pub struct Primitives<'t, 'c>(pub(super) &'t Tx<'c>);

@@ -7,9 +7,9 @@ use waypost_kernel::{Phase, Run};
 use crate::columns::members_text;
 use crate::engine::Edit;
 use crate::seam::run::RunRow;
-use crate::sqlite::fault::Result;
 use crate::sqlite::layout::{FileColumn, MOVING, flags};
-use crate::sqlite::session::Tx;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
 
 /// The columns that a run's own change does not tell of.
 const STATE: u32 = 1 << 27;

@@ -3,9 +3,9 @@
 use rusqlite::params;
 
 use crate::engine::{Overdue, Place, Stored};
-use crate::sqlite::fault::Result;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
 use crate::sqlite::row;
-use crate::sqlite::session::Tx;
 
 const LEASES: &str = "SELECT due_at, rid, queue FROM run_now INDEXED BY run_held WHERE state & 7 = 2 AND due_at <= ?1 \
   AND (due_at, rid) > (?2, ?3) ORDER BY due_at, rid LIMIT ?4";

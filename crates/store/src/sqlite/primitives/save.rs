@@ -16,8 +16,8 @@ use crate::json::codec;
 use crate::rules::children::is_cancel;
 use crate::seam::error::StoreError;
 use crate::seam::run::iso;
-use crate::sqlite::fault::Result;
-use crate::sqlite::session::Tx;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
 
 /// Nobody else writes: a run that is not what was decided on was not read in this transaction.
 pub fn save(tx: &Tx<'_>, mut edit: Edit) -> Result<Saved> {

@@ -25,8 +25,12 @@ const EXCEPTIONS: &[Exception] = &[
     Exception { path: "crates/store/src/seam/schedules.rs", subject: "failed", reason: COUNTER },
     Exception { path: "crates/server/src/schedule_metrics.rs", subject: "paused", reason: COUNTER },
     Exception { path: "crates/store/src/json/schedule_wire.rs", subject: "skipped", reason: MEMBER },
-    Exception { path: "crates/store/src/postgres/by_hand_items.sql", subject: "failed", reason: OUTCOME },
-    Exception { path: "crates/store/src/sqlite/hands.sql", subject: "failed", reason: OUTCOME },
+    Exception {
+        path: "crates/store/src/postgres/schema/by_hand_items.sql",
+        subject: "failed",
+        reason: OUTCOME,
+    },
+    Exception { path: "crates/store/src/sqlite/schema/hands.sql", subject: "failed", reason: OUTCOME },
 ];
 const COUNTER: &str = "a counter's name, which lifecycles also use for a state";
 const MEMBER: &str =

@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use super::address::Address;
 use super::fault::{Fault, Result};
 use super::open::{self, with_database};
-use super::sql::Columns;
+use crate::postgres::sql::Columns;
 use crate::seam::error::StoreError;
 
 #[derive(Debug)]

@@ -9,8 +9,9 @@ use waypost_kernel::Phase;
 
 use super::fault::Result;
 use super::hash::QuickMap;
-use super::known::Known;
+use super::session::Tx;
 use crate::engine::Stored;
+use crate::sqlite::known::Known;
 use crate::tokens::random;
 
 /// Enough for what is under way; what waits longer, or is large, is read again.
@@ -89,7 +90,7 @@ impl Rows {
     }
 }
 
-impl super::session::Tx<'_> {
+impl Tx<'_> {
     /// The random part of a new id. Ids of one transaction rise, as RFC 9562 lets a version 7 do within its
     /// millisecond (26 bits count from somewhere, the rest is random): their index grows at its end alone, instead of
     /// splitting its pages in the middle.

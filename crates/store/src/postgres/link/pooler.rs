@@ -5,7 +5,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use super::address::Address;
 use super::fault::{Fault, Result};
 use super::open;
-use super::sql::Columns;
+use crate::postgres::sql::Columns;
 
 const LOOKS: usize = 3;
 

@@ -7,12 +7,12 @@ use waypost_kernel::Lifecycle;
 use waypost_kernel::lifecycle::{Catalog, SHIPPED};
 use waypost_kernel::render::postgres as render;
 
-use super::address::Address;
-use super::fault::{Fault, Result};
-use super::open::connect;
-use super::sql::args;
-use super::tables::functions;
 use crate::columns::with_labels;
+use crate::postgres::link::address::Address;
+use crate::postgres::link::fault::{Fault, Result};
+use crate::postgres::link::open::connect;
+use crate::postgres::sql::args;
+use crate::postgres::tables::functions;
 use crate::seam::error::StoreError;
 
 /// What each version adds, by name; the number is the place in the list, from one on.
@@ -88,7 +88,7 @@ pub fn migration_sql() -> String {
     out
 }
 
-pub(super) async fn versions(client: &Client) -> Result<Versions> {
+pub async fn versions(client: &Client) -> Result<Versions> {
     let known = VERSIONS.len() as u32;
     // Read as rows: a name that this session has looked up in vain may be remembered as missing.
     let sql = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
@@ -102,7 +102,7 @@ pub(super) async fn versions(client: &Client) -> Result<Versions> {
 }
 
 /// A transaction for each version, with a lock that ends with it: the session may be a pooler's, and keeps nothing.
-pub(super) async fn up(client: &Client) -> Result<Vec<u32>> {
+pub async fn up(client: &Client) -> Result<Vec<u32>> {
     let mut added = Vec::new();
     loop {
         let began = client.batch_execute(BEGIN).await;
@@ -155,7 +155,7 @@ fn first() -> String {
     out.push_str(&with_labels(include_str!("by_hand.sql")));
     out.push_str(include_str!("by_hand_items.sql"));
     out.push_str(include_str!("verbs_born.sql"));
-    out.push_str(include_str!("ops.sql"));
+    out.push_str(include_str!("ops/ops.sql"));
     out.push_str(include_str!("admin.sql"));
     out.push_str(include_str!("ops/jobs.sql"));
     out.push_str(include_str!("ops/job_decisions.sql"));
@@ -181,7 +181,7 @@ fn guards() -> String {
 }
 
 /// A lifecycle as rows, with the text that it comes from.
-pub(super) fn definition(lifecycle: &Lifecycle, source: &str) -> String {
+pub fn definition(lifecycle: &Lifecycle, source: &str) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
     format!(
         "{}UPDATE waypost.lifecycles SET source = {} WHERE name = {} AND version = {};\n",

@@ -17,13 +17,13 @@ use waypost_kernel::{Lifecycle, Time};
 use super::address::Address;
 use super::bell::Bell;
 use super::fault::{Fault, Patience, Result, damaged};
-use super::known::Known;
-use super::log::Gaps;
-use super::marks::Marks;
-use super::migrate;
 use super::open;
-use super::sql::{self, Args, Columns, args};
-use super::tables::memory::Memory;
+use crate::postgres::known::Known;
+use crate::postgres::log::Gaps;
+use crate::postgres::schema;
+use crate::postgres::sql::{self, Args, Columns, args};
+use crate::postgres::tables::marks::Marks;
+use crate::postgres::tables::memory::Memory;
 use crate::seam::error::StoreError;
 use crate::seam::stats::PoolStatus;
 use crate::seam::verbs::Reply;
@@ -91,10 +91,10 @@ impl Session {
     /// A database without a schema gets it; one of another version is refused.
     async fn prepare(pool: &Pool) -> Result<Known> {
         let client = pool.get().await?;
-        let versions = migrate::versions(&client).await?;
+        let versions = schema::versions(&client).await?;
         if versions.is_empty() {
-            migrate::up(&client).await?;
-            migrate::versions(&client).await?.check()?;
+            schema::up(&client).await?;
+            schema::versions(&client).await?.check()?;
         } else {
             versions.check()?;
         }
@@ -342,13 +342,13 @@ impl Tx {
 
     pub async fn add_lifecycle(&self, source: &str) -> Result<Arc<Lifecycle>> {
         let client = self.client()?;
-        self.run("SELECT pg_advisory_xact_lock($1)", args![migrate::LOCK]).await?;
+        self.run("SELECT pg_advisory_xact_lock($1)", args![schema::LOCK]).await?;
         let mut catalog = Known::read(client).await?.catalog;
         let added = catalog.add(source);
         let lifecycle = added.map_err(|problems| StoreError::invalid("lifecycle", problems.to_string()))?;
         let sql = "SELECT 1 FROM waypost.lifecycles WHERE name = $1 AND version = $2";
         if self.query(sql, args![&*lifecycle.name, lifecycle.version as i32]).await?.is_empty() {
-            client.batch_execute(&migrate::definition(&lifecycle, source)).await?;
+            client.batch_execute(&schema::definition(&lifecycle, source)).await?;
         }
         Ok(lifecycle)
     }

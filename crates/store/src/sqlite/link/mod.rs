@@ -1,0 +1,10 @@
+//! The file's connections: one thread that writes for all, threads that read, and what they keep between transactions.
+
+pub mod fault;
+pub mod hash;
+pub mod kept;
+pub mod line;
+pub mod open;
+pub mod others;
+pub mod session;
+pub mod statements;
