@@ -17,7 +17,7 @@ use waypost_kernel::request::Level;
 use waypost_kernel::text::MAX_PAGE;
 
 use crate::columns::parse;
-use crate::postgres::known::Known;
+use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::Result;
 use crate::postgres::link::session::{Session, Tx};
 use crate::postgres::sql::{Args, Columns, args, time};
@@ -73,7 +73,7 @@ pub async fn feed(session: &Session, after: u64, limit: usize) -> Result<Vec<Eve
         let writing = writing(session).await?;
         with_gaps(session, |gaps| gaps.settle(number, &writing));
     }
-    // Known before the page is read: what is settled later may be in the log by then, and not in this page.
+    // Read before the page: what is settled later may be in the log by then, and not in this page.
     let settled = with_gaps(session, |gaps| gaps.settled);
     let page = page(session, after, limit).await?;
     if sure(settled, after, &page) == page.len() {
@@ -214,7 +214,7 @@ async fn read(tx: &Tx, condition: &str, values: &Args<'_>) -> Result<Vec<EventRo
 
 /// `is_silent`: the first of two in one row, which says nothing by itself.
 fn event(
-    known: &Known,
+    known: &LifecycleCodes,
     columns: &Columns<'_>,
     (command, src, dst): (String, Option<i16>, i16),
     is_silent: bool,

@@ -8,7 +8,7 @@ use waypost_kernel::Lifecycle;
 
 use crate::columns::parse;
 use crate::engine::{Stored, StoredItem};
-use crate::postgres::known::Known;
+use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::Result;
 use crate::postgres::link::session::{Session, Tx};
 use crate::postgres::row::{self, as_stored};
@@ -110,7 +110,7 @@ async fn page(tx: &Tx, after: i64, verified: &mut Verified) -> Result<Option<(i6
 }
 
 fn one(
-    known: &Known,
+    known: &LifecycleCodes,
     stored: &Stored,
     events: &[&Row],
     items: &[StoredItem],
@@ -127,7 +127,7 @@ fn one(
     Ok(())
 }
 
-fn written(known: &Known, row: &Row) -> Result<Written> {
+fn written(known: &LifecycleCodes, row: &Row) -> Result<Written> {
     let columns = Columns(row);
     let name = |code: i16| known.state(code).map(|(lifecycle, id)| lifecycle.state(*id).name.to_string());
     Ok(Written {

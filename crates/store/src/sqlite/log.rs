@@ -13,7 +13,7 @@ use crate::engine::Stored;
 use crate::rules::messages::{items_message, standard_message, standard_payload};
 use crate::rules::replay::Written;
 use crate::seam::run::EventRow;
-use crate::sqlite::known::Named;
+use crate::sqlite::lifecycle_codes::Named;
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::row;

@@ -2,8 +2,8 @@
 
 mod admin;
 mod doctor;
-mod known;
 mod layout;
+mod lifecycle_codes;
 mod link;
 mod log;
 mod primitives;

@@ -29,8 +29,8 @@ static BY_ID: LazyLock<String> = LazyLock::new(|| {
 static BY_RID: LazyLock<String> = LazyLock::new(|| format!("{} {BOTH} WHERE n.rid = ?1", *SELECT));
 
 pub fn find(tx: &Tx<'_>, run_id: &str) -> Result<Option<Stored>> {
-    if let Some(kept) = tx.kept.rows.borrow_mut().take_id(run_id) {
-        return Ok(Some(kept));
+    if let Some(cached) = tx.cache.rows.borrow_mut().take_id(run_id) {
+        return Ok(Some(cached));
     }
     Ok(query(tx, &BY_ID, params![run_id])?.pop())
 }
@@ -41,8 +41,8 @@ pub fn by_id(tx: &Tx<'_>, run_id: &str) -> Result<Stored> {
 
 /// Nothing if this binary cannot read its lifecycle.
 pub fn by_rid(tx: &Tx<'_>, rid: i64) -> Result<Option<Stored>> {
-    if let Some(kept) = tx.kept.rows.borrow_mut().take(rid) {
-        return Ok(Some(kept));
+    if let Some(cached) = tx.cache.rows.borrow_mut().take(rid) {
+        return Ok(Some(cached));
     }
     Ok(query(tx, &BY_RID, params![rid])?.pop())
 }

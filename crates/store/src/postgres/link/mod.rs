@@ -2,9 +2,9 @@
 //! changes.
 
 pub mod address;
-pub mod bell;
+pub mod batcher;
 pub mod fault;
-pub mod gather;
+pub mod notifier;
 pub mod open;
 pub mod pooler;
 pub mod scratch;

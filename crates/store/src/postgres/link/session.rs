@@ -15,14 +15,14 @@ use tokio_postgres::{Client, Row};
 use waypost_kernel::{Lifecycle, Time};
 
 use super::address::Address;
-use super::bell::Bell;
 use super::fault::{Fault, Patience, Result, damaged};
+use super::notifier::Notifier;
 use super::open;
-use crate::postgres::known::Known;
+use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::log::Gaps;
 use crate::postgres::schema;
 use crate::postgres::sql::{self, Args, Columns, args};
-use crate::postgres::tables::marks::Marks;
+use crate::postgres::tables::cursors::LaneCursors;
 use crate::postgres::tables::memory::Memory;
 use crate::seam::error::StoreError;
 use crate::seam::stats::PoolStatus;
@@ -30,7 +30,7 @@ use crate::seam::verbs::Reply;
 
 const CONNECTIONS: usize = 10;
 /// Heartbeats have their own: a claim that waits for its turn must not cost anybody a lease.
-const BEAT_CONNECTIONS: usize = 2;
+const HEARTBEAT_CONNECTIONS: usize = 2;
 
 /// Set for the transaction alone, because a pooler may give the session to another afterwards. Compiling a plan takes longer
 /// than any of ours runs.
@@ -41,11 +41,11 @@ const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET L
 #[derive(Debug)]
 pub struct Shared {
     pool: Pool,
-    beats: Pool,
-    known: RwLock<Arc<Known>>,
-    pub marks: Mutex<Marks>,
+    heartbeats: Pool,
+    known: RwLock<Arc<LifecycleCodes>>,
+    pub cursors: Mutex<LaneCursors>,
     pub gaps: Mutex<Gaps>,
-    pub bell: Bell,
+    pub notifier: Notifier,
     pub memory: Memory,
 }
 
@@ -54,22 +54,23 @@ pub struct Session(pub Arc<Shared>);
 
 /// Which of the pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum PoolKind {
     Work,
-    Beat,
+    Heartbeat,
 }
 
 impl Session {
     pub async fn open(address: Address) -> Result<Session, StoreError> {
-        let (pool, beats) = (open::pool(&address, CONNECTIONS)?, open::pool(&address, BEAT_CONNECTIONS)?);
+        let (pool, heartbeats) =
+            (open::pool(&address, CONNECTIONS)?, open::pool(&address, HEARTBEAT_CONNECTIONS)?);
         let known = Session::prepare(&pool).await.map_err(Fault::told)?;
         Ok(Session(Arc::new(Shared {
             pool,
-            beats,
+            heartbeats,
             known: RwLock::new(Arc::new(known)),
-            marks: Mutex::default(),
+            cursors: Mutex::default(),
             gaps: Mutex::default(),
-            bell: Bell::new(address),
+            notifier: Notifier::new(address),
             memory: Memory::default(),
         })))
     }
@@ -85,11 +86,11 @@ impl Session {
                 waiting: status.waiting,
             }
         };
-        vec![status("work", &self.0.pool), status("heartbeats", &self.0.beats)]
+        vec![status("work", &self.0.pool), status("heartbeats", &self.0.heartbeats)]
     }
 
     /// A database without a schema gets it; one of another version is refused.
-    async fn prepare(pool: &Pool) -> Result<Known> {
+    async fn prepare(pool: &Pool) -> Result<LifecycleCodes> {
         let client = pool.get().await?;
         let versions = schema::versions(&client).await?;
         if versions.is_empty() {
@@ -98,7 +99,7 @@ impl Session {
         } else {
             versions.check()?;
         }
-        Known::read(&client).await
+        LifecycleCodes::read(&client).await
     }
 
     /// Runs a verb to its end, whatever becomes of who asked.
@@ -130,20 +131,20 @@ impl Session {
     }
 
     pub async fn begin(&self) -> Result<Tx> {
-        self.begin_as(Line::Work, BEGIN).await
+        self.begin_as(PoolKind::Work, BEGIN).await
     }
 
-    pub async fn begin_on(&self, line: Line) -> Result<Tx> {
-        self.begin_as(line, BEGIN).await
+    pub async fn begin_on(&self, pool: PoolKind) -> Result<Tx> {
+        self.begin_as(pool, BEGIN).await
     }
 
     /// All of it sees the same instant, and nothing is written.
     pub async fn look(&self) -> Result<Tx> {
-        self.begin_as(Line::Work, BEGIN_LOOK).await
+        self.begin_as(PoolKind::Work, BEGIN_LOOK).await
     }
 
-    async fn begin_as(&self, line: Line, begin: &str) -> Result<Tx> {
-        let client = self.pool(line).get().await?;
+    async fn begin_as(&self, pool: PoolKind, begin: &str) -> Result<Tx> {
+        let client = self.pool(pool).get().await?;
         let mut tx = Tx {
             client: Some(client),
             now: Time::default(),
@@ -167,12 +168,12 @@ impl Session {
     /// One statement that is a transaction by itself. `writes`: what broke on the way may have been written.
     pub async fn statement(
         &self,
-        line: Line,
+        pool: PoolKind,
         writes: bool,
         sql: &str,
         values: &Args<'_>,
     ) -> Result<(Vec<Row>, Object)> {
-        let client = self.pool(line).get().await?;
+        let client = self.pool(pool).get().await?;
         match client.query_typed(sql, values).await {
             Ok(rows) => Ok((rows, client)),
             Err(error) => {
@@ -188,10 +189,10 @@ impl Session {
         }
     }
 
-    fn pool(&self, line: Line) -> &Pool {
-        match line {
-            Line::Work => &self.0.pool,
-            Line::Beat => &self.0.beats,
+    fn pool(&self, pool: PoolKind) -> &Pool {
+        match pool {
+            PoolKind::Work => &self.0.pool,
+            PoolKind::Heartbeat => &self.0.heartbeats,
         }
     }
 
@@ -208,18 +209,18 @@ impl Session {
         }
     }
 
-    pub fn known(&self) -> Arc<Known> {
+    pub fn known(&self) -> Arc<LifecycleCodes> {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn learn(&self, client: &Client) -> Result<Arc<Known>> {
-        let known = Arc::new(Known::read(client).await?);
+    async fn learn(&self, client: &Client) -> Result<Arc<LifecycleCodes>> {
+        let known = Arc::new(LifecycleCodes::read(client).await?);
         *self.0.known.write().unwrap_or_else(PoisonError::into_inner) = known.clone();
         Ok(known)
     }
 
     /// The lifecycles as they are in the database now.
-    pub async fn learned(&self) -> Result<Arc<Known>> {
+    pub async fn learned(&self) -> Result<Arc<LifecycleCodes>> {
         let tx = self.look().await?;
         let learned = match tx.client() {
             Ok(client) => self.learn(client).await,
@@ -231,7 +232,7 @@ impl Session {
     /// After the server went away or changed its role: no connection to what it was is used again.
     fn drop_idle(&self) {
         self.0.pool.retain(|_, _| false);
-        self.0.beats.retain(|_, _| false);
+        self.0.heartbeats.retain(|_, _| false);
     }
 }
 
@@ -301,7 +302,7 @@ impl Tx {
             Ok(answer) => match commit(&client, last).await {
                 Ok(()) => {
                     if *self.wrote.get_mut() {
-                        self.session.0.bell.ring(*self.made_ready.get_mut(), &client).await;
+                        self.session.0.notifier.notify(*self.made_ready.get_mut(), &client).await;
                     }
                     Ok(answer)
                 }
@@ -325,7 +326,7 @@ impl Tx {
     }
 
     /// The lifecycles, read again from the database if a number is met that another process added.
-    pub async fn known_with(&self, codes: impl IntoIterator<Item = i16>) -> Result<Arc<Known>> {
+    pub async fn known_with(&self, codes: impl IntoIterator<Item = i16>) -> Result<Arc<LifecycleCodes>> {
         let known = self.session.known();
         if codes.into_iter().all(|code| known.state(code).is_some()) {
             return Ok(known);
@@ -334,7 +335,7 @@ impl Tx {
     }
 
     /// The lifecycles as they are now, whoever added them.
-    pub async fn known_now(&self) -> Result<Arc<Known>> {
+    pub async fn known_now(&self) -> Result<Arc<LifecycleCodes>> {
         let known = self.session.known();
         let revision: i64 = Columns(&self.one("SELECT waypost.known()", &[]).await?).get(0)?;
         if revision == known.revision { Ok(known) } else { self.session.learn(self.client()?).await }
@@ -343,7 +344,7 @@ impl Tx {
     pub async fn add_lifecycle(&self, source: &str) -> Result<Arc<Lifecycle>> {
         let client = self.client()?;
         self.run("SELECT pg_advisory_xact_lock($1)", args![schema::LOCK]).await?;
-        let mut catalog = Known::read(client).await?.catalog;
+        let mut catalog = LifecycleCodes::read(client).await?.catalog;
         let added = catalog.add(source);
         let lifecycle = added.map_err(|problems| StoreError::invalid("lifecycle", problems.to_string()))?;
         let sql = "SELECT 1 FROM waypost.lifecycles WHERE name = $1 AND version = $2";

@@ -15,7 +15,7 @@ use super::save::born_object;
 use crate::columns::{Cell, Kind};
 use crate::engine::{Birth, Inserted, Stored};
 use crate::json::codec;
-use crate::postgres::known::Known;
+use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::Fault;
 use crate::postgres::sql::{Columns, stamp};
 use crate::seam::error::Result;
@@ -43,7 +43,7 @@ async fn insert_some(tx: &mut PgTx, births: Vec<Birth>) -> Result<Vec<Inserted>>
     }
     let (at, known_now, made, before) = {
         let parameters = parameters(tx, &known, &births, &order)?;
-        let sql = format!("SELECT * FROM waypost.insert({})", parameters.marks());
+        let sql = format!("SELECT * FROM waypost.insert({})", parameters.placeholders());
         let row = tx.write(&sql, &parameters.args(), 4).await?;
         let columns = Columns(&row);
         let read = (|| {
@@ -82,7 +82,12 @@ async fn insert_some(tx: &mut PgTx, births: Vec<Birth>) -> Result<Vec<Inserted>>
     Ok(births.into_iter().enumerate().map(answer).collect())
 }
 
-fn parameters<'a>(tx: &PgTx, known: &Known, births: &'a [Birth], order: &[usize]) -> Result<Parameters<'a>> {
+fn parameters<'a>(
+    tx: &PgTx,
+    known: &LifecycleCodes,
+    births: &'a [Birth],
+    order: &[usize],
+) -> Result<Parameters<'a>> {
     let ordered = || order.iter().map(|at| &births[*at]);
     let mut all = Parameters::default();
     all.add(stamp(tx.now), Type::TIMESTAMPTZ);

@@ -5,9 +5,9 @@
 
 mod arrays;
 mod care;
+pub mod cursors;
 pub mod functions;
 mod insert;
-pub mod marks;
 pub mod memory;
 mod queue;
 pub mod rows;
@@ -25,9 +25,9 @@ use waypost_kernel::{Catalog, Lifecycle, Time};
 use crate::engine::{
     Birth, Candidate, Edit, Inserted, ItemsOf, NoteKey, Overdue, Place, Room, Saved, Scan, Stored, StoredItem,
 };
-use crate::postgres::known::Known;
+use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::{Fault, Patience, Result as Outcome, damaged};
-use crate::postgres::link::session::{Line, Session, Tx};
+use crate::postgres::link::session::{PoolKind, Session, Tx};
 use crate::postgres::row::is_askable;
 use crate::postgres::sql::{Args, Columns, args};
 use crate::seam::error::{Result, StoreError};
@@ -39,7 +39,7 @@ pub use queue::Cursor;
 #[derive(Debug)]
 pub struct PgTx {
     session: Session,
-    line: Line,
+    pool: PoolKind,
     /// The transaction, where there is one.
     open: Option<Tx>,
     now: Time,
@@ -61,16 +61,16 @@ pub struct PgTx {
 
 impl PgTx {
     /// Statements that stand alone, with about the time that it is.
-    pub async fn new(session: &Session, line: Line) -> Outcome<PgTx> {
+    pub async fn new(session: &Session, pool: PoolKind) -> Outcome<PgTx> {
         match session.0.memory.now() {
-            Some(now) => Ok(PgTx::at(session, line, None, now)),
-            None => PgTx::fresh(session, line).await,
+            Some(now) => Ok(PgTx::at(session, pool, None, now)),
+            None => PgTx::fresh(session, pool).await,
         }
     }
 
     /// The same, with the time that it is: for what happens because of it.
-    pub async fn fresh(session: &Session, line: Line) -> Outcome<PgTx> {
-        let mut tx = PgTx::at(session, line, None, Time::default());
+    pub async fn fresh(session: &Session, pool: PoolKind) -> Outcome<PgTx> {
+        let mut tx = PgTx::at(session, pool, None, Time::default());
         let rows = tx.query("SELECT waypost.now()", &[]).await?;
         let now = rows.first().map_or(Ok(None), |row| Columns(row).time(0))?.unwrap_or_default();
         session.0.memory.see_clock(now);
@@ -82,13 +82,13 @@ impl PgTx {
     pub async fn begin(session: &Session) -> Outcome<PgTx> {
         let tx = session.begin().await?;
         let now = tx.now;
-        Ok(PgTx::at(session, Line::Work, Some(tx), now))
+        Ok(PgTx::at(session, PoolKind::Work, Some(tx), now))
     }
 
-    fn at(session: &Session, line: Line, open: Option<Tx>, now: Time) -> PgTx {
+    fn at(session: &Session, pool: PoolKind, open: Option<Tx>, now: Time) -> PgTx {
         PgTx {
             session: session.clone(),
-            line,
+            pool,
             open,
             now,
             fault: None,
@@ -124,7 +124,7 @@ impl PgTx {
     async fn open(&mut self) -> Result<()> {
         if self.open.is_none() {
             // What was decided before counts from when it was.
-            self.open = Some(self.session.begin_on(self.line).await.map_err(Fault::told)?);
+            self.open = Some(self.session.begin_on(self.pool).await.map_err(Fault::told)?);
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ impl PgTx {
         self.open.is_some()
     }
 
-    fn known(&self) -> Arc<Known> {
+    fn known(&self) -> Arc<LifecycleCodes> {
         self.session.known()
     }
 
@@ -155,7 +155,7 @@ impl PgTx {
         }
         let mut patience = Patience::default();
         loop {
-            match self.session.statement(self.line, false, sql, values).await {
+            match self.session.statement(self.pool, false, sql, values).await {
                 Ok((rows, _)) => return Ok(rows),
                 Err(fault) => patience.with(fault).await?,
             }
@@ -175,11 +175,11 @@ impl PgTx {
         }
         let mut patience = Patience::default();
         loop {
-            match self.session.statement(self.line, true, sql, values).await {
+            match self.session.statement(self.pool, true, sql, values).await {
                 Ok((mut rows, client)) => {
                     let row = rows.pop().ok_or_else(none)?;
                     let made_ready = self.read(Columns(&row).get(made_ready))?;
-                    self.session.0.bell.ring(made_ready, &client).await;
+                    self.session.0.notifier.notify(made_ready, &client).await;
                     return Ok(row);
                 }
                 Err(fault) => patience.with(fault).await?,
@@ -200,7 +200,7 @@ impl PgTx {
     }
 
     /// The lifecycles, read again if a number is met that another process added.
-    async fn known_with(&mut self, codes: impl Iterator<Item = i16>) -> Result<Arc<Known>> {
+    async fn known_with(&mut self, codes: impl Iterator<Item = i16>) -> Result<Arc<LifecycleCodes>> {
         let known = self.known();
         let mut codes = codes;
         if codes.all(|code| known.state(code).is_some()) {
@@ -209,7 +209,7 @@ impl PgTx {
         self.learn().await
     }
 
-    async fn learn(&mut self) -> Result<Arc<Known>> {
+    async fn learn(&mut self) -> Result<Arc<LifecycleCodes>> {
         self.session.learned().await.map_err(Fault::told)
     }
 

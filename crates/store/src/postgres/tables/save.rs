@@ -17,7 +17,7 @@ use super::memory::Remembered;
 use crate::columns::{Cell, Kind};
 use crate::engine::{BornItem, Edit, Extra, Saved, StoredItem};
 use crate::json::codec;
-use crate::postgres::known::Known;
+use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::Fault;
 use crate::postgres::sql::{Columns, stamp};
 use crate::rules::children::is_cancel;
@@ -52,7 +52,7 @@ async fn save_some(tx: &mut PgTx, edits: Vec<Edit>) -> Result<Vec<Saved>> {
     let offsets = offsets(&edits);
     let written = {
         let parameters = parameters(tx, &known, &edits, &order, &offsets)?;
-        let sql = format!("SELECT * FROM waypost.save({})", parameters.marks());
+        let sql = format!("SELECT * FROM waypost.save({})", parameters.placeholders());
         let row = tx.write(&sql, &parameters.args(), 3).await?;
         let columns = Columns(&row);
         let read =
@@ -92,7 +92,7 @@ fn offsets(edits: &[Edit]) -> Vec<i32> {
 
 fn parameters<'a>(
     tx: &PgTx,
-    known: &Known,
+    known: &LifecycleCodes,
     edits: &'a [Edit],
     order: &[usize],
     offsets: &[i32],
@@ -152,7 +152,7 @@ fn parameters<'a>(
 }
 
 /// The last event of each edit, with the one before it where that says nothing by itself.
-fn event_columns<'a>(all: &mut Parameters<'a>, known: &Known, edits: &[&'a Edit]) -> Result<()> {
+fn event_columns<'a>(all: &mut Parameters<'a>, known: &LifecycleCodes, edits: &[&'a Edit]) -> Result<()> {
     let code = |row: &RunRow, state| known.code(&row.lifecycle, state).map_err(Fault::told);
     let mut src = Vec::with_capacity(edits.len());
     let mut via = Vec::with_capacity(edits.len());
@@ -213,7 +213,7 @@ fn effect(lifecycle: &Lifecycle, (event, extra): &(Event, Extra)) -> Option<Stri
 }
 
 /// What only few writes have: items, and events that are not the last of their change.
-fn more(known: &Known, edits: &[Edit], order: &[usize], offsets: &[i32]) -> Result<Option<Value>> {
+fn more(known: &LifecycleCodes, edits: &[Edit], order: &[usize], offsets: &[i32]) -> Result<Option<Value>> {
     let mut events = Vec::new();
     let (mut born, mut items, mut shifts) = (Vec::new(), Vec::new(), Vec::new());
     for (place, at) in order.iter().enumerate() {
@@ -266,7 +266,7 @@ fn more(known: &Known, edits: &[Edit], order: &[usize], offsets: &[i32]) -> Resu
 }
 
 fn event_object(
-    known: &Known,
+    known: &LifecycleCodes,
     edit: &Edit,
     it: &(Event, Extra),
     (place, offset): (usize, i32),

@@ -10,7 +10,7 @@ use waypost_kernel::Lifecycle;
 use super::PgTx;
 use crate::engine::AdminTx;
 use crate::postgres::link::fault::{Result as Outcome, damaged};
-use crate::postgres::link::session::{Line, Session};
+use crate::postgres::link::session::{PoolKind, Session};
 use crate::postgres::sql::{Columns, args, stamp, time};
 use crate::seam::error::Result;
 use crate::seam::verbs::Pause;
@@ -121,6 +121,6 @@ impl PgTx {
     pub async fn look(session: &Session) -> Outcome<PgTx> {
         let tx = session.look().await?;
         let now = tx.now;
-        Ok(PgTx::at(session, Line::Work, Some(tx), now))
+        Ok(PgTx::at(session, PoolKind::Work, Some(tx), now))
     }
 }

@@ -1,9 +1,9 @@
 //! The file's connections: one thread that writes for all, threads that read, and what they keep between transactions.
 
+pub mod cache;
 pub mod fault;
 pub mod hash;
-pub mod kept;
-pub mod line;
+pub mod job_queue;
 pub mod open;
 pub mod others;
 pub mod session;

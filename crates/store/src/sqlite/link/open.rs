@@ -97,7 +97,7 @@ fn migrate(conn: &mut Connection) -> Result<()> {
 
 fn install(conn: &Connection) -> Result<()> {
     let catalog = Catalog::shipped().map_err(|problems| StoreError::Unusable(problems.to_string()))?;
-    for script in [include_str!("../schema/schema.sql"), include_str!("../schema/hands.sql")] {
+    for script in [include_str!("../schema/schema.sql"), include_str!("../schema/hand_edits.sql")] {
         conn.execute_batch(&with_labels(script))?;
     }
     conn.execute_batch(&sql::guard())?;

@@ -12,9 +12,9 @@ use rusqlite::Connection;
 use tokio::sync::{Notify, oneshot};
 use waypost_kernel::Time;
 
+use super::cache::Cache;
 use super::fault::{self, Fault};
-use super::kept::Kept;
-use super::line::Line;
+use super::job_queue::JobQueue;
 use super::open;
 use super::others::Others;
 use super::statements::Statements;
@@ -30,7 +30,7 @@ const READERS: usize = 2;
 pub struct Tx<'c> {
     pub conn: &'c Connection,
     pub now: Time,
-    pub kept: &'c Kept,
+    pub cache: &'c Cache,
     pub statements: Statements<'c>,
     pub next_position: Cell<Option<i64>>,
     pub made_ids: Cell<Option<u128>>,
@@ -47,28 +47,29 @@ pub type Job = Box<dyn FnOnce(Result<&Tx<'_>>) -> Answer + Send>;
 #[derive(Clone)]
 pub struct Session {
     path: Arc<PathBuf>,
-    writer: Line,
-    reader: Line,
+    writer: JobQueue,
+    reader: JobQueue,
     pub others: Arc<Others>,
 }
 
 impl Session {
     pub fn open(path: &Path) -> Result<Session> {
         let conn = open::writer(path)?;
-        let kept = Kept::read(&conn)?;
+        let cache = Cache::read(&conn)?;
         let (writer, jobs) = mpsc::channel::<Job>();
         let changed = Arc::new(Notify::new());
         let notify = changed.clone();
-        spawn("waypost-writer", move || write_loop(&conn, &kept, &jobs, &notify))?;
+        spawn("waypost-writer", move || write_loop(&conn, &cache, &jobs, &notify))?;
         let (reader, jobs) = mpsc::channel::<Job>();
         let jobs = Arc::new(Mutex::new(jobs));
         for _ in 0..READERS {
             let conn = open::reader(path)?;
-            let kept = Kept::read(&conn)?;
+            let cache = Cache::read(&conn)?;
             let jobs = jobs.clone();
-            spawn("waypost-reader", move || read_loop(&conn, &kept, &jobs))?;
+            spawn("waypost-reader", move || read_loop(&conn, &cache, &jobs))?;
         }
-        let (writer, reader) = (Line::new("writer", 1, writer), Line::new("readers", READERS, reader));
+        let (writer, reader) =
+            (JobQueue::new("writer", 1, writer), JobQueue::new("readers", READERS, reader));
         let others = Arc::new(Others::new(path.to_owned(), changed));
         Ok(Session { path: Arc::new(path.to_owned()), writer, reader, others })
     }
@@ -116,8 +117,8 @@ impl Session {
             let (send, receive) = oneshot::channel();
             spawn("waypost-reader-apart", move || {
                 let result = open::reader(&path).and_then(|conn| {
-                    let kept = Kept::read(&conn)?;
-                    transaction(&conn, &kept, "BEGIN", |tx| work(tx))
+                    let cache = Cache::read(&conn)?;
+                    transaction(&conn, &cache, "BEGIN", |tx| work(tx))
                 });
                 let _ = send.send(result.map_err(StoreError::from));
             })?;
@@ -135,10 +136,10 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
     spawned.map(drop).map_err(|error| StoreError::Unavailable(format!("no thread: {error}")))
 }
 
-fn write_loop(conn: &Connection, kept: &Kept, jobs: &mpsc::Receiver<Job>, changed: &Notify) {
+fn write_loop(conn: &Connection, cache: &Cache, jobs: &mpsc::Receiver<Job>, changed: &Notify) {
     while let Ok(first) = jobs.recv() {
         let before = conn.total_changes();
-        commit_group(conn, kept, first, jobs);
+        commit_group(conn, cache, first, jobs);
         // A claim that found nothing must not call for the next one.
         if conn.total_changes() != before {
             changed.notify_waiters();
@@ -148,10 +149,10 @@ fn write_loop(conn: &Connection, kept: &Kept, jobs: &mpsc::Receiver<Job>, change
 
 /// Nobody is answered before the flush; if that fails, nothing was written and everybody is told. So is everybody who
 /// waits while it cannot even begin.
-fn commit_group(conn: &Connection, kept: &Kept, first: Job, jobs: &mpsc::Receiver<Job>) {
+fn commit_group(conn: &Connection, cache: &Cache, first: Job, jobs: &mpsc::Receiver<Job>) {
     let mut first = Some(first);
     let mut answers = Vec::new();
-    let outcome = transaction(conn, kept, "BEGIN IMMEDIATE", |tx| {
+    let outcome = transaction(conn, cache, "BEGIN IMMEDIATE", |tx| {
         tx.forget_if_others_wrote()?;
         answers.extend(first.take().map(|job| job(Ok(tx))));
         while answers.len() < MAX_GROUP && !conn.is_autocommit() {
@@ -162,7 +163,7 @@ fn commit_group(conn: &Connection, kept: &Kept, first: Job, jobs: &mpsc::Receive
     });
     let failed = outcome.err().map(StoreError::from);
     if failed.is_some() {
-        kept.forget(conn);
+        cache.forget(conn);
     }
     if let (Some(first), Some(error)) = (first, &failed) {
         let waiting = std::iter::once(first).chain(jobs.try_iter()).take(MAX_GROUP);
@@ -173,12 +174,12 @@ fn commit_group(conn: &Connection, kept: &Kept, first: Job, jobs: &mpsc::Receive
     }
 }
 
-fn read_loop(conn: &Connection, kept: &Kept, jobs: &Mutex<mpsc::Receiver<Job>>) {
+fn read_loop(conn: &Connection, cache: &Cache, jobs: &Mutex<mpsc::Receiver<Job>>) {
     loop {
         let Ok(Ok(job)) = jobs.lock().map(|jobs| jobs.recv()) else { return };
         let mut job = Some(job);
         let mut answer = None;
-        let outcome = transaction(conn, kept, "BEGIN", |tx| {
+        let outcome = transaction(conn, cache, "BEGIN", |tx| {
             answer = job.take().map(|job| job(Ok(tx)));
             Ok(())
         });
@@ -192,7 +193,7 @@ fn read_loop(conn: &Connection, kept: &Kept, jobs: &Mutex<mpsc::Receiver<Job>>) 
 
 fn transaction<T>(
     conn: &Connection,
-    kept: &Kept,
+    cache: &Cache,
     begin: &str,
     work: impl FnOnce(&Tx<'_>) -> fault::Result<T>,
 ) -> fault::Result<T> {
@@ -201,7 +202,7 @@ fn transaction<T>(
         work(&Tx {
             conn,
             now,
-            kept,
+            cache,
             statements: Statements::default(),
             next_position: Cell::new(None),
             made_ids: Cell::new(None),
@@ -252,7 +253,7 @@ impl Tx<'_> {
         if result.is_err() {
             run(self.conn, "ROLLBACK TO verb")?;
             if self.conn.total_changes() != before {
-                self.kept.rows.borrow_mut().clear();
+                self.cache.rows.borrow_mut().clear();
             }
         }
         run(self.conn, "RELEASE verb")?;
@@ -271,7 +272,7 @@ impl Tx<'_> {
             self.lost.set(Some(error.clone()));
             return result;
         }
-        self.kept.rows.borrow_mut().clear();
+        self.cache.rows.borrow_mut().clear();
         self.next_position.set(None);
         // Others may write in between: what is remembered is gone already, and the next look finds theirs.
         if let Err(error) = run(self.conn, "ROLLBACK").and_then(|()| run(self.conn, "BEGIN IMMEDIATE")) {
@@ -283,7 +284,7 @@ impl Tx<'_> {
     /// Rows that this connection remembers are good until another one commits.
     fn forget_if_others_wrote(&self) -> fault::Result<()> {
         let version = self.prepare("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
-        self.kept.rows.borrow_mut().check(version);
+        self.cache.rows.borrow_mut().check(version);
         Ok(())
     }
 }
@@ -301,20 +302,20 @@ mod tests {
         let path = folder.path().join("waypost.db");
         let conn = open::writer(&path).map_err(StoreError::from)?;
         conn.busy_timeout(std::time::Duration::ZERO)?;
-        let kept = Kept::read(&conn).map_err(StoreError::from)?;
+        let cache = Cache::read(&conn).map_err(StoreError::from)?;
         let other = Connection::open(&path)?;
         other.execute_batch("BEGIN IMMEDIATE")?;
         let (send, jobs) = mpsc::channel();
-        let line = Line::new("writer", 1, send);
-        let writer = thread::spawn(move || write_loop(&conn, &kept, &jobs, &Notify::new()));
-        let (first, second) = tokio::join!(line.ask(|_| Ok(())), line.ask(|_| Ok(())));
+        let queue = JobQueue::new("writer", 1, send);
+        let writer = thread::spawn(move || write_loop(&conn, &cache, &jobs, &Notify::new()));
+        let (first, second) = tokio::join!(queue.ask(|_| Ok(())), queue.ask(|_| Ok(())));
         for told in [first, second] {
             let told = told.expect_err("it is locked").to_string();
             assert!(told.contains("another process has held it"), "{told}");
         }
         other.execute_batch("ROLLBACK")?;
-        line.ask(|_| Ok(())).await?;
-        drop(line);
+        queue.ask(|_| Ok(())).await?;
+        drop(queue);
         assert!(writer.join().is_ok());
         Ok(())
     }

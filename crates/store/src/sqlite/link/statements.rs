@@ -12,9 +12,9 @@ use super::session::Tx;
 use crate::columns::Cell;
 
 #[derive(Default)]
-pub struct Statements<'c>(RefCell<Vec<Known<'c>>>);
+pub struct Statements<'c>(RefCell<Vec<Prepared<'c>>>);
 
-struct Known<'c> {
+struct Prepared<'c> {
     key: u32,
     statement: CachedStatement<'c>,
     bound: Vec<Bound>,
@@ -64,11 +64,11 @@ impl<'c> Statements<'c> {
                 let statement = conn.prepare_cached(&sql())?;
                 // Parameters of a statement that comes from the cache are null.
                 let bound = vec![Bound::Null; statement.parameter_count()];
-                statements.push(Known { key, statement, bound });
+                statements.push(Prepared { key, statement, bound });
                 statements.len() - 1
             }
         };
-        let Known { statement, bound, .. } = &mut statements[place];
+        let Prepared { statement, bound, .. } = &mut statements[place];
         work(&mut Bind { statement, bound, next: 0 })
     }
 }

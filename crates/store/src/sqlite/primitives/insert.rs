@@ -29,7 +29,7 @@ pub fn insert(tx: &Tx<'_>, birth: Birth) -> Result<Inserted> {
     stays(tx, rid, code, &birth)?;
     let stored =
         Stored { rid, row: Arc::new(birth.row), last: None, bytes: birth.texts.bytes(), recalled: false };
-    tx.kept.rows.borrow_mut().put(stored.clone());
+    tx.cache.rows.borrow_mut().put(stored.clone());
     Ok(Inserted::Made(stored))
 }
 
@@ -74,8 +74,8 @@ static NOW_SQL: LazyLock<String> = LazyLock::new(|| statement("run_now", "state,
 
 fn statement(table: &str, own: &str, columns: &[&FileColumn]) -> String {
     let names: Vec<&str> = own.split(", ").chain(columns.iter().map(|column| column.name)).collect();
-    let marks: Vec<String> = (1..=names.len()).map(|at| format!("?{at}")).collect();
-    format!("INSERT OR FAIL INTO {table}({}) VALUES ({})", names.join(", "), marks.join(", "))
+    let placeholders: Vec<String> = (1..=names.len()).map(|at| format!("?{at}")).collect();
+    format!("INSERT OR FAIL INTO {table}({}) VALUES ({})", names.join(", "), placeholders.join(", "))
 }
 
 fn stays(tx: &Tx<'_>, rid: i64, code: i64, birth: &Birth) -> Result<()> {

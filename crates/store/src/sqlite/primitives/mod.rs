@@ -159,7 +159,7 @@ impl engine::Tx for Primitives<'_, '_> {
     }
 
     fn leave(&mut self, cursor: &mut scan::Cursor, candidate: &Candidate, closes: bool) {
-        self.0.kept.rows.borrow_mut().put(candidate.stored.clone());
+        self.0.cache.rows.borrow_mut().put(candidate.stored.clone());
         if closes {
             cursor.close(candidate.lane);
         }

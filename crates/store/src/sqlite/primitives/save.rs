@@ -40,7 +40,7 @@ pub fn save(tx: &Tx<'_>, mut edit: Edit) -> Result<Saved> {
     if is_cancel(edit.events.iter().map(|(event, _)| event)) {
         overdue::has_cancelled(tx, edit.row().id())?;
     }
-    tx.kept.rows.borrow_mut().put(edit.stored);
+    tx.cache.rows.borrow_mut().put(edit.stored);
     Ok(Saved::Won(first))
 }
 

@@ -2,7 +2,7 @@
 -- ours: look at and update the views `runs` and `events` and the table `items`, where times are text in UTC and states
 -- have names. The tables behind them hold times as milliseconds and states as codes, because a move rewrites its row.
 -- `runs_judged`, `items_move`, `items_birth` and the view `counted_items` come from the kernel's rendering of the
--- lifecycles and are added after this file; `hands.sql` says what a write to the views means.
+-- lifecycles and are added after this file; `hand_edits.sql` says what a write to the views means.
 
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 

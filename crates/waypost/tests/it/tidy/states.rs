@@ -30,7 +30,7 @@ const EXCEPTIONS: &[Exception] = &[
         subject: "failed",
         reason: OUTCOME,
     },
-    Exception { path: "crates/store/src/sqlite/schema/hands.sql", subject: "failed", reason: OUTCOME },
+    Exception { path: "crates/store/src/sqlite/schema/hand_edits.sql", subject: "failed", reason: OUTCOME },
 ];
 const COUNTER: &str = "a counter's name, which lifecycles also use for a state";
 const MEMBER: &str =
@@ -138,7 +138,7 @@ fn state_names_in_engine_code_are_found() {
         ("crates/kernel/tests/it/a.rs", named),
         ("crates/store/src/postgres/claim.sql", "select 1\nwhere status = 'queued'"),
         ("crates/store/src/postgres/ops/runs.sql", "where status = 'queued' and details ? 'open_points'"),
-        ("crates/store/src/sqlite/hands.sql", "json_extract(details, '$.open_points')"),
+        ("crates/store/src/sqlite/hand_edits.sql", "json_extract(details, '$.open_points')"),
         ("crates/waypost/src/run.rs", named),
     ]);
     let expected = [
@@ -147,7 +147,7 @@ fn state_names_in_engine_code_are_found() {
         "crates/kernel/src/a.rs:6 FAILED",
         "crates/kernel/src/a.rs:7 open_points",
         "crates/store/src/postgres/claim.sql:2 queued",
-        "crates/store/src/sqlite/hands.sql:1 open_points",
+        "crates/store/src/sqlite/hand_edits.sql:1 open_points",
     ];
     assert_eq!(found(&complaints(&tree)), expected);
 }

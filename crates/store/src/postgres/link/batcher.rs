@@ -17,20 +17,20 @@ const LISTS: usize = 2;
 
 type Waiting<W, A> = Vec<(W, oneshot::Sender<Result<A>>)>;
 
-pub struct Gather<W, A> {
+pub struct Batcher<W, A> {
     waiting: Arc<Mutex<Waiting<W, A>>>,
     turns: Arc<Semaphore>,
 }
 
-impl<W, A> fmt::Debug for Gather<W, A> {
+impl<W, A> fmt::Debug for Batcher<W, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gather").field("waiting", &lock(&self.waiting).len()).finish_non_exhaustive()
+        f.debug_struct("Batcher").field("waiting", &lock(&self.waiting).len()).finish_non_exhaustive()
     }
 }
 
-impl<W: Send + 'static, A: Send + 'static> Gather<W, A> {
-    pub fn new() -> Gather<W, A> {
-        Gather { waiting: Arc::default(), turns: Arc::new(Semaphore::new(LISTS)) }
+impl<W: Send + 'static, A: Send + 'static> Batcher<W, A> {
+    pub fn new() -> Batcher<W, A> {
+        Batcher { waiting: Arc::default(), turns: Arc::new(Semaphore::new(LISTS)) }
     }
 
     /// A list of one goes with others; a store that is away fails it, as it does a longer one, which goes alone.
@@ -118,11 +118,11 @@ mod tests {
 
     #[tokio::test]
     async fn every_write_is_answered_and_those_that_come_meanwhile_go_together() {
-        let gather = Arc::new(Gather::<u32, u32>::new());
+        let batcher = Arc::new(Batcher::<u32, u32>::new());
         let sizes = Arc::new(Mutex::new(Vec::new()));
         let tasks: Vec<_> = (0..1_000_u32)
             .map(|number| {
-                let (gather, sizes) = (gather.clone(), sizes.clone());
+                let (batcher, sizes) = (batcher.clone(), sizes.clone());
                 tokio::spawn(async move {
                     let all = move |writes: Vec<u32>| {
                         lock(&sizes).push(writes.len());
@@ -134,7 +134,7 @@ mod tests {
                             Ok(writes.into_iter().map(one).collect())
                         }
                     };
-                    gather.write(number, all).await
+                    batcher.write(number, all).await
                 })
             })
             .collect();

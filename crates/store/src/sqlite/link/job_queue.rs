@@ -11,7 +11,7 @@ use crate::seam::error::{Result, StoreError};
 use crate::seam::stats::PoolStatus;
 
 #[derive(Clone)]
-pub struct Line {
+pub struct JobQueue {
     name: &'static str,
     threads: usize,
     jobs: mpsc::Sender<Job>,
@@ -20,25 +20,25 @@ pub struct Line {
     under_way: Arc<AtomicUsize>,
 }
 
-/// One more for as long as it lives.
-struct One(Arc<AtomicUsize>);
+/// CountGuard more for as long as it lives.
+struct CountGuard(Arc<AtomicUsize>);
 
-impl One {
-    fn of(count: &Arc<AtomicUsize>) -> One {
+impl CountGuard {
+    fn of(count: &Arc<AtomicUsize>) -> CountGuard {
         count.fetch_add(1, Ordering::Relaxed);
-        One(count.clone())
+        CountGuard(count.clone())
     }
 }
 
-impl Drop for One {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Line {
-    pub fn new(name: &'static str, threads: usize, jobs: mpsc::Sender<Job>) -> Line {
-        Line { name, threads, jobs, waiting: Arc::default(), under_way: Arc::default() }
+impl JobQueue {
+    pub fn new(name: &'static str, threads: usize, jobs: mpsc::Sender<Job>) -> JobQueue {
+        JobQueue { name, threads, jobs, waiting: Arc::default(), under_way: Arc::default() }
     }
 
     pub fn status(&self) -> PoolStatus {
@@ -55,10 +55,10 @@ impl Line {
         F: FnOnce(&Tx<'_>) -> fault::Result<T> + Send + 'static,
     {
         let (send, receive) = oneshot::channel();
-        let (waiting, under_way) = (One::of(&self.waiting), self.under_way.clone());
+        let (waiting, under_way) = (CountGuard::of(&self.waiting), self.under_way.clone());
         let job: Job = Box::new(move |tx| {
             drop(waiting);
-            let busy = One::of(&under_way);
+            let busy = CountGuard::of(&under_way);
             let result = tx.and_then(|tx| Ok(work(tx)?));
             Box::new(move |failed: Option<StoreError>| {
                 drop(busy);

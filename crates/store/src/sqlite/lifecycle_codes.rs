@@ -14,7 +14,7 @@ use crate::sqlite::link::open;
 use crate::sqlite::link::session::Tx;
 
 #[derive(Debug)]
-pub struct Known {
+pub struct LifecycleCodes {
     catalog: Catalog,
     states: QuickMap<i64, Named>,
     codes: Vec<(Arc<Lifecycle>, Vec<i64>)>,
@@ -29,12 +29,12 @@ pub struct Named {
     pub of: Option<(Arc<Lifecycle>, StateId)>,
 }
 
-impl Known {
-    pub fn read(conn: &Connection) -> Result<Known> {
+impl LifecycleCodes {
+    pub fn read(conn: &Connection) -> Result<LifecycleCodes> {
         // Of one moment: a code whose lifecycle another process adds in between would be taken for one that nobody can read.
         let one_moment = conn.is_autocommit().then(|| conn.unchecked_transaction()).transpose();
         let _one_moment = one_moment?;
-        let mut known = Known {
+        let mut known = LifecycleCodes {
             catalog: open::catalog(conn)?,
             states: QuickMap::default(),
             codes: Vec::new(),
@@ -84,52 +84,52 @@ impl Known {
 
 impl Tx<'_> {
     pub fn read_again(&self) -> Result<()> {
-        self.kept.known.replace(Known::read(self.conn)?);
+        self.cache.lifecycles.replace(LifecycleCodes::read(self.conn)?);
         Ok(())
     }
 
     pub fn code(&self, lifecycle: &Lifecycle, state: StateId) -> Result<i64> {
-        let known = self.kept.known.borrow().code(lifecycle, state);
+        let known = self.cache.lifecycles.borrow().code(lifecycle, state);
         known.ok_or_else(|| unknown(&lifecycle.name, lifecycle.version))
     }
 
     /// Whether the guard of a move has to be asked.
     pub fn is_guarded(&self, src: i64, dst: i64, rise: i64) -> bool {
         let step = (src * 1_048_576 + dst) * 4 + rise;
-        rise > 3 || !self.kept.known.borrow().steps.contains(&step)
+        rise > 3 || !self.cache.lifecycles.borrow().steps.contains(&step)
     }
 
     /// The state that a code stands for.
     pub fn named(&self, code: i64) -> Result<Named> {
-        if let Some(named) = self.kept.known.borrow().states.get(&code) {
+        if let Some(named) = self.cache.lifecycles.borrow().states.get(&code) {
             return Ok(named.clone());
         }
         self.read_again()?;
-        let known = self.kept.known.borrow().states.get(&code).cloned();
+        let known = self.cache.lifecycles.borrow().states.get(&code).cloned();
         let unknown = || StoreError::Unusable(format!("run_now.state holds {code}, which is no state"));
         Ok(known.ok_or_else(unknown)?)
     }
 
     /// The lifecycle that a run was born with, read again from the database if another process added it.
     pub fn lifecycle(&self, name: &str, version: u32) -> Result<Arc<Lifecycle>> {
-        if let Some(known) = self.kept.known.borrow().catalog.get(name, version) {
+        if let Some(known) = self.cache.lifecycles.borrow().catalog.get(name, version) {
             return Ok(known.clone());
         }
         self.read_again()?;
-        let known = self.kept.known.borrow().catalog.get(name, version).cloned();
+        let known = self.cache.lifecycles.borrow().catalog.get(name, version).cloned();
         known.ok_or_else(|| unknown(name, version))
     }
 
     /// The latest version of a lifecycle by name.
     pub fn latest(&self, name: &str) -> Option<Arc<Lifecycle>> {
-        if self.kept.known.borrow().catalog.latest(name).is_none() {
+        if self.cache.lifecycles.borrow().catalog.latest(name).is_none() {
             let _ = self.read_again();
         }
-        self.kept.known.borrow().catalog.latest(name).cloned()
+        self.cache.lifecycles.borrow().catalog.latest(name).cloned()
     }
 
     pub fn catalog(&self) -> Catalog {
-        self.kept.known.borrow().catalog.clone()
+        self.cache.lifecycles.borrow().catalog.clone()
     }
 
     pub fn add_lifecycle(&self, source: &str) -> Result<Arc<Lifecycle>> {

@@ -11,7 +11,7 @@ use super::fault::Result;
 use super::hash::QuickMap;
 use super::session::Tx;
 use crate::engine::Stored;
-use crate::sqlite::known::Known;
+use crate::sqlite::lifecycle_codes::LifecycleCodes;
 use crate::tokens::random;
 
 /// Enough for what is under way; what waits longer, or is large, is read again.
@@ -19,21 +19,21 @@ const MAX_ROWS: usize = 4_096;
 const MAX_BYTES: usize = 4_096;
 
 #[derive(Debug)]
-pub struct Kept {
-    pub known: RefCell<Known>,
-    pub rows: RefCell<Rows>,
+pub struct Cache {
+    pub lifecycles: RefCell<LifecycleCodes>,
+    pub rows: RefCell<RowCache>,
 }
 
-impl Kept {
-    pub fn read(conn: &Connection) -> Result<Kept> {
-        Ok(Kept { known: RefCell::new(Known::read(conn)?), rows: RefCell::default() })
+impl Cache {
+    pub fn read(conn: &Connection) -> Result<Cache> {
+        Ok(Cache { lifecycles: RefCell::new(LifecycleCodes::read(conn)?), rows: RefCell::default() })
     }
 
     /// After something was undone: what was learned meanwhile may never have been.
     pub fn forget(&self, conn: &Connection) {
         self.rows.borrow_mut().clear();
-        if let Ok(known) = Known::read(conn) {
-            self.known.replace(known);
+        if let Ok(known) = LifecycleCodes::read(conn) {
+            self.lifecycles.replace(known);
         }
     }
 }
@@ -41,14 +41,14 @@ impl Kept {
 /// Runs as this connection wrote them last. Good as long as nobody else writes, which `PRAGMA data_version` tells at
 /// the beginning of each transaction: a run is then written three times and not read in between.
 #[derive(Debug, Default)]
-pub struct Rows {
+pub struct RowCache {
     by_rid: QuickMap<i64, Stored>,
     by_id: QuickMap<Arc<str>, i64>,
     order: VecDeque<i64>,
     version: i64,
 }
 
-impl Rows {
+impl RowCache {
     pub fn check(&mut self, version: i64) {
         if version != self.version {
             self.clear();

@@ -12,7 +12,7 @@ use crate::postgres::link::fault::{Result, damaged};
 use crate::postgres::sql::Columns;
 
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct LifecycleCodes {
     pub catalog: Catalog,
     /// Rises with every lifecycle that is added.
     pub revision: i64,
@@ -21,12 +21,12 @@ pub struct Known {
     codes: HashMap<(Text, u32), Vec<i16>>,
 }
 
-impl Known {
+impl LifecycleCodes {
     /// A version that this binary cannot read is left alone: its runs stay where they are.
-    pub async fn read(client: &Client) -> Result<Known> {
+    pub async fn read(client: &Client) -> Result<LifecycleCodes> {
         // First: a lifecycle that is added meanwhile makes this one old.
         let row = client.query_typed_one("SELECT waypost.known()", &[]).await?;
-        let mut known = Known { revision: Columns(&row).get(0)?, ..Known::default() };
+        let mut known = LifecycleCodes { revision: Columns(&row).get(0)?, ..LifecycleCodes::default() };
         let sources = client
             .query_typed(
                 "SELECT source FROM waypost.lifecycles WHERE source IS NOT NULL ORDER BY kind <> 'item', name, version",

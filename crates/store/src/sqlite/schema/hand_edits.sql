@@ -87,7 +87,7 @@ CREATE VIEW lifecycle_decisions AS SELECT name AS lifecycle, version, '$."' || (
   FROM lifecycles WHERE definition ->> '$.decisions.given' IS NOT NULL;
 
 -- What a write to the view `runs` comes to, while it is made: merged details (J7), and the items that follow.
-CREATE TABLE hands(rid INTEGER PRIMARY KEY, details TEXT NOT NULL, shifts TEXT NOT NULL);
+CREATE TABLE hand_edits(rid INTEGER PRIMARY KEY, details TEXT NOT NULL, shifts TEXT NOT NULL);
 CREATE TRIGGER runs_update INSTEAD OF UPDATE ON runs
 BEGIN
   SELECT CASE
@@ -137,7 +137,7 @@ BEGIN
       NEW.attempt + (m.phase = 'held' AND m.was <> 'held')
     FROM moves_by_hand m WHERE NEW.status <> OLD.status
       AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status;
-  INSERT OR REPLACE INTO hands(rid, details, shifts) SELECT OLD.rid, iif(NEW.details IS OLD.details, NEW.details, (SELECT json_group_object(d.key, json(d.value))
+  INSERT OR REPLACE INTO hand_edits(rid, details, shifts) SELECT OLD.rid, iif(NEW.details IS OLD.details, NEW.details, (SELECT json_group_object(d.key, json(d.value))
       FROM (SELECT o.key, CASE o.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN o.value WHEN 'array' THEN o.value ELSE json_quote(o.value) END AS value
           FROM json_each(OLD.details) o WHERE o.key NOT IN (SELECT n.key FROM json_each(NEW.details) n)
         UNION ALL SELECT n.key, CASE n.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN n.value WHEN 'array' THEN n.value
@@ -148,7 +148,7 @@ BEGIN
           AND own.kind = f.kind AND own.src = f.src AND own.command = m.command), m.command, iif(m.phase = 'settled' AND m.was <> 'settled', 'end', ''))
       WHERE NEW.status <> OLD.status AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status
       GROUP BY f.kind, f.src) g);
-  INSERT INTO item_shifts(run_id, seq, at, shifts) SELECT OLD.run_id, OLD.seq + 1, c.iso, h.shifts FROM hands h, clock c WHERE h.rid = OLD.rid;
+  INSERT INTO item_shifts(run_id, seq, at, shifts) SELECT OLD.run_id, OLD.seq + 1, c.iso, h.shifts FROM hand_edits h, clock c WHERE h.rid = OLD.rid;
   UPDATE run_now SET
       state = m.dst_code,
       seq = OLD.seq + 1,
@@ -177,7 +177,7 @@ BEGIN
       flags = p.flags,
       metadata = iif(NEW.metadata IS OLD.metadata, metadata, NEW.metadata),
       details = iif(NEW.details IS OLD.details, run_now.details, h.details)
-    FROM moves_by_hand m, run_permits p, clock c, next_position e, hands h
+    FROM moves_by_hand m, run_permits p, clock c, next_position e, hand_edits h
     WHERE run_now.rid = OLD.rid AND p.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status <> OLD.status
       AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status;
   INSERT INTO run_events(position, rid, seq, prev, at, command, src, dst, actor, who, effect)
@@ -187,7 +187,7 @@ BEGIN
       json_object('by_hand', 1, 'metadata_is', json(NEW.metadata), 'details_is', json(h.details), 'shifts', json(h.shifts),
         'reason', n.reason, 'resolved', json(iif(n.flags & 8, 'true', 'false')), 'forced', json(iif(n.flags & 16, 'true', 'false')),
         'failure', CASE WHEN n.error_code IS NOT NULL THEN json_object('code', n.error_code, 'message', n.error_msg) END)
-    FROM run_now n, moves_by_hand m, clock c, hands h
+    FROM run_now n, moves_by_hand m, clock c, hand_edits h
     WHERE n.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status <> OLD.status
       AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status;
   DELETE FROM run_permits WHERE rid = OLD.rid;
@@ -204,14 +204,14 @@ BEGIN
       intent = NEW.intent, error_code = NEW.error_code, error_msg = NEW.error_msg
     WHERE rid = OLD.rid AND NEW.status = OLD.status;
   -- Other metadata or details have their event.
-  UPDATE run_now SET seq = OLD.seq + 1, last = e.position, metadata = NEW.metadata, details = h.details FROM hands h, next_position e
+  UPDATE run_now SET seq = OLD.seq + 1, last = e.position, metadata = NEW.metadata, details = h.details FROM hand_edits h, next_position e
     WHERE run_now.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status = OLD.status AND (NEW.metadata IS NOT OLD.metadata OR NEW.details IS NOT OLD.details);
   INSERT INTO run_events(position, rid, seq, prev, at, command, src, dst, actor, who, level, message, effect)
     SELECT n.last, OLD.rid, n.seq, OLD.last_event, c.ms, 'note', n.state, n.state, 'operator', 'by hand', 'info',
       iif(NEW.details IS OLD.details, 'Metadata changed by hand', 'Details changed by hand'),
       json_object('by_hand', 1, 'metadata_is', json(NEW.metadata), 'details_is', json(h.details))
-    FROM run_now n, hands h, clock c WHERE n.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status = OLD.status AND n.seq = OLD.seq + 1;
-  DELETE FROM hands WHERE rid = OLD.rid;
+    FROM run_now n, hand_edits h, clock c WHERE n.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status = OLD.status AND n.seq = OLD.seq + 1;
+  DELETE FROM hand_edits WHERE rid = OLD.rid;
 END;
 
 -- The same for an item: one event of its run.

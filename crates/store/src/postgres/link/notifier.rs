@@ -21,9 +21,9 @@ use crate::tokens::random;
 /// Between two that are sent, at first and at most: it doubles as long as each finds the next one waiting.
 const SHORTEST_SPACING: Duration = Duration::from_millis(1);
 const LONGEST_SPACING: Duration = Duration::from_millis(20);
-/// How often is looked without a word, with and without hearing of changes.
+/// How often is looked without a word, with and without state of changes.
 const LOOK_LISTENING: Duration = Duration::from_secs(1);
-const LOOK_DEAF: Duration = Duration::from_millis(100);
+const LOOK_POLLING: Duration = Duration::from_millis(100);
 /// A connection that died without a word is noticed within this.
 const PULSE: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,59 +31,59 @@ const RECONNECT: Duration = Duration::from_secs(1);
 
 /// Whether this store hears of other processes' changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hearing {
+pub enum ListenState {
     /// Nobody has waited for a change yet.
     Untried,
-    Hears,
+    Listening,
     /// There is no direct connection (a pooler that gives sessions out per transaction?), or none at the moment.
-    Deaf,
+    Polling,
 }
 
 #[derive(Debug)]
-pub struct Bell {
+pub struct Notifier {
     address: Address,
     changed: Arc<Notify>,
     orders: mpsc::Sender<()>,
     /// Taken by the task when it starts.
     ordered: std::sync::Mutex<Option<mpsc::Receiver<()>>>,
     begun: Once,
-    has_rung: AtomicBool,
+    has_notified: AtomicBool,
     listens: Arc<AtomicBool>,
-    hearing: Arc<AtomicU8>,
+    state: Arc<AtomicU8>,
 }
 
-impl Bell {
-    pub fn new(address: Address) -> Bell {
+impl Notifier {
+    pub fn new(address: Address) -> Notifier {
         // Room for one: who comes while one waits is told by that one.
         let (orders, ordered) = mpsc::channel(1);
-        Bell {
+        Notifier {
             address,
             changed: Arc::new(Notify::new()),
             orders,
             ordered: std::sync::Mutex::new(Some(ordered)),
             begun: Once::new(),
-            has_rung: AtomicBool::new(false),
+            has_notified: AtomicBool::new(false),
             listens: Arc::new(AtomicBool::new(false)),
-            hearing: Arc::new(AtomicU8::new(Hearing::Untried as u8)),
+            state: Arc::new(AtomicU8::new(ListenState::Untried as u8)),
         }
     }
 
-    pub fn hearing(&self) -> Hearing {
-        match self.hearing.load(Ordering::Acquire) {
-            at if at == Hearing::Untried as u8 => Hearing::Untried,
-            at if at == Hearing::Hears as u8 => Hearing::Hears,
-            _ => Hearing::Deaf,
+    pub fn listen_state(&self) -> ListenState {
+        match self.state.load(Ordering::Acquire) {
+            at if at == ListenState::Untried as u8 => ListenState::Untried,
+            at if at == ListenState::Listening as u8 => ListenState::Listening,
+            _ => ListenState::Polling,
         }
     }
 
     /// After a commit. The first goes out on the connection at hand, so that a process that ends at once (`run start`)
     /// has told of its run; from then on a connection of its own does it.
-    pub async fn ring(&self, made_ready: bool, client: &Client) {
+    pub async fn notify(&self, made_ready: bool, client: &Client) {
         self.changed.notify_waiters();
         if !made_ready {
             return;
         }
-        if self.has_rung.swap(true, Ordering::AcqRel) {
+        if self.has_notified.swap(true, Ordering::AcqRel) {
             self.begin();
             let _ = self.orders.try_send(());
         } else {
@@ -96,7 +96,7 @@ impl Bell {
         if !self.listens.swap(true, Ordering::AcqRel) {
             self.begin();
         }
-        let look = if self.hearing() == Hearing::Hears { LOOK_LISTENING } else { LOOK_DEAF };
+        let look = if self.listen_state() == ListenState::Listening { LOOK_LISTENING } else { LOOK_POLLING };
         // Not all at once.
         let look = look.mul_f64(0.8 + (random() as u32 as f64 / f64::from(u32::MAX)) * 0.4);
         let _ = timeout(at_most.min(look), changed).await;
@@ -106,32 +106,32 @@ impl Bell {
         self.begun.call_once(|| {
             let ordered = self.ordered.lock().ok().and_then(|mut ordered| ordered.take());
             let Some(ordered) = ordered else { return };
-            let tower = Tower {
+            let task = NotifyTask {
                 address: self.address.clone(),
                 changed: self.changed.clone(),
                 listens: self.listens.clone(),
-                hearing: self.hearing.clone(),
+                state: self.state.clone(),
                 warned: false,
             };
-            tokio::spawn(tower.run(ordered));
+            tokio::spawn(task.run(ordered));
         });
     }
 }
 
 /// The task with the connection of its own. Ends with the store.
-struct Tower {
+struct NotifyTask {
     address: Address,
     changed: Arc<Notify>,
     listens: Arc<AtomicBool>,
-    hearing: Arc<AtomicU8>,
+    state: Arc<AtomicU8>,
     warned: bool,
 }
 
-impl Tower {
+impl NotifyTask {
     async fn run(mut self, mut orders: mpsc::Receiver<()>) {
         loop {
             let ended = self.run_once(&mut orders).await;
-            self.hear(Hearing::Deaf);
+            self.hear(ListenState::Polling);
             match ended {
                 Ok(()) => return,
                 Err(fault) => tracing::debug!(error = %fault.told(), "no connection for notifications"),
@@ -140,9 +140,9 @@ impl Tower {
         }
     }
 
-    fn hear(&self, hearing: Hearing) {
+    fn hear(&self, state: ListenState) {
         if self.listens.load(Ordering::Acquire) {
-            self.hearing.store(hearing as u8, Ordering::Release);
+            self.state.store(state as u8, Ordering::Release);
         }
     }
 
@@ -199,7 +199,7 @@ impl Tower {
     }
 
     fn told(&mut self, hears: bool) {
-        self.hear(if hears { Hearing::Hears } else { Hearing::Deaf });
+        self.hear(if hears { ListenState::Listening } else { ListenState::Polling });
         if !hears && !self.warned {
             self.warned = true;
             tracing::warn!(
