@@ -9,7 +9,7 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Kind;
 use waypost_kernel::{Actor, Lifecycle, Phase, Run, Span, Time};
 
-use super::claim::{self, Taken};
+use super::claim::Taken;
 use super::edit::{BornItem, Stored};
 use super::tx::{Inserted, Tx};
 use crate::columns::COLUMNS;
@@ -17,8 +17,8 @@ use crate::json::fingerprint::fingerprint;
 use crate::rules::{birth, details, intake};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::{self, RunRow};
-use crate::seam::verbs::{Each, NewItem, NewRun, Take};
-use crate::tokens::{fresh, who};
+use crate::seam::verbs::{Each, NewItem, NewRun};
+use crate::tokens::who;
 
 /// A key that others insert and take back at the same time is looked for again this often.
 const ROUNDS: usize = 20;
@@ -316,58 +316,6 @@ fn row_of(mut new: NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
     row.metadata = run::shared(new.metadata);
     row.details = run::shared(new.details);
     row
-}
-
-/// Born held: the unique key lets one claimer win; later ones may retry or steal what is there.
-pub(crate) async fn claim_plan<T: Tx>(
-    tx: &mut T,
-    run: CheckedRun,
-    lease: Option<Span>,
-) -> Result<Option<Taken>> {
-    let lifecycle = born_held(tx, &run.new).await?;
-    let worker = run.new.by.clone();
-    let mut birth = match birth(tx, run, &lifecycle, lease) {
-        Ok(birth) => birth,
-        Err((error, run)) => {
-            let key = run.new.idempotency_key.as_deref().unwrap_or_default();
-            let known = tx.runs_with_keys(&[(&run.new.tenant, key)]).await?.pop();
-            let Some((stored, _)) = known else { return Err(error) };
-            return take_known(tx, stored, &worker, lease).await.map(Option::flatten);
-        }
-    };
-    for _ in 0..ROUNDS {
-        birth = match tx.insert(vec![birth]).await?.pop() {
-            Some(Inserted::Made(stored)) => return Ok(Some(Taken::of(tx, stored))),
-            Some(Inserted::KeyTaken(birth)) => *birth,
-            Some(Inserted::Stale(stale)) => {
-                birth = born_again(tx, *stale).await?;
-                continue;
-            }
-            None => break,
-        };
-        let keys: Vec<(&str, &str)> = birth.key().into_iter().collect();
-        let Some((stored, _)) = tx.runs_with_keys(&keys).await?.pop() else { continue };
-        if let Some(answer) = take_known(tx, stored, &worker, lease).await? {
-            return Ok(answer);
-        }
-    }
-    Err(StoreError::Unavailable("its key was taken meanwhile; try again".into()))
-}
-
-/// A plan's run that is there: taken, or refused. None: others changed it meanwhile.
-async fn take_known<T: Tx>(
-    tx: &mut T,
-    stored: Stored,
-    worker: &str,
-    lease: Option<Span>,
-) -> Result<Option<Option<Taken>>> {
-    let how = Take { worker: worker.to_owned(), lease, start: false };
-    match claim::take(tx, stored, &how, fresh()).await {
-        Ok(None) => Ok(None),
-        Ok(taken) => Ok(Some(taken)),
-        Err(StoreError::Refused(_)) => Ok(Some(None)),
-        Err(error) => Err(error),
-    }
 }
 
 async fn born_held<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Arc<Lifecycle>> {

@@ -25,7 +25,7 @@ pub(crate) use changes::{add_lifecycle, change_schedule, change_token, configure
 pub(crate) use claim::{Taken, claim, claim_run};
 pub(crate) use command::{cancel_children, command};
 pub(crate) use edit::{BornItem, Edit, Extra, ItemChange, Stored, StoredItem};
-pub(crate) use enqueue::{Birth, CheckedRun, Queued, claim_plan, enqueue};
+pub(crate) use enqueue::{Birth, CheckedRun, Queued, enqueue};
 pub(crate) use hold::{CleanedFinish, finish, note, release, renew, require_cleanup};
 pub(crate) use items::put_items;
 pub(crate) use schedules::firing::{begin, due, due_scopes, fire, put_off};

@@ -296,13 +296,6 @@ impl Housekeeping for PostgresStore {
         self.session.pools()
     }
 
-    fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
-        once!(self.session, PgTx::fresh, PoolKind::Work, |tx| async {
-            let taken = engine::claim_plan(tx, CheckedRun::of(run)?, lease).await?;
-            taken.map(Taken::claimed).transpose()
-        })
-    }
-
     fn due(&self, by: Ownership, limit: usize) -> Reply<'_, Due> {
         verb!(self, PgTx::begin, by, |tx, by| engine::due(tx, by, limit))
     }

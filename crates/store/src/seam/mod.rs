@@ -101,9 +101,6 @@ pub trait Housekeeping: Send + Sync {
         Vec::new()
     }
 
-    /// A row that is born held (cron). The unique key (`idempotency_key`) lets one claimer win; a later one
-    /// retries or steals the row if the lifecycle lets it, and else gets nothing.
-    fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>>;
     /// A schedule of the process's own files. Nobody asked for it, so that the audit log has no entry of it.
     fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, ScheduleChanged>;
     /// The scopes as they are now; those that are not listed rest.

@@ -242,13 +242,6 @@ impl Housekeeping for SqliteStore {
         self.session.pools()
     }
 
-    fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
-        let run = CheckedRun::of(run);
-        then!(self, |tx| async { engine::claim_plan(tx, run?, lease).await }, |taken: Option<Taken>| taken
-            .map(Taken::claimed)
-            .transpose())
-    }
-
     fn due(&self, by: Ownership, limit: usize) -> Reply<'_, Due> {
         self.session.write(move |tx| ready(engine::due(&mut tx.engine(), &by, limit)))
     }
