@@ -15,8 +15,8 @@ mod statement;
 mod tokens;
 
 pub use json::{codec, wire};
-pub use rules::birth::PLACEHOLDER;
 pub use rules::intake::check_new;
+pub use rules::new_run::PLACEHOLDER;
 pub use rules::replay::Written;
 pub use seam::access::{AuditRow, EVERY_TENANT, NewToken, ROLES, Secret, TokenChange, TokenRow, Who};
 pub use seam::doctor;

@@ -5,7 +5,7 @@ use waypost_kernel::{Actor, Request};
 use super::edit::{Edit, Extra, Stored};
 use super::operations;
 use super::tx::{Saved, Tx};
-use crate::rules::children::{Asked, PARENT};
+use crate::rules::children::{CancelRequest, PARENT};
 use crate::seam::error::Result;
 use crate::tokens::who;
 
@@ -37,7 +37,7 @@ async fn of_parent<T: Tx>(tx: &mut T, parent: &str, limit: usize, asked: &mut Ve
         found = tx.runs(&[parent]).await?.pop();
     }
     let Some(parent) = found else { return Ok(true) };
-    let request = Asked::by(&parent.row);
+    let request = CancelRequest::by(&parent.row);
     let mut after = 0;
     loop {
         let found = tx.children(parent.row.id(), after, PAGE).await?;
@@ -60,7 +60,7 @@ async fn of_parent<T: Tx>(tx: &mut T, parent: &str, limit: usize, asked: &mut Ve
 }
 
 /// What takes no cancel where it is, and what was asked before, is left as it is.
-fn decide<T: Tx>(tx: &T, child: Stored, request: &Asked) -> Option<Edit> {
+fn decide<T: Tx>(tx: &T, child: Stored, request: &CancelRequest) -> Option<Edit> {
     let ask = Request { who: who(Actor::Operator, PARENT), ask: request.ask() };
     let change = waypost_kernel::decide(&child.row.lifecycle, &child.row.run, &ask, tx.now()).ok()?;
     (!change.events.is_empty()).then(|| Edit::of(child, change, Extra::default()))

@@ -89,7 +89,7 @@ pub(crate) struct Edit {
     /// Its entry in a queue, which goes.
     pub entry: Option<String>,
     /// Items that are added, as they are before they move.
-    pub born: Vec<BornItem>,
+    pub new_items: Vec<NewItemRow>,
     /// Items as they are afterwards.
     pub items: Vec<ItemChange>,
     /// The same, as they will be read, for a database that remembers them.
@@ -100,7 +100,7 @@ pub(crate) struct Edit {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct BornItem {
+pub(crate) struct NewItemRow {
     pub place: usize,
     pub new: NewItem,
     pub item: Item,
@@ -128,7 +128,7 @@ impl Edit {
             before: None,
             events: Vec::new(),
             entry: None,
-            born: Vec::new(),
+            new_items: Vec::new(),
             items: Vec::new(),
             item_rows: Vec::new(),
             metadata: Map::new(),
@@ -193,7 +193,7 @@ impl Edit {
 
     pub fn moves_items(&self) -> bool {
         let shifts = |(event, _): &(Event, Extra)| !event.effect.shifts.is_empty();
-        !self.born.is_empty() || !self.items.is_empty() || self.events.iter().any(shifts)
+        !self.new_items.is_empty() || !self.items.is_empty() || self.events.iter().any(shifts)
     }
 
     /// The run comes into somebody's hands.

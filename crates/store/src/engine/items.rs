@@ -9,7 +9,7 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Phase;
 
 use super::batch::{Decided, Entry};
-use super::edit::{BornItem, Edit, Extra, ItemChange, Stored, StoredItem, note_changes};
+use super::edit::{Edit, Extra, ItemChange, NewItemRow, Stored, StoredItem, note_changes};
 use super::hold::in_turns;
 use super::tx::{ItemsOf, Tx};
 use crate::rules::intake;
@@ -82,7 +82,7 @@ pub(super) async fn look_up<'w, T: Tx>(
 /// What a write of items comes to.
 pub(super) struct Moves {
     pub change: Change,
-    born: Vec<BornItem>,
+    new_items: Vec<NewItemRow>,
     items: Vec<ItemChange>,
     item_rows: Vec<StoredItem>,
     rows: Vec<ItemRow>,
@@ -91,7 +91,7 @@ pub(super) struct Moves {
 impl Moves {
     /// Gives the items as they are then.
     pub fn add_to(self, edit: &mut Edit) -> Vec<ItemRow> {
-        edit.born.extend(self.born);
+        edit.new_items.extend(self.new_items);
         edit.items.extend(self.items);
         edit.item_rows.extend(self.item_rows);
         if !self.change.is_repeat(edit.run()) {
@@ -135,8 +135,8 @@ pub(super) fn decide<T: Tx>(
         }
         rows.push(row);
     }
-    let born = born(edit, &wanted, &change);
-    Ok(Moves { change, born, items, item_rows, rows })
+    let new_items = new_items(edit, &wanted, &change);
+    Ok(Moves { change, new_items, items, item_rows, rows })
 }
 
 /// An item as it is answered, and what is written of it.
@@ -210,7 +210,7 @@ fn row_of(it: &Wanted<'_>, item: &Item, kind: &str, status: &str, was: Option<&I
 }
 
 /// They are born with the event that adds them; the one that moves them on, if any, is a later one.
-fn born(edit: &Edit, wanted: &[Wanted<'_>], change: &Change) -> Vec<BornItem> {
+fn new_items(edit: &Edit, wanted: &[Wanted<'_>], change: &Change) -> Vec<NewItemRow> {
     let adds = |event: &&Event| event.effect.moved.iter().any(|moved| moved.from.is_none());
     let seq = change.events.iter().find(adds).map_or(change.after.seq, |event| event.seq);
     let first = edit.row().item_count();
@@ -225,7 +225,7 @@ fn born(edit: &Edit, wanted: &[Wanted<'_>], change: &Change) -> Vec<BornItem> {
             role: it.item.role,
             details: Map::new(),
         };
-        BornItem { place: first + at, new, item: it.item.clone(), seq }
+        NewItemRow { place: first + at, new, item: it.item.clone(), seq }
     };
     wanted.iter().filter(|it| it.is_new).enumerate().map(one).collect()
 }

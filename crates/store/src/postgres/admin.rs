@@ -65,7 +65,7 @@ pub async fn queues(tx: &Tx) -> Result<Vec<QueueRow>> {
     let rows = tx
         .query(
             "WITH waiting AS (SELECT q.queue, q.available_at FROM waypost.ready q JOIN waypost.runs r ON r.rid = q.rid AND r.seq = q.seq \
-               UNION ALL SELECT a.queue, a.available_at FROM waypost.aside a JOIN waypost.runs r ON r.rid = a.rid AND r.seq = a.seq), \
+               UNION ALL SELECT a.queue, a.available_at FROM waypost.blocked a JOIN waypost.runs r ON r.rid = a.rid AND r.seq = a.seq), \
              held AS (SELECT DISTINCT r.rid, r.queue FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid) JOIN waypost.runs r ON r.rid = u.rid \
                WHERE r.state / 1000 = 3), \
              counted AS (SELECT queue, count(*) FILTER (WHERE available_at <= $1) AS due, count(*) FILTER (WHERE available_at > $1) AS later, \

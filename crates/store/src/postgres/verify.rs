@@ -26,7 +26,7 @@ const BESIDE: &[(&str, &str)] = &[
     ),
     (
         "SELECT count(*) FROM waypost.runs r WHERE r.state / 1000 = 2 AND NOT EXISTS (SELECT 1 FROM waypost.ready q WHERE q.rid = r.rid AND q.seq = r.seq) \
-         AND NOT EXISTS (SELECT 1 FROM waypost.aside a WHERE a.rid = r.rid AND a.seq = r.seq)",
+         AND NOT EXISTS (SELECT 1 FROM waypost.blocked a WHERE a.rid = r.rid AND a.seq = r.seq)",
         "ready runs stand in no queue",
     ),
     (

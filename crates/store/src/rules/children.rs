@@ -19,14 +19,14 @@ pub fn is_cancel<'e>(events: impl IntoIterator<Item = &'e Event>) -> bool {
 pub const PARENT: &str = "parent";
 
 /// What a child is asked.
-pub struct Asked {
+pub struct CancelRequest {
     graceful: bool,
 }
 
-impl Asked {
-    pub fn by(parent: &RunRow) -> Asked {
+impl CancelRequest {
+    pub fn by(parent: &RunRow) -> CancelRequest {
         let graceful = parent.run.intent.as_ref().is_some_and(|intent| intent.graceful);
-        Asked { graceful }
+        CancelRequest { graceful }
     }
 
     pub fn ask(&self) -> Ask<'static> {

@@ -6,8 +6,8 @@ use waypost_kernel::item::{Item, ItemAsk, add_items, decide_items};
 use waypost_kernel::lifecycle::{Actor, Lifecycle, Outcome, Phase};
 use waypost_kernel::{Failure, Time, Token, Who};
 
-use crate::rules::birth::item_kind;
 use crate::rules::intake::{check_name, cleaned_failure, cleaned_name};
+use crate::rules::new_run::item_kind;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
 use crate::seam::verbs::{FinishWrite, ItemWrite};

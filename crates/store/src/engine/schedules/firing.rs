@@ -412,7 +412,7 @@ async fn has_begun<T: Tx + Sql>(tx: &mut T, key: &ExecutionKey<'_>, is_alone: bo
 }
 
 /// Where something that can fail stands: its table, its key there, and the columns of its next look and its failures.
-struct Place {
+struct WakeColumns {
     table: &'static str,
     key: &'static [(&'static str, &'static str)],
     at: &'static str,
@@ -421,12 +421,20 @@ struct Place {
 
 const SCOPE_KEY: [(&str, &str); 4] =
     [("schedule", "text"), ("kind", "text"), ("id", "text"), ("plan_time", "time")];
-const LISTING_PLACE: Place =
-    Place { table: "schedules", key: &[("name", "text")], at: "scopes_at", failures: "scopes_failures" };
-const SCOPE_PLACE: Place =
-    Place { table: "schedule_scopes", key: SCOPE_KEY.split_at(3).0, at: "wake_at", failures: "failures" };
-const EXECUTION_PLACE: Place =
-    Place { table: "executions", key: &SCOPE_KEY, at: "wake_at", failures: "failures" };
+const LISTING_WAKE: WakeColumns = WakeColumns {
+    table: "schedules",
+    key: &[("name", "text")],
+    at: "scopes_at",
+    failures: "scopes_failures",
+};
+const SCOPE_WAKE: WakeColumns = WakeColumns {
+    table: "schedule_scopes",
+    key: SCOPE_KEY.split_at(3).0,
+    at: "wake_at",
+    failures: "failures",
+};
+const EXECUTION_WAKE: WakeColumns =
+    WakeColumns { table: "executions", key: &SCOPE_KEY, at: "wake_at", failures: "failures" };
 
 /// What failed is looked at later, by everybody. What somebody else has locked he is dealing with: it is left to him.
 pub(crate) async fn put_off<T: Tx + Sql>(tx: &mut T, failed: &[Failed]) -> Result<()> {
@@ -440,15 +448,15 @@ pub(crate) async fn put_off<T: Tx + Sql>(tx: &mut T, failed: &[Failed]) -> Resul
             }
         }
     }
-    for (place, rows) in [(LISTING_PLACE, listings), (SCOPE_PLACE, scopes), (EXECUTION_PLACE, executions)] {
-        put_off_at(tx, &place, rows).await?;
+    for (columns, rows) in [(LISTING_WAKE, listings), (SCOPE_WAKE, scopes), (EXECUTION_WAKE, executions)] {
+        put_off_at(tx, &columns, rows).await?;
     }
     Ok(())
 }
 
 /// `told`: each with its key and the time that `due` told.
-async fn put_off_at<T: Tx + Sql>(tx: &mut T, place: &Place, told: Vec<Vec<Arg>>) -> Result<()> {
-    let Place { table, key, at, failures } = place;
+async fn put_off_at<T: Tx + Sql>(tx: &mut T, columns: &WakeColumns, told: Vec<Vec<Arg>>) -> Result<()> {
+    let WakeColumns { table, key, at, failures } = columns;
     let now = tx.now();
     let is_it: Vec<String> = key.iter().map(|(column, _)| format!("t.{column} = u.{column}")).collect();
     let is_it = is_it.join(" AND ");

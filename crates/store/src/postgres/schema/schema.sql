@@ -107,20 +107,20 @@ CREATE INDEX ready_order ON waypost.ready(queue, priority DESC, available_at, ri
 CREATE TABLE waypost.lanes(queue text NOT NULL, priority smallint NOT NULL, revision bigint NOT NULL DEFAULT 0);
 
 -- Whose lease ends when, a row per claim. A vacant lease is due at once; what waits for another worker to take it
--- over is adrift, and then the row has one run.
-CREATE TABLE waypost.watch(due_at timestamptz NOT NULL, adrift boolean NOT NULL DEFAULT false, rids bigint[] NOT NULL)
+-- over is abandoned, and then the row has one run.
+CREATE TABLE waypost.watch(due_at timestamptz NOT NULL, abandoned boolean NOT NULL DEFAULT false, rids bigint[] NOT NULL)
   WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 ALTER TABLE waypost.watch ALTER rids SET STORAGE EXTERNAL;
-CREATE INDEX watch_due ON waypost.watch(due_at) WHERE NOT adrift;
-CREATE INDEX watch_adrift ON waypost.watch(due_at) WHERE adrift;
+CREATE INDEX watch_due ON waypost.watch(due_at) WHERE NOT abandoned;
+CREATE INDEX watch_abandoned ON waypost.watch(due_at) WHERE abandoned;
 
 -- Who holds a slot of a concurrency key or of a queue with a limit; nothing for runs without either.
 CREATE TABLE waypost.holders(of_queue boolean NOT NULL, name text NOT NULL, rid bigint NOT NULL, PRIMARY KEY(of_queue, name, rid));
 CREATE INDEX holders_run ON waypost.holders(rid);
 -- Ready runs whose key is at its limit, set aside from `ready`.
-CREATE TABLE waypost.aside(available_at timestamptz NOT NULL, rid bigint NOT NULL, seq int NOT NULL, priority smallint NOT NULL,
+CREATE TABLE waypost.blocked(available_at timestamptz NOT NULL, rid bigint NOT NULL, seq int NOT NULL, priority smallint NOT NULL,
   state smallint NOT NULL, queue text NOT NULL, key text NOT NULL);
-CREATE INDEX aside_order ON waypost.aside(key, queue, state, priority DESC, available_at, rid);
+CREATE INDEX blocked_order ON waypost.blocked(key, queue, state, priority DESC, available_at, rid);
 -- What claims with a key took: asked again, they give the same.
 CREATE TABLE waypost.claims(worker text NOT NULL, key text NOT NULL, rids bigint[] NOT NULL, fences int[] NOT NULL, until timestamptz NOT NULL,
   PRIMARY KEY(worker, key));
@@ -211,7 +211,7 @@ CREATE FUNCTION waypost.now() RETURNS timestamptz LANGUAGE sql STABLE
 CREATE FUNCTION waypost.slot(of_queue boolean, name text) RETURNS bigint LANGUAGE sql IMMUTABLE
   RETURN hashtextextended(name, CASE WHEN of_queue THEN 7001 ELSE 7002 END);
 
--- A key's slots are free: as many as there are of each queue and state come back from `aside`, so that whichever of them
+-- A key's slots are free: as many as there are of each queue and state come back from `blocked`, so that whichever of them
 -- workers ask for, its best is there. Gives the lanes in which claimers have to look from the beginning. Needs the slot.
 CREATE FUNCTION waypost.let_in(which text) RETURNS TABLE(queue text, priority smallint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -226,8 +226,8 @@ BEGIN
   END IF;
   FOR g IN
     WITH RECURSIVE groups AS (
-      (SELECT a.queue AS of, a.state FROM waypost.aside a WHERE a.key = which ORDER BY a.queue, a.state LIMIT 1)
-      UNION ALL SELECT n.queue, n.state FROM groups CROSS JOIN LATERAL (SELECT a.queue, a.state FROM waypost.aside a
+      (SELECT a.queue AS of, a.state FROM waypost.blocked a WHERE a.key = which ORDER BY a.queue, a.state LIMIT 1)
+      UNION ALL SELECT n.queue, n.state FROM groups CROSS JOIN LATERAL (SELECT a.queue, a.state FROM waypost.blocked a
         WHERE a.key = which AND (a.queue, a.state) > (groups.of, groups.state) ORDER BY a.queue, a.state LIMIT 1) n)
     SELECT * FROM groups
   LOOP
@@ -235,16 +235,16 @@ BEGIN
     LOOP
       -- Those whose run has moved on leave without being let in.
       RETURN QUERY WITH best AS (SELECT a.ctid AS place, a.available_at, a.rid, a.seq, a.priority, a.state, a.queue,
-            EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = a.rid AND r.seq = a.seq) AS counts FROM waypost.aside a
+            EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = a.rid AND r.seq = a.seq) AS counts FROM waypost.blocked a
           WHERE a.key = which AND a.queue = g.of AND a.state = g.state
           ORDER BY a.priority DESC, a.available_at, a.rid LIMIT free - came),
-        gone AS (DELETE FROM waypost.aside WHERE ctid = ANY (ARRAY(SELECT b.place FROM best b))),
+        gone AS (DELETE FROM waypost.blocked WHERE ctid = ANY (ARRAY(SELECT b.place FROM best b))),
         back AS (INSERT INTO waypost.ready(available_at, rid, seq, priority, state, queue)
           SELECT b.available_at, b.rid, b.seq, b.priority, b.state, b.queue FROM best b WHERE b.counts)
         SELECT b.queue, b.priority FROM best b WHERE b.counts;
       GET DIAGNOSTICS met = ROW_COUNT;
       came := came + met;
-      EXIT WHEN came >= free OR NOT EXISTS (SELECT 1 FROM waypost.aside a WHERE a.key = which AND a.queue = g.of AND a.state = g.state);
+      EXIT WHEN came >= free OR NOT EXISTS (SELECT 1 FROM waypost.blocked a WHERE a.key = which AND a.queue = g.of AND a.state = g.state);
     END LOOP;
   END LOOP;
 END $$;

@@ -252,8 +252,8 @@ BEGIN
   PERFORM waypost.enter_gates(p_queues);
   PERFORM pg_advisory_xact_lock(l.slot) FROM (SELECT waypost.slot(true, q.name) AS slot FROM waypost.queues q
     WHERE q.name = ANY (p_queues) AND q.at_most IS NOT NULL AND q.paused_at IS NULL ORDER BY 1 OFFSET 0) l;
-  v_abandoned := EXISTS (SELECT 1 FROM waypost.watch w WHERE NOT w.adrift AND w.due_at < v_now)
-    OR EXISTS (SELECT 1 FROM waypost.watch w WHERE w.adrift AND w.due_at <= v_now);
+  v_abandoned := EXISTS (SELECT 1 FROM waypost.watch w WHERE NOT w.abandoned AND w.due_at < v_now)
+    OR EXISTS (SELECT 1 FROM waypost.watch w WHERE w.abandoned AND w.due_at <= v_now);
   RETURN QUERY
     SELECT u.name, coalesce(q.paused_at IS NOT NULL, false),
         CASE WHEN q.at_most IS NOT NULL THEN q.at_most - (SELECT count(*) FROM waypost.holders h WHERE h.of_queue AND h.name = u.name) END,
@@ -304,22 +304,22 @@ END $$;
 
 -- Reminders of leases that are due. Gives how many there were.
 CREATE FUNCTION waypost.look_at_reminders(p_now timestamptz, p_limit bigint) RETURNS bigint LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  WITH due AS (SELECT w.ctid AS place, w.rids FROM waypost.watch w WHERE NOT w.adrift AND w.due_at < p_now ORDER BY w.due_at LIMIT p_limit FOR UPDATE SKIP LOCKED),
+  WITH due AS (SELECT w.ctid AS place, w.rids FROM waypost.watch w WHERE NOT w.abandoned AND w.due_at < p_now ORDER BY w.due_at LIMIT p_limit FOR UPDATE SKIP LOCKED),
     gone AS (DELETE FROM waypost.watch WHERE ctid = ANY (ARRAY(SELECT place FROM due))),
-    held AS (SELECT DISTINCT r.rid, r.stale_after, r.claimed_by IS NULL OR r.stale_after < p_now AS adrift
+    held AS (SELECT DISTINCT r.rid, r.stale_after, r.claimed_by IS NULL OR r.stale_after < p_now AS abandoned
       FROM due CROSS JOIN unnest(due.rids) AS u(rid) JOIN waypost.runs r ON r.rid = u.rid WHERE r.state / 1000 = 3),
-    kept AS (INSERT INTO waypost.watch(due_at, adrift, rids)
-      SELECT min(stale_after), false, array_agg(rid) FROM held WHERE NOT adrift GROUP BY date_trunc('second', stale_after)
-      UNION ALL SELECT stale_after, true, ARRAY[rid] FROM held WHERE adrift)
+    kept AS (INSERT INTO waypost.watch(due_at, abandoned, rids)
+      SELECT min(stale_after), false, array_agg(rid) FROM held WHERE NOT abandoned GROUP BY date_trunc('second', stale_after)
+      UNION ALL SELECT stale_after, true, ARRAY[rid] FROM held WHERE abandoned)
   SELECT count(*) FROM due
 $$;
 
--- What is said to be adrift but has a holder again is reminded of as all are; what is not held is forgotten, and so are claims that
+-- What is said to be abandoned but has a holder again is reminded of as all are; what is not held is forgotten, and so are claims that
 -- nobody asks for again.
 CREATE FUNCTION waypost.tidy_reminders(p_now timestamptz) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   DELETE FROM waypost.claims WHERE ctid = ANY (ARRAY(SELECT c.ctid FROM waypost.claims c WHERE c.until < p_now LIMIT 10000 FOR UPDATE SKIP LOCKED));
   WITH wrong AS (SELECT w.ctid AS place, w.rids[1] AS rid FROM waypost.watch w LEFT JOIN waypost.runs r ON r.rid = w.rids[1]
-      WHERE w.adrift AND w.due_at <= p_now AND NOT coalesce(r.state / 1000 = 3 AND (r.claimed_by IS NULL OR r.stale_after < p_now), false)
+      WHERE w.abandoned AND w.due_at <= p_now AND NOT coalesce(r.state / 1000 = 3 AND (r.claimed_by IS NULL OR r.stale_after < p_now), false)
       LIMIT 10000 FOR UPDATE OF w SKIP LOCKED),
     gone AS (DELETE FROM waypost.watch WHERE ctid = ANY (ARRAY(SELECT place FROM wrong)))
   INSERT INTO waypost.watch(due_at, rids) SELECT r.stale_after, ARRAY[r.rid] FROM wrong JOIN waypost.runs r ON r.rid = wrong.rid WHERE r.state / 1000 = 3

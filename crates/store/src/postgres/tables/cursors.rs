@@ -8,7 +8,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use waypost_kernel::{Span, Time};
+use waypost_kernel::Span;
+
+use crate::engine::{BEGINNING, TimeKey};
 
 const NEAR_EVERY: Duration = Duration::from_secs(2);
 const NEAR: Span = Span::from_seconds(5);
@@ -24,17 +26,12 @@ pub struct Lane {
     pub wanted: Vec<String>,
 }
 
-/// A place in a lane: everything up to it is gone.
-pub type Place = (Time, i64);
-
-pub const BEGINNING: Place = (Time::from_micros(i64::MIN), 0);
-
 #[derive(Debug, Default)]
 pub struct LaneCursors(HashMap<Lane, LaneCursor>);
 
 #[derive(Clone, Copy, Debug)]
 struct LaneCursor {
-    place: Place,
+    place: TimeKey,
     revision: i64,
     near_at: Instant,
     full_at: Instant,
@@ -44,7 +41,7 @@ struct LaneCursor {
 /// Where a look begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    pub place: Place,
+    pub place: TimeKey,
     pub is_full: bool,
     /// Behind the cursor, from which things may have been left.
     pub is_rescan: bool,
@@ -59,7 +56,7 @@ impl Start {
 pub struct End {
     pub start: Start,
     /// Up to here everything is gone.
-    pub place: Option<Place>,
+    pub place: Option<TimeKey>,
     /// Something was left where it is, after `place`.
     pub stopped: bool,
     /// Nothing more was due.

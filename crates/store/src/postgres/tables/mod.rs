@@ -23,7 +23,8 @@ use tokio_postgres::Row;
 use waypost_kernel::{Catalog, Lifecycle, Time};
 
 use crate::engine::{
-    Birth, Candidate, Edit, Inserted, ItemsOf, NoteKey, Overdue, Place, Room, Saved, Scan, Stored, StoredItem,
+    Candidate, Edit, Inserted, ItemsOf, NewRow, NoteKey, Overdue, Room, Saved, Scan, Stored, StoredItem,
+    TimeKey,
 };
 use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::{Fault, Patience, Result as Outcome, damaged};
@@ -323,8 +324,8 @@ impl crate::engine::Tx for PgTx {
         care::noted(self, asks).await
     }
 
-    async fn insert(&mut self, births: Vec<Birth>) -> Result<Vec<Inserted>> {
-        insert::insert(self, births).await
+    async fn insert(&mut self, new_rows: Vec<NewRow>) -> Result<Vec<Inserted>> {
+        insert::insert(self, new_rows).await
     }
 
     async fn save(&mut self, edits: Vec<Edit>) -> Result<Vec<Saved>> {
@@ -377,7 +378,7 @@ impl crate::engine::Tx for PgTx {
         Ok(open.rooms.get(queue).copied().unwrap_or(Room::Paused))
     }
 
-    async fn overdue(&mut self, what: Overdue<'_>, after: Place, limit: usize) -> Result<Vec<Stored>> {
+    async fn overdue(&mut self, what: Overdue<'_>, after: TimeKey, limit: usize) -> Result<Vec<Stored>> {
         care::overdue(self, what, after, limit).await
     }
 

@@ -9,9 +9,9 @@ use tokio_postgres::types::Type;
 use waypost_kernel::Time;
 
 use super::arrays::Parameters;
-use super::cursors::{End, Lane, Place, Start};
+use super::cursors::{End, Lane, Start};
 use super::{PgTx, rows};
-use crate::engine::{Candidate, Room, Scan, Stored};
+use crate::engine::{Candidate, Room, Scan, Stored, TimeKey};
 use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::Result as Outcome;
 use crate::postgres::link::session::Session;
@@ -43,9 +43,9 @@ struct LaneScan {
     start: Start,
     began: Instant,
     /// The last entry that was read.
-    read_to: Place,
+    read_to: TimeKey,
     /// Up to here everything is gone.
-    gone_to: Option<Place>,
+    gone_to: Option<TimeKey>,
     /// Something was left where it is.
     stopped: bool,
     done: bool,
@@ -69,7 +69,7 @@ impl LaneScan {
         }
     }
 
-    fn pass(&mut self, place: Place) {
+    fn pass(&mut self, place: TimeKey) {
         if !self.stopped {
             self.gone_to = self.gone_to.max(Some(place));
         }
@@ -296,7 +296,7 @@ async fn fill(tx: &mut PgTx, cursor: &mut Cursor, claim: &Claim, hungry: &[usize
 /// An entry of a lane, and its run.
 struct Picked {
     lane: usize,
-    place: Place,
+    place: TimeKey,
     entry: String,
     /// None: this binary does not know its lifecycle, or the run has moved on.
     stored: Option<Stored>,
@@ -359,7 +359,7 @@ pub async fn set_aside(tx: &mut PgTx, candidates: &[Candidate]) -> Result<()> {
     let sql = "WITH met AS (SELECT q.ctid AS place, q.*, r.concurrency_key AS key FROM waypost.ready q JOIN waypost.runs r ON r.rid = q.rid \
                  WHERE q.ctid = ANY ($1::tid[]) AND r.concurrency_key IS NOT NULL), \
                gone AS (DELETE FROM waypost.ready WHERE ctid = ANY (ARRAY(SELECT place FROM met))) \
-               INSERT INTO waypost.aside(available_at, rid, seq, priority, state, queue, key) \
+               INSERT INTO waypost.blocked(available_at, rid, seq, priority, state, queue, key) \
                SELECT available_at, rid, seq, priority, state, queue, key FROM met";
     let entries: Vec<String> = candidates.iter().map(|candidate| candidate.entry.clone()).collect();
     tx.query(sql, args![entries]).await.map(drop)

@@ -15,7 +15,7 @@ use super::arrays::Parameters;
 use super::functions::moving;
 use super::memory::Remembered;
 use crate::columns::{Cell, Kind};
-use crate::engine::{BornItem, Edit, Extra, Saved, StoredItem};
+use crate::engine::{Edit, Extra, NewItemRow, Saved, StoredItem};
 use crate::json::codec;
 use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::Fault;
@@ -225,8 +225,8 @@ fn more(known: &LifecycleCodes, edits: &[Edit], order: &[usize], offsets: &[i32]
                 events.push(event_object(known, edit, it, (place + 1, offsets[*at] + nth as i32))?);
             }
         }
-        for it in &edit.born {
-            born.push(born_object("rid", rid, lifecycle, it));
+        for it in &edit.new_items {
+            born.push(new_item_object("rid", rid, lifecycle, it));
         }
         for it in &edit.items {
             let mut object = item_object(lifecycle, &it.item);
@@ -293,8 +293,8 @@ fn event_object(
 }
 
 /// A new item; `owner` names its run.
-pub fn born_object(owner: &str, run: i64, lifecycle: &Lifecycle, born: &BornItem) -> Value {
-    let BornItem { place, new, item, seq } = born;
+pub fn new_item_object(owner: &str, run: i64, lifecycle: &Lifecycle, born: &NewItemRow) -> Value {
+    let NewItemRow { place, new, item, seq } = born;
     let kind = &lifecycle.items[usize::from(item.kind)];
     json!({
         owner: run,
@@ -359,7 +359,7 @@ fn remember(tx: &mut PgTx, edits: Vec<Edit>, saved: &[Saved]) {
 fn items_after(edit: &Edit, was: Vec<StoredItem>) -> Vec<StoredItem> {
     let lifecycle = &edit.row().lifecycle;
     let shifts = edit.events.iter().any(|(event, _)| !event.effect.shifts.is_empty());
-    if shifts || edit.items.is_empty() && edit.born.is_empty() {
+    if shifts || edit.items.is_empty() && edit.new_items.is_empty() {
         return if shifts { Vec::new() } else { was };
     }
     let mut items: HashMap<(u8, String), StoredItem> =

@@ -97,7 +97,7 @@ fn changes(edit: &Edit) -> u32 {
         (moved && comes_in, LET_IN),
         (before.seq != row.run.seq, LAST),
         (before.seq == 1, FIRST),
-        (!edit.born.is_empty(), ITEMS),
+        (!edit.new_items.is_empty(), ITEMS),
         (!edit.metadata.is_empty(), METADATA),
         (!edit.details.is_empty(), DETAILS),
     ];

@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use crate::engine::{Overdue, Place, Stored};
+use crate::engine::{Overdue, Stored, TimeKey};
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::row;
@@ -13,7 +13,7 @@ const LIVES: &str = "SELECT expires_at, rid, queue FROM run_now INDEXED BY run_e
   AND (expires_at, rid) > (?2, ?3) ORDER BY expires_at, rid LIMIT ?4";
 
 /// At least one of them if there is any: a page of runs that this binary cannot read is not the end of the list.
-pub fn overdue(tx: &Tx<'_>, what: Overdue<'_>, after: Place, limit: usize) -> Result<Vec<Stored>> {
+pub fn overdue(tx: &Tx<'_>, what: Overdue<'_>, after: TimeKey, limit: usize) -> Result<Vec<Stored>> {
     let sql = match what {
         Overdue::Leases(_) => LEASES,
         Overdue::Lives => LIVES,

@@ -45,7 +45,7 @@ pub fn save(tx: &Tx<'_>, mut edit: Edit) -> Result<Saved> {
 }
 
 fn items(tx: &Tx<'_>, edit: &Edit) -> Result<()> {
-    for born in &edit.born {
+    for born in &edit.new_items {
         insert::item(tx, edit.row().id(), &edit.row().lifecycle, born)?;
     }
     edit.items.iter().try_for_each(|changed| change(tx, edit, changed))?;

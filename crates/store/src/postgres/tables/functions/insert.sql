@@ -39,7 +39,7 @@ DECLARE
     PERFORM waypost.insert_items(p_items, v_before, v_made);
   END IF;
   IF v_held IS NOT NULL THEN
-    INSERT INTO waypost.watch(due_at, adrift, rids)
+    INSERT INTO waypost.watch(due_at, abandoned, rids)
       SELECT r.stale_after, r.claimed_by IS NULL, ARRAY[r.rid] FROM unnest(v_held) u(rid) JOIN waypost.runs r ON r.rid = u.rid;
     PERFORM waypost.save_slots(v_held, NULL, true);
   END IF;

@@ -70,7 +70,7 @@ DECLARE
   END IF;
   IF v_reminded IS NOT NULL THEN
     -- One row for all of a claim; what is vacant has its own.
-    INSERT INTO waypost.watch(due_at, adrift, rids)
+    INSERT INTO waypost.watch(due_at, abandoned, rids)
       SELECT u.due, u.vacant, array_agg(u.rid) FROM unnest(v_reminded, v_due, v_vacant) u(rid, due, vacant)
         GROUP BY u.due, u.vacant, CASE WHEN u.vacant THEN u.rid END;
   END IF;
