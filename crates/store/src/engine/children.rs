@@ -15,7 +15,7 @@ const PAGE: usize = 256;
 /// else is busy with.
 pub(super) async fn ask<T: Tx>(tx: &mut T, limit: usize) -> Result<(Vec<String>, bool)> {
     let mut asked = Vec::new();
-    // Children of these are being born: who is there is asked, and the next sweep looks again.
+    // Children of these are being written: those that are there are asked, and the next sweep looks again.
     let mut expecting: Vec<String> = Vec::new();
     while let Some((parent, is_all_there)) = tx.cancelled_parent(&expecting).await? {
         if !of_parent(tx, &parent, limit, &mut asked).await? {
@@ -30,7 +30,7 @@ pub(super) async fn ask<T: Tx>(tx: &mut T, limit: usize) -> Result<(Vec<String>,
     Ok((asked, true))
 }
 
-/// False: some are left, because there are too many or others were faster.
+/// `false` if some are left, because there are too many or because others changed them meanwhile.
 async fn of_parent<T: Tx>(tx: &mut T, parent: &str, limit: usize, asked: &mut Vec<String>) -> Result<bool> {
     let mut found = tx.runs(&[parent]).await?.pop();
     if found.as_ref().is_some_and(|stored| stored.recalled) {
@@ -59,7 +59,7 @@ async fn of_parent<T: Tx>(tx: &mut T, parent: &str, limit: usize, asked: &mut Ve
     }
 }
 
-/// What takes no cancel where it is, and what was asked before, is left as it is.
+/// A child that takes no cancel in its state, or was asked before, is left as it is.
 fn decide<T: Tx>(tx: &T, child: Stored, request: &CancelRequest) -> Option<Edit> {
     let ask = Request { who: who(Actor::Operator, PARENT), ask: request.ask() };
     let change = waypost_kernel::decide(&child.row.lifecycle, &child.row.run, &ask, tx.now()).ok()?;

@@ -218,7 +218,7 @@ async fn wait_reason<T: Tx>(tx: &mut T, row: &RunRow) -> Result<Option<&'static 
     })
 }
 
-/// None: the kernel refuses.
+/// `None` if the kernel refuses.
 fn decide<T: Tx>(tx: &T, stored: Stored, how: &Take) -> Option<Edit> {
     let change = asked(tx, &stored, how, fresh()).ok()?;
     Some(Edit::of(stored, change, Extra::default()))
@@ -230,7 +230,7 @@ fn asked<T: Tx>(tx: &T, stored: &Stored, how: &Take, token: Token) -> Result<Cha
     waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now())
 }
 
-/// Takes a run whatever its queue and its key say. None: others changed it meanwhile.
+/// Takes a run without regard to its queue's and its key's limits. `None` if others changed it meanwhile.
 pub(crate) async fn take<T: Tx>(
     tx: &mut T,
     stored: Stored,

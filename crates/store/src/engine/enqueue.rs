@@ -1,4 +1,4 @@
-//! New runs, and runs that are born held.
+//! New runs: those that are queued, and those of plans, which are held from their beginning.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(crate) struct CheckedRun {
 /// A run, and whether its key was known.
 pub(crate) type Queued = (Arc<RunRow>, bool);
 
-/// What is written as JSON.
+/// A new run's columns that are kept as JSON, written out.
 #[derive(Clone, Debug)]
 pub(crate) struct JsonTexts {
     pub input: String,
@@ -53,7 +53,7 @@ pub(crate) struct NewRow {
     requested: Requested,
 }
 
-/// What was asked for, as far as the row does not tell.
+/// The parts of the request that are not in the row, for deciding it again.
 #[derive(Debug)]
 struct Requested {
     version: Option<u32>,
@@ -104,7 +104,7 @@ impl NewRow {
     }
 }
 
-/// Writes them; what finds its key taken is answered with the run that has it, or refused.
+/// Writes new runs. If a run has the idempotency key already, it is the answer, or the request is refused.
 pub(crate) async fn enqueue<T: Tx>(tx: &mut T, runs: Vec<Result<CheckedRun>>) -> Result<Each<Queued>> {
     let mut answers: Vec<Option<Result<Queued>>> = Vec::with_capacity(runs.len());
     let mut left: Vec<(usize, NewRow)> = Vec::with_capacity(runs.len());
@@ -145,7 +145,7 @@ pub(crate) async fn enqueue<T: Tx>(tx: &mut T, runs: Vec<Result<CheckedRun>>) ->
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(late)).collect())
 }
 
-/// Inserts new rows. What found its key taken is answered; what is given back found it free again.
+/// Inserts new rows. Those whose key is taken are answered; those whose key was taken and is free again are given back.
 async fn round<T: Tx>(
     tx: &mut T,
     new_rows: Vec<(usize, NewRow)>,
@@ -183,7 +183,7 @@ fn has_key(stored: &Stored, key: Option<(&str, &str)>) -> bool {
     own.is_some() && own == key
 }
 
-/// What the kernel makes of a request. One that it refuses, or whose lifecycle is not there, comes back with why.
+/// What the kernel makes of a request. A request that is refused, or whose lifecycle is unknown, comes back with the error.
 async fn new_row_of<T: Tx>(
     tx: &mut T,
     run: CheckedRun,
@@ -212,7 +212,7 @@ async fn lifecycle<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<Arc<Lifecyc
     Ok(found.filter(|lifecycle| lifecycle.kind == Kind::Run))
 }
 
-/// On a refusal the request comes back: its key may be known.
+/// If the kernel refuses, the request comes back: a run may have its key.
 fn new_row<T: Tx>(
     tx: &T,
     run: CheckedRun,
@@ -332,7 +332,7 @@ async fn held_lifecycle<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Arc<Lifecycle
     Ok(lifecycle)
 }
 
-/// Runs of plans that are born held. A run that has a key of theirs already is not taken in its place.
+/// Runs of plans, each held from its beginning. If a run has one of their keys already, the whole list is refused.
 pub(crate) async fn new_held<T: Tx>(tx: &mut T, news: Vec<(CheckedRun, Option<Span>)>) -> Result<Vec<Taken>> {
     let mut new_rows = Vec::with_capacity(news.len());
     for (run, lease) in news {
@@ -343,7 +343,7 @@ pub(crate) async fn new_held<T: Tx>(tx: &mut T, news: Vec<(CheckedRun, Option<Sp
     Ok(made.into_iter().map(|stored| Taken::of(tx, stored)).collect())
 }
 
-/// The same, for a queue.
+/// Runs of plans, for any worker of their queue. Refused like `new_held`.
 pub(crate) async fn new_queued<T: Tx>(tx: &mut T, runs: Vec<CheckedRun>) -> Result<Vec<Arc<RunRow>>> {
     let mut new_rows = Vec::with_capacity(runs.len());
     for run in runs {

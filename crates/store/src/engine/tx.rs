@@ -90,12 +90,13 @@ pub(crate) trait Tx {
     /// What claims of a queue find, for a run that is asked for by its id. The answer holds until the transaction ends.
     async fn room(&mut self, queue: &str) -> Result<Room>;
 
-    /// Held runs whose lease is vacant or ran out, runs whose time to live ran out; after a place, in its order.
+    /// Held runs whose lease is vacant or ran out, or runs whose time to live ran out, in order of time after `after`.
     async fn overdue(&mut self, what: Overdue<'_>, after: TimeKey, limit: usize) -> Result<Vec<Stored>>;
     /// Ready runs whose key has a free slot come back, whatever made them wait.
     async fn let_in_all(&mut self) -> Result<()>;
 
-    /// The oldest run whose cancel its children are still to be told, except `known` ones. True: all its children are there.
+    /// The oldest cancelled run whose children are still to be asked, but for `except`; and whether no more children of it are
+    /// being written.
     async fn cancelled_parent(&mut self, except: &[String]) -> Result<Option<(String, bool)>>;
     async fn children_told(&mut self, parent: &str) -> Result<()>;
     /// Unsettled children of a run, by number.

@@ -1,4 +1,4 @@
-//! A cancel goes down to the runs that a run has brought forth (J6). The parent's move leaves its id behind in the same
+//! A cancel of a run also cancels its children (J6). The parent's move leaves its id behind in the same
 //! transaction; the command that made it, or any process's sweep, asks the children, which do the same to theirs.
 
 use waypost_kernel::event::Event;
@@ -7,7 +7,7 @@ use waypost_kernel::run::Want;
 
 use crate::seam::run::RunRow;
 
-/// As many are asked in one transaction; the rest is the sweep's.
+/// How many are asked in one transaction; the rest is left to the sweep.
 pub const AT_ONCE: usize = 1_000;
 
 /// Whether what happened is a cancel, asked for or carried out.
@@ -18,7 +18,7 @@ pub fn is_cancel<'e>(events: impl IntoIterator<Item = &'e Event>) -> bool {
 /// Who asks.
 pub const PARENT: &str = "parent";
 
-/// What a child is asked.
+/// The cancel that a parent's children are asked for.
 pub struct CancelRequest {
     graceful: bool,
 }

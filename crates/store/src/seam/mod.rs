@@ -109,10 +109,10 @@ pub trait Housekeeping: Send + Sync {
     fn ask_scopes(&self, sql: String) -> Reply<'_, Vec<String>>;
     /// What there is to do now, of the schedules that the asker may execute.
     fn due(&self, by: Ownership, limit: usize) -> Reply<'_, Due>;
-    /// Writes plannings and begins what they fire, each with it in one transaction. None: somebody else has planned
+    /// Writes plannings, each in one transaction with the beginning of what it fires. `None` if somebody else has planned
     /// meanwhile, or is about to.
     fn fire(&self, firings: Vec<Firing>) -> Reply<'_, Each<Option<Vec<Begun>>>>;
-    /// Takes up an execution that `due` told of. None: it is not to be taken now.
+    /// Takes up an execution that `due` told of. `None` if it is not to be taken now.
     fn begin(&self, begin: Begin) -> Reply<'_, Option<Begun>>;
     /// What `due` told of and could not be done: it is told of again after a wait that doubles with each failure in a row.
     /// Whoever puts the schedule anew or resumes it ends the wait.

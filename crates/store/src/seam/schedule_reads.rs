@@ -32,7 +32,7 @@ pub struct ScheduleSummary {
     /// Of the latest plan that has ended.
     pub last_plan: Option<Time>,
     pub last_status: Option<String>,
-    /// The latest success of the scope that is furthest behind. Nothing: one never had any.
+    /// The latest success of the scope that is furthest behind. Absent if a scope never had one.
     pub last_success: Option<Time>,
     pub running: u64,
     pub stale: u64,
@@ -56,7 +56,7 @@ impl ScheduleSummary {
         summary
     }
 
-    /// How far it is behind. Nothing: it never succeeded.
+    /// How far it is behind. Absent if it never succeeded.
     pub fn lag(&self, now: Time) -> Option<Span> {
         self.last_success.map(|plan| now - plan)
     }

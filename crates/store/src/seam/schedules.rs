@@ -44,12 +44,13 @@ pub struct ScheduleWrite {
     /// Where its commands run.
     pub folder: String,
     pub hash: String,
-    /// Another one: plans count from now on.
+    /// The rule of when, as text. If it changes, plans count from that moment on.
     pub timing: String,
-    /// It was applied; who executes what others bring along may execute it.
+    /// The schedule was applied, so that every process that executes embedded content may execute it. Otherwise it belongs to
+    /// a process's own files.
     pub carried: bool,
     pub kind: String,
-    /// Nothing: somebody else lists them.
+    /// The scopes. If they are not given, a provider lists them from time to time.
     pub ids: Option<Vec<String>>,
 }
 
@@ -60,9 +61,9 @@ pub enum ScheduleChange {
     Put(ScheduleWrite),
     /// Its executions stay, as history.
     Remove(String),
-    /// Nothing of it begins. The reason is the one that is told with it.
+    /// Nothing of the schedule begins until it is resumed. The reason is that of the audit entry.
     Pause(String),
-    /// What was planned meanwhile is counted, not made up for.
+    /// Plans that passed during the pause are counted, and not executed.
     Resume(String),
     /// Plans by hand.
     Plan(ManualPlans),
@@ -73,10 +74,10 @@ pub enum ScheduleChange {
 pub enum ScheduleChanged {
     Added,
     Changed,
-    /// It was so before, and nothing was written.
+    /// The schedule was the same before; nothing was written.
     Same,
     Removed,
-    /// So many plans are new.
+    /// How many of the plans are new.
     Planned(u64),
 }
 
@@ -117,7 +118,7 @@ pub struct ScopeRow {
     pub through: Option<Time>,
     /// Plans up to here do not count: a pause, or another timing.
     pub since: Option<Time>,
-    /// When there is something to plan. Nothing: paused, or no longer listed.
+    /// When there is something to plan. Absent if the schedule is paused or the scope is no longer listed.
     pub wake_at: Option<Time>,
     /// Plannings in a row that failed: it is looked at later each time.
     pub failures: u32,
@@ -169,7 +170,7 @@ pub struct DueScope {
 pub struct DueListing {
     pub schedule: String,
     pub hash: String,
-    /// Others are told then.
+    /// When `due` tells others of it.
     pub wake_at: Time,
 }
 
@@ -180,7 +181,7 @@ pub struct DueExecution {
     pub kind: String,
     pub id: String,
     pub plan: Time,
-    /// Nothing: it was asked for by hand, and has not begun.
+    /// Absent if the execution was asked for by hand and has not begun.
     pub run_id: Option<String>,
     pub manual: Option<String>,
     /// Of one that has not begun: whether another of its scope is under way.
@@ -226,7 +227,7 @@ pub struct Firing {
 #[derive(Clone, Debug)]
 pub struct Birth {
     pub run: NewRun,
-    /// Born held, for whoever fires; nothing: queued, for any worker.
+    /// With a lease the run is held from its beginning by who fires it; without one it is queued for any worker.
     pub lease: Option<Span>,
 }
 
@@ -252,7 +253,7 @@ pub struct ManualPlans {
     pub schedule: String,
     pub kind: String,
     pub ids: Vec<String>,
-    /// Nothing: now.
+    /// One plan for now if they are not given.
     pub plans: Option<Vec<Time>>,
     /// `trigger` or `backfill`.
     pub how: String,
@@ -349,7 +350,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// No time: it has ended.
+    /// Without a time: the execution has ended.
     pub fn at(&mut self, run: Option<&RunRow>, is_paused: bool) -> (Option<Time>, bool) {
         match run.map_or(Next::Close, |run| next_of(run, self.now)) {
             Next::Close => (None, false),

@@ -26,9 +26,9 @@ pub type Each<T> = Vec<Result<T>>;
 pub struct NewRun {
     pub tenant: String,
     pub lifecycle: String,
-    /// Nothing: the latest.
+    /// The latest version if it is not given.
     pub version: Option<u32>,
-    /// Nothing: the lifecycle's first initial state.
+    /// The lifecycle's first initial state if it is not given.
     pub status: Option<String>,
     pub queue: String,
     /// Higher comes first.
@@ -46,12 +46,12 @@ pub struct NewRun {
     /// What the run is, for people.
     pub title: Option<String>,
     pub playbook: Option<String>,
-    /// A command that the run itself brings along. Only those workers run it that were told to.
+    /// A command or playbook that is embedded in the run. Only workers that were told to execute embedded content do.
     pub carried: Option<Value>,
     pub max_attempts: u32,
     pub reentrant: bool,
     pub items: Vec<NewItem>,
-    /// Who asks; of a plan, the worker.
+    /// Who asks for the run. For a run of a plan, the worker that fires it.
     pub by: String,
     pub actor: Actor,
 }
@@ -61,7 +61,7 @@ pub struct NewItem {
     pub kind: String,
     pub key: String,
     pub name: String,
-    /// Nothing: the kind's first initial state.
+    /// The first initial state of the kind if it is not given.
     pub status: Option<String>,
     pub max_retries: u32,
     pub reruns: bool,
@@ -80,11 +80,11 @@ pub struct Enqueued {
 pub struct Claim {
     pub worker: String,
     pub queues: Vec<String>,
-    /// Empty: any.
+    /// Runs of any lifecycle if this is empty.
     pub lifecycles: Vec<String>,
-    /// Nothing: any.
+    /// Runs of any tenant if it is not given.
     pub tenant: Option<String>,
-    /// Nothing: whatever it is.
+    /// What the claimer can execute. Anything if it is not given.
     pub can: Option<Can>,
     pub limit: usize,
     pub lease: Option<Span>,
@@ -174,9 +174,9 @@ pub struct NoteWrite {
 /// How a repeated event is known as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// It is not: two equal ones are two.
+    /// Not at all: two equal events are two events.
     Never,
-    /// By its key, for ever.
+    /// By its key, without a limit of time.
     Key(String),
     /// By level, message and payload, for ten seconds.
     Window,
@@ -256,7 +256,7 @@ pub struct CommandWrite {
     pub tenant: String,
     pub run_id: String,
     pub name: String,
-    /// Nothing: an operator.
+    /// An operator if it is not given.
     pub actor: Option<Actor>,
     pub by: String,
     pub reason: Option<String>,
@@ -288,7 +288,7 @@ pub struct Filter {
 pub const HOUSEKEEPING: &str = "waypost.housekeeping";
 
 impl Filter {
-    /// The engine's own runs are shown to whoever asks for their queue or lifecycle, and are in nobody's way else.
+    /// The queue that is left out: that of the engine's own runs, unless the filter names a queue or a lifecycle.
     pub(crate) fn hidden(&self) -> Option<&'static str> {
         (self.queue.is_none() && self.lifecycle.is_none()).then_some(HOUSEKEEPING)
     }
@@ -305,7 +305,7 @@ impl Filter {
         self.limit.clamp(1, MAX_PAGE)
     }
 
-    /// Of one more than a page has, if there are so many.
+    /// Makes a page of rows that were read with one more than the page has room for.
     pub(crate) fn page(&self, found: Vec<Stored>) -> Page {
         let limit = self.page_size();
         let next = found.get(limit).map(|_| found[limit - 1].rid.to_string());
@@ -314,13 +314,13 @@ impl Filter {
     }
 }
 
-/// Whether a run may have an id that begins so.
+/// Whether a run's id can begin with this text.
 pub(crate) fn may_begin_an_id(id: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     !id.is_empty() && id.len() <= 512 && id.chars().all(fits)
 }
 
-/// The run with this id among those whose ids begin so, or the only one of them.
+/// The run with exactly this id among those whose ids begin with it, or else the only one of them.
 pub(crate) fn only_one(id: &str, mut found: Vec<Stored>) -> Result<RunRow> {
     match found.len() {
         0 => Err(StoreError::no_run(id)),
@@ -343,7 +343,7 @@ pub struct Page {
 pub struct QueueRow {
     pub name: String,
     pub ready: u64,
-    /// Ready, but for later.
+    /// Ready runs whose scheduled time is still to come.
     pub scheduled: u64,
     pub held: u64,
     pub oldest_ready_at: Option<Time>,
@@ -361,12 +361,12 @@ pub struct Pause {
 /// What people set, for all runs of a queue or of a concurrency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// Nobody claims from the queue. The reason is the one that is told with it.
+    /// Nobody claims from the queue. The reason is that of the audit entry.
     PauseQueue(String),
     ResumeQueue(String),
-    /// How many runs of a queue may be held at once; none: as many as there are.
+    /// How many runs of a queue may be held at once. No limit if it is not given.
     QueueLimit(String, Option<u32>),
-    /// The same of runs with a concurrency key; none: one.
+    /// How many runs with a concurrency key may be held at once. One if it is not given.
     KeyLimit(String, Option<u32>),
 }
 
@@ -374,7 +374,7 @@ pub enum Setting {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Feed {
     pub events: Vec<EventRow>,
-    /// Whoever goes on after this misses nothing.
+    /// The position to go on after: a reader who does misses no event.
     pub position: u64,
 }
 
@@ -412,7 +412,7 @@ impl Claim {
             && self.can.as_ref().is_none_or(|can| can.execute(row))
     }
 
-    /// Where this claimer stopped is nothing to those who want or can do something else.
+    /// What the claimer wants and can execute, as one list. Claimers with different lists do not share a cursor.
     pub(crate) fn kind(&self) -> Vec<String> {
         let mut kind = self.lifecycles.clone();
         // No lifecycle has such names.

@@ -323,7 +323,7 @@ async fn begin_plans<T: Tx + Sql>(tx: &mut T, plans: &[(ExecutionKey<'_>, &Birth
     Ok(begun)
 }
 
-/// Takes up an execution that `due` told of. None: it is not to be taken now.
+/// Takes up an execution that `due` told of. `None` if it is not to be taken now.
 pub(crate) async fn begin<T: Tx + Sql>(tx: &mut T, begin: &Begin) -> Result<Option<Begun>> {
     let Begin { schedule, kind, id, plan, .. } = begin;
     let key = ExecutionKey { schedule, kind, id, plan: *plan };
@@ -411,7 +411,7 @@ async fn has_begun<T: Tx + Sql>(tx: &mut T, key: &ExecutionKey<'_>, is_alone: bo
     Ok(())
 }
 
-/// Where something that can fail stands: its table, its key there, and the columns of its next look and its failures.
+/// What can fail and be put off: its table, its key there, and the columns of its next look and of its failures in a row.
 struct WakeColumns {
     table: &'static str,
     key: &'static [(&'static str, &'static str)],
@@ -436,7 +436,7 @@ const SCOPE_WAKE: WakeColumns = WakeColumns {
 const EXECUTION_WAKE: WakeColumns =
     WakeColumns { table: "executions", key: &SCOPE_KEY, at: "wake_at", failures: "failures" };
 
-/// What failed is looked at later, by everybody. What somebody else has locked he is dealing with: it is left to him.
+/// Puts off what failed: `due` tells of it later, to everybody. A row that somebody else has locked is left to him.
 pub(crate) async fn put_off<T: Tx + Sql>(tx: &mut T, failed: &[Failed]) -> Result<()> {
     let (mut listings, mut scopes, mut executions) = (Vec::new(), Vec::new(), Vec::new());
     for Failed { schedule, what, wake_at } in failed {

@@ -1,5 +1,5 @@
-//! Writes that come one by one and at once become one list: the first goes at once, those that come meanwhile go
-//! together. Each is answered after its commit.
+//! Group commit on the client's side: the first of several writes goes out at once, those that come while it is under way go
+//! out together as one list. Each is answered after its commit.
 
 use std::fmt;
 use std::future::Future;
@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::verbs::Each;
 
-/// Written at once.
+/// Writes in one list.
 const MOST: usize = 200;
 /// Lists under way at once: one is prepared while another is committed.
 const LISTS: usize = 2;
@@ -33,7 +33,8 @@ impl<W: Send + 'static, A: Send + 'static> Batcher<W, A> {
         Batcher { waiting: Arc::default(), turns: Arc::new(Semaphore::new(LISTS)) }
     }
 
-    /// A list of one goes with others; a store that is away fails it, as it does a longer one, which goes alone.
+    /// A list of one is put together with others; a longer one goes out by itself. If the database is away, either fails as a
+    /// whole.
     pub async fn list<F>(
         &self,
         mut list: Vec<W>,
@@ -50,7 +51,7 @@ impl<W: Send + 'static, A: Send + 'static> Batcher<W, A> {
         }
     }
 
-    /// A caller that goes away takes nobody's write with it.
+    /// A caller that goes away does not stop the writes that were put together with its own.
     pub async fn write<F>(
         &self,
         one: W,
@@ -84,7 +85,7 @@ async fn drain<W: Send, A: Send, F>(
             waiting.drain(..count).collect()
         };
         if next.is_empty() {
-            // Whoever came after this look found no turn to take, unless it is given back first.
+            // A write that came after this look found no free turn, so the turn is given back before looking once more.
             turn = None;
             if !lock(&waiting).is_empty() {
                 turn = turns.clone().try_acquire_owned().ok();

@@ -1,8 +1,8 @@
-//! How waiting claimers learn of work: a notification without content on channel `waypost`, "look".
+//! How waiting claimers learn of work: a notification without content on channel `waypost`, which says "look".
 //!
 //! It is never part of a commit that writes (it takes a lock of the whole server there: commits of eight clients fell
 //! from 11.6k/s to 3.5k/s). The first goes out at once; while there is always another one to send, the time between two of
-//! them grows to 20 ms. Looking from time to time is the base that needs none.
+//! them grows to 20 ms. Claimers look from time to time in any case, so that a lost notification costs time and nothing else.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Once};
@@ -21,7 +21,7 @@ use crate::tokens::random;
 /// Between two that are sent, at first and at most: it doubles as long as each finds the next one waiting.
 const SHORTEST_SPACING: Duration = Duration::from_millis(1);
 const LONGEST_SPACING: Duration = Duration::from_millis(20);
-/// How often is looked without a word, with and without state of changes.
+/// How often a waiting claimer looks although it was not notified: while it listens, and while it cannot.
 const LOOK_LISTENING: Duration = Duration::from_secs(1);
 const LOOK_POLLING: Duration = Duration::from_millis(100);
 /// A connection that died without a word is noticed within this.
@@ -35,7 +35,7 @@ pub enum ListenState {
     /// Nobody has waited for a change yet.
     Untried,
     Listening,
-    /// There is no direct connection (a pooler that gives sessions out per transaction?), or none at the moment.
+    /// Notifications do not arrive: there is no connection at the moment, or only one through a pooler.
     Polling,
 }
 
@@ -54,7 +54,7 @@ pub struct Notifier {
 
 impl Notifier {
     pub fn new(address: Address) -> Notifier {
-        // Room for one: who comes while one waits is told by that one.
+        // Room for one order: it also serves those who come while it waits.
         let (orders, ordered) = mpsc::channel(1);
         Notifier {
             address,
@@ -76,8 +76,8 @@ impl Notifier {
         }
     }
 
-    /// After a commit. The first goes out on the connection at hand, so that a process that ends at once (`run start`)
-    /// has told of its run; from then on a connection of its own does it.
+    /// After a commit. The first notification goes out on the connection at hand, so that a process that ends at once
+    /// (`run start`) has told of its run; the others go out on a connection of their own.
     pub async fn notify(&self, made_ready: bool, client: &Client) {
         self.changed.notify_waiters();
         if !made_ready {
@@ -186,8 +186,8 @@ impl NotifyTask {
         }
     }
 
-    /// A pooler takes a LISTEN, leaves it in a session that others get, and never delivers. So there is none through one,
-    /// and else what another connection sends must arrive.
+    /// A pooler accepts a LISTEN, leaves it in a session that others get, and never delivers. So nothing listens through a
+    /// pooler, and without one a notification from another connection has to arrive before this counts as listening.
     async fn listen(&self, client: &Client, heard: &mut mpsc::Receiver<()>) -> Result<bool> {
         let (other, _hears) = connect(&self.address).await?;
         if pooler::is_between(client, &other).await? {

@@ -1,5 +1,5 @@
 -- Waypost on PostgreSQL (15 and later), version 1. Engine tables, their guards and what a raw write leaves behind.
--- Writes are in write.sql, verbs in verbs_ops.sql and verbs_born.sql, the seeds' interface in ops.sql.
+-- Writes are in write.sql, verbs in verbs_ops.sql and verbs_born.sql, the seeds' interface in ops/.
 --
 -- `runs` is the truth and has no index on a column that moves, so that every move is a HOT update. `ready` is a queue
 -- kept beside it (inserted and deleted, never updated), `watch` reminds the sweeper of leases, `events` only grows.

@@ -1,8 +1,9 @@
-//! Where a claimer stopped last time, lane by lane, so that it does not walk over what is gone. Under an open snapshot a
-//! queue that is read from its beginning falls to a tenth of its speed within minutes.
+//! Where a claimer stopped last time, lane by lane, so that it does not read entries again that are gone. While somebody
+//! keeps a snapshot open, a queue that is read from its beginning falls to a tenth of its speed within minutes.
 //!
-//! What may lie behind a cursor: commits later than their instant, rows of a claimer that rolled back, backdated ones. So a
-//! claimer steps back a little every two seconds and looks from the beginning every ten, or less often if that is dear.
+//! Runs may still lie behind a cursor: those committed later than their instant, those of a claimer that rolled back, and
+//! backdated ones. So a claimer steps back a little every two seconds and reads from the beginning every ten seconds, or
+//! less often if that takes long.
 //! A cursor lives in the process alone: a crash loses nothing.
 
 use std::collections::HashMap;
@@ -38,12 +39,12 @@ struct LaneCursor {
     full_took: Duration,
 }
 
-/// Where a look begins.
+/// Where reading a lane begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     pub place: TimeKey,
     pub is_full: bool,
-    /// Behind the cursor, from which things may have been left.
+    /// It begins before the cursor, where entries may have been left.
     pub is_rescan: bool,
 }
 
@@ -51,13 +52,13 @@ impl Start {
     pub const FULL: Start = Start { place: BEGINNING, is_full: true, is_rescan: true };
 }
 
-/// How a look ended.
+/// Where reading a lane ended.
 #[derive(Clone, Copy, Debug)]
 pub struct End {
     pub start: Start,
     /// Up to here everything is gone.
     pub place: Option<TimeKey>,
-    /// Something was left where it is, after `place`.
+    /// An entry after `place` was left where it is.
     pub stopped: bool,
     /// Nothing more was due.
     pub exhausted: bool,
@@ -78,12 +79,12 @@ impl LaneCursors {
         Start { place: cursor.place, is_full: false, is_rescan: false }
     }
 
-    /// Whether too few were found because what is behind the cursor was not looked at, and a look is worth its price.
+    /// Whether what lies before the cursor should be read now because too few runs were found after it.
     pub fn may_look_again(&self, lane: &Lane, now: Instant) -> bool {
         self.0.get(lane).is_none_or(|cursor| now.duration_since(cursor.full_at) >= cursor.full_took * SHARE)
     }
 
-    /// A cursor goes ahead. It goes back only to what a look left behind it.
+    /// Moves a cursor ahead. It goes back only to an entry that was left before it.
     pub fn set(&mut self, lane: Lane, revision: i64, end: End) {
         let (now, start) = (Instant::now(), end.start);
         let first = LaneCursor {

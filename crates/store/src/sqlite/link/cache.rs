@@ -14,7 +14,7 @@ use crate::engine::Stored;
 use crate::sqlite::lifecycle_codes::LifecycleCodes;
 use crate::tokens::random;
 
-/// Enough for what is under way; what waits longer, or is large, is read again.
+/// Enough for the runs that are under way. Those that wait longer, or are large, are read again.
 const MAX_ROWS: usize = 4_096;
 const MAX_BYTES: usize = 4_096;
 
@@ -29,7 +29,7 @@ impl Cache {
         Ok(Cache { lifecycles: RefCell::new(LifecycleCodes::read(conn)?), rows: RefCell::default() })
     }
 
-    /// After something was undone: what was learned meanwhile may never have been.
+    /// After a rollback: what was cached since the transaction began may not exist.
     pub fn forget(&self, conn: &Connection) {
         self.rows.borrow_mut().clear();
         if let Ok(known) = LifecycleCodes::read(conn) {
@@ -38,8 +38,8 @@ impl Cache {
     }
 }
 
-/// Runs as this connection wrote them last. Good as long as nobody else writes, which `PRAGMA data_version` tells at
-/// the beginning of each transaction: a run is then written three times and not read in between.
+/// Runs as this connection wrote them last. They are valid as long as nobody else writes, which `PRAGMA data_version` tells at
+/// the beginning of each transaction. A run is then written three times and not read in between.
 #[derive(Debug, Default)]
 pub struct RowCache {
     by_rid: QuickMap<i64, Stored>,
@@ -64,7 +64,7 @@ impl RowCache {
 
     pub fn put(&mut self, stored: Stored) {
         if stored.row.phase() == Phase::Settled || stored.bytes > MAX_BYTES {
-            // A verb that writes twice left what it was in between.
+            // The cache may have an older version of it, from an earlier write of the same verb.
             self.take(stored.rid);
             return;
         }
@@ -77,7 +77,7 @@ impl RowCache {
         self.by_rid.insert(stored.rid, stored);
     }
 
-    /// Whoever takes one and writes it puts it back.
+    /// Takes a row out of the cache. Whoever writes the run puts it back.
     pub fn take(&mut self, rid: i64) -> Option<Stored> {
         let found = self.by_rid.remove(&rid)?;
         self.by_id.remove(&found.row.run.id);

@@ -1,4 +1,4 @@
-//! The queue before a thread, and how long it is.
+//! The queue of jobs for the writer's thread or for the readers', and how long it is.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -20,7 +20,7 @@ pub struct JobQueue {
     under_way: Arc<AtomicUsize>,
 }
 
-/// CountGuard more for as long as it lives.
+/// Counts one more for as long as it lives.
 struct CountGuard(Arc<AtomicUsize>);
 
 impl CountGuard {
@@ -43,7 +43,7 @@ impl JobQueue {
 
     pub fn status(&self) -> PoolStatus {
         let waiting = self.waiting.load(Ordering::Relaxed);
-        // Where something waits nobody is idle: a thread may wait for the file's lock itself.
+        // While a job waits, no thread counts as idle: it may itself be waiting for the file's lock.
         let busy = self.under_way.load(Ordering::Relaxed) + waiting;
         let idle = self.threads.saturating_sub(busy);
         PoolStatus { name: self.name, most: self.threads, open: self.threads, idle, waiting }
