@@ -145,7 +145,7 @@ impl Store for SqliteStore {
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.session.others.wait(at_most))
+        Box::pin(self.session.notifier.wait(at_most))
     }
 
     fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {

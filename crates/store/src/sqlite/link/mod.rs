@@ -4,7 +4,7 @@ pub mod cache;
 pub mod fault;
 pub mod hash;
 pub mod job_queue;
+pub mod notifier;
 pub mod open;
-pub mod others;
 pub mod session;
 pub mod statements;

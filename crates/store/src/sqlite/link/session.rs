@@ -15,8 +15,8 @@ use waypost_kernel::Time;
 use super::cache::Cache;
 use super::fault::{self, Fault};
 use super::job_queue::JobQueue;
+use super::notifier::Notifier;
 use super::open;
-use super::others::Others;
 use super::statements::Statements;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::stats::PoolStatus;
@@ -49,7 +49,7 @@ pub struct Session {
     path: Arc<PathBuf>,
     writer: JobQueue,
     reader: JobQueue,
-    pub others: Arc<Others>,
+    pub notifier: Arc<Notifier>,
 }
 
 impl Session {
@@ -70,8 +70,8 @@ impl Session {
         }
         let (writer, reader) =
             (JobQueue::new("writer", 1, writer), JobQueue::new("readers", READERS, reader));
-        let others = Arc::new(Others::new(path.to_owned(), changed));
-        Ok(Session { path: Arc::new(path.to_owned()), writer, reader, others })
+        let notifier = Arc::new(Notifier::new(path.to_owned(), changed));
+        Ok(Session { path: Arc::new(path.to_owned()), writer, reader, notifier })
     }
 
     pub fn pools(&self) -> Vec<PoolStatus> {

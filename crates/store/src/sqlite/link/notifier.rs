@@ -13,11 +13,11 @@ use super::open;
 
 const LOOK: Duration = Duration::from_millis(3);
 
-/// Times arrive (a schedule, a retry, a lease that ends) without a word: nobody waits longer for one.
+/// Nothing is written when a time comes (a schedule's, a retry's, the end of a lease), so nobody waits longer than this.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Tells all who wait of changes, this process's own included. Its thread ends with it.
-pub struct Others {
+pub struct Notifier {
     path: PathBuf,
     waiters: Arc<Waiters>,
     begun: Once,
@@ -35,13 +35,13 @@ struct Count {
     is_closed: bool,
 }
 
-/// Somebody waits.
+/// Counts one who waits, for as long as it lives.
 struct Waiting<'w>(&'w Waiters);
 
-impl Others {
-    pub fn new(path: PathBuf, changed: Arc<Notify>) -> Others {
+impl Notifier {
+    pub fn new(path: PathBuf, changed: Arc<Notify>) -> Notifier {
         let waiters = Waiters { changed, count: Mutex::default(), comes: Condvar::new() };
-        Others { path, waiters: Arc::new(waiters), begun: Once::new() }
+        Notifier { path, waiters: Arc::new(waiters), begun: Once::new() }
     }
 
     /// Until something has changed, or for `at_most`, but no longer than a second.
@@ -68,7 +68,7 @@ impl Others {
     }
 }
 
-impl Drop for Others {
+impl Drop for Notifier {
     fn drop(&mut self) {
         self.waiters.count().is_closed = true;
         self.waiters.comes.notify_all();
@@ -77,7 +77,7 @@ impl Drop for Others {
 
 impl Waiters {
     fn look(&self, conn: &Connection) {
-        // Whatever was committed before the first look is news, too.
+        // The first look always notifies: something may have been committed before it.
         let mut last = None;
         while self.is_wanted() {
             let version = conn.prepare_cached("PRAGMA data_version");
