@@ -132,7 +132,7 @@ pub(crate) async fn enqueue<T: Tx>(tx: &mut T, runs: Vec<Result<CheckedRun>>) ->
         let places: Vec<usize> = left.iter().map(|(at, _)| *at).collect();
         match round(tx, left, &mut answers).await {
             Ok(again) => left = again,
-            // Earlier rounds are written: their answers are not lost over this one.
+            // Earlier rounds are written: their runs are answered although this round failed.
             Err(error) if !T::IS_ONE_WRITE && answers.iter().any(|it| matches!(it, Some(Ok(_)))) => {
                 places.into_iter().for_each(|at| _ = answers[at].get_or_insert_with(|| Err(error.clone())));
                 left = Vec::new();

@@ -60,7 +60,7 @@ pub(super) async fn look_up<'w, T: Tx>(
     let mut asks = Vec::new();
     for (stored, writes) in writes.filter(|(_, writes)| !writes.is_empty()) {
         let kinds = stored.row.lifecycle.items.iter().enumerate();
-        // Its own counts tell whether there is one to look for.
+        // The run's counts tell whether there is such an item to look for.
         let stops = |(at, kind): &(usize, &std::sync::Arc<waypost_kernel::Lifecycle>)| {
             kind.stops_run
                 && writes.iter().any(|it| *it.kind == *kind.name)
@@ -174,7 +174,7 @@ fn changed<T: Tx>(
     (after.clone(), row, changed)
 }
 
-/// What an item brought forth is a handler's output: cleaned and cut, never refused.
+/// An item's output comes from a handler: it is cleaned and cut, never refused.
 fn results<T: Tx>(tx: &T, it: &Wanted<'_>, row: &mut ItemRow) -> (Option<Value>, Option<Map<String, Value>>) {
     if it.write.output.is_none() && it.write.details.is_empty() {
         return (None, None);
@@ -209,7 +209,7 @@ fn row_of(it: &Wanted<'_>, item: &Item, kind: &str, status: &str, was: Option<&I
     }
 }
 
-/// They are born with the event that adds them; the one that moves them on, if any, is a later one.
+/// New items carry the seq of the event that adds them. An event that moves them on, if any, is a later one.
 fn new_items(edit: &Edit, wanted: &[Wanted<'_>], change: &Change) -> Vec<NewItemRow> {
     let adds = |event: &&Event| event.effect.moved.iter().any(|moved| moved.from.is_none());
     let seq = change.events.iter().find(adds).map_or(change.after.seq, |event| event.seq);

@@ -1,4 +1,4 @@
-//! Time's doing: leases and times to live that ran out. Rows that the kernel leaves alone are stepped over, so that none
+//! Leases and times to live that ran out. Rows that the kernel leaves alone are stepped over, so that none
 //! of them can keep the others waiting.
 
 use waypost_kernel::run::Want;

@@ -175,8 +175,8 @@ pub fn intent_from(value: &Value, lifecycle: &Lifecycle) -> Option<Intent> {
     Some(intent)
 }
 
-/// What an event did that its command and states do not tell; nothing for the common ones, every claim, begin and plain
-/// end, for which nothing is built.
+/// What an event did that its command and states do not tell. `None` for the common events (claims, begins, plain ends), for which
+/// nothing is built.
 pub fn effect_json(event: &Event, lifecycle: &Lifecycle) -> Option<Value> {
     let effect = &event.effect;
     let mut out = Map::new();

@@ -65,7 +65,7 @@ macro_rules! verbs {
     };
 }
 
-/// A verb of the engine's whose statements stand alone.
+/// A verb of the engine's whose statements are a transaction each.
 macro_rules! once {
     ($session:expr, $pool:expr, |$tx:ident| $work:expr) => {
         once!($session, PgTx::new, $pool, |$tx| $work)
@@ -110,7 +110,7 @@ impl PostgresStore {
         })
     }
 
-    /// Whether changes of other processes are heard of at once, or looked for.
+    /// Whether other processes' changes arrive as notifications, or are polled for.
     pub fn listen_state(&self) -> ListenState {
         self.session.0.notifier.listen_state()
     }
@@ -177,7 +177,7 @@ impl Store for PostgresStore {
         Box::pin(self.session.0.notifier.wait(at_most))
     }
 
-    /// Over connections of their own: work that waits must not cost anybody a lease.
+    /// Over connections of their own: a lease must not run out because other work waits for a connection.
     fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
         once!(self.session, PoolKind::Heartbeat, |tx| engine::renew(tx, &leases))
     }
@@ -210,7 +210,7 @@ impl Store for PostgresStore {
         Box::pin(async move { self.item_writes.write(write, all).await })
     }
 
-    /// Children are told of a cancel after the commit: who cannot do that now leaves it to the sweep.
+    /// Children are asked to cancel after the commit. If that fails, the sweep does it.
     fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
         let commanded = verb!(self, PgTx::begin, command, |tx, command| engine::command(tx, command));
         Box::pin(async move {

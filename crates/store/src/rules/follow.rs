@@ -35,7 +35,7 @@ fn is_meant(kind: &Lifecycle, item: &Item, shift: &Shift) -> bool {
 /// outside. Databases write it to all of them at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Along {
-    /// It was settled and no longer is: a new budget.
+    /// The item was settled and no longer is, so that it gets a new budget of retries.
     pub revives: bool,
     pub begins: bool,
     pub settles: bool,

@@ -141,7 +141,7 @@ pub(crate) fn merge(into: &mut Map<String, Value>, patch: &Map<String, Value>) {
     }
 }
 
-/// The same, of what others may have too.
+/// The same for a map that other copies of the row share: it is copied first.
 pub(crate) fn merge_shared(into: &mut Arc<Map<String, Value>>, patch: &Map<String, Value>) {
     if !patch.is_empty() {
         merge(Arc::make_mut(into), patch);

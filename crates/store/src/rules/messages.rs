@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::lifecycle::{Lifecycle, Outcome, Phase, State};
 use waypost_kernel::request::Level;
 
-/// `from` is nothing for a run's first event.
+/// `from` is absent for a run's first event.
 pub fn standard_message(command: &str, from: Option<&State>, to: &State, by: &str) -> (Level, String) {
     let Some(from) = from else { return born(to) };
     if from.name == to.name {

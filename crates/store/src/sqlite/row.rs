@@ -39,7 +39,7 @@ pub fn by_id(tx: &Tx<'_>, run_id: &str) -> Result<Stored> {
     find(tx, run_id)?.ok_or_else(|| StoreError::no_run(run_id).into())
 }
 
-/// Nothing if this binary cannot read its lifecycle.
+/// `None` if this binary cannot read the run's lifecycle.
 pub fn by_rid(tx: &Tx<'_>, rid: i64) -> Result<Option<Stored>> {
     if let Some(cached) = tx.cache.rows.borrow_mut().take(rid) {
         return Ok(Some(cached));

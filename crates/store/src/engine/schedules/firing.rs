@@ -1,4 +1,5 @@
-//! What is due of the schedules, and beginning it. What somebody else has locked he is about to write: it is not waited for.
+//! Finds what is due of the schedules, and begins it. A row that another process has locked is skipped: that process is about to
+//! write it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -51,8 +52,8 @@ pub(crate) async fn due<T: Tx + Sql>(tx: &mut T, by: &Ownership, limit: usize) -
     Ok(due)
 }
 
-/// What one tick reads: the scopes that are due, by the index of their times, each with what is open of it; nothing of
-/// schedules, nor of what was executed before. A scope of a paused one has no time.
+/// What one tick reads: the scopes that are due, by the index of their times, each with its open executions. Neither the schedules'
+/// rows nor past executions are read. Scopes of a paused schedule have no time.
 pub(crate) fn due_scopes() -> String {
     let may_execute = may_execute!("c");
     format!(
@@ -140,8 +141,8 @@ async fn look_after<T: Tx + Sql>(tx: &mut T, by: &Ownership, limit: usize, due: 
     Ok(())
 }
 
-/// Counts those that have ended in their scopes. Where a scope is in use just now, they are looked at once more: who
-/// holds executions must not wait for scopes.
+/// Adds the executions that have ended to the counts of their scopes. If a scope is locked, its executions are looked at once
+/// more later: a transaction that has locked executions must not wait for scopes.
 async fn close_all<T: Tx + Sql>(tx: &mut T, looked: &mut [Looked]) -> Result<()> {
     let asked: HashSet<ScopeKey> =
         looked.iter().filter(|it| it.ended().is_some()).map(|it| it.key().scope()).collect();
@@ -170,7 +171,7 @@ fn scope_keys(rows: &[Cells]) -> Result<HashSet<ScopeKey>> {
     rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).collect()
 }
 
-/// Of each scope, the first plan that waits to begin. One process at a time is told of a scope's.
+/// The first waiting plan of each scope. It is told to one process at a time.
 async fn look_at_waiting<T: Tx + Sql>(tx: &mut T, by: &Ownership, due: &mut Due) -> Result<()> {
     let now = tx.now();
     let may_execute = may_execute!("c");
@@ -208,7 +209,7 @@ async fn look_at_waiting<T: Tx + Sql>(tx: &mut T, by: &Ownership, due: &mut Due)
     query_rows(tx, sql, Vec::new(), next).await.map(drop)
 }
 
-/// Plannings that are written together with what they fire: all of them, or none. Of each what has begun, if it was granted.
+/// Writes plannings together with what they fire, all of them or none. Gives what each has begun, if it was granted.
 pub(crate) async fn fire<T: Tx + Sql>(tx: &mut T, firings: &[Firing]) -> Result<Vec<Option<Vec<Begun>>>> {
     let open = open_schedules(tx, firings.iter().map(|firing| &firing.schedule)).await?;
     let mut locked = lock_scopes(tx, firings.iter().map(key_of)).await?;
@@ -217,7 +218,7 @@ pub(crate) async fn fire<T: Tx + Sql>(tx: &mut T, firings: &[Firing]) -> Result<
     for (at, firing) in firings.iter().enumerate() {
         let key = key_of(firing);
         let is_free = open.contains(&firing.schedule) && !(firing.alone && busy.contains(&key));
-        // Of two for the same scope the second comes too late.
+        // If two firings are for the same scope, the second is too late.
         let scope = locked.remove(&key).filter(|_| is_free);
         let fits = |scope: &ScopeRow| scope.through == firing.expected && scope.wake_at.is_some();
         granted.extend(scope.filter(fits).map(|scope| (at, scope)));
@@ -251,7 +252,7 @@ fn key_of(firing: &Firing) -> ScopeKey {
     (firing.schedule.clone(), firing.kind.clone(), firing.id.clone())
 }
 
-/// Those that are neither paused nor gone, and stay so until the end of the transaction.
+/// The schedules that are neither paused nor removed. They stay so until the transaction ends.
 async fn open_schedules<'s, T: Sql>(
     tx: &mut T,
     names: impl Iterator<Item = &'s String>,
@@ -261,7 +262,7 @@ async fn open_schedules<'s, T: Sql>(
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// Of the scopes whose plans must be alone, those where something is under way.
+/// The scopes in which something is under way, among those whose plans must not overlap.
 async fn busy_scopes<T: Sql>(tx: &mut T, firings: &[Firing]) -> Result<HashSet<ScopeKey>> {
     let alone = firings.iter().filter(|firing| firing.alone);
     let rows = alone.map(|it| values![&it.schedule, &it.kind, &it.id]).collect();
@@ -272,10 +273,10 @@ async fn busy_scopes<T: Sql>(tx: &mut T, firings: &[Firing]) -> Result<HashSet<S
     scope_keys(&query_rows(tx, &sql, Vec::new(), rows).await?)
 }
 
-/// A plan, and the firing that it is of.
+/// A plan, with the index of its firing.
 type Planned<'f> = (usize, ExecutionKey<'f>, &'f Birth);
 
-/// Those that nobody has an execution of.
+/// Writes executions for the plans that have none yet, and gives these plans.
 async fn new_executions<'f, T: Tx + Sql>(tx: &mut T, plans: Vec<Planned<'f>>) -> Result<Vec<Planned<'f>>> {
     let now = tx.now();
     let sql = "INSERT INTO waypost.executions(schedule, kind, id, plan_time, wake_at) SELECT u.schedule, u.kind, u.id, u.plan_time, $1 \
@@ -288,7 +289,8 @@ async fn new_executions<'f, T: Tx + Sql>(tx: &mut T, plans: Vec<Planned<'f>>) ->
     Ok(plans.into_iter().filter(|(_, key, _)| new.contains(&(key.scope(), key.plan))).collect())
 }
 
-/// A run that has the key already is somebody else's: that a plan begins once is the execution's to keep.
+/// Makes the runs of new executions. A run that has the same idempotency key already is not taken for the plan's: the execution's
+/// key, not the run's, makes a plan begin once.
 async fn begin_plans<T: Tx + Sql>(tx: &mut T, plans: &[(ExecutionKey<'_>, &Birth)]) -> Result<Vec<Begun>> {
     let (mut held, mut queued) = (Vec::new(), Vec::new());
     for (_, birth) in plans {
@@ -354,12 +356,12 @@ pub(crate) async fn begin<T: Tx + Sql>(tx: &mut T, begin: &Begin) -> Result<Opti
     Ok(begun)
 }
 
-/// The run of an execution that is open; of none that has ended.
+/// Locks an execution and gives its run's id, if it has one. `None` if the execution has ended or is unknown.
 async fn locked_execution<T: Tx + Sql>(tx: &mut T, key: &ExecutionKey<'_>) -> Result<Option<Option<String>>> {
     let asked = || values![key.schedule, key.kind, key.id, key.plan];
     let is_it = "e.schedule = $1 AND e.kind = $2 AND e.id = $3 AND e.plan_time = $4";
     if !T::IS_ONE_WRITE {
-        // Its run before itself: whoever moves the run writes both in this order.
+        // The run is locked before the execution, in the order in which a move of the run writes them.
         let sql = format!(
             "SELECT 1 FROM waypost.runs r WHERE r.run_id = (SELECT e.run_id FROM waypost.executions e WHERE {is_it}) FOR UPDATE"
         );
@@ -371,7 +373,7 @@ async fn locked_execution<T: Tx + Sql>(tx: &mut T, key: &ExecutionKey<'_>) -> Re
     query(tx, &sql, asked()).await?.first().map(|row| row.get(0)).transpose()
 }
 
-/// Whether an execution of the scope, but for one, is under way.
+/// Whether an execution of the scope is under way, other than that of the run `but`.
 async fn is_running<T: Sql>(tx: &mut T, key: &ExecutionKey<'_>, but: Option<&str>) -> Result<bool> {
     let sql = "SELECT 1 FROM waypost.executions e, @RUN WHERE e.schedule = $1 AND e.kind = $2 AND e.id = $3 AND e.wake_at IS NOT NULL \
                AND e.run_id IS NOT NULL AND ($4 IS NULL OR e.run_id <> $4) AND @IS_RUN AND @UNSETTLED LIMIT 1";
@@ -399,7 +401,7 @@ async fn take<T: Tx + Sql>(
     }
 }
 
-/// What failed before is forgotten; if others may run beside it, the next that waits is looked at at once.
+/// Resets the execution's failures. If plans of the scope may overlap, the next one that waits is looked at at once.
 async fn has_begun<T: Tx + Sql>(tx: &mut T, key: &ExecutionKey<'_>, is_alone: bool) -> Result<()> {
     let now = tx.now();
     let sql = "UPDATE waypost.executions SET failures = 0 WHERE schedule = $1 AND kind = $2 AND id = $3 AND plan_time = $4 AND failures > 0";
@@ -454,7 +456,7 @@ pub(crate) async fn put_off<T: Tx + Sql>(tx: &mut T, failed: &[Failed]) -> Resul
     Ok(())
 }
 
-/// `told`: each with its key and the time that `due` told.
+/// `told` has for each row its key and the time that `due` told; a row with another time by now is left alone.
 async fn put_off_at<T: Tx + Sql>(tx: &mut T, columns: &WakeColumns, told: Vec<Vec<Arg>>) -> Result<()> {
     let WakeColumns { table, key, at, failures } = columns;
     let now = tx.now();

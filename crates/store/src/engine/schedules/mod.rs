@@ -48,7 +48,7 @@ pub(crate) async fn put_schedule<T: Tx + Sql>(tx: &mut T, write: &ScheduleWrite)
     Ok(put)
 }
 
-/// Those that are listed are there, as they were; those that are not rest.
+/// Adds the listed scopes that are new and retires those that are not listed; the others stay as they are.
 async fn list<T: Tx + Sql>(tx: &mut T, schedule: &str, kind: &str, ids: &[String]) -> Result<()> {
     let now = tx.now();
     let sql = "UPDATE waypost.schedule_scopes SET wake_at = NULL, retired = true WHERE schedule = $1 AND (kind <> $2 OR NOT id = ANY ($3))";
@@ -68,7 +68,7 @@ async fn each<T: Tx + Sql>(tx: &mut T, name: &str, statements: &[&str]) -> Resul
     Ok(())
 }
 
-/// Whoever changes a schedule, or applies it once more, may have mended it.
+/// Ends the wait after failures: whoever changes a schedule, or applies it once more, may have repaired it.
 async fn wake_failed<T: Tx + Sql>(tx: &mut T, name: &str) -> Result<()> {
     let statements = [
         "UPDATE waypost.schedules SET scopes_at = $2, scopes_failures = 0 WHERE name = $1 AND scopes_failures > 0 AND scopes_at IS NOT NULL",
@@ -79,7 +79,7 @@ async fn wake_failed<T: Tx + Sql>(tx: &mut T, name: &str) -> Result<()> {
     each(tx, name, &statements).await
 }
 
-/// What a pause kept from being begun.
+/// Wakes what a pause kept from beginning.
 async fn wake_open<T: Tx + Sql>(tx: &mut T, name: &str) -> Result<()> {
     let statements = [
         "UPDATE waypost.schedule_scopes AS c SET waiting_at = $2 WHERE c.schedule = $1 AND EXISTS (SELECT 1 FROM waypost.executions e \
@@ -146,7 +146,7 @@ pub(crate) async fn add_plans<T: Tx + Sql>(tx: &mut T, plans: &ManualPlans) -> R
         return Err(no_schedule(schedule));
     }
     let now = tx.now();
-    // A scope that nobody lists is there from now on, and rests.
+    // A scope that is not listed is added as a retired one.
     let sql = "INSERT INTO waypost.schedule_scopes(schedule, kind, id, retired, waiting_at, hash, carried) SELECT DISTINCT s.name, $2, i.id, true, \
                  CASE WHEN s.paused_at IS NULL THEN $4::timestamptz END, s.hash, s.carried FROM @ids($3), waypost.schedules s \
                WHERE s.name = $1 ORDER BY 3 ON CONFLICT (schedule, kind, id) DO UPDATE SET waiting_at = excluded.waiting_at";
@@ -159,7 +159,7 @@ pub(crate) async fn add_plans<T: Tx + Sql>(tx: &mut T, plans: &ManualPlans) -> R
     Ok(added.len() as u64)
 }
 
-/// Executions have ended: what is due looks at them at once.
+/// Makes `due` look at these executions at once, because they have ended.
 pub(crate) async fn wake_executions<T: Tx + Sql>(tx: &mut T, run_ids: &[String]) -> Result<()> {
     let now = tx.now();
     let sql = "UPDATE waypost.executions SET wake_at = $2 WHERE run_id = ANY ($1) AND wake_at IS NOT NULL";

@@ -54,7 +54,7 @@ pub(super) fn schedule(row: &Cells) -> Result<ScheduleRow> {
     })
 }
 
-/// Locked: whoever changes it, or fires, comes one after the other.
+/// Reads a schedule and locks it, so that changes and firings of it come one after the other.
 pub(super) async fn locked_schedule<T: Sql>(tx: &mut T, name: &str) -> Result<Option<ScheduleRow>> {
     let sql = format!("{SCHEDULE} WHERE name = $1 @lock(FOR UPDATE)");
     query(tx, &sql, values![name]).await?.first().map(schedule).transpose()
@@ -78,7 +78,7 @@ fn scope(row: &Cells) -> Result<ScopeRow> {
     })
 }
 
-/// Locks those that nobody else has locked; the others are not among the answer, and are not waited for.
+/// Locks scopes. Those that somebody else has locked are left out and not waited for.
 pub(super) async fn lock_scopes<T: Sql>(
     tx: &mut T,
     keys: impl Iterator<Item = ScopeKey>,
@@ -93,13 +93,13 @@ pub(super) async fn lock_scopes<T: Sql>(
     found.iter().map(keyed).collect()
 }
 
-/// Locked: whatever begins in a scope begins one after the other.
+/// Locks a scope, and waits for it, so that executions of a scope begin one after the other.
 pub(super) async fn wait_for_scope<T: Sql>(tx: &mut T, of: &ExecutionKey<'_>) -> Result<Option<ScopeRow>> {
     let sql = format!("{SCOPE} WHERE c.schedule = $1 AND c.kind = $2 AND c.id = $3 @lock(FOR UPDATE)");
     query(tx, &sql, values![of.schedule, of.kind, of.id]).await?.first().map(scope).transpose()
 }
 
-/// Rows that the caller has locked.
+/// Writes scopes that the caller has locked.
 pub(super) async fn save_scopes<T: Sql>(
     tx: &mut T,
     scopes: impl Iterator<Item = (&str, &ScopeRow)>,
@@ -150,7 +150,7 @@ pub(super) async fn scopes_of<T: Sql>(
     Ok(found)
 }
 
-/// When executions are looked at next (none: never), and which runs they have, if that is told.
+/// Sets when executions are looked at next (never, without a time) and, if it is given, which run each has.
 pub(super) async fn wake<'k, T: Sql>(
     tx: &mut T,
     executions: impl Iterator<Item = (ExecutionKey<'k>, Option<Time>, Option<&'k str>)>,

@@ -13,7 +13,7 @@ use crate::tokens::random;
 /// Why a transaction did not come to its end.
 #[derive(Debug)]
 pub enum Fault {
-    /// To be told to whoever asked.
+    /// The error is the caller's answer.
     Told(StoreError),
     /// Others were in the way (a deadlock, a lost race). Nothing was written.
     Again(StoreError),
@@ -50,7 +50,7 @@ impl From<tokio_postgres::Error> for Fault {
             return Fault::Broken(told);
         }
         match error.code() {
-            // Others of this process have connections, and will give one back.
+            // The server has no connection left for us: other tasks of this process have some, and will give one back.
             Some(code) if is_in_the_way(code) || *code == SqlState::TOO_MANY_CONNECTIONS => {
                 Fault::Again(told)
             }
@@ -84,7 +84,7 @@ fn is_in_the_way(code: &SqlState) -> bool {
         .contains(code)
 }
 
-/// The server goes down, comes up, or has become one that only reads.
+/// The server shuts down, starts up, or has become a replica.
 fn is_broken(code: &SqlState) -> bool {
     let codes = [
         SqlState::READ_ONLY_SQL_TRANSACTION,
@@ -99,7 +99,7 @@ fn is_broken(code: &SqlState) -> bool {
     codes.contains(code)
 }
 
-/// What was sent is nothing that this server can hold or look for, now or later: a NUL, a name that no index takes.
+/// The server can neither store nor search for what was sent, now or later: a NUL, or a name that is too long for an index.
 fn is_unstorable(code: &SqlState) -> bool {
     let codes = [
         SqlState::CHARACTER_NOT_IN_REPERTOIRE,

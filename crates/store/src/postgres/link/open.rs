@@ -27,7 +27,7 @@ pub fn pool(address: &Address, size: usize) -> Result<Pool, StoreError> {
 /// A connection outside the pools. What it hears (notifications) comes over the channel, which ends with it.
 pub async fn connect(address: &Address) -> Result<(Client, mpsc::Receiver<()>)> {
     let (client, mut connection) = address.config.connect(address.tls.clone()).await.map_err(Fault::from)?;
-    // One is as good as many: it says "look".
+    // Room for one: a notification only says "look", so that one is as good as many.
     let (heard, hears) = mpsc::channel(1);
     tokio::spawn(async move {
         while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {

@@ -1,4 +1,4 @@
-//! What may stand between here and the server: a pooler that gives its sessions out transaction by transaction.
+//! Recognises a pooler between this process and the server, one that gives its sessions out transaction by transaction.
 
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -9,7 +9,7 @@ use crate::postgres::sql::Columns;
 
 const LOOKS: usize = 3;
 
-/// Whether two connections of ours, open at the same time, are not two sessions of the server.
+/// Whether there is a pooler: two connections that are open at the same time are then not two sessions of the server.
 pub async fn is_between(one: &Client, other: &Client) -> Result<bool> {
     let sessions = (session(one).await?, session(other).await?);
     for _ in 0..LOOKS {
@@ -24,7 +24,8 @@ async fn session(client: &Client) -> Result<i32> {
     Columns(&client.query_typed_one("SELECT pg_backend_pid()", &[]).await?).get(0)
 }
 
-/// By its console, if it has one. Whoever may not look in there is told so by PgBouncer itself.
+/// The pooler's name and version by its console, if it has one. PgBouncer is also known by how it
+/// refuses those who may not use the console.
 pub async fn name(address: &Address) -> String {
     let unknown = "a transaction pooler".to_owned();
     let mut console = address.clone();

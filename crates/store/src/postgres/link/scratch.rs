@@ -17,7 +17,7 @@ pub struct Scratch {
     made: Mutex<Vec<String>>,
 }
 
-/// A transaction that keeps what died since it began from being cleaned up, until it is dropped.
+/// An open transaction: rows that die after it began cannot be vacuumed until it is dropped.
 #[derive(Debug)]
 pub struct OpenSnapshot {
     _client: Client,
@@ -84,7 +84,7 @@ async fn number(client: &Client, sql: &str) -> Result<f64> {
     Columns(&client.query_typed_one(sql, &[]).await?).get(0)
 }
 
-/// The driver's own, for what is compared with a store.
+/// A connection of the driver itself, for measuring what a store is compared with.
 pub async fn client(url: &str) -> Result<Client, StoreError> {
     Ok(open::connect(&Address::read(url)?).await.map_err(Fault::told)?.0)
 }

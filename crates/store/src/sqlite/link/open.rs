@@ -37,7 +37,7 @@ pub fn writer(path: &Path) -> Result<Connection> {
     open().map_err(|fault| fault.at(path))
 }
 
-/// A connection for looking only.
+/// A connection that only reads.
 pub fn reader(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags).map_err(|error| Fault::from(error).at(path))?;
@@ -59,8 +59,8 @@ fn pragmas(conn: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// A plan does not hang on the values that are bound: otherwise every claim would compile its look into the partial
-/// indexes anew, because a value might be one of their conditions'.
+/// Query plans do not depend on bound values. Otherwise every claim would compile its queries anew, because a value might fit the
+/// condition of a partial index.
 fn keep_plans(conn: &Connection) -> Result<()> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())

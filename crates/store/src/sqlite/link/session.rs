@@ -22,7 +22,7 @@ use crate::seam::error::{Result, StoreError};
 use crate::seam::stats::PoolStatus;
 use crate::seam::verbs::Reply;
 
-/// More would only make the first ones wait.
+/// Jobs in one transaction. More would only make the first ones wait.
 const MAX_GROUP: usize = 1_024;
 const READERS: usize = 2;
 
@@ -34,7 +34,7 @@ pub struct Tx<'c> {
     pub statements: Statements<'c>,
     pub next_position: Cell<Option<i64>>,
     pub made_ids: Cell<Option<u128>>,
-    /// Nothing was written yet: what fails can be undone as a whole.
+    /// Whether nothing was written yet, so that what fails can be undone as a whole.
     first: Cell<bool>,
     /// Why the whole transaction is gone: SQLite undoes all of it when the disk is full.
     lost: Cell<Option<StoreError>>,
@@ -106,7 +106,7 @@ impl Session {
         Box::pin(self.reader.ask(work))
     }
 
-    /// For long looks: a connection and a thread of its own, so that nobody waits behind it.
+    /// For long reads: on a connection and a thread of its own, so that nobody waits behind it.
     pub fn read_apart<T, F>(&self, work: F) -> Reply<'_, T>
     where
         T: Send + 'static,
@@ -147,8 +147,8 @@ fn write_loop(conn: &Connection, cache: &Cache, jobs: &mpsc::Receiver<Job>, chan
     }
 }
 
-/// Nobody is answered before the flush; if that fails, nothing was written and everybody is told. So is everybody who
-/// waits while it cannot even begin.
+/// Commits the jobs that wait as one transaction. Nobody is answered before the flush; if it fails, nothing was written and all of
+/// them get the error. So do all that wait when the transaction cannot begin.
 fn commit_group(conn: &Connection, cache: &Cache, first: Job, jobs: &mpsc::Receiver<Job>) {
     let mut first = Some(first);
     let mut answers = Vec::new();
@@ -274,14 +274,14 @@ impl Tx<'_> {
         }
         self.cache.rows.borrow_mut().clear();
         self.next_position.set(None);
-        // Others may write in between: what is remembered is gone already, and the next look finds theirs.
+        // Others may write in between: the cache is empty by now, and the next read finds what they wrote.
         if let Err(error) = run(self.conn, "ROLLBACK").and_then(|()| run(self.conn, "BEGIN IMMEDIATE")) {
             self.lost.set(Some(error.into()));
         }
         result
     }
 
-    /// Rows that this connection remembers are good until another one commits.
+    /// Cached rows are valid until another connection commits.
     fn forget_if_others_wrote(&self) -> fault::Result<()> {
         let version = self.prepare("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
         self.cache.rows.borrow_mut().check(version);

@@ -57,7 +57,7 @@ pub fn has_cancelled(tx: &Tx<'_>, parent: &str) -> Result<()> {
     Ok(())
 }
 
-/// Again at least one.
+/// At least one of them if there is any, as above.
 pub fn children(tx: &Tx<'_>, parent: &str, after: i64, limit: usize) -> Result<Vec<Stored>> {
     let sql = "SELECT b.rid FROM run_born b CROSS JOIN run_now n ON n.rid = b.rid \
                WHERE b.parent_run_id = ?1 AND n.state & 7 <> 4 AND b.rid > ?2 ORDER BY b.rid LIMIT ?3";
