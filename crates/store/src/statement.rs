@@ -8,7 +8,7 @@
 
 use waypost_kernel::Time;
 
-use crate::error::{Result, StoreError};
+use crate::seam::error::{Result, StoreError};
 
 /// A transaction that takes such statements.
 #[allow(async_fn_in_trait, reason = "see `engine::Tx`")]

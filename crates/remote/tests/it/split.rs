@@ -93,7 +93,6 @@ impl Housekeeping for Split {
         here.prune(limit: usize) -> Pruned;
         here.verify(progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Verified;
         here.advance_clock(by: Span) -> ();
-        here.claim_plan(run: NewRun, lease: Option<Span>) -> Option<Claimed>;
         here.put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
         here.ask_scopes(sql: String) -> Vec<String>;
         here.due(by: Ownership, limit: usize) -> Due;

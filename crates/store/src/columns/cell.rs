@@ -8,8 +8,8 @@ use waypost_kernel::item::Role;
 use waypost_kernel::{Span, Time, Token};
 use waypost_schema::Kind as Api;
 
-use crate::codec::token_text;
-use crate::run::{iso, shared};
+use crate::json::codec::token_text;
+use crate::seam::run::{iso, shared};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell<'a> {

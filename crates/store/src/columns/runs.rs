@@ -9,9 +9,9 @@ use waypost_kernel::{Failure, Lease, Outcome, Run, Span, Time, Token};
 use waypost_schema::{self as schema, Kind as Api, needed, optional};
 
 use super::{COUNT, Cell, Column, Field, Kind, LONG, NAME, Shown, TIME, columns};
-use crate::codec;
-use crate::run::RunRow;
-use crate::verbs::NewRun;
+use crate::json::codec;
+use crate::seam::run::RunRow;
+use crate::seam::verbs::NewRun;
 
 pub(crate) struct RunColumn {
     column: Column<RunRow>,
@@ -269,7 +269,7 @@ mod tests {
     use waypost_kernel::Catalog;
 
     use super::*;
-    use crate::wire::{RUN, engine, row_from};
+    use crate::json::wire::{RUN, engine, row_from};
 
     #[test]
     fn each_column_has_a_name_of_its_own_and_a_sentence() {

@@ -4,9 +4,9 @@
 use waypost_kernel::Time;
 
 use super::tx::Tx;
-use crate::access::{AuditRow, NewToken, TokenRow, Who, no_token, page};
-use crate::error::Result;
-use crate::intake::check_name;
+use crate::rules::intake::check_name;
+use crate::seam::access::{AuditRow, NewToken, TokenRow, Who, no_token, page};
+use crate::seam::error::Result;
 use crate::statement::{Cells, Sql, query, values};
 
 const TOKEN: &str = "SELECT id, digest, name, role, tenant, created_at, created_by, revoked_at, revoked_by FROM waypost.tokens";

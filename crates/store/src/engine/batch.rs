@@ -8,10 +8,10 @@ use waypost_kernel::run::Text;
 use super::edit::{Edit, Stored};
 use super::operations;
 use super::tx::{Saved, Tx};
-use crate::error::{Result, StoreError};
-use crate::verbs::Each;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::verbs::Each;
 
-/// A run that is written this often by others meanwhile is left to whoever asks again.
+/// Rounds after which an entry fails whose run others changed each time; the caller may ask again.
 const ROUNDS: usize = 64;
 
 /// One kind of write.
@@ -60,7 +60,7 @@ pub(crate) async fn each<T: Tx, E: Entry>(tx: &mut T, entries: &[E]) -> Result<E
         tx.before_round(turn).await;
         match round(tx, entries, &open, &mut answers).await {
             Ok(()) => {}
-            // Earlier rounds are written: their answers are not lost over this one.
+            // Earlier rounds are written: their entries are answered although this round failed.
             Err(error) if !T::IS_ONE_WRITE && open.len() < entries.len() => {
                 open.into_iter()
                     .filter(|at| answers[*at].is_none())
@@ -93,7 +93,7 @@ async fn round<T: Tx, E: Entry>(
     });
     let seen = E::look_up(tx, &known.collect::<Vec<_>>()).await?;
     let mut edits: Vec<Edit> = found.into_iter().map(Edit::new).collect();
-    // In the order of the list, so that the log has it.
+    // In the order of the list, so that the log has the same order.
     let mut order: Vec<usize> = Vec::with_capacity(edits.len());
     let mut is_changed = vec![false; edits.len()];
     let mut decided: Vec<(usize, usize, Decided<E::Answer>)> = Vec::with_capacity(open.len());

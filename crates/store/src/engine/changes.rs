@@ -7,11 +7,11 @@ use waypost_kernel::Lifecycle;
 use super::access::{audit, issue_token, revoke_token};
 use super::schedules::{add_plans, pause_schedule, put_schedule, remove_schedule};
 use super::tx::AdminTx;
-use crate::access::{TokenChange, TokenRow, Who};
-use crate::error::Result;
-use crate::intake::{check_name, check_reason};
-use crate::schedules::*;
-use crate::verbs::{Pause, Setting};
+use crate::rules::intake::{check_name, check_reason};
+use crate::seam::access::{TokenChange, TokenRow, Who};
+use crate::seam::error::Result;
+use crate::seam::schedules::*;
+use crate::seam::verbs::{Pause, Setting};
 
 impl Who {
     fn pause(&self) -> Pause {

@@ -5,8 +5,8 @@ use waypost_kernel::{Actor, Request};
 use super::edit::{Edit, Extra, Stored};
 use super::operations;
 use super::tx::{Saved, Tx};
-use crate::children::{Asked, PARENT};
-use crate::error::Result;
+use crate::rules::children::{CancelRequest, PARENT};
+use crate::seam::error::Result;
 use crate::tokens::who;
 
 const PAGE: usize = 256;
@@ -15,7 +15,7 @@ const PAGE: usize = 256;
 /// else is busy with.
 pub(super) async fn ask<T: Tx>(tx: &mut T, limit: usize) -> Result<(Vec<String>, bool)> {
     let mut asked = Vec::new();
-    // Children of these are being born: who is there is asked, and the next sweep looks again.
+    // Children of these are being written: those that are there are asked, and the next sweep looks again.
     let mut expecting: Vec<String> = Vec::new();
     while let Some((parent, is_all_there)) = tx.cancelled_parent(&expecting).await? {
         if !of_parent(tx, &parent, limit, &mut asked).await? {
@@ -30,14 +30,14 @@ pub(super) async fn ask<T: Tx>(tx: &mut T, limit: usize) -> Result<(Vec<String>,
     Ok((asked, true))
 }
 
-/// False: some are left, because there are too many or others were faster.
+/// `false` if some are left, because there are too many or because others changed them meanwhile.
 async fn of_parent<T: Tx>(tx: &mut T, parent: &str, limit: usize, asked: &mut Vec<String>) -> Result<bool> {
     let mut found = tx.runs(&[parent]).await?.pop();
     if found.as_ref().is_some_and(|stored| stored.recalled) {
         found = tx.runs(&[parent]).await?.pop();
     }
     let Some(parent) = found else { return Ok(true) };
-    let request = Asked::by(&parent.row);
+    let request = CancelRequest::by(&parent.row);
     let mut after = 0;
     loop {
         let found = tx.children(parent.row.id(), after, PAGE).await?;
@@ -59,8 +59,8 @@ async fn of_parent<T: Tx>(tx: &mut T, parent: &str, limit: usize, asked: &mut Ve
     }
 }
 
-/// What takes no cancel where it is, and what was asked before, is left as it is.
-fn decide<T: Tx>(tx: &T, child: Stored, request: &Asked) -> Option<Edit> {
+/// A child that takes no cancel in its state, or was asked before, is left as it is.
+fn decide<T: Tx>(tx: &T, child: Stored, request: &CancelRequest) -> Option<Edit> {
     let ask = Request { who: who(Actor::Operator, PARENT), ask: request.ask() };
     let change = waypost_kernel::decide(&child.row.lifecycle, &child.row.run, &ask, tx.now()).ok()?;
     (!change.events.is_empty()).then(|| Edit::of(child, change, Extra::default()))

@@ -8,11 +8,11 @@ use waypost_kernel::{Actor, Ask, Change, Lease, Phase, Refusal, Request, Time, T
 
 use super::edit::{Edit, Extra, Stored};
 use super::tx::{BEGINNING, Overdue, Room, Saved, Scan, Tx};
-use crate::error::{Result, StoreError};
-use crate::intake;
-use crate::run::RunRow;
+use crate::rules::intake;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::RunRow;
+use crate::seam::verbs::{Claim, Claimed, Take};
 use crate::tokens::fresh;
-use crate::verbs::{Claim, Claimed, Take};
 
 /// Runs that a claim sets aside at most because their key is full, before it leaves the rest to the next one.
 const MAX_SET_ASIDE: usize = 20_000;
@@ -218,7 +218,7 @@ async fn wait_reason<T: Tx>(tx: &mut T, row: &RunRow) -> Result<Option<&'static 
     })
 }
 
-/// None: the kernel refuses.
+/// `None` if the kernel refuses.
 fn decide<T: Tx>(tx: &T, stored: Stored, how: &Take) -> Option<Edit> {
     let change = asked(tx, &stored, how, fresh()).ok()?;
     Some(Edit::of(stored, change, Extra::default()))
@@ -230,7 +230,7 @@ fn asked<T: Tx>(tx: &T, stored: &Stored, how: &Take, token: Token) -> Result<Cha
     waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now())
 }
 
-/// Takes a run whatever its queue and its key say. None: others changed it meanwhile.
+/// Takes a run without regard to its queue's and its key's limits. `None` if others changed it meanwhile.
 pub(crate) async fn take<T: Tx>(
     tx: &mut T,
     stored: Stored,

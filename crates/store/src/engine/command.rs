@@ -11,21 +11,21 @@ use super::children;
 use super::edit::{Edit, Extra, Stored};
 use super::operations;
 use super::tx::{ItemsOf, Saved, Tx};
-use crate::access::Who;
-use crate::children::{AT_ONCE, is_cancel};
-use crate::chosen::chosen;
-use crate::decisions::Decisions;
-use crate::error::{Result, StoreError};
-use crate::intake;
-use crate::run::RunRow;
+use crate::rules::children::{AT_ONCE, is_cancel};
+use crate::rules::chosen::chosen;
+use crate::rules::decisions::Decisions;
+use crate::rules::intake;
+use crate::seam::access::Who;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::RunRow;
+use crate::seam::verbs::CommandWrite;
 use crate::statement::Sql;
 use crate::tokens::who;
-use crate::verbs::CommandWrite;
 
 /// A run that others write at the same time is looked at again this often.
 const ROUNDS: usize = 24;
 
-/// With its entry in the audit log; and whether children are to be told of a cancel.
+/// Carries out a command and writes its entry in the audit log. Also gives whether children are to be asked to cancel.
 pub(crate) async fn command<T: Tx + Sql>(tx: &mut T, write: &CommandWrite) -> Result<(Arc<RunRow>, bool)> {
     let (row, cancels) = carry_out(tx, write).await?;
     let who = Who::new(&write.tenant, &write.by, write.reason.clone());
@@ -33,7 +33,7 @@ pub(crate) async fn command<T: Tx + Sql>(tx: &mut T, write: &CommandWrite) -> Re
     Ok((row, cancels))
 }
 
-/// Tells children of cancelled runs; what is left is the sweep's.
+/// Asks the children of cancelled runs to cancel; those beyond the limit are left to the sweep.
 pub(crate) async fn cancel_children<T: Tx>(tx: &mut T) -> Result<()> {
     children::ask(tx, AT_ONCE).await.map(drop)
 }
@@ -44,7 +44,7 @@ async fn carry_out<T: Tx>(tx: &mut T, write: &CommandWrite) -> Result<(Arc<RunRo
         let Some(stored) = found.filter(|stored| stored.row.tenant == write.tenant) else {
             return Err(StoreError::no_run(&write.run_id));
         };
-        // People ask about the run as it is: what is remembered is let go, and the next look reads.
+        // People ask about the run as it is now: a remembered row is not good enough, and reading it once more reads the table.
         if stored.recalled {
             continue;
         }

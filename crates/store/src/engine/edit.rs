@@ -7,9 +7,9 @@ use waypost_kernel::event::{Change, Event};
 use waypost_kernel::item::Item;
 use waypost_kernel::{Lifecycle, Phase, Run};
 
-use crate::run::{ItemRow, RunRow};
-use crate::verbs::NewItem;
-use crate::{details, intake};
+use crate::rules::{details, intake};
+use crate::seam::run::{ItemRow, RunRow};
+use crate::seam::verbs::NewItem;
 
 /// A run as it was read, and where it is kept.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Stored {
     pub row: Arc<RunRow>,
     /// The position of its last event, where a database keeps that with the run.
     pub last: Option<i64>,
-    /// How much it carries, for whoever remembers rows.
+    /// How large it is, for a database that remembers rows.
     pub bytes: usize,
     /// Not read but remembered. Only a write, which compares, shows whether it is still so: what is decided without one
     /// is decided again on the row as it is.
@@ -86,10 +86,10 @@ pub(crate) struct Edit {
     /// As it was decided on; none while nothing has changed.
     before: Option<Run>,
     pub events: Vec<(Event, Extra)>,
-    /// Its entry in a queue, which goes.
+    /// Its entry in a queue, which is deleted.
     pub entry: Option<String>,
     /// Items that are added, as they are before they move.
-    pub born: Vec<BornItem>,
+    pub new_items: Vec<NewItemRow>,
     /// Items as they are afterwards.
     pub items: Vec<ItemChange>,
     /// The same, as they will be read, for a database that remembers them.
@@ -100,7 +100,7 @@ pub(crate) struct Edit {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct BornItem {
+pub(crate) struct NewItemRow {
     pub place: usize,
     pub new: NewItem,
     pub item: Item,
@@ -111,13 +111,13 @@ pub(crate) struct BornItem {
 #[derive(Clone, Debug)]
 pub(crate) struct ItemChange {
     pub item: Item,
-    /// Of the event that moved it; none: only what it brought forth is kept.
+    /// Of the event that moved it. Absent if it did not move and only its output or details are written.
     pub seq: Option<u64>,
     pub stays: bool,
     pub output: Option<Value>,
-    /// All of them, where they change.
+    /// All details as they are afterwards, if any of them change.
     pub details: Option<Map<String, Value>>,
-    /// Those of them that change.
+    /// The details that change.
     pub patch: Map<String, Value>,
 }
 
@@ -128,7 +128,7 @@ impl Edit {
             before: None,
             events: Vec::new(),
             entry: None,
-            born: Vec::new(),
+            new_items: Vec::new(),
             items: Vec::new(),
             item_rows: Vec::new(),
             metadata: Map::new(),
@@ -184,7 +184,7 @@ impl Edit {
         }
     }
 
-    /// Something is to be written.
+    /// Whether something is to be written.
     pub fn is_changed(&self) -> bool {
         !self.events.is_empty()
             || !self.items.is_empty()
@@ -193,10 +193,10 @@ impl Edit {
 
     pub fn moves_items(&self) -> bool {
         let shifts = |(event, _): &(Event, Extra)| !event.effect.shifts.is_empty();
-        !self.born.is_empty() || !self.items.is_empty() || self.events.iter().any(shifts)
+        !self.new_items.is_empty() || !self.items.is_empty() || self.events.iter().any(shifts)
     }
 
-    /// The run comes into somebody's hands.
+    /// Whether the run gets a holder.
     pub fn is_taken(&self) -> bool {
         self.phase_before() != Phase::Held && self.row().phase() == Phase::Held
     }

@@ -1,4 +1,4 @@
-//! New runs, and runs that are born held.
+//! New runs: those that are queued, and those of plans, which are held from their beginning.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Kind;
 use waypost_kernel::{Actor, Lifecycle, Phase, Run, Span, Time};
 
-use super::claim::{self, Taken};
-use super::edit::{BornItem, Stored};
+use super::claim::Taken;
+use super::edit::{NewItemRow, Stored};
 use super::tx::{Inserted, Tx};
 use crate::columns::COLUMNS;
-use crate::error::{Result, StoreError};
-use crate::fingerprint::fingerprint;
-use crate::run::{self, RunRow};
-use crate::tokens::{fresh, who};
-use crate::verbs::{Each, NewItem, NewRun, Take};
-use crate::{birth, details, intake};
+use crate::json::fingerprint::fingerprint;
+use crate::rules::{details, intake, new_run};
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::{self, RunRow};
+use crate::seam::verbs::{Each, NewItem, NewRun};
+use crate::tokens::who;
 
 /// A key that others insert and take back at the same time is looked for again this often.
 const ROUNDS: usize = 20;
@@ -27,15 +27,15 @@ const ROUNDS: usize = 20;
 #[derive(Debug)]
 pub(crate) struct CheckedRun {
     pub new: NewRun,
-    texts: Texts,
+    texts: JsonTexts,
 }
 
 /// A run, and whether its key was known.
 pub(crate) type Queued = (Arc<RunRow>, bool);
 
-/// What is written as JSON.
+/// A new run's columns that are kept as JSON, written out.
 #[derive(Clone, Debug)]
-pub(crate) struct Texts {
+pub(crate) struct JsonTexts {
     pub input: String,
     pub metadata: Option<String>,
     pub details: Option<String>,
@@ -45,17 +45,17 @@ pub(crate) struct Texts {
 
 /// A run before it is written.
 #[derive(Debug)]
-pub(crate) struct Birth {
+pub(crate) struct NewRow {
     pub row: RunRow,
-    pub texts: Texts,
+    pub texts: JsonTexts,
     pub event: Event,
-    pub items: Vec<BornItem>,
-    asked: Asked,
+    pub items: Vec<NewItemRow>,
+    requested: Requested,
 }
 
-/// What was asked for, as far as the row does not tell.
+/// The parts of the request that are not in the row, for deciding it again.
 #[derive(Debug)]
-struct Asked {
+struct Requested {
     version: Option<u32>,
     status: Option<String>,
     ttl: Option<Span>,
@@ -65,12 +65,12 @@ struct Asked {
     by: String,
 }
 
-impl Texts {
-    fn of(new: &NewRun) -> Texts {
+impl JsonTexts {
+    fn of(new: &NewRun) -> JsonTexts {
         let full = |map: &Map<String, Value>| {
             Some(map).filter(|map| !map.is_empty()).and_then(|map| serde_json::to_string(map).ok())
         };
-        Texts {
+        JsonTexts {
             input: new.input.to_string(),
             metadata: full(&new.metadata),
             details: full(&new.details),
@@ -88,12 +88,12 @@ impl Texts {
 impl CheckedRun {
     pub fn of(new: NewRun) -> Result<CheckedRun> {
         intake::check_new(&new)?;
-        let texts = Texts::of(&new);
+        let texts = JsonTexts::of(&new);
         Ok(CheckedRun { new, texts })
     }
 }
 
-impl Birth {
+impl NewRow {
     fn key(&self) -> Option<(&str, &str)> {
         Some((self.row.tenant.as_str(), self.row.idempotency_key.as_deref()?))
     }
@@ -104,16 +104,16 @@ impl Birth {
     }
 }
 
-/// Writes them; what finds its key taken is answered with the run that has it, or refused.
+/// Writes new runs. If a run has the idempotency key already, it is the answer, or the request is refused.
 pub(crate) async fn enqueue<T: Tx>(tx: &mut T, runs: Vec<Result<CheckedRun>>) -> Result<Each<Queued>> {
     let mut answers: Vec<Option<Result<Queued>>> = Vec::with_capacity(runs.len());
-    let mut left: Vec<(usize, Birth)> = Vec::with_capacity(runs.len());
+    let mut left: Vec<(usize, NewRow)> = Vec::with_capacity(runs.len());
     for (at, run) in runs.into_iter().enumerate() {
         let answer = match run {
             Err(error) => Err(error),
-            Ok(run) => match born(tx, run, None).await? {
-                Ok(birth) => {
-                    left.push((at, birth));
+            Ok(run) => match new_row_of(tx, run, None).await? {
+                Ok(new_row) => {
+                    left.push((at, new_row));
                     answers.push(None);
                     continue;
                 }
@@ -132,7 +132,7 @@ pub(crate) async fn enqueue<T: Tx>(tx: &mut T, runs: Vec<Result<CheckedRun>>) ->
         let places: Vec<usize> = left.iter().map(|(at, _)| *at).collect();
         match round(tx, left, &mut answers).await {
             Ok(again) => left = again,
-            // Earlier rounds are written: their answers are not lost over this one.
+            // Earlier rounds are written: their runs are answered although this round failed.
             Err(error) if !T::IS_ONE_WRITE && answers.iter().any(|it| matches!(it, Some(Ok(_)))) => {
                 places.into_iter().for_each(|at| _ = answers[at].get_or_insert_with(|| Err(error.clone())));
                 left = Vec::new();
@@ -145,34 +145,34 @@ pub(crate) async fn enqueue<T: Tx>(tx: &mut T, runs: Vec<Result<CheckedRun>>) ->
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(late)).collect())
 }
 
-/// Inserts births. What found its key taken is answered; what is given back found it free again.
+/// Inserts new rows. Those whose key is taken are answered; those whose key was taken and is free again are given back.
 async fn round<T: Tx>(
     tx: &mut T,
-    births: Vec<(usize, Birth)>,
+    new_rows: Vec<(usize, NewRow)>,
     answers: &mut [Option<Result<Queued>>],
-) -> Result<Vec<(usize, Birth)>> {
-    let (places, births): (Vec<usize>, Vec<Birth>) = births.into_iter().unzip();
+) -> Result<Vec<(usize, NewRow)>> {
+    let (places, new_rows): (Vec<usize>, Vec<NewRow>) = new_rows.into_iter().unzip();
     let mut taken = Vec::new();
     let mut again = Vec::new();
-    for (at, made) in places.into_iter().zip(tx.insert(births).await?) {
+    for (at, made) in places.into_iter().zip(tx.insert(new_rows).await?) {
         match made {
             Inserted::Made(stored) => answers[at] = Some(Ok((stored.row, false))),
-            Inserted::KeyTaken(birth) => taken.push((at, *birth)),
-            Inserted::Stale(birth) => again.push((at, born_again(tx, *birth).await?)),
+            Inserted::KeyTaken(new_row) => taken.push((at, *new_row)),
+            Inserted::Stale(new_row) => again.push((at, decide_again(tx, *new_row).await?)),
         }
     }
     if taken.is_empty() {
         return Ok(again);
     }
-    let keys: Vec<(&str, &str)> = taken.iter().filter_map(|(_, birth)| birth.key()).collect();
+    let keys: Vec<(&str, &str)> = taken.iter().filter_map(|(_, new_row)| new_row.key()).collect();
     let known = tx.runs_with_keys(&keys).await?;
-    for (at, birth) in taken {
-        match known.iter().find(|(stored, _)| has_key(stored, birth.key())) {
-            Some((stored, print)) if *print == birth.texts.fingerprint => {
+    for (at, new_row) in taken {
+        match known.iter().find(|(stored, _)| has_key(stored, new_row.key())) {
+            Some((stored, print)) if *print == new_row.texts.fingerprint => {
                 answers[at] = Some(Ok((stored.row.clone(), true)));
             }
-            Some((stored, _)) => answers[at] = Some(Err(birth.key_reused(stored))),
-            None => again.push((at, birth)),
+            Some((stored, _)) => answers[at] = Some(Err(new_row.key_reused(stored))),
+            None => again.push((at, new_row)),
         }
     }
     Ok(again)
@@ -183,16 +183,16 @@ fn has_key(stored: &Stored, key: Option<(&str, &str)>) -> bool {
     own.is_some() && own == key
 }
 
-/// What the kernel makes of a request. One that it refuses, or whose lifecycle is not there, comes back with why.
-async fn born<T: Tx>(
+/// What the kernel makes of a request. A request that is refused, or whose lifecycle is unknown, comes back with the error.
+async fn new_row_of<T: Tx>(
     tx: &mut T,
     run: CheckedRun,
     lease: Option<Span>,
-) -> Result<std::result::Result<Birth, (StoreError, Box<CheckedRun>)>> {
+) -> Result<std::result::Result<NewRow, (StoreError, Box<CheckedRun>)>> {
     let Some(lifecycle) = lifecycle(tx, &run.new).await? else {
-        return Ok(Err((birth::unknown_lifecycle(&run.new, &tx.catalog()), Box::new(run))));
+        return Ok(Err((new_run::unknown_lifecycle(&run.new, &tx.catalog()), Box::new(run))));
     };
-    Ok(birth(tx, run, &lifecycle, lease))
+    Ok(new_row(tx, run, &lifecycle, lease))
 }
 
 /// A request that is refused is still answered by the run that its key has made.
@@ -212,13 +212,13 @@ async fn lifecycle<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<Arc<Lifecyc
     Ok(found.filter(|lifecycle| lifecycle.kind == Kind::Run))
 }
 
-/// On a refusal the request comes back: its key may be known.
-fn birth<T: Tx>(
+/// If the kernel refuses, the request comes back: a run may have its key.
+fn new_row<T: Tx>(
     tx: &T,
     run: CheckedRun,
     lifecycle: &Arc<Lifecycle>,
     lease: Option<Span>,
-) -> std::result::Result<Birth, (StoreError, Box<CheckedRun>)> {
+) -> std::result::Result<NewRow, (StoreError, Box<CheckedRun>)> {
     let new = &run.new;
     let ask = Ask {
         status: new.status.as_deref(),
@@ -236,7 +236,7 @@ fn birth<T: Tx>(
         Err(error) => Err((error, Box::new(run))),
         Ok((after, event, items)) => {
             let CheckedRun { mut new, texts } = run;
-            let asked = Asked {
+            let requested = Requested {
                 version: new.version,
                 status: new.status.take(),
                 ttl: new.ttl,
@@ -245,30 +245,30 @@ fn birth<T: Tx>(
                 actor: new.actor,
                 by: std::mem::take(&mut new.by),
             };
-            Ok(Birth { row: row_of(new, after, lifecycle.clone()), texts, event, items, asked })
+            Ok(NewRow { row: row_of(new, after, lifecycle.clone()), texts, event, items, requested })
         }
     }
 }
 
 /// The same request, decided anew.
-async fn born_again<T: Tx>(tx: &mut T, birth: Birth) -> Result<Birth> {
-    let Birth { mut row, texts, asked, .. } = birth;
-    let found = tx.lifecycle(&row.lifecycle.name, asked.version).await?;
+async fn decide_again<T: Tx>(tx: &mut T, new_row: NewRow) -> Result<NewRow> {
+    let NewRow { mut row, texts, requested, .. } = new_row;
+    let found = tx.lifecycle(&row.lifecycle.name, requested.version).await?;
     let lifecycle = found.unwrap_or_else(|| row.lifecycle.clone());
     let ask = Ask {
-        status: asked.status.as_deref(),
-        ttl: asked.ttl,
-        lease: asked.lease,
-        items: &asked.items,
-        actor: asked.actor,
-        by: &asked.by,
+        status: requested.status.as_deref(),
+        ttl: requested.ttl,
+        lease: requested.lease,
+        items: &requested.items,
+        actor: requested.actor,
+        by: &requested.by,
         schedule_at: row.schedule_at,
         max_attempts: row.run.max_attempts,
         reentrant: row.run.reentrant,
     };
     let (after, event, items) = decided(tx, &lifecycle, &ask)?;
     (row.run, row.lifecycle) = (after, lifecycle);
-    Ok(Birth { row, texts, event, items, asked })
+    Ok(NewRow { row, texts, event, items, requested })
 }
 
 /// A request as the kernel takes it.
@@ -284,8 +284,8 @@ struct Ask<'a> {
     reentrant: bool,
 }
 
-fn decided<T: Tx>(tx: &T, lifecycle: &Lifecycle, ask: &Ask<'_>) -> Result<(Run, Event, Vec<BornItem>)> {
-    let first = birth::first_items(ask.items, lifecycle)?;
+fn decided<T: Tx>(tx: &T, lifecycle: &Lifecycle, ask: &Ask<'_>) -> Result<(Run, Event, Vec<NewItemRow>)> {
+    let first = new_run::first_items(ask.items, lifecycle)?;
     let kernel_items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
     let id = lifecycle.ids.as_ref().map(|ids| ids.make(tx.now(), tx.random_for_id())).unwrap_or_default();
     let new = KernelRun {
@@ -301,7 +301,7 @@ fn decided<T: Tx>(tx: &T, lifecycle: &Lifecycle, ask: &Ask<'_>) -> Result<(Run, 
     };
     let mut change = decide::create(lifecycle, &new, &who(ask.actor, ask.by), tx.now())?;
     let items =
-        first.into_iter().enumerate().map(|(place, (new, item))| BornItem { place, new, item, seq: 1 });
+        first.into_iter().enumerate().map(|(place, (new, item))| NewItemRow { place, new, item, seq: 1 });
     // A run is born with one event.
     let event = change.events.swap_remove(0);
     Ok((change.after, event, items.collect()))
@@ -318,65 +318,13 @@ fn row_of(mut new: NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
     row
 }
 
-/// Born held: the unique key lets one claimer win; later ones may retry or steal what is there.
-pub(crate) async fn claim_plan<T: Tx>(
-    tx: &mut T,
-    run: CheckedRun,
-    lease: Option<Span>,
-) -> Result<Option<Taken>> {
-    let lifecycle = born_held(tx, &run.new).await?;
-    let worker = run.new.by.clone();
-    let mut birth = match birth(tx, run, &lifecycle, lease) {
-        Ok(birth) => birth,
-        Err((error, run)) => {
-            let key = run.new.idempotency_key.as_deref().unwrap_or_default();
-            let known = tx.runs_with_keys(&[(&run.new.tenant, key)]).await?.pop();
-            let Some((stored, _)) = known else { return Err(error) };
-            return take_known(tx, stored, &worker, lease).await.map(Option::flatten);
-        }
-    };
-    for _ in 0..ROUNDS {
-        birth = match tx.insert(vec![birth]).await?.pop() {
-            Some(Inserted::Made(stored)) => return Ok(Some(Taken::of(tx, stored))),
-            Some(Inserted::KeyTaken(birth)) => *birth,
-            Some(Inserted::Stale(stale)) => {
-                birth = born_again(tx, *stale).await?;
-                continue;
-            }
-            None => break,
-        };
-        let keys: Vec<(&str, &str)> = birth.key().into_iter().collect();
-        let Some((stored, _)) = tx.runs_with_keys(&keys).await?.pop() else { continue };
-        if let Some(answer) = take_known(tx, stored, &worker, lease).await? {
-            return Ok(answer);
-        }
-    }
-    Err(StoreError::Unavailable("its key was taken meanwhile; try again".into()))
-}
-
-/// A plan's run that is there: taken, or refused. None: others changed it meanwhile.
-async fn take_known<T: Tx>(
-    tx: &mut T,
-    stored: Stored,
-    worker: &str,
-    lease: Option<Span>,
-) -> Result<Option<Option<Taken>>> {
-    let how = Take { worker: worker.to_owned(), lease, start: false };
-    match claim::take(tx, stored, &how, fresh()).await {
-        Ok(None) => Ok(None),
-        Ok(taken) => Ok(Some(taken)),
-        Err(StoreError::Refused(_)) => Ok(Some(None)),
-        Err(error) => Err(error),
-    }
-}
-
-async fn born_held<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Arc<Lifecycle>> {
+async fn held_lifecycle<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Arc<Lifecycle>> {
     intake::check_name("by", &new.by)?;
     if new.idempotency_key.is_none() {
         return Err(StoreError::invalid("idempotency_key", "a plan needs its unique key"));
     }
     let Some(lifecycle) = lifecycle(tx, new).await? else {
-        return Err(birth::unknown_lifecycle(new, &tx.catalog()));
+        return Err(new_run::unknown_lifecycle(new, &tx.catalog()));
     };
     if !lifecycle.initial.iter().any(|state| lifecycle.phase(*state) == Phase::Held) {
         return Err(StoreError::invalid("lifecycle", format!("a {} run is not born held", lifecycle.name)));
@@ -384,40 +332,40 @@ async fn born_held<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Arc<Lifecycle>> {
     Ok(lifecycle)
 }
 
-/// Runs of plans that are born held. A run that has a key of theirs already is not taken in its place.
+/// Runs of plans, each held from its beginning. If a run has one of their keys already, the whole list is refused.
 pub(crate) async fn new_held<T: Tx>(tx: &mut T, news: Vec<(CheckedRun, Option<Span>)>) -> Result<Vec<Taken>> {
-    let mut births = Vec::with_capacity(news.len());
+    let mut new_rows = Vec::with_capacity(news.len());
     for (run, lease) in news {
-        let lifecycle = born_held(tx, &run.new).await?;
-        births.push(birth(tx, run, &lifecycle, lease).map_err(|(error, _)| error)?);
+        let lifecycle = held_lifecycle(tx, &run.new).await?;
+        new_rows.push(new_row(tx, run, &lifecycle, lease).map_err(|(error, _)| error)?);
     }
-    let made = all_or_none(tx, births).await?;
+    let made = all_or_none(tx, new_rows).await?;
     Ok(made.into_iter().map(|stored| Taken::of(tx, stored)).collect())
 }
 
-/// The same, for a queue.
+/// Runs of plans, for any worker of their queue. Refused like `new_held`.
 pub(crate) async fn new_queued<T: Tx>(tx: &mut T, runs: Vec<CheckedRun>) -> Result<Vec<Arc<RunRow>>> {
-    let mut births = Vec::with_capacity(runs.len());
+    let mut new_rows = Vec::with_capacity(runs.len());
     for run in runs {
-        births.push(born(tx, run, None).await?.map_err(|(error, _)| error)?);
+        new_rows.push(new_row_of(tx, run, None).await?.map_err(|(error, _)| error)?);
     }
-    Ok(all_or_none(tx, births).await?.into_iter().map(|stored| stored.row).collect())
+    Ok(all_or_none(tx, new_rows).await?.into_iter().map(|stored| stored.row).collect())
 }
 
 /// The caller's transaction is given up when one of them finds its key taken.
-async fn all_or_none<T: Tx>(tx: &mut T, births: Vec<Birth>) -> Result<Vec<Stored>> {
-    if births.is_empty() {
+async fn all_or_none<T: Tx>(tx: &mut T, new_rows: Vec<NewRow>) -> Result<Vec<Stored>> {
+    if new_rows.is_empty() {
         return Ok(Vec::new());
     }
-    let mut all = Vec::with_capacity(births.len());
-    for made in tx.insert(births).await? {
+    let mut all = Vec::with_capacity(new_rows.len());
+    for made in tx.insert(new_rows).await? {
         match made {
             Inserted::Made(stored) => all.push(stored),
-            Inserted::KeyTaken(birth) | Inserted::Stale(birth) => {
-                let keys: Vec<(&str, &str)> = birth.key().into_iter().collect();
+            Inserted::KeyTaken(new_row) | Inserted::Stale(new_row) => {
+                let keys: Vec<(&str, &str)> = new_row.key().into_iter().collect();
                 let has_it = tx.runs_with_keys(&keys).await?.pop();
                 let again = || StoreError::Unavailable("a key was taken meanwhile; try again".into());
-                return Err(has_it.map_or_else(again, |(stored, _)| birth.key_reused(&stored)));
+                return Err(has_it.map_or_else(again, |(stored, _)| new_row.key_reused(&stored)));
             }
         }
     }

@@ -11,15 +11,15 @@ use super::batch::{Decided, Entry, each};
 use super::edit::{Edit, Extra, Stored};
 use super::items::{self, Items};
 use super::tx::{NoteKey, Tx};
-use crate::details;
-use crate::error::{Result, StoreError};
-use crate::intake;
-use crate::item_writes::left_to_move;
-use crate::run::RunRow;
+use crate::rules::details;
+use crate::rules::intake;
+use crate::rules::item_writes::left_to_move;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::RunRow;
+use crate::seam::verbs::{CleanupWrite, Each, FinishWrite, Held, NoteWrite, Noted, Renewed, Repeat};
 use crate::tokens::who;
-use crate::verbs::{CleanupWrite, Each, FinishWrite, Held, NoteWrite, Noted, Renewed, Repeat};
 
-/// For how long the same words are taken for a repeat.
+/// For how long an event with the same words counts as a repeat.
 const WINDOW: Span = Span::from_seconds(10);
 
 /// Decides and keeps it to be written; a repeat leaves nothing.
@@ -248,7 +248,7 @@ pub(super) async fn in_turns<T: Tx, E: Entry>(tx: &mut T, entries: Vec<E>) -> Re
         let (places, entries): (Vec<usize>, Vec<E>) = now.into_iter().unzip();
         match each(tx, &entries).await {
             Ok(found) => places.into_iter().zip(found).for_each(|(at, answer)| answers[at] = Some(answer)),
-            // Some are written: their answers are not lost over the others.
+            // Some are written: they are answered although the others failed.
             Err(error) if !T::IS_ONE_WRITE && answers.iter().any(Option::is_some) => {
                 places.into_iter().for_each(|at| answers[at] = Some(Err(error.clone())));
             }

@@ -9,14 +9,14 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Phase;
 
 use super::batch::{Decided, Entry};
-use super::edit::{BornItem, Edit, Extra, ItemChange, Stored, StoredItem, note_changes};
+use super::edit::{Edit, Extra, ItemChange, NewItemRow, Stored, StoredItem, note_changes};
 use super::hold::in_turns;
 use super::tx::{ItemsOf, Tx};
-use crate::error::Result;
-use crate::intake;
-use crate::item_writes::{self, Wanted, wanted};
-use crate::run::ItemRow;
-use crate::verbs::{Each, ItemWrite, ItemsWrite, NewItem};
+use crate::rules::intake;
+use crate::rules::item_writes::{self, Wanted, wanted};
+use crate::seam::error::Result;
+use crate::seam::run::ItemRow;
+use crate::seam::verbs::{Each, ItemWrite, ItemsWrite, NewItem};
 
 /// By run, kind and key.
 pub(crate) type Items = HashMap<(i64, String, String), StoredItem>;
@@ -60,7 +60,7 @@ pub(super) async fn look_up<'w, T: Tx>(
     let mut asks = Vec::new();
     for (stored, writes) in writes.filter(|(_, writes)| !writes.is_empty()) {
         let kinds = stored.row.lifecycle.items.iter().enumerate();
-        // Its own counts tell whether there is one to look for.
+        // The run's counts tell whether there is such an item to look for.
         let stops = |(at, kind): &(usize, &std::sync::Arc<waypost_kernel::Lifecycle>)| {
             kind.stops_run
                 && writes.iter().any(|it| *it.kind == *kind.name)
@@ -82,7 +82,7 @@ pub(super) async fn look_up<'w, T: Tx>(
 /// What a write of items comes to.
 pub(super) struct Moves {
     pub change: Change,
-    born: Vec<BornItem>,
+    new_items: Vec<NewItemRow>,
     items: Vec<ItemChange>,
     item_rows: Vec<StoredItem>,
     rows: Vec<ItemRow>,
@@ -91,7 +91,7 @@ pub(super) struct Moves {
 impl Moves {
     /// Gives the items as they are then.
     pub fn add_to(self, edit: &mut Edit) -> Vec<ItemRow> {
-        edit.born.extend(self.born);
+        edit.new_items.extend(self.new_items);
         edit.items.extend(self.items);
         edit.item_rows.extend(self.item_rows);
         if !self.change.is_repeat(edit.run()) {
@@ -135,8 +135,8 @@ pub(super) fn decide<T: Tx>(
         }
         rows.push(row);
     }
-    let born = born(edit, &wanted, &change);
-    Ok(Moves { change, born, items, item_rows, rows })
+    let new_items = new_items(edit, &wanted, &change);
+    Ok(Moves { change, new_items, items, item_rows, rows })
 }
 
 /// An item as it is answered, and what is written of it.
@@ -174,7 +174,7 @@ fn changed<T: Tx>(
     (after.clone(), row, changed)
 }
 
-/// What an item brought forth is a handler's output: cleaned and cut, never refused.
+/// An item's output comes from a handler: it is cleaned and cut, never refused.
 fn results<T: Tx>(tx: &T, it: &Wanted<'_>, row: &mut ItemRow) -> (Option<Value>, Option<Map<String, Value>>) {
     if it.write.output.is_none() && it.write.details.is_empty() {
         return (None, None);
@@ -209,8 +209,8 @@ fn row_of(it: &Wanted<'_>, item: &Item, kind: &str, status: &str, was: Option<&I
     }
 }
 
-/// They are born with the event that adds them; the one that moves them on, if any, is a later one.
-fn born(edit: &Edit, wanted: &[Wanted<'_>], change: &Change) -> Vec<BornItem> {
+/// New items carry the seq of the event that adds them. An event that moves them on, if any, is a later one.
+fn new_items(edit: &Edit, wanted: &[Wanted<'_>], change: &Change) -> Vec<NewItemRow> {
     let adds = |event: &&Event| event.effect.moved.iter().any(|moved| moved.from.is_none());
     let seq = change.events.iter().find(adds).map_or(change.after.seq, |event| event.seq);
     let first = edit.row().item_count();
@@ -225,7 +225,7 @@ fn born(edit: &Edit, wanted: &[Wanted<'_>], change: &Change) -> Vec<BornItem> {
             role: it.item.role,
             details: Map::new(),
         };
-        BornItem { place: first + at, new, item: it.item.clone(), seq }
+        NewItemRow { place: first + at, new, item: it.item.clone(), seq }
     };
     wanted.iter().filter(|it| it.is_new).enumerate().map(one).collect()
 }

@@ -13,12 +13,10 @@ mod claim;
 mod command;
 mod edit;
 mod enqueue;
-mod firing;
 mod hold;
 mod items;
 mod operations;
 mod schedules;
-mod scopes;
 mod sweep;
 mod tx;
 
@@ -26,13 +24,13 @@ pub(crate) use access::{audits, tokens};
 pub(crate) use changes::{add_lifecycle, change_schedule, change_token, configure};
 pub(crate) use claim::{Taken, claim, claim_run};
 pub(crate) use command::{cancel_children, command};
-pub(crate) use edit::{BornItem, Edit, Extra, ItemChange, Stored, StoredItem};
-pub(crate) use enqueue::{Birth, CheckedRun, Queued, claim_plan, enqueue};
-pub(crate) use firing::{begin, due, due_scopes, fire, put_off};
+pub(crate) use edit::{Edit, Extra, ItemChange, NewItemRow, Stored, StoredItem};
+pub(crate) use enqueue::{CheckedRun, NewRow, Queued, enqueue};
 pub(crate) use hold::{CleanedFinish, finish, note, release, renew, require_cleanup};
 pub(crate) use items::put_items;
+pub(crate) use schedules::firing::{begin, due, due_scopes, fire, put_off};
 pub(crate) use schedules::{executions, put_schedule, put_scopes, schedules, scopes, wake_executions};
 pub(crate) use sweep::sweep;
 pub(crate) use tx::{
-    AdminTx, BEGINNING, Candidate, Inserted, ItemsOf, NoteKey, Overdue, Place, Room, Saved, Scan, Tx,
+    AdminTx, BEGINNING, Candidate, Inserted, ItemsOf, NoteKey, Overdue, Room, Saved, Scan, TimeKey, Tx,
 };

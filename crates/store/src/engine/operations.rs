@@ -4,7 +4,7 @@ use waypost_kernel::{Actor, Ask, Phase, Request};
 
 use super::edit::{Edit, Extra};
 use super::tx::{Saved, Tx};
-use crate::error::Result;
+use crate::seam::error::Result;
 use crate::tokens::who;
 
 const OPERATION: &str = "operation";

@@ -1,4 +1,4 @@
-//! Time's doing: leases and times to live that ran out. Rows that the kernel leaves alone are stepped over, so that none
+//! Leases and times to live that ran out. Rows that the kernel leaves alone are stepped over, so that none
 //! of them can keep the others waiting.
 
 use waypost_kernel::run::Want;
@@ -8,11 +8,11 @@ use super::children;
 use super::edit::{Edit, Extra, Stored};
 use super::operations;
 use super::tx::{BEGINNING, Overdue, Saved, Tx};
-use crate::cancelled_metadata::cancelled_metadata;
-use crate::error::Result;
-use crate::intake;
+use crate::rules::cancelled_metadata::cancelled_metadata;
+use crate::rules::intake;
+use crate::seam::error::Result;
+use crate::seam::verbs::Swept;
 use crate::tokens::who;
-use crate::verbs::Swept;
 
 const PAGE: usize = 256;
 

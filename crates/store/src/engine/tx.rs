@@ -8,17 +8,17 @@ use waypost_kernel::request::Note;
 use waypost_kernel::{Catalog, Lifecycle, Time};
 
 use super::edit::{Edit, Stored, StoredItem};
-use super::enqueue::Birth;
-use crate::error::Result;
+use super::enqueue::NewRow;
+use crate::seam::error::Result;
+use crate::seam::verbs::{Claim, Pause, Repeat};
 use crate::statement::Sql;
 use crate::tokens::random;
-use crate::verbs::{Claim, Pause, Repeat};
 
 /// A position in a list of runs that is ordered by time: the instant, then the run's number.
-pub(crate) type Place = (Time, i64);
+pub(crate) type TimeKey = (Time, i64);
 
 /// Before every run.
-pub(crate) const BEGINNING: Place = (Time::from_micros(i64::MIN), 0);
+pub(crate) const BEGINNING: TimeKey = (Time::from_micros(i64::MIN), 0);
 
 #[allow(
     async_fn_in_trait,
@@ -58,7 +58,7 @@ pub(crate) trait Tx {
     async fn noted(&mut self, asks: &[NoteKey<'_>]) -> Result<Vec<Option<(i64, u64)>>>;
 
     /// Writes new runs.
-    async fn insert(&mut self, births: Vec<Birth>) -> Result<Vec<Inserted>>;
+    async fn insert(&mut self, new_rows: Vec<NewRow>) -> Result<Vec<Inserted>>;
     /// Writes what was decided, each run if it still is what was decided on; with its items, its events, its slots, and
     /// its place in the queue.
     async fn save(&mut self, edits: Vec<Edit>) -> Result<Vec<Saved>>;
@@ -90,12 +90,13 @@ pub(crate) trait Tx {
     /// What claims of a queue find, for a run that is asked for by its id. The answer holds until the transaction ends.
     async fn room(&mut self, queue: &str) -> Result<Room>;
 
-    /// Held runs whose lease is vacant or ran out, runs whose time to live ran out; after a place, in its order.
-    async fn overdue(&mut self, what: Overdue<'_>, after: Place, limit: usize) -> Result<Vec<Stored>>;
+    /// Held runs whose lease is vacant or ran out, or runs whose time to live ran out, in order of time after `after`.
+    async fn overdue(&mut self, what: Overdue<'_>, after: TimeKey, limit: usize) -> Result<Vec<Stored>>;
     /// Ready runs whose key has a free slot come back, whatever made them wait.
     async fn let_in_all(&mut self) -> Result<()>;
 
-    /// The oldest run whose cancel its children are still to be told, except `known` ones. True: all its children are there.
+    /// The oldest cancelled run whose children are still to be asked, but for `except`; and whether no more children of it are
+    /// being written.
     async fn cancelled_parent(&mut self, except: &[String]) -> Result<Option<(String, bool)>>;
     async fn children_told(&mut self, parent: &str) -> Result<()>;
     /// Unsettled children of a run, by number.
@@ -140,9 +141,9 @@ pub(crate) struct NoteKey<'a> {
 pub(crate) enum Inserted {
     Made(Stored),
     /// Not written: somebody else has its idempotency key.
-    KeyTaken(Box<Birth>),
+    KeyTaken(Box<NewRow>),
     /// Not written: it was decided on old ground (the clock, the lifecycles), and is to be decided again.
-    Stale(Box<Birth>),
+    Stale(Box<NewRow>),
 }
 
 /// What became of an edit.
@@ -179,7 +180,7 @@ pub(crate) struct Candidate {
     pub stored: Stored,
     /// Which of the cursor's lists it came from, and where it stands there.
     pub lane: usize,
-    pub place: Place,
+    pub place: TimeKey,
     /// Where the database keeps its entry.
     pub entry: String,
 }

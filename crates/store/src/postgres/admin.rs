@@ -2,14 +2,14 @@
 
 use waypost_kernel::Span;
 
-use super::fault::Result;
-use super::row;
-use super::session::{Session, Tx};
-use super::sql::{Columns, args, stamp};
 use crate::engine::Stored;
-use crate::error::StoreError;
-use crate::run::{ItemRow, RunRow};
-use crate::verbs::{Filter, Page, Pause, QueueRow, may_begin_an_id, only_one};
+use crate::postgres::link::fault::{Fault, Result};
+use crate::postgres::link::session::{Session, Tx};
+use crate::postgres::row;
+use crate::postgres::sql::{Columns, args, stamp};
+use crate::seam::error::StoreError;
+use crate::seam::run::{ItemRow, RunRow};
+use crate::seam::verbs::{Filter, Page, Pause, QueueRow, may_begin_an_id, only_one};
 
 /// By id, or by the beginning of one if only one begins so.
 pub async fn run(tx: &Tx, tenant: &str, id: &str) -> Result<RunRow> {
@@ -65,7 +65,7 @@ pub async fn queues(tx: &Tx) -> Result<Vec<QueueRow>> {
     let rows = tx
         .query(
             "WITH waiting AS (SELECT q.queue, q.available_at FROM waypost.ready q JOIN waypost.runs r ON r.rid = q.rid AND r.seq = q.seq \
-               UNION ALL SELECT a.queue, a.available_at FROM waypost.aside a JOIN waypost.runs r ON r.rid = a.rid AND r.seq = a.seq), \
+               UNION ALL SELECT a.queue, a.available_at FROM waypost.blocked a JOIN waypost.runs r ON r.rid = a.rid AND r.seq = a.seq), \
              held AS (SELECT DISTINCT r.rid, r.queue FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid) JOIN waypost.runs r ON r.rid = u.rid \
                WHERE r.state / 1000 = 3), \
              counted AS (SELECT queue, count(*) FILTER (WHERE available_at <= $1) AS due, count(*) FILTER (WHERE available_at > $1) AS later, \
@@ -79,7 +79,7 @@ pub async fn queues(tx: &Tx) -> Result<Vec<QueueRow>> {
         .await?;
     let read = |row| {
         let columns = Columns(row);
-        let count = |at| Ok::<u64, super::fault::Fault>(columns.get::<i64>(at)?.unsigned_abs());
+        let count = |at| Ok::<u64, Fault>(columns.get::<i64>(at)?.unsigned_abs());
         let pause = Pause {
             by: columns.get::<Option<String>>(6)?.unwrap_or_default(),
             reason: columns.get::<Option<String>>(7)?.unwrap_or_default(),

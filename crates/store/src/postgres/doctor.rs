@@ -5,12 +5,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::timeout;
 use tokio_postgres::{Client, Row};
 
-use super::address::Address;
-use super::fault::{Fault, Result};
-use super::tls::Check;
-use super::{migrate, open, pooler};
-use crate::doctor::Finding;
-use crate::error::StoreError;
+use crate::postgres::link::address::Address;
+use crate::postgres::link::fault::{Fault, Result};
+use crate::postgres::link::tls::Check;
+use crate::postgres::link::{open, pooler};
+use crate::postgres::schema;
+use crate::seam::doctor::Finding;
+use crate::seam::error::StoreError;
 
 const OLDEST_SERVER: i32 = 150_000;
 const ROLES: [&str; 3] = ["waypost_client", "waypost_worker", "waypost_admin"];
@@ -29,7 +30,7 @@ pub async fn doctor(url: &str) -> Result<Vec<Finding>, StoreError> {
 async fn look(address: &Address) -> Result<Vec<Finding>> {
     let (client, _hears) = open::connect(address).await?;
     let mut found = vec![version(&client).await?, encryption(address)];
-    let versions = migrate::versions(&client).await?;
+    let versions = schema::versions(&client).await?;
     found.push(match versions.check() {
         Ok(()) => Finding::ok("schema", format!("version {}", versions.found)),
         Err(_) if versions.is_empty() => {
@@ -203,7 +204,7 @@ async fn indexes(client: &Client, found: &mut Vec<Finding>) -> Result<()> {
 
 /// By the names in the schema's own text.
 fn declared_indexes() -> Vec<String> {
-    let sql = migrate::migration_sql();
+    let sql = schema::migration_sql();
     let after = |line: &str| {
         let rest =
             line.strip_prefix("CREATE UNIQUE INDEX ").or_else(|| line.strip_prefix("CREATE INDEX "))?;

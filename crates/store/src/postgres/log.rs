@@ -16,14 +16,14 @@ use waypost_kernel::Lifecycle;
 use waypost_kernel::request::Level;
 use waypost_kernel::text::MAX_PAGE;
 
-use super::fault::Result;
-use super::known::Known;
-use super::session::{Session, Tx};
-use super::sql::{Args, Columns, args, time};
 use crate::columns::parse;
-use crate::error::StoreError;
-use crate::messages::{items_message, standard_message, standard_payload};
-use crate::run::EventRow;
+use crate::postgres::lifecycle_codes::LifecycleCodes;
+use crate::postgres::link::fault::Result;
+use crate::postgres::link::session::{Session, Tx};
+use crate::postgres::sql::{Args, Columns, args, time};
+use crate::rules::messages::{items_message, standard_message, standard_payload};
+use crate::seam::error::StoreError;
+use crate::seam::run::EventRow;
 
 const COLUMNS: &str = "e.position, r.run_id, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.level, e.message, \
   e.payload::text, e.effect::text, e.via, e.via_command, r.tenant";
@@ -54,7 +54,7 @@ struct Watch {
 }
 
 pub async fn events(tx: &Tx, run_id: &str, after_seq: u64, limit: usize) -> Result<Vec<EventRow>> {
-    let rid = super::row::by_id(tx, run_id).await?.rid;
+    let rid = crate::postgres::row::by_id(tx, run_id).await?.rid;
     let condition = "FROM waypost.events e JOIN waypost.runs r ON r.rid = e.rid WHERE e.rid = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3";
     let limit = limit.min(MAX_PAGE);
     let after = after_seq.min(i32::MAX as u64) as i32;
@@ -73,7 +73,7 @@ pub async fn feed(session: &Session, after: u64, limit: usize) -> Result<Vec<Eve
         let writing = writing(session).await?;
         with_gaps(session, |gaps| gaps.settle(number, &writing));
     }
-    // Known before the page is read: what is settled later may be in the log by then, and not in this page.
+    // Read before the page: what is settled later may be in the log by then, and not in this page.
     let settled = with_gaps(session, |gaps| gaps.settled);
     let page = page(session, after, limit).await?;
     if sure(settled, after, &page) == page.len() {
@@ -214,7 +214,7 @@ async fn read(tx: &Tx, condition: &str, values: &Args<'_>) -> Result<Vec<EventRo
 
 /// `is_silent`: the first of two in one row, which says nothing by itself.
 fn event(
-    known: &Known,
+    known: &LifecycleCodes,
     columns: &Columns<'_>,
     (command, src, dst): (String, Option<i16>, i16),
     is_silent: bool,

@@ -1,25 +1,16 @@
 //! Runs on a PostgreSQL server, for any number of processes on any number of machines.
 
-mod address;
 mod admin;
-mod bell;
 mod doctor;
-mod fault;
-mod gather;
-mod known;
+mod lifecycle_codes;
+mod link;
 mod log;
-mod marks;
-mod migrate;
-mod open;
-mod pooler;
 mod prune;
 mod row;
-mod scratch;
-mod session;
+mod schema;
 mod sql;
 mod stats;
 mod tables;
-mod tls;
 mod verify;
 
 use std::future::Future;
@@ -29,24 +20,24 @@ use std::time::Duration;
 
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
-use crate::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
-use crate::error::Result;
-use crate::run::{EventRow, ItemRow, RunRow};
-use crate::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
-use crate::schedules::*;
+use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
+use crate::seam::error::Result;
+use crate::seam::run::{EventRow, ItemRow, RunRow};
+use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
+use crate::seam::schedules::*;
+use crate::seam::stats::{Holder, PoolStatus, Stats};
+use crate::seam::verbs::*;
 use crate::seam::{Housekeeping, Store};
-use crate::stats::{Holder, PoolStatus, Stats};
-use crate::verbs::*;
-use address::Address;
-pub use bell::Hearing;
 pub use doctor::doctor;
-use fault::Fault;
-use gather::Gather;
-pub use migrate::{Versions, migrate, migration_sql, status};
-pub use open::with_database;
-pub use scratch::{OpenSnapshot, Scratch, client};
-use session::{Line, Session};
+use link::address::Address;
+use link::batcher::Batcher;
+use link::fault::{self, Fault};
+pub use link::notifier::ListenState;
+pub use link::open::with_database;
+pub use link::scratch::{OpenSnapshot, Scratch, client};
+use link::session::{PoolKind, Session};
+pub use schema::{Versions, migrate, migration_sql, status};
 use tables::PgTx;
 
 /// A verb in a transaction that is tried again if it failed without having written: `$asked` is what it was asked for.
@@ -74,15 +65,15 @@ macro_rules! verbs {
     };
 }
 
-/// A verb of the engine's whose statements stand alone.
+/// A verb of the engine's whose statements are a transaction each.
 macro_rules! once {
-    ($session:expr, $line:expr, |$tx:ident| $work:expr) => {
-        once!($session, PgTx::new, $line, |$tx| $work)
+    ($session:expr, $pool:expr, |$tx:ident| $work:expr) => {
+        once!($session, PgTx::new, $pool, |$tx| $work)
     };
-    ($session:expr, $begin:expr, $line:expr, |$tx:ident| $work:expr) => {{
+    ($session:expr, $begin:expr, $pool:expr, |$tx:ident| $work:expr) => {{
         let session = $session.clone();
         $session.once(async move {
-            let mut tx = $begin(&session, $line).await?;
+            let mut tx = $begin(&session, $pool).await?;
             let $tx = &mut tx;
             let done = $work.await;
             tx.end(done).await
@@ -102,9 +93,9 @@ fn each_own(rows: Each<Arc<RunRow>>) -> Each<RunRow> {
 #[derive(Clone, Debug)]
 pub struct PostgresStore {
     session: Session,
-    puts: Arc<Gather<ItemsWrite, Vec<ItemRow>>>,
-    births: Arc<Gather<NewRun, Enqueued>>,
-    ends: Arc<Gather<FinishWrite, RunRow>>,
+    item_writes: Arc<Batcher<ItemsWrite, Vec<ItemRow>>>,
+    enqueues: Arc<Batcher<NewRun, Enqueued>>,
+    finishes: Arc<Batcher<FinishWrite, RunRow>>,
 }
 
 impl PostgresStore {
@@ -113,29 +104,29 @@ impl PostgresStore {
         let session = Session::open(Address::read(url)?).await?;
         Ok(PostgresStore {
             session,
-            puts: Arc::new(Gather::new()),
-            births: Arc::new(Gather::new()),
-            ends: Arc::new(Gather::new()),
+            item_writes: Arc::new(Batcher::new()),
+            enqueues: Arc::new(Batcher::new()),
+            finishes: Arc::new(Batcher::new()),
         })
     }
 
-    /// Whether changes of other processes are heard of at once, or looked for.
-    pub fn hearing(&self) -> Hearing {
-        self.session.0.bell.hearing()
+    /// Whether other processes' changes arrive as notifications, or are polled for.
+    pub fn listen_state(&self) -> ListenState {
+        self.session.0.notifier.listen_state()
     }
 }
 
 impl PostgresStore {
     fn enqueue_all(session: &Session, runs: Vec<NewRun>) -> Reply<'static, Each<Enqueued>> {
         let runs = runs.into_iter().map(CheckedRun::of).collect();
-        let queued = once!(session, Line::Work, |tx| engine::enqueue(tx, runs));
+        let queued = once!(session, PoolKind::Work, |tx| engine::enqueue(tx, runs));
         let own = |(run, replayed): engine::Queued| Enqueued { run: own(run), replayed };
         Box::pin(async move { Ok(queued.await?.into_iter().map(|answer| answer.map(own)).collect()) })
     }
 
     fn finish_all(session: &Session, finishes: Vec<FinishWrite>) -> Reply<'static, Each<RunRow>> {
         let finishes: Vec<CleanedFinish> = finishes.into_iter().map(CleanedFinish::of).collect();
-        let ended = once!(session, Line::Work, |tx| engine::finish(tx, &finishes));
+        let ended = once!(session, PoolKind::Work, |tx| engine::finish(tx, &finishes));
         Box::pin(async move { ended.await.map(each_own) })
     }
 }
@@ -167,7 +158,7 @@ impl Store for PostgresStore {
 
     fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
         let session = self.session.clone();
-        Box::pin(self.births.list(runs, move |runs| PostgresStore::enqueue_all(&session, runs)))
+        Box::pin(self.enqueues.list(runs, move |runs| PostgresStore::enqueue_all(&session, runs)))
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
@@ -183,47 +174,49 @@ impl Store for PostgresStore {
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.session.0.bell.wait(at_most))
+        Box::pin(self.session.0.notifier.wait(at_most))
     }
 
-    /// Over connections of their own: work that waits must not cost anybody a lease.
+    /// Over connections of their own: a lease must not run out because other work waits for a connection.
     fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
-        once!(self.session, Line::Beat, |tx| engine::renew(tx, &leases))
+        once!(self.session, PoolKind::Heartbeat, |tx| engine::renew(tx, &leases))
     }
 
     fn note(&self, notes: Vec<NoteWrite>) -> Reply<'_, Each<Noted>> {
-        once!(self.session, Line::Work, |tx| engine::note(tx, &notes))
+        once!(self.session, PoolKind::Work, |tx| engine::note(tx, &notes))
     }
 
     fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
         let session = self.session.clone();
-        Box::pin(self.ends.list(finishes, move |finishes| PostgresStore::finish_all(&session, finishes)))
+        Box::pin(self.finishes.list(finishes, move |finishes| PostgresStore::finish_all(&session, finishes)))
     }
 
     fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
-        let released = once!(self.session, PgTx::fresh, Line::Work, |tx| engine::release(tx, &leases));
+        let released = once!(self.session, PgTx::fresh, PoolKind::Work, |tx| engine::release(tx, &leases));
         Box::pin(async move { released.await.map(each_own) })
     }
 
     fn require_cleanup(&self, write: CleanupWrite) -> Reply<'_, RunRow> {
-        let noted = once!(self.session, PgTx::fresh, Line::Work, |tx| engine::require_cleanup(tx, &write));
+        let noted =
+            once!(self.session, PgTx::fresh, PoolKind::Work, |tx| engine::require_cleanup(tx, &write));
         Box::pin(async move { noted.await.map(own) })
     }
 
     fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
         let session = self.session.clone();
-        let all =
-            move |writes: Vec<ItemsWrite>| once!(session, Line::Work, |tx| engine::put_items(tx, &writes));
-        Box::pin(async move { self.puts.write(write, all).await })
+        let all = move |writes: Vec<ItemsWrite>| {
+            once!(session, PoolKind::Work, |tx| engine::put_items(tx, &writes))
+        };
+        Box::pin(async move { self.item_writes.write(write, all).await })
     }
 
-    /// Children are told of a cancel after the commit: who cannot do that now leaves it to the sweep.
+    /// Children are asked to cancel after the commit. If that fails, the sweep does it.
     fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
         let commanded = verb!(self, PgTx::begin, command, |tx, command| engine::command(tx, command));
         Box::pin(async move {
             let (row, cancels) = commanded.await?;
             if cancels {
-                let told = once!(self.session, PgTx::fresh, Line::Work, |tx| engine::cancel_children(tx));
+                let told = once!(self.session, PgTx::fresh, PoolKind::Work, |tx| engine::cancel_children(tx));
                 let _ = told.await;
             }
             Ok(own(row))
@@ -281,7 +274,7 @@ impl Housekeeping for PostgresStore {
     }
 
     fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
-        once!(self.session, PgTx::fresh, Line::Work, |tx| engine::sweep(tx, &by, limit))
+        once!(self.session, PgTx::fresh, PoolKind::Work, |tx| engine::sweep(tx, &by, limit))
     }
 
     fn prune(&self, limit: usize) -> Reply<'_, Pruned> {
@@ -301,13 +294,6 @@ impl Housekeeping for PostgresStore {
 
     fn pools(&self) -> Vec<PoolStatus> {
         self.session.pools()
-    }
-
-    fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
-        once!(self.session, PgTx::fresh, Line::Work, |tx| async {
-            let taken = engine::claim_plan(tx, CheckedRun::of(run)?, lease).await?;
-            taken.map(Taken::claimed).transpose()
-        })
     }
 
     fn due(&self, by: Ownership, limit: usize) -> Reply<'_, Due> {

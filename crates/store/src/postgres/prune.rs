@@ -1,9 +1,9 @@
 //! Retention: settled runs leave when their time is over, with their items and events, and are counted.
 
-use super::fault::Result;
-use super::session::{Session, Tx};
-use super::sql::{Columns, args};
-use crate::verbs::Pruned;
+use crate::postgres::link::fault::{Fault, Result};
+use crate::postgres::link::session::{Session, Tx};
+use crate::postgres::sql::{Columns, args};
+use crate::seam::verbs::Pruned;
 
 pub async fn prune(session: &Session, limit: usize) -> Result<Pruned> {
     let tx = session.begin().await?;
@@ -15,7 +15,7 @@ async fn prune_in(tx: &Tx, limit: usize) -> Result<Pruned> {
     let limit = limit.min(i32::MAX as usize - 1) as i32;
     let row = tx.one("SELECT runs, events, more FROM waypost.prune_runs($1)", args![limit]).await?;
     let columns = Columns(&row);
-    let count = |at| Ok::<u64, super::fault::Fault>(columns.get::<i64>(at)?.unsigned_abs());
+    let count = |at| Ok::<u64, Fault>(columns.get::<i64>(at)?.unsigned_abs());
     tx.has_written(false);
     Ok(Pruned { runs: count(0)?, events: count(1)?, more: columns.get(2)? })
 }

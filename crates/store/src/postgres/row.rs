@@ -3,13 +3,13 @@
 use serde_json::Value;
 use waypost_kernel::Lifecycle;
 
-use super::fault::Result;
-use super::session::Tx;
-use super::sql::{Args, Columns, args};
-use super::tables::rows;
 use crate::columns::parse;
 use crate::engine::{Stored, StoredItem};
-use crate::error::StoreError;
+use crate::postgres::link::fault::Result;
+use crate::postgres::link::session::Tx;
+use crate::postgres::sql::{Args, Columns, args};
+use crate::postgres::tables::rows;
+use crate::seam::error::StoreError;
 
 pub async fn by_id(tx: &Tx, run_id: &str) -> Result<Stored> {
     let found = match is_askable(run_id) {

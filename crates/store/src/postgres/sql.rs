@@ -12,7 +12,7 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 use uuid::Uuid;
 use waypost_kernel::{Time, Token};
 
-use super::fault::{Fault, damaged};
+use crate::postgres::link::fault::{Fault, damaged};
 
 pub type Args<'a> = [(&'a (dyn ToSql + Sync), Type)];
 

@@ -2,11 +2,11 @@
 
 use waypost_kernel::Span;
 
-use super::fault::Result;
-use super::session::Tx;
-use super::sql::{Columns, args, stamp, time};
-use crate::stats::{DAY, Ended, Holder, LOOKED_AT, Stats, WEEK};
-use crate::verbs::HOUSEKEEPING;
+use crate::postgres::link::fault::{Fault, Result};
+use crate::postgres::link::session::Tx;
+use crate::postgres::sql::{Columns, args, stamp, time};
+use crate::seam::stats::{DAY, Ended, Holder, LOOKED_AT, Stats, WEEK};
+use crate::seam::verbs::HOUSEKEEPING;
 
 pub async fn stats(tx: &Tx, tenant: &Option<String>) -> Result<Stats> {
     let sql = "SELECT r.state, count(*) FILTER (WHERE r.finished_at > $1), count(*), count(r.started_at), \
@@ -20,7 +20,7 @@ pub async fn stats(tx: &Tx, tenant: &Option<String>) -> Result<Stats> {
     let mut stats = Stats::default();
     for (row, code) in rows.iter().zip(codes) {
         let columns = Columns(row);
-        let count = |at| Ok::<u64, super::fault::Fault>(columns.get::<i64>(at)?.unsigned_abs());
+        let count = |at| Ok::<u64, Fault>(columns.get::<i64>(at)?.unsigned_abs());
         let Some((lifecycle, state)) = known.state(code) else { continue };
         stats.add(Ended {
             lifecycle: lifecycle.name.to_string(),

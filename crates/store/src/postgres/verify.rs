@@ -6,15 +6,15 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use waypost_kernel::Lifecycle;
 
-use super::fault::Result;
-use super::known::Known;
-use super::row::{self, as_stored};
-use super::session::{Session, Tx};
-use super::sql::{Columns, args, time};
 use crate::columns::parse;
 use crate::engine::{Stored, StoredItem};
-use crate::replay::{Replay, Written};
-use crate::verbs::Verified;
+use crate::postgres::lifecycle_codes::LifecycleCodes;
+use crate::postgres::link::fault::Result;
+use crate::postgres::link::session::{Session, Tx};
+use crate::postgres::row::{self, as_stored};
+use crate::postgres::sql::{Columns, args, time};
+use crate::rules::replay::{Replay, Written};
+use crate::seam::verbs::Verified;
 
 const PAGE: i64 = 500;
 
@@ -26,7 +26,7 @@ const BESIDE: &[(&str, &str)] = &[
     ),
     (
         "SELECT count(*) FROM waypost.runs r WHERE r.state / 1000 = 2 AND NOT EXISTS (SELECT 1 FROM waypost.ready q WHERE q.rid = r.rid AND q.seq = r.seq) \
-         AND NOT EXISTS (SELECT 1 FROM waypost.aside a WHERE a.rid = r.rid AND a.seq = r.seq)",
+         AND NOT EXISTS (SELECT 1 FROM waypost.blocked a WHERE a.rid = r.rid AND a.seq = r.seq)",
         "ready runs stand in no queue",
     ),
     (
@@ -110,7 +110,7 @@ async fn page(tx: &Tx, after: i64, verified: &mut Verified) -> Result<Option<(i6
 }
 
 fn one(
-    known: &Known,
+    known: &LifecycleCodes,
     stored: &Stored,
     events: &[&Row],
     items: &[StoredItem],
@@ -127,7 +127,7 @@ fn one(
     Ok(())
 }
 
-fn written(known: &Known, row: &Row) -> Result<Written> {
+fn written(known: &LifecycleCodes, row: &Row) -> Result<Written> {
     let columns = Columns(row);
     let name = |code: i16| known.state(code).map(|(lifecycle, id)| lifecycle.state(*id).name.to_string());
     Ok(Written {

@@ -6,14 +6,14 @@ use rusqlite::types::Value;
 use rusqlite::{Row, params};
 use waypost_kernel::{Lifecycle, Time};
 
-use super::fault::{Fault, Result};
-use super::primitives::{Primitives, slots};
-use super::row;
-use super::session::Tx;
 use crate::engine::AdminTx;
-use crate::error::StoreError;
-use crate::run::{ItemRow, RunRow, iso, parse_time};
-use crate::verbs::{Filter, Page, Pause, QueueRow, may_begin_an_id, only_one};
+use crate::seam::error::StoreError;
+use crate::seam::run::{ItemRow, RunRow, iso, parse_time};
+use crate::seam::verbs::{Filter, Page, Pause, QueueRow, may_begin_an_id, only_one};
+use crate::sqlite::link::fault::{Fault, Result};
+use crate::sqlite::link::session::Tx;
+use crate::sqlite::primitives::{Primitives, slots};
+use crate::sqlite::row;
 
 /// By id, or by the beginning of one if only one begins so.
 pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<RunRow> {
@@ -104,7 +104,7 @@ fn settings(tx: &Tx<'_>, queue: &mut QueueRow) -> Result<()> {
 }
 
 impl AdminTx for Primitives<'_, '_> {
-    async fn pause_queue(&mut self, queue: &str, pause: Option<&Pause>) -> crate::error::Result<()> {
+    async fn pause_queue(&mut self, queue: &str, pause: Option<&Pause>) -> crate::seam::error::Result<()> {
         let sql = "INSERT INTO queues(name, paused_by, pause_reason, paused_at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (name) \
             DO UPDATE SET paused_by = excluded.paused_by, pause_reason = excluded.pause_reason, paused_at = excluded.paused_at";
         let (by, reason) = (pause.map(|pause| &pause.by), pause.map(|pause| &pause.reason));
@@ -112,12 +112,12 @@ impl AdminTx for Primitives<'_, '_> {
         Ok(self.0.execute(sql, params![queue, by, reason, at]).map(drop).map_err(Fault::from)?)
     }
 
-    async fn limit_queue(&mut self, queue: &str, at_most: Option<u32>) -> crate::error::Result<()> {
+    async fn limit_queue(&mut self, queue: &str, at_most: Option<u32>) -> crate::seam::error::Result<()> {
         let sql = "INSERT INTO queues(name, at_most) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET at_most = excluded.at_most";
         Ok(self.0.execute(sql, params![queue, at_most]).map(drop).map_err(Fault::from)?)
     }
 
-    async fn limit_key(&mut self, key: &str, at_most: Option<u32>) -> crate::error::Result<()> {
+    async fn limit_key(&mut self, key: &str, at_most: Option<u32>) -> crate::seam::error::Result<()> {
         let sql = match at_most {
             Some(_) => {
                 "INSERT INTO key_limits(name, at_most) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET at_most = excluded.at_most"
@@ -128,7 +128,7 @@ impl AdminTx for Primitives<'_, '_> {
         Ok(slots::let_in(self.0, key)?)
     }
 
-    async fn add_lifecycle(&mut self, source: &str) -> crate::error::Result<Arc<Lifecycle>> {
+    async fn add_lifecycle(&mut self, source: &str) -> crate::seam::error::Result<Arc<Lifecycle>> {
         Ok(self.0.add_lifecycle(source)?)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::fault;
-use super::open;
-use crate::doctor::Finding;
-use crate::error::Result;
+use crate::seam::doctor::Finding;
+use crate::seam::error::Result;
+use crate::sqlite::link::fault;
+use crate::sqlite::link::open;
 
 /// More means that something keeps the log from being written back.
 const LARGE_LOG: u64 = 1 << 30;

@@ -6,11 +6,11 @@ use std::sync::LazyLock;
 use rusqlite::types::{FromSqlError, ValueRef};
 use waypost_kernel::{Run, Time, Token};
 
-use super::fault::Result;
-use super::statements::Bind;
-use crate::codec;
 use crate::columns::{COLUMNS, Cell, Kind, RunColumn, When};
-use crate::run::RunRow;
+use crate::json::codec;
+use crate::seam::run::RunRow;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::statements::Bind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {

@@ -8,15 +8,15 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::request::{Level, Note};
 use waypost_kernel::{Lifecycle, Time};
 
-use super::fault::Result;
-use super::known::Named;
-use super::row;
-use super::session::Tx;
 use crate::columns::parse;
 use crate::engine::Stored;
-use crate::messages::{items_message, standard_message, standard_payload};
-use crate::replay::Written;
-use crate::run::EventRow;
+use crate::rules::messages::{items_message, standard_message, standard_payload};
+use crate::rules::replay::Written;
+use crate::seam::run::EventRow;
+use crate::sqlite::lifecycle_codes::Named;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
+use crate::sqlite::row;
 
 /// An event as it was written, and whose it is.
 struct Found {
@@ -142,7 +142,7 @@ fn walk_back(tx: &Tx<'_>, from: Option<i64>, mut each: impl FnMut(Found) -> bool
 /// Going back from the run's last event: the earliest note after `since` with the same words, which a repeated one is answered with.
 pub fn same_note(tx: &Tx<'_>, last: Option<i64>, since: Time, note: &Note) -> Result<Option<(i64, u64)>> {
     let mut same = None;
-    let payload = Some(&note.payload).filter(|payload| !crate::codec::is_blank(payload));
+    let payload = Some(&note.payload).filter(|payload| !crate::json::codec::is_blank(payload));
     walk_back(tx, last, |event| {
         let is = event.level.as_deref() == Some(note.level.name())
             && event.message.as_deref() == Some(&*note.message)
@@ -169,7 +169,8 @@ fn first(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params) -> Result<
         };
         effect.extend(metadata.map(|metadata| ("metadata".into(), metadata)));
         effect.extend(details.map(|details| ("details".into(), parse(&details))));
-        event.written.effect = Some(Value::Object(effect)).filter(|effect| !crate::codec::is_blank(effect));
+        event.written.effect =
+            Some(Value::Object(effect)).filter(|effect| !crate::json::codec::is_blank(effect));
         found.push(event);
         Ok(())
     })?;

@@ -2,21 +2,14 @@
 
 mod admin;
 mod doctor;
-mod fault;
-mod hash;
-mod kept;
-mod known;
 mod layout;
-mod line;
+mod lifecycle_codes;
+mod link;
 mod log;
-mod open;
-mod others;
 mod primitives;
 mod prune;
 mod row;
-mod session;
 mod statement;
-mod statements;
 mod stats;
 mod verify;
 
@@ -31,17 +24,17 @@ use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 pub use doctor::doctor;
 
-use crate::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
-use crate::error::{Result, StoreError};
-use crate::run::{EventRow, ItemRow, RunRow};
-use crate::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
-use crate::schedules::*;
+use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::{EventRow, ItemRow, RunRow};
+use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
+use crate::seam::schedules::*;
+use crate::seam::stats::{Holder, PoolStatus, Stats};
+use crate::seam::verbs::*;
 use crate::seam::{Housekeeping, Store};
-use crate::stats::{Holder, PoolStatus, Stats};
-use crate::verbs::*;
+use link::session::{Session, Tx};
 use primitives::{Primitives, ready};
-use session::{Session, Tx};
 
 /// A verb of the engine's, with others that are waiting in one transaction; then what the caller's task does with its answer.
 macro_rules! then {
@@ -152,7 +145,7 @@ impl Store for SqliteStore {
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.session.others.wait(at_most))
+        Box::pin(self.session.notifier.wait(at_most))
     }
 
     fn finish(&self, finishes: Vec<FinishWrite>) -> Reply<'_, Each<RunRow>> {
@@ -247,13 +240,6 @@ impl Housekeeping for SqliteStore {
 
     fn pools(&self) -> Vec<PoolStatus> {
         self.session.pools()
-    }
-
-    fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
-        let run = CheckedRun::of(run);
-        then!(self, |tx| async { engine::claim_plan(tx, run?, lease).await }, |taken: Option<Taken>| taken
-            .map(Taken::claimed)
-            .transpose())
     }
 
     fn due(&self, by: Ownership, limit: usize) -> Reply<'_, Due> {

@@ -3,13 +3,13 @@
 use rusqlite::params;
 use waypost_kernel::Phase;
 
-use super::fault::Result;
-use super::log;
-use super::row::{self, BOTH};
-use super::session::Tx;
 use crate::engine::Stored;
-use crate::run::iso;
-use crate::verbs::Pruned;
+use crate::seam::run::iso;
+use crate::seam::verbs::Pruned;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
+use crate::sqlite::log;
+use crate::sqlite::row::{self, BOTH};
 
 /// Looked at in one go, whether they may leave or not: the oldest come first and leave first.
 const LOOK: usize = 2_000;

@@ -5,12 +5,12 @@ use std::sync::{Arc, LazyLock};
 use rusqlite::{Row, params};
 use waypost_kernel::{Lifecycle, Phase};
 
-use super::fault::{Fault, Result};
-use super::layout::{self, LAYOUT, Table};
-use super::session::Tx;
 use crate::engine::{Stored, StoredItem};
-use crate::error::StoreError;
-use crate::run::{ITEM_COLUMNS, ItemRow, RunRow};
+use crate::seam::error::StoreError;
+use crate::seam::run::{ITEM_COLUMNS, ItemRow, RunRow};
+use crate::sqlite::layout::{self, LAYOUT, Table};
+use crate::sqlite::link::fault::{Fault, Result};
+use crate::sqlite::link::session::Tx;
 
 /// Where the columns of [`LAYOUT`] begin in a row.
 const FIRST: usize = 4;
@@ -29,8 +29,8 @@ static BY_ID: LazyLock<String> = LazyLock::new(|| {
 static BY_RID: LazyLock<String> = LazyLock::new(|| format!("{} {BOTH} WHERE n.rid = ?1", *SELECT));
 
 pub fn find(tx: &Tx<'_>, run_id: &str) -> Result<Option<Stored>> {
-    if let Some(kept) = tx.kept.rows.borrow_mut().take_id(run_id) {
-        return Ok(Some(kept));
+    if let Some(cached) = tx.cache.rows.borrow_mut().take_id(run_id) {
+        return Ok(Some(cached));
     }
     Ok(query(tx, &BY_ID, params![run_id])?.pop())
 }
@@ -39,10 +39,10 @@ pub fn by_id(tx: &Tx<'_>, run_id: &str) -> Result<Stored> {
     find(tx, run_id)?.ok_or_else(|| StoreError::no_run(run_id).into())
 }
 
-/// Nothing if this binary cannot read its lifecycle.
+/// `None` if this binary cannot read the run's lifecycle.
 pub fn by_rid(tx: &Tx<'_>, rid: i64) -> Result<Option<Stored>> {
-    if let Some(kept) = tx.kept.rows.borrow_mut().take(rid) {
-        return Ok(Some(kept));
+    if let Some(cached) = tx.cache.rows.borrow_mut().take(rid) {
+        return Ok(Some(cached));
     }
     Ok(query(tx, &BY_RID, params![rid])?.pop())
 }

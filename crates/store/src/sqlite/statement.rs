@@ -5,9 +5,9 @@ use rusqlite::{Row, params_from_iter};
 use serde_json::json;
 use waypost_kernel::{Span, Time};
 
-use super::fault::Fault;
-use super::primitives::Primitives;
-use crate::error::Result;
+use crate::seam::error::Result;
+use crate::sqlite::link::fault::Fault;
+use crate::sqlite::primitives::Primitives;
 use crate::statement::{Arg, Cell, Cells, Sql, Statement, for_sqlite};
 
 /// Rounded up: what is due at an instant must not be looked at before it.

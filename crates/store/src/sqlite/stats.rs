@@ -3,10 +3,10 @@
 use rusqlite::{Row, params};
 use waypost_kernel::{Span, Time};
 
-use super::fault::Result;
-use super::session::Tx;
-use crate::stats::{DAY, Ended, Holder, LOOKED_AT, Stats, WEEK};
-use crate::verbs::HOUSEKEEPING;
+use crate::seam::stats::{DAY, Ended, Holder, LOOKED_AT, Stats, WEEK};
+use crate::seam::verbs::HOUSEKEEPING;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
 
 pub fn stats(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Stats> {
     let sql = "SELECT n.state, count(*) FILTER (WHERE n.finished_at > ?1), count(*), count(n.started_at), \

@@ -2,13 +2,13 @@
 
 use rusqlite::params;
 
-use super::fault::Result;
-use super::log;
-use super::row::{self, BOTH};
-use super::session::Tx;
 use crate::engine::Stored;
-use crate::replay::Replay;
-use crate::verbs::Verified;
+use crate::rules::replay::Replay;
+use crate::seam::verbs::Verified;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
+use crate::sqlite::log;
+use crate::sqlite::row::{self, BOTH};
 
 const PAGE: usize = 500;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio_postgres::{Client, NoTls};
 use waypost_kernel::lifecycle::{Kind, Lifecycle, Phase, State, StateId};
 use waypost_kernel::render::sql::moves;
-use waypost_kernel::{Catalog, Guard, Outcome};
+use waypost_kernel::{Catalog, Guard, Outcome, Span};
 use waypost_store::postgres::{PostgresStore, migration_sql};
 use waypost_store::{Claim, Housekeeping, NewItem, NewRun, Store};
 use waypost_testkit::Postgres;
@@ -15,7 +15,7 @@ use waypost_testkit::Shorthand;
 
 use crate::by_hand::{guards_between, path};
 use crate::conformance::follow::work;
-use crate::conformance::kit::{held_run, items, move_items};
+use crate::conformance::kit::{claim_plan, held_run, items, move_items};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Through {
@@ -77,10 +77,15 @@ impl Base {
             ..NewRun::default()
         };
         if lifecycle.phase(lifecycle.initial[0]) == Phase::Held {
-            let key = Some(format!("plan {}", self.store.now().await.unwrap().micros()));
-            let plan =
-                NewRun { idempotency_key: key, by: "w".into(), actor: waypost_kernel::Actor::Worker, ..new };
-            return self.store.claim_plan(plan, None).await.unwrap().unwrap().run.id().to_owned();
+            let key = format!("schedule:plan {}", self.store.now().await.unwrap().micros());
+            let plan = NewRun {
+                idempotency_key: Some(key.clone()),
+                by: "w".into(),
+                actor: waypost_kernel::Actor::Worker,
+                ..new
+            };
+            let claimed = claim_plan(&self.store, &key, plan, Span::from_seconds(300)).await;
+            return claimed.unwrap().unwrap().run.id().to_owned();
         }
         self.store.enqueue(vec![new]).await.unwrap().remove(0).unwrap().run.id().to_owned()
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_postgres::NoTls;
-use waypost_store::postgres::{Hearing, PostgresStore, Versions, migrate, migration_sql, status};
+use waypost_store::postgres::{ListenState, PostgresStore, Versions, migrate, migration_sql, status};
 use waypost_store::{
     Claim, FinishWrite, Held, Housekeeping, ItemWrite, ItemsWrite, NewRun, Store, StoreError,
 };
@@ -259,8 +259,8 @@ async fn one_run_per_key_whoever_asks() {
 async fn another_process_is_heard() {
     let (store, database) = open().await;
     let other = PostgresStore::open(&database.url()).await.unwrap();
-    assert_eq!(store.hearing(), Hearing::Untried);
-    while store.hearing() != Hearing::Hears {
+    assert_eq!(store.listen_state(), ListenState::Untried);
+    while store.listen_state() != ListenState::Listening {
         store.changed(Duration::from_secs(1)).await;
     }
     let waiting = tokio::spawn({

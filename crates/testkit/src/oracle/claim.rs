@@ -25,10 +25,6 @@ impl MemoryStore {
         self.verb(move |state| state.claim(&claim))
     }
 
-    pub(crate) fn claim_plan(&self, run: NewRun, lease: Option<Span>) -> Reply<'_, Option<Claimed>> {
-        self.verb(move |state| state.claim_plan(&run, lease))
-    }
-
     pub(crate) fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
         self.verb(move |state| state.claim_run(&run_id, &take))
     }
@@ -107,7 +103,8 @@ impl State {
         found.into_iter().map(|(_, _, number)| number).collect()
     }
 
-    pub(super) fn claim_plan(&mut self, run: &NewRun, lease: Option<Span>) -> Result<Option<Claimed>> {
+    /// A run of a plan, held by who fires it from its beginning. Nobody has its key.
+    pub(super) fn new_held(&mut self, run: &NewRun, lease: Option<Span>) -> Result<Claimed> {
         check_new(run)?;
         check_name("by", &run.by)?;
         let lifecycle = self.lifecycle_of(run)?;
@@ -118,15 +115,8 @@ impl State {
         if run.idempotency_key.is_none() {
             return Err(StoreError::invalid("idempotency_key", "a plan is known by its key: give one"));
         }
-        if let Some(number) = self.with_key(run) {
-            return match self.take(number, &Take { worker: run.by.clone(), lease, start: false }) {
-                Ok(taken) => Ok(Some(taken)),
-                Err(StoreError::Refused(_)) => Ok(None),
-                Err(error) => Err(error),
-            };
-        }
         let number = self.insert(run, lifecycle, Birth { actor: Actor::Worker, lease })?;
-        self.claimed(number).map(Some)
+        self.claimed(number)
     }
 
     fn claim_run(&mut self, run_id: &str, take: &Take) -> Result<Claimed> {

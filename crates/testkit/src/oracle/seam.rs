@@ -62,7 +62,6 @@ impl Housekeeping for MemoryStore {
         prune(limit: usize) -> Pruned;
         verify(progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Verified;
         advance_clock(by: Span) -> ();
-        claim_plan(run: NewRun, lease: Option<Span>) -> Option<Claimed>;
         put_schedule(write: ScheduleWrite) -> ScheduleChanged;
         put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
         ask_scopes(sql: String) -> Vec<String>;

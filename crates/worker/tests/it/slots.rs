@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use waypost_kernel::request::Level;
-use waypost_store::postgres::{Hearing, PostgresStore, migration_sql};
+use waypost_store::postgres::{ListenState, PostgresStore, migration_sql};
 use waypost_store::sqlite::SqliteStore;
 use waypost_store::{Database, NewRun, Store};
 use waypost_testkit::Postgres;
@@ -113,7 +113,7 @@ async fn what_another_process_queues_is_claimed_without_looking_for_it() {
         Arc::new(PostgresStore::open(&database.url()).await.unwrap()),
         Arc::new(PostgresStore::open(&database.url()).await.unwrap()),
     );
-    while here.hearing() != Hearing::Hears {
+    while here.listen_state() != ListenState::Listening {
         here.changed(Duration::from_secs(1)).await;
     }
     for (mut shop, elsewhere) in [(file, same_file), (Shop::on(here), there)] {

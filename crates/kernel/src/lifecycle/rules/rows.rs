@@ -157,11 +157,7 @@ pub(super) fn guard_belongs(resolved: &Resolved, row: &Transition) -> Found {
         let mend = "leave `resolved-or-forced` to a move into a ready state".into();
         return Some(("guard-misplaced", message, mend));
     }
-    let guard = row.guards.iter().find(|guard| match guard {
-        Guard::NotDiscarded | Guard::Reruns => is_run(resolved),
-        Guard::AttemptsLeft => false,
-        _ => !is_run(resolved),
-    })?;
+    let guard = row.guards.iter().find(|guard| !guard.is_about(resolved.lifecycle.kind))?;
     let message = format!(
         "`{}` says nothing about {}",
         guard.name(),

@@ -8,9 +8,9 @@ use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 use waypost_kernel::Time;
 
-use super::super::sql::{stamp, uuid};
 use crate::columns::{Cell, Kind};
-use crate::run::RunRow;
+use crate::postgres::sql::{stamp, uuid};
+use crate::seam::run::RunRow;
 
 /// The parameters of a call.
 #[derive(Default)]
@@ -76,9 +76,9 @@ impl<'a> Parameters<'a> {
     }
 
     /// `$1, $2, …`, the last of them JSON that is sent as text.
-    pub fn marks(&self) -> String {
-        let marks: Vec<String> = (1..=self.0.len()).map(|at| format!("${at}")).collect();
-        format!("{}::jsonb", marks.join(", "))
+    pub fn placeholders(&self) -> String {
+        let placeholders: Vec<String> = (1..=self.0.len()).map(|at| format!("${at}")).collect();
+        format!("{}::jsonb", placeholders.join(", "))
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::super::fault::Result as Outcome;
-use super::super::sql::{Columns, args, stamp};
 use super::{PgTx, rows};
-use crate::codec;
-use crate::engine::{ItemsOf, NoteKey, Overdue, Place, Stored, StoredItem};
-use crate::error::Result;
-use crate::item_writes::failed_states;
-use crate::verbs::Repeat;
+use crate::engine::{ItemsOf, NoteKey, Overdue, Stored, StoredItem, TimeKey};
+use crate::json::codec;
+use crate::postgres::link::fault::Result as Outcome;
+use crate::postgres::sql::{Columns, args, stamp};
+use crate::rules::item_writes::failed_states;
+use crate::seam::error::Result;
+use crate::seam::verbs::Repeat;
 
 /// A verb's share of reminders that are looked at.
 const REMINDERS: i64 = 64;
@@ -105,7 +105,7 @@ pub async fn noted(tx: &mut PgTx, asks: &[NoteKey<'_>]) -> Result<Vec<Option<(i6
     Ok(found)
 }
 
-pub async fn overdue(tx: &mut PgTx, what: Overdue<'_>, after: Place, limit: usize) -> Result<Vec<Stored>> {
+pub async fn overdue(tx: &mut PgTx, what: Overdue<'_>, after: TimeKey, limit: usize) -> Result<Vec<Stored>> {
     let (now, at, rid) = (stamp(tx.now), stamp(after.0), after.1);
     match what {
         Overdue::Lives => {
@@ -117,7 +117,7 @@ pub async fn overdue(tx: &mut PgTx, what: Overdue<'_>, after: Place, limit: usiz
             if after == crate::engine::BEGINNING {
                 remind(tx, queues.is_none()).await?;
             }
-            let condition = "FROM (SELECT DISTINCT w.rids[1] AS rid FROM waypost.watch w WHERE w.adrift AND w.due_at <= $1) w JOIN waypost.runs r ON r.rid = w.rid \
+            let condition = "FROM (SELECT DISTINCT w.rids[1] AS rid FROM waypost.watch w WHERE w.abandoned AND w.due_at <= $1) w JOIN waypost.runs r ON r.rid = w.rid \
                              WHERE ($2::text[] IS NULL OR r.queue = ANY ($2)) AND r.state / 1000 = 3 AND (r.claimed_by IS NULL OR r.stale_after < $1) \
                              AND (r.stale_after, r.rid) > ($3, $4) ORDER BY r.stale_after, r.rid LIMIT $5";
             let queues = queues.map(<[&str]>::to_vec);
@@ -145,8 +145,8 @@ async fn remind(tx: &mut PgTx, tidies: bool) -> Result<()> {
 
 /// A key at a time: who ends a run of one waits for no other.
 pub async fn let_in_all(tx: &mut PgTx) -> Result<()> {
-    let sql = "WITH RECURSIVE k AS (SELECT min(key) AS key FROM waypost.aside UNION ALL \
-               SELECT (SELECT min(a.key) FROM waypost.aside a WHERE a.key > k.key) FROM k WHERE k.key IS NOT NULL) \
+    let sql = "WITH RECURSIVE k AS (SELECT min(key) AS key FROM waypost.blocked UNION ALL \
+               SELECT (SELECT min(a.key) FROM waypost.blocked a WHERE a.key > k.key) FROM k WHERE k.key IS NOT NULL) \
                SELECT key FROM k WHERE key IS NOT NULL";
     let rows = tx.query(sql, &[]).await?;
     for row in &rows {

@@ -5,6 +5,7 @@
 
 mod arrays;
 mod care;
+pub mod cursors;
 pub mod functions;
 mod insert;
 pub mod memory;
@@ -21,24 +22,25 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use waypost_kernel::{Catalog, Lifecycle, Time};
 
-use super::fault::{Fault, Patience, Result as Outcome};
-use super::known::Known;
-use super::row::is_askable;
-use super::session::{Line, Session, Tx};
-use super::sql::{Args, Columns, args};
 use crate::engine::{
-    Birth, Candidate, Edit, Inserted, ItemsOf, NoteKey, Overdue, Place, Room, Saved, Scan, Stored, StoredItem,
+    Candidate, Edit, Inserted, ItemsOf, NewRow, NoteKey, Overdue, Room, Saved, Scan, Stored, StoredItem,
+    TimeKey,
 };
-use crate::error::{Result, StoreError};
+use crate::postgres::lifecycle_codes::LifecycleCodes;
+use crate::postgres::link::fault::{Fault, Patience, Result as Outcome, damaged};
+use crate::postgres::link::session::{PoolKind, Session, Tx};
+use crate::postgres::row::is_askable;
+use crate::postgres::sql::{Args, Columns, args};
+use crate::seam::error::{Result, StoreError};
+use crate::seam::verbs::Claim;
 use crate::tokens::random;
-use crate::verbs::Claim;
 use arrays::Parameters;
 pub use queue::Cursor;
 
 #[derive(Debug)]
 pub struct PgTx {
     session: Session,
-    line: Line,
+    pool: PoolKind,
     /// The transaction, where there is one.
     open: Option<Tx>,
     now: Time,
@@ -60,16 +62,16 @@ pub struct PgTx {
 
 impl PgTx {
     /// Statements that stand alone, with about the time that it is.
-    pub async fn new(session: &Session, line: Line) -> Outcome<PgTx> {
+    pub async fn new(session: &Session, pool: PoolKind) -> Outcome<PgTx> {
         match session.0.memory.now() {
-            Some(now) => Ok(PgTx::at(session, line, None, now)),
-            None => PgTx::fresh(session, line).await,
+            Some(now) => Ok(PgTx::at(session, pool, None, now)),
+            None => PgTx::fresh(session, pool).await,
         }
     }
 
     /// The same, with the time that it is: for what happens because of it.
-    pub async fn fresh(session: &Session, line: Line) -> Outcome<PgTx> {
-        let mut tx = PgTx::at(session, line, None, Time::default());
+    pub async fn fresh(session: &Session, pool: PoolKind) -> Outcome<PgTx> {
+        let mut tx = PgTx::at(session, pool, None, Time::default());
         let rows = tx.query("SELECT waypost.now()", &[]).await?;
         let now = rows.first().map_or(Ok(None), |row| Columns(row).time(0))?.unwrap_or_default();
         session.0.memory.see_clock(now);
@@ -81,13 +83,13 @@ impl PgTx {
     pub async fn begin(session: &Session) -> Outcome<PgTx> {
         let tx = session.begin().await?;
         let now = tx.now;
-        Ok(PgTx::at(session, Line::Work, Some(tx), now))
+        Ok(PgTx::at(session, PoolKind::Work, Some(tx), now))
     }
 
-    fn at(session: &Session, line: Line, open: Option<Tx>, now: Time) -> PgTx {
+    fn at(session: &Session, pool: PoolKind, open: Option<Tx>, now: Time) -> PgTx {
         PgTx {
             session: session.clone(),
-            line,
+            pool,
             open,
             now,
             fault: None,
@@ -123,14 +125,14 @@ impl PgTx {
     async fn open(&mut self) -> Result<()> {
         if self.open.is_none() {
             // What was decided before counts from when it was.
-            self.open = Some(self.session.begin_on(self.line).await.map_err(Fault::told)?);
+            self.open = Some(self.session.begin_on(self.pool).await.map_err(Fault::told)?);
         }
         Ok(())
     }
 
     /// The transaction, for what the engine does not do.
     pub fn tx(&self) -> Outcome<&Tx> {
-        self.open.as_ref().ok_or_else(|| super::fault::damaged("there is no transaction"))
+        self.open.as_ref().ok_or_else(|| damaged("there is no transaction"))
     }
 
     /// What the engine said, as whoever tries again takes it.
@@ -142,7 +144,7 @@ impl PgTx {
         self.open.is_some()
     }
 
-    fn known(&self) -> Arc<Known> {
+    fn known(&self) -> Arc<LifecycleCodes> {
         self.session.known()
     }
 
@@ -154,7 +156,7 @@ impl PgTx {
         }
         let mut patience = Patience::default();
         loop {
-            match self.session.statement(self.line, false, sql, values).await {
+            match self.session.statement(self.pool, false, sql, values).await {
                 Ok((rows, _)) => return Ok(rows),
                 Err(fault) => patience.with(fault).await?,
             }
@@ -174,11 +176,11 @@ impl PgTx {
         }
         let mut patience = Patience::default();
         loop {
-            match self.session.statement(self.line, true, sql, values).await {
+            match self.session.statement(self.pool, true, sql, values).await {
                 Ok((mut rows, client)) => {
                     let row = rows.pop().ok_or_else(none)?;
                     let made_ready = self.read(Columns(&row).get(made_ready))?;
-                    self.session.0.bell.ring(made_ready, &client).await;
+                    self.session.0.notifier.notify(made_ready, &client).await;
                     return Ok(row);
                 }
                 Err(fault) => patience.with(fault).await?,
@@ -199,7 +201,7 @@ impl PgTx {
     }
 
     /// The lifecycles, read again if a number is met that another process added.
-    async fn known_with(&mut self, codes: impl Iterator<Item = i16>) -> Result<Arc<Known>> {
+    async fn known_with(&mut self, codes: impl Iterator<Item = i16>) -> Result<Arc<LifecycleCodes>> {
         let known = self.known();
         let mut codes = codes;
         if codes.all(|code| known.state(code).is_some()) {
@@ -208,7 +210,7 @@ impl PgTx {
         self.learn().await
     }
 
-    async fn learn(&mut self) -> Result<Arc<Known>> {
+    async fn learn(&mut self) -> Result<Arc<LifecycleCodes>> {
         self.session.learned().await.map_err(Fault::told)
     }
 
@@ -271,7 +273,7 @@ impl crate::engine::Tx for PgTx {
     }
 
     fn as_stored(&self, value: &mut Value) {
-        super::row::as_stored(value);
+        crate::postgres::row::as_stored(value);
     }
 
     async fn runs(&mut self, ids: &[&str]) -> Result<Vec<Stored>> {
@@ -322,8 +324,8 @@ impl crate::engine::Tx for PgTx {
         care::noted(self, asks).await
     }
 
-    async fn insert(&mut self, births: Vec<Birth>) -> Result<Vec<Inserted>> {
-        insert::insert(self, births).await
+    async fn insert(&mut self, new_rows: Vec<NewRow>) -> Result<Vec<Inserted>> {
+        insert::insert(self, new_rows).await
     }
 
     async fn save(&mut self, edits: Vec<Edit>) -> Result<Vec<Saved>> {
@@ -376,7 +378,7 @@ impl crate::engine::Tx for PgTx {
         Ok(open.rooms.get(queue).copied().unwrap_or(Room::Paused))
     }
 
-    async fn overdue(&mut self, what: Overdue<'_>, after: Place, limit: usize) -> Result<Vec<Stored>> {
+    async fn overdue(&mut self, what: Overdue<'_>, after: TimeKey, limit: usize) -> Result<Vec<Stored>> {
         care::overdue(self, what, after, limit).await
     }
 

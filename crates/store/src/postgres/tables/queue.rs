@@ -8,16 +8,16 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use waypost_kernel::Time;
 
-use super::super::fault::Result as Outcome;
-use super::super::known::Known;
-use super::super::marks::{End, Lane, Place, Start};
-use super::super::session::Session;
-use super::super::sql::{Columns, args, stamp};
 use super::arrays::Parameters;
+use super::cursors::{End, Lane, Start};
 use super::{PgTx, rows};
-use crate::engine::{Candidate, Room, Scan, Stored};
-use crate::error::Result;
-use crate::verbs::Claim;
+use crate::engine::{Candidate, Room, Scan, Stored, TimeKey};
+use crate::postgres::lifecycle_codes::LifecycleCodes;
+use crate::postgres::link::fault::Result as Outcome;
+use crate::postgres::link::session::Session;
+use crate::postgres::sql::{Columns, args, stamp};
+use crate::seam::error::Result;
+use crate::seam::verbs::Claim;
 
 const LARGEST_PAGE: usize = 1_000;
 
@@ -30,7 +30,7 @@ pub struct Cursor {
     size: usize,
     /// How many were asked for last.
     read_size: usize,
-    /// Lanes that were read from a mark on were read from the beginning too.
+    /// Lanes that were read from a cursor on were read from the beginning too.
     looked_again: bool,
     /// Entries that were given; a second look finds them again.
     given: HashSet<String>,
@@ -43,9 +43,9 @@ struct LaneScan {
     start: Start,
     began: Instant,
     /// The last entry that was read.
-    read_to: Place,
+    read_to: TimeKey,
     /// Up to here everything is gone.
-    gone_to: Option<Place>,
+    gone_to: Option<TimeKey>,
     /// Something was left where it is.
     stopped: bool,
     done: bool,
@@ -69,7 +69,7 @@ impl LaneScan {
         }
     }
 
-    fn pass(&mut self, place: Place) {
+    fn pass(&mut self, place: TimeKey) {
         if !self.stopped {
             self.gone_to = self.gone_to.max(Some(place));
         }
@@ -77,7 +77,7 @@ impl LaneScan {
 }
 
 impl Cursor {
-    /// A candidate stays where it is, and so the mark must not go past it.
+    /// A candidate stays where it is, and so the cursor must not go past it.
     pub fn leave(&mut self, candidate: &Candidate, closes: bool) {
         let Some(lane) = self.lanes.get_mut(candidate.lane) else { return };
         if !lane.stopped {
@@ -96,14 +96,14 @@ impl Cursor {
         }
     }
 
-    /// After the commit: what was locked is gone now, so the marks may go ahead.
+    /// After the commit: what was locked is gone now, so the cursors may go ahead.
     pub fn keep(self, session: &Session) {
-        let mut marks = session.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cursors = session.0.cursors.lock().unwrap_or_else(PoisonError::into_inner);
         for lane in self.lanes.into_iter().filter(|lane| lane.was_read) {
             let exhausted = lane.done && lane.page.is_empty();
             let LaneScan { start, gone_to: place, began, .. } = lane;
             let stopped = lane.stopped || !lane.page.is_empty();
-            marks.set(lane.lane, lane.revision, End { start, place, stopped, exhausted, began });
+            cursors.set(lane.lane, lane.revision, End { start, place, stopped, exhausted, began });
         }
     }
 }
@@ -164,10 +164,10 @@ pub async fn scan(tx: &mut PgTx, claim: &Claim) -> Result<Scan<Cursor>> {
     lanes.sort_by(|one, other| (other.1, &one.0).cmp(&(one.1, &other.0)));
     let wanted = claim.kind();
     let began = Instant::now();
-    let mut marks = tx.session.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cursors = tx.session.0.cursors.lock().unwrap_or_else(PoisonError::into_inner);
     let lanes = lanes.into_iter().map(|(queue, priority, revision)| {
         let lane = Lane { queue, priority, wanted: wanted.clone() };
-        let start = marks.start(&lane, revision, began);
+        let start = cursors.start(&lane, revision, began);
         LaneScan::new(lane, revision, start, began)
     });
     let lanes = lanes.collect();
@@ -237,13 +237,13 @@ impl Cursor {
     }
 }
 
-/// Too few were found: lanes that were read from a mark on are read from the beginning, unless that is too dear.
+/// Too few were found: lanes that were read from a cursor on are read from the beginning, unless that is too dear.
 fn look_again(tx: &PgTx, cursor: &mut Cursor) -> bool {
     cursor.looked_again = true;
     let now = Instant::now();
-    let marks = tx.session.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
+    let cursors = tx.session.0.cursors.lock().unwrap_or_else(PoisonError::into_inner);
     let mut any = false;
-    let is_short = |lane: &&mut LaneScan| !lane.start.is_full && marks.may_look_again(&lane.lane, now);
+    let is_short = |lane: &&mut LaneScan| !lane.start.is_full && cursors.may_look_again(&lane.lane, now);
     for lane in cursor.lanes.iter_mut().filter(is_short) {
         *lane = LaneScan::new(lane.lane.clone(), lane.revision, Start::FULL, now);
         any = true;
@@ -296,7 +296,7 @@ async fn fill(tx: &mut PgTx, cursor: &mut Cursor, claim: &Claim, hungry: &[usize
 /// An entry of a lane, and its run.
 struct Picked {
     lane: usize,
-    place: Place,
+    place: TimeKey,
     entry: String,
     /// None: this binary does not know its lifecycle, or the run has moved on.
     stored: Option<Stored>,
@@ -304,7 +304,7 @@ struct Picked {
 }
 
 impl Picked {
-    fn read(known: &Known, row: &Row) -> Outcome<Picked> {
+    fn read(known: &LifecycleCodes, row: &Row) -> Outcome<Picked> {
         let columns = Columns(row);
         let is_orphan = columns.get::<Option<i64>>(4)?.is_none();
         Ok(Picked {
@@ -359,7 +359,7 @@ pub async fn set_aside(tx: &mut PgTx, candidates: &[Candidate]) -> Result<()> {
     let sql = "WITH met AS (SELECT q.ctid AS place, q.*, r.concurrency_key AS key FROM waypost.ready q JOIN waypost.runs r ON r.rid = q.rid \
                  WHERE q.ctid = ANY ($1::tid[]) AND r.concurrency_key IS NOT NULL), \
                gone AS (DELETE FROM waypost.ready WHERE ctid = ANY (ARRAY(SELECT place FROM met))) \
-               INSERT INTO waypost.aside(available_at, rid, seq, priority, state, queue, key) \
+               INSERT INTO waypost.blocked(available_at, rid, seq, priority, state, queue, key) \
                SELECT available_at, rid, seq, priority, state, queue, key FROM met";
     let entries: Vec<String> = candidates.iter().map(|candidate| candidate.entry.clone()).collect();
     tx.query(sql, args![entries]).await.map(drop)

@@ -6,12 +6,12 @@ use std::sync::{Arc, LazyLock};
 use tokio_postgres::Row;
 use waypost_kernel::Lifecycle;
 
-use super::super::fault::{Fault, Result, damaged};
-use super::super::known::Known;
-use super::super::sql::Columns;
 use crate::columns::{COLUMNS, Cell, Column, Kind};
 use crate::engine::{Stored, StoredItem};
-use crate::run::{ITEM_COLUMNS, ItemRow, RunRow};
+use crate::postgres::lifecycle_codes::LifecycleCodes;
+use crate::postgres::link::fault::{Fault, Result, damaged};
+use crate::postgres::sql::Columns;
+use crate::seam::run::{ITEM_COLUMNS, ItemRow, RunRow};
 
 fn selected<R>(of: &str, column: &Column<R>) -> String {
     let cast = if column.kind.is_json() { "::text" } else { "" };
@@ -31,7 +31,7 @@ pub static SELECTED: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// A run whose columns begin at `from`. None: its lifecycle is unknown here.
-pub fn run(known: &Known, row: &Row, from: usize) -> Result<Option<Stored>> {
+pub fn run(known: &LifecycleCodes, row: &Row, from: usize) -> Result<Option<Stored>> {
     let columns = Columns(row);
     let Some((lifecycle, state)) = known.state(columns.get(from + 1)?) else { return Ok(None) };
     let mut run = RunRow::blank(lifecycle.clone(), *state);

@@ -10,18 +10,19 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Lifecycle;
 use waypost_kernel::{Phase, Run, Time};
 
-use super::super::known::Known;
-use super::super::sql::{Columns, stamp};
 use super::PgTx;
 use super::arrays::Parameters;
 use super::functions::moving;
 use super::memory::Remembered;
-use crate::children::is_cancel;
-use crate::codec;
 use crate::columns::{Cell, Kind};
-use crate::engine::{BornItem, Edit, Extra, Saved, StoredItem};
-use crate::error::Result;
-use crate::run::RunRow;
+use crate::engine::{Edit, Extra, NewItemRow, Saved, StoredItem};
+use crate::json::codec;
+use crate::postgres::lifecycle_codes::LifecycleCodes;
+use crate::postgres::link::fault::Fault;
+use crate::postgres::sql::{Columns, stamp};
+use crate::rules::children::is_cancel;
+use crate::seam::error::Result;
+use crate::seam::run::RunRow;
 
 /// The events of a statement are counted with 16 bits.
 const MOST_EVENTS: usize = 60_000;
@@ -51,7 +52,7 @@ async fn save_some(tx: &mut PgTx, edits: Vec<Edit>) -> Result<Vec<Saved>> {
     let offsets = offsets(&edits);
     let written = {
         let parameters = parameters(tx, &known, &edits, &order, &offsets)?;
-        let sql = format!("SELECT * FROM waypost.save({})", parameters.marks());
+        let sql = format!("SELECT * FROM waypost.save({})", parameters.placeholders());
         let row = tx.write(&sql, &parameters.args(), 3).await?;
         let columns = Columns(&row);
         let read =
@@ -91,13 +92,12 @@ fn offsets(edits: &[Edit]) -> Vec<i32> {
 
 fn parameters<'a>(
     tx: &PgTx,
-    known: &Known,
+    known: &LifecycleCodes,
     edits: &'a [Edit],
     order: &[usize],
     offsets: &[i32],
 ) -> Result<Parameters<'a>> {
-    let code =
-        |row: &RunRow, state| known.code(&row.lifecycle, state).map_err(super::super::fault::Fault::told);
+    let code = |row: &RunRow, state| known.code(&row.lifecycle, state).map_err(Fault::told);
     let ordered = || order.iter().map(|at| &edits[*at]);
     let mut all = Parameters::default();
     all.add(stamp(tx.now), Type::TIMESTAMPTZ);
@@ -152,9 +152,8 @@ fn parameters<'a>(
 }
 
 /// The last event of each edit, with the one before it where that says nothing by itself.
-fn event_columns<'a>(all: &mut Parameters<'a>, known: &Known, edits: &[&'a Edit]) -> Result<()> {
-    let code =
-        |row: &RunRow, state| known.code(&row.lifecycle, state).map_err(super::super::fault::Fault::told);
+fn event_columns<'a>(all: &mut Parameters<'a>, known: &LifecycleCodes, edits: &[&'a Edit]) -> Result<()> {
+    let code = |row: &RunRow, state| known.code(&row.lifecycle, state).map_err(Fault::told);
     let mut src = Vec::with_capacity(edits.len());
     let mut via = Vec::with_capacity(edits.len());
     for edit in edits {
@@ -214,7 +213,7 @@ fn effect(lifecycle: &Lifecycle, (event, extra): &(Event, Extra)) -> Option<Stri
 }
 
 /// What only few writes have: items, and events that are not the last of their change.
-fn more(known: &Known, edits: &[Edit], order: &[usize], offsets: &[i32]) -> Result<Option<Value>> {
+fn more(known: &LifecycleCodes, edits: &[Edit], order: &[usize], offsets: &[i32]) -> Result<Option<Value>> {
     let mut events = Vec::new();
     let (mut born, mut items, mut shifts) = (Vec::new(), Vec::new(), Vec::new());
     for (place, at) in order.iter().enumerate() {
@@ -226,8 +225,8 @@ fn more(known: &Known, edits: &[Edit], order: &[usize], offsets: &[i32]) -> Resu
                 events.push(event_object(known, edit, it, (place + 1, offsets[*at] + nth as i32))?);
             }
         }
-        for it in &edit.born {
-            born.push(born_object("rid", rid, lifecycle, it));
+        for it in &edit.new_items {
+            born.push(new_item_object("rid", rid, lifecycle, it));
         }
         for it in &edit.items {
             let mut object = item_object(lifecycle, &it.item);
@@ -267,14 +266,14 @@ fn more(known: &Known, edits: &[Edit], order: &[usize], offsets: &[i32]) -> Resu
 }
 
 fn event_object(
-    known: &Known,
+    known: &LifecycleCodes,
     edit: &Edit,
     it: &(Event, Extra),
     (place, offset): (usize, i32),
 ) -> Result<Value> {
     let (event, extra) = it;
     let lifecycle = &edit.row().lifecycle;
-    let code = |state| known.code(lifecycle, state).map_err(super::super::fault::Fault::told);
+    let code = |state| known.code(lifecycle, state).map_err(Fault::told);
     Ok(json!({
         "place": place,
         "offset": offset,
@@ -294,8 +293,8 @@ fn event_object(
 }
 
 /// A new item; `owner` names its run.
-pub fn born_object(owner: &str, run: i64, lifecycle: &Lifecycle, born: &BornItem) -> Value {
-    let BornItem { place, new, item, seq } = born;
+pub fn new_item_object(owner: &str, run: i64, lifecycle: &Lifecycle, born: &NewItemRow) -> Value {
+    let NewItemRow { place, new, item, seq } = born;
     let kind = &lifecycle.items[usize::from(item.kind)];
     json!({
         owner: run,
@@ -360,7 +359,7 @@ fn remember(tx: &mut PgTx, edits: Vec<Edit>, saved: &[Saved]) {
 fn items_after(edit: &Edit, was: Vec<StoredItem>) -> Vec<StoredItem> {
     let lifecycle = &edit.row().lifecycle;
     let shifts = edit.events.iter().any(|(event, _)| !event.effect.shifts.is_empty());
-    if shifts || edit.items.is_empty() && edit.born.is_empty() {
+    if shifts || edit.items.is_empty() && edit.new_items.is_empty() {
         return if shifts { Vec::new() } else { was };
     }
     let mut items: HashMap<(u8, String), StoredItem> =

@@ -7,14 +7,14 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 use waypost_kernel::Lifecycle;
 
-use super::super::fault::{Result as Outcome, damaged};
-use super::super::session::{Line, Session};
-use super::super::sql::{Columns, args, stamp, time};
 use super::PgTx;
 use crate::engine::AdminTx;
-use crate::error::Result;
+use crate::postgres::link::fault::{Result as Outcome, damaged};
+use crate::postgres::link::session::{PoolKind, Session};
+use crate::postgres::sql::{Columns, args, stamp, time};
+use crate::seam::error::Result;
+use crate::seam::verbs::Pause;
 use crate::statement::{Arg, Cell, Cells, Kind, Sql, Statement, for_postgres};
-use crate::verbs::Pause;
 
 type Typed = (Box<dyn ToSql + Sync + Send>, Type);
 
@@ -121,6 +121,6 @@ impl PgTx {
     pub async fn look(session: &Session) -> Outcome<PgTx> {
         let tx = session.look().await?;
         let now = tx.now;
-        Ok(PgTx::at(session, Line::Work, Some(tx), now))
+        Ok(PgTx::at(session, PoolKind::Work, Some(tx), now))
     }
 }

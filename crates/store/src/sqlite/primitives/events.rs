@@ -4,10 +4,10 @@ use serde_json::Value;
 use waypost_kernel::Lifecycle;
 use waypost_kernel::event::Event;
 
-use crate::codec;
 use crate::engine::{Extra, Stored};
-use crate::sqlite::fault::Result;
-use crate::sqlite::session::Tx;
+use crate::json::codec;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
 
 const EVENT: u32 = 1 << 31;
 

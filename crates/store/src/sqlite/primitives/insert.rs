@@ -6,30 +6,30 @@ use rusqlite::params;
 use waypost_kernel::Lifecycle;
 
 use super::slots;
-use crate::codec;
 use crate::columns::members_text;
-use crate::engine::{Birth, BornItem, Inserted, Stored};
-use crate::run::{RunRow, iso};
-use crate::sqlite::fault::Result;
+use crate::engine::{Inserted, NewItemRow, NewRow, Stored};
+use crate::json::codec;
+use crate::seam::run::{RunRow, iso};
 use crate::sqlite::layout::{BORN, FileColumn, NOW};
-use crate::sqlite::session::Tx;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
 
 const INSERT_BORN: u32 = (1 << 31) + 1;
 const INSERT_NOW: u32 = (1 << 31) + 2;
 
-pub fn insert(tx: &Tx<'_>, birth: Birth) -> Result<Inserted> {
-    if is_key_taken(tx, &birth.row)? {
-        return Ok(Inserted::KeyTaken(Box::new(birth)));
+pub fn insert(tx: &Tx<'_>, new_row: NewRow) -> Result<Inserted> {
+    if is_key_taken(tx, &new_row.row)? {
+        return Ok(Inserted::KeyTaken(Box::new(new_row)));
     }
-    for born in &birth.items {
-        item(tx, &birth.row.run.id, &birth.row.lifecycle, born)?;
+    for born in &new_row.items {
+        item(tx, &new_row.row.run.id, &new_row.row.lifecycle, born)?;
     }
-    let code = tx.code(&birth.row.lifecycle, birth.event.to)?;
-    let rid = now(tx, code, &birth.row)?;
-    stays(tx, rid, code, &birth)?;
+    let code = tx.code(&new_row.row.lifecycle, new_row.event.to)?;
+    let rid = now(tx, code, &new_row.row)?;
+    stays(tx, rid, code, &new_row)?;
     let stored =
-        Stored { rid, row: Arc::new(birth.row), last: None, bytes: birth.texts.bytes(), recalled: false };
-    tx.kept.rows.borrow_mut().put(stored.clone());
+        Stored { rid, row: Arc::new(new_row.row), last: None, bytes: new_row.texts.bytes(), recalled: false };
+    tx.cache.rows.borrow_mut().put(stored.clone());
     Ok(Inserted::Made(stored))
 }
 
@@ -39,8 +39,8 @@ fn is_key_taken(tx: &Tx<'_>, row: &RunRow) -> Result<bool> {
     Ok(tx.prepare(sql)?.exists(params![row.tenant, key])?)
 }
 
-pub fn item(tx: &Tx<'_>, run_id: &str, lifecycle: &Lifecycle, born: &BornItem) -> Result<()> {
-    let BornItem { place, new, item, seq } = born;
+pub fn item(tx: &Tx<'_>, run_id: &str, lifecycle: &Lifecycle, born: &NewItemRow) -> Result<()> {
+    let NewItemRow { place, new, item, seq } = born;
     let kind = &lifecycle.items[usize::from(item.kind)];
     tx.execute(
         "INSERT INTO items(run_id, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, \
@@ -74,12 +74,12 @@ static NOW_SQL: LazyLock<String> = LazyLock::new(|| statement("run_now", "state,
 
 fn statement(table: &str, own: &str, columns: &[&FileColumn]) -> String {
     let names: Vec<&str> = own.split(", ").chain(columns.iter().map(|column| column.name)).collect();
-    let marks: Vec<String> = (1..=names.len()).map(|at| format!("?{at}")).collect();
-    format!("INSERT OR FAIL INTO {table}({}) VALUES ({})", names.join(", "), marks.join(", "))
+    let placeholders: Vec<String> = (1..=names.len()).map(|at| format!("?{at}")).collect();
+    format!("INSERT OR FAIL INTO {table}({}) VALUES ({})", names.join(", "), placeholders.join(", "))
 }
 
-fn stays(tx: &Tx<'_>, rid: i64, code: i64, birth: &Birth) -> Result<()> {
-    let Birth { row, texts, event, .. } = birth;
+fn stays(tx: &Tx<'_>, rid: i64, code: i64, new_row: &NewRow) -> Result<()> {
+    let NewRow { row, texts, event, .. } = new_row;
     let position = tx.positions(1)?;
     tx.kept_statement(
         INSERT_BORN,

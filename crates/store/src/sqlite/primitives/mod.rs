@@ -18,17 +18,17 @@ use std::task::{Context, Poll, Waker};
 use rusqlite::{Row, params};
 use waypost_kernel::{Catalog, Lifecycle, Time};
 
-use super::fault::{self, Fault};
-use super::log;
-use super::row;
-use super::session::Tx;
 use crate::engine::{
-    self, Birth, Candidate, Edit, Inserted, ItemsOf, NoteKey, Overdue, Place, Room, Saved, Scan, Stored,
-    StoredItem,
+    self, Candidate, Edit, Inserted, ItemsOf, NewRow, NoteKey, Overdue, Room, Saved, Scan, Stored,
+    StoredItem, TimeKey,
 };
-use crate::error::{Result, StoreError};
-use crate::item_writes::failed_states;
-use crate::verbs::{Claim, Repeat};
+use crate::rules::item_writes::failed_states;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::verbs::{Claim, Repeat};
+use crate::sqlite::link::fault::{self, Fault};
+use crate::sqlite::link::session::Tx;
+use crate::sqlite::log;
+use crate::sqlite::row;
 
 /// A transaction as the engine sees it.
 pub struct Primitives<'t, 'c>(pub(super) &'t Tx<'c>);
@@ -128,8 +128,8 @@ impl engine::Tx for Primitives<'_, '_> {
         Ok(found)
     }
 
-    async fn insert(&mut self, births: Vec<Birth>) -> Result<Vec<Inserted>> {
-        births.into_iter().map(|birth| Ok(insert::insert(self.0, birth)?)).collect()
+    async fn insert(&mut self, new_rows: Vec<NewRow>) -> Result<Vec<Inserted>> {
+        new_rows.into_iter().map(|new_row| Ok(insert::insert(self.0, new_row)?)).collect()
     }
 
     async fn save(&mut self, edits: Vec<Edit>) -> Result<Vec<Saved>> {
@@ -159,7 +159,7 @@ impl engine::Tx for Primitives<'_, '_> {
     }
 
     fn leave(&mut self, cursor: &mut scan::Cursor, candidate: &Candidate, closes: bool) {
-        self.0.kept.rows.borrow_mut().put(candidate.stored.clone());
+        self.0.cache.rows.borrow_mut().put(candidate.stored.clone());
         if closes {
             cursor.close(candidate.lane);
         }
@@ -177,7 +177,7 @@ impl engine::Tx for Primitives<'_, '_> {
         Ok(scan::room(self.0, queue)?)
     }
 
-    async fn overdue(&mut self, what: Overdue<'_>, after: Place, limit: usize) -> Result<Vec<Stored>> {
+    async fn overdue(&mut self, what: Overdue<'_>, after: TimeKey, limit: usize) -> Result<Vec<Stored>> {
         Ok(overdue::overdue(self.0, what, after, limit)?)
     }
 

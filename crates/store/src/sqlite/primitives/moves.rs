@@ -6,10 +6,10 @@ use waypost_kernel::{Phase, Run};
 
 use crate::columns::members_text;
 use crate::engine::Edit;
-use crate::run::RunRow;
-use crate::sqlite::fault::Result;
+use crate::seam::run::RunRow;
 use crate::sqlite::layout::{FileColumn, MOVING, flags};
-use crate::sqlite::session::Tx;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
 
 /// The columns that a run's own change does not tell of.
 const STATE: u32 = 1 << 27;
@@ -97,7 +97,7 @@ fn changes(edit: &Edit) -> u32 {
         (moved && comes_in, LET_IN),
         (before.seq != row.run.seq, LAST),
         (before.seq == 1, FIRST),
-        (!edit.born.is_empty(), ITEMS),
+        (!edit.new_items.is_empty(), ITEMS),
         (!edit.metadata.is_empty(), METADATA),
         (!edit.details.is_empty(), DETAILS),
     ];

@@ -2,10 +2,10 @@
 
 use rusqlite::params;
 
-use crate::engine::{Overdue, Place, Stored};
-use crate::sqlite::fault::Result;
+use crate::engine::{Overdue, Stored, TimeKey};
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
 use crate::sqlite::row;
-use crate::sqlite::session::Tx;
 
 const LEASES: &str = "SELECT due_at, rid, queue FROM run_now INDEXED BY run_held WHERE state & 7 = 2 AND due_at <= ?1 \
   AND (due_at, rid) > (?2, ?3) ORDER BY due_at, rid LIMIT ?4";
@@ -13,7 +13,7 @@ const LIVES: &str = "SELECT expires_at, rid, queue FROM run_now INDEXED BY run_e
   AND (expires_at, rid) > (?2, ?3) ORDER BY expires_at, rid LIMIT ?4";
 
 /// At least one of them if there is any: a page of runs that this binary cannot read is not the end of the list.
-pub fn overdue(tx: &Tx<'_>, what: Overdue<'_>, after: Place, limit: usize) -> Result<Vec<Stored>> {
+pub fn overdue(tx: &Tx<'_>, what: Overdue<'_>, after: TimeKey, limit: usize) -> Result<Vec<Stored>> {
     let sql = match what {
         Overdue::Leases(_) => LEASES,
         Overdue::Lives => LIVES,
@@ -57,7 +57,7 @@ pub fn has_cancelled(tx: &Tx<'_>, parent: &str) -> Result<()> {
     Ok(())
 }
 
-/// Again at least one.
+/// At least one of them if there is any, as above.
 pub fn children(tx: &Tx<'_>, parent: &str, after: i64, limit: usize) -> Result<Vec<Stored>> {
     let sql = "SELECT b.rid FROM run_born b CROSS JOIN run_now n ON n.rid = b.rid \
                WHERE b.parent_run_id = ?1 AND n.state & 7 <> 4 AND b.rid > ?2 ORDER BY b.rid LIMIT ?3";

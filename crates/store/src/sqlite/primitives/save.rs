@@ -10,14 +10,14 @@ use super::insert;
 use super::moves;
 use super::overdue;
 use super::slots;
-use crate::children::is_cancel;
-use crate::codec;
 use crate::columns::members_text;
 use crate::engine::{Edit, ItemChange, Saved};
-use crate::error::StoreError;
-use crate::run::iso;
-use crate::sqlite::fault::Result;
-use crate::sqlite::session::Tx;
+use crate::json::codec;
+use crate::rules::children::is_cancel;
+use crate::seam::error::StoreError;
+use crate::seam::run::iso;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
 
 /// Nobody else writes: a run that is not what was decided on was not read in this transaction.
 pub fn save(tx: &Tx<'_>, mut edit: Edit) -> Result<Saved> {
@@ -40,12 +40,12 @@ pub fn save(tx: &Tx<'_>, mut edit: Edit) -> Result<Saved> {
     if is_cancel(edit.events.iter().map(|(event, _)| event)) {
         overdue::has_cancelled(tx, edit.row().id())?;
     }
-    tx.kept.rows.borrow_mut().put(edit.stored);
+    tx.cache.rows.borrow_mut().put(edit.stored);
     Ok(Saved::Won(first))
 }
 
 fn items(tx: &Tx<'_>, edit: &Edit) -> Result<()> {
-    for born in &edit.born {
+    for born in &edit.new_items {
         insert::item(tx, edit.row().id(), &edit.row().lifecycle, born)?;
     }
     edit.items.iter().try_for_each(|changed| change(tx, edit, changed))?;

@@ -10,10 +10,10 @@ use waypost_kernel::Time;
 
 use super::slots;
 use crate::engine::{Candidate, Room, Scan, Stored};
-use crate::sqlite::fault::Result;
+use crate::seam::verbs::Claim;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
 use crate::sqlite::row;
-use crate::sqlite::session::Tx;
-use crate::verbs::Claim;
 
 const READY: &str = "SELECT due_at, rid FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 AND queue = ?1 \
   AND priority = ?2 AND due_at <= ?3 AND (due_at, rid) > (?4, ?5) ORDER BY due_at, rid LIMIT ?6";

@@ -4,9 +4,9 @@
 use rusqlite::params;
 use waypost_kernel::Phase;
 
-use crate::run::RunRow;
-use crate::sqlite::fault::Result;
-use crate::sqlite::session::Tx;
+use crate::seam::run::RunRow;
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
 
 /// One claim's share of setting aside; a hundred thousand at once would keep heartbeats waiting.
 const MAX_SET_ASIDE: usize = 5_000;

@@ -5,11 +5,46 @@ use std::future::Future;
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 use waypost_kernel::request::Level;
-use waypost_kernel::{Phase, Refusal, Span};
+use waypost_kernel::{Phase, Refusal, Span, Time};
 use waypost_store::{
-    Claim, Claimed, CommandWrite, Database, Enqueued, EventRow, FinishWrite, Held, ItemRow, ItemWrite,
-    ItemsWrite, NewItem, NewRun, NoteWrite, Noted, Repeat, Result, RunRow, StoreError, Swept,
+    Begin, Begun, Birth, Claim, Claimed, CommandWrite, Database, Enqueued, EventRow, FinishWrite, Firing,
+    Held, ItemRow, ItemWrite, ItemsWrite, NewItem, NewRun, NoteWrite, Noted, Repeat, Result, RunRow,
+    ScheduleWrite, StoreError, Swept,
 };
+
+use super::schedules::every;
+
+/// What a scheduler does about a schedule's only plan: it fires it, or if that was done, takes up the execution. The run's key
+/// begins with `schedule:`, as a scheduler's do: by that databases know runs that have an execution.
+pub async fn claim_plan(
+    store: &dyn Database,
+    schedule: &str,
+    run: NewRun,
+    lease: Span,
+) -> Result<Option<Claimed>> {
+    let write = ScheduleWrite { carried: false, ..every("1m", schedule, &["a"]) };
+    let (schedule, kind, id) = (write.name.clone(), write.kind.clone(), "a".to_owned());
+    store.put_schedule(write).await?;
+    let (plan, by) = (Time::from_ms(1_771_034_400_000), run.by.clone());
+    let birth = Birth { run, lease: Some(lease) };
+    let firing = Firing {
+        schedule: schedule.clone(),
+        kind: kind.clone(),
+        id: id.clone(),
+        through: Some(plan),
+        wake_at: Some(plan),
+        plans: vec![(plan, birth.clone())],
+        ..Firing::default()
+    };
+    let begun = match store.fire(vec![firing]).await?.remove(0)? {
+        Some(mut begun) => begun.pop(),
+        None => store.begin(Begin { schedule, kind, id, plan, birth, by, alone: false }).await?,
+    };
+    Ok(begun.map(|begun| match begun {
+        Begun::Held(_, claimed) => *claimed,
+        Begun::Queued(..) => panic!("{begun:?} has a lease"),
+    }))
+}
 
 pub const TENANT: &str = "default";
 pub const QUEUE: &str = "default";

@@ -4,11 +4,11 @@ use serde_json::json;
 use waypost_kernel::{Actor, Failure, Span};
 use waypost_store::{Claimed, Database, FinishWrite, NewRun};
 
-use super::kit::*;
+use super::kit::{self, *};
 
 fn plan(worker: &str) -> NewRun {
     NewRun {
-        idempotency_key: Some("backup/global/2026-02-14T02:00".into()),
+        idempotency_key: Some("schedule:backup:global:all:2026-02-14T02:00:00Z".into()),
         by: worker.into(),
         actor: Actor::Worker,
         max_attempts: 3,
@@ -20,8 +20,10 @@ fn reentrant(worker: &str) -> NewRun {
     NewRun { reentrant: true, ..plan(worker) }
 }
 
+/// The schedule is named like the plan's key: another key is another schedule's plan.
 async fn claim_plan(store: &dyn Database, run: NewRun) -> Option<Claimed> {
-    store.claim_plan(run, Some(Span::from_seconds(600))).await.unwrap()
+    let schedule = run.idempotency_key.clone().unwrap();
+    kit::claim_plan(store, &schedule, run, Span::from_seconds(600)).await.unwrap()
 }
 
 async fn fail(store: &dyn Database, claimed: &Claimed, retry_in: Option<i64>) {
@@ -44,7 +46,7 @@ pub async fn the_first_claimer_wins_and_the_others_are_silent(store: &dyn Databa
     for worker in ["s2", "s1"] {
         assert!(claim_plan(store, plan(worker)).await.is_none());
     }
-    let other = NewRun { idempotency_key: Some("another".into()), ..plan("s2") };
+    let other = NewRun { idempotency_key: Some("schedule:another".into()), ..plan("s2") };
     assert!(claim_plan(store, other).await.is_some());
     let body = NewRun { input: json!({"changed": true}), ..plan("s2") };
     assert!(claim_plan(store, body).await.is_none(), "the key alone decides");
@@ -90,7 +92,7 @@ pub async fn attempts_come_to_an_end(store: &dyn Database) {
         advance(store, 70).await;
     }
     assert!(claim_plan(store, plan("s1")).await.is_none());
-    let no_retry = NewRun { idempotency_key: Some("no-retry".into()), ..plan("s1") };
+    let no_retry = NewRun { idempotency_key: Some("schedule:no-retry".into()), ..plan("s1") };
     let claimed = claim_plan(store, no_retry.clone()).await.unwrap();
     fail(store, &claimed, None).await;
     advance(store, DAY).await;
@@ -186,10 +188,11 @@ pub async fn a_plan_is_taken_by_its_id(store: &dyn Database) {
 
 pub async fn a_plan_without_a_key_or_of_another_kind_is_refused(store: &dyn Database) {
     let keyless = NewRun { idempotency_key: None, ..plan("s1") };
-    let (field, _) = invalid(store.claim_plan(keyless, None).await);
+    let lease = Span::from_seconds(600);
+    let (field, _) = invalid(kit::claim_plan(store, "backup", keyless, lease).await);
     assert_eq!(field, "idempotency_key");
     let nameless = plan("");
-    assert_eq!(code(&store.claim_plan(nameless, None).await), "INVALID_INPUT");
+    assert_eq!(code(&kit::claim_plan(store, "backup", nameless, lease).await), "INVALID_INPUT");
     let ready = NewRun { lifecycle: "deploy".into(), ..plan("s1") };
-    assert_eq!(code(&store.claim_plan(ready, None).await), "INVALID_INPUT");
+    assert_eq!(code(&kit::claim_plan(store, "backup", ready, lease).await), "INVALID_INPUT");
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use waypost_kernel::{Actor, Failure};
+use waypost_kernel::{Actor, Failure, Span};
 use waypost_store::{CommandWrite, Database, FinishWrite, NewRun, Verified};
 
 use super::kit::*;
@@ -26,13 +26,13 @@ pub async fn a_busy_store_is_what_its_log_says(store: &dyn Database) {
     move_items(store, &released, "target", &[("a", "APPLYING")]).await.unwrap();
     release(store, &released).await.unwrap();
     let plan = NewRun {
-        idempotency_key: Some("p".into()),
+        idempotency_key: Some("schedule:backup:p".into()),
         by: "s1".into(),
         actor: Actor::Worker,
         reentrant: true,
         ..new("cron")
     };
-    store.claim_plan(plan, None).await.unwrap();
+    claim_plan(store, "backup", plan, Span::from_seconds(300)).await.unwrap().unwrap();
     let forced = CommandWrite { force: true, ..asking(parked.run.id(), "resume") };
     store.command(forced).await.unwrap();
     advance(store, 400).await;

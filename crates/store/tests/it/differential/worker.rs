@@ -12,10 +12,11 @@ use super::normal::error;
 use super::op::{ItemMove, Op, Pick};
 use super::pick::{done_item, failed_item, pick_end, pick_item};
 use super::side::{Side, lately};
+use crate::conformance::kit::claim_plan;
 
 impl Side {
     pub async fn claim(&mut self, op: &Op) -> Value {
-        let lease = Some(Span::from_seconds(100));
+        let lease = Span::from_seconds(100);
         let answer: Result<Vec<Claimed>> = match *op {
             Op::Claim { worker, queues, limit, lease: length, start } => {
                 let named = (0..2).filter(|at| queues & (1 << at) != 0).map(|at| format!("q{at}"));
@@ -23,7 +24,7 @@ impl Side {
                     worker: format!("w{worker}"),
                     queues: named.collect(),
                     limit: limit.into(),
-                    lease: lease.filter(|_| length.is_some()),
+                    lease: length.map(|_| lease),
                     start,
                     ..Claim::default()
                 };
@@ -36,17 +37,19 @@ impl Side {
                 self.store.claim_run(id, take).await.map(|it| vec![it])
             }
             Op::ClaimPlan { plan, worker, attempts, reentrant } => {
+                let key = format!("schedule:plan{plan}");
                 let run = NewRun {
                     lifecycle: "cron".into(),
                     queue: "q0".into(),
-                    idempotency_key: Some(format!("plan{plan}")),
+                    idempotency_key: Some(key.clone()),
                     by: format!("w{worker}"),
                     actor: Actor::Worker,
                     max_attempts: attempts.into(),
                     reentrant,
                     ..NewRun::default()
                 };
-                self.store.claim_plan(run, lease).await.map(|it| it.into_iter().collect())
+                let claimed = claim_plan(&*self.store, &key, run, lease).await;
+                claimed.map(|it| it.into_iter().collect())
             }
             _ => return Value::Null,
         };

@@ -108,7 +108,7 @@ async fn a_keys_slot_is_given_back_by_sql() {
     let last = claim(&store).await.unwrap();
     assert_eq!(end(&last, "failed"), "failed");
     assert!(claim(&store).await.is_none());
-    let left = "SELECT (SELECT count(*) FROM waypost.holders), (SELECT count(*) FROM waypost.aside a JOIN waypost.runs r USING (rid, seq))";
+    let left = "SELECT (SELECT count(*) FROM waypost.holders), (SELECT count(*) FROM waypost.blocked a JOIN waypost.runs r USING (rid, seq))";
     assert_eq!(ops.psql(left), "0|0");
     assert_eq!(ops.verify(), 4);
 }

@@ -147,7 +147,7 @@ fn whoever_may_not_create_roles_gets_the_schema_without_them() {
 #[test]
 fn roles_are_made_once_however_many_migrate() {
     let ops = open();
-    let roles = include_str!("../../../src/postgres/roles.sql");
+    let roles = include_str!("../../../src/postgres/schema/roles.sql");
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use waypost_store::doctor::Health;
-use waypost_store::postgres::{Hearing, PostgresStore, client, doctor, migrate, migration_sql};
+use waypost_store::postgres::{ListenState, PostgresStore, client, doctor, migrate, migration_sql};
 use waypost_store::{Claim, FinishWrite, Store};
 use waypost_testkit::{Pooler, Postgres};
 
@@ -77,10 +77,10 @@ async fn runs_are_worked_and_the_pooler_is_named() {
     assert_eq!(migrate(&address).await, Ok(Vec::new()));
 
     let store = PostgresStore::open(&address).await.unwrap();
-    while store.hearing() == Hearing::Untried {
+    while store.listen_state() == ListenState::Untried {
         store.changed(Duration::from_secs(1)).await;
     }
-    assert_eq!(store.hearing(), Hearing::Deaf);
+    assert_eq!(store.listen_state(), ListenState::Polling);
     let workers = (0..8).map(|at| {
         let store = store.clone();
         tokio::spawn(async move {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use waypost_store::doctor::{Finding, Health};
-use waypost_store::postgres::{Hearing, PostgresStore, doctor, migrate, status};
+use waypost_store::postgres::{ListenState, PostgresStore, doctor, migrate, status};
 use waypost_store::{FinishWrite, Held, Store, StoreError};
 use waypost_testkit::{Certificate, Cluster, Issuer};
 
@@ -114,7 +114,7 @@ async fn every_connection_is_encrypted() {
     );
 
     let store = PostgresStore::open(&address).await.unwrap();
-    while store.hearing() != Hearing::Hears {
+    while store.listen_state() != ListenState::Listening {
         store.changed(Duration::from_secs(1)).await;
     }
     store.enqueue(vec![deploy(); 100]).await.unwrap();

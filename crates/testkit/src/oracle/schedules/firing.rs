@@ -178,9 +178,7 @@ impl State {
         if birth.lease.is_none() {
             return Ok(Begun::Queued(plan, self.enqueue(&birth.run)?.run.id().to_owned()));
         }
-        let claimed = self.claim_plan(&birth.run, birth.lease)?;
-        let claimed = claimed.ok_or_else(|| StoreError::invalid("idempotency_key", "is taken"))?;
-        Ok(Begun::Held(plan, Box::new(claimed)))
+        Ok(Begun::Held(plan, Box::new(self.new_held(&birth.run, birth.lease)?)))
     }
 
     fn count(&mut self, schedule: &str, kind: &str, id: &str, counts: &Counts) {

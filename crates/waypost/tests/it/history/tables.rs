@@ -12,9 +12,9 @@ const POSTGRES_EVENTS: &str = "SELECT to_json(t) FROM (SELECT e.position, r.run_
     f.state AS \"from\", s.state AS \"to\", e.actor, e.who AS \"by\", e.message FROM waypost.log e JOIN waypost.runs r ON r.rid = e.rid \
     JOIN waypost.lifecycle_states s ON s.code = e.dst LEFT JOIN waypost.lifecycle_states f ON f.code = e.src ORDER BY e.position) t";
 const POSTGRES_ITEMS: &str = "SELECT to_json(t) FROM (SELECT r.run_id, i.key, i.status FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid) t";
-/// What counts in `ready` and `aside` is a row whose run has not moved on.
+/// What counts in `ready` and `blocked` is a row whose run has not moved on.
 const POSTGRES_LEFT: &str = "SELECT to_json(t) FROM (SELECT 'ready' AS name, r.run_id FROM waypost.ready w JOIN waypost.runs r ON r.rid = w.rid AND r.seq = w.seq \
-    UNION ALL SELECT 'aside', r.run_id FROM waypost.aside w JOIN waypost.runs r ON r.rid = w.rid AND r.seq = w.seq \
+    UNION ALL SELECT 'blocked', r.run_id FROM waypost.blocked w JOIN waypost.runs r ON r.rid = w.rid AND r.seq = w.seq \
     UNION ALL SELECT 'holders of ' || h.name, r.run_id FROM waypost.holders h JOIN waypost.runs r ON r.rid = h.rid \
     UNION ALL SELECT 'cancelled_parents', run_id FROM waypost.cancelled_parents) t";
 

@@ -20,13 +20,17 @@ const EXCEPTIONS: &[Exception] = &[
     },
     Exception { path: "crates/server/src/openapi.rs", subject: "requested", reason: MEMBER },
     Exception { path: "crates/server/src/problem.rs", subject: "requested", reason: MEMBER },
-    Exception { path: "crates/store/src/wire.rs", subject: "requested", reason: MEMBER },
-    Exception { path: "crates/store/src/schedules.rs", subject: "paused", reason: COUNTER },
-    Exception { path: "crates/store/src/schedules.rs", subject: "failed", reason: COUNTER },
+    Exception { path: "crates/store/src/json/wire.rs", subject: "requested", reason: MEMBER },
+    Exception { path: "crates/store/src/seam/schedules.rs", subject: "paused", reason: COUNTER },
+    Exception { path: "crates/store/src/seam/schedules.rs", subject: "failed", reason: COUNTER },
     Exception { path: "crates/server/src/schedule_metrics.rs", subject: "paused", reason: COUNTER },
-    Exception { path: "crates/store/src/schedule_wire.rs", subject: "skipped", reason: MEMBER },
-    Exception { path: "crates/store/src/postgres/by_hand_items.sql", subject: "failed", reason: OUTCOME },
-    Exception { path: "crates/store/src/sqlite/hands.sql", subject: "failed", reason: OUTCOME },
+    Exception { path: "crates/store/src/json/schedule_wire.rs", subject: "skipped", reason: MEMBER },
+    Exception {
+        path: "crates/store/src/postgres/schema/by_hand_items.sql",
+        subject: "failed",
+        reason: OUTCOME,
+    },
+    Exception { path: "crates/store/src/sqlite/schema/hand_edits.sql", subject: "failed", reason: OUTCOME },
 ];
 const COUNTER: &str = "a counter's name, which lifecycles also use for a state";
 const MEMBER: &str =
@@ -134,7 +138,7 @@ fn state_names_in_engine_code_are_found() {
         ("crates/kernel/tests/it/a.rs", named),
         ("crates/store/src/postgres/claim.sql", "select 1\nwhere status = 'queued'"),
         ("crates/store/src/postgres/ops/runs.sql", "where status = 'queued' and details ? 'open_points'"),
-        ("crates/store/src/sqlite/hands.sql", "json_extract(details, '$.open_points')"),
+        ("crates/store/src/sqlite/hand_edits.sql", "json_extract(details, '$.open_points')"),
         ("crates/waypost/src/run.rs", named),
     ]);
     let expected = [
@@ -143,7 +147,7 @@ fn state_names_in_engine_code_are_found() {
         "crates/kernel/src/a.rs:6 FAILED",
         "crates/kernel/src/a.rs:7 open_points",
         "crates/store/src/postgres/claim.sql:2 queued",
-        "crates/store/src/sqlite/hands.sql:1 open_points",
+        "crates/store/src/sqlite/hand_edits.sql:1 open_points",
     ];
     assert_eq!(found(&complaints(&tree)), expected);
 }

@@ -1,14 +1,15 @@
 //! What workers and handlers send.
 
 use serde_json::{Value, json};
-use waypost_kernel::{Actor, Failure};
+use waypost_kernel::{Actor, Failure, Span};
 use waypost_store::{
     Can, Claim, Claimed, CleanupWrite, FinishWrite, Held, ItemWrite, ItemsWrite, NewRun, NoteWrite, Repeat,
 };
+use waypost_testkit::Shorthand;
 
 use super::client::both;
 use super::{Asks, table};
-use crate::conformance::kit::{begun_run, deploy, ending, held, held_run, job, map, new, saying};
+use crate::conformance::kit::{begun_run, claim_plan, deploy, ending, held, held_run, job, map, new, saying};
 use crate::differential::side::Side;
 
 fn claim() -> Claim {
@@ -43,7 +44,8 @@ impl Side {
     async fn planned(&mut self, by: String, key: String) -> Value {
         let idempotency_key = Some(key);
         let plan = NewRun { by, idempotency_key, actor: Actor::Worker, ..new("cron") };
-        let claimed = self.store.claim_plan(plan, None).await;
+        let claimed = claim_plan(&*self.store, "hostile", plan, Span::from_seconds(300)).await;
+        self.store.remove_schedule("hostile".into()).await.unwrap();
         self.answer(claimed, |side, it| it.map(|it| side.see(&it.run)).into())
     }
 

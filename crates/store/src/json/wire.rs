@@ -1,0 +1,218 @@
+//! Rows as they travel between a server and its own workers and command line: the public objects, and beside them what
+//! only the engine looks at. Never a token: who holds a run was given its own by the claim.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use waypost_kernel::tally::{Tallies, Tally};
+use waypost_kernel::{Catalog, Lifecycle, Refusal, Span};
+use waypost_schema::{self as schema, Shape, joined};
+
+pub use super::schedule_wire::{
+    CLAIMS, EXECUTION, SCHEDULE, SCHEDULE_SCOPE, SKIPPED, execution_from, scope_from, summary_from,
+};
+use crate::columns::{
+    self, COLUMNS, Cell, DERIVED, Field, Kind, LONG, NO_LEASE, RUN_FIELDS, Shown, columns, shape,
+};
+use crate::seam::error::StoreError;
+use crate::seam::run::{EVENT_COLUMNS, EventRow, ITEM_COLUMNS, ItemRow, RunRow};
+use crate::seam::verbs::{NewItem, NewRun, Pause, QueueRow};
+
+/// The member `engine` of a run object.
+pub fn engine(row: &RunRow) -> Value {
+    let ours = COLUMNS.iter().filter(|column| matches!(column.shown, Shown::Ours));
+    let mut engine = columns::members(row, ours.map(|column| &**column));
+    engine.insert("ended".into(), row.run.ended_by.is_some().into());
+    engine.insert("staying".into(), row.run.tallies.iter().map(|tally| json!(tally.staying)).collect());
+    engine.into()
+}
+
+/// A run object that has its `engine`.
+pub fn row_from(object: &Value, catalog: &Catalog) -> Option<RunRow> {
+    let lifecycle = catalog.get(object["lifecycle"].as_str()?, number(&object["version"])?)?.clone();
+    let engine = object.get("engine")?;
+    let state = lifecycle.state_named(object["status"].as_str()?)?;
+    let mut row = RunRow::blank(lifecycle, state);
+    // Never with a token: who holds a run was given its own by the claim.
+    row.run.lease = object["stale_after"].is_string().then_some(NO_LEASE);
+    row.run.ended_by = (engine["ended"] == true).then_some(NO_LEASE.token);
+    for column in COLUMNS {
+        match column.shown {
+            Shown::All(_) => column.read(&mut row, &object[column.name])?,
+            Shown::Ours => column.read(&mut row, &engine[column.name])?,
+            Shown::Nobody => {}
+        }
+    }
+    row.run.tallies = tallies(object, engine, &row.lifecycle);
+    Some(row)
+}
+
+/// The body of a request for a run.
+pub fn new_run(run: &NewRun) -> Value {
+    let given = COLUMNS.iter().filter(|column| column.name != "tenant");
+    let given = given.filter_map(|column| Some((column.name, column.given.as_ref()?)));
+    let mut body: Map<String, Value> =
+        given.map(|(name, given)| (name.to_owned(), (given.asked)(run).into_json())).collect();
+    let rest = json!({
+        "lifecycle": run.lifecycle,
+        "version": run.version,
+        "status": run.status,
+        "input": run.input,
+        "metadata": run.metadata,
+        "details": run.details,
+        "ttl_ms": run.ttl.map(Span::ms),
+        "max_attempts": run.max_attempts,
+        "reentrant": run.reentrant,
+        "items": run.items.iter().map(new_item).collect::<Vec<_>>(),
+        "by": run.by,
+    });
+    body.extend(rest.as_object().cloned().unwrap_or_default());
+    // An older server knows fewer members, and refuses only those that are used.
+    body.retain(|name, value| name == "input" || !value.is_null());
+    body.into()
+}
+
+fn new_item(item: &NewItem) -> Value {
+    json!({
+        "kind": item.kind,
+        "key": item.key,
+        "name": item.name,
+        "status": item.status,
+        "max_retries": item.max_retries,
+        "reruns": item.reruns,
+        "role": item.role.name(),
+        "details": item.details,
+    })
+}
+
+fn tallies(object: &Value, engine: &Value, lifecycle: &Lifecycle) -> Tallies {
+    let of = |(place, kind): (usize, &Arc<Lifecycle>)| {
+        let mut tally = Tally::new(kind);
+        let counts = &object["items"][&*kind.name];
+        for (at, state) in kind.states.iter().enumerate() {
+            tally.by_state[at] = number(&counts[&*state.name]).unwrap_or_default();
+            tally.staying[at] = number(&engine["staying"][place][at]).unwrap_or_default();
+        }
+        tally
+    };
+    lifecycle.items.iter().enumerate().map(of).collect()
+}
+
+pub fn event_from(object: &Value) -> Option<EventRow> {
+    columns::row_of(object, EVENT_COLUMNS)
+}
+
+pub fn item_from(object: &Value) -> Option<ItemRow> {
+    columns::row_of(object, ITEM_COLUMNS)
+}
+
+impl QueueRow {
+    pub fn object(&self) -> Value {
+        columns::object(self, QUEUE_COLUMNS)
+    }
+}
+
+pub fn queue_from(object: &Value) -> Option<QueueRow> {
+    columns::row_of(object, QUEUE_COLUMNS)
+}
+
+columns! { QUEUE_COLUMNS: Column of QueueRow {
+    field(queue = name, "The queue's name.");
+    field(ready, "Runs that wait and are due.");
+    field(scheduled, "Runs that wait for their time.");
+    field(held, "Runs that are being worked.");
+    field(oldest_ready_at, "Since when the oldest waiting run is due.");
+    field(at_most, "How many runs may be held at once.");
+    field(paused, "Why workers take nothing from the queue; null if they do.");
+} }
+
+columns! { PAUSE_COLUMNS: Column of Pause {
+    field(by, "Who asked for the pause.");
+    field(reason, "Why it is paused.", LONG);
+    field(at, "Since when it is paused.");
+} }
+
+impl Field for Pause {
+    const KIND: Kind = Kind::Json;
+    const API: schema::Kind = schema::Kind::Of(&PAUSE);
+
+    fn cell(&self) -> Cell<'_> {
+        Cell::json(columns::object(self, PAUSE_COLUMNS))
+    }
+
+    fn of(cell: Cell<'_>) -> Pause {
+        columns::row_of(&Value::of(cell), PAUSE_COLUMNS).unwrap_or_default()
+    }
+}
+
+/// How the API describes these objects.
+pub const RUN: Shape =
+    Shape::of_api("Run", &joined::<{ DERIVED.len() + RUN_FIELDS.len() }>(&RUN_FIELDS, DERIVED_SHAPE.fields));
+const DERIVED_SHAPE: Shape = shape!("", DERIVED);
+pub const EVENT: Shape = shape!("Event", EVENT_COLUMNS);
+pub const ITEM: Shape = shape!("Item", ITEM_COLUMNS);
+pub const QUEUE: Shape = shape!("Queue", QUEUE_COLUMNS);
+pub const PAUSE: Shape = shape!("Pause", PAUSE_COLUMNS);
+
+/// The error that a problem document was made of.
+pub fn error_from(problem: &Value) -> Option<StoreError> {
+    let code = problem["code"].as_str()?;
+    let detail = text(&problem["detail"]).unwrap_or_default();
+    if let Some(current) = problem["current"].as_str() {
+        let code = waypost_kernel::Code::ALL.into_iter().find(|known| known.name() == code)?;
+        let names = problem["allowed"].as_array().into_iter().flatten();
+        let guard = problem["guard"].as_str();
+        let refusal = Refusal {
+            code,
+            message: detail,
+            current: current.into(),
+            requested: text(&problem["requested"]).unwrap_or_default(),
+            allowed: names.filter_map(|name| name.as_str().map(Into::into)).collect(),
+            guard: waypost_kernel::Guard::ALL.into_iter().find(|known| Some(known.name()) == guard),
+            field: FIELDS.into_iter().find(|known| Some(*known) == problem["field"].as_str()),
+        };
+        return Some(refusal.into());
+    }
+    Some(match code {
+        "NOT_FOUND" => {
+            let what = problem["what"].as_str().unwrap_or_default();
+            let what = THINGS.into_iter().find(|known| *known == what)?;
+            StoreError::NotFound { what, id: text(&problem["id"])? }
+        }
+        "INVALID_INPUT" | "INVALID_QUERY" | "INVALID_JSON" | "TOO_LARGE" => {
+            let field = text(&problem["field"]);
+            match field
+                .and_then(|field| Some((detail.strip_prefix(&format!("{field}: "))?.to_owned(), field)))
+            {
+                Some((message, field)) => StoreError::Invalid { field, message },
+                None => {
+                    let (field, message) = detail.split_once(": ").unwrap_or(("request", &detail));
+                    StoreError::invalid(field, message)
+                }
+            }
+        }
+        "IDEMPOTENCY_KEY_REUSED" => StoreError::KeyReused {
+            key: text(&problem["idempotency_key"])?,
+            run_id: text(&problem["run_id"])?,
+        },
+        "UNAUTHENTICATED" | "FORBIDDEN" | "CROSS_ORIGIN" => StoreError::Denied(detail),
+        "PRECONDITION_FAILED" => {
+            StoreError::Changed { run_id: text(&problem["run_id"])?, seq: problem["seq"].as_u64()? }
+        }
+        "DATABASE_UNUSABLE" => StoreError::Unusable(detail),
+        "DATABASE_UNAVAILABLE" => StoreError::Unavailable(detail),
+        _ => return None,
+    })
+}
+
+/// What refusals and errors name; they hold these words for ever, so they are not read from the wire.
+const FIELDS: [&str; 4] = ["ttl", "status", "items", "failing"];
+const THINGS: [&str; 7] = ["run", "queue", "lifecycle", "token", "item", "schedule", "execution"];
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+fn number(value: &Value) -> Option<u32> {
+    value.as_u64()?.try_into().ok()
+}

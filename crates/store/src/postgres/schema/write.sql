@@ -1,0 +1,326 @@
+-- What `waypost.save` and `waypost.insert` do beside the runs themselves. See functions.rs for the two, and for the settings of a planner that
+-- takes the indexes whatever it thinks of the tables' sizes, and plans once.
+
+-- A number that rises with every lifecycle that is added: who knows it knows them all.
+CREATE FUNCTION waypost.known() RETURNS bigint LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+  RETURN coalesce((SELECT m.value::bigint FROM waypost.meta m WHERE m.key = 'lifecycles'), 0);
+
+CREATE FUNCTION waypost.lifecycle_added() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  INSERT INTO waypost.meta VALUES ('lifecycles', '1') ON CONFLICT (key) DO UPDATE SET value = (waypost.meta.value::bigint + 1)::text;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER lifecycles_added AFTER INSERT OR UPDATE ON waypost.lifecycles FOR EACH STATEMENT EXECUTE FUNCTION waypost.lifecycle_added();
+
+CREATE FUNCTION waypost.at(p_micros bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE
+  RETURN 'epoch'::timestamptz + p_micros * interval '1 microsecond';
+
+-- Members laid over what is there; a null takes one of the engine's away.
+CREATE FUNCTION waypost.patched(p_into jsonb, p_patch jsonb, p_state smallint) RETURNS jsonb LANGUAGE sql STABLE
+  SET search_path = pg_catalog, pg_temp
+  RETURN (p_into || p_patch) - ARRAY(SELECT m.key FROM jsonb_each(p_patch) m
+    WHERE CASE WHEN m.value = 'null' THEN waypost.engine_room(m.key, waypost.decisions(p_state)) IS NOT NULL END);
+
+-- The gate of a queue: who begins runs of it shares it, who pauses or limits it has it alone. So a limit or a pause that was answered is
+-- known to every claim that comes after. Nobody waits long: who finds it shut, or wants it alone, gives up after a while and tries again.
+CREATE FUNCTION waypost.gate(p_queue text) RETURNS bigint LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+  RETURN hashtextextended(p_queue, 7004);
+CREATE FUNCTION waypost.enter_gates(p_queues text[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(g.gate) FROM (SELECT DISTINCT waypost.gate(u.name) AS gate FROM unnest(p_queues) u(name) ORDER BY 1 OFFSET 0) g;
+END $$;
+CREATE FUNCTION waypost.shut_gate(p_queue text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock(waypost.gate(p_queue));
+END $$;
+
+-- The slots of keys, in one order, before any run is locked.
+CREATE FUNCTION waypost.lock_keys(p_keys text[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock(k.slot) FROM (SELECT DISTINCT waypost.slot(false, u.name) AS slot FROM unnest(p_keys) u(name) ORDER BY 1 OFFSET 0) k;
+END $$;
+
+-- The same for one run, for callers in SQL: who waits in vain is told so. Without patience where a run may be locked already, as in a
+-- trigger: who has the slot may be waiting for that run.
+CREATE FUNCTION waypost.lock_slots(p_run waypost.runs, p_begins boolean, p_patient boolean DEFAULT false) RETURNS void LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET lock_timeout = '800ms' AS $$
+BEGIN
+  IF NOT p_begins AND p_run.concurrency_key IS NULL THEN
+    RETURN;
+  END IF;
+  BEGIN
+    IF p_patient THEN
+      PERFORM set_config('lock_timeout', '5s', true);
+    END IF;
+    IF p_begins THEN
+      PERFORM pg_advisory_xact_lock_shared(waypost.gate(p_run.queue));
+      PERFORM pg_advisory_xact_lock(waypost.slot(true, q.name)) FROM waypost.queues q WHERE q.name = p_run.queue AND q.at_most IS NOT NULL;
+    END IF;
+    IF p_run.concurrency_key IS NOT NULL THEN
+      PERFORM pg_advisory_xact_lock(waypost.slot(false, p_run.concurrency_key));
+    END IF;
+  EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    PERFORM waypost.refuse('WP423', format('BUSY: others are at the slots that %s needs', coalesce(p_run.run_id, 'queue ' || p_run.queue)),
+      'Try again; nothing was written.');
+  END;
+END $$;
+
+-- Whoever begins a run keeps to what claims keep to. The slots are locked.
+CREATE FUNCTION waypost.check_begin(p_run waypost.runs) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_now timestamptz := waypost.now();
+  v_queue waypost.queues;
+BEGIN
+  IF p_run.state / 1000 = 2 AND p_run.available_at > v_now THEN
+    PERFORM waypost.refuse('WP409', format('NOT_DUE: %s is not to be begun before %s', p_run.run_id, p_run.available_at), 'Begin it then.');
+  ELSIF p_run.expires_at <= v_now AND EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.code = p_run.state AND s.expires) THEN
+    PERFORM waypost.refuse('WP409', format('NOT_DUE: %s was to be begun before %s', p_run.run_id, p_run.expires_at), 'Queue a new one.');
+  END IF;
+  SELECT q.* INTO v_queue FROM waypost.queues q WHERE q.name = p_run.queue;
+  IF v_queue.paused_at IS NOT NULL THEN
+    PERFORM waypost.refuse('WP409', format('PAUSED: queue %s is paused', quote_literal(p_run.queue)), 'Begin it when the queue goes on.');
+  ELSIF v_queue.at_most <= (SELECT count(*) FROM waypost.holders h WHERE h.of_queue AND h.name = p_run.queue) THEN
+    PERFORM waypost.refuse('WP409', format('NO_SLOT: queue %s is at its limit of %s', quote_literal(p_run.queue), v_queue.at_most),
+      'Begin it when another one has ended.');
+  ELSIF p_run.concurrency_key IS NOT NULL AND coalesce((SELECT k.at_most FROM waypost.key_limits k WHERE k.name = p_run.concurrency_key), 1)
+      <= (SELECT count(*) FROM waypost.holders h WHERE NOT h.of_queue AND h.name = p_run.concurrency_key) THEN
+    PERFORM waypost.refuse('WP409', format('NO_SLOT: concurrency key %s is at its limit', quote_literal(p_run.concurrency_key)),
+      'Begin it when another one has ended.');
+  END IF;
+END $$;
+
+-- A ready run's places in its queue that nobody is looking at.
+CREATE FUNCTION waypost.entries_of(p_run waypost.runs) RETURNS text[] LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+BEGIN
+  RETURN ARRAY(SELECT w.ctid::text FROM waypost.ready w WHERE w.queue = p_run.queue AND w.priority = p_run.priority
+    AND w.available_at = p_run.available_at AND w.rid = p_run.rid FOR UPDATE SKIP LOCKED);
+END $$;
+
+-- Who comes into somebody's hands takes slots of its key and of a queue with a limit; who leaves gives them back. `p_keyed`: some of them
+-- have a key.
+CREATE FUNCTION waypost.save_slots(p_taken bigint[], p_left bigint[], p_keyed boolean) RETURNS void LANGUAGE plpgsql {settings} AS $$
+BEGIN
+  IF p_left IS NOT NULL AND EXISTS (SELECT 1 FROM waypost.holders) THEN
+    DELETE FROM waypost.holders h WHERE h.rid = ANY (p_left);
+  END IF;
+  IF p_taken IS NOT NULL AND p_keyed THEN
+    INSERT INTO waypost.holders(of_queue, name, rid)
+      SELECT false, r.concurrency_key, r.rid FROM unnest(p_taken) u(rid) JOIN waypost.runs r ON r.rid = u.rid WHERE r.concurrency_key IS NOT NULL
+      ON CONFLICT DO NOTHING;
+  END IF;
+  IF p_taken IS NOT NULL AND EXISTS (SELECT 1 FROM waypost.queues q WHERE q.at_most IS NOT NULL) THEN
+    INSERT INTO waypost.holders(of_queue, name, rid)
+      SELECT true, q.name, r.rid FROM unnest(p_taken) u(rid) JOIN waypost.runs r ON r.rid = u.rid JOIN waypost.queues q ON q.name = r.queue
+        WHERE q.at_most IS NOT NULL ON CONFLICT DO NOTHING;
+  END IF;
+END $$;
+
+-- Lanes come last, and in order: a row of theirs stays locked until the commit. Those in which runs became ready have to be there; what lies
+-- where claimers may have been already, because it was due before or waited for a key, makes them look from the beginning. Says whether
+-- there is something to claim.
+CREATE FUNCTION waypost.save_lanes(p_lanes text[], p_priorities smallint[], p_late boolean[], p_keys text[]) RETURNS boolean LANGUAGE plpgsql {settings} AS $$
+DECLARE
+  v_queues text[] := '{}';
+  v_priorities smallint[] := '{}';
+  v_key text;
+  v_in record;
+BEGIN
+  IF cardinality(p_lanes) > 0 THEN
+    INSERT INTO waypost.lanes(queue, priority) SELECT n.queue, n.priority FROM unnest(p_lanes, p_priorities) n(queue, priority)
+      WHERE NOT EXISTS (SELECT 1 FROM waypost.lanes l WHERE l.queue = n.queue AND l.priority = n.priority);
+    SELECT coalesce(array_agg(n.queue), '{}'), coalesce(array_agg(n.priority), '{}') INTO v_queues, v_priorities
+      FROM unnest(p_lanes, p_priorities, p_late) n(queue, priority, late) WHERE n.late;
+  END IF;
+  IF cardinality(p_keys) > 0 THEN
+    FOR v_key IN SELECT DISTINCT u.key FROM unnest(p_keys) u(key) LOOP
+      FOR v_in IN SELECT DISTINCT c.queue, c.priority FROM waypost.let_in(v_key) c LOOP
+        v_queues := v_queues || v_in.queue;
+        v_priorities := v_priorities || v_in.priority;
+      END LOOP;
+    END LOOP;
+  END IF;
+  IF cardinality(v_queues) > 0 THEN
+    PERFORM 1 FROM waypost.lanes l WHERE (l.queue, l.priority) IN (SELECT * FROM unnest(v_queues, v_priorities)) ORDER BY l.queue, l.priority, l.ctid FOR UPDATE;
+    UPDATE waypost.lanes l SET revision = l.revision + 1 WHERE (l.queue, l.priority) IN (SELECT * FROM unnest(v_queues, v_priorities));
+  END IF;
+  RETURN coalesce(cardinality(p_lanes), 0) > 0 OR cardinality(v_queues) > 0;
+END $$;
+
+-- Events that are not the last of their change; `place` is their run's, `offset` theirs in the log.
+CREATE FUNCTION waypost.save_events(p_events jsonb, p_base bigint, p_won int[], p_now timestamptz) RETURNS void LANGUAGE sql
+  SET search_path = pg_catalog, pg_temp AS $$
+  INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, level, message, payload, effect, key)
+  SELECT p_base + e."offset", e.rid, e.seq, p_now, e.src, e.dst, e.command, e.actor, e.who, e.level, e.message, e.payload::jsonb, e.effect::json, e.key
+    FROM jsonb_to_recordset(p_events) e(place int, "offset" int, rid bigint, seq int, src smallint, dst smallint, command text, actor text, who text,
+      level text, message text, payload text, effect text, key text)
+    WHERE e.place = ANY (p_won)
+$$;
+
+-- The items of new runs.
+CREATE FUNCTION waypost.insert_items(p_items jsonb, p_before bigint, p_made int[]) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, progress, not_before)
+  SELECT p_before + b.run, b.kind, b.key, b.version, b.place, b.name, b.status, b.max_retries, b.reruns, b.role, b.stays, b.details, b.seq, b.progress,
+      waypost.at(b.not_before)
+    FROM jsonb_to_recordset(p_items) b(run int, kind text, key text, version int, place int, name text, status text, max_retries int, reruns boolean,
+      role text, stays boolean, details jsonb, seq int, progress smallint, not_before bigint)
+    WHERE b.run = ANY (p_made)
+$$;
+
+-- Items of runs that are to be written: added, changed, and moved along with their run. They come before the runs, whose guards count them,
+-- and what was written cannot be taken back for one run of many: so the runs are locked first, if they are still what was decided on. Gives
+-- those that are not.
+CREATE FUNCTION waypost.save_items(p_rid bigint[], p_was_seq int[], p_was_stale timestamptz[], p_more jsonb, p_now timestamptz) RETURNS bigint[] LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off AS $$
+DECLARE
+  v_asked bigint[];
+  v_same bigint[];
+  v_count int;
+  v_shift record;
+BEGIN
+  SELECT coalesce(array_agg(DISTINCT (i.it ->> 'rid')::bigint), '{}') INTO v_asked
+    FROM (SELECT jsonb_array_elements(coalesce(p_more -> 'born', '[]') || coalesce(p_more -> 'items', '[]') || coalesce(p_more -> 'shifts', '[]')) AS it) i;
+  IF v_asked = '{}' THEN
+    RETURN v_asked;
+  END IF;
+  SELECT coalesce(array_agg(s.rid), '{}') INTO v_same FROM (
+    SELECT r.rid FROM unnest(p_rid, p_was_seq, p_was_stale) u(rid, seq, stale) JOIN waypost.runs r ON r.rid = u.rid
+      WHERE u.rid = ANY (v_asked) AND r.seq = u.seq AND r.stale_after IS NOT DISTINCT FROM u.stale ORDER BY r.rid FOR UPDATE OF r) s;
+  IF p_more -> 'born' IS NOT NULL THEN
+    -- Who takes an item for new that is there has not seen it: that run is read again.
+    v_same := ARRAY(SELECT u.rid FROM unnest(v_same) u(rid) WHERE NOT EXISTS (SELECT 1 FROM jsonb_to_recordset(p_more -> 'born') b(rid bigint, kind text, key text)
+      JOIN waypost.items i ON i.rid = b.rid AND i.kind = b.kind AND i.key = b.key WHERE b.rid = u.rid));
+    INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, progress, not_before)
+    SELECT b.rid, b.kind, b.key, b.version, b.place, b.name, b.status, b.max_retries, b.reruns, b.role, b.stays, b.details, b.seq, b.progress,
+        waypost.at(b.not_before)
+      FROM jsonb_to_recordset(p_more -> 'born') b(rid bigint, kind text, key text, version int, place int, name text, status text, max_retries int,
+        reruns boolean, role text, stays boolean, details jsonb, seq int, progress smallint, not_before bigint)
+      WHERE b.rid = ANY (v_same);
+  END IF;
+  UPDATE waypost.items i SET status = u.status, attempts = u.attempts, try_no = u.try_no, progress = u.progress, not_before = waypost.at(u.not_before),
+      discarded = u.discarded, stays = coalesce(u.stays, i.stays), error_code = u.error_code, error_msg = u.error_msg, started_at = waypost.at(u.started_at),
+      finished_at = waypost.at(u.finished_at), seq = coalesce(u.seq, i.seq), output = coalesce(u.output, i.output), details = i.details || coalesce(u.details, '{}')
+    FROM jsonb_to_recordset(coalesce(p_more -> 'items', '[]')) u(rid bigint, kind text, key text, seq int, status text, attempts int, try_no int,
+      progress smallint, not_before bigint, discarded boolean, stays boolean, error_code text, error_msg text, started_at bigint, finished_at bigint,
+      output jsonb, details jsonb)
+    WHERE u.rid = ANY (v_same) AND i.rid = u.rid AND i.kind = u.kind AND i.key = u.key;
+  FOR v_shift IN SELECT s.* FROM jsonb_to_recordset(coalesce(p_more -> 'shifts', '[]')) s(rid bigint, kind text, src text, dst text, seq int, count int,
+      chosen jsonb, failure jsonb) WHERE s.rid = ANY (v_same)
+  LOOP
+    v_count := waypost.shift_items(v_shift.rid, v_shift.kind, v_shift.src, v_shift.dst, v_shift.seq, p_now, v_shift.chosen, v_shift.failure);
+    IF v_count <> v_shift.count THEN
+      RAISE EXCEPTION 'CHANGED: % of % items follow', v_count, v_shift.count USING ERRCODE = 'serialization_failure';
+    END IF;
+  END LOOP;
+  RETURN ARRAY(SELECT a.rid FROM unnest(v_asked) a(rid) WHERE a.rid <> ALL (v_same));
+END $$;
+
+-- Items that move because their run did (one that has this event's number already came from elsewhere by it): all of a kind and state that do not stay, or the chosen ones. The twin of the engine's `follow`.
+CREATE FUNCTION waypost.shift_items(p_rid bigint, p_kind text, p_src text, p_dst text, p_seq int, p_at timestamptz, p_chosen jsonb, p_failure jsonb)
+  RETURNS int LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_version int := (SELECT i.version FROM waypost.items i WHERE i.rid = p_rid AND i.kind = p_kind LIMIT 1);
+  v_src waypost.lifecycle_states;
+  v_dst waypost.lifecycle_states;
+  v_revives boolean;
+  v_count int;
+BEGIN
+  SELECT s.* INTO v_src FROM waypost.lifecycle_states s WHERE s.lifecycle = p_kind AND s.version = v_version AND s.state = p_src;
+  SELECT s.* INTO v_dst FROM waypost.lifecycle_states s WHERE s.lifecycle = p_kind AND s.version = v_version AND s.state = p_dst;
+  v_revives := v_src.phase = 'settled' AND v_dst.phase <> 'settled';
+  UPDATE waypost.items i SET status = p_dst, seq = p_seq, not_before = NULL,
+      started_at = CASE WHEN v_dst.phase = 'held' THEN coalesce(i.started_at, p_at) ELSE i.started_at END,
+      finished_at = CASE WHEN v_dst.phase = 'settled' THEN p_at WHEN v_revives THEN NULL ELSE i.finished_at END,
+      attempts = CASE WHEN v_revives THEN 0 ELSE i.attempts END,
+      progress = CASE WHEN v_dst.outcome = 'succeeded' THEN 100 WHEN v_revives THEN 0 ELSE i.progress END,
+      error_code = CASE WHEN v_dst.outcome = 'succeeded' THEN NULL WHEN p_failure IS NOT NULL THEN p_failure ->> 'code' WHEN v_revives THEN NULL ELSE i.error_code END,
+      error_msg = CASE WHEN v_dst.outcome = 'succeeded' THEN NULL WHEN p_failure IS NOT NULL THEN p_failure ->> 'message' WHEN v_revives THEN NULL ELSE i.error_msg END
+    WHERE i.rid = p_rid AND i.kind = p_kind AND i.status = p_src AND NOT i.stays AND i.seq <> p_seq
+      AND (p_chosen IS NULL OR p_chosen ? i.key);
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  RETURN v_count;
+END $$;
+
+-- What claims of these queues find, a row for each lane and one for a queue without any. Enters their gates: what is said here holds until
+-- the transaction ends. Those with a limit are counted by one claimer at a time. `repeated`: the worker has made a claim with this key.
+CREATE FUNCTION waypost.open_queues(p_queues text[], p_worker text, p_key text) RETURNS TABLE(queue text, paused boolean, room bigint,
+    priority smallint, revision bigint, abandoned boolean, known bigint, repeated boolean) LANGUAGE plpgsql {settings} AS $$
+DECLARE
+  v_now timestamptz := waypost.now();
+  v_abandoned boolean;
+BEGIN
+  PERFORM waypost.enter_gates(p_queues);
+  PERFORM pg_advisory_xact_lock(l.slot) FROM (SELECT waypost.slot(true, q.name) AS slot FROM waypost.queues q
+    WHERE q.name = ANY (p_queues) AND q.at_most IS NOT NULL AND q.paused_at IS NULL ORDER BY 1 OFFSET 0) l;
+  v_abandoned := EXISTS (SELECT 1 FROM waypost.watch w WHERE NOT w.abandoned AND w.due_at < v_now)
+    OR EXISTS (SELECT 1 FROM waypost.watch w WHERE w.abandoned AND w.due_at <= v_now);
+  RETURN QUERY
+    SELECT u.name, coalesce(q.paused_at IS NOT NULL, false),
+        CASE WHEN q.at_most IS NOT NULL THEN q.at_most - (SELECT count(*) FROM waypost.holders h WHERE h.of_queue AND h.name = u.name) END,
+        l.priority, l.revision, v_abandoned, waypost.known(),
+        p_key IS NOT NULL AND EXISTS (SELECT 1 FROM waypost.claims c WHERE c.worker = p_worker AND c.key = p_key)
+      FROM (SELECT DISTINCT n.name FROM unnest(p_queues) n(name)) u LEFT JOIN waypost.queues q ON q.name = u.name
+        LEFT JOIN (SELECT a.queue, a.priority, sum(a.revision)::bigint AS revision FROM waypost.lanes a GROUP BY a.queue, a.priority) l ON l.queue = u.name;
+END $$;
+
+-- How many more runs with each of these keys may be held; keys that somebody else counts at the moment are left out. Counted after they are
+-- locked, by a statement of its own.
+CREATE FUNCTION waypost.free_slots(p_keys text[]) RETURNS TABLE(name text, free bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_keys text[];
+BEGIN
+  v_keys := ARRAY(SELECT k.name FROM (SELECT u.name FROM unnest(p_keys) u(name) ORDER BY waypost.slot(false, u.name) OFFSET 0) k
+    WHERE pg_try_advisory_xact_lock(waypost.slot(false, k.name)));
+  RETURN QUERY SELECT u.name, coalesce((SELECT l.at_most FROM waypost.key_limits l WHERE l.name = u.name), 1)
+      - (SELECT count(*) FROM waypost.holders h WHERE NOT h.of_queue AND h.name = u.name) FROM unnest(v_keys) u(name);
+END $$;
+
+-- No key waits while it has a free slot, whatever happened. One that somebody else is at is left to that one.
+CREATE FUNCTION waypost.let_in_key(p_key text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT pg_try_advisory_xact_lock(waypost.slot(false, p_key)) THEN
+    RETURN false;
+  END IF;
+  RETURN waypost.save_lanes(NULL, NULL, NULL, ARRAY[p_key]);
+END $$;
+
+-- Who is held now counts from now on. Claims that did not see the limit have ended, and those that come will see it.
+CREATE FUNCTION waypost.limit_queue(p_queue text, p_at_most int) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_held bigint[];
+BEGIN
+  PERFORM waypost.shut_gate(p_queue);
+  INSERT INTO waypost.queues(name, at_most) VALUES (p_queue, p_at_most) ON CONFLICT (name) DO UPDATE SET at_most = excluded.at_most;
+  IF p_at_most IS NULL THEN
+    DELETE FROM waypost.holders h WHERE h.of_queue AND h.name = p_queue;
+    RETURN;
+  END IF;
+  v_held := ARRAY(SELECT DISTINCT r.rid FROM waypost.watch w CROSS JOIN unnest(w.rids) u(rid) JOIN waypost.runs r ON r.rid = u.rid
+    WHERE r.state / 1000 = 3 AND r.queue = p_queue);
+  -- Locked, so that who leaves has left, or finds its slot to give back.
+  v_held := ARRAY(SELECT l.rid FROM (SELECT r.rid FROM waypost.runs r WHERE r.rid = ANY (v_held) AND r.state / 1000 = 3 ORDER BY r.rid FOR UPDATE) l);
+  INSERT INTO waypost.holders(of_queue, name, rid) SELECT true, p_queue, u.rid FROM unnest(v_held) u(rid) ON CONFLICT DO NOTHING;
+END $$;
+
+-- Reminders of leases that are due. Gives how many there were.
+CREATE FUNCTION waypost.look_at_reminders(p_now timestamptz, p_limit bigint) RETURNS bigint LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  WITH due AS (SELECT w.ctid AS place, w.rids FROM waypost.watch w WHERE NOT w.abandoned AND w.due_at < p_now ORDER BY w.due_at LIMIT p_limit FOR UPDATE SKIP LOCKED),
+    gone AS (DELETE FROM waypost.watch WHERE ctid = ANY (ARRAY(SELECT place FROM due))),
+    held AS (SELECT DISTINCT r.rid, r.stale_after, r.claimed_by IS NULL OR r.stale_after < p_now AS abandoned
+      FROM due CROSS JOIN unnest(due.rids) AS u(rid) JOIN waypost.runs r ON r.rid = u.rid WHERE r.state / 1000 = 3),
+    kept AS (INSERT INTO waypost.watch(due_at, abandoned, rids)
+      SELECT min(stale_after), false, array_agg(rid) FROM held WHERE NOT abandoned GROUP BY date_trunc('second', stale_after)
+      UNION ALL SELECT stale_after, true, ARRAY[rid] FROM held WHERE abandoned)
+  SELECT count(*) FROM due
+$$;
+
+-- What is said to be abandoned but has a holder again is reminded of as all are; what is not held is forgotten, and so are claims that
+-- nobody asks for again.
+CREATE FUNCTION waypost.tidy_reminders(p_now timestamptz) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  DELETE FROM waypost.claims WHERE ctid = ANY (ARRAY(SELECT c.ctid FROM waypost.claims c WHERE c.until < p_now LIMIT 10000 FOR UPDATE SKIP LOCKED));
+  WITH wrong AS (SELECT w.ctid AS place, w.rids[1] AS rid FROM waypost.watch w LEFT JOIN waypost.runs r ON r.rid = w.rids[1]
+      WHERE w.abandoned AND w.due_at <= p_now AND NOT coalesce(r.state / 1000 = 3 AND (r.claimed_by IS NULL OR r.stale_after < p_now), false)
+      LIMIT 10000 FOR UPDATE OF w SKIP LOCKED),
+    gone AS (DELETE FROM waypost.watch WHERE ctid = ANY (ARRAY(SELECT place FROM wrong)))
+  INSERT INTO waypost.watch(due_at, rids) SELECT r.stale_after, ARRAY[r.rid] FROM wrong JOIN waypost.runs r ON r.rid = wrong.rid WHERE r.state / 1000 = 3
+$$;

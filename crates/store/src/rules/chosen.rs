@@ -1,0 +1,37 @@
+//! Items that a command names: they must be there, and be such as the command is for.
+
+use waypost_kernel::item::Item;
+use waypost_kernel::lifecycle::{Lifecycle, Phase};
+use waypost_kernel::run::Run;
+
+use crate::seam::error::{Result, StoreError};
+
+/// The items of the first kind by key, each once. `find` looks one up.
+pub(crate) fn chosen(
+    lifecycle: &Lifecycle,
+    run: &Run,
+    command: &str,
+    keys: &[String],
+    mut find: impl FnMut(&str, &str) -> Result<Option<Item>>,
+) -> Result<Vec<Item>> {
+    let invalid = |message: String| StoreError::invalid("items", message);
+    let kind =
+        lifecycle.items.first().ok_or_else(|| invalid(format!("a {} run has none", lifecycle.name)))?;
+    // What would not move at all is refused for that; here it is about which of them do.
+    let moves = kind.states.iter().any(|state| state.follow(command).is_some())
+        && lifecycle.phase(run.state) != Phase::Held
+        && lifecycle.transitions_from(run.state).any(|row| &*row.command == command);
+    let mut chosen: Vec<Item> = Vec::with_capacity(keys.len());
+    for key in keys {
+        let item =
+            find(&kind.name, key)?.ok_or_else(|| invalid(format!("there is no {} {key:?}", kind.name)))?;
+        let state = kind.state(item.state);
+        if moves && (state.follow(command).is_none() || item.stays(kind)) {
+            return Err(invalid(format!("{key:?} is {} and no {command} is for it", state.name)));
+        }
+        if chosen.iter().all(|known| known.key != item.key) {
+            chosen.push(item);
+        }
+    }
+    Ok(chosen)
+}

@@ -1,0 +1,106 @@
+//! What an event says that came without words of its own: one wording for all stores.
+
+use serde_json::{Map, Value, json};
+use waypost_kernel::lifecycle::{Lifecycle, Outcome, Phase, State};
+use waypost_kernel::request::Level;
+
+/// `from` is absent for a run's first event.
+pub fn standard_message(command: &str, from: Option<&State>, to: &State, by: &str) -> (Level, String) {
+    let Some(from) = from else { return born(to) };
+    if from.name == to.name {
+        return stayed(command, by);
+    }
+    match to.phase {
+        Phase::Settled => ended(command, to),
+        Phase::Held if from.phase == Phase::Held => (Level::Info, format!("Run started by {by}")),
+        Phase::Held if command == "claim" => (Level::Info, "Run claimed by worker".into()),
+        Phase::Held => (Level::Info, format!("Run to be worked again: {command} by {by}")),
+        Phase::Parked => (Level::Warn, format!("Run waits for a person: {}", to.name)),
+        Phase::Ready => (Level::Info, "Run queued".into()),
+        Phase::Draft => (Level::Info, format!("Run is {}", to.name)),
+    }
+}
+
+fn born(to: &State) -> (Level, String) {
+    let message = match to.phase {
+        Phase::Ready => "Run queued".into(),
+        Phase::Held => "Run claimed by worker".into(),
+        _ => format!("Run created: {}", to.name),
+    };
+    (Level::Info, message)
+}
+
+fn stayed(command: &str, by: &str) -> (Level, String) {
+    match command {
+        "take-over" => (Level::Warn, "Run taken over by worker".into()),
+        "steal" => (Level::Warn, "Run stolen from a stale worker".into()),
+        "release" => (Level::Info, "Run released by worker".into()),
+        "lose" | "expire" => (Level::Error, "Worker lost; the run's cleanup is left to another".into()),
+        "items" => (Level::Debug, "Items moved".into()),
+        "require-cleanup" => (Level::Debug, "Cleanup noted".into()),
+        "operation" => (Level::Info, "Operation ended".into()),
+        "cancel" | "pause" => (Level::Warn, format!("Run asked to {command} by {by}")),
+        _ => (Level::Info, format!("{command} by {by}")),
+    }
+}
+
+fn ended(command: &str, to: &State) -> (Level, String) {
+    match command {
+        "lose" => return (Level::Error, format!("Run lost: {}", to.name)),
+        "expire" => return (Level::Warn, format!("Run expired: {}", to.name)),
+        _ => {}
+    }
+    let level = match to.outcome {
+        Some(Outcome::Failed | Outcome::Cancelled) => Level::Error,
+        Some(Outcome::Partial) => Level::Warn,
+        _ => Level::Info,
+    };
+    (level, format!("Run finished: {}", to.name))
+}
+
+/// What an event tells beside its words, from what it did: which items moved, why, and what was decided.
+pub fn standard_payload(lifecycle: &Lifecycle, effect: Option<&Value>) -> Value {
+    let mut payload = Map::new();
+    let Some(effect) = effect else { return Value::Object(payload) };
+    let moved = effect["moved"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !moved.is_empty() {
+        payload.insert("items".into(), moved.iter().map(item_moved).collect());
+    }
+    let reason = [&effect["reason"], &effect["intent"]["reason"]].into_iter().find(|it| it.is_string());
+    payload.extend(reason.map(|reason| ("reason".to_owned(), reason.clone())));
+    let decided = lifecycle.decisions.as_ref().map(|decisions| &effect["details"][decisions.given()]);
+    if let Some(decided) = decided.filter(|decided| decided.is_object()) {
+        payload.insert("resolutions".into(), decided.clone());
+    }
+    Value::Object(payload)
+}
+
+/// Where items went, in words: `scan: completed, update[1]: running`.
+pub fn items_message(payload: &Value) -> Option<String> {
+    const SHOWN: usize = 4;
+    let items = payload["items"].as_array().filter(|items| !items.is_empty())?;
+    let word = |item: &Value| {
+        let text = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
+        let percent = item["progress"].as_u64().filter(|percent| (1..100).contains(percent));
+        let percent = percent.map(|percent| format!(" {percent} %")).unwrap_or_default();
+        format!("{}: {}{percent}", text("key"), text("to"))
+    };
+    let mut words: Vec<String> = items.iter().take(SHOWN).map(word).collect();
+    if items.len() > SHOWN {
+        words.push(format!("and {} more", items.len() - SHOWN));
+    }
+    Some(words.join(", "))
+}
+
+fn item_moved(moved: &Value) -> Value {
+    let mut out = Map::new();
+    for key in ["kind", "key", "from", "to", "progress"] {
+        if !moved[key].is_null() {
+            out.insert(key.to_owned(), moved[key].clone());
+        }
+    }
+    if let Some(code) = moved["failure"]["code"].as_str() {
+        out.insert("error_code".into(), json!(code));
+    }
+    Value::Object(out)
+}

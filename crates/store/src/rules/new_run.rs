@@ -1,0 +1,93 @@
+//! What a new run and new items start as, from what was asked for.
+
+use std::sync::Arc;
+
+use serde_json::Map;
+use waypost_kernel::item::{Item, Role};
+use waypost_kernel::{Catalog, Lifecycle};
+
+use crate::rules::follow::needs_an_item;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::verbs::{NewItem, NewRun};
+
+/// The words for a lifecycle that is not there.
+pub fn unknown_lifecycle(run: &NewRun, catalog: &Catalog) -> StoreError {
+    let mut known: Vec<&str> = catalog
+        .iter()
+        .filter(|lifecycle| lifecycle.kind == waypost_kernel::lifecycle::Kind::Run)
+        .map(|lifecycle| &*lifecycle.name)
+        .collect();
+    known.dedup();
+    let version = run.version.map(|version| format!(" version {version}")).unwrap_or_default();
+    StoreError::invalid(
+        "lifecycle",
+        format!("there is no {:?}{version}; there are: {}", run.lifecycle, known.join(", ")),
+    )
+}
+
+/// The item of a run that came without any. A playbook's step must not be called so: it would be taken for that one.
+pub const PLACEHOLDER: &str = "(run)";
+
+/// The items of a new run, as asked for; or the one that a lifecycle needs before it can be claimed.
+pub fn first_items(items: &[NewItem], lifecycle: &Lifecycle) -> Result<Vec<(NewItem, Item)>> {
+    let mut found = Vec::new();
+    for new in items {
+        let name = if new.name.is_empty() { &new.key } else { &new.name };
+        found.push((NewItem { name: name.clone(), ..new.clone() }, first_item(new, lifecycle)?));
+    }
+    let items: Vec<Item> = found.iter().map(|(_, item)| item.clone()).collect();
+    if needs_an_item(lifecycle, &items)
+        && let Some(kind) = lifecycle.items.first()
+    {
+        let new = NewItem {
+            kind: kind.name.to_string(),
+            key: PLACEHOLDER.into(),
+            name: "run".into(),
+            status: None,
+            max_retries: 3,
+            reruns: false,
+            role: Role::Step,
+            details: Map::new(),
+        };
+        let item = first_item(&new, lifecycle)?;
+        found.push((new, item));
+    }
+    let mut keys: Vec<(&str, &str)> =
+        found.iter().map(|(new, _)| (new.kind.as_str(), new.key.as_str())).collect();
+    keys.sort_unstable();
+    if let Some(twice) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(StoreError::invalid("items.key", format!("{:?} stands twice", twice[0].1)));
+    }
+    Ok(found)
+}
+
+/// An item before its first event.
+pub fn first_item(new: &NewItem, lifecycle: &Lifecycle) -> Result<Item> {
+    let (at, kind) = item_kind(&new.kind, lifecycle)?;
+    let state = match &new.status {
+        None => kind.initial.first().copied(),
+        Some(name) => kind.state_named(name).filter(|state| kind.initial.contains(state)),
+    };
+    let Some(state) = state else {
+        let names: Vec<&str> = kind.initial.iter().map(|state| &*kind.state(*state).name).collect();
+        return Err(StoreError::invalid(
+            "items.status",
+            format!("a new {} starts as {}", kind.name, names.join(" or ")),
+        ));
+    };
+    let mut item = Item::new(at, &new.key, state);
+    item.max_retries = new.max_retries;
+    item.reruns = new.reruns;
+    item.role = new.role;
+    Ok(item)
+}
+
+pub fn item_kind<'l>(name: &str, lifecycle: &'l Lifecycle) -> Result<(u8, &'l Arc<Lifecycle>)> {
+    let at = lifecycle.items.iter().position(|kind| &*kind.name == name);
+    let Some(at) = at else {
+        let known: Vec<&str> = lifecycle.items.iter().map(|kind| &*kind.name).collect();
+        let message = format!("a {} run has no {name:?}; it has: {}", lifecycle.name, known.join(", "));
+        return Err(StoreError::invalid("items.kind", message));
+    };
+    Ok((at as u8, &lifecycle.items[at]))
+}

@@ -1,0 +1,208 @@
+//! Who may ask a server for what, and what people asked for. The secret half of a token is nowhere but with its owner.
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use waypost_kernel::Time;
+use waypost_kernel::text::{MAX_NAME_BYTES, MAX_PAGE};
+
+use crate::rules::intake::{check_name, check_reason, check_text};
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::iso;
+use crate::tokens::random;
+
+pub const ROLES: [&str; 4] = ["viewer", "operator", "worker", "admin"];
+
+/// A token of all tenants.
+pub const EVERY_TENANT: &str = "*";
+
+const PREFIX: &str = "wp";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewToken {
+    pub id: String,
+    /// Of the secret half.
+    pub digest: String,
+    pub name: String,
+    pub role: String,
+    pub tenant: String,
+    pub by: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenChange {
+    Issue(NewToken),
+    /// For good; by its public half. A second time changes nothing.
+    Revoke(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenRow {
+    pub id: String,
+    pub digest: String,
+    /// Whom the log names.
+    pub name: String,
+    pub role: String,
+    pub tenant: String,
+    pub created_at: Time,
+    pub created_by: String,
+    pub revoked_at: Option<Time>,
+    pub revoked_by: Option<String>,
+}
+
+impl TokenRow {
+    /// As everybody may see it: without its digest.
+    pub fn object(&self) -> Value {
+        json!({
+            "id": self.id,
+            "name": self.name,
+            "role": self.role,
+            "tenant": self.tenant,
+            "created_at": iso(self.created_at),
+            "created_by": self.created_by,
+            "revoked_at": self.revoked_at.map(iso),
+            "revoked_by": self.revoked_by,
+        })
+    }
+}
+
+/// Who does something, for which tenant, and why: what the audit log is told of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Who {
+    pub tenant: String,
+    pub by: String,
+    pub reason: Option<String>,
+}
+
+/// What people did, kept for good: events leave with their run, these stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRow {
+    pub number: u64,
+    pub at: Time,
+    pub tenant: String,
+    pub by: String,
+    /// `cancel`, `queue.pause`, `token.create`.
+    pub action: String,
+    /// The run, queue, token or schedule that it was about.
+    pub subject: String,
+    pub reason: Option<String>,
+}
+
+/// A token as its owner has it: `wp_<public half>_<256 random bits>`. It is shown once.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret {
+    pub id: String,
+    secret: String,
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Secret").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Secret {
+    pub fn fresh() -> Secret {
+        let id = format!("{:012x}", random() >> 80);
+        Secret { id, secret: format!("{:032x}{:032x}", random(), random()) }
+    }
+
+    pub fn parse(text: &str) -> Option<Secret> {
+        let (id, secret) = text.strip_prefix(PREFIX)?.strip_prefix('_')?.split_once('_')?;
+        let is_hex = |text: &str, digits: usize| {
+            text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        (is_hex(id, 12) && is_hex(secret, 64))
+            .then(|| Secret { id: id.to_owned(), secret: secret.to_owned() })
+    }
+
+    /// To show it, once.
+    pub fn reveal(&self) -> String {
+        format!("{PREFIX}_{}_{}", self.id, self.secret)
+    }
+
+    /// What is stored of it. The secret is 256 random bits: a digest of it cannot be guessed back, and needs no salt.
+    pub fn digest(&self) -> String {
+        crate::json::codec::hex(&Sha256::digest(self.secret.as_bytes()))
+    }
+
+    /// However much of it is right, it takes as long.
+    pub fn fits(&self, digest: &str) -> bool {
+        self.digest().as_bytes().ct_eq(digest.as_bytes()).into()
+    }
+}
+
+impl NewToken {
+    pub(crate) fn check(&self) -> Result<()> {
+        check_name("id", &self.id)?;
+        check_name("digest", &self.digest)?;
+        check_name("name", &self.name)?;
+        check_name("tenant", &self.tenant)?;
+        check_name("by", &self.by)?;
+        if !ROLES.contains(&self.role.as_str()) {
+            let message = format!("{:?} is no role; allowed: {}", self.role, ROLES.join(", "));
+            return Err(StoreError::invalid("role", message));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn row(self, now: Time) -> TokenRow {
+        TokenRow {
+            id: self.id,
+            digest: self.digest,
+            name: self.name,
+            role: self.role,
+            tenant: self.tenant,
+            created_at: now,
+            created_by: self.by,
+            revoked_at: None,
+            revoked_by: None,
+        }
+    }
+}
+
+/// Somebody of the tenant that is there when nobody names one, without a reason.
+impl From<&str> for Who {
+    fn from(by: &str) -> Who {
+        Who::new("default", by, None)
+    }
+}
+
+impl Who {
+    pub fn new(tenant: &str, by: &str, reason: Option<String>) -> Who {
+        Who { tenant: tenant.to_owned(), by: by.to_owned(), reason }
+    }
+
+    pub(crate) fn check(&self, action: &str, subject: &str) -> Result<()> {
+        check_name("tenant", &self.tenant)?;
+        check_name("by", &self.by)?;
+        check_name("action", action)?;
+        check_text("subject", subject, MAX_NAME_BYTES)?;
+        check_reason(self.reason.as_deref())
+    }
+}
+
+pub(crate) fn no_token(id: &str) -> StoreError {
+    StoreError::NotFound { what: "token", id: id.to_owned() }
+}
+
+pub(crate) fn page(limit: usize) -> usize {
+    limit.min(MAX_PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_as_it_was_shown_and_only_its_own_digest_fits() {
+        let (one, other) = (Secret::fresh(), Secret::fresh());
+        assert_eq!(Secret::parse(&one.reveal()), Some(one.clone()));
+        assert!(one.fits(&one.digest()) && !one.fits(&other.digest()) && !one.fits(""));
+        assert_ne!(one.id, other.id);
+        assert!(!format!("{one:?}").contains(&one.reveal()[20..]));
+        for text in ["", "wp__", "wp_0123456789ab_", &one.reveal()[1..], &one.reveal().to_uppercase()] {
+            assert_eq!(Secret::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! What a store is asked for, and what it answers.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use waypost_kernel::item::{Item, Role};
+use waypost_kernel::lifecycle::Actor;
+use waypost_kernel::request::{Level, With};
+use waypost_kernel::run::Want;
+use waypost_kernel::text::MAX_PAGE;
+use waypost_kernel::{Failure, Run, Span, Time, Token};
+
+use crate::engine::Stored;
+use crate::seam::error::{Result, StoreError};
+use crate::seam::run::{EventRow, RunRow};
+
+/// Boxed, so that callers hold one `Arc<dyn Store>` whatever is behind it.
+pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// An answer per entry of a list.
+pub type Each<T> = Vec<Result<T>>;
+
+#[derive(Clone, Debug)]
+pub struct NewRun {
+    pub tenant: String,
+    pub lifecycle: String,
+    /// The latest version if it is not given.
+    pub version: Option<u32>,
+    /// The lifecycle's first initial state if it is not given.
+    pub status: Option<String>,
+    pub queue: String,
+    /// Higher comes first.
+    pub priority: i16,
+    pub input: Value,
+    pub metadata: Map<String, Value>,
+    pub details: Map<String, Value>,
+    pub schedule_at: Option<Time>,
+    pub ttl: Option<Span>,
+    pub concurrency_key: Option<String>,
+    pub correlation_id: Option<String>,
+    pub idempotency_key: Option<String>,
+    pub parent_run_id: Option<String>,
+    pub retry_of: Option<String>,
+    /// What the run is, for people.
+    pub title: Option<String>,
+    pub playbook: Option<String>,
+    /// A command or playbook that is embedded in the run. Only workers that were told to execute embedded content do.
+    pub carried: Option<Value>,
+    pub max_attempts: u32,
+    pub reentrant: bool,
+    pub items: Vec<NewItem>,
+    /// Who asks for the run. For a run of a plan, the worker that fires it.
+    pub by: String,
+    pub actor: Actor,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewItem {
+    pub kind: String,
+    pub key: String,
+    pub name: String,
+    /// The first initial state of the kind if it is not given.
+    pub status: Option<String>,
+    pub max_retries: u32,
+    pub reruns: bool,
+    pub role: Role,
+    pub details: Map<String, Value>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Enqueued {
+    pub run: RunRow,
+    /// The idempotency key was known: this is the run that it made.
+    pub replayed: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Claim {
+    pub worker: String,
+    pub queues: Vec<String>,
+    /// Runs of any lifecycle if this is empty.
+    pub lifecycles: Vec<String>,
+    /// Runs of any tenant if it is not given.
+    pub tenant: Option<String>,
+    /// What the claimer can execute. Anything if it is not given.
+    pub can: Option<Can>,
+    pub limit: usize,
+    pub lease: Option<Span>,
+    /// The work begins with the claim: see [`Take::start`].
+    pub start: bool,
+    /// Asked again with the same key, while a lease of its runs lasts, a claim gives the same runs and tokens: an answer
+    /// that was lost costs nothing. Of this worker alone.
+    pub idempotency_key: Option<String>,
+}
+
+/// How a run is taken, and by whom.
+#[derive(Clone, Debug, Default)]
+pub struct Take {
+    pub worker: String,
+    pub lease: Option<Span>,
+    /// A run that waits for its holder to begin is begun with the claim, in the same transaction: whoever works it at once
+    /// needs no write of its own for that.
+    pub start: bool,
+}
+
+impl From<&str> for Take {
+    fn from(worker: &str) -> Take {
+        Take { worker: worker.to_owned(), ..Take::default() }
+    }
+}
+
+/// What a claimer can execute. All else is left alone, for those who can.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Can {
+    /// As runs name them: with their hash, or by the name alone.
+    pub playbooks: Vec<String>,
+    /// What runs bring along.
+    pub carried: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    pub run: RunRow,
+    pub token: Token,
+    pub fence: u64,
+    pub expires_at: Time,
+    /// The database's clock at the claim, so that the holder can count from its own.
+    pub now: Time,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub run_id: String,
+    pub token: Token,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewed {
+    pub expires_at: Time,
+    pub now: Time,
+    /// What the holder should do: `cancel`, `pause` or `fail`.
+    pub intent: Option<&'static str>,
+    /// The cancel is a graceful one.
+    pub graceful: bool,
+}
+
+impl Renewed {
+    pub fn of(run: &Run, now: Time) -> Self {
+        let intent = run.intent.as_ref();
+        Self {
+            expires_at: run.lease.as_ref().map_or(now, |lease| lease.until),
+            now,
+            intent: intent.map(|intent| intent.want.command()),
+            graceful: intent.is_some_and(|intent| intent.want == Want::Cancel && intent.graceful),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct NoteWrite {
+    pub held: Held,
+    pub by: String,
+    pub level: Level,
+    pub message: String,
+    pub payload: Value,
+    pub repeat: Repeat,
+    /// Merged into the run's metadata and details.
+    pub metadata: Map<String, Value>,
+    pub details: Map<String, Value>,
+}
+
+/// How a repeated event is known as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// Not at all: two equal events are two events.
+    Never,
+    /// By its key, without a limit of time.
+    Key(String),
+    /// By level, message and payload, for ten seconds.
+    Window,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Noted {
+    pub event_id: String,
+    pub seq: u64,
+    pub repeated: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct FinishWrite {
+    pub run_id: String,
+    pub token: Option<Token>,
+    pub by: String,
+    pub status: String,
+    pub failure: Option<Failure>,
+    pub reason: Option<String>,
+    pub retry_in: Option<Span>,
+    pub metadata: Map<String, Value>,
+    pub details: Map<String, Value>,
+    /// The last moves of its items, decided before the end and written with it: all or none.
+    pub items: Vec<ItemWrite>,
+}
+
+#[derive(Clone, Debug)]
+pub struct CleanupWrite {
+    pub held: Held,
+    pub by: String,
+    pub required: bool,
+    pub failing: Option<(String, Failure)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Runs that were moved, as (run id, command).
+    pub moved: Vec<(String, String)>,
+    /// There is more to do now.
+    pub more: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct ItemsWrite {
+    pub held: Held,
+    pub by: String,
+    pub items: Vec<ItemWrite>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ItemWrite {
+    pub kind: String,
+    pub key: String,
+    /// For a new item; defaults to the key.
+    pub name: Option<String>,
+    /// For a new item; defaults to 3.
+    pub max_retries: Option<u32>,
+    /// For a new item: it runs again when a paused run is resumed.
+    pub reruns: bool,
+    /// For a new item: what its failure means to the run.
+    pub role: Role,
+    pub status: String,
+    pub command: Option<String>,
+    pub progress: Option<u8>,
+    pub failure: Option<Failure>,
+    pub retry_in: Option<Span>,
+    pub answered: bool,
+    /// Which try this is about; a report of an earlier one changes nothing.
+    pub try_no: Option<u32>,
+    pub output: Option<Value>,
+    pub details: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct CommandWrite {
+    pub tenant: String,
+    pub run_id: String,
+    pub name: String,
+    /// An operator if it is not given.
+    pub actor: Option<Actor>,
+    pub by: String,
+    pub reason: Option<String>,
+    pub force: bool,
+    pub resolved: bool,
+    pub graceful: bool,
+    /// Keys of the items that it is about.
+    pub items: Option<Vec<String>>,
+    /// What people decided, by host or whatever else blocked the run.
+    pub resolutions: Map<String, Value>,
+    /// Only if this is still the number of the run's last event.
+    pub if_seq: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    pub tenant: String,
+    pub lifecycle: Option<String>,
+    pub status: Option<String>,
+    pub queue: Option<String>,
+    /// A part of the id, the correlation id or the metadata's text.
+    pub text: Option<String>,
+    pub limit: usize,
+    /// From `Page::next`.
+    pub cursor: Option<String>,
+}
+
+/// The queue of what the engine does for itself.
+pub const HOUSEKEEPING: &str = "waypost.housekeeping";
+
+impl Filter {
+    /// The queue that is left out: that of the engine's own runs, unless the filter names a queue or a lifecycle.
+    pub(crate) fn hidden(&self) -> Option<&'static str> {
+        (self.queue.is_none() && self.lifecycle.is_none()).then_some(HOUSEKEEPING)
+    }
+}
+
+impl Filter {
+    /// The number of the run that the page before ended with.
+    pub(crate) fn before(&self) -> Result<i64> {
+        let wrong = |_| StoreError::invalid("cursor", "not a cursor of this list");
+        self.cursor.as_ref().map_or(Ok(i64::MAX), |cursor| cursor.parse().map_err(wrong))
+    }
+
+    pub(crate) fn page_size(&self) -> usize {
+        self.limit.clamp(1, MAX_PAGE)
+    }
+
+    /// Makes a page of rows that were read with one more than the page has room for.
+    pub(crate) fn page(&self, found: Vec<Stored>) -> Page {
+        let limit = self.page_size();
+        let next = found.get(limit).map(|_| found[limit - 1].rid.to_string());
+        let runs = found.into_iter().take(limit).map(|stored| Arc::unwrap_or_clone(stored.row));
+        Page { runs: runs.collect(), next }
+    }
+}
+
+/// Whether a run's id can begin with this text.
+pub(crate) fn may_begin_an_id(id: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    !id.is_empty() && id.len() <= 512 && id.chars().all(fits)
+}
+
+/// The run with exactly this id among those whose ids begin with it, or else the only one of them.
+pub(crate) fn only_one(id: &str, mut found: Vec<Stored>) -> Result<RunRow> {
+    match found.len() {
+        0 => Err(StoreError::no_run(id)),
+        count if count == 1 || found[0].row.id() == id => Ok(Arc::unwrap_or_clone(found.remove(0).row)),
+        _ => {
+            let some: Vec<&str> = found.iter().map(|stored| stored.row.id()).collect();
+            let message = format!("{id:?} is the beginning of several: {}, …", some.join(", "));
+            Err(StoreError::invalid("run_id", message))
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Page {
+    pub runs: Vec<RunRow>,
+    pub next: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QueueRow {
+    pub name: String,
+    pub ready: u64,
+    /// Ready runs whose scheduled time is still to come.
+    pub scheduled: u64,
+    pub held: u64,
+    pub oldest_ready_at: Option<Time>,
+    pub at_most: Option<u32>,
+    pub paused: Option<Pause>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pause {
+    pub by: String,
+    pub reason: String,
+    pub at: Option<Time>,
+}
+
+/// What people set, for all runs of a queue or of a concurrency key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Nobody claims from the queue. The reason is that of the audit entry.
+    PauseQueue(String),
+    ResumeQueue(String),
+    /// How many runs of a queue may be held at once. No limit if it is not given.
+    QueueLimit(String, Option<u32>),
+    /// How many runs with a concurrency key may be held at once. One if it is not given.
+    KeyLimit(String, Option<u32>),
+}
+
+/// Events of all runs, in the order in which they were committed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Feed {
+    pub events: Vec<EventRow>,
+    /// The position to go on after: a reader who does misses no event.
+    pub position: u64,
+}
+
+impl Feed {
+    /// A page of what comes after a position.
+    pub fn after(position: u64, events: Vec<EventRow>) -> Feed {
+        Feed { position: events.last().map_or(position, |event| event.position), events }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub runs: u64,
+    pub events: u64,
+    pub more: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    pub runs: u64,
+    pub events: u64,
+    /// One line per difference, naming the run.
+    pub differences: Vec<String>,
+}
+
+impl Claim {
+    pub fn take(&self) -> Take {
+        Take { worker: self.worker.clone(), lease: self.lease, start: self.start }
+    }
+
+    pub(crate) fn wants(&self, row: &RunRow) -> bool {
+        let lifecycles = &self.lifecycles;
+        (lifecycles.is_empty() || lifecycles.iter().any(|name| **name == *row.lifecycle.name))
+            && self.tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
+            && self.can.as_ref().is_none_or(|can| can.execute(row))
+    }
+
+    /// What the claimer wants and can execute, as one list. Claimers with different lists do not share a cursor.
+    pub(crate) fn kind(&self) -> Vec<String> {
+        let mut kind = self.lifecycles.clone();
+        // No lifecycle has such names.
+        kind.extend(self.tenant.as_ref().map(|tenant| format!("of {tenant}")));
+        if let Some(can) = &self.can {
+            kind.extend(can.playbooks.iter().map(|playbook| format!("by {playbook}")));
+            kind.push(format!("by hand: {}", can.carried));
+        }
+        kind.sort_unstable();
+        kind
+    }
+}
+
+impl Can {
+    fn execute(&self, row: &RunRow) -> bool {
+        let named = row.playbook.as_ref().is_some_and(|playbook| self.playbooks.contains(playbook));
+        named || self.carried && row.carried.is_some()
+    }
+}
+
+impl CommandWrite {
+    pub(crate) fn check_seq(&self, run: &Run) -> Result<()> {
+        match self.if_seq {
+            Some(seq) if seq != run.seq => {
+                Err(StoreError::Changed { run_id: run.id.to_string(), seq: run.seq })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What comes along with the command, as the kernel takes it.
+    pub(crate) fn with<'a>(&'a self, chosen: Option<&'a [Item]>, resolved: bool) -> With<'a> {
+        With {
+            reason: self.reason.as_deref(),
+            force: self.force,
+            resolved: self.resolved || resolved,
+            graceful: self.graceful,
+            chosen,
+            ..With::default()
+        }
+    }
+}
+
+impl Default for NewRun {
+    fn default() -> NewRun {
+        NewRun {
+            tenant: "default".into(),
+            lifecycle: String::new(),
+            version: None,
+            status: None,
+            queue: "default".into(),
+            priority: 0,
+            input: Value::Object(Map::new()),
+            metadata: Map::new(),
+            details: Map::new(),
+            schedule_at: None,
+            ttl: None,
+            concurrency_key: None,
+            correlation_id: None,
+            idempotency_key: None,
+            parent_run_id: None,
+            retry_of: None,
+            title: None,
+            playbook: None,
+            carried: None,
+            max_attempts: 1,
+            reentrant: false,
+            items: Vec::new(),
+            by: "client".into(),
+            actor: Actor::Client,
+        }
+    }
+}

@@ -1,0 +1,309 @@
+-- Waypost on SQLite, version 1. Readable and (legally) mendable with any sqlite3 from 3.40 on, with no functions of
+-- ours: look at and update the views `runs` and `events` and the table `items`, where times are text in UTC and states
+-- have names. The tables behind them hold times as milliseconds and states as codes, because a move rewrites its row.
+-- `runs_judged`, `items_move`, `items_birth` and the view `counted_items` come from the kernel's rendering of the
+-- lifecycles and are added after this file; `hand_edits.sql` says what a write to the views means.
+
+CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE lifecycles(name TEXT, version INTEGER, kind TEXT NOT NULL, items TEXT, items_version INTEGER,
+  definition TEXT NOT NULL, source TEXT, PRIMARY KEY(name, version)) WITHOUT ROWID;
+CREATE TABLE lifecycle_states(lifecycle TEXT, version INTEGER, state TEXT, phase TEXT NOT NULL, outcome TEXT,
+  initial INTEGER NOT NULL,
+  course TEXT,                                    -- of items that stop their run: to come here 'begins' work, or 'ends' the run's course
+  PRIMARY KEY(lifecycle, version, state)) WITHOUT ROWID;
+CREATE TABLE lifecycle_moves(lifecycle TEXT, version INTEGER, src TEXT, dst TEXT, guards INTEGER, events INTEGER NOT NULL,
+  command TEXT NOT NULL, PRIMARY KEY(lifecycle, version, src, dst, guards)) WITHOUT ROWID;
+-- A state of a lifecycle's version as a number. Its last three bits are the phase: 0 draft, 1 ready, 2 held, 3 parked,
+-- 4 settled. So a row's shape can be checked, and an index be partial, without looking anything up.
+CREATE TABLE state_codes(code INTEGER PRIMARY KEY, lifecycle TEXT NOT NULL, version INTEGER NOT NULL, state TEXT NOT NULL,
+  phase TEXT NOT NULL, initial INTEGER NOT NULL, UNIQUE(lifecycle, version, state));
+CREATE TABLE starts(code INTEGER PRIMARY KEY);
+-- What needs no closer look, the one thing that every change of a run looks up: the unguarded moves, and staying in a
+-- state that is not settled, by both codes and the number of events that seq rises by (up to 3).
+CREATE TABLE steps(step INTEGER PRIMARY KEY);
+
+-- What a run is born with, and stays: its first event.
+CREATE TABLE run_born(
+  rid INTEGER PRIMARY KEY,                        -- in the order of creation
+  position INTEGER NOT NULL,                      -- of that event in the log of all runs: it rises with rid
+  run_id TEXT NOT NULL UNIQUE,
+  tenant TEXT NOT NULL,
+  state INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  command TEXT NOT NULL,
+  actor TEXT NOT NULL,
+  who TEXT NOT NULL,
+  max_attempts INTEGER NOT NULL DEFAULT 1,
+  reentrant INTEGER NOT NULL DEFAULT 0,
+  schedule_at INTEGER,
+  correlation_id TEXT,
+  idempotency_key TEXT,
+  fingerprint TEXT,
+  parent_run_id TEXT,
+  retry_of TEXT,
+  title TEXT,                                     -- what the run is, for people
+  playbook TEXT,
+  carried TEXT,
+  effect TEXT,                                    -- what the event did beyond these columns
+  metadata TEXT,                                  -- null: {}
+  details TEXT,
+  input TEXT NOT NULL DEFAULT '{}'
+);
+CREATE UNIQUE INDEX run_key ON run_born(tenant, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX run_children ON run_born(parent_run_id) WHERE parent_run_id IS NOT NULL;
+
+-- What moves: small, because every move rewrites all of it. A statement that has a trigger and that SQLite thinks may
+-- abort halfway copies every page it touches into a journal of its own, which took a sixth of a run's time. So what
+-- this table's checks and triggers can reach raises FAIL and calls no function, and an insert does not name the rid
+-- (it might not be a number).
+CREATE TABLE run_now(
+  rid INTEGER PRIMARY KEY,
+  state INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  last INTEGER,                                   -- the position of its last event; null: it has but the first
+  queue TEXT NOT NULL,
+  priority INTEGER NOT NULL DEFAULT 0,
+  blocked INTEGER NOT NULL DEFAULT 0,             -- ready, but its concurrency key is at its limit
+  due_at INTEGER,                                 -- from when a worker may take it: held, the lease's end; null: never
+  attempt INTEGER NOT NULL DEFAULT 0,
+  take_overs INTEGER NOT NULL DEFAULT 0,
+  fence INTEGER NOT NULL DEFAULT 0,
+  token,                                          -- held: the lease's; else the one that settled or parked it
+  claimed_by TEXT,                                -- null in a held run: the lease is vacant
+  lease_ms INTEGER,
+  last_command TEXT NOT NULL,
+  started_at INTEGER,
+  finished_at INTEGER,
+  expires_at INTEGER,
+  concurrency_key TEXT,
+  items INTEGER NOT NULL DEFAULT 0,
+  flags INTEGER NOT NULL DEFAULT 0,               -- 1 requires cleanup, 2 cleanup failed, 4 operating, 8 resolved, 16 forced
+  intent TEXT,
+  reason TEXT,
+  error_code TEXT,
+  error_msg TEXT,
+  metadata TEXT,                                  -- null: as born
+  details TEXT,
+  room BLOB DEFAULT x'000000000000000000000000000000000000000000000000000000000000000000000000',
+    -- of a new run, as much as its claim will add: that would split every page of the table otherwise
+  CONSTRAINT "SHAPE: held needs lease_token, stale_after and started_at" CHECK (state & 7 <> 2
+    OR token IS NOT NULL AND due_at IS NOT NULL AND started_at IS NOT NULL),
+  CONSTRAINT "SHAPE: settled needs finished_at, and nothing else has one" CHECK ((state & 7 = 4) = (finished_at IS NOT NULL)),
+  CONSTRAINT "SHAPE: parked needs a reason" CHECK (state & 7 <> 3 OR reason IS NOT NULL AND reason <> '' COLLATE RTRIM)
+);
+-- Due work lies before now, deferred work behind it. Heartbeats do not touch this one.
+CREATE INDEX run_ready ON run_now(queue, priority, due_at) WHERE state & 7 = 1 AND blocked = 0;
+CREATE INDEX run_held ON run_now(due_at) WHERE state & 7 = 2;
+CREATE INDEX run_expiring ON run_now(expires_at) WHERE expires_at IS NOT NULL;
+-- Of runs with a concurrency key: those that hold it, and those that wait for it, set aside or not. One index and not
+-- one of each, because a move of any run opens every index that looks at its state.
+CREATE INDEX run_keyed ON run_now(state & 7, blocked, concurrency_key, queue, state, priority, due_at)
+  WHERE concurrency_key IS NOT NULL AND finished_at IS NULL;
+
+CREATE TABLE items(
+  run_id TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  key TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  place INTEGER NOT NULL,                         -- in the order in which they were added
+  seq INTEGER NOT NULL,                           -- of the run's event that moved it last
+  name TEXT NOT NULL,
+  status TEXT NOT NULL,
+  attempts INTEGER NOT NULL DEFAULT 0,
+  max_retries INTEGER NOT NULL DEFAULT 3,
+  try_no INTEGER NOT NULL DEFAULT 1,
+  progress INTEGER NOT NULL DEFAULT 0 CHECK (progress BETWEEN 0 AND 100),
+  not_before TEXT,
+  discarded INTEGER NOT NULL DEFAULT 0,
+  reruns INTEGER NOT NULL DEFAULT 0,
+  role TEXT NOT NULL DEFAULT 'step' CHECK (role IN ('step', 'optional', 'cleanup')),  -- what its failure means to its run
+  stays INTEGER NOT NULL DEFAULT 0,               -- when its run's command makes its state follow
+  error_code TEXT,
+  error_msg TEXT,
+  started_at TEXT,
+  finished_at TEXT,
+  output TEXT,
+  details TEXT NOT NULL DEFAULT '{}',
+  PRIMARY KEY(run_id, kind, key)
+) WITHOUT ROWID;
+CREATE INDEX items_status ON items(run_id, kind, status, role);
+
+-- All events but the first of each run. A worker that finishes without having begun makes two moves at once: they are
+-- one row, whose position and seq are the second one's; the first has the numbers before, and led to the state `via`.
+CREATE TABLE run_events(
+  position INTEGER PRIMARY KEY,                   -- in the order of commits, which is the order of writes
+  rid INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  prev INTEGER,                                   -- the position of the run's event before; null: that is the first
+  at INTEGER NOT NULL,
+  command TEXT NOT NULL,
+  src INTEGER NOT NULL,
+  dst INTEGER NOT NULL,
+  actor TEXT NOT NULL,
+  who TEXT NOT NULL,
+  via INTEGER,
+  via_command TEXT,
+  level TEXT,
+  message TEXT,
+  payload TEXT,
+  effect TEXT,
+  key TEXT
+);
+-- A run's events hang on one another, from its last one back. Only long logs need an index to be read from the middle.
+CREATE UNIQUE INDEX run_events_run ON run_events(rid, seq) WHERE seq > 8;
+CREATE UNIQUE INDEX run_events_key ON run_events(rid, key) WHERE key IS NOT NULL;
+
+-- What claims with a key took, as [number, fence] each: asked again, they give the same.
+CREATE TABLE claims(worker TEXT, key TEXT, taken TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY(worker, key)) WITHOUT ROWID;
+CREATE INDEX claims_until ON claims(until);
+CREATE TABLE queues(name TEXT PRIMARY KEY, at_most INTEGER, paused_by TEXT, pause_reason TEXT, paused_at TEXT) WITHOUT ROWID;
+CREATE TABLE key_limits(name TEXT PRIMARY KEY, at_most INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE pruned(day TEXT, lifecycle TEXT, runs INTEGER NOT NULL, events INTEGER NOT NULL, PRIMARY KEY(day, lifecycle)) WITHOUT ROWID;
+-- Who may ask a server for what: of a token only the digest of its secret half.
+CREATE TABLE tokens(id TEXT PRIMARY KEY, digest TEXT NOT NULL, name TEXT NOT NULL, role TEXT NOT NULL, tenant TEXT NOT NULL,
+  created_at INTEGER NOT NULL, created_by TEXT NOT NULL, revoked_at INTEGER, revoked_by TEXT) WITHOUT ROWID;
+-- What people did, kept for good.
+CREATE TABLE audit(number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, tenant TEXT NOT NULL, who TEXT NOT NULL,
+  action TEXT NOT NULL, subject TEXT NOT NULL, reason TEXT);
+CREATE TRIGGER audit_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: audit cannot be changed'); END;
+CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: audit cannot be deleted'); END;
+-- Parents that were cancelled, or asked to be, and whose children nobody has asked yet: empty but for a moment.
+CREATE TABLE cancelled_parents(run_id TEXT PRIMARY KEY) WITHOUT ROWID;
+-- Holds a row while the prune verb deletes, and never after a commit.
+CREATE TABLE pruning(run_id TEXT);
+
+-- The log is append-only, and rows leave by pruning alone.
+CREATE TRIGGER run_events_update BEFORE UPDATE ON run_events BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be changed'); END;
+CREATE TRIGGER run_events_delete BEFORE DELETE ON run_events WHEN NOT EXISTS (SELECT 1 FROM pruning)
+  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be deleted; settled runs leave by pruning'); END;
+CREATE TRIGGER run_born_update BEFORE UPDATE ON run_born
+  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: what a run was born with stays'); END;
+CREATE TRIGGER run_born_delete BEFORE DELETE ON run_born WHEN NOT EXISTS (SELECT 1 FROM pruning)
+  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
+CREATE TRIGGER run_now_delete BEFORE DELETE ON run_now WHEN NOT EXISTS (SELECT 1 FROM pruning)
+  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
+CREATE TRIGGER items_delete BEFORE DELETE ON items WHEN NOT EXISTS (SELECT 1 FROM pruning)
+  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: items cannot be deleted; they leave with their run'); END;
+CREATE TRIGGER items_own BEFORE UPDATE OF run_id, kind, key, version, role ON items
+  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: an item stays its run''s, and what it is to it'); END;
+CREATE TRIGGER run_now_birth BEFORE INSERT ON run_now WHEN NEW.state NOT IN (SELECT code FROM starts) OR NEW.seq <> 1
+  BEGIN SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there'); END;
+
+-- A guarded move, judged before it is made: the permit is good for the very next event of the run and for the values
+-- that the guards saw. Whoever makes the move asks for it; the guards need functions, which the trigger that sees every
+-- move must not call.
+CREATE TABLE run_permits(rid INTEGER PRIMARY KEY, src INTEGER NOT NULL, dst INTEGER NOT NULL, seq INTEGER NOT NULL, rise INTEGER NOT NULL,
+  reason TEXT, flags INTEGER NOT NULL, attempt INTEGER NOT NULL);
+CREATE TRIGGER run_permits_judge BEFORE INSERT ON run_permits
+BEGIN
+  SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle has no such state, or the run is elsewhere') WHERE NOT EXISTS (
+    SELECT 1 FROM run_now n JOIN state_codes s ON s.code = n.state
+      JOIN state_codes d ON d.lifecycle = s.lifecycle AND d.version = s.version
+    WHERE n.rid = NEW.rid AND n.state = NEW.src AND d.code = NEW.dst AND n.seq = NEW.seq - NEW.rise AND NEW.rise > 0);
+  INSERT INTO runs_judged(src, dst, rise, run_id, lifecycle, version, reason, resolved, forced, attempt, max_attempts, reentrant, operating)
+    SELECT s.state, d.state, NEW.rise, b.run_id, s.lifecycle, s.version, NEW.reason, NEW.flags & 8 <> 0, NEW.flags & 16 <> 0,
+      NEW.attempt, b.max_attempts, b.reentrant, NEW.flags & 4 <> 0
+    FROM run_born b, state_codes s, state_codes d WHERE b.rid = NEW.rid AND s.code = NEW.src AND d.code = NEW.dst;
+END;
+CREATE TRIGGER run_permits_update BEFORE UPDATE ON run_permits BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: a permit is good as it is'); END;
+
+-- Every change of a run, whoever makes it: a move is one of the lifecycle's and raises seq by its events, the fence and
+-- the log's length only rise, a lease changes hands with an event, a settled run changes by a declared exit only (what the engine keeps beside it raises
+-- seq). One trigger, because each one costs every write; and a small one, because its program takes room for all that it
+-- might do each time it is looked at: what is not plainly right is handed to a view whose own trigger knows more.
+CREATE VIEW run_doubts AS SELECT NULL AS rid, NULL AS src, NULL AS dst, NULL AS seq, NULL AS rise, NULL AS higher, NULL AS reason,
+  NULL AS flags, NULL AS attempt, NULL AS started_at, NULL AS finished_at, NULL AS handed WHERE false;
+CREATE TRIGGER run_now_move BEFORE UPDATE ON run_now
+  WHEN (OLD.state * 1048576 + NEW.state) * 4 + NEW.seq - OLD.seq NOT IN (SELECT step FROM steps)
+    OR NEW.seq - OLD.seq NOT BETWEEN 0 AND 3 OR NEW.fence < OLD.fence OR NEW.rid <> OLD.rid
+    OR coalesce(NEW.last, 0) < coalesce(OLD.last, 0)
+    OR NEW.seq = OLD.seq AND (NEW.token IS NOT OLD.token OR NEW.claimed_by IS NOT OLD.claimed_by OR NEW.started_at IS NOT OLD.started_at)
+BEGIN
+  INSERT INTO run_doubts(rid, src, dst, seq, rise, higher, reason, flags, attempt, started_at, finished_at, handed)
+    VALUES (OLD.rid, OLD.state, NEW.state, NEW.seq, NEW.seq - OLD.seq, NEW.fence >= OLD.fence AND NEW.rid = OLD.rid AND coalesce(NEW.last, 0) >= coalesce(OLD.last, 0),
+      NEW.reason, NEW.flags, NEW.attempt, NEW.started_at, NEW.finished_at,
+      NEW.token IS NOT OLD.token OR NEW.claimed_by IS NOT OLD.claimed_by OR NEW.started_at IS NOT OLD.started_at);
+END;
+CREATE TRIGGER run_doubts_judge INSTEAD OF INSERT ON run_doubts
+BEGIN
+  SELECT CASE
+    WHEN NEW.rise < 0 OR NOT NEW.higher THEN RAISE(FAIL, 'IMMUTABLE: a run keeps its place; its fence, seq and last event only rise')
+    WHEN NEW.src <> NEW.dst AND NOT EXISTS (SELECT 1 FROM run_permits p WHERE p.rid = NEW.rid AND p.src = NEW.src AND p.dst = NEW.dst
+        AND p.seq = NEW.seq AND p.rise = NEW.rise AND p.reason IS NEW.reason AND p.flags = NEW.flags AND p.attempt = NEW.attempt)
+      THEN RAISE(FAIL, 'INVALID_TRANSITION: no such move, or not judged: update the view runs, which asks for it and writes the event')
+    WHEN NEW.src = NEW.dst AND NEW.src & 7 = 4 AND (NEW.rise = 0 OR NOT EXISTS (SELECT 1 FROM run_now n WHERE n.rid = NEW.rid
+        AND n.started_at IS NEW.started_at AND n.finished_at IS NEW.finished_at AND n.attempt = NEW.attempt))
+      THEN RAISE(FAIL, 'SETTLED: a finished run cannot be rewritten')
+    WHEN NEW.rise = 0 AND NEW.handed
+      THEN RAISE(FAIL, 'IMMUTABLE: a lease, who has it and when the run began change with an event of the log: a worker claims it')
+    END;
+END;
+-- The rest of a settled run. No claim or finish names these columns, so this one costs them nothing.
+CREATE TRIGGER run_now_settled BEFORE UPDATE OF error_code, error_msg, metadata, details ON run_now
+  WHEN OLD.finished_at IS NOT NULL AND NEW.state = OLD.state AND (NEW.error_code IS NOT OLD.error_code
+    OR NEW.error_msg IS NOT OLD.error_msg OR NEW.metadata IS NOT OLD.metadata OR NEW.details IS NOT OLD.details)
+  BEGIN SELECT RAISE(FAIL, 'SETTLED: a finished run cannot be rewritten'); END;
+-- Nor does any heartbeat: what is merged has an event.
+CREATE TRIGGER run_now_merged BEFORE UPDATE OF metadata, details ON run_now
+  WHEN NEW.seq = OLD.seq AND NEW.state = OLD.state AND (NEW.metadata IS NOT OLD.metadata OR NEW.details IS NOT OLD.details)
+  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: metadata and details change with an event: update the view runs, which writes it'); END;
+CREATE TRIGGER items_settled BEFORE UPDATE ON items
+  WHEN OLD.finished_at IS NOT NULL AND NEW.status = OLD.status AND NEW.seq = OLD.seq
+    AND (NEW.finished_at IS NOT OLD.finished_at OR NEW.error_code IS NOT OLD.error_code OR NEW.attempts <> OLD.attempts)
+  BEGIN SELECT RAISE(FAIL, 'SETTLED: a finished item cannot be rewritten'); END;
+
+-- Schedules: what is planned, where planning got to, and which run belongs to which plan. Times are milliseconds.
+CREATE TABLE schedules(
+  name TEXT PRIMARY KEY,
+  definition TEXT NOT NULL,
+  folder TEXT NOT NULL,
+  hash TEXT NOT NULL,
+  timing TEXT NOT NULL,
+  carried INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL,
+  scopes_at INTEGER,                              -- when its scopes are to be listed anew; null: the file lists them
+  scopes_failures INTEGER NOT NULL DEFAULT 0,     -- listings in a row that failed
+  paused_by TEXT,
+  pause_reason TEXT,
+  paused_at INTEGER
+) WITHOUT ROWID;
+CREATE TABLE schedule_scopes(
+  schedule TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  id TEXT NOT NULL,
+  through INTEGER,                                -- every plan up to here is fired or counted
+  since INTEGER,                                  -- plans up to here do not count
+  wake_at INTEGER,                                -- when there is something to plan; null: paused or retired
+  waiting_at INTEGER,                             -- when to look at its plans that wait to begin; null: none does, or paused
+  failures INTEGER NOT NULL DEFAULT 0,            -- plannings in a row that failed
+  retired INTEGER NOT NULL DEFAULT 0,
+  hash TEXT NOT NULL,                             -- as its schedule has them: a tick need not look there
+  carried INTEGER NOT NULL,
+  counts TEXT NOT NULL DEFAULT '{}',
+  last_plan INTEGER,
+  last_status TEXT,
+  last_success INTEGER,
+  PRIMARY KEY(schedule, kind, id)
+) WITHOUT ROWID;
+CREATE INDEX schedule_scopes_wake ON schedule_scopes(wake_at) WHERE wake_at IS NOT NULL;
+CREATE INDEX schedule_scopes_waiting ON schedule_scopes(waiting_at) WHERE waiting_at IS NOT NULL;
+CREATE TABLE executions(
+  schedule TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  id TEXT NOT NULL,
+  plan_time INTEGER NOT NULL,
+  run_id TEXT,                                    -- null: asked for by hand, and not begun
+  manual TEXT,
+  who TEXT,
+  wake_at INTEGER,                                -- when to look at it; null: it has ended
+  failures INTEGER NOT NULL DEFAULT 0,            -- beginnings in a row that failed
+  PRIMARY KEY(schedule, kind, id, plan_time)
+) WITHOUT ROWID;
+-- Those that have begun, and those that wait to begin, apart: however many wait, nobody else's retry is behind them.
+CREATE INDEX executions_wake ON executions(wake_at) WHERE wake_at IS NOT NULL AND run_id IS NOT NULL;
+CREATE INDEX executions_open ON executions(schedule, kind, id) WHERE wake_at IS NOT NULL AND run_id IS NOT NULL;
+CREATE INDEX executions_waiting ON executions(schedule, kind, id, plan_time) WHERE wake_at IS NOT NULL AND run_id IS NULL;
+CREATE INDEX executions_run ON executions(run_id) WHERE run_id IS NOT NULL;
+CREATE TRIGGER executions_leave AFTER DELETE ON run_born WHEN OLD.idempotency_key GLOB 'schedule:*'
+  BEGIN DELETE FROM executions WHERE run_id = OLD.run_id; END;
