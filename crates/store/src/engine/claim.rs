@@ -53,8 +53,8 @@ pub(crate) async fn claim<T: Tx>(tx: &mut T, claim: &Claim) -> Result<Vec<Taken>
     }
     intake::check_key("idempotency_key", claim.idempotency_key.as_deref())?;
     let Scan { mut cursor, mut rooms, has_abandoned, is_repeat } = tx.scan(claim).await?;
-    if let Some(key) = claim.idempotency_key.as_ref().filter(|_| is_repeat) {
-        let taken = taken_before(tx, claim, key).await?;
+    if let Some(key) = claim.kept_key().filter(|_| is_repeat) {
+        let taken = taken_before(tx, claim, &key).await?;
         if !taken.is_empty() {
             return Ok(taken);
         }
@@ -70,10 +70,10 @@ pub(crate) async fn claim<T: Tx>(tx: &mut T, claim: &Claim) -> Result<Vec<Taken>
     tx.end_scan(cursor).await?;
     let won = rows.into_iter().zip(saved).filter(|(_, saved)| *saved != Saved::Lost).map(|(row, _)| row);
     let won: Vec<(i64, Arc<RunRow>)> = won.collect();
-    if let Some(key) = claim.idempotency_key.as_ref().filter(|_| !won.is_empty()) {
+    if let Some(key) = claim.kept_key().filter(|_| !won.is_empty()) {
         let taken: Vec<(i64, u64)> = won.iter().map(|(rid, row)| (*rid, row.run.fence)).collect();
         let ends = won.iter().filter_map(|(_, row)| Some(row.run.lease.as_ref()?.until));
-        tx.keep_claim(&claim.worker, key, &taken, ends.max().unwrap_or_default()).await?;
+        tx.keep_claim(&claim.worker, &key, &taken, ends.max().unwrap_or_default()).await?;
     }
     let now = tx.now();
     Ok(won.into_iter().map(|(_, row)| Taken { row, now }).collect())

@@ -405,6 +405,12 @@ impl Claim {
         Take { worker: self.worker.clone(), lease: self.lease, start: self.start }
     }
 
+    /// Its key, of its tenant alone: another one's claims with the same worker and key are others.
+    pub(crate) fn kept_key(&self) -> Option<String> {
+        let tenant = self.tenant.as_deref().unwrap_or_default();
+        self.idempotency_key.as_ref().map(|key| format!("{tenant}/{key}"))
+    }
+
     pub(crate) fn wants(&self, row: &RunRow) -> bool {
         let lifecycles = &self.lifecycles;
         (lifecycles.is_empty() || lifecycles.iter().any(|name| **name == *row.lifecycle.name))

@@ -139,3 +139,21 @@ async fn any_number_of_readers_sees_every_event_of_clients_that_commit_late() {
         stored.len()
     );
 }
+
+/// A number that was drawn and taken back stands before an event; whoever begins to read now knows that it stays so, and is
+/// not held up by those who write later.
+#[tokio::test]
+async fn what_was_committed_before_a_reader_began_is_there_at_once() {
+    let shop = Shop::on_postgres();
+    let queued = "SELECT ops.queue_run('shop', 'prod', 'abc', 'main')";
+    shop.psql(&format!("BEGIN; {queued}; ROLLBACK"));
+    let writer = shop.store().await;
+    let run = writer.enqueue(vec![new_run()]).await.unwrap().remove(0).unwrap().run;
+    let reader = shop.store().await;
+    let begun = reader.feed(None, 0).await.unwrap().position;
+    let late = waypost_store::postgres::client(&shop.database_url()).await.unwrap();
+    late.batch_execute(&format!("BEGIN; {queued}")).await.unwrap();
+    let feed = reader.feed(Some(0), 50).await.unwrap();
+    let seen: Vec<&str> = feed.events.iter().map(|event| event.run_id.as_str()).collect();
+    assert_eq!(seen, [run.id()], "all up to {begun}");
+}

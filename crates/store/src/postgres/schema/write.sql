@@ -249,6 +249,10 @@ DECLARE
   v_now timestamptz := waypost.now();
   v_abandoned boolean;
 BEGIN
+  -- Of two claims with one key, the second finds what the first took.
+  IF p_key IS NOT NULL THEN
+    PERFORM pg_advisory_xact_lock(hashtextextended(p_worker || '/' || p_key, 7005));
+  END IF;
   PERFORM waypost.enter_gates(p_queues);
   PERFORM pg_advisory_xact_lock(l.slot) FROM (SELECT waypost.slot(true, q.name) AS slot FROM waypost.queues q
     WHERE q.name = ANY (p_queues) AND q.at_most IS NOT NULL AND q.paused_at IS NULL ORDER BY 1 OFFSET 0) l;

@@ -159,7 +159,8 @@ pub async fn scan(tx: &mut PgTx, claim: &Claim) -> Result<Scan<Cursor>> {
     queues.sort_unstable();
     queues.dedup();
     let one_queue = queues.len() == 1;
-    let key = claim.idempotency_key.as_deref().map(|key| (claim.worker.as_str(), key));
+    let key = claim.kept_key();
+    let key = key.as_deref().map(|key| (claim.worker.as_str(), key));
     let OpenQueues { rooms, mut lanes, has_abandoned, is_repeat } = open_queues(tx, &queues, key).await?;
     lanes.sort_by(|one, other| (other.1, &one.0).cmp(&(one.1, &other.0)));
     let wanted = claim.kind();
