@@ -79,7 +79,7 @@ pub(crate) async fn work(shared: Shared, job: Job, slot: Option<Slot>) -> End {
     let lease = holding.lease.clone();
     let plan = match plan {
         Some(plan) => Some(plan),
-        None => plan_of(&shared, &claimed.run).await,
+        None => plan_of(&shared, &claimed.run, &lease).await,
     };
     let Some(plan) = plan else {
         drop(holding);
@@ -105,12 +105,26 @@ pub(crate) async fn work(shared: Shared, job: Job, slot: Option<Slot>) -> End {
     }
 }
 
-async fn plan_of(shared: &Shared, row: &RunRow) -> Option<Plan> {
+async fn plan_of(shared: &Shared, row: &RunRow, lease: &Lease) -> Option<Plan> {
     // A playbook that comes along may be of a lifecycle that is in the store alone.
     let brought = row.carried.as_ref().is_some_and(|carried| carried.get("playbook").is_some());
-    let catalog =
-        if brought { shared.store.lifecycles().await.unwrap_or_default() } else { Catalog::default() };
+    let catalog = if brought { lifecycles(shared, lease).await? } else { Catalog::default() };
     resolve(row, &shared.options, &catalog).map(Plan::from)
+}
+
+/// A store that is away is asked again while the lease lasts: a run does not fail for it.
+async fn lifecycles(shared: &Shared, lease: &Lease) -> Option<Catalog> {
+    for failed in 1.. {
+        match shared.store.lifecycles().await {
+            Ok(catalog) => return Some(catalog),
+            Err(_) if lease.is_lost() => break,
+            Err(error) => {
+                tracing::warn!(%error, "the lifecycles could not be read; trying again");
+                sleep(pace::store_away(failed)).await;
+            }
+        }
+    }
+    None
 }
 
 /// Executes a run until it has an end, all within the one claim. `None`: it was stopped before it had one.

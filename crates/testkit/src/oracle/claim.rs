@@ -33,10 +33,9 @@ impl MemoryStore {
 impl State {
     fn claim(&mut self, claim: &Claim) -> Result<Vec<Claimed>> {
         check_name("worker", &claim.worker)?;
-        let key = claim.idempotency_key.as_ref().map(|key| (claim.worker.clone(), key.clone()));
-        if let Some((_, key)) = &key {
-            check_key("idempotency_key", Some(key))?;
-        }
+        check_key("idempotency_key", claim.idempotency_key.as_deref())?;
+        let tenant = claim.tenant.as_deref().unwrap_or_default();
+        let key = claim.idempotency_key.as_ref().map(|key| (claim.worker.clone(), format!("{tenant}/{key}")));
         let before = key.as_ref().and_then(|key| self.claims.get(key)).cloned().unwrap_or_default();
         let same: Vec<u64> =
             before.into_iter().filter(|it| self.holds(it, &claim.worker)).map(|(it, _)| it).collect();

@@ -1,6 +1,7 @@
 //! A worker keeps up with its store: what it writes for a run, when it claims, and what holds up what.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use waypost_store::{Database, NewRun, Store};
 use waypost_testkit::Postgres;
 use waypost_worker::{Context, Handler, Handlers, Outcome};
 
+use crate::faulty::Mode;
 use crate::support::{On, Shop, eventually, open};
 
 /// Longer than any test takes: nothing is found by looking from time to time.
@@ -171,4 +173,25 @@ async fn notes_of_many_runs_are_each_in_order_and_written_before_they_return() {
             assert!(numbers.eq((0..NOTES).map(Value::from).collect::<Vec<_>>().iter()));
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_playbook_that_comes_along_waits_for_a_store_that_is_away() {
+    let (shop, _keeps) = shop(On::Sqlite, 1, done).await;
+    let text = "name = \"p\"\nlifecycle = \"job\"\n[[step]]\nname = \"s\"\nexec = [\"true\"]\n";
+    let carried = json!({ "playbook": { "text": text, "file": shop.path("p.toml") } });
+    shop.faulty.claims.set(false);
+    let id =
+        shop.enqueue(NewRun { carried: Some(carried), lifecycle: "job".into(), ..NewRun::default() }).await;
+    let running = shop.start();
+    shop.faulty.claims.until_one_waits().await;
+    shop.faulty.set(Mode::Away);
+    shop.faulty.claims.set(true);
+    eventually("the store was asked in vain", async || {
+        (shop.faulty.missed.load(Ordering::SeqCst) > 1).then_some(())
+    })
+    .await;
+    shop.faulty.set(Mode::Here);
+    assert_eq!(shop.until_settled(&id).await.status(), "completed");
+    assert_eq!(running.stop().await.succeeded, 1);
 }

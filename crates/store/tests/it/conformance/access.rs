@@ -154,10 +154,11 @@ pub async fn a_claim_for_a_tenant_takes_only_its_runs(store: &dyn Database) {
         put(store, NewRun { tenant: tenant.into(), ..deploy() }).await;
     }
     let of = |tenant: &str| waypost_store::Claim { tenant: Some(tenant.into()), ..wants("w1", 10) };
-    let taken = store.claim(of("b")).await.unwrap();
+    let keyed = |tenant: &str| waypost_store::Claim { idempotency_key: Some("k".into()), ..of(tenant) };
+    let taken = store.claim(keyed("b")).await.unwrap();
     assert_eq!(taken.iter().map(|it| it.run.tenant.as_str()).collect::<Vec<_>>(), ["b", "b"]);
     assert!(store.claim(of("b")).await.unwrap().is_empty());
-    assert!(store.claim(of("c")).await.unwrap().is_empty());
+    assert!(store.claim(keyed("c")).await.unwrap().is_empty(), "another tenant's key is another one");
     let rest = store.claim(wants("w2", 10)).await.unwrap();
     assert_eq!(rest.len(), 2, "what one tenant's claims passed over is there for the others");
     release(store, &taken[0]).await.unwrap();
