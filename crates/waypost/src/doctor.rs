@@ -17,7 +17,7 @@ pub struct Flags {
 }
 
 pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
-    let found = match place.database()? {
+    let found = match place.own_database("doctor")? {
         Database::Sqlite(file) => sqlite::doctor(&file)?,
         Database::Postgres(url) => postgres::doctor(&url).await?,
     };

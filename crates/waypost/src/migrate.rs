@@ -31,7 +31,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result {
         return Ok(());
     }
     // The embedded one is brought up to date whenever it is opened.
-    let (versions, added) = match place.database()? {
+    let (versions, added) = match place.own_database("migrate")? {
         Database::Sqlite(file) if flags.status && !file.exists() => {
             return say("missing", None, &[], flags.output);
         }

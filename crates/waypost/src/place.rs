@@ -84,7 +84,13 @@ impl Place {
 
     /// For what a server is not asked to do.
     pub async fn only_database(&self, what: &str) -> Result<Arc<dyn waypost_store::Database>> {
-        let Some(url) = self.server() else { return self.open_database().await };
+        self.own_database(what)?;
+        self.open_database().await
+    }
+
+    /// Where that is. With WAYPOST_URL nothing is done in a database here instead.
+    pub fn own_database(&self, what: &str) -> Result<Database> {
+        let Some(url) = self.server() else { return self.database() };
         let message = format!(
             "{what} needs the database itself: unset WAYPOST_URL and give --database-url where {url} runs"
         );

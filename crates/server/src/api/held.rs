@@ -86,7 +86,7 @@ pub const ROUTES: &[Route] = &[
         description: "The old name of `/v1/runs/{run_id}/require-cleanup`, for clients of before.",
         responses: &[ok(&RUN)],
         is_deprecated: true,
-        ..takes!(HELD, owe, OweBody)
+        ..takes!(HELD, require_cleanup_by_old_name, OweBody)
     },
 ];
 
@@ -221,7 +221,7 @@ async fn release(call: Call, body: LeaseBody) -> Result {
     Ok(tagged(answer::json(200, &call.show(&row)), &row))
 }
 
-async fn owe(call: Call, body: OweBody) -> Result {
+async fn require_cleanup_by_old_name(call: Call, body: OweBody) -> Result {
     let OweBody { lease_token, owes, failing_status, error_code, error_msg, by } = body;
     let body = RequireCleanupBody { lease_token, required: owes, failing_status, error_code, error_msg, by };
     require_cleanup(call, body).await

@@ -113,7 +113,9 @@ fn a_server_that_is_not_there_is_told_of_and_nothing_is_done_instead() {
     assert!(!shop.database().exists());
     ask(&shop, "nonsense", &["run", "list"]).expect(2, &["url", "http://host:port"]);
     let (_server, url) = shop.serve(&["serve", "--no-worker"]);
-    ask(&shop, &url, &["verify"]).expect(1, &["needs the database itself"]);
+    for what in ["verify", "migrate", "doctor"] {
+        ask(&shop, &url, &[what]).expect(1, &["needs the database itself", what]);
+    }
 }
 
 #[test]
