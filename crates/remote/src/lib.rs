@@ -98,7 +98,7 @@ impl RemoteStore {
 
 /// Each verb is asked for by the function of the same name.
 macro_rules! asked {
-    ($($verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
+    ($($(#[$_about:meta])* $verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
         $(fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {
             Box::pin(RemoteStore::$verb(self, $($name),*))
         })*
@@ -106,37 +106,7 @@ macro_rules! asked {
 }
 
 impl Store for RemoteStore {
-    asked! {
-        enqueue(runs: Vec<NewRun>) -> Each<Enqueued>;
-        claim(claim: Claim) -> Vec<Claimed>;
-        claim_run(run_id: String, take: Take) -> Claimed;
-        renew(leases: Vec<Held>) -> Each<Renewed>;
-        note(notes: Vec<NoteWrite>) -> Each<Noted>;
-        finish(finishes: Vec<FinishWrite>) -> Each<RunRow>;
-        release(leases: Vec<Held>) -> Each<RunRow>;
-        require_cleanup(write: CleanupWrite) -> RunRow;
-        put_items(write: ItemsWrite) -> Vec<ItemRow>;
-        command(command: CommandWrite) -> RunRow;
-        configure(setting: Setting, who: Who) -> ();
-        change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
-        change_token(change: TokenChange, who: Who) -> TokenRow;
-        add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
-        run(tenant: String, id: String) -> RunRow;
-        runs(filter: Filter) -> Page;
-        items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
-        events(run_id: String, after_seq: u64, limit: usize) -> Vec<EventRow>;
-        feed(after: Option<u64>, limit: usize) -> Feed;
-        queues() -> Vec<QueueRow>;
-        lifecycles() -> Catalog;
-        schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
-        scopes(schedule: String) -> Vec<ScopeRow>;
-        executions(filter: ExecutionFilter) -> ExecutionPage;
-        tokens(id: Option<String>) -> Vec<TokenRow>;
-        audits(tenant: Option<String>, after: u64, limit: usize) -> Vec<AuditRow>;
-        stats(tenant: Option<String>) -> Stats;
-        holders(tenant: Option<String>) -> Vec<Holder>;
-        now() -> Time;
-    }
+    store_verbs!(asked);
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(RemoteStore::changed(self, at_most))

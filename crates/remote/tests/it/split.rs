@@ -39,48 +39,38 @@ pub async fn serve() -> (Arc<dyn Database>, String, Box<dyn Any + Send>) {
     (here, format!("http://{address}"), Box::new((lives, stage)))
 }
 
-macro_rules! pass {
-    ($($to:ident . $name:ident($($arg:ident: $kind:ty),*) -> $gives:ty;)+) => {
-        $(fn $name(&self, $($arg: $kind),*) -> Reply<'_, $gives> { self.$to.$name($($arg),*) })+
+macro_rules! each {
+    ($($(#[$_about:meta])* $verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
+        $(one! { $verb($($name: $type),*) -> $answer })*
     };
 }
 
-impl Store for Split {
-    pass! {
-        there.enqueue(runs: Vec<NewRun>) -> Each<Enqueued>;
-        there.claim(claim: Claim) -> Vec<Claimed>;
-        there.claim_run(run_id: String, take: Take) -> Claimed;
-        there.renew(leases: Vec<Held>) -> Each<Renewed>;
-        there.note(notes: Vec<NoteWrite>) -> Each<Noted>;
-        there.finish(finishes: Vec<FinishWrite>) -> Each<RunRow>;
-        there.release(leases: Vec<Held>) -> Each<RunRow>;
-        there.require_cleanup(write: CleanupWrite) -> RunRow;
-        there.put_items(write: ItemsWrite) -> Vec<ItemRow>;
-        there.command(command: CommandWrite) -> RunRow;
-        there.configure(setting: Setting, who: Who) -> ();
-        there.change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
-        there.add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
-        there.run(tenant: String, id: String) -> RunRow;
-        there.runs(filter: Filter) -> Page;
-        there.items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
-        there.events(run_id: String, after_seq: u64, limit: usize) -> Vec<EventRow>;
-        there.feed(after: Option<u64>, limit: usize) -> Feed;
-        there.queues() -> Vec<QueueRow>;
-        there.lifecycles() -> Catalog;
-        there.schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
-        there.scopes(schedule: String) -> Vec<ScopeRow>;
-        there.executions(filter: ExecutionFilter) -> ExecutionPage;
-        here.tokens(id: Option<String>) -> Vec<TokenRow>;
-        here.audits(tenant: Option<String>, after: u64, limit: usize) -> Vec<AuditRow>;
-        there.stats(tenant: Option<String>) -> Stats;
-        there.holders(tenant: Option<String>) -> Vec<Holder>;
-        there.now() -> Time;
-    }
+macro_rules! one {
+    // A server makes tokens itself, and tells nobody their digests; nor all tenants' audit log.
+    (change_token $($rest:tt)*) => { one! { @here change_token $($rest)* } };
+    (tokens $($rest:tt)*) => { one! { @here tokens $($rest)* } };
+    (audits $($rest:tt)*) => { one! { @here audits $($rest)* } };
+    ($verb:ident $($rest:tt)*) => { one! { @there $verb $($rest)* } };
+    (@ $to:ident $verb:ident($($name:ident: $type:ty),*) -> $answer:ty) => {
+        fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {
+            self.$to.$verb($($name),*)
+        }
+    };
+}
 
-    /// A server makes tokens itself, and tells nobody their digests.
-    fn change_token(&self, change: TokenChange, who: Who) -> Reply<'_, TokenRow> {
-        self.here.change_token(change, who)
-    }
+macro_rules! housekeeping {
+    ($($(#[$_about:meta])* $verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
+        $(kept! { $verb($($name: $type),*) -> $answer })*
+    };
+}
+
+macro_rules! kept {
+    (put_schedule $($_rest:tt)*) => {};
+    ($($verb:tt)*) => { one! { @here $($verb)* } };
+}
+
+impl Store for Split {
+    store_verbs!(each);
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Store::changed(&self.there, at_most)
@@ -88,19 +78,7 @@ impl Store for Split {
 }
 
 impl Housekeeping for Split {
-    pass! {
-        here.sweep(by: String, limit: usize) -> Swept;
-        here.prune(limit: usize) -> Pruned;
-        here.verify(progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Verified;
-        here.advance_clock(by: Span) -> ();
-        here.put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
-        here.ask_scopes(sql: String) -> Vec<String>;
-        here.due(by: Ownership, limit: usize) -> Due;
-        here.fire(firings: Vec<Firing>) -> Each<Option<Vec<Begun>>>;
-        here.begin(begin: Begin) -> Option<Begun>;
-        here.put_off(failed: Vec<Failed>) -> ();
-        here.wake_executions(run_ids: Vec<String>) -> ();
-    }
+    housekeeping_verbs!(housekeeping);
 
     /// Over the wire a schedule is always one that was applied.
     fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, ScheduleChanged> {

@@ -117,24 +117,31 @@ impl Faulty {
     }
 }
 
-macro_rules! pass {
-    ($($verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
-        $(fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {
-            self.pass(move || self.inner.$verb($($name),*))
-        })*
+macro_rules! each {
+    ($($(#[$_about:meta])* $verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
+        $(one! { $verb($($name: $type),*) -> $answer })*
     };
 }
 
-/// Those that a dying worker may be in the middle of.
-macro_rules! write {
-    ($($verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
-        $(fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {
-            self.write(move || self.inner.$verb($($name),*))
-        })*
+macro_rules! one {
+    // Those that have gates are written out below.
+    (claim $($_rest:tt)*) => {};
+    (finish $($_rest:tt)*) => {};
+    // Those that a dying worker may be in the middle of.
+    (note $($rest:tt)*) => { one! { @write note $($rest)* } };
+    (require_cleanup $($rest:tt)*) => { one! { @write require_cleanup $($rest)* } };
+    (put_items $($rest:tt)*) => { one! { @write put_items $($rest)* } };
+    ($verb:ident $($rest:tt)*) => { one! { @pass $verb $($rest)* } };
+    (@ $how:ident $verb:ident($($name:ident: $type:ty),*) -> $answer:ty) => {
+        fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {
+            self.$how(move || self.inner.$verb($($name),*))
+        }
     };
 }
 
 impl Store for Faulty {
+    store_verbs!(each);
+
     fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
         let claimed = self.pass(move || self.inner.claim(claim));
         Box::pin(async move {
@@ -160,53 +167,8 @@ impl Store for Faulty {
             ended.await
         })
     }
-
-    write! {
-        note(notes: Vec<NoteWrite>) -> Each<Noted>;
-        require_cleanup(write: CleanupWrite) -> RunRow;
-        put_items(write: ItemsWrite) -> Vec<ItemRow>;
-    }
-    pass! {
-        enqueue(runs: Vec<NewRun>) -> Each<Enqueued>;
-        claim_run(run_id: String, take: Take) -> Claimed;
-        renew(leases: Vec<Held>) -> Each<Renewed>;
-        release(leases: Vec<Held>) -> Each<RunRow>;
-        command(command: CommandWrite) -> RunRow;
-        configure(setting: Setting, who: Who) -> ();
-        change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
-        change_token(change: TokenChange, who: Who) -> TokenRow;
-        add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
-        run(tenant: String, id: String) -> RunRow;
-        runs(filter: Filter) -> Page;
-        items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
-        events(run_id: String, after_seq: u64, limit: usize) -> Vec<EventRow>;
-        feed(after: Option<u64>, limit: usize) -> Feed;
-        queues() -> Vec<QueueRow>;
-        lifecycles() -> Catalog;
-        schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
-        scopes(schedule: String) -> Vec<ScopeRow>;
-        executions(filter: ExecutionFilter) -> ExecutionPage;
-        tokens(id: Option<String>) -> Vec<TokenRow>;
-        audits(tenant: Option<String>, after: u64, limit: usize) -> Vec<AuditRow>;
-        stats(tenant: Option<String>) -> Stats;
-        holders(tenant: Option<String>) -> Vec<Holder>;
-        now() -> Time;
-    }
 }
 
 impl Housekeeping for Faulty {
-    pass! {
-        sweep(by: String, limit: usize) -> Swept;
-        prune(limit: usize) -> Pruned;
-        verify(progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Verified;
-        advance_clock(by: Span) -> ();
-        put_schedule(write: ScheduleWrite) -> ScheduleChanged;
-        put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
-        ask_scopes(sql: String) -> Vec<String>;
-        due(by: Ownership, limit: usize) -> Due;
-        fire(firings: Vec<Firing>) -> Each<Option<Vec<Begun>>>;
-        begin(begin: Begin) -> Option<Begun>;
-        put_off(failed: Vec<Failed>) -> ();
-        wake_executions(run_ids: Vec<String>) -> ();
-    }
+    housekeeping_verbs!(each);
 }
