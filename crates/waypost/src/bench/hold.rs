@@ -18,6 +18,7 @@ const BATCH: usize = 500;
 const BUCKET: Duration = Duration::from_secs(10);
 /// The enqueuer keeps this many waiting, no more: the backlog is another scenario's.
 const WAITING: u64 = 20_000;
+const RAW: usize = 40_000;
 
 #[derive(Debug, Default)]
 struct Side {
@@ -37,6 +38,10 @@ pub async fn measure(bench: &Bench, seconds: u64) -> Result<Row> {
     for name in names {
         sides.push((bench.store(name).await?, Arc::new(Side::default())));
     }
+    // If the raw limit has fallen too when all is over, it is the machine that became slower.
+    let mut raw = bench.raw("hold", 4).await?;
+    let raw_before = raw.full(RAW, BATCH).await?;
+    let wal_before = server.wal_bytes().await?;
     let snapshot = server.hold_snapshot("held").await?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut tasks = Vec::new();
@@ -62,8 +67,11 @@ pub async fn measure(bench: &Bench, seconds: u64) -> Result<Row> {
     for task in tasks {
         task.await.map_err(|error| Failed::new(ERROR, error.to_string()))??;
     }
+    let wal = server.wal_bytes().await? - wal_before;
     let dead = server.dead_rows("held").await?;
     drop(snapshot);
+    let raw_after = raw.full(RAW, BATCH).await?;
+    let done: u64 = sides.iter().map(|(_, side)| side.done.load(Ordering::Relaxed)).sum();
     let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len() as f64;
     let last = |rates: &[f64]| mean(&rates[rates.len().saturating_sub(6)..]);
     let round = |value: f64| (value * 100.0).round() / 100.0;
@@ -78,6 +86,9 @@ pub async fn measure(bench: &Bench, seconds: u64) -> Result<Row> {
             "held_per_10_s": rates[0].iter().map(|rate| rate.round()).collect::<Vec<_>>(),
             "free_per_10_s": rates[1].iter().map(|rate| rate.round()).collect::<Vec<_>>(),
             "dead_rows": dead,
+            "wal_bytes_per_run": (wal / done as f64).round(),
+            "raw_runs_per_s_before": raw_before.round(),
+            "raw_runs_per_s_after": raw_after.round(),
         }),
     ))
 }
