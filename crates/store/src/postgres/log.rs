@@ -93,6 +93,13 @@ pub async fn feed(session: &Session, after: u64, limit: usize) -> Result<Vec<Eve
     self::page(session, after, limit).await.map(|page| cut(settled, after, page))
 }
 
+/// Takes what was written lately into the index that the feed is read by; until then every reader looks through it.
+pub async fn index(session: &Session) -> Result<()> {
+    let tx = session.begin().await?;
+    let done = tx.one("SELECT waypost.index_log()", &[]).await.map(drop);
+    tx.end(done).await
+}
+
 /// How long is waited for those who were writing; whoever takes longer is looked for again by the reader.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const LOOKS: usize = 2_000;

@@ -274,7 +274,14 @@ impl Housekeeping for PostgresStore {
     }
 
     fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {
-        once!(self.session, PgTx::fresh, PoolKind::Work, |tx| engine::sweep(tx, &by, limit))
+        let swept = once!(self.session, PgTx::fresh, PoolKind::Work, |tx| engine::sweep(tx, &by, limit));
+        Box::pin(async move {
+            let swept = swept.await?;
+            if !swept.more {
+                self.session.verb(|session| async move { log::index(&session).await }).await?;
+            }
+            Ok(swept)
+        })
     }
 
     fn prune(&self, limit: usize) -> Reply<'_, Pruned> {

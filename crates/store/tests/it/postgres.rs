@@ -378,3 +378,21 @@ async fn items_written_through_two_servers_in_turn_are_those_of_one() {
     }
     assert_clean(&one).await;
 }
+
+/// Whatever the index does not know of is read by every reader of the feed.
+#[tokio::test]
+async fn the_sweep_takes_the_logs_new_blocks_into_its_index() {
+    let (store, database) = open().await;
+    for _ in 0..5 {
+        store.enqueue(vec![deploy(); 1_000]).await.unwrap();
+    }
+    store.sweep("w".into(), 100).await.unwrap();
+    let left = "SELECT brin_summarize_new_values('waypost.events_position') + brin_summarize_new_values('waypost.events_begun')";
+    assert_eq!(database.psql(left).unwrap(), "0");
+    // A vacuum under way does the same at its end: nobody waits for it.
+    store.enqueue(vec![deploy(); 1_000]).await.unwrap();
+    let (vacuum, connection) = tokio_postgres::connect(&database.url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    vacuum.batch_execute("BEGIN; LOCK TABLE waypost.events IN SHARE UPDATE EXCLUSIVE MODE").await.unwrap();
+    store.sweep("w".into(), 100).await.unwrap();
+}

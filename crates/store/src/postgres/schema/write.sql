@@ -21,6 +21,15 @@ CREATE FUNCTION waypost.patched(p_into jsonb, p_patch jsonb, p_state smallint) R
   RETURN (p_into || p_patch) - ARRAY(SELECT m.key FROM jsonb_each(p_patch) m
     WHERE CASE WHEN m.value = 'null' THEN waypost.engine_room(m.key, waypost.decisions(p_state)) IS NOT NULL END);
 
+-- Takes the log's new blocks into the indexes that the feed is read by. It does not wait for a vacuum, which does the same at its end, and
+-- gives up long before the server would end that vacuum for its sake.
+CREATE FUNCTION waypost.index_log() RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+BEGIN
+  PERFORM brin_summarize_new_values('waypost.events_position'), brin_summarize_new_values('waypost.events_begun');
+EXCEPTION WHEN lock_not_available THEN
+  NULL;
+END $$;
+
 -- The gate of a queue: who begins runs of it shares it, who pauses or limits it has it alone. So a limit or a pause that was answered is
 -- known to every claim that comes after. Nobody waits long: who finds it shut, or wants it alone, gives up after a while and tries again.
 CREATE FUNCTION waypost.gate(p_queue text) RETURNS bigint LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
