@@ -93,6 +93,8 @@ impl Site {
         let pid = self.workers[victim].0.id();
         let mut under_way = Vec::new();
         eventually("the worker has a run under way", SOON, || {
+            // The others may have taken all that waited before this one came.
+            self.top_up();
             under_way = self.at_work_for(pid);
             !under_way.is_empty()
         });
