@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use waypost_store::Database;
 use waypost_worker::Stage;
+use waypost_worker::webhooks::Github;
 
 use crate::metrics::Metrics;
 use crate::stream::hub::Hub;
@@ -23,6 +24,8 @@ pub struct Options {
     pub needs_tokens: bool,
     /// What the server's own folder has, as `GET /v1/playbooks` lists it.
     pub playbooks: Vec<Playbook>,
+    /// What `/webhooks/github` takes.
+    pub github: Option<Arc<Github>>,
     /// Connections at once.
     pub connections: usize,
     /// Of each token.
@@ -41,7 +44,13 @@ pub struct Playbook {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { needs_tokens: false, playbooks: Vec::new(), connections: 1_024, rate: Rate::default() }
+        Options {
+            needs_tokens: false,
+            playbooks: Vec::new(),
+            github: None,
+            connections: 1_024,
+            rate: Rate::default(),
+        }
     }
 }
 

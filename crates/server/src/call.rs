@@ -44,6 +44,8 @@ pub struct Call {
 pub struct Asked {
     pub query: Node,
     pub body: Node,
+    /// Of a route that takes it so.
+    pub raw: Bytes,
 }
 
 impl Asked {
@@ -186,6 +188,11 @@ pub fn check_headers(route: &Route, headers: &HeaderMap) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The body as it came, of a route that takes it so.
+pub async fn read_raw(route: &Route, headers: &HeaderMap, body: Body) -> Result<Bytes> {
+    collect(headers, body, route.body_bytes).await
 }
 
 pub async fn read_body(route: &Route, headers: &HeaderMap, body: Body) -> Result<Node> {

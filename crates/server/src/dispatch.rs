@@ -10,13 +10,15 @@ use axum::extract::{RawPathParams, Request};
 use axum::http::header::{CACHE_CONTROL, HeaderName, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderValue, Response};
 use axum::routing::{MethodFilter, on};
+use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::time::Instant;
+use waypost_schema::Node;
 
 use crate::answer::Result;
 use crate::api::{self, Method, Route};
 use crate::app::App;
-use crate::call::{Asked, Call, check_headers, read_body, read_query};
+use crate::call::{Asked, Call, check_headers, read_body, read_query, read_raw};
 use crate::guard;
 use crate::problem::{INTERNAL_ERROR, INVALID_QUERY, METHOD_NOT_ALLOWED, NOT_FOUND, Problem};
 
@@ -80,8 +82,16 @@ async fn ask(app: Arc<App>, route: &'static Route, mut request: Request) -> Resu
     let (query, asked) = read_query(route, request.uri().query())?;
     check_headers(route, request.headers())?;
     let (parts, body) = request.into_parts();
-    let body = read_body(route, &parts.headers, body).await?;
-    let asked = Asked { query: asked, body };
+    let asked = match route.is_raw {
+        true => {
+            let raw = read_raw(route, &parts.headers, body).await?;
+            Asked { query: asked, body: Node::default(), raw }
+        }
+        false => {
+            let body = read_body(route, &parts.headers, body).await?;
+            Asked { query: asked, body, raw: Bytes::new() }
+        }
+    };
     (route.run)(Call { app, caller, path, query, headers: parts.headers }, asked).await
 }
 

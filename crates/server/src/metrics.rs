@@ -52,6 +52,21 @@ struct OfStatus {
     status: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfResult {
+    result: &'static str,
+}
+
+/// Deliveries by what came of them.
+#[derive(Debug, Default)]
+pub struct Webhooks(Family<OfResult, Count>);
+
+impl Webhooks {
+    pub fn count(&self, result: &'static str) {
+        self.0.get_or_create(&OfResult { result }).inc();
+    }
+}
+
 /// Counted as things happen; never by run, which would have no end.
 #[derive(Debug)]
 pub struct Metrics {
@@ -60,6 +75,7 @@ pub struct Metrics {
     in_flight: Level,
     connections: Level,
     pub enqueued: Count,
+    pub webhooks: Webhooks,
     pub claims: Count,
     pub claimed: Count,
     pub claim_took: Histogram,
@@ -86,6 +102,7 @@ impl Default for Metrics {
             in_flight: Level::default(),
             connections: Level::default(),
             enqueued: Count::default(),
+            webhooks: Webhooks::default(),
             claims: Count::default(),
             claimed: Count::default(),
             claim_took: latency(),
@@ -152,6 +169,7 @@ impl Metrics {
         );
         own.register("http_requests_in_flight", "Requests under way", self.in_flight.clone());
         own.register("http_connections", "Open connections", self.connections.clone());
+        own.register("webhooks", "Deliveries of webhooks by what came of them", self.webhooks.0.clone());
         own.register("runs_enqueued", "Runs that this server took in", self.enqueued.clone());
         own.register("claim_requests", "Requests for work", self.claims.clone());
         own.register("runs_claimed", "Runs that this server gave out", self.claimed.clone());

@@ -33,7 +33,7 @@ const WITH_A_BODY: &[&Reason] = &[
 /// Everything that a route may be refused with, as (code, status, meaning).
 pub fn refusals(route: &Route) -> Vec<(&'static str, u16, &'static str)> {
     let mut reasons: Vec<&Reason> = ALWAYS.to_vec();
-    if route.body.is_some() {
+    if route.body.is_some() || route.is_raw {
         reasons.extend(WITH_A_BODY);
     }
     if route.path.contains('{') || !route.query.is_empty() {
@@ -127,6 +127,12 @@ fn operation(route: &Route) -> Value {
         operation["requestBody"] = json!({
             "required": shape.fields.iter().any(|field| field.is_needed),
             "content": { "application/json": { "schema": { "$ref": format!("#/components/schemas/{}", shape.name) } } },
+        });
+    }
+    if route.is_raw {
+        operation["requestBody"] = json!({
+            "required": true,
+            "content": { "application/json": { "schema": { "type": "object" } } },
         });
     }
     if route.required_role == RequiredRole::Nothing {

@@ -1,7 +1,7 @@
 //! `waypost serve`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use waypost_store::{Database, Store};
 use waypost_worker::loops::Supervisor;
 use waypost_worker::playbook::{Input, Playbook, Playbooks};
 use waypost_worker::schedules::SchedulerOptions;
+use waypost_worker::webhooks::Github;
 use waypost_worker::{Options, Stage, Worker};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
@@ -111,6 +112,7 @@ pub async fn serve(store: Arc<dyn Database>, listener: TcpListener, flags: &Flag
     let options = waypost_server::Options {
         needs_tokens: flags.needs_tokens(),
         playbooks: playbooks.iter().map(|playbook| described(playbook)).collect(),
+        github: github(&playbooks)?,
         ..waypost_server::Options::default()
     };
     let app = App::new(store.clone(), options, shutdown.clone());
@@ -127,6 +129,20 @@ pub async fn serve(store: Arc<dyn Database>, listener: TcpListener, flags: &Flag
         tokio::join!(waypost_server::serve(app, listener), supervised.run(may_work.then_some(worker)));
     worked?;
     Ok(())
+}
+
+/// `[github]` of `waypost.toml`. A secret that cannot be read is told of now, not when the first delivery comes.
+fn github(playbooks: &Playbooks) -> Result<Option<Arc<Github>>> {
+    let file = Path::new("waypost.toml");
+    if !file.exists() {
+        return Ok(None);
+    }
+    let bad = |message: String| Failed::new(BAD_INPUT, message);
+    let github = Github::load(file, playbooks).map_err(|problems| bad(problems.to_string()))?;
+    if let Some(github) = &github {
+        github.secret().map_err(|error| bad(format!("{}: {error}", file.display())))?;
+    }
+    Ok(github.map(Arc::new))
 }
 
 /// Schedules are fired here, pruning among them; without a worker, pruning alone.

@@ -25,6 +25,7 @@ pub mod schedules;
 mod shutdown;
 mod steps;
 mod summary;
+pub mod webhooks;
 mod worker;
 
 pub use handler::{Context, Handler, Handlers};

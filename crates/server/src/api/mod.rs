@@ -16,6 +16,7 @@ mod schedule_shapes;
 mod schedules;
 pub mod shapes;
 mod stats;
+mod webhooks;
 pub mod workers;
 
 use std::future::Future;
@@ -62,6 +63,8 @@ pub struct Route {
     pub headers: &'static [Field],
     pub body: Option<&'static Shape>,
     pub body_bytes: usize,
+    /// The function takes the body's bytes as they came: they are signed.
+    pub is_raw: bool,
     /// What handlers put out is cleaned by the store, never refused.
     pub is_lenient: bool,
     pub responses: &'static [RouteResponse],
@@ -107,6 +110,7 @@ pub const GET: Route = Route {
     headers: &[],
     body: None,
     body_bytes: 0,
+    is_raw: false,
     is_lenient: false,
     responses: &[],
     refuses: &[],
@@ -165,6 +169,7 @@ const GROUPS: &[&[Route]] = &[
     stats::ROUTES,
     lifecycles::ROUTES,
     access::ROUTES,
+    webhooks::ROUTES,
     health::ROUTES,
 ];
 

@@ -34,6 +34,11 @@ shapes! {
         optional("run", Kind::Any, "The run object, with `Waypost-Detail: engine`."),
     ];
     NOT_MADE "NotMade" [needed("error", Kind::Of(&PROBLEM), "Why no run was made.")];
+    RECEIVED "Received" [
+        needed("delivery", Kind::Text(200), "The delivery's id."),
+        needed("result", Kind::Any, "What came of it: `started`, `known`, `pong`, or why no run was started."),
+        needed("runs", list(&Kind::Of(&MADE), MOST_OF_A_BATCH), "The runs that it started, now or when it came first."),
+    ];
     ALL_MADE "AllMade" [needed("runs", list(&Kind::Either(&[&MADE, &NOT_MADE]), MOST_OF_A_BATCH), "Answers in the order of the request.")];
     ALL_RENEWED "AllRenewed" [needed("leases", list(&Kind::Either(&[&RENEWED, &NOT_MADE]), MOST_OF_A_BATCH), "Answers in the order of the request.")];
     ALL_NOTED "AllNoted" [needed("events", list(&Kind::Either(&[&NOTED, &NOT_MADE]), MOST_OF_A_BATCH), "Answers in the order of the request.")];

@@ -262,6 +262,7 @@ impl Store for PostgresStore {
 impl Housekeeping for PostgresStore {
     verbs! {
         PgTx::begin => engine {
+            receive(message: Message) -> Received;
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
             put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
             begin(begin: Begin) -> Option<Begun>;

@@ -102,6 +102,9 @@ macro_rules! housekeeping_verbs {
             verify(progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Verified;
             /// For tests and demonstrations: moves the database's clock ahead.
             advance_clock(by: Span) -> ();
+            /// A message from outside has come: under which id it came first. One whose content is known is not taken up again,
+            /// whatever id it comes under: an id need not be signed.
+            receive(message: Message) -> Received;
             /// A schedule of the process's own files. Nobody asked for it, so that the audit log has no entry of it.
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
             /// The scopes as they are now; those that are not listed rest.

@@ -209,6 +209,7 @@ impl Store for SqliteStore {
 impl Housekeeping for SqliteStore {
     verbs! {
         write engine {
+            receive(message: Message) -> Received;
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
             put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
             begin(begin: Begin) -> Option<Begun>;

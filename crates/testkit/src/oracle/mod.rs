@@ -16,6 +16,7 @@ mod items;
 mod leases;
 mod log;
 mod lookup;
+mod messages;
 mod prune;
 mod rules;
 mod schedules;

@@ -9,7 +9,7 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::request::{Ask, Request, Who};
 use waypost_kernel::{Catalog, Lifecycle, Time};
-use waypost_store::{AuditRow, EventRow, NewRun, Pause, Result, RunRow, StoreError, TokenRow};
+use waypost_store::{AuditRow, EventRow, Message, NewRun, Pause, Result, RunRow, StoreError, TokenRow};
 
 use super::children::is_cancel;
 use super::rules::follow::follow;
@@ -36,6 +36,8 @@ pub(super) struct State {
     pub executions: Vec<Execution>,
     pub tokens: Vec<TokenRow>,
     pub audits: Vec<AuditRow>,
+    /// With the time at which each came.
+    pub messages: Vec<(Message, Time)>,
     pub last_number: u64,
     /// The feed position of the last event.
     pub last_position: u64,
@@ -114,6 +116,7 @@ impl State {
             executions: Vec::new(),
             tokens: Vec::new(),
             audits: Vec::new(),
+            messages: Vec::new(),
             last_number: 0,
             last_position: 0,
             writes: 0,

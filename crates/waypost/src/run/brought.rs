@@ -4,8 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use waypost_store::{NewRun, Store};
-use waypost_worker::first_steps;
-use waypost_worker::playbook::{Playbook, Scope};
+use waypost_worker::playbook::{CannotStart, Playbook};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 
@@ -22,44 +21,40 @@ pub async fn of_playbook(
     let catalog = store.lifecycles().await?;
     let bad = |message: String| Failed::new(BAD_INPUT, message);
     let playbook = Playbook::load_with(file, &catalog).map_err(|problems| bad(problems.to_string()))?;
-    if playbook.rule.is_some() {
-        return Err(bad(format!("{}: bulk changes cannot be started yet", file.display())));
-    }
-    let inputs = accepted(&playbook, &new.input, typed)?;
-    let scope = Scope { inputs: inputs.clone(), ..Scope::default() };
-    let key =
-        playbook.concurrency_key_for(&playbook.context(&scope)).map_err(|error| bad(error.to_string()))?;
-    let Some(lifecycle) = catalog.latest(&playbook.lifecycle) else {
-        return Err(bad(format!("there is no lifecycle {:?}", playbook.lifecycle)));
-    };
+    let given = with_typed(&playbook, &new.input, typed);
+    let started = playbook.new_run(&catalog, &given).map_err(|error| match error {
+        CannotStart::BulkChange => bad(format!("{}: {error}", file.display())),
+        error => bad(error.to_string()),
+    })?;
     let text = std::fs::read_to_string(&playbook.file)
         .map_err(|error| Failed::new(ERROR, format!("{}: {error}", file.display())))?;
     Ok(NewRun {
-        lifecycle: playbook.lifecycle.clone(),
-        queue: queue.or_else(|| playbook.queue.clone()).unwrap_or_else(|| new.queue.clone()),
-        priority: priority.unwrap_or_else(|| i16::try_from(playbook.priority).unwrap_or_default()),
-        concurrency_key: new.concurrency_key.or(key),
-        playbook: Some(playbook.pin()),
+        queue: queue.unwrap_or(started.queue),
+        priority: priority.unwrap_or(started.priority),
+        concurrency_key: new.concurrency_key.or(started.concurrency_key),
         carried: Some(json!({ "playbook": { "file": playbook.file.to_string_lossy(), "text": text } })),
-        items: first_steps(&playbook, lifecycle, &inputs),
-        input: Value::Object(inputs),
+        lifecycle: started.lifecycle,
+        playbook: started.playbook,
+        items: started.items,
+        input: started.input,
         ..new
     })
 }
 
 /// The inputs of a run, as the playbook declares them.
 pub fn accepted(playbook: &Playbook, given: &Value, typed: &[(&str, &str)]) -> Result<Map<String, Value>> {
-    let mut given = given.clone();
-    if given.is_null() {
-        given = json!({});
-    }
+    playbook.accept(&with_typed(playbook, given, typed)).map_err(|problems| {
+        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        Failed::new(BAD_INPUT, told.join("\n"))
+    })
+}
+
+fn with_typed(playbook: &Playbook, given: &Value, typed: &[(&str, &str)]) -> Value {
+    let mut given = if given.is_null() { json!({}) } else { given.clone() };
     if let Some(given) = given.as_object_mut() {
         let typed =
             typed.iter().map(|(name, text)| ((*name).to_owned(), playbook.input_from_text(name, text)));
         given.extend(typed);
     }
-    playbook.accept(&given).map_err(|problems| {
-        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        Failed::new(BAD_INPUT, told.join("\n"))
-    })
+    given
 }

@@ -28,3 +28,4 @@ mod serve_kills;
 mod sse;
 mod support;
 mod tidy;
+mod webhooks;

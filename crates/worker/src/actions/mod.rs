@@ -5,7 +5,7 @@ mod call;
 mod exec;
 pub mod http;
 mod mask;
-mod secrets;
+pub(crate) mod secrets;
 
 use std::path::PathBuf;
 

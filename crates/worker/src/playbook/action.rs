@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value as Json;
+use waypost_schema::{Node, Value};
+
 use super::template::{Named, Template};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -49,12 +52,47 @@ pub enum BodyTemplate {
 #[derive(Clone, Debug, PartialEq)]
 pub enum JsonTemplate {
     Text(Template),
-    Plain(serde_json::Value),
+    Plain(Json),
     List(Vec<JsonTemplate>),
     Object(Vec<(String, JsonTemplate)>),
 }
 
 impl JsonTemplate {
+    /// Of a value of the file; its texts are made by `template`.
+    pub(crate) fn of(node: &Node, template: &mut impl FnMut(&Node) -> Template) -> JsonTemplate {
+        match &node.value {
+            Value::Text(_) => JsonTemplate::Text(template(node)),
+            Value::List(items) => {
+                JsonTemplate::List(items.iter().map(|item| JsonTemplate::of(item, template)).collect())
+            }
+            Value::Table(entries) => {
+                let entry =
+                    |(name, value): &(String, Node)| (name.clone(), JsonTemplate::of(value, template));
+                JsonTemplate::Object(entries.iter().map(entry).collect())
+            }
+            _ => JsonTemplate::Plain(node.to_json()),
+        }
+    }
+
+    /// The value, its texts rendered by `value`.
+    pub(crate) fn rendered<E>(
+        &self,
+        value: &mut impl FnMut(&Template) -> Result<Json, E>,
+    ) -> Result<Json, E> {
+        Ok(match self {
+            JsonTemplate::Text(template) => value(template)?,
+            JsonTemplate::Plain(plain) => plain.clone(),
+            JsonTemplate::List(items) => {
+                Json::Array(items.iter().map(|item| item.rendered(value)).collect::<Result<_, E>>()?)
+            }
+            JsonTemplate::Object(entries) => {
+                let entry =
+                    |(name, inner): &(String, JsonTemplate)| Ok((name.clone(), inner.rendered(value)?));
+                Json::Object(entries.iter().map(entry).collect::<Result<_, E>>()?)
+            }
+        })
+    }
+
     pub fn templates(&self) -> Vec<&Template> {
         match self {
             JsonTemplate::Text(template) => vec![template],

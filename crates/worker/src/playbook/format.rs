@@ -15,7 +15,7 @@ pub(crate) const EXPRESSION: Kind = Kind::Format(&formats::EXPRESSION);
 pub(crate) const DURATION: Kind = Kind::Format(&A_DURATION);
 pub(crate) const TIMEZONE: Kind = Kind::Format(&formats::TIMEZONE);
 /// Any value; the texts of the first are templates.
-const JSON: Kind = Kind::Parts("any value with templates");
+pub(crate) const JSON: Kind = Kind::Parts("any value with templates");
 pub(crate) const ANYTHING: Kind = Kind::Parts("any value");
 
 pub(crate) const fn list(of: &'static Kind, least: usize, most: usize) -> Kind {

@@ -17,6 +17,7 @@ mod render;
 mod rule;
 mod schema;
 mod secret;
+mod start;
 mod template;
 mod window;
 
@@ -35,7 +36,9 @@ pub use render::{Context, RenderError, Scope};
 pub use rule::{Breaker, Fetch, Limit, Rate, Reconcile, Rule, Source, TargetAction, Targets};
 pub use schema::{json_schema, reference};
 pub use secret::{Needs, Reference, Sealed, Secrets};
+pub use start::CannotStart;
 pub use template::{Expression, Template};
+pub(crate) use template::{Trouble, context_of};
 pub use waypost_schema::{Problem, Problems};
 pub use window::{Opening, Outside, Window};
 

@@ -297,22 +297,11 @@ impl Renderer {
     }
 
     fn json(&mut self, template: &JsonTemplate) -> Result<Json> {
-        match template {
-            JsonTemplate::Plain(value) => Ok(value.clone()),
-            JsonTemplate::Text(template) => {
-                let value = at("json", template.value(&self.open))?;
-                self.remember(template, value.as_str().unwrap_or_default());
-                Ok(value)
-            }
-            JsonTemplate::List(items) => items.iter().map(|item| self.json(item)).collect(),
-            JsonTemplate::Object(entries) => {
-                let mut object = Map::new();
-                for (name, value) in entries {
-                    object.insert(name.clone(), self.json(value)?);
-                }
-                Ok(Json::Object(object))
-            }
-        }
+        template.rendered(&mut |text| {
+            let value = at("json", text.value(&self.open))?;
+            self.remember(text, value.as_str().unwrap_or_default());
+            Ok(value)
+        })
     }
 
     /// What was made from a secret is hidden as well: its base64, for instance.

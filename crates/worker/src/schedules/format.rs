@@ -8,6 +8,7 @@ use crate::playbook::format::{
     TIMEZONE, list, map,
 };
 use crate::playbook::formats;
+use crate::webhooks::{GITHUB, ON};
 
 const MAX_IDS: usize = 10_000;
 
@@ -24,6 +25,7 @@ pub static FILE_KEYS: Shape = Shape::of_file(
     "a file of schedules",
     &[
         optional("schedule", list(&Kind::Of(&SCHEDULE), 0, 1_000), "What happens when."),
+        optional("github", Kind::Of(&GITHUB), "Runs that a GitHub webhook starts."),
         optional("agent", ANYTHING, "Agents; not read here."),
         optional("http", ANYTHING, "Where HTTP actions may go; not read here."),
     ],
@@ -134,6 +136,8 @@ pub fn reference() -> String {
     render::section(&mut page, "`[[schedule]]`", &SCHEDULE);
     render::section(&mut page, "`scopes`", &SCOPES);
     render::section(&mut page, "`run`", &RUN);
+    render::section(&mut page, "`[github]`", &GITHUB);
+    render::section(&mut page, "`[[github.on]]`", &ON);
     page.push_str(
         "\n## Rules\n\nBeside those of [playbooks](playbook.md):\n\n| rule | what it asks for |\n|---|---|\n",
     );

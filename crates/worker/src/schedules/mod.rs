@@ -8,7 +8,7 @@ mod definitions;
 mod execution;
 mod failures;
 mod file;
-mod format;
+pub(crate) mod format;
 mod options;
 mod planning;
 mod providers;

@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use waypost_schema::{instead_of, quoted};
 
 use super::file::Builder;
 use super::schedule::QueuedRun;
-use crate::first_steps;
-use crate::playbook::{Playbook, Scope};
+use crate::playbook::{CannotStart, Playbook};
 use waypost_schema::Node;
 
 const RULE: &str = "bad-playbook";
@@ -60,24 +59,27 @@ impl Builder<'_> {
             self.problem(named, RULE, &message, mend);
             return None;
         }
-        let inputs = self.inputs(node, named, &playbook, &run.input)?;
-        let scope = Scope { inputs: inputs.clone(), ..Scope::default() };
-        let key = playbook.concurrency_key_for(&playbook.context(&scope));
-        let concurrency_key = key.map_err(|error| {
-            self.problem(named, RULE, &error.to_string(), "give it the inputs that its key is made of");
-        });
-        let lifecycle = self.catalog.latest(&run.lifecycle)?;
+        let started = match playbook.new_run(self.catalog, &run.input) {
+            Ok(started) => started,
+            Err(error) => {
+                let (at, mend) = match &error {
+                    CannotStart::Key(_) => (named, "give it the inputs that its key is made of"),
+                    _ => {
+                        (node.get("input").unwrap_or(named), "give the playbook the inputs that it declares")
+                    }
+                };
+                self.problem(at, RULE, &told(&error), mend);
+                return None;
+            }
+        };
         Some(QueuedRun {
-            playbook: Some(playbook.pin()),
-            queue: node.of::<String>("queue").or(playbook.queue.clone()).unwrap_or(run.queue),
-            priority: match node.get("priority") {
-                Some(_) => run.priority,
-                None => i16::try_from(playbook.priority).unwrap_or_default(),
-            },
+            playbook: started.playbook,
+            queue: node.of::<String>("queue").unwrap_or(started.queue),
+            priority: if node.get("priority").is_some() { run.priority } else { started.priority },
             carried: Some(json!({ "playbook": { "file": file, "text": text } })),
-            concurrency_key: concurrency_key.ok().flatten(),
-            items: first_steps(&playbook, lifecycle, &inputs),
-            input: Value::Object(inputs),
+            concurrency_key: started.concurrency_key,
+            items: started.items,
+            input: started.input,
             ..run
         })
     }
@@ -106,22 +108,14 @@ impl Builder<'_> {
         let text = text.map_err(unfit).ok()?;
         Some((file.display().to_string(), text))
     }
+}
 
-    fn inputs(
-        &mut self,
-        node: &Node,
-        named: &Node,
-        playbook: &Playbook,
-        input: &Value,
-    ) -> Option<Map<String, Value>> {
-        match playbook.accept(input) {
-            Ok(inputs) => Some(inputs),
-            Err(problems) => {
-                let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                let at = node.get("input").unwrap_or(named).clone();
-                self.problem(&at, RULE, &told.join("; "), "give the playbook the inputs that it declares");
-                None
-            }
+/// On one line.
+fn told(error: &CannotStart) -> String {
+    match error {
+        CannotStart::Inputs(problems) => {
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         }
+        other => other.to_string(),
     }
 }

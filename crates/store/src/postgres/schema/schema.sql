@@ -199,6 +199,10 @@ CREATE INDEX events_unusual ON waypost.events(dst, rid) WHERE dst < 2000 OR dst 
 
 CREATE TABLE waypost.pruned(day date, lifecycle text, runs bigint NOT NULL, events bigint NOT NULL, PRIMARY KEY(day, lifecycle));
 
+-- Messages from outside, such as a webhook's deliveries: what has come lately.
+CREATE TABLE waypost.messages(source text, digest text, id text NOT NULL, at timestamptz NOT NULL, PRIMARY KEY(source, digest), UNIQUE(source, id));
+CREATE INDEX messages_at ON waypost.messages(at);
+
 -- Who may ask a server for what: of a token only the digest of its secret half.
 CREATE TABLE waypost.tokens(id text PRIMARY KEY, digest text NOT NULL, name text NOT NULL, role text NOT NULL, tenant text NOT NULL,
   created_at timestamptz NOT NULL, created_by text NOT NULL, revoked_at timestamptz, revoked_by text);

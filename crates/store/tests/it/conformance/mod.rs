@@ -332,6 +332,10 @@ topics! {
         what_cannot_be_kept_is_not_done
         whatever_people_do_is_kept_with_who_and_why
         a_claim_for_a_tenant_takes_only_its_runs;
+    messages:
+        a_content_is_known_by_the_id_that_it_came_under_first
+        of_many_at_once_one_is_first
+        a_content_is_forgotten_after_a_week;
     stats:
         what_ended_lately_is_counted
         durations_are_from_start_to_end

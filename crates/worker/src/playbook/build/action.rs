@@ -9,7 +9,7 @@ use super::place::Place;
 use super::{Builder, no_action};
 use crate::playbook::action::{ActionTemplate, BodyTemplate, ExecTemplate, HttpTemplate, JsonTemplate, Way};
 use crate::playbook::template::Template;
-use waypost_schema::{Node, Value};
+use waypost_schema::Node;
 
 /// Programs that take a program as a text, and the letter of the option for it.
 const INTERPRETERS: [(&str, char); 11] = [
@@ -170,15 +170,6 @@ impl Builder<'_> {
     }
 
     fn json(&mut self, node: &Node, place: &Place) -> JsonTemplate {
-        match &node.value {
-            Value::Text(_) => JsonTemplate::Text(self.template(node, place)),
-            Value::List(items) => {
-                JsonTemplate::List(items.iter().map(|item| self.json(item, place)).collect())
-            }
-            Value::Table(entries) => JsonTemplate::Object(
-                entries.iter().map(|(name, value)| (name.clone(), self.json(value, place))).collect(),
-            ),
-            _ => JsonTemplate::Plain(node.to_json()),
-        }
+        JsonTemplate::of(node, &mut |text| self.template(text, place))
     }
 }

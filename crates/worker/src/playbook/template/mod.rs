@@ -11,6 +11,11 @@ use serde_json::Value as Json;
 pub use json::{from_json, to_text};
 pub use scan::Named;
 
+/// What templates see, where that is one value.
+pub fn context_of(name: &'static str, value: &Json) -> Value {
+    Value::from_pairs([(name, from_json(value))])
+}
+
 const MAX_EXPRESSION_CHARS: usize = 2_000;
 
 /// What is wrong with a template: `line` counts from its own first.

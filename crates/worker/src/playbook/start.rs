@@ -1,0 +1,60 @@
+//! A run of a playbook that workers have: what the playbook itself says about it.
+
+use std::fmt;
+
+use serde_json::Value;
+use waypost_kernel::Catalog;
+use waypost_store::NewRun;
+
+use super::{InputProblem, Playbook, RenderError, Scope};
+use crate::first_steps;
+
+/// Why a playbook cannot be started.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CannotStart {
+    /// It has no steps that a worker could execute.
+    BulkChange,
+    UnknownLifecycle(String),
+    Inputs(Vec<InputProblem>),
+    Key(RenderError),
+}
+
+impl fmt::Display for CannotStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CannotStart::BulkChange => f.write_str("bulk changes cannot be started yet"),
+            CannotStart::UnknownLifecycle(name) => write!(f, "there is no lifecycle {name:?}"),
+            CannotStart::Inputs(problems) => {
+                let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                f.write_str(&told.join("\n"))
+            }
+            CannotStart::Key(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Playbook {
+    /// Its queue, priority, key and first steps, and the inputs that it declares, filled in and checked. It is named by its
+    /// pin: a worker with another content leaves the run alone.
+    pub fn new_run(&self, catalog: &Catalog, given: &Value) -> Result<NewRun, CannotStart> {
+        if self.rule.is_some() {
+            return Err(CannotStart::BulkChange);
+        }
+        let unknown = || CannotStart::UnknownLifecycle(self.lifecycle.clone());
+        let lifecycle = catalog.latest(&self.lifecycle).ok_or_else(unknown)?;
+        let inputs = self.accept(given).map_err(CannotStart::Inputs)?;
+        let scope = Scope { inputs: inputs.clone(), ..Scope::default() };
+        let key = self.concurrency_key_for(&self.context(&scope)).map_err(CannotStart::Key)?;
+        let plain = NewRun::default();
+        Ok(NewRun {
+            lifecycle: self.lifecycle.clone(),
+            queue: self.queue.clone().unwrap_or(plain.queue),
+            priority: i16::try_from(self.priority).unwrap_or_default(),
+            concurrency_key: key,
+            playbook: Some(self.pin()),
+            items: first_steps(self, lifecycle, &inputs),
+            input: Value::Object(inputs),
+            ..NewRun::default()
+        })
+    }
+}
