@@ -78,8 +78,7 @@ async fn judge(store: &dyn Database, table: &str, run: &dyn Fn(&str) -> Result<S
         let Err(error) = run(&spelt(&sql)) else { panic!("was accepted: {sql}") };
         // Whichever is looked at first: what a hand may not write, what is no move, or what has failed.
         let words = match &*sql {
-            _ if sql.contains("role") => &["IMMUTABLE"][..],
-            _ if sql.contains("seq") => &["IMMUTABLE", "FAILURE_RECORDED"],
+            _ if sql.contains("role") || sql.contains("seq") => &["IMMUTABLE", "FAILURE_RECORDED"][..],
             _ if sql.contains("completed") => &["INVALID_TRANSITION", "FAILURE_RECORDED"],
             _ => &["FAILURE_RECORDED"],
         };

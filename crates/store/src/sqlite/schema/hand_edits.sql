@@ -232,8 +232,10 @@ CREATE TRIGGER items_by_hand BEFORE UPDATE ON items WHEN NOT EXISTS (SELECT 1 FR
     AND NOT EXISTS (SELECT 1 FROM hand_edits) AND NOT EXISTS (SELECT 1 FROM item_edits)
 BEGIN
   SELECT CASE
-    WHEN (NEW.seq, NEW.attempts, NEW.try_no, NEW.not_before, NEW.discarded, NEW.stays, NEW.output, NEW.details)
-      IS NOT (OLD.seq, OLD.attempts, OLD.try_no, OLD.not_before, OLD.discarded, OLD.stays, OLD.output, OLD.details)
+    WHEN (NEW.run_id, NEW.kind, NEW.key, NEW.version, NEW.place, NEW.name, NEW.max_retries, NEW.reruns, NEW.role, NEW.seq, NEW.attempts, NEW.try_no,
+        NEW.not_before, NEW.discarded, NEW.stays, NEW.output, NEW.details)
+      IS NOT (OLD.run_id, OLD.kind, OLD.key, OLD.version, OLD.place, OLD.name, OLD.max_retries, OLD.reruns, OLD.role, OLD.seq, OLD.attempts, OLD.try_no,
+        OLD.not_before, OLD.discarded, OLD.stays, OLD.output, OLD.details)
       THEN RAISE(ABORT, 'IMMUTABLE: of an item a hand may set status and, with it, progress, error_code, error_msg, started_at and finished_at')
     WHEN NEW.status IS OLD.status AND OLD.finished_at IS NOT NULL THEN RAISE(ABORT, 'SETTLED: a finished item cannot be rewritten')
     WHEN NEW.status IS OLD.status THEN RAISE(ABORT, 'IMMUTABLE: what an item has changes with a move of it: set its status too')
