@@ -83,7 +83,7 @@ impl<'l> Replay<'l> {
         let mut problems = self.problems;
         match fold::fold(self.lifecycle, &self.events) {
             None => problems.push("its events do not follow one another".into()),
-            Some(folded) => problems.extend(fields_that_differ(row, folded)),
+            Some(folded) => problems.extend(fields_that_differ(row, &folded)),
         }
         problems.extend(members_that_differ("metadata", &row.metadata, &self.metadata));
         problems.extend(members_that_differ("details", &row.details, &self.details));
@@ -114,11 +114,11 @@ impl<'l> Replay<'l> {
     }
 }
 
-fn fields_that_differ(row: &RunRow, folded: Run) -> Vec<String> {
+fn fields_that_differ(row: &RunRow, folded: &Run) -> Vec<String> {
     let mut stored = row.clone();
     stored.run = fold::without_secrets(&row.run);
     let mut logged = stored.clone();
-    logged.run = fold::without_secrets(&folded);
+    logged.run = fold::without_secrets(folded);
     if stored.run == logged.run {
         return Vec::new();
     }
