@@ -20,7 +20,7 @@ CREATE TRIGGER runs_judge INSTEAD OF INSERT ON runs_judged WHEN NOT EXISTS (
         AND (m.guards & 256 = 0 OR NEW.reentrant = 1)
         AND (m.guards & 512 = 0 OR NOT (NEW.operating = 1)))))
 BEGIN
-  SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
+  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
 END;
 CREATE VIEW items_judged AS SELECT NULL AS src, NULL AS dst, NULL AS rise, NULL AS kind, NULL AS version, NULL AS attempts, NULL AS max_retries, NULL AS discarded, NULL AS reruns WHERE false;
 CREATE TRIGGER items_judge INSTEAD OF INSERT ON items_judged WHEN NOT EXISTS (
@@ -30,7 +30,7 @@ CREATE TRIGGER items_judge INSTEAD OF INSERT ON items_judged WHEN NOT EXISTS (
         AND (m.guards & 1024 = 0 OR NOT (NEW.discarded = 1))
         AND (m.guards & 2048 = 0 OR NEW.reruns = 1))))
 BEGIN
-  SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
+  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
 END;
 CREATE TRIGGER items_move BEFORE UPDATE OF status ON items WHEN NEW.status <> OLD.status AND NOT EXISTS (
     SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.kind AND m.version = OLD.version
@@ -43,14 +43,14 @@ CREATE TRIGGER items_course BEFORE UPDATE OF status ON items WHEN NEW.status <> 
       AND o.lifecycle = NEW.kind AND o.version = NEW.version AND o.state = OLD.status
       AND CASE o.phase WHEN 'held' THEN false WHEN 'settled' THEN n.phase = 'held' ELSE true END)
 BEGIN
-  SELECT RAISE(FAIL, 'FAILURE_RECORDED: a step of the run has failed; nothing begins after it but cleanups') WHERE EXISTS (SELECT 1 FROM lifecycle_states f CROSS JOIN items i WHERE f.lifecycle = NEW.kind AND f.version = NEW.version
+  SELECT RAISE(ABORT, 'FAILURE_RECORDED: a step of the run has failed; nothing begins after it but cleanups') WHERE EXISTS (SELECT 1 FROM lifecycle_states f CROSS JOIN items i WHERE f.lifecycle = NEW.kind AND f.version = NEW.version
       AND f.course = 'ends' AND i.run_id = NEW.run_id AND i.kind = NEW.kind AND i.status = f.state AND i.role = 'step'
       AND (i.seq <> NEW.seq OR NEW.seq = OLD.seq));
 END;
 CREATE TRIGGER items_birth BEFORE INSERT ON items WHEN NOT EXISTS (
     SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.initial = 1)
 BEGIN
-  SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there');
+  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle does not start there');
 END;
 CREATE VIEW items_stay AS SELECT i.run_id, i.kind, i.key, EXISTS (
     SELECT 1 FROM lifecycles l CROSS JOIN json_each(l.definition, '$.states') d CROSS JOIN json_each(d.value) f WHERE json_extract(d.value, '$.name') = i.status AND f.key GLOB 'on_*'

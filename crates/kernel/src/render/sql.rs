@@ -256,7 +256,7 @@ CREATE TRIGGER {table}_judge INSTEAD OF INSERT ON {table}_judged WHEN NOT EXISTS
       AND m.src = NEW.src AND m.dst = NEW.dst{judged}
       AND {guards})
 BEGIN
-  SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
+  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle has no such move, or its guard does not hold');
 END;
 ",
         empty = columns.iter().map(|column| format!("NULL AS {column}")).collect::<Vec<_>>().join(", "),
@@ -283,12 +283,12 @@ BEGIN
 END;
 CREATE TRIGGER {table}_course BEFORE UPDATE OF status ON {table} WHEN NEW.status <> OLD.status AND NEW.role <> 'cleanup' AND {begins}
 BEGIN
-  SELECT RAISE(FAIL, 'FAILURE_RECORDED: a step of the run has failed; nothing begins after it but cleanups') WHERE {ended};
+  SELECT RAISE(ABORT, 'FAILURE_RECORDED: a step of the run has failed; nothing begins after it but cleanups') WHERE {ended};
 END;
 CREATE TRIGGER {table}_birth BEFORE INSERT ON {table} WHEN NOT EXISTS (
     SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = NEW.{name} AND s.version = NEW.version AND s.state = NEW.status AND s.initial = 1)
 BEGIN
-  SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there');
+  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle does not start there');
 END;
 ",
         into = columns.join(", "),

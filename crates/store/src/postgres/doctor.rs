@@ -218,7 +218,26 @@ async fn triggers(client: &Client, found: &mut Vec<Finding>) -> Result<()> {
     let sql = "SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace \
                WHERE n.nspname = 'waypost' AND NOT t.tgisinternal AND t.tgenabled = 'O'";
     let on: Vec<String> = all(client, sql).await?.iter().map(|row| get(row, 0)).collect::<Result<_>>()?;
-    let expected = ["runs_move", "runs_birth", "runs_stays", "events_keep", "runs_keep", "items_move"];
+    let expected = [
+        "runs_move",
+        "runs_birth",
+        "runs_born",
+        "runs_own",
+        "runs_beside",
+        "runs_keep",
+        "runs_leave",
+        "events_told",
+        "events_keep",
+        "events_leave",
+        "items_move",
+        "items_birth",
+        "items_born",
+        "items_own",
+        "items_kept",
+        "items_leave",
+        "executions_own",
+        "executions_leave",
+    ];
     let missing: Vec<&str> = expected.into_iter().filter(|name| !on.iter().any(|it| it == name)).collect();
     found.push(if missing.is_empty() {
         Finding::ok("guards", "in force")

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 use tokio_postgres::Row;
 use waypost_kernel::Lifecycle;
+use waypost_kernel::item::Item;
 
 use crate::columns::parse;
 use crate::engine::{Stored, StoredItem};
@@ -18,36 +19,39 @@ use crate::seam::verbs::Verified;
 
 const PAGE: i64 = 500;
 
-/// What must be nothing, and its words.
-const BESIDE: &[(&str, &str)] = &[
-    (
-        "SELECT count(*) FROM waypost.events e WHERE NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = e.rid)",
-        "events belong to no run",
-    ),
-    (
-        "SELECT count(*) FROM waypost.runs r WHERE r.state / 1000 = 2 AND NOT EXISTS (SELECT 1 FROM waypost.ready q WHERE q.rid = r.rid AND q.seq = r.seq) \
-         AND NOT EXISTS (SELECT 1 FROM waypost.blocked a WHERE a.rid = r.rid AND a.seq = r.seq)",
-        "ready runs stand in no queue",
-    ),
-    (
-        "SELECT count(*) FROM waypost.runs r WHERE r.state / 1000 = 3 AND NOT EXISTS (SELECT 1 FROM waypost.watch w WHERE w.rids @> ARRAY[r.rid] \
-         AND w.due_at <= r.stale_after)",
-        "held runs have nobody who looks after their lease",
-    ),
-    (
-        "SELECT count(*) FROM waypost.holders h LEFT JOIN waypost.runs r ON r.rid = h.rid WHERE r.state / 1000 IS DISTINCT FROM 3",
-        "slots are held by runs that are not held",
-    ),
-    (
-        "SELECT count(*) FROM waypost.runs r WHERE r.state / 1000 = 3 AND r.concurrency_key IS NOT NULL AND NOT EXISTS \
-         (SELECT 1 FROM waypost.holders h WHERE NOT h.of_queue AND h.name = r.concurrency_key AND h.rid = r.rid)",
-        "held runs do not count for their key",
-    ),
+/// Each gives a line for what is wrong, at most as many as people look at.
+const BESIDE: &[&str] = &[
+    "SELECT format('run number %s is not there, and %s events of it are: %s to %s', e.rid, count(*), min(e.seq), max(e.seq)) FROM waypost.events e \
+     WHERE NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = e.rid) GROUP BY e.rid LIMIT 1000",
+    "SELECT format('run number %s is not there, and its %s %s is', i.rid, i.kind, i.key) FROM waypost.items i \
+     WHERE NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = i.rid) LIMIT 1000",
+    "SELECT format('%s: it is ready and stands in no queue', r.run_id) FROM waypost.runs r WHERE r.state / 1000 = 2 \
+     AND NOT EXISTS (SELECT 1 FROM waypost.ready q WHERE q.rid = r.rid AND q.seq = r.seq AND q.queue = r.queue AND q.priority = r.priority) \
+     AND NOT EXISTS (SELECT 1 FROM waypost.blocked a WHERE a.rid = r.rid AND a.seq = r.seq AND a.queue = r.queue AND a.priority = r.priority) LIMIT 1000",
+    "WITH looked AS (SELECT u.rid, min(w.due_at) AS due_at FROM waypost.watch w CROSS JOIN unnest(w.rids) u(rid) GROUP BY u.rid) \
+     SELECT format('%s: nobody looks after its lease', r.run_id) FROM waypost.runs r LEFT JOIN looked l ON l.rid = r.rid AND l.due_at <= r.stale_after \
+     WHERE r.state / 1000 = 3 AND l.rid IS NULL LIMIT 1000",
+    "SELECT format('%s: it has a slot of %s and is not held', coalesce(r.run_id, 'run number ' || h.rid), h.name) FROM waypost.holders h \
+     LEFT JOIN waypost.runs r ON r.rid = h.rid WHERE r.state / 1000 IS DISTINCT FROM 3 LIMIT 1000",
+    "SELECT format('%s: it is held and has no slot of its key %s', r.run_id, r.concurrency_key) FROM waypost.runs r WHERE r.state / 1000 = 3 \
+     AND r.concurrency_key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM waypost.holders h WHERE NOT h.of_queue AND h.name = r.concurrency_key \
+     AND h.rid = r.rid) LIMIT 1000",
+    // An execution is what its run is. Who ran it and with which token is kept longer than the run keeps it.
+    "SELECT format('%s: execution %s of %s has %s %s, the run says %s', r.run_id, x.plan_time, x.schedule, k.name, \
+       coalesce(to_jsonb(x) ->> k.name, 'nothing'), coalesce(to_jsonb(f) ->> k.name, 'nothing')) \
+     FROM waypost.executions x JOIN waypost.runs r ON r.run_id = x.run_id JOIN waypost.lifecycle_states s ON s.code = r.state AND s.lifecycle = 'cron' \
+     CROSS JOIN LATERAL waypost.cron_follows(x, r, s.state) f \
+     CROSS JOIN unnest('{execution_id,status,attempt,max_attempts,next_retry_at,runner_id,lease_token,stale_after,started_at,finished_at,duration_ms,rows_affected,result,error_code,error_msg}'::text[]) k(name) \
+     WHERE to_jsonb(x) -> k.name IS DISTINCT FROM to_jsonb(f) -> k.name LIMIT 1000",
+    "SELECT format('execution %s of %s %s', x.plan_time, x.schedule, CASE WHEN x.run_id IS NULL THEN 'is ' || x.status || ' without a run' \
+       ELSE 'has run ' || x.run_id || ', which is not there' END) FROM waypost.executions x \
+     WHERE x.run_id IS NULL AND x.status IS NOT NULL OR x.run_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.run_id = x.run_id) LIMIT 1000",
 ];
 
 /// Each page sees one instant of its own: a look at all of them at one would keep the server from cleaning up.
 pub async fn verify(session: &Session, progress: &(dyn Fn(u64, u64) + Send + Sync)) -> Result<Verified> {
-    let total = count(session, "SELECT count(*) FROM waypost.runs").await?;
+    let counted = ask(session, "SELECT count(*) FROM waypost.runs").await?;
+    let total = counted.first().map_or(Ok(0), |row| Columns(row).get::<i64>(0))?.unsigned_abs();
     let mut verified = Verified::default();
     let mut after = 0;
     let mut unread = 0;
@@ -62,24 +66,23 @@ pub async fn verify(session: &Session, progress: &(dyn Fn(u64, u64) + Send + Syn
     if unread > 0 {
         verified.differences.push(format!("{unread} runs have a lifecycle that this binary cannot read"));
     }
-    for (sql, words) in BESIDE {
-        let wrong = count(session, sql).await?;
-        if wrong > 0 {
-            verified.differences.push(format!("{wrong} {words}"));
+    for sql in BESIDE {
+        for row in &ask(session, sql).await? {
+            verified.differences.push(Columns(row).get(0)?);
         }
     }
     Ok(verified)
 }
 
-async fn count(session: &Session, sql: &str) -> Result<u64> {
+async fn ask(session: &Session, sql: &str) -> Result<Vec<Row>> {
     let tx = session.look().await?;
     // There is no telling how many runs there are.
-    let row = async {
+    let rows = async {
         tx.run("SET LOCAL statement_timeout = 0", &[]).await?;
-        tx.one(sql, &[]).await
+        tx.query(sql, &[]).await
     };
-    let row = row.await;
-    Ok(Columns(&tx.end(row).await?).get::<i64>(0)?.unsigned_abs())
+    let rows = rows.await;
+    tx.end(rows).await
 }
 
 /// The last of a page, and how many of it could not be read; nothing at the end.
@@ -96,6 +99,10 @@ async fn page(tx: &Tx, after: i64, verified: &mut Verified) -> Result<Option<(i6
     let sql = "SELECT e.rid, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.effect::text FROM waypost.log e \
                WHERE e.rid = ANY ($1) ORDER BY e.rid, e.seq";
     let events = tx.query(sql, args![rids]).await?;
+    let mut items_by_run: HashMap<i64, Vec<Item>> = HashMap::new();
+    for StoredItem { rid, item, .. } in items {
+        items_by_run.entry(rid).or_default().push(item);
+    }
     let mut by_run: HashMap<i64, Vec<&Row>> = HashMap::new();
     for row in &events {
         by_run.entry(Columns(row).get(0)?).or_default().push(row);
@@ -103,6 +110,7 @@ async fn page(tx: &Tx, after: i64, verified: &mut Verified) -> Result<Option<(i6
     let known = tx.session.known();
     for stored in &runs {
         let events = by_run.remove(&stored.rid).unwrap_or_default();
+        let items = items_by_run.remove(&stored.rid).unwrap_or_default();
         one(&known, stored, &events, &items, verified)?;
     }
     verified.runs += runs.len() as u64;
@@ -113,7 +121,7 @@ fn one(
     known: &LifecycleCodes,
     stored: &Stored,
     events: &[&Row],
-    items: &[StoredItem],
+    items: &[Item],
     verified: &mut Verified,
 ) -> Result<()> {
     let row = &stored.row;
@@ -122,8 +130,7 @@ fn one(
         verified.events += 1;
         replay.add(&written(known, event)?);
     }
-    let items: Vec<_> = items.iter().filter(|it| it.rid == stored.rid).map(|it| it.item.clone()).collect();
-    verified.differences.extend(replay.differences(row, &items));
+    verified.differences.extend(replay.differences(row, items));
     Ok(())
 }
 

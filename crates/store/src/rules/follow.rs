@@ -1,34 +1,78 @@
 //! Items that move because their run did: what such a move makes of each of them.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
+
 use waypost_kernel::event::{Event, Shift};
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Lifecycle, Outcome, Phase};
+use waypost_kernel::run::Text;
 use waypost_kernel::{Guard, Time};
 
-/// Brings a run's items to where an event left them. Each is moved by one shift at most: one that comes to where others
-/// leave stays there.
-pub(crate) fn follow(lifecycle: &Lifecycle, items: &mut Vec<Item>, event: &Event) {
-    for item in items.iter_mut() {
-        let kind = &lifecycle.items[usize::from(item.kind)];
-        // From where it was before the event: one that follows into a state is not one of those that leave it.
-        if let Some(shift) = event.effect.shifts.iter().find(|shift| is_meant(kind, item, shift)) {
-            move_along(kind, item, shift, event.at);
+/// A run's items as its log made them, however many there are: one is found by its key, and those that have ended the run's course
+/// are known.
+#[derive(Debug, Default)]
+pub(crate) struct Items {
+    all: Vec<Item>,
+    places: HashMap<(u8, Text), usize>,
+    ended: BTreeSet<usize>,
+}
+
+impl Items {
+    pub fn all(&self) -> &[Item] {
+        &self.all
+    }
+
+    pub fn find(&self, kind: u8, key: &Text) -> Option<&Item> {
+        Some(&self.all[*self.places.get(&(kind, key.clone()))?])
+    }
+
+    /// One of this kind that has ended the course.
+    pub fn ended(&self, kind: u8) -> Option<&Item> {
+        self.ended.iter().map(|place| &self.all[*place]).find(|item| item.kind == kind)
+    }
+
+    /// Brings the items to where an event left them. Each is moved by one shift at most: one that comes to where others
+    /// leave stays there.
+    pub fn follow(&mut self, lifecycle: &Lifecycle, event: &Event) {
+        let chosen = |shift: &Shift| shift.chosen.as_ref().map(|chosen| chosen.iter().cloned().collect());
+        let shifts: Vec<(&Shift, Option<HashSet<Text>>)> =
+            event.effect.shifts.iter().map(|shift| (shift, chosen(shift))).collect();
+        for place in 0..if shifts.is_empty() { 0 } else { self.all.len() } {
+            let item = &mut self.all[place];
+            let kind = &lifecycle.items[usize::from(item.kind)];
+            // From where it was before the event: one that follows into a state is not one of those that leave it.
+            let shift = shifts.iter().find(|(shift, chosen)| is_meant(kind, item, shift, chosen.as_ref()));
+            if let Some((shift, _)) = shift {
+                move_along(kind, item, shift, event.at);
+                self.has_changed(lifecycle, place);
+            }
+        }
+        for moved in &event.effect.moved {
+            let all = &mut self.all;
+            let place = *self.places.entry((moved.item.kind, moved.item.key.clone())).or_insert_with(|| {
+                all.push(moved.item.clone());
+                all.len() - 1
+            });
+            self.all[place].clone_from(&moved.item);
+            self.has_changed(lifecycle, place);
         }
     }
-    for moved in &event.effect.moved {
-        let same = |item: &&mut Item| item.kind == moved.item.kind && item.key == moved.item.key;
-        match items.iter_mut().find(same) {
-            Some(item) => item.clone_from(&moved.item),
-            None => items.push(moved.item.clone()),
+
+    fn has_changed(&mut self, lifecycle: &Lifecycle, place: usize) {
+        let item = &self.all[place];
+        if item.ends_course(&lifecycle.items[usize::from(item.kind)]) {
+            self.ended.insert(place);
+        } else {
+            self.ended.remove(&place);
         }
     }
 }
 
-fn is_meant(kind: &Lifecycle, item: &Item, shift: &Shift) -> bool {
+fn is_meant(kind: &Lifecycle, item: &Item, shift: &Shift, chosen: Option<&HashSet<Text>>) -> bool {
     item.kind == shift.kind
         && item.state == shift.from
         && !item.stays(kind)
-        && shift.chosen.as_ref().is_none_or(|chosen| chosen.contains(&item.key))
+        && chosen.is_none_or(|chosen| chosen.contains(&item.key))
 }
 
 /// What a shift does to each of its items: as an item's own move between these phases would, without an answer from

@@ -1,15 +1,18 @@
 //! The check behind `waypost verify`: what the log says a run should be, against what its row says it is. Shared
 //! by all stores; they only read the rows.
 
+use std::collections::{BTreeSet, HashSet};
+
 use serde_json::{Map, Value};
 use waypost_kernel::event::Event;
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Lifecycle, Phase};
-use waypost_kernel::{Time, fold};
+use waypost_kernel::{Run, Time, fold};
 
+use crate::columns::{COLUMNS, Cell, Field};
 use crate::json::codec;
 use crate::rules::details;
-use crate::rules::follow::follow;
+use crate::rules::follow::Items;
 use crate::rules::intake;
 use crate::seam::run::RunRow;
 
@@ -31,7 +34,7 @@ pub struct Replay<'l> {
     lifecycle: &'l Lifecycle,
     run_id: &'l str,
     events: Vec<Event>,
-    items: Vec<Item>,
+    items: Items,
     metadata: Map<String, Value>,
     details: Map<String, Value>,
     problems: Vec<String>,
@@ -43,7 +46,7 @@ impl<'l> Replay<'l> {
             lifecycle,
             run_id,
             events: Vec::new(),
-            items: Vec::new(),
+            items: Items::default(),
             metadata: Map::new(),
             details: Map::new(),
             problems: Vec::new(),
@@ -53,7 +56,11 @@ impl<'l> Replay<'l> {
     pub fn add(&mut self, written: &Written) {
         let expected = self.events.last().map_or(1, |last| last.seq + 1);
         if written.seq != expected {
-            self.problems.push(format!("event {} follows event {}", written.seq, expected - 1));
+            self.problems.push(match written.seq {
+                seq if seq < expected => format!("event {seq} is in the log twice"),
+                seq if seq == expected + 1 => format!("event {expected} is not in the log"),
+                seq => format!("events {expected} to {} are not in the log", seq - 1),
+            });
         }
         let Some(event) = codec::event_from(self.run_id, written, self.lifecycle) else {
             self.problems.push(format!("event {} cannot be read", written.seq));
@@ -67,42 +74,38 @@ impl<'l> Replay<'l> {
             replay_patch(&mut self.details, effect, "details", is_birth, merge);
         }
         self.problems.extend(begun_after_a_failure(self.lifecycle, &self.items, &event));
-        follow(self.lifecycle, &mut self.items, &event);
+        self.items.follow(self.lifecycle, &event);
         self.events.push(event);
     }
 
-    /// One line per difference, naming the run.
+    /// One line per difference, naming the run, the field, what the row has and what the log says.
     pub fn differences(self, row: &RunRow, items: &[Item]) -> Vec<String> {
         let mut problems = self.problems;
         match fold::fold(self.lifecycle, &self.events) {
             None => problems.push("its events do not follow one another".into()),
-            Some(folded) => {
-                let stored = fold::without_secrets(&row.run);
-                let folded = fold::without_secrets(&folded);
-                if folded != stored {
-                    problems.push(format!(
-                        "the log says {}, the row says {}",
-                        told(&folded, &stored),
-                        told(&stored, &folded)
-                    ));
-                }
-            }
+            Some(folded) => problems.extend(fields_that_differ(row, &folded)),
         }
-        if self.metadata != *row.metadata {
-            problems.push("metadata is not what the log says".into());
-        }
-        if self.details != *row.details {
-            problems.push("details are not what the log says".into());
-        }
+        problems.extend(members_that_differ("metadata", &row.metadata, &self.metadata));
+        problems.extend(members_that_differ("details", &row.details, &self.details));
         for item in items {
-            match self.items.iter().find(|it| it.kind == item.kind && it.key == item.key) {
+            let kind = &self.lifecycle.items[usize::from(item.kind)];
+            let name = format!("{} {}", kind.name, item.key);
+            match self.items.find(item.kind, &item.key) {
                 Some(replayed) if replayed == item => {}
-                Some(_) => problems.push(format!("item {} is not what the log says", item.key)),
-                None => problems.push(format!("item {} is not in the log", item.key)),
+                Some(replayed) => problems.extend(item_fields_that_differ(kind, &name, item, replayed)),
+                None => problems.push(format!("{name} is there, and not in the log")),
             }
         }
-        if self.items.len() > items.len() {
-            problems.push(format!("{} items of the log are missing", self.items.len() - items.len()));
+        if self.items.all().len() > items.len() {
+            let found: HashSet<(u8, &str)> = items.iter().map(|item| (item.kind, &*item.key)).collect();
+            let is_missing = |item: &&Item| !found.contains(&(item.kind, &*item.key));
+            problems.extend(self.items.all().iter().filter(is_missing).map(|item| {
+                format!(
+                    "{} {} is in the log, and not there",
+                    self.lifecycle.items[usize::from(item.kind)].name,
+                    item.key
+                )
+            }));
         }
         if row.phase() == Phase::Held && row.run.lease.is_none() {
             problems.push("it is held without a lease".into());
@@ -111,23 +114,95 @@ impl<'l> Replay<'l> {
     }
 }
 
+fn fields_that_differ(row: &RunRow, folded: &Run) -> Vec<String> {
+    let mut stored = row.clone();
+    stored.run = fold::without_secrets(&row.run);
+    let mut logged = stored.clone();
+    logged.run = fold::without_secrets(folded);
+    if stored.run == logged.run {
+        return Vec::new();
+    }
+    let mut told = Vec::new();
+    told.extend(differs("status", Cell::text(stored.status()), Cell::text(logged.status())));
+    told.extend(COLUMNS.iter().filter_map(|it| differs(it.name, (it.get)(&stored), (it.get)(&logged))));
+    if told.is_empty() {
+        told.extend(differs("items", Cell::json(stored.item_counts()), Cell::json(logged.item_counts())));
+    }
+    told
+}
+
+fn item_fields_that_differ(kind: &Lifecycle, name: &str, stored: &Item, logged: &Item) -> Vec<String> {
+    let fields = |item: &Item| {
+        [
+            ("status", Value::from(&*kind.state(item.state).name)),
+            ("attempts", item.attempts.into()),
+            ("max_retries", item.max_retries.into()),
+            ("try_no", item.try_no.into()),
+            ("progress", item.progress.into()),
+            ("not_before", item.not_before.cell().into_json()),
+            ("discarded", item.discarded.into()),
+            ("reruns", item.reruns.into()),
+            ("role", item.role.name().into()),
+            ("failure", item.failure.cell().into_json()),
+            ("started_at", item.started_at.cell().into_json()),
+            ("finished_at", item.finished_at.cell().into_json()),
+        ]
+    };
+    let pairs = fields(stored).into_iter().zip(fields(logged));
+    let told = pairs
+        .filter_map(|((field, stored), (_, logged))| differs(field, Cell::json(stored), Cell::json(logged)));
+    told.map(|told| format!("{name}: {told}")).collect()
+}
+
+fn members_that_differ(name: &str, stored: &Members, logged: &Members) -> Vec<String> {
+    let names: BTreeSet<&String> = stored.keys().chain(logged.keys()).collect();
+    let of = |members: &Members, key: &str| Cell::json(members.get(key).cloned().unwrap_or(Value::Null));
+    let told = names.into_iter().filter_map(|key| {
+        let has = |members: &Members| {
+            if members.contains_key(key) { said(of(members, key)) } else { "not there".into() }
+        };
+        (stored.get(key) != logged.get(key))
+            .then(|| format!("{name}.{key} is {}, the log says {}", has(stored), has(logged)))
+    });
+    told.collect()
+}
+
+fn differs(field: &str, stored: Cell<'_>, logged: Cell<'_>) -> Option<String> {
+    (stored != logged).then(|| format!("{field} is {}, the log says {}", said(stored), said(logged)))
+}
+
+/// A value in a line for people.
+fn said(cell: Cell<'_>) -> String {
+    const LONGEST: usize = 200;
+    let text = match cell.into_json() {
+        Value::Null => return "nothing".into(),
+        value => value.to_string(),
+    };
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{} …", &text[..end]),
+        None => text,
+    }
+}
+
 /// After a failed step nothing begins but cleanups. The moves of one event happened in their order.
-fn begun_after_a_failure(lifecycle: &Lifecycle, items: &[Item], event: &Event) -> Option<String> {
-    let moved = &event.effect.moved;
-    for (at, it) in moved.iter().enumerate() {
+fn begun_after_a_failure(lifecycle: &Lifecycle, items: &Items, event: &Event) -> Option<String> {
+    let mut ended: Vec<&Item> = Vec::new();
+    for it in &event.effect.moved {
         let kind = &lifecycle.items[usize::from(it.item.kind)];
-        if !it.item.is_of_course(kind) || !kind.begins(it.from, it.item.state) {
-            continue;
+        if it.item.is_of_course(kind) && kind.begins(it.from, it.item.state) {
+            let before = items.ended(it.item.kind);
+            let failed =
+                before.or_else(|| ended.iter().copied().find(|earlier| earlier.kind == it.item.kind));
+            if let Some(failed) = failed {
+                let (kind, key) = (&kind.name, &it.item.key);
+                return Some(format!(
+                    "event {} begins {kind} {key} though {} had failed before",
+                    event.seq, failed.key
+                ));
+            }
         }
-        let ended = |item: &&Item| item.kind == it.item.kind && item.ends_course(kind);
-        let before = items.iter().find(ended);
-        let failed = before.or_else(|| moved[..at].iter().map(|earlier| &earlier.item).find(ended));
-        if let Some(failed) = failed {
-            let (kind, key) = (&kind.name, &it.item.key);
-            return Some(format!(
-                "event {} begins {kind} {key} though {} had failed before",
-                event.seq, failed.key
-            ));
+        if it.item.ends_course(kind) {
+            ended.push(&it.item);
         }
     }
     None
@@ -150,12 +225,4 @@ fn replay_patch(
         Value::Object(patch) => merge(into, patch),
         _ => {}
     }
-}
-
-/// The fields in which one differs from the other.
-fn told(run: &waypost_kernel::Run, other: &waypost_kernel::Run) -> String {
-    let (ours, theirs) = (format!("{run:#?}"), format!("{other:#?}"));
-    let lines =
-        ours.lines().zip(theirs.lines()).filter(|(ours, theirs)| ours != theirs).map(|(ours, _)| ours.trim());
-    lines.take(6).collect::<Vec<_>>().join(" ")
 }

@@ -34,7 +34,7 @@ pub fn prune(tx: &Tx<'_>, limit: usize) -> Result<Pruned> {
             [],
             |row| row.get(0),
         )?;
-    tx.conn.execute("INSERT INTO pruning VALUES ('prune')", [])?;
+    tx.begin_writing()?;
     let mut next = found.last().map_or(0, |last| last.rid);
     for stored in &found {
         if pruned.runs as usize >= limit {
@@ -53,7 +53,6 @@ pub fn prune(tx: &Tx<'_>, limit: usize) -> Result<Pruned> {
             pruned.runs += 1;
         }
     }
-    tx.conn.execute("DELETE FROM pruning", [])?;
     // At the end of the table the next look begins again with the oldest.
     let cursor = if found.len() < LOOK && !pruned.more { 0 } else { next };
     tx.conn.execute(
@@ -68,11 +67,12 @@ fn remove(tx: &Tx<'_>, stored: &Stored) -> Result<u64> {
     let run = |sql: &str, value: &dyn rusqlite::ToSql| -> Result<usize> { Ok(tx.execute(sql, [value])?) };
     let positions = log::positions(tx, stored)?;
     let events = positions.len();
+    // The run goes first: nothing of it leaves while it is there.
+    run("DELETE FROM run_now WHERE rid = ?1", &stored.rid)?;
     for position in positions {
         run("DELETE FROM run_events WHERE position = ?1", &position)?;
     }
     run("DELETE FROM items WHERE run_id = ?1", &stored.row.id())?;
-    run("DELETE FROM run_now WHERE rid = ?1", &stored.rid)?;
     run("DELETE FROM run_born WHERE rid = ?1", &stored.rid)?;
     tx.prepare(
         "INSERT INTO pruned VALUES (?1, ?2, 1, ?3) ON CONFLICT (day, lifecycle) \

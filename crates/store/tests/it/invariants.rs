@@ -303,7 +303,8 @@ async fn a_job_without_steps_never_runs() {
     sqlite3(
         &path,
         &format!(
-            "INSERT INTO run_born(rid, position, run_id, tenant, state, at, command, actor, who) VALUES (1, 1, 'bare', 'default', {code}, 1, 'create', 'client', 'x');
+            "DROP TRIGGER run_born_insert; DROP TRIGGER run_now_birth;
+             INSERT INTO run_born(rid, position, run_id, tenant, state, at, command, actor, who) VALUES (1, 1, 'bare', 'default', {code}, 1, 'create', 'client', 'x');
              INSERT INTO run_now(state, seq, queue, due_at, last_command) VALUES ({code}, 1, 'default', 1, 'create')"
         ),
     )
@@ -320,7 +321,8 @@ async fn a_job_without_steps_never_runs() {
     let store = waypost_store::postgres::PostgresStore::open(&ops.server.url()).await.unwrap();
     let id = "0190c5d2-7b5e-7000-8000-000000000009";
     ops.psql(&format!(
-        "INSERT INTO waypost.runs(run_id, state, tenant, queue, queued_at, available_at, seq, last_command)
+        "SET session_replication_role = replica;
+         INSERT INTO waypost.runs(run_id, state, tenant, queue, queued_at, available_at, seq, last_command)
            SELECT '{id}', code, 'default', 'default', now(), now(), 1, 'create' FROM waypost.lifecycle_states WHERE lifecycle = 'job' AND state = 'pending'"
     ));
     ops.refused(&format!("UPDATE ops.jobs SET status = 'running', claimed_by = 'e' WHERE id = '{id}'"))

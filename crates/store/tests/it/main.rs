@@ -3,6 +3,8 @@
 
 mod by_hand;
 mod by_hand_decisions;
+mod by_hand_items;
+mod by_hand_log;
 mod by_psql;
 #[macro_use]
 mod conformance;
@@ -16,6 +18,7 @@ mod invariants;
 mod ops;
 mod postgres;
 mod schedule_costs;
+mod tables;
 
 /// The suite on each of them.
 mod on {

@@ -70,7 +70,6 @@ DECLARE
   v_over bigint[];
   v_seqs int[];
   v_gone bigint[];
-  v_states smallint[];
 BEGIN
   INSERT INTO waypost.meta VALUES ('pruned_to', '0') ON CONFLICT (key) DO UPDATE SET value = waypost.meta.value RETURNING value::bigint INTO v_after;
   WITH looked AS MATERIALIZED (SELECT r.rid, r.seq, r.state, r.finished_at, r.operating FROM waypost.runs r WHERE r.rid > v_after
@@ -84,20 +83,11 @@ BEGIN
   UPDATE waypost.meta SET value = (CASE WHEN cardinality(v_over) > p_limit THEN v_over[p_limit + 1] - 1 WHEN v_looked = v_look THEN v_last
       ELSE 0 END)::text
     WHERE key = 'pruned_to';
-  PERFORM set_config('waypost.pruning', 'on', true);
-  -- If they are still what they were when they were looked at.
-  WITH gone AS (DELETE FROM waypost.runs r USING unnest(v_over[:p_limit], v_seqs[:p_limit]) u(rid, seq) WHERE r.rid = u.rid AND r.seq = u.seq
-      RETURNING r.rid, r.state)
-  SELECT coalesce(array_agg(g.rid), '{}'), array_agg(g.state) INTO v_gone, v_states FROM gone g;
-  DELETE FROM waypost.items i WHERE i.rid = ANY (v_gone);
-  WITH gone AS (DELETE FROM waypost.events e WHERE e.rid = ANY (v_gone) RETURNING e.rid, e.via),
-    counted AS (SELECT g.rid, count(*) + count(g.via) AS events FROM gone g GROUP BY g.rid),
-    noted AS (INSERT INTO waypost.pruned AS p(day, lifecycle, runs, events)
-      SELECT (v_now AT TIME ZONE 'UTC')::date, s.lifecycle, count(*), sum(c.events) FROM unnest(v_gone, v_states) u(rid, state)
-        JOIN waypost.lifecycle_states s ON s.code = u.state JOIN counted c ON c.rid = u.rid GROUP BY s.lifecycle
-      ON CONFLICT (day, lifecycle) DO UPDATE SET runs = p.runs + excluded.runs, events = p.events + excluded.events)
-  SELECT cardinality(v_gone), coalesce(sum(c.events), 0) INTO runs, events FROM counted c;
-  PERFORM set_config('waypost.pruning', 'off', true);
+  -- If they are still what they were when they were looked at. What leaves with a run, and the count of it, is its own trigger's (own.sql).
+  v_gone := ARRAY(SELECT l.rid FROM (SELECT r.rid FROM unnest(v_over[:p_limit], v_seqs[:p_limit]) u(rid, seq) JOIN waypost.runs r ON r.rid = u.rid
+      AND r.seq = u.seq ORDER BY r.rid FOR UPDATE OF r) l);
+  SELECT cardinality(v_gone), count(*) + count(e.via) INTO runs, events FROM waypost.events e WHERE e.rid = ANY (v_gone);
+  DELETE FROM waypost.runs r WHERE r.rid = ANY (v_gone);
   RETURN NEXT;
 END $$;
 

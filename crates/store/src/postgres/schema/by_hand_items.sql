@@ -36,6 +36,7 @@ BEGIN
   SELECT r.* INTO was FROM waypost.runs r WHERE r.rid = p_rid FOR UPDATE;
   run := waypost.enter(was, was.state, 'items', 'operator', 'by hand', waypost.now());
   run.item_count := was.item_count + (p_from IS NULL)::int;
+  -- own write
   UPDATE waypost.items i SET seq = run.seq WHERE i.rid = p_rid AND i.kind = p_kind AND i.key = p_key RETURNING * INTO it;
   v_effect := jsonb_build_object('by_hand', 1, 'moved', jsonb_build_array(jsonb_build_object('kind', it.kind, 'key', it.key,
     'from', p_from, 'to', it.status, 'attempts', it.attempts, 'max_retries', it.max_retries, 'try_no', it.try_no, 'progress', it.progress,
@@ -54,10 +55,11 @@ DECLARE
 BEGIN
   SELECT r.seq + 1 INTO next_seq FROM waypost.runs r WHERE r.rid = NEW.rid FOR UPDATE;
   SELECT * INTO dst FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status;
+  -- own write
   UPDATE waypost.items i SET
       seq = next_seq,
       stays = (SELECT s.stays FROM waypost.items_stay s WHERE s.rid = NEW.rid AND s.kind = NEW.kind AND s.key = NEW.key),
-      started_at = CASE WHEN dst.phase = 'held' AND NEW.started_at IS NULL THEN at ELSE NEW.started_at END,
+      started_at = CASE WHEN dst.phase = 'held' AND OLD.started_at IS NULL THEN at ELSE OLD.started_at END,
       finished_at = CASE WHEN dst.phase = 'settled' THEN at END,
       error_msg = CASE WHEN NEW.error_code IS NOT NULL THEN coalesce(NEW.error_msg, '') END
     WHERE i.rid = NEW.rid AND i.kind = NEW.kind AND i.key = NEW.key;
@@ -67,11 +69,16 @@ END $$;
 CREATE TRIGGER items_by_hand AFTER UPDATE OF status ON waypost.items FOR EACH ROW
   WHEN (NEW.seq = OLD.seq AND NEW.status <> OLD.status) EXECUTE FUNCTION waypost.item_by_hand();
 
+-- What no move is behind. The engine's writes raise seq, or leave alone what the log tells.
 CREATE FUNCTION waypost.item_stays() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  RAISE EXCEPTION 'SETTLED: item %, which is finished, cannot be rewritten', OLD.key USING ERRCODE = 'WP409';
+  IF OLD.finished_at IS NOT NULL THEN
+    RAISE EXCEPTION 'SETTLED: % %, which is finished, cannot be rewritten', OLD.kind, quote_literal(OLD.key) USING ERRCODE = 'WP409';
+  END IF;
+  RAISE EXCEPTION 'IMMUTABLE: progress, failure and times of % % change with a move of it', OLD.kind, quote_literal(OLD.key) USING ERRCODE = 'WP409',
+    HINT = 'Set its status with them, or update ops.workflow_executions or ops.job_tasks.';
 END $$;
-CREATE TRIGGER items_settled BEFORE UPDATE ON waypost.items FOR EACH ROW WHEN (OLD.finished_at IS NOT NULL AND NEW.status = OLD.status
-    AND NEW.seq = OLD.seq AND (NEW.finished_at IS DISTINCT FROM OLD.finished_at OR NEW.error_code IS DISTINCT FROM OLD.error_code
-      OR NEW.attempts <> OLD.attempts))
+CREATE TRIGGER items_kept BEFORE UPDATE ON waypost.items FOR EACH ROW WHEN (NEW.status = OLD.status AND NEW.seq = OLD.seq
+    AND (NEW.progress <> OLD.progress OR NEW.error_code IS DISTINCT FROM OLD.error_code OR NEW.error_msg IS DISTINCT FROM OLD.error_msg
+      OR NEW.attempts <> OLD.attempts OR NEW.started_at IS DISTINCT FROM OLD.started_at OR NEW.finished_at IS DISTINCT FROM OLD.finished_at))
   EXECUTE FUNCTION waypost.item_stays();

@@ -24,10 +24,11 @@ BEGIN
     END IF;
   ELSIF NOT EXISTS (
     SELECT 1 FROM waypost.lifecycle_moves m WHERE m.lifecycle = OLD.kind AND m.version = OLD.version
-      AND m.src = OLD.status AND m.dst = NEW.status
+      AND m.src = OLD.status AND m.dst = NEW.status AND (m.events = 1 OR NEW.seq > OLD.seq)
       AND {item_guards_hold}) THEN
     RAISE EXCEPTION 'INVALID_TRANSITION: % has no such move from % to %, or its guard does not hold', OLD.kind, OLD.status, NEW.status
-      USING ERRCODE = 'WP409';
+      USING ERRCODE = 'WP409', HINT = 'Allowed from there: ' || coalesce((SELECT string_agg(DISTINCT m.dst, ', ') FROM waypost.lifecycle_moves m
+        WHERE m.lifecycle = OLD.kind AND m.version = OLD.version AND m.src = OLD.status AND m.events = 1), 'nothing');
   ELSIF NEW.role <> 'cleanup' AND {item_begins} THEN
     IF NEW.seq = OLD.seq THEN
       -- By hand: whoever fails another one at this moment goes before or after this.
@@ -40,13 +41,6 @@ BEGIN
   END IF;
   RETURN NEW;
 END $guard$;
-CREATE FUNCTION waypost.item_owned() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
-BEGIN
-  RAISE EXCEPTION 'IMMUTABLE: an item stays its run''s, and what it is to it' USING ERRCODE = 'WP409';
-END $guard$;
-CREATE TRIGGER items_own BEFORE UPDATE OF rid, kind, key, version, role ON waypost.items FOR EACH ROW
-  WHEN (NEW.rid <> OLD.rid OR NEW.kind <> OLD.kind OR NEW.key <> OLD.key OR NEW.version <> OLD.version OR NEW.role <> OLD.role)
-  EXECUTE FUNCTION waypost.item_owned();
 CREATE TRIGGER items_move BEFORE UPDATE OF status ON waypost.items FOR EACH ROW WHEN (NEW.status IS DISTINCT FROM OLD.status)
   EXECUTE FUNCTION waypost.items_move();
 CREATE TRIGGER items_birth BEFORE INSERT ON waypost.items FOR EACH ROW EXECUTE FUNCTION waypost.items_move();

@@ -18,6 +18,9 @@ use crate::seam::error::StoreError;
 /// What each version adds, by name; the number is the place in the list, from one on.
 const VERSIONS: &[Version] = &[Version { name: "tables, guards, verbs", script: first }];
 
+/// Stands before a statement of the engine's that writes what no hand may.
+const OWN_WRITE: &str = "-- own write\n";
+
 struct Version {
     name: &'static str,
     script: fn() -> String,
@@ -162,6 +165,8 @@ fn first() -> String {
     out.push_str(include_str!("ops/job_moves.sql"));
     out.push_str(include_str!("ops/job_parts.sql"));
     out.push_str(include_str!("ops/cron.sql"));
+    let own = include_str!("own.sql").replace("{own_writes}", &own_writes(&out));
+    out.push_str(&own);
     let catalog = Catalog::shipped().unwrap_or_default();
     for (name, source) in SHIPPED {
         if let Some(lifecycle) = catalog.latest(name) {
@@ -171,6 +176,31 @@ fn first() -> String {
     out.push_str("SELECT waypost.list_moves();\n");
     out.push_str(include_str!("roles.sql"));
     out
+}
+
+/// Whether the statement at work is one of the engine's own writes to a table, by its text: as the server tells it, without the variables
+/// that take its results.
+fn own_writes(script: &str) -> String {
+    let ends = [";", "INTO v_", "INTO it"];
+    let text = |marked: &'_ str| {
+        let end = ends.iter().filter_map(|end| marked.find(end)).min().unwrap_or(marked.len());
+        marked[..end].trim().to_owned()
+    };
+    let texts: Vec<String> = script.split(OWN_WRITE).skip(1).map(text).collect();
+    let branch = |table: &str| {
+        let (inserts, updates) = (format!("INTO waypost.{table}("), format!("UPDATE waypost.{table} "));
+        let own = texts.iter().filter(|text| text.contains(&inserts) || text.contains(&updates));
+        // Told apart by how they begin: a long text is compared only with the one that it may be.
+        let is_at_work = |text: &String| {
+            let begins = &text[..text.len().min(100)];
+            format!(
+                "starts_with(v_stack, v_begin || $own${begins}$own$) AND starts_with(v_stack, v_begin || $own${text}$own$)"
+            )
+        };
+        let own: Vec<String> = own.map(is_at_work).collect();
+        format!("  IF TG_TABLE_NAME = '{table}' THEN\n    v_own := {};\n  END IF;", own.join("\n      OR "))
+    };
+    ["runs", "events", "items", "executions"].map(branch).join("\n")
 }
 
 /// The guards, with the kernel's conditions in them.

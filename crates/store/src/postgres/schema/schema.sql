@@ -255,35 +255,9 @@ BEGIN
   END LOOP;
 END $$;
 
--- The log is append-only, and rows leave by pruning alone: that verb says so for its own transaction.
-CREATE FUNCTION waypost.keep() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  IF TG_OP = 'DELETE' AND current_setting('waypost.pruning', true) = 'on' THEN
-    RETURN OLD;
-  END IF;
-  RAISE EXCEPTION 'APPEND_ONLY: % cannot be %', TG_TABLE_NAME, CASE TG_OP WHEN 'UPDATE' THEN 'changed' ELSE 'deleted' END
-    USING ERRCODE = 'WP405', HINT = 'Settled runs leave by pruning, with their events.';
-END $$;
-CREATE TRIGGER events_keep BEFORE UPDATE OR DELETE ON waypost.events FOR EACH ROW EXECUTE FUNCTION waypost.keep();
-CREATE TRIGGER events_keep_all BEFORE TRUNCATE ON waypost.events FOR EACH STATEMENT EXECUTE FUNCTION waypost.keep();
-CREATE TRIGGER runs_keep BEFORE DELETE ON waypost.runs FOR EACH ROW EXECUTE FUNCTION waypost.keep();
-CREATE TRIGGER runs_keep_all BEFORE TRUNCATE ON waypost.runs FOR EACH STATEMENT EXECUTE FUNCTION waypost.keep();
 CREATE FUNCTION waypost.keep_audit() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   RAISE EXCEPTION 'APPEND_ONLY: audit cannot be changed or deleted' USING ERRCODE = 'WP405';
 END $$;
 CREATE TRIGGER audit_keep BEFORE UPDATE OR DELETE ON waypost.audit FOR EACH ROW EXECUTE FUNCTION waypost.keep_audit();
 CREATE TRIGGER audit_keep_all BEFORE TRUNCATE ON waypost.audit FOR EACH STATEMENT EXECUTE FUNCTION waypost.keep_audit();
-CREATE TRIGGER items_keep BEFORE DELETE ON waypost.items FOR EACH ROW EXECUTE FUNCTION waypost.keep();
-
--- What a run is born with stays. An AFTER trigger of these columns: a BEFORE one would lock every row twice.
-CREATE FUNCTION waypost.stays() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  IF NEW.rid <> OLD.rid OR NEW.run_id <> OLD.run_id OR NEW.tenant <> OLD.tenant OR NEW.queued_at <> OLD.queued_at
-      OR NEW.input::text <> OLD.input::text THEN
-    RAISE EXCEPTION 'IMMUTABLE: id, tenant, input and time of birth stay' USING ERRCODE = 'WP409';
-  END IF;
-  RETURN NULL;
-END $$;
-CREATE TRIGGER runs_stays AFTER UPDATE OF rid, run_id, tenant, queued_at, input ON waypost.runs
-  FOR EACH ROW EXECUTE FUNCTION waypost.stays();

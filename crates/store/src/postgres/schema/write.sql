@@ -157,24 +157,28 @@ BEGIN
 END $$;
 
 -- Events that are not the last of their change; `place` is their run's, `offset` theirs in the log.
-CREATE FUNCTION waypost.save_events(p_events jsonb, p_base bigint, p_won int[], p_now timestamptz) RETURNS void LANGUAGE sql
+CREATE FUNCTION waypost.save_events(p_events jsonb, p_base bigint, p_won int[], p_now timestamptz) RETURNS void LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  -- own write
   INSERT INTO waypost.events(position, rid, seq, at, src, dst, command, actor, who, level, message, payload, effect, key)
   SELECT p_base + e."offset", e.rid, e.seq, p_now, e.src, e.dst, e.command, e.actor, e.who, e.level, e.message, e.payload::jsonb, e.effect::json, e.key
     FROM jsonb_to_recordset(p_events) e(place int, "offset" int, rid bigint, seq int, src smallint, dst smallint, command text, actor text, who text,
       level text, message text, payload text, effect text, key text)
-    WHERE e.place = ANY (p_won)
-$$;
+    WHERE e.place = ANY (p_won);
+END $$;
 
 -- The items of new runs.
-CREATE FUNCTION waypost.insert_items(p_items jsonb, p_before bigint, p_made int[]) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION waypost.insert_items(p_items jsonb, p_before bigint, p_made int[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  -- own write
   INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, progress, not_before)
   SELECT p_before + b.run, b.kind, b.key, b.version, b.place, b.name, b.status, b.max_retries, b.reruns, b.role, b.stays, b.details, b.seq, b.progress,
       waypost.at(b.not_before)
     FROM jsonb_to_recordset(p_items) b(run int, kind text, key text, version int, place int, name text, status text, max_retries int, reruns boolean,
       role text, stays boolean, details jsonb, seq int, progress smallint, not_before bigint)
-    WHERE b.run = ANY (p_made)
-$$;
+    WHERE b.run = ANY (p_made);
+END $$;
 
 -- Items of runs that are to be written: added, changed, and moved along with their run. They come before the runs, whose guards count them,
 -- and what was written cannot be taken back for one run of many: so the runs are locked first, if they are still what was decided on. Gives
@@ -199,6 +203,7 @@ BEGIN
     -- Who takes an item for new that is there has not seen it: that run is read again.
     v_same := ARRAY(SELECT u.rid FROM unnest(v_same) u(rid) WHERE NOT EXISTS (SELECT 1 FROM jsonb_to_recordset(p_more -> 'born') b(rid bigint, kind text, key text)
       JOIN waypost.items i ON i.rid = b.rid AND i.kind = b.kind AND i.key = b.key WHERE b.rid = u.rid));
+    -- own write
     INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, progress, not_before)
     SELECT b.rid, b.kind, b.key, b.version, b.place, b.name, b.status, b.max_retries, b.reruns, b.role, b.stays, b.details, b.seq, b.progress,
         waypost.at(b.not_before)
@@ -206,6 +211,7 @@ BEGIN
         reruns boolean, role text, stays boolean, details jsonb, seq int, progress smallint, not_before bigint)
       WHERE b.rid = ANY (v_same);
   END IF;
+  -- own write
   UPDATE waypost.items i SET status = u.status, attempts = u.attempts, try_no = u.try_no, progress = u.progress, not_before = waypost.at(u.not_before),
       discarded = u.discarded, stays = coalesce(u.stays, i.stays), error_code = u.error_code, error_msg = u.error_msg, started_at = waypost.at(u.started_at),
       finished_at = waypost.at(u.finished_at), seq = coalesce(u.seq, i.seq), output = coalesce(u.output, i.output), details = i.details || coalesce(u.details, '{}')
@@ -237,6 +243,7 @@ BEGIN
   SELECT s.* INTO v_src FROM waypost.lifecycle_states s WHERE s.lifecycle = p_kind AND s.version = v_version AND s.state = p_src;
   SELECT s.* INTO v_dst FROM waypost.lifecycle_states s WHERE s.lifecycle = p_kind AND s.version = v_version AND s.state = p_dst;
   v_revives := v_src.phase = 'settled' AND v_dst.phase <> 'settled';
+  -- own write
   UPDATE waypost.items i SET status = p_dst, seq = p_seq, not_before = NULL,
       started_at = CASE WHEN v_dst.phase = 'held' THEN coalesce(i.started_at, p_at) ELSE i.started_at END,
       finished_at = CASE WHEN v_dst.phase = 'settled' THEN p_at WHEN v_revives THEN NULL ELSE i.finished_at END,

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
+use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OpenFlags};
 use waypost_kernel::lifecycle::{Catalog, Kind, SHIPPED};
 use waypost_kernel::render::sql;
@@ -31,6 +32,7 @@ pub fn writer(path: &Path) -> Result<Connection> {
     let open = || -> Result<Connection> {
         let mut conn = Connection::open(path)?;
         pragmas(&conn)?;
+        is_engine(&conn)?;
         migrate(&mut conn)?;
         Ok(conn)
     };
@@ -56,6 +58,13 @@ fn pragmas(conn: &Connection) -> Result<()> {
         "PRAGMA journal_mode = wal; PRAGMA synchronous = full; PRAGMA cache_size = -65536; \
          PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 4000; PRAGMA temp_store = memory;",
     )?;
+    Ok(())
+}
+
+/// The function that tells the engine's connections from anybody else's: the trigger behind `writing` calls it.
+fn is_engine(conn: &Connection) -> Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
+    conn.create_scalar_function("only_waypost_writes_here", 0, flags, |_| Ok(1))?;
     Ok(())
 }
 

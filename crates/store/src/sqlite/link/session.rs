@@ -36,6 +36,8 @@ pub struct Tx<'c> {
     pub made_ids: Cell<Option<u128>>,
     /// Whether nothing was written yet, so that what fails can be undone as a whole.
     first: Cell<bool>,
+    /// Whether the file was told that the engine writes.
+    is_writing: Cell<bool>,
     /// Why the whole transaction is gone: SQLite undoes all of it when the disk is full.
     lost: Cell<Option<StoreError>>,
 }
@@ -199,7 +201,7 @@ fn transaction<T>(
 ) -> fault::Result<T> {
     run(conn, begin)?;
     let result = clock(conn).and_then(|now| {
-        work(&Tx {
+        let tx = Tx {
             conn,
             now,
             cache,
@@ -207,8 +209,12 @@ fn transaction<T>(
             next_position: Cell::new(None),
             made_ids: Cell::new(None),
             first: Cell::new(true),
+            is_writing: Cell::new(false),
             lost: Cell::new(None),
-        })
+        };
+        let done = work(&tx)?;
+        tx.end_writing()?;
+        Ok(done)
     });
     if conn.is_autocommit() {
         return result.and(Err(StoreError::Unavailable("the transaction was undone".into()).into()));
@@ -252,6 +258,7 @@ impl Tx<'_> {
         }
         if result.is_err() {
             run(self.conn, "ROLLBACK TO verb")?;
+            self.is_writing.set(false);
             if self.conn.total_changes() != before {
                 self.cache.rows.borrow_mut().clear();
             }
@@ -274,11 +281,27 @@ impl Tx<'_> {
         }
         self.cache.rows.borrow_mut().clear();
         self.next_position.set(None);
+        self.is_writing.set(false);
         // Others may write in between: the cache is empty by now, and the next read finds what they wrote.
         if let Err(error) = run(self.conn, "ROLLBACK").and_then(|()| run(self.conn, "BEGIN IMMEDIATE")) {
             self.lost.set(Some(error.into()));
         }
         result
+    }
+
+    /// Runs, items and the log take writes of nobody who has not said so (see `writing` in the schema).
+    pub fn begin_writing(&self) -> fault::Result<()> {
+        if !self.is_writing.replace(true) {
+            run(self.conn, "INSERT OR IGNORE INTO writing VALUES (1)")?;
+        }
+        Ok(())
+    }
+
+    fn end_writing(&self) -> fault::Result<()> {
+        if self.is_writing.replace(false) && !self.conn.is_autocommit() {
+            run(self.conn, "DELETE FROM writing")?;
+        }
+        Ok(())
     }
 
     /// Cached rows are valid until another connection commits.

@@ -86,158 +86,194 @@ CREATE VIEW lifecycle_decisions AS SELECT name AS lifecycle, version, '$."' || (
     '$."' || (definition ->> '$.decisions.asked') || '"' AS asked, '$."' || (definition ->> '$.decisions.given') || '"' AS given
   FROM lifecycles WHERE definition ->> '$.decisions.given' IS NOT NULL;
 
--- What a write to the view `runs` comes to, while it is made: merged details (J7), and the items that follow.
-CREATE TABLE hand_edits(rid INTEGER PRIMARY KEY, details TEXT NOT NULL, shifts TEXT NOT NULL);
+-- A write to the view `runs`. What a hand may set are a status and what it asks for, metadata and details, and the end of a lease. A statement by
+-- hand is done as a whole or not at all (ABORT): what is refused halfway leaves no row in `hand_edits` or `item_edits`.
 CREATE TRIGGER runs_update INSTEAD OF UPDATE ON runs
 BEGIN
   SELECT CASE
-    WHEN (NEW.rid, NEW.run_id, NEW.tenant, NEW.lifecycle, NEW.version, NEW.seq, NEW.max_attempts, NEW.reentrant, NEW.queued_at, NEW.schedule_at,
-        {labels of NEW}, NEW.fingerprint, NEW.carried,
+    WHEN (NEW.rid, NEW.run_id, NEW.tenant, NEW.lifecycle, NEW.version, NEW.queue, NEW.priority, NEW.seq, NEW.attempt, NEW.max_attempts, NEW.take_overs,
+        NEW.fence, NEW.ended_by, NEW.last_command, NEW.intent, NEW.requires_cleanup, NEW.cleanup_failed, NEW.operating, NEW.reentrant, NEW.blocked,
+        NEW.queued_at, NEW.schedule_at, NEW.available_at, NEW.expires_at, NEW.concurrency_key, {labels of NEW}, NEW.fingerprint, NEW.carried,
         NEW.last_event, NEW.item_count, NEW.input)
-      IS NOT (OLD.rid, OLD.run_id, OLD.tenant, OLD.lifecycle, OLD.version, OLD.seq, OLD.max_attempts, OLD.reentrant, OLD.queued_at, OLD.schedule_at,
-        {labels of OLD}, OLD.fingerprint, OLD.carried,
+      IS NOT (OLD.rid, OLD.run_id, OLD.tenant, OLD.lifecycle, OLD.version, OLD.queue, OLD.priority, OLD.seq, OLD.attempt, OLD.max_attempts, OLD.take_overs,
+        OLD.fence, OLD.ended_by, OLD.last_command, OLD.intent, OLD.requires_cleanup, OLD.cleanup_failed, OLD.operating, OLD.reentrant, OLD.blocked,
+        OLD.queued_at, OLD.schedule_at, OLD.available_at, OLD.expires_at, OLD.concurrency_key, {labels of OLD}, OLD.fingerprint, OLD.carried,
         OLD.last_event, OLD.item_count, OLD.input)
-      OR NEW.fence < OLD.fence
-      THEN RAISE(FAIL, 'IMMUTABLE: what a run was born with stays, seq is the log''s, the fence only rises')
-    WHEN OLD.phase = 'settled' AND NEW.status IS OLD.status THEN RAISE(FAIL, 'SETTLED: a finished run cannot be rewritten')
-    WHEN julianday(NEW.stale_after) IS NULL AND NEW.stale_after IS NOT NULL OR julianday(NEW.finished_at) IS NULL AND NEW.finished_at IS NOT NULL
-        OR julianday(NEW.started_at) IS NULL AND NEW.started_at IS NOT NULL OR julianday(NEW.available_at) IS NULL AND NEW.available_at IS NOT NULL
-        OR julianday(NEW.expires_at) IS NULL AND NEW.expires_at IS NOT NULL
-      THEN RAISE(FAIL, 'SHAPE: times are written like 2026-02-14T08:00:00.000Z')
-    WHEN (NEW.requires_cleanup IN (0, 1)) + (NEW.cleanup_failed IN (0, 1)) + (NEW.operating IN (0, 1)) + (NEW.resolved IN (0, 1))
-        + (NEW.forced IN (0, 1)) IS NOT 5
-      THEN RAISE(FAIL, 'SHAPE: requires_cleanup, cleanup_failed, operating, resolved and forced are 0 or 1')
-    WHEN NOT json_valid(NEW.metadata) OR NOT json_valid(NEW.details) THEN RAISE(FAIL, 'SHAPE: metadata and details are JSON')
-    WHEN json_type(NEW.metadata) <> 'object' OR json_type(NEW.details) <> 'object' THEN RAISE(FAIL, 'SHAPE: metadata and details are objects')
-    WHEN NEW.status IS NOT OLD.status AND NOT EXISTS (SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = OLD.lifecycle
-        AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status AND m.events = 1)
-      THEN RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle has no such move')
-    WHEN NEW.status IS OLD.status AND (NEW.lease_token, NEW.claimed_by, NEW.started_at, NEW.reason) IS NOT (OLD.lease_token, OLD.claimed_by, OLD.started_at, OLD.reason)
-      THEN RAISE(FAIL, 'IMMUTABLE: a lease changes hands by a claim; started_at and reason come with a move')
-    WHEN OLD.phase = 'parked' AND NEW.status IS NOT OLD.status AND NEW.resolved = 1 AND NEW.forced = 0
-        AND EXISTS (SELECT 1 FROM lifecycle_decisions d CROSS JOIN json_each(OLD.details, d.asked) a
-          WHERE d.lifecycle = OLD.lifecycle AND d.version = OLD.version AND json_extract(OLD.details, d.waiting) = 1
-            AND a.type IS NOT NULL AND a.key IS NOT NULL
-            AND a.key NOT IN (SELECT g.key FROM json_each(OLD.details, d.given) g WHERE g.key IS NOT NULL)
-            AND a.key NOT IN (SELECT g.key FROM json_each(NEW.details, d.given) g WHERE g.key IS NOT NULL))
-        AND EXISTS (SELECT 1 FROM state_codes s WHERE s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status AND s.phase = 'ready')
-      THEN RAISE(FAIL, 'INVALID_TRANSITION: it waits for decisions: save them in its details, where its lifecycle says decisions.given, or set forced')
+      THEN RAISE(ABORT, 'IMMUTABLE: of a run a hand may set status, lease_token, claimed_by, lease_ms, stale_after, started_at, finished_at, reason, resolved, forced, error_code, error_msg, metadata and details')
+    WHEN OLD.phase = 'settled' AND NEW.status IS OLD.status THEN RAISE(ABORT, 'SETTLED: a finished run cannot be rewritten')
+    WHEN julianday(NEW.finished_at) IS NULL AND NEW.finished_at IS NOT NULL OR julianday(NEW.started_at) IS NULL AND NEW.started_at IS NOT NULL
+      THEN RAISE(ABORT, 'SHAPE: times are written like 2026-02-14T08:00:00.000Z')
+    WHEN NEW.status IS OLD.status AND (NEW.started_at, NEW.finished_at) IS NOT (OLD.started_at, OLD.finished_at)
+      THEN RAISE(ABORT, 'IMMUTABLE: started_at and finished_at come with a move')
     END;
-  SELECT RAISE(FAIL, 'SHAPE: held needs lease_token and stale_after, settled finished_at, parked a reason')
+  SELECT RAISE(ABORT, 'SHAPE: held needs lease_token and stale_after, settled finished_at, parked a reason')
     FROM state_codes s WHERE s.lifecycle = NEW.lifecycle AND s.version = NEW.version AND s.state = NEW.status
-      AND (s.phase = 'held' AND (NEW.lease_token IS NULL OR NEW.stale_after IS NULL)
-        OR s.phase = 'settled' AND NEW.finished_at IS NULL
-        OR s.phase = 'parked' AND trim(coalesce(NEW.reason, '')) = ''
+      AND (s.phase = 'settled' AND NEW.finished_at IS NULL
         OR s.phase <> 'settled' AND OLD.phase <> 'settled' AND NEW.finished_at IS NOT NULL);
-  -- What the guards see is what will be written. Then the row, then its event: if one is refused, nothing was written.
-  INSERT INTO run_permits(rid, src, dst, seq, rise, reason, flags, attempt)
-    SELECT OLD.rid, m.src_code, m.dst_code, OLD.seq + 1, 1, iif(m.phase = 'parked' OR m.needs_reason, NEW.reason, NULL),
-      iif(m.phase = 'settled', 0, NEW.requires_cleanup) + 2 * NEW.cleanup_failed + 4 * NEW.operating
-        + iif(m.phase = 'parked', 0, 8 * NEW.resolved + 16 * NEW.forced),
-      NEW.attempt + (m.phase = 'held' AND m.was <> 'held')
-    FROM moves_by_hand m WHERE NEW.status <> OLD.status
-      AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status;
-  INSERT OR REPLACE INTO hand_edits(rid, details, shifts) SELECT OLD.rid, iif(NEW.details IS OLD.details, NEW.details, (SELECT json_group_object(d.key, json(d.value))
-      FROM (SELECT o.key, CASE o.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN o.value WHEN 'array' THEN o.value ELSE json_quote(o.value) END AS value
-          FROM json_each(OLD.details) o WHERE o.key NOT IN (SELECT n.key FROM json_each(NEW.details) n)
-        UNION ALL SELECT n.key, CASE n.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN n.value WHEN 'array' THEN n.value
-          ELSE json_quote(n.value) END FROM json_each(NEW.details) n) d)),
-    (SELECT json_group_array(json(g.shift)) FROM (SELECT json_object('kind', f.kind, 'from', f.src, 'to', f.dst, 'count', count(*),
-        'failure', json(iif(f.outcome = 'failed' AND NEW.error_code IS NOT NULL, json_object('code', NEW.error_code, 'message', coalesce(NEW.error_msg, '')), 'null'))) AS shift
-      FROM moves_by_hand m JOIN item_follows f ON f.run_id = OLD.run_id AND f.command = iif(EXISTS (SELECT 1 FROM item_follows own WHERE own.run_id = OLD.run_id
-          AND own.kind = f.kind AND own.src = f.src AND own.command = m.command), m.command, iif(m.phase = 'settled' AND m.was <> 'settled', 'end', ''))
-      WHERE NEW.status <> OLD.status AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status
-      GROUP BY f.kind, f.src) g);
-  INSERT INTO item_shifts(run_id, seq, at, shifts) SELECT OLD.run_id, OLD.seq + 1, c.iso, h.shifts FROM hand_edits h, clock c WHERE h.rid = OLD.rid;
-  UPDATE run_now SET
-      state = m.dst_code,
-      seq = OLD.seq + 1,
-      last = e.position,
-      last_command = m.command,
-      queue = NEW.queue,
-      priority = NEW.priority,
-      concurrency_key = NEW.concurrency_key,
-      blocked = 0,
-      room = NULL,
-      due_at = CASE WHEN m.phase = 'held' THEN CAST(round((julianday(NEW.stale_after) - 2440587.5) * 86400000) AS INTEGER)
-        WHEN m.phase = 'ready' THEN c.ms WHEN m.phase = 'settled' AND m.was = 'settled' THEN due_at END,
-      attempt = p.attempt,
-      fence = NEW.fence + (m.phase = 'held' AND m.was <> 'held' AND NEW.claimed_by IS NOT NULL),
-      take_overs = iif(m.phase = 'held' AND m.was <> 'held', 0, NEW.take_overs),
-      token = iif(m.phase = 'held', NEW.lease_token, NULL),
-      claimed_by = iif(m.phase = 'held', NEW.claimed_by, NULL),
-      lease_ms = iif(m.phase = 'held', coalesce(NEW.lease_ms, 60000), NULL),
-      started_at = iif(m.phase = 'held' AND m.was <> 'held' AND (started_at IS NULL OR m.was <> 'ready'), c.ms, started_at),
-      finished_at = CASE WHEN m.phase <> 'settled' THEN NULL WHEN m.was = 'settled' THEN finished_at ELSE c.ms END,
-      expires_at = NULL,
-      reason = p.reason,
-      error_code = iif(m.phase = 'settled', NEW.error_code, NULL),
-      error_msg = iif(m.phase = 'settled' AND NEW.error_code IS NOT NULL, coalesce(NEW.error_msg, ''), NULL),
-      intent = iif(m.phase = 'held', NEW.intent, NULL),
-      flags = p.flags,
-      metadata = iif(NEW.metadata IS OLD.metadata, metadata, NEW.metadata),
-      details = iif(NEW.details IS OLD.details, run_now.details, h.details)
-    FROM moves_by_hand m, run_permits p, clock c, next_position e, hand_edits h
-    WHERE run_now.rid = OLD.rid AND p.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status <> OLD.status
-      AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status;
-  INSERT INTO run_events(position, rid, seq, prev, at, command, src, dst, actor, who, effect)
-    SELECT n.last, OLD.rid, OLD.seq + 1, OLD.last_event, c.ms, m.command, m.src_code, m.dst_code,
-      iif(m.phase = 'held' AND m.was <> 'held' AND n.claimed_by IS NOT NULL, 'worker', 'operator'),
-      iif(m.phase = 'held' AND m.was <> 'held' AND n.claimed_by IS NOT NULL, n.claimed_by, 'by hand'),
-      json_object('by_hand', 1, 'metadata_is', json(NEW.metadata), 'details_is', json(h.details), 'shifts', json(h.shifts),
-        'reason', n.reason, 'resolved', json(iif(n.flags & 8, 'true', 'false')), 'forced', json(iif(n.flags & 16, 'true', 'false')),
-        'failure', CASE WHEN n.error_code IS NOT NULL THEN json_object('code', n.error_code, 'message', n.error_msg) END)
-    FROM run_now n, moves_by_hand m, clock c, hand_edits h
-    WHERE n.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status <> OLD.status
-      AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status;
-  DELETE FROM run_permits WHERE rid = OLD.rid;
-  INSERT OR IGNORE INTO cancelled_parents(run_id) SELECT OLD.run_id FROM moves_by_hand m WHERE NEW.status <> OLD.status AND m.command = 'cancel'
-      AND m.lifecycle = OLD.lifecycle AND m.version = OLD.version AND m.src = OLD.status AND m.dst = NEW.status
-      AND EXISTS (SELECT 1 FROM run_born c WHERE c.parent_run_id = OLD.run_id);
-  -- No move: what somebody mends beside the lifecycle.
-  UPDATE run_now SET queue = NEW.queue, priority = NEW.priority, concurrency_key = NEW.concurrency_key, blocked = NEW.blocked,
-      due_at = CAST(round((julianday(iif(OLD.phase = 'held', NEW.stale_after, NEW.available_at)) - 2440587.5) * 86400000) AS INTEGER),
-      attempt = NEW.attempt, take_overs = NEW.take_overs, fence = NEW.fence,
-      lease_ms = NEW.lease_ms, last_command = NEW.last_command,
-      expires_at = CAST(round((julianday(NEW.expires_at) - 2440587.5) * 86400000) AS INTEGER),
-      flags = NEW.requires_cleanup + 2 * NEW.cleanup_failed + 4 * NEW.operating + 8 * NEW.resolved + 16 * NEW.forced,
-      intent = NEW.intent, error_code = NEW.error_code, error_msg = NEW.error_msg
-    WHERE rid = OLD.rid AND NEW.status = OLD.status;
-  -- Other metadata or details have their event.
-  UPDATE run_now SET seq = OLD.seq + 1, last = e.position, metadata = NEW.metadata, details = h.details FROM hand_edits h, next_position e
-    WHERE run_now.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status = OLD.status AND (NEW.metadata IS NOT OLD.metadata OR NEW.details IS NOT OLD.details);
-  INSERT INTO run_events(position, rid, seq, prev, at, command, src, dst, actor, who, level, message, effect)
-    SELECT n.last, OLD.rid, n.seq, OLD.last_event, c.ms, 'note', n.state, n.state, 'operator', 'by hand', 'info',
-      iif(NEW.details IS OLD.details, 'Metadata changed by hand', 'Details changed by hand'),
-      json_object('by_hand', 1, 'metadata_is', json(NEW.metadata), 'details_is', json(h.details))
-    FROM run_now n, hand_edits h, clock c WHERE n.rid = OLD.rid AND h.rid = OLD.rid AND NEW.status = OLD.status AND n.seq = OLD.seq + 1;
-  DELETE FROM hand_edits WHERE rid = OLD.rid;
+  INSERT INTO hand_edits(rid, seq, status, lease_token, claimed_by, lease_ms, stale_after, reason, error_code, error_msg, resolved, forced, metadata, details)
+    VALUES (OLD.rid, OLD.seq, NEW.status, NEW.lease_token, NEW.claimed_by, NEW.lease_ms, NEW.stale_after, NEW.reason, NEW.error_code, NEW.error_msg,
+      NEW.resolved, NEW.forced, NEW.metadata, NEW.details);
 END;
 
--- The same for an item: one event of its run.
-CREATE TRIGGER items_by_hand AFTER UPDATE OF status ON items WHEN NEW.seq = OLD.seq AND NEW.status <> OLD.status
+-- The same, judged and done. Everything is looked up here: whoever asks says what he wants, not what there is.
+CREATE TRIGGER hand_edits_judge BEFORE INSERT ON hand_edits
 BEGIN
-  UPDATE items SET
-      seq = (SELECT n.seq + 1 FROM run_born b JOIN run_now n ON n.rid = b.rid WHERE b.run_id = NEW.run_id),
-      stays = (SELECT s.stays FROM items_stay s WHERE s.run_id = NEW.run_id AND s.kind = NEW.kind AND s.key = NEW.key),
-      started_at = iif(s.phase = 'held' AND NEW.started_at IS NULL, c.iso, NEW.started_at),
-      finished_at = iif(s.phase = 'settled', c.iso, NULL),
-      error_msg = iif(NEW.error_code IS NULL, NULL, coalesce(NEW.error_msg, ''))
-    FROM lifecycle_states s, (SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now',
-        (coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'clock_ahead_ms'), 0) / 1000.0) || ' seconds') AS iso) c
-    WHERE items.run_id = NEW.run_id AND items.kind = NEW.kind AND items.key = NEW.key
-      AND s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status;
+  SELECT RAISE(ABORT, 'NOT_FOUND: there is no such run, or it has moved on') WHERE NOT EXISTS (SELECT 1 FROM run_now n WHERE n.rid = NEW.rid AND n.seq = NEW.seq);
+  SELECT CASE
+    WHEN o.phase = 'settled' AND NEW.status = o.status THEN RAISE(ABORT, 'SETTLED: a finished run cannot be rewritten')
+    WHEN julianday(NEW.stale_after) IS NULL AND NEW.stale_after IS NOT NULL
+      THEN RAISE(ABORT, 'SHAPE: times are written like 2026-02-14T08:00:00.000Z')
+    WHEN (NEW.resolved IN (0, 1)) + (NEW.forced IN (0, 1)) IS NOT 2 THEN RAISE(ABORT, 'SHAPE: resolved and forced are 0 or 1')
+    WHEN typeof(NEW.lease_ms) NOT IN ('integer', 'null') OR NEW.lease_ms <= 0 THEN RAISE(ABORT, 'SHAPE: lease_ms is a number of milliseconds')
+    WHEN NOT json_valid(NEW.metadata) OR NOT json_valid(NEW.details) THEN RAISE(ABORT, 'SHAPE: metadata and details are JSON')
+    WHEN json_type(NEW.metadata) <> 'object' OR json_type(NEW.details) <> 'object' THEN RAISE(ABORT, 'SHAPE: metadata and details are objects')
+    WHEN NEW.status <> o.status AND NOT EXISTS (SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = o.lifecycle
+        AND m.version = o.version AND m.src = o.status AND m.dst = NEW.status AND m.events = 1)
+      THEN RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle has no such move')
+    WHEN NEW.status = o.status AND (NEW.lease_token, NEW.claimed_by, NEW.lease_ms, NEW.reason, NEW.error_code, NEW.error_msg, NEW.resolved, NEW.forced)
+        IS NOT (o.lease_token, o.claimed_by, o.lease_ms, o.reason, o.error_code, o.error_msg, o.resolved, o.forced)
+      THEN RAISE(ABORT, 'IMMUTABLE: a lease changes hands by a claim; reason, failure and decisions come with a move')
+    WHEN NEW.status = o.status AND o.phase <> 'held' AND NEW.stale_after IS NOT NULL OR NEW.status = o.status AND o.phase = 'held' AND NEW.stale_after IS NULL
+      THEN RAISE(ABORT, 'SHAPE: a held run has stale_after, and no other')
+    WHEN o.phase = 'parked' AND NEW.status <> o.status AND NEW.resolved = 1 AND NEW.forced = 0
+        AND EXISTS (SELECT 1 FROM lifecycle_decisions d CROSS JOIN json_each(o.details, d.asked) a
+          WHERE d.lifecycle = o.lifecycle AND d.version = o.version AND json_extract(o.details, d.waiting) = 1
+            AND a.type IS NOT NULL AND a.key IS NOT NULL
+            AND a.key NOT IN (SELECT g.key FROM json_each(o.details, d.given) g WHERE g.key IS NOT NULL)
+            AND a.key NOT IN (SELECT g.key FROM json_each(NEW.details, d.given) g WHERE g.key IS NOT NULL))
+        AND EXISTS (SELECT 1 FROM state_codes s WHERE s.lifecycle = o.lifecycle AND s.version = o.version AND s.state = NEW.status AND s.phase = 'ready')
+      THEN RAISE(ABORT, 'INVALID_TRANSITION: it waits for decisions: save them in its details, where its lifecycle says decisions.given, or set forced')
+    END FROM runs o WHERE o.rid = NEW.rid;
+  SELECT RAISE(ABORT, 'SHAPE: held needs lease_token and stale_after, settled finished_at, parked a reason')
+    FROM runs o JOIN state_codes s ON s.lifecycle = o.lifecycle AND s.version = o.version AND s.state = NEW.status
+    WHERE o.rid = NEW.rid AND (s.phase = 'held' AND (NEW.lease_token IS NULL OR NEW.stale_after IS NULL)
+        OR s.phase = 'parked' AND trim(coalesce(NEW.reason, '')) = '');
+END;
+CREATE TRIGGER hand_edits_do AFTER INSERT ON hand_edits
+BEGIN
+  -- Details are merged (J7); the items follow.
+  UPDATE hand_edits SET prev = o.last_event, src = s.code, dst = s.code, was = s.phase, phase = s.phase, command = NULL, needs_reason = 0, shifts = '[]',
+      details = iif(NEW.details IS o.details, NEW.details, (SELECT json_group_object(d.key, json(d.value))
+        FROM (SELECT m.key, CASE m.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN m.value WHEN 'array' THEN m.value ELSE json_quote(m.value) END AS value
+            FROM json_each(o.details) m WHERE m.key NOT IN (SELECT n.key FROM json_each(NEW.details) n)
+          UNION ALL SELECT n.key, CASE n.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN n.value WHEN 'array' THEN n.value
+            ELSE json_quote(n.value) END FROM json_each(NEW.details) n) d))
+    FROM runs o JOIN state_codes s ON s.lifecycle = o.lifecycle AND s.version = o.version AND s.state = o.status
+    WHERE hand_edits.rid = NEW.rid AND o.rid = NEW.rid;
+  UPDATE hand_edits SET dst = m.dst_code, phase = m.phase, command = m.command, needs_reason = m.needs_reason
+    FROM runs o JOIN moves_by_hand m ON m.lifecycle = o.lifecycle AND m.version = o.version AND m.src = o.status
+    WHERE hand_edits.rid = NEW.rid AND o.rid = NEW.rid AND o.status <> NEW.status AND m.dst = NEW.status;
+  UPDATE hand_edits SET shifts = (SELECT json_group_array(json(g.shift)) FROM (SELECT json_object('kind', f.kind, 'from', f.src, 'to', f.dst, 'count', count(*),
+        'failure', json(iif(f.outcome = 'failed' AND NEW.error_code IS NOT NULL, json_object('code', NEW.error_code, 'message', coalesce(NEW.error_msg, '')), 'null'))) AS shift
+      FROM run_born b JOIN item_follows f ON f.run_id = b.run_id AND f.command = iif(EXISTS (SELECT 1 FROM item_follows own WHERE own.run_id = b.run_id
+          AND own.kind = f.kind AND own.src = f.src AND own.command = hand_edits.command), hand_edits.command, iif(hand_edits.phase = 'settled' AND hand_edits.was <> 'settled', 'end', ''))
+      WHERE b.rid = NEW.rid GROUP BY f.kind, f.src) g)
+    WHERE rid = NEW.rid AND command IS NOT NULL;
+  -- What the guards see is what will be written. Then the row, then its event: if one is refused, nothing was written.
+  INSERT INTO run_permits(rid, src, dst, seq, rise, reason, flags, attempt)
+    SELECT h.rid, h.src, h.dst, h.seq + 1, 1, iif(h.phase = 'parked' OR h.needs_reason, h.reason, NULL),
+      iif(h.phase = 'settled', n.flags & 6, n.flags & 7) + iif(h.phase = 'parked', 0, 8 * h.resolved + 16 * h.forced),
+      n.attempt + (h.phase = 'held' AND h.was <> 'held')
+    FROM hand_edits h JOIN run_now n ON n.rid = h.rid WHERE h.rid = NEW.rid AND h.command IS NOT NULL;
+  INSERT INTO item_shifts(run_id, seq, at, shifts) SELECT b.run_id, h.seq + 1, c.iso, h.shifts FROM hand_edits h JOIN run_born b ON b.rid = h.rid, clock c
+    WHERE h.rid = NEW.rid AND h.shifts <> '[]';
+  UPDATE run_now SET
+      state = h.dst,
+      seq = h.seq + 1,
+      last = e.position,
+      last_command = h.command,
+      blocked = 0,
+      room = NULL,
+      due_at = CASE WHEN h.phase = 'held' THEN CAST(round((julianday(h.stale_after) - 2440587.5) * 86400000) AS INTEGER)
+        WHEN h.phase = 'ready' THEN c.ms WHEN h.phase = 'settled' AND h.was = 'settled' THEN due_at END,
+      attempt = p.attempt,
+      fence = fence + (h.phase = 'held' AND h.was <> 'held' AND h.claimed_by IS NOT NULL),
+      take_overs = iif(h.phase = 'held' AND h.was <> 'held', 0, take_overs),
+      token = iif(h.phase = 'held', h.lease_token, NULL),
+      claimed_by = iif(h.phase = 'held', h.claimed_by, NULL),
+      lease_ms = iif(h.phase = 'held', coalesce(h.lease_ms, 60000), NULL),
+      started_at = iif(h.phase = 'held' AND h.was <> 'held' AND (started_at IS NULL OR h.was <> 'ready'), c.ms, started_at),
+      finished_at = CASE WHEN h.phase <> 'settled' THEN NULL WHEN h.was = 'settled' THEN finished_at ELSE c.ms END,
+      expires_at = NULL,
+      reason = p.reason,
+      error_code = iif(h.phase = 'settled', h.error_code, NULL),
+      error_msg = iif(h.phase = 'settled' AND h.error_code IS NOT NULL, coalesce(h.error_msg, ''), NULL),
+      intent = iif(h.phase = 'held', intent, NULL),
+      flags = p.flags,
+      metadata = h.metadata,
+      details = h.details
+    FROM hand_edits h, run_permits p, clock c, next_position e
+    WHERE run_now.rid = NEW.rid AND p.rid = NEW.rid AND h.rid = NEW.rid AND h.command IS NOT NULL;
+  INSERT INTO run_events(position, rid, seq, prev, at, command, src, dst, actor, who, effect)
+    SELECT n.last, n.rid, n.seq, h.prev, c.ms, h.command, h.src, h.dst,
+      iif(h.phase = 'held' AND h.was <> 'held' AND n.claimed_by IS NOT NULL, 'worker', 'operator'),
+      iif(h.phase = 'held' AND h.was <> 'held' AND n.claimed_by IS NOT NULL, n.claimed_by, 'by hand'),
+      json_object('by_hand', 1, 'metadata_is', json(h.metadata), 'details_is', json(h.details), 'shifts', json(h.shifts),
+        'reason', n.reason, 'resolved', json(iif(n.flags & 8, 'true', 'false')), 'forced', json(iif(n.flags & 16, 'true', 'false')),
+        'failure', CASE WHEN n.error_code IS NOT NULL THEN json_object('code', n.error_code, 'message', n.error_msg) END)
+    FROM run_now n JOIN hand_edits h ON h.rid = n.rid, clock c WHERE n.rid = NEW.rid AND h.command IS NOT NULL;
+  DELETE FROM run_permits WHERE rid = NEW.rid;
+  INSERT OR IGNORE INTO cancelled_parents(run_id) SELECT b.run_id FROM hand_edits h JOIN run_born b ON b.rid = h.rid
+    WHERE h.rid = NEW.rid AND h.command = 'cancel' AND EXISTS (SELECT 1 FROM run_born c WHERE c.parent_run_id = b.run_id);
+  -- No move. The end of a lease is in no event; other metadata or details have theirs.
+  UPDATE run_now SET due_at = CAST(round((julianday(h.stale_after) - 2440587.5) * 86400000) AS INTEGER) FROM hand_edits h
+    WHERE run_now.rid = NEW.rid AND h.rid = NEW.rid AND h.command IS NULL AND h.phase = 'held';
+  UPDATE run_now SET seq = h.seq + 1, last = e.position, metadata = h.metadata, details = h.details FROM hand_edits h, runs o, next_position e
+    WHERE run_now.rid = NEW.rid AND h.rid = NEW.rid AND o.rid = NEW.rid AND h.command IS NULL AND (h.metadata IS NOT o.metadata OR h.details IS NOT o.details);
+  INSERT INTO run_events(position, rid, seq, prev, at, command, src, dst, actor, who, level, message, effect)
+    SELECT n.last, n.rid, n.seq, h.prev, c.ms, 'note', n.state, n.state, 'operator', 'by hand', 'info', 'Metadata or details changed by hand',
+      json_object('by_hand', 1, 'metadata_is', json(h.metadata), 'details_is', json(h.details))
+    FROM run_now n JOIN hand_edits h ON h.rid = n.rid, clock c WHERE n.rid = NEW.rid AND h.command IS NULL AND n.seq = h.seq + 1;
+  DELETE FROM hand_edits WHERE rid = NEW.rid;
+END;
+
+-- An item's move by hand: asked for in `item_edits`, which does it, with one event of its run. The statement's own write is left out.
+CREATE TRIGGER items_by_hand BEFORE UPDATE ON items WHEN NOT EXISTS (SELECT 1 FROM writing)
+    AND NOT EXISTS (SELECT 1 FROM hand_edits) AND NOT EXISTS (SELECT 1 FROM item_edits)
+BEGIN
+  SELECT CASE
+    WHEN (NEW.run_id, NEW.kind, NEW.key, NEW.version, NEW.place, NEW.name, NEW.max_retries, NEW.reruns, NEW.role, NEW.seq, NEW.attempts, NEW.try_no,
+        NEW.not_before, NEW.discarded, NEW.stays, NEW.output, NEW.details)
+      IS NOT (OLD.run_id, OLD.kind, OLD.key, OLD.version, OLD.place, OLD.name, OLD.max_retries, OLD.reruns, OLD.role, OLD.seq, OLD.attempts, OLD.try_no,
+        OLD.not_before, OLD.discarded, OLD.stays, OLD.output, OLD.details)
+      THEN RAISE(ABORT, 'IMMUTABLE: of an item a hand may set status and, with it, progress, error_code, error_msg, started_at and finished_at')
+    WHEN NEW.status IS OLD.status AND OLD.finished_at IS NOT NULL THEN RAISE(ABORT, 'SETTLED: a finished item cannot be rewritten')
+    WHEN NEW.status IS OLD.status THEN RAISE(ABORT, 'IMMUTABLE: what an item has changes with a move of it: set its status too')
+    END;
+  INSERT INTO item_edits(run_id, kind, key, status, progress, error_code, error_msg)
+    VALUES (OLD.run_id, OLD.kind, OLD.key, NEW.status, NEW.progress, NEW.error_code, NEW.error_msg);
+  SELECT RAISE(IGNORE);
+END;
+CREATE TRIGGER item_edits_judge BEFORE INSERT ON item_edits WHEN typeof(NEW.progress) <> 'integer' OR NEW.progress NOT BETWEEN 0 AND 100
+  BEGIN SELECT RAISE(ABORT, 'SHAPE: progress is 0 to 100'); END;
+CREATE TRIGGER item_edits_do AFTER INSERT ON item_edits
+BEGIN
+  UPDATE item_edits SET src = i.status, was_staying = i.stays, rid = b.rid FROM items i JOIN run_born b ON b.run_id = i.run_id
+    WHERE item_edits.run_id = NEW.run_id AND item_edits.kind = NEW.kind AND item_edits.key = NEW.key
+      AND i.run_id = NEW.run_id AND i.kind = NEW.kind AND i.key = NEW.key;
+  SELECT RAISE(ABORT, 'INVALID_TRANSITION: there is no such item, or its lifecycle has no such move') WHERE NOT EXISTS (SELECT 1 FROM items i
+      JOIN lifecycle_moves m ON m.lifecycle = i.kind AND m.version = i.version AND m.src = i.status AND m.dst = NEW.status AND m.events = 1
+    WHERE i.run_id = NEW.run_id AND i.kind = NEW.kind AND i.key = NEW.key);
+  UPDATE items SET status = NEW.status, progress = NEW.progress, error_code = NEW.error_code,
+      error_msg = iif(NEW.error_code IS NULL, NULL, coalesce(NEW.error_msg, '')), seq = n.seq + 1,
+      started_at = iif(s.phase = 'held' AND items.started_at IS NULL, c.iso, items.started_at), finished_at = iif(s.phase = 'settled', c.iso, NULL)
+    FROM run_born b JOIN run_now n ON n.rid = b.rid, lifecycle_states s, clock c
+    WHERE items.run_id = NEW.run_id AND items.kind = NEW.kind AND items.key = NEW.key AND b.run_id = NEW.run_id
+      AND s.lifecycle = NEW.kind AND s.version = items.version AND s.state = NEW.status;
+  UPDATE items SET stays = (SELECT s.stays FROM items_stay s WHERE s.run_id = NEW.run_id AND s.kind = NEW.kind AND s.key = NEW.key)
+    WHERE run_id = NEW.run_id AND kind = NEW.kind AND key = NEW.key;
   INSERT INTO run_events(position, rid, seq, prev, at, command, src, dst, actor, who, effect)
     SELECT p.position, n.rid, n.seq + 1, n.last, c.ms, 'items', n.state, n.state, 'operator', 'by hand',
-      json_object('by_hand', 1, 'moved', json_array(json_object('kind', i.kind, 'key', i.key, 'from', OLD.status, 'to', i.status,
+      json_object('by_hand', 1, 'moved', json_array(json_object('kind', i.kind, 'key', i.key, 'from', e.src, 'to', i.status,
         'attempts', i.attempts, 'max_retries', i.max_retries, 'try_no', i.try_no, 'progress', i.progress,
         'discarded', json(iif(i.discarded, 'true', 'false')), 'reruns', json(iif(i.reruns, 'true', 'false')), 'role', i.role,
-        'was_staying', json(iif(OLD.stays, 'true', 'false')), 'stays', json(iif(i.stays, 'true', 'false')),
+        'was_staying', json(iif(e.was_staying, 'true', 'false')), 'stays', json(iif(i.stays, 'true', 'false')),
         'not_before', CAST(round((julianday(i.not_before) - 2440587.5) * 86400000) AS INTEGER) * 1000,
         'started_at', CAST(round((julianday(i.started_at) - 2440587.5) * 86400000) AS INTEGER) * 1000,
         'finished_at', CAST(round((julianday(i.finished_at) - 2440587.5) * 86400000) AS INTEGER) * 1000,
         'failure', CASE WHEN i.error_code IS NOT NULL THEN json_object('code', i.error_code, 'message', i.error_msg) END)))
-    FROM run_born b JOIN run_now n ON n.rid = b.rid JOIN items i ON i.run_id = b.run_id AND i.kind = NEW.kind AND i.key = NEW.key, clock c, next_position p
-    WHERE b.run_id = NEW.run_id;
+    FROM item_edits e JOIN run_now n ON n.rid = e.rid JOIN items i ON i.run_id = e.run_id AND i.kind = e.kind AND i.key = e.key, clock c, next_position p
+    WHERE e.run_id = NEW.run_id AND e.kind = NEW.kind AND e.key = NEW.key;
   UPDATE run_now SET seq = seq + 1, last = (SELECT max(position) FROM run_events) WHERE rid = (SELECT b.rid FROM run_born b WHERE b.run_id = NEW.run_id);
+  DELETE FROM item_edits WHERE run_id = NEW.run_id AND kind = NEW.kind AND key = NEW.key;
 END;

@@ -46,10 +46,11 @@ fn holds(mask: u32, facts: &Facts) -> bool {
     Guard::ALL.into_iter().filter(|guard| mask >> *guard as u32 & 1 == 1).all(|guard| guard.holds(facts))
 }
 
-/// `rise`: by how much the write raises `seq`. Items have no such condition.
-fn is_legal(lifecycle: &Lifecycle, from: StateId, to: StateId, rise: Option<i64>, facts: &Facts) -> bool {
+/// `rise`: by how much the write raises `seq`. Two moves of an item at once are one event.
+fn is_legal(lifecycle: &Lifecycle, from: StateId, to: StateId, rise: i64, facts: &Facts) -> bool {
     moves(lifecycle).iter().any(|it| {
-        let enough = rise.is_none_or(|rise| rise >= i64::from(it.events) || rise == 0 && it.events == 1);
+        let events = if lifecycle.kind == Kind::Item { 1 } else { i64::from(it.events) };
+        let enough = rise >= events || rise == 0 && it.events == 1;
         (it.from, it.to) == (from, to) && enough && holds(it.guards, facts)
     })
 }
@@ -99,10 +100,10 @@ impl Plan {
                         let sql = format!(
                             "UPDATE waypost.board SET status = '{name}', reason = {reason}, resolved = {given} WHERE run_id = '{id}'"
                         );
-                        let legal = is_legal(lifecycle, from, to, Some(0), &by_board);
+                        let legal = is_legal(lifecycle, from, to, 0, &by_board);
                         self.cases.push(Case { sql, legal });
                     }
-                    let legal = is_legal(lifecycle, from, to, Some(rise), &facts);
+                    let legal = is_legal(lifecycle, from, to, rise, &facts);
                     self.cases.push(Case { sql, legal });
                 }
             }
@@ -118,16 +119,17 @@ impl Plan {
             self.items.push(format!("('{id}', '{name}', 'a', {version}, '{status}')"));
         }
         for (from, to) in pairs(kind) {
-            for bits in 0..8 {
+            for bits in 0..16 {
                 let (attempt, discarded, reruns) = (3 + (bits & 1), bits & 2 != 0, bits & 4 != 0);
+                let rise = i64::from(bits >> 3);
                 let facts = Facts { attempt, max_attempts: 3, discarded, reruns, ..Facts::default() };
                 let sql = format!(
                     "UPDATE waypost.items SET status = '{}', attempts = {attempt}, max_retries = 3, \
-                     discarded = {discarded}, reruns = {reruns} WHERE rid = (SELECT rid FROM waypost.runs WHERE run_id = '{}')",
+                     discarded = {discarded}, reruns = {reruns}, seq = seq + {rise} WHERE rid = (SELECT rid FROM waypost.runs WHERE run_id = '{}')",
                     kind.state(to).name,
                     run_id(kind, from, 0)
                 );
-                self.cases.push(Case { sql, legal: is_legal(kind, from, to, None, &facts) });
+                self.cases.push(Case { sql, legal: is_legal(kind, from, to, rise, &facts) });
             }
         }
     }
@@ -160,6 +162,10 @@ impl Plan {
 
     fn script(&self) -> String {
         let mut script = format!("BEGIN;\n{}", past_the_guards(&self.runs, &self.items));
+        // What the engine writes is judged too: here it is written by hand.
+        for (table, who_writes) in [("runs", "own"), ("runs", "born"), ("items", "own"), ("items", "born")] {
+            script += &format!("ALTER TABLE waypost.{table} DISABLE TRIGGER {table}_{who_writes};\n");
+        }
         script += "CREATE TABLE cases(place integer PRIMARY KEY, sql text NOT NULL, verdict text);\n";
         let cases = self.cases.iter().enumerate();
         let rows: Vec<String> = cases.map(|(at, case)| format!("({at}, {})", quoted(&case.sql))).collect();

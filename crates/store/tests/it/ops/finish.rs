@@ -162,7 +162,8 @@ fn what_takes_the_engine_is_left_to_it() {
     let run_id = ops.claimed();
     // As a worker of waypost's own would have added it.
     ops.psql(&format!(
-        "INSERT INTO waypost.items(rid, kind, key, version, place, seq, name, status) SELECT rid, 'step', 'build', 1, 0, 1, 'build', 'pending' \
+        "SET session_replication_role = replica; \
+         INSERT INTO waypost.items(rid, kind, key, version, place, seq, name, status) SELECT rid, 'step', 'build', 1, 0, 1, 'build', 'pending' \
          FROM waypost.runs WHERE run_id = '{run_id}'; UPDATE waypost.runs SET item_count = 1 WHERE run_id = '{run_id}'"
     ));
     for sql in [

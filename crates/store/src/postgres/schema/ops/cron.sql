@@ -56,6 +56,7 @@ BEGIN
   END IF;
   FOR e IN SELECT x.* FROM waypost.executions x WHERE x.run_id = NEW.run_id LOOP
     e := waypost.cron_follows(e, NEW, v_status);
+    -- own write
     UPDATE waypost.executions x SET status = e.status, attempt = e.attempt, max_attempts = e.max_attempts, next_retry_at = e.next_retry_at,
         runner_id = e.runner_id, lease_token = e.lease_token, heartbeat_at = e.heartbeat_at, stale_after = e.stale_after,
         started_at = e.started_at, finished_at = e.finished_at, duration_ms = e.duration_ms, rows_affected = e.rows_affected, result = e.result,
@@ -79,15 +80,6 @@ BEGIN
 END $$;
 CREATE TRIGGER executions_begun BEFORE UPDATE OF run_id ON waypost.executions FOR EACH ROW WHEN (NEW.run_id IS DISTINCT FROM OLD.run_id)
   EXECUTE FUNCTION waypost.cron_begun();
-
--- ON CONFLICT DO UPDATE comes here: it would leave the run behind.
-CREATE FUNCTION waypost.cron_by_hand() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  RAISE EXCEPTION 'INVALID_TRANSITION: an execution that is there is not taken by an insert' USING ERRCODE = 'WP409',
-    HINT = 'INSERT … ON CONFLICT DO NOTHING; if it gives no row, UPDATE ops.sys_cron_executions; or ask ops.claim_cron_execution for both.';
-END $$;
-CREATE TRIGGER executions_by_hand BEFORE UPDATE OF status, attempt, max_attempts, next_retry_at, runner_id, lease_token, stale_after, finished_at
-  ON waypost.executions FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION waypost.cron_by_hand();
 
 CREATE FUNCTION waypost.cron_state(p_status text) RETURNS smallint LANGUAGE sql STABLE
   RETURN (SELECT s.code FROM waypost.lifecycle_states s WHERE s.lifecycle = 'cron' AND s.state = p_status ORDER BY s.version DESC LIMIT 1);

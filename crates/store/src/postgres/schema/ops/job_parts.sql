@@ -31,6 +31,7 @@ BEGIN
         'Update that one, or choose another name.');
   END IF;
   SELECT s.* INTO v_first FROM waypost.lifecycle_states s WHERE s.lifecycle = p_kind AND s.initial ORDER BY s.version DESC LIMIT 1;
+  -- own write
   INSERT INTO waypost.items(rid, kind, key, version, place, seq, name, status, details, role)
     VALUES (p_run.rid, p_kind, p_key, v_first.version, p_run.item_count, p_run.seq + 1, p_name, v_first.state, jsonb_strip_nulls(p_details), p_role);
   PERFORM waypost.item_told(p_run.rid, p_kind, p_key, NULL, false);
@@ -59,12 +60,16 @@ BEGIN
   ELSIF v_was.finished_at IS NOT NULL AND v_to.state = v_was.status AND (p_patch <> '{}' OR p_progress <> v_was.progress OR p_error IS NOT NULL) THEN
     PERFORM waypost.refuse('WP409', format('SETTLED: %s %s is %s', p_kind, quote_literal(p_key), v_was.status), 'What is finished stays as it is.');
   END IF;
+  -- own write
   UPDATE waypost.items i SET status = p_status, details = waypost.merged('details', i.details, p_patch),
       progress = CASE WHEN v_to.outcome = 'succeeded' THEN 100 ELSE coalesce(p_progress, i.progress) END,
       error_code = CASE WHEN v_to.outcome = 'failed' THEN coalesce(i.error_code, 'FAILED') WHEN v_to.outcome = 'succeeded' THEN NULL
           ELSE i.error_code END,
       error_msg = CASE WHEN v_to.outcome = 'failed' THEN left(coalesce(p_error, ''), 4000) WHEN v_to.outcome = 'succeeded' THEN NULL
-          ELSE i.error_msg END
+          ELSE i.error_msg END,
+      -- Of progress alone the event is told next.
+      seq = CASE WHEN p_status = v_was.status AND p_progress <> v_was.progress THEN (SELECT r.seq + 1 FROM waypost.runs r WHERE r.rid = v_was.rid)
+          ELSE i.seq END
     WHERE i.rid = v_was.rid AND i.kind = p_kind AND i.key = p_key AND (p_status <> v_was.status OR p_patch <> '{}' OR p_progress <> v_was.progress);
   IF p_status = v_was.status AND p_progress <> v_was.progress THEN
     PERFORM waypost.item_told(v_was.rid, p_kind, p_key, p_status, v_was.stays);

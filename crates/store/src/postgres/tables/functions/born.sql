@@ -1,3 +1,4 @@
+    -- own write
     WITH born AS (
         INSERT INTO waypost.runs(rid, state, queued_at, item_count, fingerprint{into})
         SELECT v_before + u.place, {state}, p_now, {item_count}, {fingerprint}{values} FROM unnest(p_place{arrays}) u(place{names}){conflict}

@@ -31,6 +31,7 @@ DECLARE
 {born}  EXCEPTION WHEN unique_violation THEN
 {born_if_free}  END;
   v_all := cardinality(v_made) = cardinality(p_place);
+  -- own write
   INSERT INTO waypost.events(position, rid, seq, at, dst, command, actor, who, effect)
     SELECT v_base + u.place, v_before + u.place, 1, p_now, {state}, {command}, {actor}, {who}, {effect}
       FROM unnest(p_place, p_state, p_command, p_actor, p_who, p_effect) u(place, state, command, actor, who, effect)

@@ -41,6 +41,7 @@ DECLARE
   -- A position is drawn by who has locked the log: whoever sees a gap in it can look who may still fill it.
   LOCK TABLE waypost.events IN ROW EXCLUSIVE MODE;
   v_base := nextval('waypost.positions') << 16;
+  -- own write
   WITH done AS (
       UPDATE waypost.runs r SET state = {state}{sets}, item_count = {item_count},
           metadata = CASE WHEN u.metadata IS NULL THEN r.metadata WHEN v_whole THEN u.metadata::jsonb ELSE r.metadata || u.metadata::jsonb END,
@@ -49,6 +50,7 @@ DECLARE
         FROM unnest(p_rid, p_was_seq, p_was_stale, p_was_held, p_reminds, p_cancels, p_offset{arrays})
           WITH ORDINALITY u(rid, was_seq, was_stale, was_held, reminds, cancels, "offset"{names}, place)
         WHERE r.rid = u.rid AND r.seq = u.was_seq AND r.stale_after IS NOT DISTINCT FROM u.was_stale AND r.rid <> ALL (v_bad)
+          AND (coalesce(u.command, c_command) IS NOT NULL OR coalesce(u.seq, c_seq) = u.was_seq)
         RETURNING r.rid, r.run_id, r.seq, r.state, r.stale_after, r.claimed_by, u.was_held, u.reminds, u.cancels, u."offset", u.place{told}),
     told AS (
       INSERT INTO waypost.events(position, rid, seq, at, src, dst, via, via_command, command, actor, who, level, message, payload, effect, key)
