@@ -14,6 +14,8 @@ use crate::app::App;
 /// Events that the ring holds: 64 KiB each at most.
 const RING: usize = 1_024;
 const PAGE: usize = 500;
+/// A page that has so much may have been cut for its length.
+const FULL_BYTES: usize = 256 * 1024;
 /// Other servers' events come without a word.
 const LOOK: Duration = Duration::from_millis(250);
 const AFTER_AN_ERROR: Duration = Duration::from_secs(1);
@@ -105,12 +107,15 @@ impl Hub {
 
     /// Under one lock with the position, so that whoever joins has either the frame or a position before it. Nothing:
     /// there is nobody left to read for.
-    fn send(&self, page: &[EventRow]) -> Option<u64> {
+    fn send(&self, page: &[EventRow]) -> Option<(u64, usize)> {
         let mut live = self.lock();
         let current = live.as_mut()?;
+        let mut bytes = 0;
         for event in page {
+            let frame = Frame::of(event);
+            bytes += frame.text.len();
             // Nobody listening is told of below.
-            let _ = current.frames.send(Arc::new(Frame::of(event)));
+            let _ = current.frames.send(Arc::new(frame));
             current.position = event.position;
         }
         let position = current.position;
@@ -118,7 +123,7 @@ impl Hub {
             *live = None;
             return None;
         }
-        Some(position)
+        Some((position, bytes))
     }
 }
 
@@ -133,11 +138,15 @@ async fn follow(app: Arc<App>, from: u64) {
                 Vec::new()
             }
         };
-        match app.hub.send(&page) {
-            Some(sent) => position = sent,
+        let bytes = match app.hub.send(&page) {
+            Some((sent, bytes)) => {
+                position = sent;
+                bytes
+            }
             None => return,
-        }
-        if page.len() < PAGE {
+        };
+        // A page of large ones is short, and not the last.
+        if page.len() < PAGE && bytes < FULL_BYTES {
             app.store.changed(LOOK).await;
         }
     }

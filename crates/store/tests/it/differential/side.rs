@@ -62,7 +62,12 @@ impl Side {
 
     /// All that there is to see.
     pub async fn everything(&mut self) -> Vec<Value> {
-        let filter = Filter { tenant: "default".into(), limit: 500, ..Filter::default() };
+        let filter = Filter {
+            tenant: "default".into(),
+            limit: 500,
+            include: waypost_store::Parts::ALL,
+            ..Filter::default()
+        };
         let rows = self.store.runs(filter).await.unwrap().runs;
         let mut all = Vec::new();
         for row in &rows {
