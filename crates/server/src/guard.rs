@@ -139,7 +139,7 @@ fn is_loopback_name(host: &str) -> bool {
         Some(rest) => rest.split_once(']').unwrap_or_default(),
         None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
-    if !port.is_empty() && !port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok()) {
+    if !port.is_empty() && port.strip_prefix(':').is_none_or(|port| port.parse::<u16>().is_err()) {
         return false;
     }
     let address = name.parse::<std::net::IpAddr>();

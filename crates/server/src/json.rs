@@ -214,7 +214,7 @@ impl<'de> Visitor<'de> for Part<'_, '_, '_> {
                 }
                 continue;
             };
-            if members.len() % LEAF_MEMBERS == 0 {
+            if members.len().is_multiple_of(LEAF_MEMBERS) {
                 self.weigh(LEAF_BYTES)?;
             }
             self.weigh(name.len())?;

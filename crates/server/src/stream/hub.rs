@@ -11,8 +11,9 @@ use waypost_store::{EventRow, Store};
 use crate::answer::Result;
 use crate::app::App;
 
-/// Events that the ring holds: 64 KiB each at most.
+/// Events that the ring holds, 64 KiB of each at most: a larger one is read again by whoever wants it.
 const RING: usize = 1_024;
+const FRAME_BYTES: usize = 64 * 1024;
 const PAGE: usize = 500;
 /// A page that has so much may have been cut for its length.
 const FULL_BYTES: usize = 256 * 1024;
@@ -30,6 +31,7 @@ pub struct Frame {
     pub tenant: String,
     pub lifecycle: String,
     pub topic: &'static str,
+    /// Empty: it is too large for the ring.
     pub text: Bytes,
 }
 
@@ -112,8 +114,11 @@ impl Hub {
         let current = live.as_mut()?;
         let mut bytes = 0;
         for event in page {
-            let frame = Frame::of(event);
+            let mut frame = Frame::of(event);
             bytes += frame.text.len();
+            if frame.text.len() > FRAME_BYTES {
+                frame.text = Bytes::new();
+            }
             // Nobody listening is told of below.
             let _ = current.frames.send(Arc::new(frame));
             current.position = event.position;

@@ -15,6 +15,7 @@ use crate::answer::Result;
 use crate::app::App;
 use crate::guard::Caller;
 use crate::metrics::Present;
+use crate::room::bytes::Bytes as Held;
 use crate::room::shares::Share;
 use crate::tokens::FRESH;
 
@@ -62,6 +63,8 @@ pub struct Reader {
     /// Of a stream of one run: the number of its last event that was looked at.
     run_seq: u64,
     ready: VecDeque<Bytes>,
+    /// What was read from the store and the client has not taken.
+    held: Option<Held>,
     _present: Present,
 }
 
@@ -89,6 +92,7 @@ impl Reader {
             looked_through: 0,
             run_seq: 0,
             ready: VecDeque::new(),
+            held: None,
             _present: present,
         };
         let hello = json!({ "position": at });
@@ -159,7 +163,10 @@ impl Reader {
 
     /// What is ready, in one piece.
     fn chunk(&mut self) -> Option<Bytes> {
-        let first = self.ready.pop_front()?;
+        let Some(first) = self.ready.pop_front() else {
+            self.held = None;
+            return None;
+        };
         if self.ready.is_empty() {
             return Some(first);
         }
@@ -206,6 +213,9 @@ impl Reader {
         if is_last {
             self.is_behind = false;
         }
+        let mut held = self.app.answers.open(self.caller.token_id());
+        held.hold(self.ready.iter().map(Bytes::len).sum())?;
+        self.held = Some(held);
         if !self.is_behind {
             self.at = self.at.max(position);
             self.looked_through = 0;
@@ -222,10 +232,10 @@ impl Reader {
             () = stopping.stopping() => return Ok(()),
         };
         match received {
-            Ok(Ok(frame)) => {
-                self.take(&frame);
-                self.take_waiting().await
-            }
+            Ok(Ok(frame)) => match self.take_live(&frame) {
+                true => self.take_waiting().await,
+                false => Ok(()),
+            },
             Ok(Err(RecvError::Lagged(_) | RecvError::Closed)) => self.go_back().await,
             Err(_) => {
                 if self.sent_at.elapsed() >= HEARTBEAT {
@@ -236,13 +246,26 @@ impl Reader {
         }
     }
 
+    /// False: what the ring has no room for is read from the store, and what follows after it.
+    fn take_live(&mut self, frame: &Frame) -> bool {
+        if frame.text.is_empty() && frame.position > self.at && self.want.takes(frame) {
+            self.live.position = self.live.position.max(frame.position);
+            self.is_behind = true;
+            return false;
+        }
+        self.take(frame);
+        true
+    }
+
     async fn take_waiting(&mut self) -> Result<()> {
         let mut bytes = 0;
         while bytes < CHUNK_BYTES {
             match self.live.frames.try_recv() {
                 Ok(frame) => {
                     bytes += frame.text.len();
-                    self.take(&frame);
+                    if !self.take_live(&frame) {
+                        break;
+                    }
                 }
                 Err(TryRecvError::Empty) => break,
                 // It is told once: what comes next would leave out what was lost.

@@ -68,16 +68,19 @@ async fn when_all_are_at_work_health_and_tokens_are_still_answered() {
     let server = server_of(On::Memory, options).await;
     let mut waiting = Vec::new();
     for name in ["a", "b", "c", "d"] {
-        let viewer = token(&*server.store, "viewer", name).await;
-        let request = client().get(server.url("/v1/events/stream")).bearer_auth(&viewer);
-        let polling = client().get(server.url("/v1/changes?wait_ms=60000")).bearer_auth(&viewer);
         // Two streams are half of all connections, as many as there may be.
-        match waiting.len() {
-            0 | 1 => {
-                waiting.push(tokio::spawn(async move { drop(request.send().await.unwrap().bytes().await) }))
+        let request = match name {
+            "a" | "b" => {
+                let viewer = token(&*server.store, "viewer", name).await;
+                client().get(server.url("/v1/events/stream")).bearer_auth(&viewer)
             }
-            _ => waiting.push(tokio::spawn(async move { drop(polling.send().await) })),
-        }
+            _ => {
+                let worker = token(&*server.store, "worker", name).await;
+                let request = client().post(server.url("/v1/claims")).bearer_auth(&worker);
+                with_body(request, &json!({ "worker": "w", "wait_ms": 60_000 }))
+            }
+        };
+        waiting.push(tokio::spawn(async move { drop(request.send().await.unwrap().bytes().await) }));
     }
     // Of a connection of its own each: one that is idle would have to leave.
     let get = async |path: &str| send(client().get(server.url(path))).await;

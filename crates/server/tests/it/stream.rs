@@ -245,3 +245,26 @@ async fn positions_that_are_told_can_be_gone_on_from() {
         }
     }
 }
+
+/// What is too large for the ring that all clients share is read from the store for those who want it.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_events_come_in_their_place() {
+    for on in [On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let mut stream = Stream::open(&client(), &server.url("/v1/events/stream"), None).await;
+        stream.ready().await;
+        let new = |bytes: usize| NewRun {
+            lifecycle: "deploy".into(),
+            metadata: Map::from_iter([("m".to_owned(), json!("x".repeat(bytes)))]),
+            ..NewRun::default()
+        };
+        let sizes = [10, 900_000, 20, 800_000, 700_000, 30];
+        for bytes in sizes {
+            server.store.enqueue(vec![new(bytes)]).await.unwrap().remove(0).unwrap();
+        }
+        for bytes in sizes {
+            let sent = stream.next().await.unwrap();
+            assert_eq!(sent.data["payload"]["metadata"]["m"].as_str().map(str::len), Some(bytes), "{on:?}");
+        }
+    }
+}

@@ -130,7 +130,7 @@ pub async fn item_page(tx: &Tx, filter: &ItemFilter) -> Result<ItemPage> {
     const ORDER: &str = "kind COLLATE \"C\", place, key COLLATE \"C\"";
     let size = |name: &str| {
         let times = format!("CASE WHEN pg_column_compression(i.{name}) IS NULL THEN 2 ELSE 256 END");
-        format!("coalesce(least(1048576, pg_column_size(i.{name})::bigint * {times}), 0)")
+        format!("least(1048576, coalesce(pg_column_size(i.{name}), 0)::bigint * {times})")
     };
     let sql = format!(
         "SELECT {}, i.count FROM (SELECT x.*, count(*) OVER () AS count, sum(x.bytes) OVER (ORDER BY {ORDER}) - x.bytes AS before FROM \

@@ -34,8 +34,8 @@ const COLUMNS: &str = "w.position, w.run_id, w.seq, w.at, w.command, w.src, w.ds
 /// stored. A payload has a limit of its own.
 const READ: &str = "e.position, r.run_id, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.level, e.message, \
   e.payload, e.effect, e.via, e.via_command, r.tenant, 1024 + coalesce(octet_length(e.message), 0) \
-  + coalesce(least(65536, pg_column_size(e.payload)::bigint * CASE WHEN pg_column_compression(e.payload) IS NULL THEN 2 ELSE 256 END), 0) \
-  + coalesce(least(33554432, pg_column_size(e.effect)::bigint * CASE WHEN pg_column_compression(e.effect) IS NULL THEN 1 ELSE 256 END), 0) AS bytes";
+  + least(65536, coalesce(pg_column_size(e.payload), 0)::bigint * CASE WHEN pg_column_compression(e.payload) IS NULL THEN 2 ELSE 256 END) \
+  + CASE WHEN pg_column_compression(e.effect) IS NULL THEN coalesce(pg_column_size(e.effect), 0) ELSE least(2621440, pg_column_size(e.effect)::bigint * 256) END AS bytes";
 
 /// What a page may have by such guesses.
 const GUESSED_BYTES: i64 = 2 * PAGE_BYTES as i64;

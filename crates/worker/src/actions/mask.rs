@@ -70,9 +70,9 @@ impl Mask {
 
     /// Hides, and then cuts: of what crosses the limit, or begins behind it, nothing is left. Needs as much of the text behind the
     /// limit as [`Mask::longest`] says.
-    pub fn hide_line(&self, text: String, max_bytes: usize) -> String {
+    pub fn hide_line(&self, text: &str, max_bytes: usize) -> String {
         if text.len() <= max_bytes {
-            let hidden = self.hide(&text).into_owned();
+            let hidden = self.hide(text).into_owned();
             return if hidden.len() <= max_bytes { hidden } else { cut(hidden, max_bytes) };
         }
         let mut shown = String::with_capacity(max_bytes);
@@ -91,7 +91,7 @@ impl Mask {
     pub fn longest(&self) -> usize {
         let spelt =
             |character: &char| self.spellings.get(character).into_iter().flatten().map(String::len).max();
-        let bytes = |hidden: &Vec<char>| hidden.iter().filter_map(|character| spelt(character)).sum();
+        let bytes = |hidden: &Vec<char>| hidden.iter().filter_map(&spelt).sum();
         self.hidden.iter().map(bytes).max().unwrap_or(0)
     }
 

@@ -73,7 +73,7 @@ impl Lines {
     fn take(&mut self) -> String {
         let whole = clean_line(&self.partial, usize::MAX).text;
         self.partial.clear();
-        self.mask.hide_line(whole, MAX_LINE_BYTES)
+        self.mask.hide_line(&whole, MAX_LINE_BYTES)
     }
 }
 
