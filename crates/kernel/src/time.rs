@@ -223,7 +223,8 @@ fn zone_seconds(zone: &[u8]) -> Option<i64> {
         .collect();
     let fits = matches!(digits.len(), 2 | 4) && digits.iter().all(|digit| (0..=9).contains(digit));
     let two = |at: usize| digits.get(at).unwrap_or(&0) * 10 + digits.get(at + 1).unwrap_or(&0);
-    fits.then(|| sign * (two(0) * 3_600 + two(2) * 60))
+    // No more than a day of them, as RFC 3339 has it.
+    (fits && two(0) < 24 && two(2) < 60).then(|| sign * (two(0) * 3_600 + two(2) * 60))
 }
 
 /// RFC 3339 in UTC with as many decimals as the instant needs: `2026-02-14T08:00:00Z`.

@@ -7,17 +7,18 @@ use super::RemoteStore;
 use super::ask::{Ask, part};
 
 impl RemoteStore {
-    /// Makes a token there; gives the whole of it, once.
+    /// Makes a token there; gives its id and the whole of it, once.
     pub async fn create_token(
         &self,
         name: &str,
         role: &str,
         tenant: Option<&str>,
         by: &str,
-    ) -> Result<String> {
+    ) -> Result<(String, String)> {
         let body = json!({ "name": name, "role": role, "tenant": tenant, "by": by });
         let answer = Ask::post("/v1/tokens", body).send(self).await?;
-        let token = answer["token"].as_str().map(str::to_owned);
+        let id = answer["row"]["id"].as_str().map(str::to_owned);
+        let token = id.zip(answer["token"].as_str().map(str::to_owned));
         token.ok_or_else(|| StoreError::Unusable(format!("{} sent no token", self.base)))
     }
 }

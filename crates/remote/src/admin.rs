@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use waypost_kernel::{Actor, Code, Lifecycle, Refusal, Time};
 use waypost_store::wire::{event_from, queue_from};
 use waypost_store::{
-    CommandWrite, EventRow, Feed, Filter, Page, QueueRow, Result, RunRow, Setting, StoreError, Who,
+    CommandWrite, EventRow, Feed, Filter, Page, Parts, QueueRow, Result, RunRow, Setting, StoreError, Who,
     parse_time,
 };
 
@@ -94,6 +94,9 @@ impl RemoteStore {
             if let Some(value) = value {
                 path.push_str(&format!("&{name}={}", part(value)));
             }
+        }
+        if filter.include != Parts::NONE {
+            path.push_str(&format!("&include={}", filter.include.names()));
         }
         let answer = Ask::get(path).of(&filter.tenant).send(self).await?;
         let mut runs = Vec::new();

@@ -89,13 +89,33 @@ impl Ask {
         let away = |error: reqwest::Error| StoreError::Unavailable(away(base, &error));
         let response = request.send().await.map_err(away)?;
         let status = response.status().as_u16();
-        let text = response.bytes().await.map_err(away)?;
+        let text = whole(response, base, away).await?;
         if status < 300 {
             return Ok(serde_json::from_slice(&text).unwrap_or_default());
         }
         let problem: Value = serde_json::from_slice(&text).unwrap_or_default();
         Err(error_from(&problem).unwrap_or_else(|| other(base, &self.path, status, &problem)))
     }
+}
+
+/// What a server of ours never exceeds.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+
+/// The whole answer, unless it has no end.
+async fn whole(
+    mut response: reqwest::Response,
+    base: &str,
+    away: impl Fn(reqwest::Error) -> StoreError,
+) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(&away)? {
+        if text.len() + chunk.len() > MOST_BYTES {
+            let message = format!("{base} sent more than {} MiB for one answer", MOST_BYTES / 1024 / 1024);
+            return Err(StoreError::Unusable(message));
+        }
+        text.extend_from_slice(&chunk);
+    }
+    Ok(text)
 }
 
 fn away(base: &str, error: &reqwest::Error) -> String {

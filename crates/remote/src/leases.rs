@@ -2,12 +2,13 @@
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use waypost_kernel::text::{MAX_ERROR_CHARS, MAX_NAME_BYTES, MAX_PAGE, clean_chars, clean_line};
 use waypost_kernel::{Failure, Span, Token};
 use waypost_store::codec::token_text;
 use waypost_store::wire::{error_from, item_from};
 use waypost_store::{
-    CleanupWrite, Each, FinishWrite, Held, ItemRow, ItemWrite, ItemsWrite, NoteWrite, Noted, Renewed, Repeat,
-    Result, RunRow, StoreError, parse_time,
+    CleanupWrite, Each, FinishWrite, Held, ItemFilter, ItemPage, ItemRow, ItemWrite, ItemsWrite, NoteWrite,
+    Noted, Renewed, Repeat, Result, RunRow, StoreError, parse_time,
 };
 
 use super::RemoteStore;
@@ -63,13 +64,18 @@ impl RemoteStore {
 
     pub(crate) async fn require_cleanup(&self, write: CleanupWrite) -> Result<RunRow> {
         let (status, failure) = write.failing.unzip();
+        // The route takes a few words: what the store would cut is not sent.
+        let failure = failure.map(|failure| {
+            let code = clean_line(failure.code.as_bytes(), MAX_NAME_BYTES).text;
+            Failure::new(&code, &clean_chars(&failure.message, MAX_ERROR_CHARS).text)
+        });
         let body = json!({
             "lease_token": token_text(write.held.token),
             "required": write.required,
             "failing_status": status,
             "error_code": code(failure.as_ref()),
             "error_msg": words(failure.as_ref()),
-            "by": write.by,
+            "by": clean_line(write.by.as_bytes(), MAX_NAME_BYTES).text,
         });
         self.row(&Ask::post(of_run(&write.held.run_id, "/require-cleanup")?, body).send(self).await?).await
     }
@@ -166,8 +172,31 @@ impl RemoteStore {
     }
 
     pub(crate) async fn items(&self, run_id: String, kind: Option<String>) -> Result<Vec<ItemRow>> {
-        let query = kind.map(|kind| format!("?kind={}", part(&kind))).unwrap_or_default();
-        self.items_of(&Ask::get(format!("{}{query}", of_run(&run_id, "/items")?)).send(self).await?)
+        let mut filter = ItemFilter { run_id, kind, limit: MAX_PAGE, ..ItemFilter::default() };
+        let mut items = Vec::new();
+        loop {
+            let page = self.item_page(filter.clone()).await?;
+            items.extend(page.items);
+            filter.cursor = page.next;
+            if filter.cursor.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+
+    pub(crate) async fn item_page(&self, filter: ItemFilter) -> Result<ItemPage> {
+        let mut path = of_run(&filter.run_id, &format!("/items?limit={}", filter.limit.clamp(1, MAX_PAGE)))?;
+        for (name, value) in [("kind", &filter.kind), ("status", &filter.status), ("cursor", &filter.cursor)]
+        {
+            if let Some(value) = value {
+                path.push_str(&format!("&{name}={}", part(value)));
+            }
+        }
+        let answer = Ask::get(path).send(self).await?;
+        Ok(ItemPage {
+            items: self.items_of(&answer)?,
+            next: answer["next_cursor"].as_str().map(str::to_owned),
+        })
     }
 }
 

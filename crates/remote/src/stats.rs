@@ -5,7 +5,7 @@ use waypost_kernel::{Outcome, Span};
 use waypost_store::{Ended, Holder, Result, Stats, parse_time};
 
 use super::RemoteStore;
-use super::ask::Ask;
+use super::ask::{Ask, part};
 
 impl RemoteStore {
     pub(crate) async fn stats(&self, tenant: Option<String>) -> Result<Stats> {
@@ -15,7 +15,7 @@ impl RemoteStore {
     }
 
     pub(crate) async fn holders(&self, tenant: Option<String>) -> Result<Vec<Holder>> {
-        let answer = Ask::get("/v1/workers").of(tenant.as_deref().unwrap_or("default")).send(self).await?;
+        let tenant = tenant.as_deref().unwrap_or("default");
         let holder = |object: &Value| {
             Some(Holder {
                 worker: object["worker"].as_str()?.to_owned(),
@@ -23,7 +23,14 @@ impl RemoteStore {
                 stale_after: parse_time(object["stale_after"].as_str()?)?,
             })
         };
-        Ok(answer["workers"].as_array().into_iter().flatten().filter_map(holder).collect())
+        let mut holders = Vec::new();
+        let mut path = "/v1/workers".to_owned();
+        loop {
+            let answer = Ask::get(path).of(tenant).send(self).await?;
+            holders.extend(answer["workers"].as_array().into_iter().flatten().filter_map(holder));
+            let Some(next) = answer["next_cursor"].as_str() else { return Ok(holders) };
+            path = format!("/v1/workers?cursor={}", part(next));
+        }
     }
 }
 

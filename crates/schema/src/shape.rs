@@ -22,6 +22,8 @@ pub struct Field {
     pub kind: Kind,
     /// Of a request or a file: it has to be there. Of an answer: it is never null.
     pub is_needed: bool,
+    /// Of an answer: it is there only if it was asked for.
+    pub may_be_left_out: bool,
     /// One sentence that stands alone.
     pub description: &'static str,
     /// As a file writes it; empty: the kind's own.
@@ -117,7 +119,7 @@ pub struct Keys {
 }
 
 pub const fn needed(name: &'static str, kind: Kind, description: &'static str) -> Field {
-    Field { name, kind, is_needed: true, description, example: "", aliases: &[] }
+    Field { name, kind, is_needed: true, may_be_left_out: false, description, example: "", aliases: &[] }
 }
 
 pub const fn optional(name: &'static str, kind: Kind, description: &'static str) -> Field {

@@ -21,6 +21,14 @@ pub fn text(status: u16, kind: &'static str, text: String) -> Answer {
     answer
 }
 
+/// The same of what other answers have too.
+pub fn shared(status: u16, kind: &'static str, text: bytes::Bytes) -> Answer {
+    let mut answer = empty(status);
+    *answer.body_mut() = Body::from(text);
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}
+
 pub fn empty(status: u16) -> Answer {
     let mut answer = Response::new(Body::empty());
     *answer.status_mut() = StatusCode::from_u16(status).unwrap_or_default();

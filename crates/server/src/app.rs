@@ -3,18 +3,25 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use waypost_store::Database;
 use waypost_worker::Stage;
 use waypost_worker::webhooks::Github;
 
 use crate::metrics::Metrics;
+use crate::room::bytes::Budget;
+use crate::room::shares::Shares;
 use crate::stream::hub::Hub;
 use crate::tokens::{Known, Rate};
+use crate::wait::Lines;
 
+/// Each takes memory of its own, and a processor.
+const PARSERS: usize = 2;
+const PAGES: usize = 4;
 /// Runs whose tenant is remembered, so that a heartbeat need not look it up.
 const REMEMBERED: usize = 20_000;
 
@@ -30,6 +37,14 @@ pub struct Options {
     pub connections: usize,
     /// Of each token.
     pub rate: Rate,
+    /// Names of the schedules of the server's own file: nobody else changes them.
+    pub own_schedules: Vec<String>,
+    /// How long a client may take no byte of its answer.
+    pub write_within: Duration,
+    /// Memory for bodies that are read and worked on.
+    pub body_bytes: usize,
+    /// Memory for answers that their clients have not taken yet.
+    pub answer_bytes: usize,
 }
 
 /// A playbook that workers with this folder can execute.
@@ -50,6 +65,10 @@ impl Default for Options {
             github: None,
             connections: 1_024,
             rate: Rate::default(),
+            own_schedules: Vec::new(),
+            write_within: Duration::from_secs(20),
+            body_bytes: 192 * 1024 * 1024,
+            answer_bytes: 64 * 1024 * 1024,
         }
     }
 }
@@ -60,6 +79,14 @@ pub struct App {
     pub metrics: Metrics,
     pub(crate) tokens: Known,
     pub(crate) hub: Hub,
+    pub(crate) shares: Arc<Shares>,
+    pub(crate) bodies: Arc<Budget>,
+    pub(crate) answers: Arc<Budget>,
+    /// Large bodies that are parsed at once.
+    pub(crate) parsers: Semaphore,
+    /// Pages that are put together at once.
+    pub(crate) pages: Semaphore,
+    pub(crate) queues: Lines,
     /// Who asked for work lately, by name.
     pub(crate) claimers: Mutex<HashMap<String, Claimer>>,
     /// The tenants of runs that were claimed here.
@@ -71,9 +98,11 @@ pub struct App {
 pub(crate) struct Claimer {
     pub at: Instant,
     pub tenant: String,
+    /// The first of them.
     pub queues: Vec<String>,
     /// How many it asked for: what it has free.
     pub free: usize,
+    pub token: Option<String>,
 }
 
 impl App {
@@ -82,6 +111,12 @@ impl App {
             store,
             tokens: Known::new(options.rate),
             hub: Hub::default(),
+            shares: Shares::new(options.connections),
+            bodies: Budget::new("bodies", options.body_bytes),
+            answers: Budget::new("answers", options.answer_bytes),
+            parsers: Semaphore::new(PARSERS),
+            pages: Semaphore::new(PAGES),
+            queues: Lines::default(),
             options,
             metrics: Metrics::default(),
             claimers: Mutex::default(),

@@ -5,28 +5,37 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH};
-use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH, TRANSFER_ENCODING};
+use http_body_util::BodyExt;
 use serde_json::{Map, Value};
+use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 use waypost_kernel::text::{refuse_json, refuse_text};
 use waypost_schema::{FromNode, Kind, Node, Problem as FieldError, Shape, read_request};
-use waypost_store::{RunRow, Store, Who};
+use waypost_store::{Parts, RunRow, Store, Who};
 
 use crate::answer::Result;
-use crate::api::Route;
+use crate::api::{Route, SMALL_BYTES};
 use crate::app::App;
 use crate::guard::Caller;
-use crate::json;
+use crate::json::{self, Scale};
 use crate::problem::{
     INTERNAL_ERROR, INVALID_INPUT, INVALID_JSON, INVALID_QUERY, Problem, TIMED_OUT, TOO_LARGE,
     UNSUPPORTED_MEDIA_TYPE,
 };
+use crate::room::bytes as room;
 
 /// A client that sends its body slower than this is not waited for.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 const MOST_PARAMETERS: usize = 50;
+/// A body that is larger is parsed beside the runtime's own threads, a few at a time.
+const LARGE: usize = 256 * 1024;
+/// What a body may take in memory: so many times its limit, and never more than this.
+const MOST_TIMES: usize = 32;
+const MOST_WEIGHT: usize = 96 * 1024 * 1024;
+/// What is still read of a body that is refused.
+const MOST_DRAINED: usize = 32 * 1024 * 1024;
+const DRAINED_WITHIN: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub struct Call {
@@ -37,6 +46,8 @@ pub struct Call {
     /// As it was asked, for the way to the next page.
     pub query: Map<String, Value>,
     pub headers: HeaderMap,
+    /// On one that is kept for others: nothing is waited for.
+    pub is_on_kept_seat: bool,
 }
 
 /// What the route's function takes, checked against its shapes.
@@ -45,7 +56,7 @@ pub struct Asked {
     pub query: Node,
     pub body: Node,
     /// Of a route that takes it so.
-    pub raw: Bytes,
+    pub raw: Vec<u8>,
 }
 
 impl Asked {
@@ -114,6 +125,20 @@ impl Call {
         object
     }
 
+    /// The same as a list shows it.
+    pub fn show_listed(&self, row: &RunRow, include: Parts) -> Value {
+        let mut object = row.listed(include);
+        if self.header("waypost-detail") == Some("engine") {
+            object["engine"] = waypost_store::wire::engine(row);
+        }
+        object
+    }
+
+    /// Pages take memory while they are put together: a few at a time.
+    pub async fn page_turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.app.pages.acquire().await.ok()
+    }
+
     /// Who asks, and why, as the body says.
     pub fn who(&self, by: Option<String>, reason: Option<String>) -> Who {
         Who { tenant: self.caller.tenant.clone(), by: self.caller.by(by), reason }
@@ -139,7 +164,12 @@ impl Call {
 pub fn read_query(route: &Route, query: Option<&str>) -> Result<(Map<String, Value>, Node)> {
     let mut fields = Map::new();
     let mut wrongs = Vec::new();
-    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).take(MOST_PARAMETERS) {
+    let pairs = || query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    if pairs().nth(MOST_PARAMETERS).is_some() {
+        let message = format!("has more than {MOST_PARAMETERS} parameters");
+        return Err(Problem::field(&INVALID_QUERY, "query", &message));
+    }
+    for pair in pairs() {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (Some(name), Some(value)) = (decoded(name), decoded(value)) else {
             let message = "is not UTF-8, or has a NUL".to_owned();
@@ -190,21 +220,43 @@ pub fn check_headers(route: &Route, headers: &HeaderMap) -> Result<()> {
     Ok(())
 }
 
-/// The body as it came, of a route that takes it so.
-pub async fn read_raw(route: &Route, headers: &HeaderMap, body: Body) -> Result<Bytes> {
-    collect(headers, body, route.body_bytes).await
+/// What is read of a body, and the memory that it takes until the request is answered.
+#[derive(Debug)]
+pub struct Read {
+    pub body: Node,
+    /// As it came, for a route that takes it so.
+    pub raw: Vec<u8>,
+    pub held: room::Bytes,
 }
 
-pub async fn read_body(route: &Route, headers: &HeaderMap, body: Body) -> Result<Node> {
-    let Some(shape) = route.body else { return Ok(Node::default()) };
+pub async fn read_body(
+    app: &Arc<App>,
+    caller: &Caller,
+    route: &'static Route,
+    headers: &HeaderMap,
+    body: &mut Body,
+) -> Result<Read> {
+    let mut held = app.bodies.open(caller.token_id());
+    if route.is_raw {
+        let raw = collect(headers, body, route.body_bytes, &mut held).await?;
+        return Ok(Read { body: Node::default(), raw, held });
+    }
+    let Some(shape) = route.body else { return Ok(Read { body: Node::default(), raw: Vec::new(), held }) };
     if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
         let message = "Content-Encoding: send the body as it is";
         return Err(Problem::new(&UNSUPPORTED_MEDIA_TYPE, message));
     }
-    let bytes = collect(headers, body, route.body_bytes).await?;
+    if headers
+        .get(TRANSFER_ENCODING)
+        .is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+    {
+        let message = "Transfer-Encoding: chunked is the only one that is taken";
+        return Err(Problem::new(&UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    let bytes = collect(headers, body, route.body_bytes, &mut held).await?;
     // Nothing at all is an empty object: `curl -X POST …/cancel`.
     if bytes.is_empty() {
-        return checked(shape, Map::new());
+        return Ok(Read { body: checked(shape, Map::new())?, raw: Vec::new(), held });
     }
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -212,18 +264,27 @@ pub async fn read_body(route: &Route, headers: &HeaderMap, body: Body) -> Result
         let message = format!("Content-Type is {kind:?}; it must be application/json");
         return Err(Problem::new(&UNSUPPORTED_MEDIA_TYPE, message));
     }
-    let parsed = match route.is_lenient {
-        true => json::lenient(&bytes),
-        false => json::strict(&bytes),
-    };
-    let value = parsed.map_err(|message| Problem::field(&INVALID_JSON, "body", &message))?;
+    if bytes.len() <= LARGE {
+        return parse(route, shape, &bytes, held);
+    }
+    // The others are answered meanwhile.
+    let defect = || Problem::new(&INTERNAL_ERROR, "the body was not read to its end");
+    let _turn = app.parsers.acquire().await.map_err(|_| defect())?;
+    let parsed = tokio::task::spawn_blocking(move || parse(route, shape, &bytes, held));
+    parsed.await.map_err(|_| defect())?
+}
+
+fn parse(route: &Route, shape: &'static Shape, bytes: &[u8], mut held: room::Bytes) -> Result<Read> {
+    let most = (route.body_bytes * MOST_TIMES + SMALL_BYTES).min(MOST_WEIGHT);
+    let scale = Scale::new(&mut held, bytes.len(), most);
+    let value = json::read(bytes, shape, route.is_lenient, scale)?;
     let Value::Object(object) = value else {
         return Err(Problem::field(&INVALID_INPUT, "body", "must be an object"));
     };
     if !route.is_lenient {
         refuse_unfit(shape, &object, "")?;
     }
-    checked(shape, object)
+    Ok(Read { body: checked(shape, object)?, raw: Vec::new(), held })
 }
 
 /// NULs and depth, named with the field that has them; a list's entries count from their own root. Sizes are the
@@ -253,16 +314,45 @@ fn checked(shape: &Shape, object: Map<String, Value>) -> Result<Node> {
     read_request(object, shape).map_err(|wrongs| Problem::fields(&INVALID_INPUT, &wrongs))
 }
 
-async fn collect(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes> {
+async fn collect(
+    headers: &HeaderMap,
+    body: &mut Body,
+    most: usize,
+    held: &mut room::Bytes,
+) -> Result<Vec<u8>> {
     let too_large = || Problem::new(&TOO_LARGE, format!("the body may have at most {most} bytes here"));
     let said = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if said.is_some_and(|bytes| bytes > most) {
         return Err(too_large());
     }
-    match timeout(BODY_WITHIN, Limited::new(body, most).collect()).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(Problem::new(&INVALID_JSON, "the body broke off")),
-        Err(_) => Err(Problem::new(&TIMED_OUT, format!("the body took longer than {BODY_WITHIN:?}"))),
-    }
+    // What was said to come takes nothing until it comes.
+    let whole = async {
+        let mut bytes = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| Problem::new(&INVALID_JSON, "the body broke off"))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if bytes.len() + data.len() > most {
+                return Err(too_large());
+            }
+            held.hold(bytes.len() + data.len())?;
+            bytes.extend_from_slice(&data);
+        }
+        Ok(bytes)
+    };
+    let late = |_| Problem::new(&TIMED_OUT, format!("the body took longer than {BODY_WITHIN:?}"));
+    timeout(BODY_WITHIN, whole).await.map_err(late)?
+}
+
+/// Reads and drops what is left of a body, within bounds: a client that sends all before it reads would else not see the answer.
+pub async fn drain(body: &mut Body) {
+    let rest = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, bytes::Bytes::len);
+            if bytes > MOST_DRAINED {
+                break;
+            }
+        }
+    };
+    let _ = timeout(DRAINED_WITHIN, rest).await;
 }

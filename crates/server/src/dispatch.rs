@@ -3,24 +3,27 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use axum::RequestExt;
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{RawPathParams, Request};
-use axum::http::header::{CACHE_CONTROL, HeaderName, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{CACHE_CONTROL, CONNECTION, EXPECT, HeaderName, X_CONTENT_TYPE_OPTIONS};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Response};
 use axum::routing::{MethodFilter, on};
-use bytes::Bytes;
+use axum::{RequestPartsExt, Router};
 use futures_util::FutureExt;
+use http_body::Body as HttpBody;
 use tokio::time::Instant;
-use waypost_schema::Node;
 
 use crate::answer::Result;
 use crate::api::{self, Method, Route};
 use crate::app::App;
-use crate::call::{Asked, Call, check_headers, read_body, read_query, read_raw};
+use crate::call::{Asked, Call, check_headers, drain, read_body, read_query};
 use crate::guard;
-use crate::problem::{INTERNAL_ERROR, INVALID_QUERY, METHOD_NOT_ALLOWED, NOT_FOUND, Problem};
+use crate::problem::{BUSY, INTERNAL_ERROR, INVALID_QUERY, METHOD_NOT_ALLOWED, NOT_FOUND, Problem};
+use crate::room::bytes::Bytes;
+use crate::room::kept::keeping;
+use crate::room::seats::Seat;
+use crate::room::shares::{Share, Use};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -44,32 +47,53 @@ async fn answer(app: Arc<App>, route: &'static Route, request: Request) -> Respo
     let begun = Instant::now();
     let request_id = request_id(request.headers());
     let instance = request.uri().path().to_owned();
+    let seat = request.extensions().get::<Arc<Seat>>().cloned();
+    // Who waits for our word before it sends its body has sent nothing.
+    let waits = request.headers().contains_key(EXPECT);
     let in_flight = app.metrics.begin();
-    let asked = AssertUnwindSafe(ask(app.clone(), route, request)).catch_unwind();
-    let mut response = match asked.await {
-        Ok(Ok(response)) => response,
+    let (parts, mut body) = request.into_parts();
+    let asked = AssertUnwindSafe(ask(app.clone(), route, parts, &mut body, seat.as_deref())).catch_unwind();
+    let asked = asked.await;
+    if !waits && !matches!(asked, Ok(Ok(_))) {
+        drain(&mut body).await;
+    }
+    let (mut response, kept) = match asked {
+        Ok(Ok((response, kept))) => (response, Some(kept)),
         Ok(Err(problem)) => {
-            if problem.status >= 500 {
+            // That there is no room is everyday, and may be told a thousand times a second.
+            if problem.status >= 500 && problem.code != BUSY.code {
                 tracing::warn!(request_id, route = route.path, code = problem.code, "{}", problem.detail);
             }
-            problem.response(&request_id, &instance)
+            (problem.response(&request_id, &instance), None)
         }
         // What it said is in the log; a client has no use for it.
         Err(_) => {
             tracing::error!(request_id, route = route.path, "a handler panicked");
-            Problem::new(&INTERNAL_ERROR, "the server has a defect; its log has more under this request id")
-                .response(&request_id, &instance)
+            let message = "the server has a defect; its log has more under this request id";
+            (Problem::new(&INTERNAL_ERROR, message).response(&request_id, &instance), None)
         }
     };
     drop(in_flight);
     app.metrics.answered(route, response.status().as_u16(), begun.elapsed());
     finish(response.headers_mut(), &request_id);
-    response
+    if seat.is_some_and(|seat| seat.is_kept) {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response.map(|body| keeping(body, kept))
 }
 
-async fn ask(app: Arc<App>, route: &'static Route, mut request: Request) -> Result {
-    guard::check_site(&app, request.headers())?;
-    let caller = guard::identify(&app, request.headers()).await;
+/// What an answer takes of the server until its client has all of it.
+type Taken = (Option<Share>, Bytes);
+
+async fn ask(
+    app: Arc<App>,
+    route: &'static Route,
+    mut parts: Parts,
+    body: &mut Body,
+    seat: Option<&Seat>,
+) -> Result<(Response<Body>, Taken)> {
+    guard::check_site(&app, &parts)?;
+    let caller = guard::identify(&app, &parts.headers).await;
     let caller = match route.required_role {
         guard::RequiredRole::Nothing => caller.unwrap_or_else(|_| guard::Caller::nobody()),
         required => {
@@ -78,26 +102,39 @@ async fn ask(app: Arc<App>, route: &'static Route, mut request: Request) -> Resu
             caller
         }
     };
-    let path = read_path(&mut request).await?;
-    let (query, asked) = read_query(route, request.uri().query())?;
-    check_headers(route, request.headers())?;
-    let (parts, body) = request.into_parts();
-    let asked = match route.is_raw {
-        true => {
-            let raw = read_raw(route, &parts.headers, body).await?;
-            Asked { query: asked, body: Node::default(), raw }
+    let token = caller.token_id().map(str::to_owned);
+    let is_on_kept_seat = seat.is_some_and(|seat| seat.is_kept);
+    match (&token, seat) {
+        (Some(_), Some(seat)) => seat.has_shown_a_token(),
+        _ if is_on_kept_seat && !api::is_health(route) => {
+            let message =
+                "all other seats are taken; what is left is for health checks and requests with a token";
+            return Err(Problem::new(&BUSY, message));
         }
-        false => {
-            let body = read_body(route, &parts.headers, body).await?;
-            Asked { query: asked, body, raw: Bytes::new() }
-        }
-    };
-    (route.run)(Call { app, caller, path, query, headers: parts.headers }, asked).await
+        _ => {}
+    }
+    let share = token.as_ref().map(|token| app.shares.take(token, Use::Request)).transpose()?;
+    let path = read_path(&mut parts).await?;
+    let (query, asked) = read_query(route, parts.uri.query())?;
+    check_headers(route, &parts.headers)?;
+    let read = read_body(&app, &caller, route, &parts.headers, body).await?;
+    let mut answered = app.answers.open(token.as_deref());
+    let asked = Asked { query: asked, body: read.body, raw: read.raw };
+    let call = Call { app, caller, path, query, headers: parts.headers, is_on_kept_seat };
+    let response = (route.run)(call, asked).await?;
+    drop(read.held);
+    let bytes = response.body().size_hint().exact().unwrap_or_default() as usize;
+    match route.method {
+        Method::Get => answered.hold(bytes)?,
+        // It is done: who asked has to hear of it.
+        Method::Post | Method::Put | Method::Delete => answered.hold_anyway(bytes),
+    }
+    Ok((response, (share, answered)))
 }
 
-async fn read_path(request: &mut Request) -> Result<Vec<(String, String)>> {
+async fn read_path(parts: &mut Parts) -> Result<Vec<(String, String)>> {
     let wrong = |message: &str| Problem::field(&INVALID_QUERY, "path", message);
-    let params = request.extract_parts::<RawPathParams>().await.map_err(|_| wrong("is not UTF-8"))?;
+    let params = parts.extract::<RawPathParams>().await.map_err(|_| wrong("is not UTF-8"))?;
     let params: Vec<(String, String)> =
         params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     match params.iter().any(|(_, value)| value.contains('\0') || value.len() > 512) {

@@ -2,6 +2,7 @@
 
 use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::request::Parts;
 use waypost_kernel::text::MAX_NAME_BYTES;
 use waypost_store::{EVERY_TENANT, Secret};
 
@@ -60,28 +61,44 @@ pub struct Caller {
     /// Works for all tenants: it named none, and no token binds it to one.
     pub is_everybodys: bool,
     pub role: Role,
-    /// The token's name; nothing without tokens.
-    pub name: Option<String>,
+    /// None without tokens.
+    pub token: Option<Token>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Token {
+    pub name: String,
+    pub secret: Secret,
 }
 
 impl Caller {
-    fn of_tenant(named: Option<String>, own: &str, role: Role, name: Option<String>) -> Caller {
+    fn of_tenant(named: Option<String>, own: &str, role: Role, token: Option<Token>) -> Caller {
         let own = Some(own).filter(|own| *own != EVERY_TENANT).map(str::to_owned);
         let tenant = named.or(own);
         let is_everybodys = tenant.is_none();
-        Caller { tenant: tenant.unwrap_or_else(|| "default".to_owned()), is_everybodys, role, name }
+        Caller { tenant: tenant.unwrap_or_else(|| "default".to_owned()), is_everybodys, role, token }
     }
 
     /// For routes that are everybody's.
     pub fn nobody() -> Caller {
-        Caller { tenant: String::new(), is_everybodys: false, role: Role::Viewer, name: None }
+        Caller { tenant: String::new(), is_everybodys: false, role: Role::Viewer, token: None }
+    }
+
+    pub fn token_id(&self) -> Option<&str> {
+        self.token.as_ref().map(|token| token.secret.id.as_str())
+    }
+
+    /// Whether the token still counts. It is looked up as often as for new requests.
+    pub async fn check_again(&self, app: &App) -> Result<()> {
+        let Some(token) = &self.token else { return Ok(()) };
+        app.tokens.find(&*app.store, &token.secret).await?.map(drop).ok_or_else(unknown)
     }
 
     /// Who the log names: the token, and whoever it says that it asks for.
     pub fn by(&self, given: Option<String>) -> String {
-        match (&self.name, given) {
-            (Some(name), Some(given)) => format!("{name}/{given}"),
-            (Some(name), None) => name.clone(),
+        match (&self.token, given) {
+            (Some(token), Some(given)) => format!("{}/{given}", token.name),
+            (Some(token), None) => token.name.clone(),
             (None, Some(given)) => given,
             (None, None) => "http".to_owned(),
         }
@@ -90,8 +107,16 @@ impl Caller {
 
 /// A page of another site must not reach a server that trusts whoever reaches it: neither by a form (its Origin tells) nor
 /// by a name of its own that leads to this address (its Host tells).
-pub fn check_site(app: &App, headers: &HeaderMap) -> Result<()> {
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+pub fn check_site(app: &App, parts: &Parts) -> Result<()> {
+    let headers = &parts.headers;
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if hosts.next().is_some() {
+        return Err(Problem::new(&CROSS_ORIGIN, "there are two hosts: send one header Host"));
+    }
+    if parts.uri.authority().is_some_and(|named| !named.as_str().eq_ignore_ascii_case(host)) {
+        return Err(Problem::new(&CROSS_ORIGIN, "the request line names another host than the header Host"));
+    }
     if let Some(origin) = headers.get(ORIGIN) {
         let origin = origin.to_str().unwrap_or_default();
         let of = origin.split_once("://").map_or("", |(_, rest)| rest);
@@ -108,11 +133,15 @@ pub fn check_site(app: &App, headers: &HeaderMap) -> Result<()> {
     Ok(())
 }
 
+/// A name or an address, and a port behind a colon if there is one: nothing else may stand there.
 fn is_loopback_name(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').unwrap_or_default(),
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
+    if !port.is_empty() && port.strip_prefix(':').is_none_or(|port| port.parse::<u16>().is_err()) {
+        return false;
+    }
     let address = name.parse::<std::net::IpAddr>();
     name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
@@ -128,8 +157,9 @@ pub async fn identify(app: &App, headers: &HeaderMap) -> Result<Caller> {
         }
         return Ok(Caller::of_tenant(named, EVERY_TENANT, Role::Admin, None));
     };
-    let unknown = || Problem::new(&UNAUTHENTICATED, "the token is not one of this server's, or was revoked");
-    let text = value.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
+    // The scheme is written as one likes.
+    let text = value.to_str().ok().and_then(|text| text.split_once(' '));
+    let text = text.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, secret)| secret);
     let secret = text.and_then(|text| Secret::parse(text.trim())).ok_or_else(unknown)?;
     let token = app.tokens.find(&*app.store, &secret).await?.ok_or_else(unknown)?;
     app.tokens.check_rate(&token.id)?;
@@ -140,7 +170,12 @@ pub async fn identify(app: &App, headers: &HeaderMap) -> Result<Caller> {
         let message = format!("the token is one of tenant {:?} and sees nothing of {named:?}", token.tenant);
         return Err(Problem::new(&FORBIDDEN, message));
     }
-    Ok(Caller::of_tenant(named, &token.tenant, role, Some(token.name.clone())))
+    let known = Token { name: token.name.clone(), secret };
+    Ok(Caller::of_tenant(named, &token.tenant, role, Some(known)))
+}
+
+fn unknown() -> Problem {
+    Problem::new(&UNAUTHENTICATED, "the token is not one of this server's, or was revoked")
 }
 
 /// `Waypost-Tenant`, percent-encoded where it is not ASCII.
@@ -174,9 +209,19 @@ mod tests {
         for host in ["localhost", "LOCALHOST:7070", "127.0.0.1:1", "127.1.2.3", "[::1]:7070", "[::1]"] {
             assert!(is_loopback_name(host), "{host}");
         }
-        for host in
-            ["", "example.org", "localhost.example.org", "10.0.0.1", "[2001:db8::1]:1", "127.0.0.1.evil"]
-        {
+        for host in [
+            "",
+            "example.org",
+            "localhost.example.org",
+            "10.0.0.1",
+            "[2001:db8::1]:1",
+            "127.0.0.1.evil",
+            "[::1].evil.com",
+            "localhost:x.evil.com",
+            "localhost:80@evil.com",
+            "localhost:",
+            "[::1",
+        ] {
             assert!(!is_loopback_name(host), "{host}");
         }
     }

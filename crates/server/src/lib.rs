@@ -1,5 +1,5 @@
 //! The HTTP API. A request goes through the files in this order: `listen` takes the connection, `dispatch` finds the
-//! route in the one table of `api`, `guard` says who asks, `call` reads what is asked and checks it against the
+//! route in the one table of `api`, `guard` says who asks, `room` whether there is room for it, `call` reads what is asked and checks it against the
 //! route's shapes, and the route's function asks the store. No function here decides anything about runs.
 //!
 //! `openapi` and `reference` are renderings of the same table.
@@ -17,9 +17,11 @@ mod metrics;
 mod openapi;
 mod problem;
 mod reference;
+mod room;
 mod schedule_metrics;
 mod stream;
 mod tokens;
+mod wait;
 
 pub use app::{App, Options, Playbook};
 pub use listen::serve;

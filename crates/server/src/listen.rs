@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -20,8 +20,15 @@ use tower_service::Service;
 
 use crate::app::App;
 use crate::dispatch::router;
+use crate::room::kept::keeping;
+use crate::room::seats::{Seats, Taken};
+use crate::room::socket::Socket;
 
 const HEAD_WITHIN: Duration = Duration::from_secs(15);
+/// On a seat that is kept for others.
+const KEPT_HEAD_WITHIN: Duration = Duration::from_secs(2);
+/// Connections at once that are told that there is no room.
+const MOST_REJECTED: usize = 256;
 const MOST_HEADERS: usize = 64;
 /// Request line and headers together.
 const HEAD_BYTES: usize = 32 * 1024;
@@ -36,7 +43,8 @@ connection: close\r\ncontent-length: 111\r\n\r\n{\"type\":\"description:blank\",
 
 /// Answers requests until the app is told to stop, and then those that are under way.
 pub async fn serve(app: Arc<App>, listener: TcpListener) {
-    let seats = Arc::new(Semaphore::new(app.options.connections));
+    let seats = Seats::new(app.options.connections);
+    let rejections = Arc::new(Semaphore::new(MOST_REJECTED));
     let router = router(&app);
     let mut connections = JoinSet::new();
     loop {
@@ -45,12 +53,15 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
             () = app.stopping() => break,
             Some(_) = connections.join_next() => {}
             taken = listener.accept() => match taken {
-                Ok((stream, _)) => match seats.clone().try_acquire_owned() {
-                    Ok(seat) => {
+                Ok((stream, _)) => match seats.take() {
+                    Some(seat) => {
                         connections.spawn(serve_connection(app.clone(), router.clone(), stream, seat));
                     }
-                    Err(_) => {
-                        connections.spawn(reject_busy(stream));
+                    // Beyond that they are closed without a word: words cost a socket each.
+                    None => {
+                        if let Ok(turn) = rejections.clone().try_acquire_owned() {
+                            connections.spawn(reject_busy(stream, turn));
+                        }
                     }
                 },
                 Err(error) => {
@@ -67,36 +78,42 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
     }
 }
 
-async fn reject_busy(mut stream: TcpStream) {
-    let _ = timeout(Duration::from_secs(1), stream.write_all(FULL)).await;
+/// What the client has sent is read and dropped: else the system would drop our words.
+async fn reject_busy(mut stream: TcpStream, _turn: OwnedSemaphorePermit) {
+    let told = async {
+        stream.write_all(FULL).await?;
+        stream.shutdown().await?;
+        let mut rest = [0; 4_096];
+        while stream.read(&mut rest).await? > 0 {}
+        std::io::Result::Ok(())
+    };
+    let _ = timeout(Duration::from_secs(1), told).await;
 }
 
-async fn serve_connection(
-    app: Arc<App>,
-    router: axum::Router,
-    stream: TcpStream,
-    seat: OwnedSemaphorePermit,
-) {
-    let _seat = seat;
+async fn serve_connection(app: Arc<App>, router: axum::Router, stream: TcpStream, taken: Taken) {
+    let seat = taken.seat.clone();
     let _open = app.metrics.connected();
     let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let asked = seat.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let mut router = router.clone();
+        let under_way = asked.begin();
+        request.extensions_mut().insert(asked.clone());
         async move {
             let answer: Result<Response<Body>, Infallible> = router.call(request.map(Body::new)).await;
-            answer
+            // The seat is at work until the answer is written.
+            answer.map(|answer| answer.map(|body| keeping(body, under_way)))
         }
     });
     let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WITHIN)
-        .max_headers(MOST_HEADERS)
-        .max_buf_size(HEAD_BYTES)
-        .keep_alive(true);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    builder.timer(TokioTimer::new()).max_headers(MOST_HEADERS).max_buf_size(HEAD_BYTES).keep_alive(true);
+    let head_within = if seat.is_kept { KEPT_HEAD_WITHIN } else { HEAD_WITHIN };
+    builder.header_read_timeout(head_within);
+    let socket = Socket::new(stream, seat.clone(), app.options.write_within);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
     tokio::select! {
         ended = connection.as_mut() => return log_end(ended),
+        () = seat.asked_to_leave() => return,
         () = app.stopping() => connection.as_mut().graceful_shutdown(),
     }
     log_end(connection.await);

@@ -19,6 +19,11 @@ use crate::api::{Method, Route};
 use crate::app::App;
 use crate::problem::{INTERNAL_ERROR, Problem};
 
+/// Queues with series of their own, by name the first: what a page costs must not grow with them for ever.
+const MOST_QUEUES: usize = 200;
+/// The name of all others.
+pub const OTHERS: &str = "(others)";
+
 type Count = Counter<u64, AtomicU64>;
 type Level = Gauge<i64, AtomicI64>;
 type Ratio = Gauge<f64, AtomicU64>;
@@ -241,14 +246,20 @@ async fn read_store(app: &App, own: &mut Registry) -> Result<()> {
     let stats = app.store.stats(None).await?;
     let families: [Family<OfQueue, Level>; 3] = Default::default();
     let oldest = Family::<OfQueue, Ratio>::default();
-    for queue in &queues {
-        let label = OfQueue { queue: queue.name.clone() };
+    for (place, queue) in queues.iter().enumerate() {
+        let name = if place < MOST_QUEUES { &queue.name } else { OTHERS };
+        let label = OfQueue { queue: name.to_owned() };
         for (family, count) in families.iter().zip([queue.ready, queue.scheduled, queue.held]) {
-            family.get_or_create(&label).set(count as i64);
+            family.get_or_create(&label).inc_by(count as i64);
         }
-        let age = queue.oldest_ready_at.map_or(0, |at| (now - at).ms());
-        oldest.get_or_create(&label).set(age as f64 / 1_000.0);
+        // Of several, the one that waits longest.
+        let age = queue.oldest_ready_at.map_or(0, |at| (now - at).ms()) as f64 / 1_000.0;
+        let gauge = oldest.get_or_create(&label);
+        gauge.set(gauge.get().max(age));
     }
+    let known = Level::default();
+    known.set(queues.len() as i64);
+    own.register("queues", "Queues that there are", known);
     let [ready, scheduled, held] = families;
     own.register("queue_depth", "Runs that wait and are due", ready);
     own.register("queue_scheduled", "Runs that wait for their time", scheduled);

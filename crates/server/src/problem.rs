@@ -32,17 +32,19 @@ reasons! {
     NOT_FOUND "NOT_FOUND" 404 "there is no such thing, or it is another tenant's";
     METHOD_NOT_ALLOWED "METHOD_NOT_ALLOWED" 405 "the path exists, but not for this method";
     TIMED_OUT "TIMED_OUT" 408 "the body did not arrive in time";
+    OWN_SCHEDULE "OWN_SCHEDULE" 409 "the schedule is the engine's or one of a server's own file: only that changes it";
     PRECONDITION_FAILED "PRECONDITION_FAILED" 412 "the run has moved on since the ETag that If-Match names";
     TOO_LARGE "TOO_LARGE" 413 "the body is larger than this route takes";
     UNSUPPORTED_MEDIA_TYPE "UNSUPPORTED_MEDIA_TYPE" 415 "bodies are application/json, not encoded further";
     INVALID_INPUT "INVALID_INPUT" 422 "a field of the request is wrong";
     IDEMPOTENCY_KEY_REUSED "IDEMPOTENCY_KEY_REUSED" 422 "the idempotency key was used with another body";
     RATE_LIMITED "RATE_LIMITED" 429 "more requests than the token may make; Retry-After says when";
+    TOKEN_BUSY "TOKEN_BUSY" 429 "the token has as many requests, waiting requests or streams open as one may; Retry-After says when to ask again";
     HEADERS_TOO_LARGE "HEADERS_TOO_LARGE" 431 "more or longer headers than are taken";
     INTERNAL_ERROR "INTERNAL_ERROR" 500 "a defect of the server; it is in its log under the request id";
     UNAVAILABLE "DATABASE_UNAVAILABLE" 503 "the database cannot be used now; the same request may work later";
     UNUSABLE "DATABASE_UNUSABLE" 503 "the database cannot be used by this server";
-    BUSY "BUSY" 503 "more connections or streams than the server takes";
+    BUSY "BUSY" 503 "more connections, streams or memory than the server has";
     STOPPING "STOPPING" 503 "the server is shutting down: ask another, or again";
 }
 

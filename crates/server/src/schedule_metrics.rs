@@ -13,11 +13,10 @@ use waypost_store::{Counts, ScheduleFilter, ScheduleSummary};
 
 use crate::answer::Result;
 use crate::app::App;
+use crate::metrics::OTHERS;
 
 /// Schedules with series of their own: 12 each.
 const MOST: usize = 200;
-/// The name of all others. No schedule can have it.
-const OTHERS: &str = "(others)";
 
 type Count = Counter<u64, AtomicU64>;
 

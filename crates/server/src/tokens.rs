@@ -12,8 +12,8 @@ use waypost_store::{Secret, Store, TokenRow};
 use crate::answer::Result;
 use crate::problem::{Problem, RATE_LIMITED};
 
-/// A token that is revoked counts no longer than this.
-const FRESH: Duration = Duration::from_secs(2);
+/// A token that is revoked counts no longer than this. Whoever waits or follows looks again as often.
+pub const FRESH: Duration = Duration::from_secs(1);
 /// What strangers make up must not fill the memory.
 const MOST: usize = 10_000;
 
@@ -54,6 +54,11 @@ impl Known {
             }
         };
         Ok(row.filter(|row| row.revoked_at.is_none() && secret.fits(&row.digest)))
+    }
+
+    /// This server is told at once what others learn within a moment.
+    pub fn forget(&self, id: &str) {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
     fn recall(&self, id: &str) -> Option<Option<TokenRow>> {

@@ -109,10 +109,12 @@ pub async fn serve(store: Arc<dyn Database>, listener: TcpListener, flags: &Flag
     let (stage, shutdown) = watch::channel(Stage::Working);
     listen(&Arc::new(stage))?;
     let playbooks = playbooks(&*store, flags.playbooks.as_deref()).await?;
+    let scheduled = schedules(&*store, flags).await?;
     let options = waypost_server::Options {
         needs_tokens: flags.needs_tokens(),
         playbooks: playbooks.iter().map(|playbook| described(playbook)).collect(),
         github: github(&playbooks)?,
+        own_schedules: scheduled.own.iter().map(|schedule| schedule.name.clone()).collect(),
         ..waypost_server::Options::default()
     };
     let app = App::new(store.clone(), options, shutdown.clone());
@@ -123,7 +125,7 @@ pub async fn serve(store: Arc<dyn Database>, listener: TcpListener, flags: &Flag
         swept.metrics.sweeps.inc();
         swept.metrics.swept.inc_by(moved as u64);
     });
-    let supervised = supervisor.firing(schedules(&*store, flags).await?).start().await?;
+    let supervised = supervisor.firing(scheduled).start().await?;
     anstream::eprintln!("{hello}");
     let ((), worked) =
         tokio::join!(waypost_server::serve(app, listener), supervised.run(may_work.then_some(worker)));

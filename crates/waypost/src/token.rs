@@ -42,14 +42,14 @@ pub enum Verb {
 pub async fn run(place: &Place, verb: Verb) -> Result {
     match verb {
         Verb::Create { name, role, tenant, output } => {
-            let token = create(place, &name, &role, &tenant).await?;
+            let (id, token) = create(place, &name, &role, &tenant).await?;
             anstream::eprintln!(
                 "this is shown once; give it as WAYPOST_TOKEN, or in a file named by WAYPOST_TOKEN_FILE"
             );
             print(&match output {
                 Format::Table => token,
                 Format::Json | Format::Jsonl => {
-                    pretty(&json!({ "token": token, "name": name, "role": role, "tenant": tenant }))
+                    pretty(&json!({ "id": id, "token": token, "name": name, "role": role, "tenant": tenant }))
                 }
             })
         }
@@ -64,8 +64,8 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
     }
 }
 
-/// A server makes its tokens itself, so that their secrets do not travel twice.
-async fn create(place: &Place, name: &str, role: &str, tenant: &str) -> Result<String> {
+/// The id and the whole of it. A server makes its tokens itself, so that their secrets do not travel twice.
+async fn create(place: &Place, name: &str, role: &str, tenant: &str) -> Result<(String, String)> {
     if let Some(url) = place.server() {
         let server = place.open_server(url).await?;
         return Ok(server.create_token(name, role, Some(tenant), &user()).await?);
@@ -81,7 +81,7 @@ async fn create(place: &Place, name: &str, role: &str, tenant: &str) -> Result<S
         by: user(),
     };
     store.change_token(TokenChange::Issue(new), who(None)).await?;
-    Ok(secret.reveal())
+    Ok((secret.id.clone(), secret.reveal()))
 }
 
 fn as_table(rows: &[TokenRow]) -> String {

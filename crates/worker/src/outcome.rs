@@ -67,6 +67,9 @@ impl Word {
     }
 }
 
+/// Fields that say what is to be done: no words of the handler's.
+const CONTROLS: [&str; 3] = ["outcome", "retry_after_ms", "permanent"];
+
 impl Outcome {
     pub fn done() -> Outcome {
         Outcome { word: Some(Word::Done), ..Outcome::default() }
@@ -103,6 +106,23 @@ impl Outcome {
     pub fn parse(bytes: &[u8]) -> Result<Outcome, String> {
         let value: Value =
             serde_json::from_slice(without_bom(bytes)).map_err(|error| format!("not JSON: {error}"))?;
+        Outcome::from_json(value)
+    }
+
+    /// The same without the secrets that its handler was given. They are hidden before anything is cut: half a secret would not be
+    /// known as one.
+    pub(crate) fn parse_masked(bytes: &[u8], mask: &Mask) -> Result<Outcome, String> {
+        let parsed = serde_json::from_slice(without_bom(bytes)).map_err(|error| format!("not JSON: {error}"));
+        let read = parsed.and_then(|value| Outcome::from_masked_json(value, mask));
+        read.map_err(|problem| mask.hide(&problem).into_owned())
+    }
+
+    pub(crate) fn from_masked_json(mut value: Value, mask: &Mask) -> Result<Outcome, String> {
+        if let Value::Object(fields) = &mut value {
+            for (_, said) in fields.iter_mut().filter(|(name, _)| !CONTROLS.contains(&name.as_str())) {
+                *said = mask.hide_json(said.take());
+            }
+        }
         Outcome::from_json(value)
     }
 

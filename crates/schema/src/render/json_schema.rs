@@ -26,7 +26,8 @@ pub fn document(title: &str, description: &str, shape: &Shape) -> Value {
 pub fn component(shape: &Shape, is_answer: bool) -> Value {
     let mut schema = of_shape(shape, Style::Components);
     if is_answer {
-        schema["required"] = shape.names().into();
+        let always = shape.fields.iter().filter(|field| !field.may_be_left_out);
+        schema["required"] = always.map(|field| field.name).collect::<Vec<_>>().into();
     }
     schema
 }

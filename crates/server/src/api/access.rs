@@ -91,6 +91,7 @@ async fn revoke(call: Call, body: RevokingBody) -> Result {
         return Err(waypost_store::StoreError::NotFound { what: "token", id }.into());
     }
     let row = call.store().change_token(TokenChange::Revoke(id), call.who(body.by, body.reason)).await?;
+    call.app.tokens.forget(&row.id);
     Ok(answer::json(200, &row.object()))
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use waypost_kernel::Span;
 use waypost_store::codec::token_text;
-use waypost_store::{Can, Claim, Claimed, Held, Take, iso};
+use waypost_store::{Can, Claim, Claimed, Held, PAGE_BYTES, Take, iso};
 
 use super::requests::{ChangesQuery, ClaimBody, ClaimOneBody};
 use super::runs::renamed;
@@ -18,12 +18,13 @@ use crate::answer::{self, Result};
 use crate::app::Claimer;
 use crate::call::Call;
 use crate::guard::RequiredRole;
-use crate::problem::{INTERNAL_ERROR, NOT_FOUND, Problem, STOPPING};
+use crate::problem::{INTERNAL_ERROR, NOT_FOUND, Problem, STOPPING, TOKEN_BUSY};
+use crate::wait;
 
-/// Between two looks while somebody waits: times arrive (a schedule, a retry, a lease that ends) without a word.
-const LOOK: Duration = Duration::from_millis(500);
-/// However much changes meanwhile.
-const SHORTEST: Duration = Duration::from_millis(20);
+/// Runs that are taken at a time, at first.
+const FIRST_PART: usize = 16;
+/// Of those that a worker asks for, so many are shown with it.
+const SHOWN_QUEUES: usize = 8;
 
 pub const ROUTES: &[Route] = &[
     Route {
@@ -34,7 +35,7 @@ pub const ROUTES: &[Route] = &[
         required_role: RequiredRole::Work,
         body_bytes: SMALL_BYTES,
         responses: &[ok(&CLAIMS)],
-        refuses: &[&STOPPING],
+        refuses: &[&STOPPING, &TOKEN_BUSY],
         ..takes!(POST, claim, ClaimBody)
     },
     Route {
@@ -58,39 +59,14 @@ pub const ROUTES: &[Route] = &[
 
 async fn changed(call: Call, query: ChangesQuery) -> Result {
     let at_most = Duration::from_millis(query.wait_ms.unwrap_or(1_000).unsigned_abs());
-    tokio::select! {
-        () = call.store().changed(at_most) => {}
-        () = call.app.stopping() => {}
+    if call.is_on_kept_seat {
+        return Ok(answer::empty(204));
     }
-    Ok(answer::empty(204))
-}
-
-/// Asks until there is something, the time is over, the asker is gone or the server ends. What was asked of the store
-/// is always waited for.
-pub async fn waiting<T, Look, Looked>(
-    call: &Call,
-    wait_ms: Option<i64>,
-    mut gone: Pin<&mut (dyn Future<Output = ()> + Send)>,
-    look: Look,
-) -> Result<Option<T>>
-where
-    Look: Fn() -> Looked,
-    Looked: Future<Output = Result<Option<T>>>,
-{
-    let until = Instant::now() + Duration::from_millis(wait_ms.unwrap_or_default().unsigned_abs());
-    loop {
-        let looked_at = Instant::now();
-        let found = look().await?;
-        let left = until.saturating_duration_since(Instant::now());
-        if found.is_some() || left.is_zero() || call.app.is_stopping() {
-            return Ok(found);
-        }
-        tokio::select! {
-            () = call.store().changed(left.min(LOOK)) => {}
-            () = call.app.stopping() => {}
-            () = gone.as_mut() => return Ok(None),
-        }
-        tokio::time::sleep_until((looked_at + SHORTEST).min(until)).await;
+    let _share = wait::share(&call)?;
+    tokio::select! {
+        () = call.store().changed(at_most) => Ok(answer::empty(204)),
+        () = call.app.stopping() => Ok(answer::empty(204)),
+        problem = wait::revoked(&call) => Err(problem),
     }
 }
 
@@ -140,18 +116,47 @@ async fn take(
     call.app.metrics.claims.inc();
     see(call, &claim);
     let look = || {
-        let claim = call.store().claim(claim.clone());
+        let claim = claim.clone();
         async move {
             let begun = Instant::now();
-            let claims = claim.await?;
+            let claims = take_in_parts(call, claim).await?;
             call.app.metrics.claim_took.observe(begun.elapsed().as_secs_f64());
             Ok(Some(claims).filter(|claims| !claims.is_empty()))
         }
     };
-    let claims = waiting(call, body.wait_ms, gone, look).await?.unwrap_or_default();
+    let same = ("claim", &claim.tenant, &claim.queues, &claim.lifecycles, format!("{:?}", claim.can));
+    let claims = wait::until_found(call, body.wait_ms, same, gone, look).await?.unwrap_or_default();
     call.app.metrics.claimed.inc_by(claims.len() as u64);
     for claimed in &claims {
         call.app.remember_tenant(claimed.run.id(), &claimed.run.tenant);
+    }
+    Ok(claims)
+}
+
+/// Runs may be large: a few are taken at first, and more as long as there is room for them in one answer. Of a claim with a key each
+/// part has one of its own, so that the same claim again gives the same runs.
+async fn take_in_parts(call: &Call, claim: Claim) -> Result<Vec<Claimed>> {
+    let mut claims: Vec<Claimed> = Vec::new();
+    let mut bytes = 0;
+    for part in 0.. {
+        let limit = (FIRST_PART << part).min(claim.limit - claims.len());
+        let key = claim.idempotency_key.as_ref();
+        let idempotency_key = key.map(|key| if part == 0 { key.clone() } else { format!("{key}/{part}") });
+        let taken = call.store().claim(Claim { limit, idempotency_key, ..claim.clone() }).await;
+        // What was taken is given to who asked, even if no more can be had.
+        let taken = match taken {
+            Err(_) if part > 0 => break,
+            taken => taken?,
+        };
+        let is_last = taken.len() < limit;
+        claims.extend(taken);
+        if is_last || claims.len() >= claim.limit {
+            break;
+        }
+        bytes += claims.iter().rev().take(limit).map(|claimed| claimed.run.part_bytes()).sum::<usize>();
+        if bytes >= PAGE_BYTES {
+            break;
+        }
     }
     Ok(claims)
 }
@@ -160,8 +165,9 @@ fn see(call: &Call, claim: &Claim) {
     let claimer = Claimer {
         at: Instant::now(),
         tenant: call.caller.tenant.clone(),
-        queues: claim.queues.clone(),
+        queues: claim.queues.iter().take(SHOWN_QUEUES).cloned().collect(),
         free: claim.limit,
+        token: call.caller.token_id().map(str::to_owned),
     };
     super::workers::see(&call.app, claim.worker.clone(), claimer);
 }

@@ -33,9 +33,10 @@ pub const ROUTES: &[Route] = &[
 async fn feed(call: Call, query: FeedQuery) -> Result {
     let mut after = query.after.unwrap_or_default();
     let mut found: Vec<Value> = Vec::new();
+    let _turn = call.page_turn().await;
     for _ in 0..MOST_PAGES {
         let page = call.store().feed(Some(after), PAGE).await?.events;
-        let is_last = page.len() < PAGE;
+        let is_last = page.is_empty();
         for event in page {
             if found.len() == query.limit.0 {
                 break;

@@ -46,6 +46,7 @@ pub async fn page(call: &Call, path: &str, schedule: Option<String>, query: Hist
         limit: query.limit.0,
         cursor: query.cursor,
     };
+    let _turn = call.page_turn().await;
     let page = call.store().executions(filter).await?;
     let objects: Vec<Value> = page.executions.iter().map(|row| object(call, row)).collect();
     let answer = answer::json(200, &json!({ "executions": objects, "next_cursor": page.next }));

@@ -1,5 +1,8 @@
 //! For those who watch the server, and for those who read what it offers. No role is needed, and nothing of any run is told.
 
+use std::sync::LazyLock;
+
+use bytes::Bytes;
 use serde_json::json;
 
 use super::shapes::HEALTH;
@@ -50,7 +53,7 @@ pub const ROUTES: &[Route] = &[
         name: "getOpenapi",
         description: "This API, as OpenAPI 3.1.",
         responses: &[RouteResponse { status: 200, description: "the document", body: Content::AnyJson }],
-        run: |_, _| Box::pin(async { Ok(answer::json(200, &crate::openapi::document())) }),
+        run: |_, _| Box::pin(async { Ok(answer::shared(200, "application/json", DOCUMENT.clone())) }),
         ..OPEN
     },
     Route {
@@ -60,13 +63,17 @@ pub const ROUTES: &[Route] = &[
         responses: &[RouteResponse { status: 200, description: "the page", body: Content::Text(HTML) }],
         run: |_, _| {
             Box::pin(async {
-                let page = answer::text(200, HTML, crate::reference::html());
+                let page = answer::shared(200, HTML, PAGE.clone());
                 Ok(answer::with(page, "content-security-policy", crate::reference::POLICY))
             })
         },
         ..OPEN
     },
 ];
+
+// Anybody may ask for these: they are made once, and all answers share them.
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| crate::openapi::document().to_string().into());
+static PAGE: LazyLock<Bytes> = LazyLock::new(|| crate::reference::html().into());
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";

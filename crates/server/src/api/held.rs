@@ -14,7 +14,7 @@ use super::requests::{
 };
 use super::runs::tagged;
 use super::shapes::{ITEMS, NOTED, RENEWED, RUN};
-use super::{BATCH_BYTES, Content, POST, Route, RouteResponse, ok, takes};
+use super::{BATCH_BYTES, Content, POST, Route, RouteResponse, SMALL_BYTES, ok, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
 use crate::guard::RequiredRole;
@@ -32,6 +32,9 @@ const HELD: Route = Route {
     ..POST
 };
 
+/// Of requests that carry a token and a few words.
+const BRIEF: Route = Route { body_bytes: SMALL_BYTES, ..HELD };
+
 pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/runs/{run_id}/heartbeat",
@@ -39,7 +42,7 @@ pub const ROUTES: &[Route] = &[
         description: "Extends the lease, and tells what people want of the run. A third of the lease's length is a good pace; once a \
                 second tells of a cancel in time.",
         responses: &[ok(&RENEWED)],
-        ..takes!(HELD, heartbeat, LeaseBody)
+        ..takes!(BRIEF, heartbeat, LeaseBody)
     },
     Route {
         path: "/v1/runs/{run_id}/events",
@@ -71,14 +74,14 @@ pub const ROUTES: &[Route] = &[
         name: "release",
         description: "Gives the run back unharmed: any worker may take it over, and no attempt is burnt.",
         responses: &[ok(&RUN)],
-        ..takes!(HELD, release, LeaseBody)
+        ..takes!(BRIEF, release, LeaseBody)
     },
     Route {
         path: "/v1/runs/{run_id}/require-cleanup",
         name: "requireCleanup",
         description: "From now on the run requires cleanup and ends only after it, or no longer does.",
         responses: &[ok(&RUN)],
-        ..takes!(HELD, require_cleanup, RequireCleanupBody)
+        ..takes!(BRIEF, require_cleanup, RequireCleanupBody)
     },
     Route {
         path: "/v1/runs/{run_id}/owe",
@@ -86,7 +89,7 @@ pub const ROUTES: &[Route] = &[
         description: "The old name of `/v1/runs/{run_id}/require-cleanup`, for clients of before.",
         responses: &[ok(&RUN)],
         is_deprecated: true,
-        ..takes!(HELD, require_cleanup_by_old_name, OweBody)
+        ..takes!(BRIEF, require_cleanup_by_old_name, OweBody)
     },
 ];
 
@@ -94,10 +97,6 @@ pub const ROUTES: &[Route] = &[
 async fn held(call: &Call, token: LeaseToken) -> Result<Held> {
     call.check_tenant().await?;
     Ok(Held { run_id: call.path("run_id"), token: token.0 })
-}
-
-fn by(call: &Call, given: Option<String>) -> String {
-    given.unwrap_or_else(|| call.caller.by(None))
 }
 
 /// Counts what was refused because another has the lease.
@@ -150,7 +149,7 @@ pub fn note_of(call: &Call, held: Held, body: NewEventBody) -> NoteWrite {
     };
     NoteWrite {
         held,
-        by: by(call, body.by),
+        by: call.caller.by(body.by),
         level: body.level.unwrap_or(Level::Info),
         message: body.message,
         payload: body.payload.filter(|payload| !payload.is_null()).unwrap_or_else(|| json!({})),
@@ -162,7 +161,7 @@ pub fn note_of(call: &Call, held: Held, body: NewEventBody) -> NoteWrite {
 
 async fn items(call: Call, body: ItemWritesBody) -> Result {
     let held = held(&call, body.lease_token).await?;
-    let by = by(&call, body.by);
+    let by = call.caller.by(body.by);
     let items = body.items.into_iter().enumerate().map(item).collect::<Result<_>>()?;
     let moved = call.store().put_items(ItemsWrite { held, by, items }).await;
     let moved = moved.map_err(|error| refused(&call, error))?;
@@ -204,7 +203,7 @@ pub fn finish_of(call: &Call, held: Held, body: FinishBody) -> Result<FinishWrit
     Ok(FinishWrite {
         run_id: held.run_id,
         token: Some(held.token),
-        by: by(call, body.by),
+        by: call.caller.by(body.by),
         status: body.status,
         failure: failure(body.error_code.as_deref(), body.error_msg.as_deref()),
         reason: body.reason,
@@ -232,7 +231,7 @@ async fn require_cleanup(call: Call, body: RequireCleanupBody) -> Result {
     let failure = failure(body.error_code.as_deref(), body.error_msg.as_deref());
     let failure = failure.unwrap_or_else(|| Failure::new(UNSPECIFIED, ""));
     let failing = body.failing_status.map(|status| (status, failure));
-    let write = CleanupWrite { held, by: by(&call, body.by), required: body.required, failing };
+    let write = CleanupWrite { held, by: call.caller.by(body.by), required: body.required, failing };
     let row = call.store().require_cleanup(write).await.map_err(|error| refused(&call, error))?;
     Ok(tagged(answer::json(200, &call.show(&row)), &row))
 }

@@ -177,6 +177,11 @@ pub fn routes() -> impl Iterator<Item = &'static Route> {
     GROUPS.iter().flat_map(|group| group.iter())
 }
 
+/// Whether a route is for those who watch the server: they are answered when nobody else is.
+pub fn is_health(route: &Route) -> bool {
+    matches!(route.path, "/livez" | "/readyz")
+}
+
 /// What a path takes, whatever its parameters are. As the router does, a part that is spelt out goes before one that is a
 /// parameter: `/v1/runs/batch` is no run.
 pub fn methods_of(path: &str) -> Vec<&'static str> {
@@ -184,7 +189,12 @@ pub fn methods_of(path: &str) -> Vec<&'static str> {
     let spelt =
         |route: &&Route| -> Vec<bool> { route.path.split('/').map(|part| part.starts_with('{')).collect() };
     let Some(best) = fitting().min_by_key(spelt) else { return Vec::new() };
-    fitting().filter(|route| route.path == best.path).map(|route| route.method.name()).collect()
+    let mut methods: Vec<&str> =
+        fitting().filter(|route| route.path == best.path).map(|route| route.method.name()).collect();
+    if methods.contains(&"GET") {
+        methods.push("HEAD");
+    }
+    methods
 }
 
 fn fits(known: &str, given: &str) -> bool {

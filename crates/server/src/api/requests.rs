@@ -215,6 +215,11 @@ requests! {
         optional q: Option<String> = NAME, "Only runs with this in their id, correlation id or metadata.";
         optional limit: Limit = PAGE, LIMIT_TEXT;
         optional cursor: Option<String> = NAME, "From `next_cursor` of the page before.";
+        optional include: Option<String> = Kind::Text(100), "What else to show of each run, with commas: input, metadata, details, carried. A page has at most 4 MiB.";
+    }
+    WORKERS_QUERY "WorkersQuery" WorkersQuery {
+        optional limit: Option<Limit> = PAGE, "How many at most; 500 if left out.";
+        optional cursor: Option<String> = NAME, "From `next_cursor` of the page before.";
     }
     EVENTS_QUERY "EventsQuery" EventsQuery {
         optional after: Option<u64> = COUNT, "Only events after this seq.";
@@ -223,6 +228,9 @@ requests! {
     }
     ITEMS_QUERY "ItemsQuery" ItemsQuery {
         optional kind: Option<String> = NAME, "Only items of this kind.";
+        optional status: Option<String> = NAME, "Only items in this state.";
+        optional limit: Option<Limit> = PAGE, "How many at most; 500 if left out.";
+        optional cursor: Option<String> = Kind::Text(4_096), "From `next_cursor` of the page before.";
     }
     CHANGES_QUERY "ChangesQuery" ChangesQuery {
         optional wait_ms: Option<i64> = WAIT, "How long to wait at most; 1000 if left out.";

@@ -4,16 +4,16 @@ use std::pin::pin;
 
 use serde_json::{Value, json};
 use waypost_kernel::Span;
+use waypost_kernel::text::MAX_PAGE;
 use waypost_schema::{Field, Kind, optional};
-use waypost_store::{CommandWrite, Filter, NewItem, NewRun, RunRow};
+use waypost_store::{CommandWrite, Filter, ItemFilter, NewItem, NewRun, Parts, RunRow, StoreError};
 
-use super::claims::waiting;
-use super::executions::linked;
+use super::executions::{encoded, linked};
 use super::kinds::KEY;
 use super::requests::{
     CommandBody, EventsQuery, ItemsQuery, NewItemBody, NewRunBody, NewRunsBody, RunsQuery,
 };
-use super::shapes::{ALL_MADE, EVENTS, ITEMS, RUN, RUNS};
+use super::shapes::{ALL_MADE, EVENTS, ITEM_PAGE, RUN, RUNS};
 use super::{BATCH_BYTES, BODY_BYTES, Content, GET, POST, Route, RouteResponse, asks, ok, plain, takes};
 use crate::answer::{self, Answer, Result};
 use crate::call::Call;
@@ -21,6 +21,7 @@ use crate::guard::{Caller, RequiredRole, Role};
 use crate::problem::{
     FORBIDDEN, IDEMPOTENCY_KEY_REUSED, INVALID_INPUT, INVALID_QUERY, NOT_FOUND, PRECONDITION_FAILED, Problem,
 };
+use crate::wait;
 
 const KEY_HEADER: Field = optional(
     "Idempotency-Key",
@@ -66,7 +67,8 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/runs",
         name: "listRuns",
-        description: "Runs, newest first, page by page: `Link: <…>; rel=\"next\"` leads to the next one.",
+        description: "Runs, newest first, page by page: `Link: <…>; rel=\"next\"` leads to the next one. Input, metadata, details and carried \
+                are there only if `include` asks for them; a page has at most 4 MiB.",
         responses: &[ok(&RUNS)],
         ..asks!(GET, list, RunsQuery)
     },
@@ -97,8 +99,8 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/runs/{run_id}/items",
         name: "listItems",
-        description: "A run's steps, tasks or targets.",
-        responses: &[ok(&ITEMS)],
+        description: "A run's steps, tasks or targets, page by page.",
+        responses: &[ok(&ITEM_PAGE)],
         refuses: &[&NOT_FOUND],
         ..asks!(GET, items, ItemsQuery)
     },
@@ -122,6 +124,7 @@ async fn start(call: Call, mut body: NewRunBody) -> Result {
         body.idempotency_key = Some(key_of(key.to_str().ok())?);
     }
     let new = new_run(&call, body)?;
+    check_relatives(&call, &new).await?;
     let made = call.store().enqueue(vec![new]).await?.remove(0)?;
     call.app.metrics.enqueued.inc_by(u64::from(!made.replayed));
     let answer = answer::json(if made.replayed { 200 } else { 201 }, &call.show(&made.run));
@@ -179,6 +182,30 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
     })
 }
 
+/// A run of another tenant is no parent, and nothing that can be repeated: what becomes of it would be seen, and felt, here. One that
+/// is not there (any more) may be named.
+async fn check_relatives(call: &Call, new: &NewRun) -> Result<()> {
+    for (field, id) in [("parent_run_id", &new.parent_run_id), ("retry_of", &new.retry_of)] {
+        let Some(id) = id.as_ref().filter(|id| waypost_kernel::id::check_id(id).is_ok()) else { continue };
+        let tenant = match call.app.tenant_of(id) {
+            Some(known) => Some(known),
+            None => match call.store().events(id.clone(), 0, 1).await {
+                Ok(first) => first.into_iter().next().map(|event| event.tenant),
+                Err(StoreError::NotFound { .. }) => None,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        match tenant {
+            Some(tenant) if tenant != new.tenant => {
+                return Err(Problem::field(&INVALID_INPUT, field, &format!("there is no run {id:?} here")));
+            }
+            Some(tenant) => call.app.remember_tenant(id, &tenant),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
 /// A field under its name or, for clients of before, under its old one.
 pub fn renamed<T>(name: &str, given: Option<T>, old_name: &str, old: Option<T>) -> Result<Option<T>> {
     if given.is_some() && old.is_some() {
@@ -226,7 +253,11 @@ async fn start_many(call: Call, body: NewRunsBody) -> Result {
     let mut answers: Vec<Option<Value>> = Vec::new();
     let mut runs = Vec::new();
     for body in body.runs {
-        match new_run(&call, body) {
+        let new = match new_run(&call, body) {
+            Ok(new) => check_relatives(&call, &new).await.map(|()| new),
+            Err(problem) => Err(problem),
+        };
+        match new {
             Ok(new) => {
                 runs.push(new);
                 answers.push(None);
@@ -263,11 +294,21 @@ async fn list(call: Call, query: RunsQuery) -> Result {
         text: query.q,
         limit: query.limit.0,
         cursor: query.cursor,
+        include: include(query.include.as_deref().unwrap_or_default())?,
     };
+    let _turn = call.page_turn().await;
+    let include = filter.include;
     let page = call.store().runs(filter).await?;
-    let runs: Vec<Value> = page.runs.iter().map(|row| call.show(row)).collect();
+    let runs: Vec<Value> = page.runs.iter().map(|row| call.show_listed(row, include)).collect();
     let answer = answer::json(200, &json!({ "runs": runs, "next_cursor": page.next }));
     Ok(linked(&call, answer, "/v1/runs", page.next.as_deref()))
+}
+
+fn include(asked: &str) -> Result<Parts> {
+    Parts::read(asked).map_err(|unknown| {
+        let message = format!("{unknown:?} cannot be included; allowed: {}", Parts::NAMES.join(", "));
+        Problem::field(&INVALID_QUERY, "include", &message)
+    })
 }
 
 async fn show(call: Call) -> Result {
@@ -294,20 +335,36 @@ pub fn tagged(answer: Answer, row: &RunRow) -> Answer {
 
 async fn events(call: Call, query: EventsQuery) -> Result {
     let run_id = call.run().await?.id().to_owned();
+    let (after, limit) = (query.after.unwrap_or_default(), query.limit.0);
     let look = || {
-        let read = call.store().events(run_id.clone(), query.after.unwrap_or_default(), query.limit.0);
-        async move { Ok(Some(read.await?).filter(|events| !events.is_empty())) }
+        let (call, run_id) = (&call, run_id.clone());
+        async move {
+            let _turn = call.page_turn().await;
+            let found = call.store().events(run_id, after, limit).await?;
+            let objects: Vec<Value> = found.iter().map(waypost_store::EventRow::object).collect();
+            Ok(Some(objects).filter(|objects| !objects.is_empty()))
+        }
     };
-    let found = waiting(&call, query.wait_ms, pin!(std::future::pending()), look).await?.unwrap_or_default();
-    let objects: Vec<Value> = found.iter().map(waypost_store::EventRow::object).collect();
-    Ok(answer::json(200, &json!({ "events": objects })))
+    let same = ("events", &run_id, after, limit);
+    let found = wait::until_found(&call, query.wait_ms, same, pin!(std::future::pending()), look).await?;
+    Ok(answer::json(200, &json!({ "events": found.unwrap_or_default() })))
 }
 
 async fn items(call: Call, query: ItemsQuery) -> Result {
     let run_id = call.run().await?.id().to_owned();
-    let items = call.store().items(run_id, query.kind).await?;
-    let objects: Vec<Value> = items.iter().map(waypost_store::ItemRow::object).collect();
-    Ok(answer::json(200, &json!({ "items": objects })))
+    let _turn = call.page_turn().await;
+    let filter = ItemFilter {
+        run_id: run_id.clone(),
+        kind: query.kind,
+        status: query.status,
+        limit: query.limit.map_or(MAX_PAGE, |limit| limit.0),
+        cursor: query.cursor,
+    };
+    let page = call.store().item_page(filter).await?;
+    let objects: Vec<Value> = page.items.iter().map(waypost_store::ItemRow::object).collect();
+    let answer = answer::json(200, &json!({ "items": objects, "next_cursor": page.next }));
+    let path = format!("/v1/runs/{}/items", encoded(&run_id));
+    Ok(linked(&call, answer, &path, page.next.as_deref()))
 }
 
 async fn command(call: Call, body: CommandBody) -> Result {

@@ -15,10 +15,12 @@ use super::{BODY_BYTES, Content, GET, Method, POST, Route, RouteResponse, asks, 
 use crate::answer::{self, Result};
 use crate::call::Call;
 use crate::guard::{RequiredRole, Role};
-use crate::problem::{FORBIDDEN, INVALID_INPUT, NOT_FOUND, Problem};
+use crate::problem::{FORBIDDEN, INVALID_INPUT, NOT_FOUND, OWN_SCHEDULE, Problem};
 
 /// Schedules are theirs.
 const TENANT: &str = "default";
+/// How names of the engine's own schedules begin.
+const ENGINES: &str = "waypost.";
 
 pub const ROUTES: &[Route] = &[
     Route {
@@ -45,6 +47,7 @@ pub const ROUTES: &[Route] = &[
         required_role: RequiredRole::Operate,
         body_bytes: BODY_BYTES,
         responses: &[ok(&APPLIED)],
+        refuses: &[&OWN_SCHEDULE],
         ..takes!(POST, apply, ApplyingBody)
     },
     Route {
@@ -54,7 +57,7 @@ pub const ROUTES: &[Route] = &[
         description: "Forgets a schedule. Its executions stay.",
         required_role: RequiredRole::Admin,
         responses: &[RouteResponse { status: 204, description: "it is gone", body: Content::Nothing }],
-        refuses: &[&NOT_FOUND],
+        refuses: &[&NOT_FOUND, &OWN_SCHEDULE],
         ..plain!(GET, remove)
     },
     Route {
@@ -178,8 +181,24 @@ async fn apply(call: Call, body: ApplyingBody) -> Result {
         return Err(wrong(&format!("its name is {:?}, not {name:?} as in the path", schedule.name)));
     }
     check_role(&call, &schedule)?;
+    let stored = call.store().schedules(ScheduleFilter::named(&name)).await?.pop();
+    check_ours(&call, &name, stored.as_ref())?;
     let put = schedules::apply(call.store(), &schedule, call.who(body.by, body.reason)).await?;
     Ok(answer::json(200, &json!({ "result": put.name(), "schedule": object(&call).await? })))
+}
+
+/// Schedules of a server's own file, and the engine's, are not changed from outside: a restart would bring them back, and until
+/// then nothing would show that they are gone.
+fn check_ours(call: &Call, name: &str, stored: Option<&ScheduleSummary>) -> Result<()> {
+    let is_own = call.app.options.own_schedules.iter().any(|own| own == name);
+    let message = if name.starts_with(ENGINES) {
+        format!("{name:?} is the engine's own: names that begin with {ENGINES:?} are kept for it")
+    } else if is_own || stored.is_some_and(|stored| !stored.row.carried) {
+        format!("{name:?} is a schedule of a server's own file: change that file, or pause the schedule")
+    } else {
+        return Ok(());
+    };
+    Err(Problem::new(&OWN_SCHEDULE, message))
 }
 
 /// The version of a playbook that the server's own folder has now, as `run start` pins it.
@@ -206,6 +225,8 @@ fn check_role(call: &Call, schedule: &Schedule) -> Result<()> {
 async fn remove(call: Call) -> Result {
     check_tenant(&call)?;
     let name = call.path("schedule");
+    // What is left of a file that has it no longer may be removed.
+    check_ours(&call, &name, None)?;
     call.store().change_schedule(ScheduleChange::Remove(name), call.who(None, None)).await?;
     Ok(answer::empty(204))
 }

@@ -3,7 +3,7 @@
 
 use waypost_kernel::text::MAX_PAGE;
 use waypost_schema::{Kind, Shape, needed, optional};
-pub use waypost_store::wire::{EVENT, ITEM, QUEUE, RUN};
+pub use waypost_store::wire::{EVENT, ITEM, LISTED_RUN, QUEUE, RUN};
 
 use super::kinds::{COUNT, LONG, NAME, TIME, list};
 use super::requests::MOST_OF_A_BATCH;
@@ -17,7 +17,7 @@ pub(super) use shapes;
 
 shapes! {
     RUNS "Runs" [
-        needed("runs", list(&Kind::Of(&RUN), MAX_PAGE), "Runs, newest first."),
+        needed("runs", list(&Kind::Of(&LISTED_RUN), MAX_PAGE), "Runs, newest first; without the parts that `include` did not ask for."),
         optional("next_cursor", NAME, "What to ask `cursor` for the next page; null at the end."),
     ];
     EVENTS "Events" [needed("events", list(&Kind::Of(&EVENT), MAX_PAGE), "The run's events, in order.")];
@@ -27,6 +27,10 @@ shapes! {
     ];
     LAST "Last" [needed("last_position", COUNT, "Whoever reads from here on misses nothing that is committed from now on.")];
     ITEMS "Items" [needed("items", list(&Kind::Of(&ITEM), 1_000_000), "Items in the order in which they were added.")];
+    ITEM_PAGE "ItemPage" [
+        needed("items", list(&Kind::Of(&ITEM), MAX_PAGE), "Items in the order in which they were added."),
+        optional("next_cursor", LONG, "What to ask `cursor` for the next page; null at the end."),
+    ];
     MADE "Made" [
         needed("run_id", NAME, "The run's id."),
         needed("status", NAME, "The state that the run is in."),
@@ -74,9 +78,12 @@ shapes! {
         optional("stale_after", TIME, "When the first of the worker's leases ends."),
         optional("seen_ms_ago", COUNT, "How long ago the worker asked this server for work."),
         optional("free", COUNT, "How many runs the worker asked for then."),
-        needed("queues", list(&NAME, 100), "Queues that the worker asked for; empty if it asked another server."),
+        needed("queues", list(&NAME, 100), "The first eight queues that the worker asked for; empty if it asked another server."),
     ];
-    WORKERS "Workers" [needed("workers", list(&Kind::Of(&WORKER), 100_000), "Who holds runs, or asked for some within 5 minutes.")];
+    WORKERS "Workers" [
+        needed("workers", list(&Kind::Of(&WORKER), MAX_PAGE), "Who holds runs, or asked for some within 5 minutes."),
+        optional("next_cursor", NAME, "What to ask `cursor` for the next page; null at the end."),
+    ];
     ENDED "Ended" [
         needed("lifecycle", NAME, "The lifecycle of these runs."),
         needed("status", NAME, "The state that these runs ended in."),

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
-use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -18,7 +17,6 @@ use super::{BODY_BYTES, Content, POST, Route, RouteResponse};
 use crate::answer::{self, Result};
 use crate::call::Call;
 use crate::guard::RequiredRole;
-use crate::json;
 use crate::problem::{
     IDEMPOTENCY_KEY_REUSED, INVALID_INPUT, INVALID_JSON, INVALID_QUERY, NOT_FOUND, Problem, UNAUTHENTICATED,
     UNAVAILABLE, UNSUPPORTED_MEDIA_TYPE,
@@ -61,7 +59,7 @@ pub const ROUTES: &[Route] = &[Route {
     ..POST
 }];
 
-async fn receive(call: Call, body: Bytes) -> Result {
+async fn receive(call: Call, body: Vec<u8>) -> Result {
     let Some(github) = call.app.options.github.clone() else {
         let message = "this server takes no GitHub webhooks: its waypost.toml has no [github]";
         return Err(Problem::new(&NOT_FOUND, message));
@@ -74,30 +72,29 @@ async fn receive(call: Call, body: Bytes) -> Result {
         return Ok(answer::json(200, &said(&id, "pong", &[])));
     }
     let digest = hex(&Sha256::digest(&body));
-    let payload = payload(&call.headers, body).inspect_err(|_| counts.count("refused"))?;
-    let delivery = Delivery { id, event, payload: Arc::new(payload) };
     let catalog = call.store().lifecycles().await?;
-    let found = tokio::task::spawn_blocking(move || {
-        let runs = github.runs(&delivery, &catalog);
-        (delivery, runs)
+    let (headers, delivery) = (call.headers.clone(), id.clone());
+    // The others are answered meanwhile.
+    let asked = tokio::task::spawn_blocking(move || {
+        let payload = Arc::new(payload(&headers, body)?);
+        let runs = github.runs(&Delivery { id: delivery, event, payload }, &catalog);
+        runs.map_err(|error| Problem::new(&INVALID_INPUT, error))
     });
     let gave_up = |_| Problem::new(&UNAVAILABLE, "the delivery could not be looked at; send it again");
-    let (delivery, runs) = found.await.map_err(gave_up)?;
-    let runs = runs.map_err(|error| {
+    let runs = asked.await.map_err(gave_up)?.inspect_err(|problem| {
         counts.count("refused");
-        tracing::warn!(delivery = delivery.id, event = delivery.event, "a delivery started nothing: {error}");
-        Problem::new(&INVALID_INPUT, error)
+        tracing::warn!(delivery = id, "a delivery started nothing: {}", problem.detail);
     })?;
     if runs.is_empty() {
         counts.count("ignored");
-        return Ok(answer::json(202, &said(&delivery.id, "no rule fits", &[])));
+        return Ok(answer::json(202, &said(&id, "no rule fits", &[])));
     }
-    let message = Message { source: BY.to_owned(), id: delivery.id.clone(), digest };
+    let message = Message { source: BY.to_owned(), id: id.clone(), digest };
     let first = call.app.store.receive(message).await?;
-    if first.id != delivery.id {
+    if first.id != id {
         counts.count("known");
         let reason = format!("this content was delivered as {} before", first.id);
-        return Ok(replayed(answer::json(200, &said(&delivery.id, &reason, &[]))));
+        return Ok(replayed(answer::json(200, &said(&id, &reason, &[]))));
     }
     let mut started = Vec::new();
     for made in call.store().enqueue(runs).await? {
@@ -113,8 +110,8 @@ async fn receive(call: Call, body: Bytes) -> Result {
         )
         .collect();
     Ok(match made {
-        0 => replayed(answer::json(200, &said(&delivery.id, "known", &shown))),
-        _ => answer::json(202, &said(&delivery.id, "started", &shown)),
+        0 => replayed(answer::json(200, &said(&id, "known", &shown))),
+        _ => answer::json(202, &said(&id, "started", &shown)),
     })
 }
 
@@ -169,7 +166,7 @@ fn named(call: &Call, name: &'static str) -> Result<String> {
 }
 
 /// JSON, or the form with JSON in its `payload` that a webhook sends by default.
-fn payload(headers: &HeaderMap, body: Bytes) -> Result<Value> {
+fn payload(headers: &HeaderMap, body: Vec<u8>) -> Result<Value> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     let text = if kind.eq_ignore_ascii_case("application/json") {
@@ -180,15 +177,15 @@ fn payload(headers: &HeaderMap, body: Bytes) -> Result<Value> {
         let given = form.split('&').find_map(|pair| pair.strip_prefix("payload=")).ok_or_else(unfit)?;
         let given = given.replace('+', " ");
         let decoded = percent_encoding::percent_decode_str(&given).decode_utf8().map_err(|_| unfit())?;
-        Bytes::from(decoded.into_owned())
+        decoded.into_owned().into_bytes()
     } else {
         let message = format!(
             "Content-Type is {kind:?}; it must be application/json or application/x-www-form-urlencoded"
         );
         return Err(Problem::new(&UNSUPPORTED_MEDIA_TYPE, message));
     };
-    // What commits say is theirs: a NUL in it is cleaned, not refused.
-    let payload = json::lenient(&text).map_err(|message| Problem::field(&INVALID_JSON, "body", &message))?;
+    let unfit = |error: serde_json::Error| Problem::field(&INVALID_JSON, "body", &error.to_string());
+    let payload: Value = serde_json::from_slice(&text).map_err(unfit)?;
     match payload.is_object() {
         true => Ok(payload),
         false => Err(Problem::field(&INVALID_INPUT, "body", "must be an object")),

@@ -5,10 +5,13 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use waypost_kernel::text::MAX_PAGE;
 use waypost_store::iso;
 
+use super::executions::linked;
+use super::requests::WorkersQuery;
 use super::shapes::WORKERS;
-use super::{GET, Route, ok, plain};
+use super::{GET, Route, asks, ok};
 use crate::answer::{self, Result};
 use crate::app::{App, Claimer};
 use crate::call::Call;
@@ -16,13 +19,15 @@ use crate::call::Call;
 const LATELY: Duration = Duration::from_secs(300);
 /// Names never come back, so old ones have to leave.
 const MOST: usize = 10_000;
+/// Of one token's.
+const MOST_OF_A_TOKEN: usize = 1_000;
 
 pub const ROUTES: &[Route] = &[Route {
     path: "/v1/workers",
     name: "listWorkers",
-    description: "Who holds runs, or asked this server for some within 5 minutes.",
+    description: "Who holds runs, or asked this server for some within 5 minutes; by name, page by page.",
     responses: &[ok(&WORKERS)],
-    ..plain!(GET, show)
+    ..asks!(GET, show, WorkersQuery)
 }];
 
 #[derive(Clone, Debug, Default)]
@@ -34,12 +39,18 @@ pub struct WorkerRow {
 
 pub(crate) fn see(app: &App, worker: String, claimer: Claimer) {
     let mut claimers = app.claimers.lock().unwrap_or_else(PoisonError::into_inner);
-    if claimers.len() >= MOST {
-        claimers.retain(|_, claimer| claimer.at.elapsed() < LATELY);
+    if !claimers.contains_key(&worker) {
+        if claimers.len() >= MOST_OF_A_TOKEN {
+            claimers.retain(|_, claimer| claimer.at.elapsed() < LATELY);
+        }
+        let own = || claimers.values().filter(|known| known.token == claimer.token).count();
+        let is_known = claimer.token.is_some();
+        if claimers.len() >= MOST || is_known && claimers.len() >= MOST_OF_A_TOKEN && own() >= MOST_OF_A_TOKEN
+        {
+            return;
+        }
     }
-    if claimers.len() < MOST || claimers.contains_key(&worker) {
-        claimers.insert(worker, claimer);
-    }
+    claimers.insert(worker, claimer);
 }
 
 pub async fn list(app: &App, tenant: Option<String>) -> Result<BTreeMap<String, WorkerRow>> {
@@ -65,8 +76,14 @@ pub fn utilisation(workers: &BTreeMap<String, WorkerRow>) -> Option<f64> {
     (slots > 0).then(|| held as f64 / slots as f64)
 }
 
-async fn show(call: Call) -> Result {
-    let workers = list(&call.app, Some(call.caller.tenant.clone())).await?;
+async fn show(call: Call, query: WorkersQuery) -> Result {
+    let mut workers = list(&call.app, Some(call.caller.tenant.clone())).await?;
+    if let Some(after) = &query.cursor {
+        workers = workers.split_off(after);
+        workers.remove(after);
+    }
+    let limit = query.limit.map_or(MAX_PAGE, |limit| limit.0);
+    let next = workers.keys().nth(limit - 1).filter(|_| workers.len() > limit).cloned();
     let object = |(name, row): (&String, &WorkerRow)| {
         let seen = row.seen.as_ref();
         json!({
@@ -78,6 +95,7 @@ async fn show(call: Call) -> Result {
             "queues": seen.map(|seen| seen.queues.clone()).unwrap_or_default(),
         })
     };
-    let objects: Vec<Value> = workers.iter().map(object).collect();
-    Ok(answer::json(200, &json!({ "workers": objects })))
+    let objects: Vec<Value> = workers.iter().take(limit).map(object).collect();
+    let answer = answer::json(200, &json!({ "workers": objects, "next_cursor": next }));
+    Ok(linked(&call, answer, "/v1/workers", next.as_deref()))
 }

@@ -11,9 +11,12 @@ use waypost_store::{EventRow, Store};
 use crate::answer::Result;
 use crate::app::App;
 
-/// Events that the ring holds: 64 KiB each at most.
+/// Events that the ring holds, 64 KiB of each at most: a larger one is read again by whoever wants it.
 const RING: usize = 1_024;
+const FRAME_BYTES: usize = 64 * 1024;
 const PAGE: usize = 500;
+/// A page that has so much may have been cut for its length.
+const FULL_BYTES: usize = 256 * 1024;
 /// Other servers' events come without a word.
 const LOOK: Duration = Duration::from_millis(250);
 const AFTER_AN_ERROR: Duration = Duration::from_secs(1);
@@ -28,6 +31,7 @@ pub struct Frame {
     pub tenant: String,
     pub lifecycle: String,
     pub topic: &'static str,
+    /// Empty: it is too large for the ring.
     pub text: Bytes,
 }
 
@@ -105,12 +109,18 @@ impl Hub {
 
     /// Under one lock with the position, so that whoever joins has either the frame or a position before it. Nothing:
     /// there is nobody left to read for.
-    fn send(&self, page: &[EventRow]) -> Option<u64> {
+    fn send(&self, page: &[EventRow]) -> Option<(u64, usize)> {
         let mut live = self.lock();
         let current = live.as_mut()?;
+        let mut bytes = 0;
         for event in page {
+            let mut frame = Frame::of(event);
+            bytes += frame.text.len();
+            if frame.text.len() > FRAME_BYTES {
+                frame.text = Bytes::new();
+            }
             // Nobody listening is told of below.
-            let _ = current.frames.send(Arc::new(Frame::of(event)));
+            let _ = current.frames.send(Arc::new(frame));
             current.position = event.position;
         }
         let position = current.position;
@@ -118,7 +128,7 @@ impl Hub {
             *live = None;
             return None;
         }
-        Some(position)
+        Some((position, bytes))
     }
 }
 
@@ -133,11 +143,15 @@ async fn follow(app: Arc<App>, from: u64) {
                 Vec::new()
             }
         };
-        match app.hub.send(&page) {
-            Some(sent) => position = sent,
+        let bytes = match app.hub.send(&page) {
+            Some((sent, bytes)) => {
+                position = sent;
+                bytes
+            }
             None => return,
-        }
-        if page.len() < PAGE {
+        };
+        // A page of large ones is short, and not the last.
+        if page.len() < PAGE && bytes < FULL_BYTES {
             app.store.changed(LOOK).await;
         }
     }

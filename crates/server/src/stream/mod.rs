@@ -14,7 +14,8 @@ use crate::answer::{self, Result};
 use crate::api::requests::StreamQuery;
 use crate::api::{Content, GET, Route, RouteResponse, asks};
 use crate::call::Call;
-use crate::problem::{BUSY, INVALID_QUERY, NOT_FOUND, Problem, STOPPING};
+use crate::problem::{BUSY, INVALID_QUERY, NOT_FOUND, Problem, STOPPING, TOKEN_BUSY};
+use crate::room::shares::Use;
 use hub::TOPICS;
 use reader::{Reader, Want};
 
@@ -29,7 +30,7 @@ pub const ROUTES: &[Route] = &[Route {
         description: "a stream that does not end",
         body: Content::Text("text/event-stream"),
     }],
-    refuses: &[&NOT_FOUND, &STOPPING],
+    refuses: &[&NOT_FOUND, &STOPPING, &TOKEN_BUSY],
     ..asks!(GET, open, StreamQuery)
 }];
 
@@ -40,13 +41,15 @@ async fn open(call: Call, query: StreamQuery) -> Result {
     if call.app.is_stopping() {
         return Err(Problem::new(&STOPPING, "this server is about to end"));
     }
-    if call.app.metrics.streams.get() as usize >= call.app.options.connections / SHARE {
+    let streams = call.app.metrics.streams.get() as usize;
+    if call.is_on_kept_seat || streams >= call.app.options.connections / SHARE {
         return Err(Problem::new(&BUSY, "as many clients follow events as this server takes"));
     }
+    let share = call.caller.token_id().map(|token| call.app.shares.take(token, Use::Stream)).transpose()?;
     let seen = seen(&call, &query)?;
     let after = query.after;
     let want = want(&call, query).await?;
-    let reader = Reader::begin(call.app.clone(), call.headers.clone(), want, seen, after).await?;
+    let reader = Reader::begin(call.app.clone(), (call.caller.clone(), share), want, seen, after).await?;
     let chunks = unfold(reader, |mut reader| async move {
         let chunk = reader.next().await?;
         Some((Ok::<_, std::convert::Infallible>(chunk), reader))
@@ -78,5 +81,7 @@ fn seen(call: &Call, query: &StreamQuery) -> Result<Option<u64>> {
     };
     let wrong =
         || Problem::field(&INVALID_QUERY, "Last-Event-ID", "must be the id of an event of this stream");
-    text.parse().map(Some).map_err(|_| wrong())
+    // What is beyond all that a position can be is no id of anybody's, and reset as such.
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().or(if is_number { Ok(u64::MAX) } else { Err(wrong()) }).map(Some)
 }

@@ -4,18 +4,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::HeaderMap;
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::json;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use waypost_store::EventRow;
 
 use super::hub::{Frame, Subscription};
 use crate::answer::Result;
 use crate::app::App;
-use crate::guard;
+use crate::guard::Caller;
 use crate::metrics::Present;
+use crate::room::bytes::Bytes as Held;
+use crate::room::shares::Share;
+use crate::tokens::FRESH;
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Looked through for a client that comes back, whatever it wants of them; beyond that fetching anew is cheaper.
@@ -45,7 +47,12 @@ impl Want {
 #[derive(Debug)]
 pub struct Reader {
     app: Arc<App>,
-    headers: HeaderMap,
+    caller: Caller,
+    _share: Option<Share>,
+    /// When the caller's token was last looked at.
+    checked_at: Instant,
+    /// When something was last sent.
+    sent_at: Instant,
     want: Want,
     live: Subscription,
     /// All up to here was looked at for this client.
@@ -56,13 +63,15 @@ pub struct Reader {
     /// Of a stream of one run: the number of its last event that was looked at.
     run_seq: u64,
     ready: VecDeque<Bytes>,
+    /// What was read from the store and the client has not taken.
+    held: Option<Held>,
     _present: Present,
 }
 
 impl Reader {
     pub async fn begin(
         app: Arc<App>,
-        headers: HeaderMap,
+        (caller, share): (Caller, Option<Share>),
         want: Want,
         seen: Option<u64>,
         after: Option<u64>,
@@ -73,19 +82,25 @@ impl Reader {
         let mut reader = Reader {
             is_behind: at < live.position,
             app,
-            headers,
+            caller,
+            _share: share,
+            checked_at: Instant::now(),
+            sent_at: Instant::now(),
             want,
             live,
             at,
             looked_through: 0,
             run_seq: 0,
             ready: VecDeque::new(),
+            held: None,
             _present: present,
         };
         let hello = json!({ "position": at });
         reader.ready.push_back(format!("retry: 1000\n: waypost\n\nevent: ready\ndata: {hello}\n\n").into());
         let is_ahead = at > reader.live.position;
-        if (is_ahead || seen.is_some() && reader.is_behind) && !reader.find(at).await? {
+        // 0 is before all of them.
+        let is_id = is_ahead || seen.is_some_and(|seen| seen > 0) && reader.is_behind;
+        if is_id && !reader.find(at).await? {
             reader.reset("the event that was seen last is not there (any more)");
         }
         Ok(reader)
@@ -115,13 +130,21 @@ impl Reader {
     /// The next bytes; nothing: the stream ends, and the client comes back by itself.
     pub async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(chunk) = self.chunk() {
+            let went_well = self.check_token().await;
+            if went_well.is_ok()
+                && let Some(chunk) = self.chunk()
+            {
+                self.sent_at = Instant::now();
                 return Some(chunk);
             }
             if self.app.is_stopping() {
                 return None;
             }
-            let went_well = if self.is_behind { self.catch_up().await } else { self.listen().await };
+            let went_well = match went_well {
+                Ok(()) if self.is_behind => self.catch_up().await,
+                Ok(()) => self.listen().await,
+                Err(problem) => Err(problem),
+            };
             if let Err(problem) = went_well {
                 tracing::debug!(code = problem.code, "a stream ends: {}", problem.detail);
                 return None;
@@ -129,9 +152,21 @@ impl Reader {
         }
     }
 
+    /// Who may no longer look is not sent more, whatever else happens: by a clock, and before anything is sent.
+    async fn check_token(&mut self) -> Result<()> {
+        if self.checked_at.elapsed() >= FRESH {
+            self.caller.check_again(&self.app).await?;
+            self.checked_at = Instant::now();
+        }
+        Ok(())
+    }
+
     /// What is ready, in one piece.
     fn chunk(&mut self) -> Option<Bytes> {
-        let first = self.ready.pop_front()?;
+        let Some(first) = self.ready.pop_front() else {
+            self.held = None;
+            return None;
+        };
         if self.ready.is_empty() {
             return Some(first);
         }
@@ -162,7 +197,8 @@ impl Reader {
             None => self.app.store.feed(Some(self.at), PAGE).await?.events,
         };
         let position = self.live.position;
-        let is_last = page.len() < PAGE;
+        // A page of large ones is short, and not the last.
+        let is_last = page.is_empty();
         for event in page {
             // What came later comes live; a run's events are in the order of their positions too. It was not sent yet: if the
             // ring goes on without this client once more, it is read here again.
@@ -177,6 +213,9 @@ impl Reader {
         if is_last {
             self.is_behind = false;
         }
+        let mut held = self.app.answers.open(self.caller.token_id());
+        held.hold(self.ready.iter().map(Bytes::len).sum())?;
+        self.held = Some(held);
         if !self.is_behind {
             self.at = self.at.max(position);
             self.looked_through = 0;
@@ -189,22 +228,33 @@ impl Reader {
     async fn listen(&mut self) -> Result<()> {
         let stopping = self.app.clone();
         let received = tokio::select! {
-            received = timeout(HEARTBEAT, self.live.frames.recv()) => received,
+            received = timeout(FRESH, self.live.frames.recv()) => received,
             () = stopping.stopping() => return Ok(()),
         };
         match received {
-            Ok(Ok(frame)) => {
-                self.take(&frame);
-                self.take_waiting().await
-            }
+            Ok(Ok(frame)) => match self.take_live(&frame) {
+                true => self.take_waiting().await,
+                false => Ok(()),
+            },
             Ok(Err(RecvError::Lagged(_) | RecvError::Closed)) => self.go_back().await,
             Err(_) => {
-                // Who may no longer look is not sent more.
-                guard::identify(&self.app, &self.headers).await?;
-                self.ready.push_back(Bytes::from_static(b": beat\n\n"));
+                if self.sent_at.elapsed() >= HEARTBEAT {
+                    self.ready.push_back(Bytes::from_static(b": beat\n\n"));
+                }
                 Ok(())
             }
         }
+    }
+
+    /// False: what the ring has no room for is read from the store, and what follows after it.
+    fn take_live(&mut self, frame: &Frame) -> bool {
+        if frame.text.is_empty() && frame.position > self.at && self.want.takes(frame) {
+            self.live.position = self.live.position.max(frame.position);
+            self.is_behind = true;
+            return false;
+        }
+        self.take(frame);
+        true
     }
 
     async fn take_waiting(&mut self) -> Result<()> {
@@ -213,7 +263,9 @@ impl Reader {
             match self.live.frames.try_recv() {
                 Ok(frame) => {
                     bytes += frame.text.len();
-                    self.take(&frame);
+                    if !self.take_live(&frame) {
+                        break;
+                    }
                 }
                 Err(TryRecvError::Empty) => break,
                 // It is told once: what comes next would leave out what was lost.

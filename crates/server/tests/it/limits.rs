@@ -87,14 +87,21 @@ async fn queries_are_known_and_in_their_range() {
     let problem = send(key).await.refused(400, "INVALID_QUERY");
     assert!(problem["detail"].as_str().unwrap().contains("If-None-Match: must be text of at most 1024"));
     server.get("/v1/runs?limit=&status=").await.expect(200);
+    let many = server.get(&format!("/v1/runs?{}", "limit=5&".repeat(51))).await.refused(400, "INVALID_QUERY");
+    assert!(many["detail"].as_str().unwrap().contains("more than 50 parameters"), "{many}");
+    let zone =
+        server.post("/v1/runs", json!({ "lifecycle": "deploy", "schedule_at": "2030-01-01T00:00:00+99:00" }));
+    zone.await.refused(422, "INVALID_INPUT");
 }
 
 #[tokio::test]
 async fn a_path_that_is_spelt_out_tells_its_own_methods() {
     let server = Server::new().await;
-    for (path, methods) in
-        [("/v1/runs/batch", "POST"), ("/v1/runs/x/heartbeat", "POST"), ("/v1/runs/x/events", "POST, GET")]
-    {
+    for (path, methods) in [
+        ("/v1/runs/batch", "POST"),
+        ("/v1/runs/x/heartbeat", "POST"),
+        ("/v1/runs/x/events", "POST, GET, HEAD"),
+    ] {
         let answer = send(server.request("PATCH", path)).await;
         let mut allowed: Vec<&str> = answer.header("allow").split(", ").collect();
         let mut expected: Vec<&str> = methods.split(", ").collect();
@@ -121,9 +128,23 @@ async fn heads_have_a_size() {
 async fn more_connections_than_there_are_seats_are_turned_away() {
     let (store, lives) = open(On::Memory).await;
     let server = Server::with(store, lives, Options { connections: 1, ..Options::default() }).await;
-    let seated = TcpStream::connect(server.address).await.unwrap();
-    let (status, text) = raw(&server, b"").await;
-    assert_eq!(status, 503, "{text}");
+    // One is seated, and one on the seat that is kept for others is told so; both are at work until their bodies have come.
+    let mut seated = Vec::new();
+    for _ in 0..2 {
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
+        let head = "POST /v1/runs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
+        socket.write_all(head.as_bytes()).await.unwrap();
+        seated.push(socket);
+    }
+    let full = async {
+        loop {
+            let (status, text) = raw(&server, b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+            if status == 503 {
+                return text;
+            }
+        }
+    };
+    let text = tokio::time::timeout(std::time::Duration::from_secs(60), full).await.expect("all are taken");
     let body: Value = serde_json::from_str(text.split("\r\n\r\n").nth(1).unwrap()).unwrap();
     assert_eq!(body["code"], "BUSY");
     drop(seated);
@@ -143,6 +164,18 @@ async fn pages_of_other_sites_are_refused() {
         ask("origin", origin.into()).await.refused(403, "CROSS_ORIGIN");
     }
     ask("host", "example.org".into()).await.refused(403, "CROSS_ORIGIN");
+    for head in [
+        "GET /v1/clock HTTP/1.1\r\nhost: localhost\r\nhost: evil.com",
+        "GET http://evil.com/v1/clock HTTP/1.1\r\nhost: localhost",
+        "GET /v1/clock HTTP/1.1\r\nhost: [::1].evil.com",
+        "GET /v1/clock HTTP/1.1\r\nhost: localhost:80@evil.com",
+    ] {
+        let (status, text) = raw(&server, format!("{head}\r\n\r\n").as_bytes()).await;
+        assert!(status == 403 || status == 400, "{head}: {text}");
+    }
+    let (status, _) =
+        raw(&server, b"GET http://localhost/v1/clock HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert_eq!(status, 200);
     ask("origin", format!("http://{}", server.address)).await.expect(201);
 }
 
@@ -156,6 +189,6 @@ async fn a_request_id_is_kept_or_made() {
     let astray = send(server.request("GET", "/nowhere").header("x-request-id", "abc-2")).await;
     assert_eq!(astray.refused(404, "NOT_FOUND")["request_id"], "abc-2");
     let wrong = send(server.request("DELETE", "/v1/runs")).await;
-    assert_eq!(wrong.header("allow"), "POST, GET");
+    assert_eq!(wrong.header("allow"), "POST, GET, HEAD");
     wrong.refused(405, "METHOD_NOT_ALLOWED");
 }

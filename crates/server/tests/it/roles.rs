@@ -356,6 +356,10 @@ async fn a_revoked_token_is_refused_soon() {
     let server = with_tokens().await;
     let viewer = token(&*server.store, "viewer", "default").await;
     ask(&server, &viewer, "GET", "/v1/runs", &Value::Null).await.expect(200);
+    for scheme in ["bearer", "BEARER"] {
+        let request = server.request("GET", "/v1/runs").header("authorization", format!("{scheme} {viewer}"));
+        send(request).await.expect(200);
+    }
     let id = viewer.split('_').nth(1).unwrap().to_owned();
     server.store.change_token(TokenChange::Revoke(id), "test".into()).await.unwrap();
     let refused =

@@ -311,3 +311,43 @@ async fn ten_thousand_schedules_do_not_make_a_long_page_of_metrics() {
     assert!(lines.len() - empty <= 201 * 12, "{} lines", lines.len());
     assert!(lines.iter().any(|line| line.contains("schedule=\"(others)\"")));
 }
+
+/// What a restart would bring back is not changed from outside.
+#[tokio::test]
+async fn schedules_of_the_engine_and_of_a_server_s_own_file_are_left_alone() {
+    for on in [On::Sqlite, On::Postgres] {
+        let (store, lives) = open(on).await;
+        let options = Options { own_schedules: vec!["own".into()], ..Options::default() };
+        let server = Server::with(store, lives, options).await;
+        let other = Server::with(server.store.clone(), Box::new(()), Options::default()).await;
+        let write = server.put("/v1/schedules/elsewhere", nightly()).await.expect(200);
+        assert_eq!(write["result"], "added");
+        for name in ["own", "waypost.prune", "waypost.anything"] {
+            let path = format!("/v1/schedules/{name}");
+            let problem = server.put(&path, nightly()).await.refused(409, "OWN_SCHEDULE");
+            assert!(problem["detail"].as_str().unwrap().contains(name), "{problem}");
+            send(server.request("DELETE", &path)).await.refused(409, "OWN_SCHEDULE");
+        }
+        // Another server's file has it.
+        let row = server
+            .store
+            .schedules(waypost_store::ScheduleFilter::named("elsewhere"))
+            .await
+            .unwrap()
+            .remove(0)
+            .row;
+        let write = waypost_store::ScheduleWrite {
+            name: "theirs".into(),
+            definition: row.definition.clone(),
+            folder: row.folder.clone(),
+            hash: "h".into(),
+            timing: row.timing.clone(),
+            carried: false,
+            kind: "global".into(),
+            ids: Some(vec!["global".into()]),
+        };
+        server.store.put_schedule(write).await.unwrap();
+        other.put("/v1/schedules/theirs", nightly()).await.refused(409, "OWN_SCHEDULE");
+        send(other.request("DELETE", "/v1/schedules/elsewhere")).await.expect(204);
+    }
+}

@@ -194,6 +194,11 @@ async fn what_cannot_be_gone_on_from_is_reset() {
         say(&*server.store, &claimed, &format!("after {position}")).await;
         assert!(stream.next().await.unwrap().id.unwrap() > position);
     }
+    for last in [i64::MAX as u64 + 2, u64::MAX] {
+        let mut stream = Stream::open(&client, &server.url("/v1/events/stream"), Some(last)).await;
+        stream.ready().await;
+        assert_eq!(stream.next().await.unwrap().event, "reset");
+    }
     let bad = server.request("GET", "/v1/events/stream").header("last-event-id", "-1");
     crate::support::send(bad).await.refused(400, "INVALID_QUERY");
 }
@@ -213,5 +218,53 @@ async fn a_client_that_reads_late_misses_nothing() {
     for number in 0..EVENTS {
         let sent = stream.next().await.unwrap();
         assert!(sent.data["message"].as_str().unwrap().starts_with(&format!("{number} ")), "{number}");
+    }
+}
+
+/// What the server names as a position may be named to it as the id that was seen last.
+#[tokio::test(flavor = "multi_thread")]
+async fn positions_that_are_told_can_be_gone_on_from() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let client = client();
+        let mut first = Stream::open(&client, &server.url("/v1/events/stream"), None).await;
+        let before_all = first.ready().await;
+        let claimed = held_run(&*server.store).await;
+        first.next().await.unwrap();
+        let told = server.get("/v1/events/last").await.expect(200)["last_position"].as_u64().unwrap();
+        say(&*server.store, &claimed, "one").await;
+        for (last, first) in [(before_all, 1), (told, 3)] {
+            let mut stream = Stream::open(&client, &server.url("/v1/events/stream"), Some(last)).await;
+            stream.ready().await;
+            let sent = stream.next().await.unwrap();
+            assert_eq!(
+                (sent.event.as_str(), &sent.data["seq"]),
+                ("run.status.changed", &json!(first)),
+                "{on:?}"
+            );
+        }
+    }
+}
+
+/// What is too large for the ring that all clients share is read from the store for those who want it.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_events_come_in_their_place() {
+    for on in [On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let mut stream = Stream::open(&client(), &server.url("/v1/events/stream"), None).await;
+        stream.ready().await;
+        let new = |bytes: usize| NewRun {
+            lifecycle: "deploy".into(),
+            metadata: Map::from_iter([("m".to_owned(), json!("x".repeat(bytes)))]),
+            ..NewRun::default()
+        };
+        let sizes = [10, 900_000, 20, 800_000, 700_000, 30];
+        for bytes in sizes {
+            server.store.enqueue(vec![new(bytes)]).await.unwrap().remove(0).unwrap();
+        }
+        for bytes in sizes {
+            let sent = stream.next().await.unwrap();
+            assert_eq!(sent.data["payload"]["metadata"]["m"].as_str().map(str::len), Some(bytes), "{on:?}");
+        }
     }
 }

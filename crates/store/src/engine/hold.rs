@@ -3,9 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use serde_json::Value;
 use waypost_kernel::event::Change;
 use waypost_kernel::request::{Finish, Note};
-use waypost_kernel::{Actor, Ask, Event, Failure, Request, Span, fold};
+use waypost_kernel::{Actor, Ask, Code, Event, Failure, Refusal, Request, Span, fold};
 
 use super::batch::{Decided, Entry, each};
 use super::edit::{Edit, Extra, Stored};
@@ -167,6 +168,29 @@ pub(crate) struct CleanedFinish {
 }
 
 impl CleanedFinish {
+    /// The same finish again is answered as the first time; one with other metadata is another finish.
+    fn refuse_another<T: Tx>(&self, tx: &T, row: &RunRow) -> Result<()> {
+        let is_stored = |(name, value): (&String, &Value)| {
+            let mut value = value.clone();
+            tx.as_stored(&mut value);
+            row.metadata.get(name) == Some(&value)
+        };
+        // Of what did not fit a mark was left.
+        if row.metadata.contains_key("cut") || self.extra.metadata.iter().all(is_stored) {
+            return Ok(());
+        }
+        Err(Refusal {
+            code: Code::InvalidTransition,
+            message: format!("the run ended as {} already, with other metadata", row.status()),
+            current: row.status().into(),
+            requested: self.write.status.clone(),
+            allowed: waypost_kernel::allowed(&row.lifecycle, &row.run),
+            guard: None,
+            field: None,
+        }
+        .into())
+    }
+
     pub fn of(mut write: FinishWrite) -> CleanedFinish {
         write.by = intake::cleaned_name(&write.by);
         write.failure = write.failure.as_ref().map(intake::cleaned_failure);
@@ -214,7 +238,11 @@ impl Entry for &CleanedFinish {
         let extra = Extra { details, ..self.extra.clone() };
         let writes = left_to_move(edit.row(), write);
         if writes.is_empty() {
-            decide(tx, edit, &write.by, ask, extra)?;
+            let change = asked(tx, edit, &write.by, ask)?;
+            match change.is_repeat(edit.run()) {
+                true => self.refuse_another(tx, edit.row())?,
+                false => edit.add(change, extra),
+            }
             return Ok(Decided::Now(edit.stored.row.clone()));
         }
         // Both are decided before either is kept: a refusal of one leaves nothing of the other.

@@ -16,7 +16,7 @@ use crate::columns::{
 };
 use crate::seam::error::StoreError;
 use crate::seam::run::{EVENT_COLUMNS, EventRow, ITEM_COLUMNS, ItemRow, RunRow};
-use crate::seam::verbs::{NewItem, NewRun, Pause, QueueRow};
+use crate::seam::verbs::{NewItem, NewRun, Parts, Pause, QueueRow};
 
 /// The member `engine` of a run object.
 pub fn engine(row: &RunRow) -> Value {
@@ -148,11 +148,39 @@ impl Field for Pause {
 /// How the API describes these objects.
 pub const RUN: Shape =
     Shape::of_api("Run", &joined::<{ DERIVED.len() + RUN_FIELDS.len() }>(&RUN_FIELDS, DERIVED_SHAPE.fields));
+/// A run as a list shows it: what was not asked for is not there.
+pub const LISTED_RUN: Shape = Shape::of_api("ListedRun", &optional_parts(RUN.fields));
 const DERIVED_SHAPE: Shape = shape!("", DERIVED);
 pub const EVENT: Shape = shape!("Event", EVENT_COLUMNS);
 pub const ITEM: Shape = shape!("Item", ITEM_COLUMNS);
 pub const QUEUE: Shape = shape!("Queue", QUEUE_COLUMNS);
 pub const PAUSE: Shape = shape!("Pause", PAUSE_COLUMNS);
+
+const fn optional_parts(all: &[schema::Field]) -> [schema::Field; DERIVED.len() + RUN_FIELDS.len()] {
+    let mut fields = [all[0]; DERIVED.len() + RUN_FIELDS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        fields[at] = all[at];
+        let mut part = 0;
+        while part < Parts::NAMES.len() {
+            if is_same(fields[at].name, Parts::NAMES[part]) {
+                fields[at].may_be_left_out = true;
+            }
+            part += 1;
+        }
+        at += 1;
+    }
+    fields
+}
+
+const fn is_same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
 
 /// The error that a problem document was made of.
 pub fn error_from(problem: &Value) -> Option<StoreError> {

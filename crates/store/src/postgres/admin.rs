@@ -7,9 +7,12 @@ use crate::postgres::link::fault::{Fault, Result};
 use crate::postgres::link::session::{Session, Tx};
 use crate::postgres::row;
 use crate::postgres::sql::{Columns, args, stamp};
+use crate::postgres::tables::rows;
 use crate::seam::error::StoreError;
 use crate::seam::run::{ItemRow, RunRow};
-use crate::seam::verbs::{Filter, Page, Pause, QueueRow, may_begin_an_id, only_one};
+use crate::seam::verbs::{
+    Filter, ItemFilter, ItemPage, PAGE_BYTES, Page, Parts, Pause, QueueRow, may_begin_an_id, only_one,
+};
 
 /// By id, or by the beginning of one if only one begins so.
 pub async fn run(tx: &Tx, tenant: &str, id: &str) -> Result<RunRow> {
@@ -23,8 +26,12 @@ pub async fn run(tx: &Tx, tenant: &str, id: &str) -> Result<RunRow> {
 
 /// Newest first.
 pub async fn runs(tx: &Tx, filter: &Filter) -> Result<Page> {
-    let found = find(tx, filter, filter.before()?, filter.page_size() as i64 + 1).await?;
-    Ok(filter.page(found))
+    let mut found = find(tx, filter, filter.before()?, filter.page_size() as i64 + 1).await?;
+    let is_cut = match filter.include {
+        Parts::NONE => false,
+        parts => row::fill_in(tx, parts, &mut found).await?,
+    };
+    Ok(filter.page(found, is_cut))
 }
 
 async fn find(tx: &Tx, filter: &Filter, before: i64, limit: i64) -> Result<Vec<Stored>> {
@@ -58,7 +65,7 @@ async fn find(tx: &Tx, filter: &Filter, before: i64, limit: i64) -> Result<Vec<S
     );
     let hidden = filter.hidden();
     let values = args![before, filter.tenant, states, filter.queue, filter.text, limit, hidden];
-    row::select(tx, &condition, values).await
+    row::select_lean(tx, &condition, values).await
 }
 
 pub async fn queues(tx: &Tx) -> Result<Vec<QueueRow>> {
@@ -107,6 +114,38 @@ pub async fn items(tx: &Tx, run_id: &str, kind: &Option<String>) -> Result<Vec<I
     let of = |_| Some(&*stored.row.lifecycle);
     let found = row::items(tx, condition, args![stored.rid, kind], of).await?;
     Ok(found.into_iter().map(|found| found.row).collect())
+}
+
+/// What a page of items may have, by a guess at what their values are once unpacked.
+const GUESSED_BYTES: usize = 2 * PAGE_BYTES;
+
+/// The same page by page.
+pub async fn item_page(tx: &Tx, filter: &ItemFilter) -> Result<ItemPage> {
+    let stored = row::by_id(tx, &filter.run_id).await?;
+    let (kind, key) = filter.after()?.unzip();
+    let asks = [&filter.kind, &filter.status, &kind, &key];
+    if asks.into_iter().flatten().any(|asked| asked.contains('\0')) {
+        return Ok(ItemPage::default());
+    }
+    const ORDER: &str = "kind COLLATE \"C\", place, key COLLATE \"C\"";
+    let size = |name: &str| {
+        let times = format!("CASE WHEN pg_column_compression(i.{name}) IS NULL THEN 2 ELSE 256 END");
+        format!("least(1048576, coalesce(pg_column_size(i.{name}), 0)::bigint * {times})")
+    };
+    let sql = format!(
+        "SELECT {}, i.count FROM (SELECT x.*, count(*) OVER () AS count, sum(x.bytes) OVER (ORDER BY {ORDER}) - x.bytes AS before FROM \
+         (SELECT i.*, 1024 + {} + {} AS bytes FROM waypost.items i WHERE i.rid = $1 AND ($2 IS NULL OR i.kind = $2) AND ($3 IS NULL OR i.status = $3) \
+         AND ($4 IS NULL OR (i.kind COLLATE \"C\", i.place, i.key COLLATE \"C\") > (SELECT l.kind COLLATE \"C\", l.place, l.key COLLATE \"C\" FROM waypost.items l \
+           WHERE l.rid = $1 AND l.kind = $4 AND l.key = $5)) ORDER BY {ORDER} LIMIT $6) x) i WHERE i.before < {GUESSED_BYTES} ORDER BY {ORDER}",
+        *rows::ITEM_SELECTED,
+        size("output"),
+        size("details"),
+    );
+    let limit = filter.page_size() as i64 + 1;
+    let found = tx.query(&sql, args![stored.rid, filter.kind, filter.status, kind, key, limit]).await?;
+    let count = found.first().map_or(Ok(0), |row| Columns(row).get::<i64>(row.len() - 1))?;
+    let items = found.iter().map(|row| Ok(rows::item(row, &stored.row.lifecycle)?.row));
+    Ok(filter.page(items.collect::<Result<Vec<_>>>()?, count > found.len() as i64))
 }
 
 /// The first column of a query.

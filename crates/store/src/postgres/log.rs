@@ -24,9 +24,21 @@ use crate::postgres::sql::{Args, Columns, args, time};
 use crate::rules::messages::{items_message, standard_message, standard_payload};
 use crate::seam::error::StoreError;
 use crate::seam::run::EventRow;
+use crate::seam::verbs::PAGE_BYTES;
 
-const COLUMNS: &str = "e.position, r.run_id, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.level, e.message, \
-  e.payload::text, e.effect::text, e.via, e.via_command, r.tenant";
+/// Of events `w`, as [`READ`] gives them.
+const COLUMNS: &str = "w.position, w.run_id, w.seq, w.at, w.command, w.src, w.dst, w.actor, w.who, w.level, w.message, \
+  w.payload::text, w.effect::text, w.via, w.via_command, w.tenant, w.count";
+
+/// What is read of an event, with a guess at how long it is once unpacked: a compressed value may be 256 times as long as it is
+/// stored. A payload has a limit of its own.
+const READ: &str = "e.position, r.run_id, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.level, e.message, \
+  e.payload, e.effect, e.via, e.via_command, r.tenant, 1024 + coalesce(octet_length(e.message), 0) \
+  + least(65536, coalesce(pg_column_size(e.payload), 0)::bigint * CASE WHEN pg_column_compression(e.payload) IS NULL THEN 2 ELSE 256 END) \
+  + CASE WHEN pg_column_compression(e.effect) IS NULL THEN coalesce(pg_column_size(e.effect), 0) ELSE least(2621440, pg_column_size(e.effect)::bigint * 256) END AS bytes";
+
+/// What a page may have by such guesses.
+const GUESSED_BYTES: i64 = 2 * PAGE_BYTES as i64;
 
 /// Bits of a position that count a statement's events.
 const COUNTED: u32 = 16;
@@ -58,7 +70,7 @@ pub async fn events(tx: &Tx, run_id: &str, after_seq: u64, limit: usize) -> Resu
     let condition = "FROM waypost.events e JOIN waypost.runs r ON r.rid = e.rid WHERE e.rid = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3";
     let limit = limit.min(MAX_PAGE);
     let after = after_seq.min(i32::MAX as u64) as i32;
-    let mut found = read(tx, condition, args![rid, after, limit as i64]).await?;
+    let (mut found, _) = read(tx, condition, args![rid, after, limit as i64]).await?;
     found.retain(|event| event.seq > after_seq);
     found.truncate(limit);
     Ok(found)
@@ -100,29 +112,91 @@ pub async fn index(session: &Session) -> Result<()> {
     tx.end(done).await
 }
 
-/// How long is waited for those who were writing; whoever takes longer is looked for again by the reader.
+/// How long is waited for those who are writing.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const LOOKS: usize = 2_000;
+/// After so many looks somebody is writing for long, and what is known is asked for instead.
+const PATIENT_LOOKS: usize = 40;
+/// Pages that are looked through for it.
+const MOST_PAGES: usize = 20;
 
-/// All that was drawn up to here is committed, or never will be. Whoever had drawn a position holds a lock on the table.
+/// Whoever reads on after it misses nothing that is committed from now on. While nobody writes for long, that is the last event:
+/// all that was drawn up to now is committed, or never will be. Else it is the last one before the first that may still come:
+/// nobody waits for somebody else's open transaction.
 pub async fn last_position(session: &Session) -> Result<u64> {
-    let tx = session.look().await?;
-    let sql =
-        "SELECT CASE WHEN is_called THEN ((last_value + 1) << 16) - 1 ELSE 0 END FROM waypost.positions";
-    let drawn = tx.one(sql, &[]).await;
-    let drawn: i64 = Columns(&tx.end(drawn).await?).get(0)?;
+    let drawn = drawn(session).await?;
     let mut open = writing(session).await?;
-    for _ in 0..LOOKS {
+    for look in 0..LOOKS {
         if open.is_empty() {
             // Whoever reads from before goes up to here without stopping at what is missing.
-            with_gaps(session, |gaps| gaps.settled = gaps.settled.max(drawn.unsigned_abs()));
-            return Ok(drawn.unsigned_abs());
+            with_gaps(session, |gaps| gaps.settled = gaps.settled.max(drawn));
+            return last_event(session, drawn).await;
+        }
+        if look == PATIENT_LOOKS
+            && let Some(position) = last_sure(session).await?
+        {
+            return Ok(position);
         }
         tokio::time::sleep(LOOK_AGAIN).await;
         let now = writing(session).await?;
         open.retain(|one| now.contains(one));
     }
     Err(StoreError::Unavailable("somebody has been writing events for 10 s without an end".into()).into())
+}
+
+/// All positions that were drawn so far are at most this.
+async fn drawn(session: &Session) -> Result<u64> {
+    let tx = session.look().await?;
+    let sql =
+        "SELECT CASE WHEN is_called THEN ((last_value + 1) << 16) - 1 ELSE 0 END FROM waypost.positions";
+    let drawn = tx.one(sql, &[]).await;
+    Ok(Columns(&tx.end(drawn).await?).get::<i64>(0)?.unsigned_abs())
+}
+
+/// The position of the last event up to here: one that a client may name as the id that it saw last.
+async fn last_event(session: &Session, until: u64) -> Result<u64> {
+    let tx = session.begin().await?;
+    let found = async {
+        let sql = "SELECT max(e.position) FROM waypost.events e WHERE e.position > $1 AND e.position <= $2";
+        let mut to = i64::try_from(until).unwrap_or(i64::MAX);
+        let mut stretch = STRETCH << COUNTED;
+        while to > 0 {
+            let from = to.saturating_sub(stretch).max(0);
+            let last: Option<i64> = Columns(&tx.one(sql, args![from, to]).await?).get(0)?;
+            if let Some(last) = last {
+                return Ok(last.unsigned_abs());
+            }
+            (to, stretch) = (from, stretch.saturating_mul(4));
+        }
+        Ok(0)
+    };
+    let found = found.await;
+    tx.end(found).await
+}
+
+/// Up to where the log is sure to be whole, from what this process knows to be settled on. None: that is too far back.
+async fn last_sure(session: &Session) -> Result<Option<u64>> {
+    let mut position = with_gaps(session, |gaps| gaps.settled);
+    for _ in 0..MOST_PAGES {
+        match feed(session, position, MAX_PAGE).await?.last() {
+            Some(last) => position = last.position,
+            None => return Ok(Some(position)),
+        }
+    }
+    Ok(None)
+}
+
+/// Keeps up with what is settled, so that a reader who comes while somebody writes for long need not look far back.
+pub async fn keep_up(session: &Session) -> Result<()> {
+    let watched = with_gaps(session, |gaps| gaps.watched.as_ref().map(|watch| watch.number));
+    let drawn = drawn(session).await?;
+    let writing = writing(session).await?;
+    with_gaps(session, |gaps| match watched {
+        Some(number) => gaps.settle(number, &writing),
+        None if writing.is_empty() => gaps.settled = gaps.settled.max(drawn),
+        None => gaps.watch(drawn, writing),
+    });
+    Ok(())
 }
 
 impl Gaps {
@@ -192,8 +266,11 @@ async fn page(session: &Session, after: u64, limit: usize) -> Result<Vec<EventRo
         let mut page: Vec<EventRow> = Vec::new();
         while from < end && page.len() < limit {
             let to = from.saturating_add(stretch);
-            let found = read(&tx, condition, args![from, to, (limit - page.len()) as i64]).await?;
+            let (found, is_cut) = read(&tx, condition, args![from, to, (limit - page.len()) as i64]).await?;
             page.extend(found.into_iter().filter(|event| event.position > after));
+            if is_cut {
+                break;
+            }
             (from, stretch) = (to, stretch.saturating_mul(4));
         }
         page.truncate(limit);
@@ -203,8 +280,15 @@ async fn page(session: &Session, after: u64, limit: usize) -> Result<Vec<EventRo
     tx.end(found).await
 }
 
-async fn read(tx: &Tx, condition: &str, values: &Args<'_>) -> Result<Vec<EventRow>> {
-    let rows = tx.query(&format!("SELECT {COLUMNS} {condition}"), values).await?;
+/// As many as fit into a page; whether there are more.
+async fn read(tx: &Tx, condition: &str, values: &Args<'_>) -> Result<(Vec<EventRow>, bool)> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM (SELECT f.*, count(*) OVER () AS count, sum(f.bytes) OVER (ORDER BY f.position) - f.bytes AS before \
+         FROM (SELECT {READ} {condition}) f) w WHERE w.before < {GUESSED_BYTES} ORDER BY w.position"
+    );
+    let rows = tx.query(&sql, values).await?;
+    let count: i64 = rows.first().map_or(Ok(0), |row| Columns(row).get(16))?;
+    let is_cut = count > rows.len() as i64;
     let codes = rows.iter().map(|row| Columns(row).get::<i16>(6)).collect::<Result<Vec<_>>>()?;
     let known = tx.known_with(codes).await?;
     let mut found = Vec::with_capacity(rows.len());
@@ -218,7 +302,7 @@ async fn read(tx: &Tx, condition: &str, values: &Args<'_>) -> Result<Vec<EventRo
         }
         found.push(end);
     }
-    Ok(found)
+    Ok((found, is_cut))
 }
 
 /// `is_silent`: the first of two in one row, which says nothing by itself.

@@ -18,11 +18,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
 use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
-use crate::seam::error::Result;
+use crate::seam::error::{Result, StoreError};
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::seam::schedules::*;
@@ -96,6 +97,7 @@ pub struct PostgresStore {
     item_writes: Arc<Batcher<ItemsWrite, Vec<ItemRow>>>,
     enqueues: Arc<Batcher<NewRun, Enqueued>>,
     finishes: Arc<Batcher<FinishWrite, RunRow>>,
+    turns: Arc<Semaphore>,
 }
 
 impl PostgresStore {
@@ -107,6 +109,7 @@ impl PostgresStore {
             item_writes: Arc::new(Batcher::new()),
             enqueues: Arc::new(Batcher::new()),
             finishes: Arc::new(Batcher::new()),
+            turns: Arc::new(Semaphore::new(MOST_KEYED)),
         })
     }
 
@@ -116,7 +119,26 @@ impl PostgresStore {
     }
 }
 
+/// Verbs at once that may have to wait for a key's slots or a queue's gate, which somebody else has. The others need connections
+/// too.
+const MOST_KEYED: usize = 4;
+/// How long one waits for its turn.
+const TURN_WITHIN: Duration = Duration::from_secs(3);
+
 impl PostgresStore {
+    /// A verb that may have to wait for others, in its turn.
+    fn in_turn<'s, T: Send + 's>(&'s self, verb: Reply<'s, T>) -> Reply<'s, T> {
+        Box::pin(async move {
+            let busy = || {
+                let words = "others wait for the same keys or limits of queues; try again";
+                StoreError::Unavailable(words.into())
+            };
+            let turn = tokio::time::timeout(TURN_WITHIN, self.turns.acquire()).await;
+            let _turn = turn.map_err(|_| busy())?.map_err(|_| busy())?;
+            verb.await
+        })
+    }
+
     fn enqueue_all(session: &Session, runs: Vec<NewRun>) -> Reply<'static, Each<Enqueued>> {
         let runs = runs.into_iter().map(CheckedRun::of).collect();
         let queued = once!(session, PoolKind::Work, |tx| engine::enqueue(tx, runs));
@@ -134,7 +156,6 @@ impl PostgresStore {
 impl Store for PostgresStore {
     verbs! {
         PgTx::begin => engine {
-            configure(setting: Setting, who: Who) -> ();
             change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
             change_token(change: TokenChange, who: Who) -> TokenRow;
         }
@@ -148,6 +169,7 @@ impl Store for PostgresStore {
             run(tenant: String, id: String) -> RunRow;
             runs(filter: Filter) -> Page;
             items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
+            item_page(filter: ItemFilter) -> ItemPage;
             queues() -> Vec<QueueRow>;
         }
         Session::look => stats {
@@ -168,9 +190,15 @@ impl Store for PostgresStore {
     }
 
     fn claim_run(&self, run_id: String, take: Take) -> Reply<'_, Claimed> {
-        verb!(self, PgTx::begin, (run_id, take), |tx, (run_id, take)| async {
+        self.in_turn(verb!(self, PgTx::begin, (run_id, take), |tx, (run_id, take)| async {
             engine::claim_run(tx, run_id, take).await?.claimed()
-        })
+        }))
+    }
+
+    fn configure(&self, setting: Setting, who: Who) -> Reply<'_, ()> {
+        self.in_turn(verb!(self, PgTx::begin, (setting, who), |tx, (setting, who)| engine::configure(
+            tx, setting, who
+        )))
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -192,7 +220,8 @@ impl Store for PostgresStore {
     }
 
     fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
-        let released = once!(self.session, PgTx::fresh, PoolKind::Work, |tx| engine::release(tx, &leases));
+        let released =
+            self.in_turn(once!(self.session, PgTx::fresh, PoolKind::Work, |tx| engine::release(tx, &leases)));
         Box::pin(async move { released.await.map(each_own) })
     }
 
@@ -212,7 +241,8 @@ impl Store for PostgresStore {
 
     /// Children are asked to cancel after the commit. If that fails, the sweep does it.
     fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
-        let commanded = verb!(self, PgTx::begin, command, |tx, command| engine::command(tx, command));
+        let commanded =
+            self.in_turn(verb!(self, PgTx::begin, command, |tx, command| engine::command(tx, command)));
         Box::pin(async move {
             let (row, cancels) = commanded.await?;
             if cancels {
@@ -280,6 +310,7 @@ impl Housekeeping for PostgresStore {
             let swept = swept.await?;
             if !swept.more {
                 self.session.verb(|session| async move { log::index(&session).await }).await?;
+                self.session.verb(|session| async move { log::keep_up(&session).await }).await?;
             }
             Ok(swept)
         })

@@ -12,3 +12,4 @@ pub(crate) mod item_writes;
 pub(crate) mod messages;
 pub(crate) mod new_run;
 pub(crate) mod replay;
+pub(crate) mod room;

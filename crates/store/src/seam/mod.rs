@@ -64,6 +64,8 @@ macro_rules! store_verbs {
             run(tenant: String, id: String) -> RunRow;
             runs(filter: Filter) -> Page;
             items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
+            /// The same page by page.
+            item_page(filter: ItemFilter) -> ItemPage;
             events(run_id: String, after_seq: u64, limit: usize) -> Vec<EventRow>;
             /// All runs' events after a position, in the order in which they were committed; a late commit is never skipped. Without
             /// one: no event, and the position after which is all that is committed from now on.

@@ -10,6 +10,7 @@ use waypost_kernel::{Failure, Run, Time, fold};
 use waypost_schema::{Kind as Api, needed};
 
 use crate::columns::{self, COLUMNS, Cell, DERIVED, LONG, NAME, columns};
+use crate::seam::verbs::Parts;
 
 /// What the kernel decides on, and what is stored beside it.
 #[derive(Clone, Debug)]
@@ -133,6 +134,21 @@ impl RunRow {
     pub fn object(&self) -> Value {
         let shown = COLUMNS.iter().map(|column| &**column).filter(|column| column.is_shown());
         columns::members(self, shown.chain(DERIVED)).into()
+    }
+
+    /// The same as a list shows it: without the members that were not asked for.
+    pub fn listed(&self, parts: Parts) -> Value {
+        let shown = COLUMNS.iter().map(|column| &**column).filter(|column| column.is_shown());
+        let shown = shown.filter(|column| !parts.leaves_out(column.name));
+        columns::members(self, shown.chain(DERIVED)).into()
+    }
+
+    /// How long its parts are that may be large.
+    pub fn part_bytes(&self) -> usize {
+        let members = |members: &Map<String, Value>| serde_json::to_vec(members).map_or(0, |text| text.len());
+        let value = |value: &Value| serde_json::to_vec(value).map_or(0, |text| text.len());
+        let carried = self.carried.as_ref().map_or(0, value);
+        value(&self.input) + members(&self.metadata) + members(&self.details) + carried
     }
 
     /// How many items it has, of all kinds.

@@ -124,10 +124,10 @@ pub(crate) fn page_size(limit: usize) -> usize {
 }
 
 impl ExecutionPage {
-    /// Of one more than was asked for, if there are so many.
-    pub(crate) fn of(mut executions: Vec<ExecutionRow>, limit: usize) -> ExecutionPage {
+    /// Of one more than was asked for, if there are so many. `is_cut`: there are more, which are too large for the page.
+    pub(crate) fn of(mut executions: Vec<ExecutionRow>, limit: usize, is_cut: bool) -> ExecutionPage {
         let limit = page_size(limit);
-        let more = executions.len() > limit;
+        let more = is_cut || executions.len() > limit;
         executions.truncate(limit);
         let next = executions.last().filter(|_| more).map(|row| ExecutionCursor::of(row).text());
         ExecutionPage { executions, next }

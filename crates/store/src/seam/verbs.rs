@@ -14,7 +14,7 @@ use waypost_kernel::{Failure, Run, Span, Time, Token};
 
 use crate::engine::Stored;
 use crate::seam::error::{Result, StoreError};
-use crate::seam::run::{EventRow, RunRow};
+use crate::seam::run::{EventRow, ItemRow, RunRow};
 
 /// Boxed, so that callers hold one `Arc<dyn Store>` whatever is behind it.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -300,9 +300,64 @@ pub struct Filter {
     pub queue: Option<String>,
     /// A part of the id, the correlation id or the metadata's text.
     pub text: Option<String>,
+    /// Rows; a page has fewer if they are large ([`PAGE_BYTES`]).
     pub limit: usize,
     /// From `Page::next`.
     pub cursor: Option<String>,
+    /// What else is wanted of each run.
+    pub include: Parts,
+}
+
+/// What a page of runs or of events may have at most. One row it always has, however large.
+pub const PAGE_BYTES: usize = 4 * 1024 * 1024;
+
+/// Parts of a run that may be large: a list leaves out those that are not asked for, and does not read them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    pub input: bool,
+    pub metadata: bool,
+    pub details: bool,
+    pub carried: bool,
+}
+
+impl Parts {
+    pub const NONE: Parts = Parts { input: false, metadata: false, details: false, carried: false };
+    pub const ALL: Parts = Parts { input: true, metadata: true, details: true, carried: true };
+    pub const NAMES: [&str; 4] = ["input", "metadata", "details", "carried"];
+
+    pub fn has(&self, name: &str) -> bool {
+        Parts::NAMES.into_iter().zip(self.flags()).any(|(known, has)| known == name && has)
+    }
+
+    /// Whether a column is one of these and not asked for.
+    pub(crate) fn leaves_out(&self, column: &str) -> bool {
+        Parts::NAMES.contains(&column) && !self.has(column)
+    }
+
+    /// Names with commas between them. The error is the one that is none of these.
+    pub fn read(text: &str) -> std::result::Result<Parts, &str> {
+        let mut parts = Parts::NONE;
+        for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            match name {
+                "input" => parts.input = true,
+                "metadata" => parts.metadata = true,
+                "details" => parts.details = true,
+                "carried" => parts.carried = true,
+                other => return Err(other),
+            }
+        }
+        Ok(parts)
+    }
+
+    /// As they are asked for over HTTP.
+    pub fn names(&self) -> String {
+        let asked = Parts::NAMES.into_iter().zip(self.flags()).filter(|(_, has)| *has);
+        asked.map(|(name, _)| name).collect::<Vec<_>>().join(",")
+    }
+
+    fn flags(&self) -> [bool; 4] {
+        [self.input, self.metadata, self.details, self.carried]
+    }
 }
 
 /// The queue of what the engine does for itself.
@@ -326,10 +381,12 @@ impl Filter {
         self.limit.clamp(1, MAX_PAGE)
     }
 
-    /// Makes a page of rows that were read with one more than the page has room for.
-    pub(crate) fn page(&self, found: Vec<Stored>) -> Page {
+    /// Makes a page of rows that were read with one more than the page has room for. `is_cut`: there are more, which are too
+    /// large for it.
+    pub(crate) fn page(&self, found: Vec<Stored>, is_cut: bool) -> Page {
         let limit = self.page_size();
-        let next = found.get(limit).map(|_| found[limit - 1].rid.to_string());
+        let last = found.get(limit.min(found.len()).saturating_sub(1));
+        let next = last.filter(|_| is_cut || found.len() > limit).map(|last| last.rid.to_string());
         let runs = found.into_iter().take(limit).map(|stored| Arc::unwrap_or_clone(stored.row));
         Page { runs: runs.collect(), next }
     }
@@ -358,6 +415,43 @@ pub(crate) fn only_one(id: &str, mut found: Vec<Stored>) -> Result<RunRow> {
 pub struct Page {
     pub runs: Vec<RunRow>,
     pub next: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ItemFilter {
+    pub run_id: String,
+    pub kind: Option<String>,
+    pub status: Option<String>,
+    /// Rows; a page has fewer if they are large ([`PAGE_BYTES`]).
+    pub limit: usize,
+    /// From `ItemPage::next`.
+    pub cursor: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ItemPage {
+    pub items: Vec<ItemRow>,
+    pub next: Option<String>,
+}
+
+impl ItemFilter {
+    pub(crate) fn page_size(&self) -> usize {
+        self.limit.clamp(1, MAX_PAGE)
+    }
+
+    /// Kind and key of the item that the page before ended with.
+    pub(crate) fn after(&self) -> Result<Option<(String, String)>> {
+        let wrong = |_| StoreError::invalid("cursor", "not a cursor of this list");
+        self.cursor.as_ref().map(|cursor| serde_json::from_str(cursor).map_err(wrong)).transpose()
+    }
+
+    /// Makes a page of items that were read with one more than it has room for. `is_cut`: there are more, which are too large.
+    pub(crate) fn page(&self, mut items: Vec<ItemRow>, is_cut: bool) -> ItemPage {
+        let has_more = is_cut || items.len() > self.page_size();
+        items.truncate(self.page_size());
+        let cursor = |last: &ItemRow| serde_json::json!([last.kind, last.key]).to_string();
+        ItemPage { next: items.last().filter(|_| has_more).map(cursor), items }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

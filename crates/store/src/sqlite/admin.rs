@@ -7,9 +7,10 @@ use rusqlite::{Row, params};
 use waypost_kernel::{Lifecycle, Time};
 
 use crate::engine::AdminTx;
+use crate::rules::room::Room;
 use crate::seam::error::StoreError;
 use crate::seam::run::{ItemRow, RunRow, iso, parse_time};
-use crate::seam::verbs::{Filter, Page, Pause, QueueRow, may_begin_an_id, only_one};
+use crate::seam::verbs::{Filter, ItemFilter, ItemPage, Page, Pause, QueueRow, may_begin_an_id, only_one};
 use crate::sqlite::link::fault::{Fault, Result};
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::primitives::{Primitives, slots};
@@ -36,11 +37,24 @@ pub fn items(tx: &Tx<'_>, run_id: &str, kind: &Option<String>) -> Result<Vec<Ite
     Ok(found.into_iter().map(|found| found.row).collect())
 }
 
+pub fn item_page(tx: &Tx<'_>, filter: &ItemFilter) -> Result<ItemPage> {
+    let stored = row::by_id(tx, &filter.run_id)?;
+    let (kind, key) = filter.after()?.unzip();
+    let condition = "WHERE run_id = ?1 AND (?2 IS NULL OR kind = ?2) AND (?3 IS NULL OR status = ?3) AND (?4 IS NULL OR (kind, place, key) > \
+                     (SELECT kind, place, key FROM items WHERE run_id = ?1 AND kind = ?4 AND key = ?5)) ORDER BY kind, place, key LIMIT ?6";
+    let limit = filter.page_size() as i64 + 1;
+    let values = params![filter.run_id, filter.kind, filter.status, kind, key, limit];
+    let mut room = Room::of_a_page();
+    let found = row::items_within(tx, &stored, condition, values, &mut room)?;
+    Ok(filter.page(found.into_iter().map(|found| found.row).collect(), room.is_full))
+}
+
 /// Newest first.
 pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
     let before = filter.before()?;
-    let found = row::select(
+    let (found, is_cut) = row::select_page(
         tx,
+        filter.include,
         "run_now n CROSS JOIN run_born b ON b.rid = n.rid CROSS JOIN state_codes s ON s.code = n.state \
          WHERE n.rid < ?1 AND b.tenant = ?2 AND (?3 IS NULL OR s.lifecycle = ?3) AND (?4 IS NULL OR s.state = ?4) \
          AND (?5 IS NULL OR n.queue = ?5) AND (?8 IS NULL OR n.queue <> ?8) AND (?6 IS NULL OR instr(b.run_id, ?6) OR instr(coalesce(b.correlation_id, ''), ?6) \
@@ -56,7 +70,7 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
             filter.hidden()
         ],
     )?;
-    Ok(filter.page(found))
+    Ok(filter.page(found, is_cut))
 }
 
 pub fn queues(tx: &Tx<'_>) -> Result<Vec<QueueRow>> {

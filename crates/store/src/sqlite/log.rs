@@ -12,6 +12,7 @@ use crate::columns::parse;
 use crate::engine::Stored;
 use crate::rules::messages::{items_message, standard_message, standard_payload};
 use crate::rules::replay::Written;
+use crate::rules::room::Room;
 use crate::seam::run::EventRow;
 use crate::sqlite::lifecycle_codes::Named;
 use crate::sqlite::link::fault::Result;
@@ -36,20 +37,33 @@ const LATER: &str = "SELECT e.position, b.run_id, e.at, e.command, e.dst, e.acto
   e.via_command, e.level, e.message, e.payload, e.prev, b.tenant FROM run_events e CROSS JOIN run_born b ON b.rid = e.rid";
 
 pub fn events(tx: &Tx<'_>, run_id: &str, after_seq: u64, limit: usize) -> Result<Vec<EventRow>> {
-    let mut found = of_run(tx, &row::by_id(tx, run_id)?, after_seq, limit)?;
+    let mut room = Room::of_a_page();
+    let mut found = of_run(tx, &row::by_id(tx, run_id)?, after_seq, limit, &mut room)?;
     found.truncate(limit);
     Ok(found.into_iter().map(told).collect())
 }
 
 pub fn feed(tx: &Tx<'_>, after_position: u64, limit: usize) -> Result<Vec<EventRow>> {
+    // Nobody was given a position beyond what the database can hold.
+    let Ok(after) = i64::try_from(after_position) else { return Ok(Vec::new()) };
     let births = "WHERE rid > ?1 ORDER BY rid LIMIT ?2";
-    let mut found = first(tx, births, params![born_until(tx, after_position)?, limit as i64])?;
-    let values = params![after_position, limit as i64];
-    found.extend(later(tx, "WHERE e.position > ?1 ORDER BY e.position LIMIT ?2", values)?);
-    found.retain(|event| event.position > after_position);
+    let mut room = Room::of_a_page();
+    let mut found = first(tx, births, params![born_until(tx, after_position)?, limit as i64], &mut room)?;
+    let mut end = end_of(&found, &room);
+    let mut room = Room::of_a_page();
+    let others = "WHERE e.position > ?1 ORDER BY e.position LIMIT ?2";
+    let others = later(tx, others, params![after, limit as i64], &mut room)?;
+    end = end.min(end_of(&others, &room));
+    found.extend(others);
+    found.retain(|event| event.position > after_position && event.position <= end);
     found.sort_by_key(|event| event.position);
     found.truncate(limit);
     Ok(found.into_iter().map(told).collect())
+}
+
+/// Up to where what was found is all that there is.
+fn end_of(found: &[Found], room: &Room) -> u64 {
+    found.last().filter(|_| room.is_full).map_or(u64::MAX, |last| last.position)
 }
 
 /// Commits are one after the other: whatever comes, comes later.
@@ -86,7 +100,7 @@ fn born_until(tx: &Tx<'_>, position: u64) -> Result<i64> {
 
 /// All events of a run, as they were written.
 pub fn of(tx: &Tx<'_>, stored: &Stored) -> Result<Vec<Written>> {
-    let found = of_run(tx, stored, 0, usize::MAX)?;
+    let found = of_run(tx, stored, 0, usize::MAX, &mut Room::unbounded())?;
     Ok(found.into_iter().map(|event| event.written).collect())
 }
 
@@ -95,14 +109,14 @@ const UNLISTED: u64 = 8;
 
 /// Where all events of a run stand.
 pub fn positions(tx: &Tx<'_>, stored: &Stored) -> Result<Vec<u64>> {
-    let found = of_run(tx, stored, 0, usize::MAX)?;
+    let found = of_run(tx, stored, 0, usize::MAX, &mut Room::unbounded())?;
     Ok(found.into_iter().map(|event| event.position).collect())
 }
 
-fn of_run(tx: &Tx<'_>, stored: &Stored, after_seq: u64, limit: usize) -> Result<Vec<Found>> {
+fn of_run(tx: &Tx<'_>, stored: &Stored, after_seq: u64, limit: usize, room: &mut Room) -> Result<Vec<Found>> {
     let rid = stored.rid;
     let mut found = match after_seq {
-        0 => first(tx, "WHERE rid = ?1", params![rid])?,
+        0 => first(tx, "WHERE rid = ?1", params![rid], room)?,
         _ => Vec::new(),
     };
     if after_seq < UNLISTED {
@@ -119,7 +133,8 @@ fn of_run(tx: &Tx<'_>, stored: &Stored, after_seq: u64, limit: usize) -> Result<
     }
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let condition = "WHERE e.rid = ?1 AND e.seq > 8 AND e.seq > ?2 ORDER BY e.seq LIMIT ?3";
-    found.extend(later(tx, condition, params![rid, after_seq, limit])?);
+    let after = i64::try_from(after_seq).unwrap_or(i64::MAX);
+    found.extend(later(tx, condition, params![rid, after, limit], room)?);
     found.retain(|event| event.written.seq > after_seq);
     Ok(found)
 }
@@ -128,7 +143,7 @@ fn of_run(tx: &Tx<'_>, stored: &Stored, after_seq: u64, limit: usize) -> Result<
 fn walk_back(tx: &Tx<'_>, from: Option<i64>, mut each: impl FnMut(Found) -> bool) -> Result<()> {
     let mut next = from;
     while let Some(position) = next {
-        let row = later(tx, "WHERE e.position = ?1", params![position])?;
+        let row = later(tx, "WHERE e.position = ?1", params![position], &mut Room::unbounded())?;
         next = row.last().and_then(|event| event.prev);
         for event in row.into_iter().rev() {
             if !each(event) {
@@ -155,9 +170,10 @@ pub fn same_note(tx: &Tx<'_>, last: Option<i64>, since: Time, note: &Note) -> Re
     Ok(same)
 }
 
-fn first(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params) -> Result<Vec<Found>> {
+fn first(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params, room: &mut Room) -> Result<Vec<Found>> {
     let mut found = Vec::new();
-    rows(tx, &format!("{FIRST} {condition}"), values, |row, state| {
+    let texts = [7, 8, 9];
+    rows(tx, &format!("{FIRST} {condition}"), values, (room, &texts), |row, state| {
         let (metadata, details): (Option<String>, Option<String>) = (row.get(8)?, row.get(9)?);
         let mut event = event(row, state, None, 1)?;
         event.tenant = row.get(10)?;
@@ -177,10 +193,11 @@ fn first(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params) -> Result<
     Ok(found)
 }
 
-fn later(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params) -> Result<Vec<Found>> {
+fn later(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params, room: &mut Room) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     let mut unread = Vec::new();
-    rows(tx, &format!("{LATER} {condition}"), values, |row, state| {
+    let texts = [7, 13, 14];
+    rows(tx, &format!("{LATER} {condition}"), values, (room, &texts), |row, state| {
         let mut event = event(row, state, Some(String::new()), row.get(8)?)?;
         event.prev = row.get(15)?;
         event.tenant = row.get(16)?;
@@ -232,11 +249,16 @@ fn rows(
     tx: &Tx<'_>,
     sql: &str,
     values: impl rusqlite::Params,
+    (room, texts): (&mut Room, &[usize]),
     mut each: impl FnMut(&Row<'_>, &Named) -> rusqlite::Result<()>,
 ) -> Result<()> {
     let mut statement = tx.prepare(sql)?;
     let mut rows = statement.query(values)?;
     while let Some(row) = rows.next()? {
+        let texts = texts.iter().map(|at| row.get_ref(*at));
+        if !room.has_for(texts.filter_map(|value| value.ok()?.as_bytes().ok())) {
+            break;
+        }
         let state = tx.named(row.get(4)?)?;
         each(row, &state)?;
     }

@@ -116,6 +116,7 @@ impl Store for SqliteStore {
             run(tenant: String, id: String) -> RunRow;
             runs(filter: Filter) -> Page;
             items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
+            item_page(filter: ItemFilter) -> ItemPage;
             queues() -> Vec<QueueRow>;
         }
         read tx stats {

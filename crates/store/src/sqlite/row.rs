@@ -6,8 +6,10 @@ use rusqlite::{Row, params};
 use waypost_kernel::{Lifecycle, Phase};
 
 use crate::engine::{Stored, StoredItem};
+use crate::rules::room::Room;
 use crate::seam::error::StoreError;
 use crate::seam::run::{ITEM_COLUMNS, ItemRow, RunRow};
+use crate::seam::verbs::Parts;
 use crate::sqlite::layout::{self, LAYOUT, Table};
 use crate::sqlite::link::fault::{Fault, Result};
 use crate::sqlite::link::session::Tx;
@@ -15,14 +17,19 @@ use crate::sqlite::link::session::Tx;
 /// Where the columns of [`LAYOUT`] begin in a row.
 const FIRST: usize = 4;
 
-static SELECT: LazyLock<String> = LazyLock::new(|| {
+static SELECT: LazyLock<String> = LazyLock::new(|| selecting(Parts::ALL));
+
+/// What is left out is not read.
+fn selecting(parts: Parts) -> String {
     let columns = LAYOUT.iter().map(|place| match (place.table, place.is_patched()) {
+        _ if parts.leaves_out(place.name) => ", NULL".to_owned(),
         (_, true) => format!(", coalesce(n.{0}, b.{0})", place.name),
         (Table::Born, false) => format!(", b.{}", place.name),
         (Table::Now, false) => format!(", n.{}", place.name),
     });
     format!("SELECT n.rid, n.state, n.last, n.items{} FROM", columns.collect::<String>())
-});
+}
+
 static BY_ID: LazyLock<String> = LazyLock::new(|| {
     format!("{} run_born b CROSS JOIN run_now n ON n.rid = b.rid WHERE b.run_id = ?1", *SELECT)
 });
@@ -60,11 +67,36 @@ pub fn select(tx: &Tx<'_>, from: &str, values: impl rusqlite::Params) -> Result<
     query(tx, &format!("{} {from}", *SELECT), values)
 }
 
+/// The same with some parts alone, and no more than fits into a page; whether there are more.
+pub fn select_page(
+    tx: &Tx<'_>,
+    parts: Parts,
+    from: &str,
+    values: impl rusqlite::Params,
+) -> Result<(Vec<Stored>, bool)> {
+    let mut room = Room::of_a_page();
+    let found = query_within(tx, &format!("{} {from}", selecting(parts)), values, &mut room)?;
+    Ok((found, room.is_full))
+}
+
 fn query(tx: &Tx<'_>, sql: &str, values: impl rusqlite::Params) -> Result<Vec<Stored>> {
+    query_within(tx, sql, values, &mut Room::unbounded())
+}
+
+fn query_within(
+    tx: &Tx<'_>,
+    sql: &str,
+    values: impl rusqlite::Params,
+    room: &mut Room,
+) -> Result<Vec<Stored>> {
     let mut statement = tx.prepare(sql)?;
     let mut rows = statement.query(values)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
+        let texts = (FIRST..FIRST + LAYOUT.len()).map(|at| row.get_ref(at));
+        if !room.has_for(texts.filter_map(|value| value.ok()?.as_bytes().ok())) {
+            break;
+        }
         found.extend(read(tx, row)?);
     }
     Ok(found)
@@ -117,10 +149,25 @@ pub fn items(
     condition: &str,
     values: impl rusqlite::Params,
 ) -> Result<Vec<StoredItem>> {
+    items_within(tx, stored, condition, values, &mut Room::unbounded())
+}
+
+/// The same, as many as there is room for.
+pub fn items_within(
+    tx: &Tx<'_>,
+    stored: &Stored,
+    condition: &str,
+    values: impl rusqlite::Params,
+    room: &mut Room,
+) -> Result<Vec<StoredItem>> {
     let mut statement = tx.prepare(&format!("{} {condition}", *ITEMS))?;
     let mut rows = statement.query(values)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
+        let texts = (1..=ITEM_COLUMNS.len()).map(|at| row.get_ref(at));
+        if !room.has_for(texts.filter_map(|value| value.ok()?.as_bytes().ok())) {
+            break;
+        }
         found.push(read_item(row, stored.rid, &stored.row.lifecycle)?);
     }
     Ok(found)

@@ -6,6 +6,7 @@ mod keys;
 mod limits;
 mod pooler;
 mod tls;
+mod waits;
 
 use std::sync::Arc;
 use std::time::Duration;

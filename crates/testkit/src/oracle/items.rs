@@ -4,7 +4,10 @@ use waypost_kernel::Token;
 use waypost_kernel::event::Change;
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Phase;
-use waypost_store::{ItemRow, ItemWrite, ItemsWrite, Reply, Result};
+use waypost_kernel::text::MAX_PAGE;
+use waypost_store::{
+    ItemFilter, ItemPage, ItemRow, ItemWrite, ItemsWrite, PAGE_BYTES, Reply, Result, StoreError,
+};
 
 use super::MemoryStore;
 use super::rules::intake::{cleaned_output, merge};
@@ -23,6 +26,48 @@ impl MemoryStore {
             let wanted = |row: &ItemRow| kind.as_ref().is_none_or(|kind| row.kind == *kind);
             Ok(rows.into_iter().filter(wanted).collect())
         })
+    }
+
+    pub(crate) fn item_page(&self, filter: ItemFilter) -> Reply<'_, ItemPage> {
+        self.verb(move |state| state.item_page(&filter))
+    }
+}
+
+impl State {
+    fn item_page(&mut self, filter: &ItemFilter) -> Result<ItemPage> {
+        let number = self.number_of(&filter.run_id)?;
+        let is = |asked: &Option<String>, it: &str| asked.as_ref().is_none_or(|asked| asked == it);
+        let after: Option<(String, String)> = match &filter.cursor {
+            None => None,
+            Some(text) => Some(
+                serde_json::from_str(text)
+                    .map_err(|_| StoreError::invalid("cursor", "is none that an earlier page gave"))?,
+            ),
+        };
+        let all = self.entry(number)?.item_rows();
+        let begin = match &after {
+            None => 0,
+            Some((kind, key)) => {
+                let at = all.iter().position(|row| row.kind == *kind && row.key == *key);
+                at.map_or(all.len(), |at| at + 1)
+            }
+        };
+        let mut page: Vec<ItemRow> = Vec::new();
+        let mut bytes = 0;
+        let mut next = None;
+        for row in all
+            .into_iter()
+            .skip(begin)
+            .filter(|row| is(&filter.kind, &row.kind) && is(&filter.status, &row.status))
+        {
+            bytes += row.object().to_string().len();
+            if page.len() == filter.limit.clamp(1, MAX_PAGE) || !page.is_empty() && bytes > PAGE_BYTES {
+                next = page.last().map(|last| serde_json::json!([last.kind, last.key]).to_string());
+                break;
+            }
+            page.push(row);
+        }
+        Ok(ItemPage { items: page, next })
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the holder of a run may do with it.
 
+use serde_json::{Map, Value};
 use waypost_kernel::event::Change;
 use waypost_kernel::lifecycle::Actor;
 use waypost_kernel::request::{Ask, Finish, Note, Request};
@@ -109,12 +110,17 @@ impl State {
         };
         let request = Request { who: who(Actor::Worker, &by), ask: Ask::Finish { token, finish } };
         let change = waypost_kernel::decide(&row.lifecycle, &moves.after, &request, self.now)?;
-        if !wanted.is_empty() {
-            self.commit_items(number, &wanted, moves)?;
-        }
-        if !change.events.is_empty() {
-            let lifecycle = self.row(number)?.lifecycle.clone();
-            self.commit_with(number, change, &Patch::cleaned(&lifecycle, &write.metadata, &write.details))?;
+        let lifecycle = row.lifecycle.clone();
+        let patch = Patch::cleaned(&lifecycle, &write.metadata, &write.details);
+        if change.events.is_empty() && wanted.is_empty() {
+            refuse_another_end(row, &write.status, &patch.metadata)?;
+        } else {
+            if !wanted.is_empty() {
+                self.commit_items(number, &wanted, moves)?;
+            }
+            if !change.events.is_empty() {
+                self.commit_with(number, change, &patch)?;
+            }
         }
         Ok(self.row(number)?.clone())
     }
@@ -173,4 +179,22 @@ fn lost(row: &RunRow, requested: &str) -> StoreError {
         field: None,
     };
     refusal.into()
+}
+
+/// A run that has ended keeps its metadata: whoever brings others asks for another end.
+fn refuse_another_end(row: &RunRow, status: &str, metadata: &Map<String, Value>) -> Result<()> {
+    let is_there = metadata.iter().all(|(name, value)| row.metadata.get(name) == Some(value));
+    if is_there || row.metadata.contains_key("cut") {
+        return Ok(());
+    }
+    Err(Refusal {
+        code: Code::InvalidTransition,
+        message: format!("the run ended as {} already, with other metadata", row.status()),
+        current: row.status().into(),
+        requested: status.to_owned(),
+        allowed: waypost_kernel::allowed(&row.lifecycle, &row.run),
+        guard: None,
+        field: None,
+    }
+    .into())
 }

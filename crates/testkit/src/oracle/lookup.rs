@@ -1,12 +1,14 @@
 //! Looking things up, and figures.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::{Phase, Span};
 use waypost_store::{
-    Ended, Filter, HOUSEKEEPING, Holder, Page, QueueRow, Reply, Result, RunRow, Stats, StoreError,
+    Ended, Filter, HOUSEKEEPING, Holder, PAGE_BYTES, Page, Parts, QueueRow, Reply, Result, RunRow, Stats,
+    StoreError,
 };
 
 use super::MemoryStore;
@@ -17,6 +19,22 @@ const NAMED: usize = 3;
 
 const DAY: Span = Span::from_seconds(86_400);
 const WEEK: Span = Span::from_seconds(7 * 86_400);
+
+/// A run as a list shows it.
+fn with_parts(row: &RunRow, parts: Parts) -> RunRow {
+    RunRow {
+        input: if parts.input { row.input.clone() } else { Arc::default() },
+        metadata: if parts.metadata { row.metadata.clone() } else { Arc::default() },
+        details: if parts.details { row.details.clone() } else { Arc::default() },
+        carried: row.carried.clone().filter(|_| parts.carried),
+        ..row.clone()
+    }
+}
+
+fn part_bytes(row: &RunRow) -> usize {
+    let carried = row.carried.as_ref().map_or(0, |carried| carried.to_string().len());
+    json!([*row.input, *row.metadata, *row.details]).to_string().len() + carried
+}
 
 impl State {
     pub fn run(&self, tenant: &str, id: &str) -> Result<RunRow> {
@@ -59,9 +77,20 @@ impl State {
             .rev()
             .filter(|(_, entry)| matches(entry, filter))
             .map(|(number, entry)| (*number, &entry.row));
-        let page: Vec<(u64, &RunRow)> = found.by_ref().take(limit).collect();
-        let next = page.last().map(|(number, _)| number.to_string()).filter(|_| found.next().is_some());
-        Ok(Page { runs: page.into_iter().map(|(_, row)| row.clone()).collect(), next })
+        let mut page: Vec<(u64, RunRow)> = Vec::new();
+        let mut bytes = 0;
+        let mut has_more = false;
+        for (number, row) in found.by_ref() {
+            let row = with_parts(row, filter.include);
+            bytes += part_bytes(&row);
+            has_more = page.len() == limit || !page.is_empty() && bytes > PAGE_BYTES;
+            if has_more {
+                break;
+            }
+            page.push((number, row));
+        }
+        let next = page.last().map(|(number, _)| number.to_string()).filter(|_| has_more);
+        Ok(Page { runs: page.into_iter().map(|(_, row)| row).collect(), next })
     }
 
     /// Those with runs that wait or are held, and those that somebody set something for.

@@ -141,7 +141,8 @@ impl Follower {
                 self.seq = event.seq;
                 self.see(event)?;
             }
-            if events.len() < PAGE {
+            // A page of large ones is short, and not the last.
+            if events.is_empty() {
                 return Ok(());
             }
         }

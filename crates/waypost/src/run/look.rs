@@ -3,7 +3,7 @@
 use clap::Args;
 use comfy_table::Cell;
 use waypost_kernel::Time;
-use waypost_store::{EventRow, Filter, RunRow, Store, iso};
+use waypost_store::{EventRow, Filter, Parts, RunRow, Store, iso};
 
 use super::show::countdown;
 use super::{TENANT, age, find};
@@ -51,6 +51,7 @@ pub async fn list(store: &dyn Store, flags: List) -> Result {
         text: flags.text,
         limit: flags.limit,
         cursor: None,
+        include: Parts::NONE,
     };
     let mut runs = Vec::new();
     let is_cut = loop {
@@ -67,7 +68,7 @@ pub async fn list(store: &dyn Store, flags: List) -> Result {
     if is_cut && flags.output == Format::Table {
         anstream::eprintln!("the newest {}; more with --limit", runs.len());
     }
-    let objects = runs.iter().map(RunRow::object).collect();
+    let objects = runs.iter().map(|run| run.listed(Parts::NONE)).collect();
     print_list(objects, flags.output, || as_table(&runs, now))
 }
 

@@ -1,6 +1,7 @@
 //! One binary for all of the command's tests: it links once.
 #![allow(clippy::unwrap_used)]
 
+mod attacks;
 mod cli_bad_database;
 mod cli_bad_input;
 mod cli_golden;

@@ -11,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use waypost_kernel::request::Level;
 use waypost_store::{Claimed, Database, FinishWrite, Held, NewRun, NoteWrite, Repeat};
 
-use crate::support::{Running, Shop};
+use crate::support::{Shop, memory_of};
 
 /// Without anything, not even a heartbeat.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -202,16 +202,6 @@ async fn positions(store: &dyn Database, run_id: &str) -> Vec<u64> {
     }
 }
 
-/// Of a process, in KiB: what it has, and the most that it had.
-fn memory(server: &Running) -> (u64, u64) {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.0.id())).unwrap();
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
-    };
-    (field("VmRSS:"), field("VmHWM:"))
-}
-
 /// A counter of a server.
 fn counted(shop: &Shop, url: &str, name: &str) -> u64 {
     let page = shop.page(url, "/metrics");
@@ -230,7 +220,7 @@ async fn slow_and_restless_clients_of_two_servers_see_every_event_in_order() {
     for _ in 0..size.runs {
         held.push(held_run(&*store).await);
     }
-    let before: Vec<u64> = servers.iter().map(|(server, _)| memory(server).0).collect();
+    let before: Vec<u64> = servers.iter().map(|(server, _)| memory_of(server).0).collect();
     let followers: Vec<_> = (0..size.clients)
         .map(|client| {
             let address =
@@ -272,7 +262,7 @@ async fn slow_and_restless_clients_of_two_servers_see_every_event_in_order() {
         sum("waypost_sse_events_total"),
     );
     for (at, (server, _)) in servers.iter().enumerate() {
-        let (now, most) = memory(server);
+        let (now, most) = memory_of(server);
         println!("server {}: {} KiB before, {now} KiB after, {most} KiB at most", at + 1, before[at]);
         assert!(most < 512 * 1_024, "server {}: {most} KiB", at + 1);
     }

@@ -206,6 +206,16 @@ impl Running {
     }
 }
 
+/// Of a process, in KiB: what it has, and the most that it had.
+pub fn memory_of(process: &Running) -> (u64, u64) {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.0.id())).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    (field("VmRSS:"), field("VmHWM:"))
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::{Map, Value};
+use waypost_kernel::text::CUT_MARKER;
 
 const SHOWN: &str = "***";
 
@@ -67,6 +68,33 @@ impl Mask {
         Cow::Owned(shown)
     }
 
+    /// Hides, and then cuts: of what crosses the limit, or begins behind it, nothing is left. Needs as much of the text behind the
+    /// limit as [`Mask::longest`] says.
+    pub fn hide_line(&self, text: &str, max_bytes: usize) -> String {
+        if text.len() <= max_bytes {
+            let hidden = self.hide(text).into_owned();
+            return if hidden.len() <= max_bytes { hidden } else { cut(hidden, max_bytes) };
+        }
+        let mut shown = String::with_capacity(max_bytes);
+        let mut after = 0;
+        for (from, to) in self.found(text.as_bytes()).into_iter().filter(|(from, _)| *from < max_bytes) {
+            shown.push_str(&text[after..from]);
+            shown.push_str(SHOWN);
+            after = to;
+        }
+        let end = text.floor_char_boundary(max_bytes);
+        shown.push_str(text.get(after..end).unwrap_or_default());
+        cut(shown, max_bytes)
+    }
+
+    /// How many bytes a secret may have, however it is spelt.
+    pub fn longest(&self) -> usize {
+        let spelt =
+            |character: &char| self.spellings.get(character).into_iter().flatten().map(String::len).max();
+        let bytes = |hidden: &Vec<char>| hidden.iter().filter_map(&spelt).sum();
+        self.hidden.iter().map(bytes).max().unwrap_or(0)
+    }
+
     /// Where something hidden stands. Places that overlap are one: of two secrets that share a part nothing is left.
     fn found(&self, text: &[u8]) -> Vec<(usize, usize)> {
         let mut found: Vec<(usize, usize)> = Vec::new();
@@ -124,6 +152,13 @@ impl Mask {
             other @ (Value::Null | Value::Bool(_)) => other,
         }
     }
+}
+
+/// With the mark of what was cut, even if what is left is short.
+fn cut(mut text: String, max_bytes: usize) -> String {
+    text.truncate(text.floor_char_boundary(max_bytes.saturating_sub(CUT_MARKER.len())));
+    text.push_str(CUT_MARKER);
+    text
 }
 
 /// What it hides is not to be seen here either.

@@ -13,7 +13,6 @@ use tokio::time::timeout;
 use super::process::{Process, Started};
 use super::{Answer, Exit, Try, output};
 use crate::actions::{Call, Exec, Mask, OUTPUT, read_outcome};
-use crate::outcome::Outcome;
 
 /// Processes that a command left behind may write to its output this much longer: `tee` in a shell's pipe.
 const LINGER: Duration = Duration::from_secs(2);
@@ -63,15 +62,8 @@ pub(crate) async fn execute(
         Ok(status) => exit_of(status),
         Err(error) => Exit::NotStarted(format!("its end could not be learnt: {error}")),
     };
-    let outcome = || read_outcome(&outcome_path).map(|read| masked(read, mask));
+    let outcome = || read_outcome(&outcome_path, mask);
     ended.then(|| Answer { exit: Some(exit), outcome: outcome(), last_line, is_unknown: false })
-}
-
-fn masked(read: Result<Outcome, String>, mask: &Mask) -> Result<Outcome, String> {
-    match read {
-        Ok(outcome) => Ok(outcome.masked(mask)),
-        Err(problem) => Err(mask.hide(&problem).into_owned()),
-    }
 }
 
 /// The output is read to its end before the status counts, but nobody who keeps it open keeps the run open.

@@ -1,12 +1,16 @@
-//! Bytes as a process writes them, cut into clean lines of bounded length.
+//! Bytes as a process writes them, cut into clean lines of bounded length. Secrets are hidden before anything is cut: half a secret
+//! would not be known as one.
 
 use waypost_kernel::text::{MAX_LINE_BYTES, clean_line};
+
+use crate::actions::Mask;
 
 /// One stream's lines. A carriage return ends a line too: that is how progress is shown on a terminal.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     partial: Vec<u8>,
     after: After,
+    mask: Mask,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -20,6 +24,10 @@ enum After {
 }
 
 impl Lines {
+    pub fn new(mask: Mask) -> Lines {
+        Lines { mask, ..Lines::default() }
+    }
+
     /// The next whole line; takes what it used from `bytes`. What is left over is kept for later, no more of
     /// it than a line may have.
     pub fn next(&mut self, bytes: &mut &[u8]) -> Option<String> {
@@ -55,16 +63,17 @@ impl Lines {
         (!self.partial.is_empty()).then(|| self.take())
     }
 
-    /// One character more than the limit is enough to see that a line must be cut.
+    /// One character more than the limit is enough to see that a line must be cut, and as much as a secret may have to see that it
+    /// is cut within one.
     fn keep(&mut self, bytes: &[u8]) {
-        let room = (MAX_LINE_BYTES + 4).saturating_sub(self.partial.len());
+        let room = (MAX_LINE_BYTES + 4 + self.mask.longest()).saturating_sub(self.partial.len());
         self.partial.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
     fn take(&mut self) -> String {
-        let line = clean_line(&self.partial, MAX_LINE_BYTES).text;
+        let whole = clean_line(&self.partial, usize::MAX).text;
         self.partial.clear();
-        line
+        self.mask.hide_line(&whole, MAX_LINE_BYTES)
     }
 }
 
@@ -99,6 +108,27 @@ mod tests {
             assert_eq!(all(&[text]), expected, "{text:?}");
             let bytes: Vec<&[u8]> = text.chunks(1).collect();
             assert_eq!(all(&bytes), expected, "{text:?} byte by byte");
+        }
+    }
+
+    #[test]
+    fn a_secret_across_the_cut_is_hidden_as_a_whole() {
+        let secret = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
+        for (before, spelling) in
+            [(0, secret.to_owned()), (40, secret.to_owned()), (0, secret.replace('I', "%49"))]
+        {
+            for from in MAX_LINE_BYTES - spelling.len() - 12..MAX_LINE_BYTES + 4 {
+                let mut lines = Lines::new(Mask::new([secret]));
+                let start = format!("{}\n", [secret.repeat(before), "x".repeat(from)].concat());
+                let text =
+                    start.trim_end().chars().take(from).collect::<String>() + &spelling + " and more\n";
+                let line = lines.next(&mut text.as_bytes()).expect("a line");
+                assert!(
+                    !line.contains("eyJh") && line.len() <= MAX_LINE_BYTES,
+                    "{before} {from}: {}",
+                    &line[line.len() - 60..]
+                );
+            }
         }
     }
 

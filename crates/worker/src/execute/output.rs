@@ -1,7 +1,6 @@
 //! What a process prints becomes events. Nothing is read while a chunk is being written, so that a process
 //! that prints faster than the store takes it waits, and memory stays small.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -32,9 +31,9 @@ struct Stream<R> {
 }
 
 impl<R: AsyncRead + Unpin> Stream<R> {
-    fn new(name: &'static str, source: R) -> Stream<R> {
+    fn new(name: &'static str, source: R, mask: &Mask) -> Stream<R> {
         let buffer = vec![0; READ_BYTES];
-        Stream { name, source: Some(source), buffer, lines: Lines::default(), last_line: None }
+        Stream { name, source: Some(source), buffer, lines: Lines::new(mask.clone()), last_line: None }
     }
 
     /// How many bytes came; none at the end. Never returns once closed.
@@ -54,8 +53,8 @@ pub(super) async fn record(
     mut recorder: Listener,
     mut enough: oneshot::Receiver<()>,
 ) -> Option<String> {
-    let mut out = Stream::new(OUT, out);
-    let mut err = Stream::new(ERR, err);
+    let mut out = Stream::new(OUT, out, &recorder.mask);
+    let mut err = Stream::new(ERR, err, &recorder.mask);
     while out.source.is_some() || err.source.is_some() {
         let due = recorder.chunk.due();
         if due.is_some_and(|due| due <= Instant::now()) {
@@ -110,10 +109,6 @@ impl Listener {
     }
 
     async fn line(&mut self, stream: &'static str, last_line: &mut Option<String>, text: String) {
-        let text = match self.mask.hide(&text) {
-            Cow::Borrowed(_) => text,
-            Cow::Owned(hidden) => hidden,
-        };
         if !text.trim().is_empty() {
             last_line.get_or_insert_default().clone_from(&text);
         }

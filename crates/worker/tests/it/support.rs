@@ -144,7 +144,15 @@ impl Shop {
     }
 
     pub async fn events(&self, id: &str) -> Vec<EventRow> {
-        self.store.events(id.to_owned(), 0, 100_000).await.unwrap()
+        let mut found: Vec<EventRow> = Vec::new();
+        loop {
+            let after = found.last().map_or(0, |event| event.seq);
+            let page = self.store.events(id.to_owned(), after, 100_000).await.unwrap();
+            if page.is_empty() {
+                return found;
+            }
+            found.extend(page);
+        }
     }
 
     pub async fn messages(&self, id: &str) -> Vec<String> {

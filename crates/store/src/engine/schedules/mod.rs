@@ -5,12 +5,13 @@ mod scopes;
 
 use waypost_kernel::Time;
 
+use super::edit::Stored;
 use super::tx::Tx;
 use crate::seam::error::Result;
 use crate::seam::run::RunRow;
 use crate::seam::schedule_reads::*;
 use crate::seam::schedules::*;
-use crate::seam::verbs::Pause;
+use crate::seam::verbs::{PAGE_BYTES, Pause};
 use crate::statement::{Cells, Sql, query, query_rows, values};
 use scopes::{SCHEDULE, locked_schedule, schedule, scopes_of};
 
@@ -214,8 +215,7 @@ pub(crate) async fn executions<T: Tx + Sql>(tx: &mut T, filter: &ExecutionFilter
     asked.extend(values![page_size(filter.limit) + 1]);
     let rows = query(tx, sql, asked).await?;
     let ids = rows.iter().map(|row| row.get(6)).collect::<Result<Vec<Option<String>>>>()?;
-    let known: Vec<&str> = ids.iter().flatten().map(String::as_str).collect();
-    let runs = tx.runs(&known).await?;
+    let (runs, fitting) = runs_of_a_page(tx, &ids).await?;
     let read = |(row, run_id): (&Cells, &Option<String>)| {
         let run = runs.iter().find(|stored| Some(stored.row.id()) == run_id.as_deref());
         Ok(ExecutionRow {
@@ -228,6 +228,29 @@ pub(crate) async fn executions<T: Tx + Sql>(tx: &mut T, filter: &ExecutionFilter
             run: run.map(|stored| RunRow::clone(&stored.row)),
         })
     };
-    let found = rows.iter().zip(&ids).map(read).collect::<Result<Vec<_>>>()?;
-    Ok(ExecutionPage::of(found, filter.limit))
+    let found = rows.iter().zip(&ids).take(fitting).map(read).collect::<Result<Vec<_>>>()?;
+    Ok(ExecutionPage::of(found, filter.limit, fitting < rows.len()))
+}
+
+/// Runs that are read at a time: their inputs may be large.
+const READ_AT_ONCE: usize = 8;
+
+/// The runs of executions as far as a page has room for them, and how many executions that is.
+async fn runs_of_a_page<T: Tx>(tx: &mut T, ids: &[Option<String>]) -> Result<(Vec<Stored>, usize)> {
+    let mut runs: Vec<Stored> = Vec::new();
+    let (mut bytes, mut fitting) = (0, 0);
+    for some in ids.chunks(READ_AT_ONCE) {
+        let known: Vec<&str> = some.iter().flatten().map(String::as_str).collect();
+        let found = tx.runs(&known).await?;
+        for id in some {
+            let run = found.iter().find(|stored| Some(stored.row.id()) == id.as_deref());
+            bytes += run.map_or(0, |stored| stored.row.part_bytes());
+            if bytes > PAGE_BYTES && fitting > 0 {
+                return Ok((runs, fitting));
+            }
+            runs.extend(run.cloned());
+            fitting += 1;
+        }
+    }
+    Ok((runs, fitting))
 }

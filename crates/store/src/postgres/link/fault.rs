@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_postgres::error::SqlState;
 use waypost_kernel::Refusal;
 
@@ -157,14 +158,23 @@ pub fn damaged(what: &str) -> Fault {
 }
 
 /// How often a verb is tried again, and how long it waits before.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Patience {
+    began: Instant,
     tries: u32,
     broken: bool,
 }
 
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { began: Instant::now(), tries: 0, broken: false }
+    }
+}
+
 impl Patience {
     const TRIES: u32 = 12;
+    /// Whoever stood in the way for so long will go on: who asked is told so.
+    const TIME: Duration = Duration::from_secs(10);
 
     /// Returns when the same may be tried again, or says why not.
     pub async fn with(&mut self, fault: Fault) -> Result<(), StoreError> {
@@ -173,7 +183,9 @@ impl Patience {
             Fault::Told(error) => return Err(error),
             Fault::Broken(error) if self.broken => return Err(error),
             Fault::Broken(_) => self.broken = true,
-            Fault::Again(error) if self.tries > Patience::TRIES => return Err(error),
+            Fault::Again(error) if self.tries > Patience::TRIES || self.began.elapsed() > Patience::TIME => {
+                return Err(error);
+            }
             Fault::Again(_) => {}
         }
         let most = 1u64 << self.tries.min(7);

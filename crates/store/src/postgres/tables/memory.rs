@@ -12,6 +12,9 @@ use crate::engine::{Stored, StoredItem};
 
 /// Rows that are remembered at least; twice as many at most.
 const ROWS: usize = 20_000;
+/// And of their JSON. What is larger is read again each time.
+const BYTES: usize = 16 * 1024 * 1024;
+const ROW_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
 pub struct Memory(Mutex<Inner>);
@@ -20,6 +23,8 @@ pub struct Memory(Mutex<Inner>);
 struct Inner {
     clock: Option<Clock>,
     rows: HashMap<Text, Remembered>,
+    /// Of what was put into `rows`.
+    bytes: usize,
     /// Rows that were there when `rows` was full.
     older: HashMap<Text, Remembered>,
 }
@@ -63,9 +68,21 @@ impl Memory {
     pub fn put(&self, rows: impl Iterator<Item = Remembered>) {
         let mut inner = self.inner();
         for row in rows.filter(|row| row.stored.row.phase() == Phase::Held) {
-            if inner.rows.len() >= ROWS {
-                inner.older = std::mem::take(&mut inner.rows);
+            // What was patched is measured again.
+            let bytes = match row.stored.bytes {
+                usize::MAX => row.stored.row.part_bytes(),
+                bytes => bytes,
+            };
+            if bytes > ROW_BYTES {
+                inner.older.remove(&row.stored.row.run.id);
+                inner.rows.remove(&row.stored.row.run.id);
+                continue;
             }
+            if inner.rows.len() >= ROWS || inner.bytes >= BYTES {
+                inner.older = std::mem::take(&mut inner.rows);
+                inner.bytes = 0;
+            }
+            inner.bytes += bytes;
             inner.rows.insert(row.stored.row.run.id.clone(), row);
         }
     }

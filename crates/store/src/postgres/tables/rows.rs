@@ -6,12 +6,13 @@ use std::sync::{Arc, LazyLock};
 use tokio_postgres::Row;
 use waypost_kernel::Lifecycle;
 
-use crate::columns::{COLUMNS, Cell, Column, Kind};
+use crate::columns::{COLUMNS, Cell, Column, Kind, RunColumn};
 use crate::engine::{Stored, StoredItem};
 use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::{Fault, Result, damaged};
 use crate::postgres::sql::Columns;
 use crate::seam::run::{ITEM_COLUMNS, ItemRow, RunRow};
+use crate::seam::verbs::Parts;
 
 fn selected<R>(of: &str, column: &Column<R>) -> String {
     let cast = if column.kind.is_json() { "::text" } else { "" };
@@ -20,26 +21,61 @@ fn selected<R>(of: &str, column: &Column<R>) -> String {
 
 /// The columns of a run `r`: its number, its state, those of the table, and how many items it has in which states. The
 /// items are counted in the same statement: a second one would see another instant.
-pub static SELECTED: LazyLock<String> = LazyLock::new(|| {
-    let columns: Vec<String> = COLUMNS.iter().map(|column| selected("r", column)).collect();
+pub static SELECTED: LazyLock<String> = LazyLock::new(|| selecting(Parts::ALL));
+/// The same without the parts that may be large.
+pub static LEAN: LazyLock<String> = LazyLock::new(|| selecting(Parts::NONE));
+
+fn selecting(parts: Parts) -> String {
+    let column = |column: &RunColumn| match parts.leaves_out(column.name) {
+        true => "NULL::text".to_owned(),
+        false => selected("r", column),
+    };
+    let columns: Vec<String> = COLUMNS.iter().map(column).collect();
     format!(
         "r.rid, r.state, {}, CASE WHEN r.item_count > 0 THEN (SELECT json_agg(json_build_array(c.kind, c.status, c.n, c.stays))::text \
          FROM (SELECT i.kind, i.status, count(*) AS n, count(*) FILTER (WHERE i.stays) AS stays FROM waypost.items i \
          WHERE i.rid = r.rid GROUP BY i.kind, i.status) c) END",
         columns.join(", ")
     )
-});
+}
+
+/// The large parts of a run `r` that are asked for: its number, and they in the order of the table.
+pub fn selecting_parts(parts: Parts) -> String {
+    let asked = COLUMNS.iter().filter(|column| parts.has(column.name));
+    let asked: String = asked.map(|column| format!(", {}", selected("r", column))).collect();
+    format!("r.rid{asked}")
+}
+
+/// Gives a run its parts, as they were selected.
+pub fn set_parts(run: &mut RunRow, parts: Parts, row: &Row) -> Result<()> {
+    let asked = COLUMNS.iter().filter(|column| parts.has(column.name));
+    for (at, column) in asked.enumerate() {
+        (column.set)(run, cell(&Columns(row), column.kind, at + 1)?);
+    }
+    Ok(())
+}
+
+/// The texts of a row of parts.
+pub fn texts(row: &Row) -> impl Iterator<Item = &[u8]> {
+    let texts = (1..row.len()).map(|at| row.try_get::<_, Option<&str>>(at));
+    texts.filter_map(|text| Some(text.ok()??.as_bytes()))
+}
 
 /// A run whose columns begin at `from`. None: its lifecycle is unknown here.
 pub fn run(known: &LifecycleCodes, row: &Row, from: usize) -> Result<Option<Stored>> {
     let columns = Columns(row);
     let Some((lifecycle, state)) = known.state(columns.get(from + 1)?) else { return Ok(None) };
     let mut run = RunRow::blank(lifecycle.clone(), *state);
+    let mut bytes = 0;
     for (at, column) in COLUMNS.iter().enumerate() {
-        (column.set)(&mut run, cell(&columns, column.kind, from + 2 + at)?);
+        let cell = cell(&columns, column.kind, from + 2 + at)?;
+        if let (true, Cell::Text(text)) = (column.kind.is_json(), &cell) {
+            bytes += text.len();
+        }
+        (column.set)(&mut run, cell);
     }
     count_items(&mut run, columns.get(from + 2 + COLUMNS.len())?)?;
-    Ok(Some(Stored { rid: columns.get(from)?, row: Arc::new(run), last: None, bytes: 0, recalled: false }))
+    Ok(Some(Stored { rid: columns.get(from)?, row: Arc::new(run), last: None, bytes, recalled: false }))
 }
 
 fn cell<'r>(columns: &Columns<'r>, kind: Kind, at: usize) -> Result<Cell<'r>> {

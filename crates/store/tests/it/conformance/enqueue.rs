@@ -167,7 +167,12 @@ pub async fn a_run_starts_only_where_it_may(store: &dyn Database) {
 }
 
 fn all_of(tenant: &str) -> waypost_store::Filter {
-    waypost_store::Filter { tenant: tenant.into(), limit: 10, ..Default::default() }
+    waypost_store::Filter {
+        tenant: tenant.into(),
+        limit: 10,
+        include: waypost_store::Parts::ALL,
+        ..Default::default()
+    }
 }
 
 // proves X11

@@ -66,8 +66,12 @@ pub async fn the_same_finish_again_is_answered_as_the_first(store: &dyn Database
     };
     let first = write_finish(store, end(1)).await.unwrap();
     advance(store, 100).await;
-    let again = write_finish(store, end(2)).await.unwrap();
+    let again = write_finish(store, end(1)).await.unwrap();
     assert_eq!(again.object(), first.object(), "nothing is written twice");
+    let refused = refusal(write_finish(store, end(2)).await);
+    assert_eq!((refused.code.name(), &*refused.current), ("INVALID_TRANSITION", "success"));
+    let without = write_finish(store, ending(&claimed, "success")).await.unwrap();
+    assert_eq!(without.object(), first.object(), "and nothing of another one");
 }
 
 // proves D8 and X3

@@ -2,13 +2,47 @@
 
 use serde_json::{Value, json};
 use waypost_kernel::{Failure, Span};
-use waypost_store::{Database, ItemRow, ItemWrite, NewRun};
+use waypost_store::{Database, ItemFilter, ItemRow, ItemWrite, NewRun};
 
 use super::kit::*;
 
 async fn row(store: &dyn Database, run_id: &str, key: &str) -> ItemRow {
     let rows = store.items(run_id.into(), None).await.unwrap();
     rows.into_iter().find(|row| row.key == key).unwrap()
+}
+
+// proves X10
+pub async fn items_are_listed_page_by_page(store: &dyn Database) {
+    let names: Vec<String> = (0..9).map(|at| format!("s{at}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let claimed = held_run(store, job(&names)).await;
+    let large = |name: &&str| ItemWrite {
+        output: Some(json!("x".repeat(1_000_000))),
+        ..moving("step", name, "completed")
+    };
+    write_items(store, &claimed, names[..6].iter().map(large).collect()).await.unwrap();
+    let run_id = claimed.run.id().to_owned();
+    let listed = async |mut filter: ItemFilter, most: usize| {
+        let mut keys = Vec::new();
+        loop {
+            let page = store.item_page(filter.clone()).await.unwrap();
+            assert!((1..=most).contains(&page.items.len()), "{}", page.items.len());
+            keys.extend(page.items.into_iter().map(|item| item.key));
+            filter.cursor = page.next;
+            if filter.cursor.is_none() {
+                return keys;
+            }
+        }
+    };
+    let all = ItemFilter { run_id: run_id.clone(), limit: 500, ..ItemFilter::default() };
+    assert_eq!(listed(all.clone(), 8).await, names, "six of them do not fit into one page");
+    let some = ItemFilter { status: Some("pending".into()), kind: Some("step".into()), limit: 2, ..all.clone() };
+    assert_eq!(listed(some, 2).await, names[6..]);
+    let (field, _) = invalid(store.item_page(ItemFilter { cursor: Some("x'; --".into()), ..all.clone() }).await);
+    assert_eq!(field, "cursor");
+    let first = store.item_page(all).await.unwrap();
+    assert!(first.next.is_some() && first.items.len() < 9);
+    assert_eq!(code(&store.item_page(ItemFilter { run_id: "run-none".into(), ..ItemFilter::default() }).await), "NOT_FOUND");
 }
 
 // proves J1

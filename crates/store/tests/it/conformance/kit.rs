@@ -288,7 +288,12 @@ pub fn in_parallel<T: Send, F: Future<Output = T>>(tasks: usize, work: impl Fn(u
 pub async fn check(store: &dyn Database) {
     let verified = store.verify(std::sync::Arc::new(|_, _| {})).await.unwrap();
     assert_eq!(verified.differences, Vec::<String>::new());
-    let filter = waypost_store::Filter { tenant: TENANT.into(), limit: 500, ..Default::default() };
+    let filter = waypost_store::Filter {
+        tenant: TENANT.into(),
+        limit: 500,
+        include: waypost_store::Parts::ALL,
+        ..Default::default()
+    };
     for row in store.runs(filter).await.unwrap().runs {
         let events = events(store, row.id()).await;
         assert!(events.iter().map(|event| event.seq).eq(1..=row.run.seq), "{}: a gap", row.id());

@@ -1,8 +1,8 @@
 //! Looking things up.
 
-use serde_json::json;
+use serde_json::{Map, json};
 use waypost_kernel::Span;
-use waypost_store::{Database, Filter, NewRun, QueueRow};
+use waypost_store::{Database, Filter, NewRun, PAGE_BYTES, Parts, QueueRow};
 use waypost_testkit::Shorthand;
 
 use super::kit::*;
@@ -101,6 +101,53 @@ pub async fn a_page_has_an_end(store: &dyn Database) {
     assert_eq!((rest.runs.len(), rest.next), (100, None));
     let (field, _) = invalid(store.runs(Filter { cursor: Some("x'; --".into()), ..all() }).await);
     assert_eq!(field, "cursor");
+}
+
+pub async fn a_list_has_the_parts_that_were_asked_for(store: &dyn Database) {
+    let members = |name: &str| Map::from_iter([(name.to_owned(), json!(1))]);
+    let new = NewRun {
+        input: json!({ "i": 1 }),
+        metadata: members("m"),
+        details: members("d"),
+        carried: Some(json!({ "command": ["true"] })),
+        ..deploy()
+    };
+    put(store, new).await;
+    for (include, expected) in [
+        ("", json!([null, {}, {}, null])),
+        ("input", json!([{ "i": 1 }, {}, {}, null])),
+        ("metadata,carried", json!([null, { "m": 1 }, {}, { "command": ["true"] }])),
+        ("input,metadata,details,carried", json!([{ "i": 1 }, { "m": 1 }, { "d": 1 }, { "command": ["true"] }])),
+    ] {
+        let filter = Filter { include: Parts::read(include).unwrap(), ..all() };
+        let row = store.runs(filter).await.unwrap().runs.remove(0);
+        assert_eq!(json!([*row.input, *row.metadata, *row.details, row.carried]), expected, "{include}");
+    }
+}
+
+// proves X10
+pub async fn a_page_of_large_runs_is_short(store: &dyn Database) {
+    let large = json!("x".repeat(1_000_000));
+    for at in 0..7 {
+        let input = if at == 3 { json!({}) } else { large.clone() };
+        put(store, NewRun { input, metadata: Map::from_iter([("m".to_owned(), large.clone())]), ..deploy() }).await;
+    }
+    let lean = store.runs(all()).await.unwrap();
+    assert_eq!((lean.runs.len(), lean.next), (7, None));
+    let mut filter = Filter { include: Parts::ALL, ..all() };
+    let mut seen = Vec::new();
+    loop {
+        let page = store.runs(filter.clone()).await.unwrap();
+        assert!((1..=3).contains(&page.runs.len()), "{}", page.runs.len());
+        let bytes: usize = page.runs.iter().map(|row| row.input.to_string().len() + 1_000_000).sum();
+        assert!(bytes <= PAGE_BYTES, "{bytes}");
+        seen.extend(page.runs.iter().map(|row| row.id().to_owned()));
+        filter.cursor = page.next;
+        if filter.cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, ids(store, all()).await);
 }
 
 // proves D12 and X9

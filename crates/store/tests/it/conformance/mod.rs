@@ -191,6 +191,7 @@ topics! {
         many_sweepers_end_a_run_once
         a_lost_run_that_requires_its_cleanup_gets_it;
     items:
+        items_are_listed_page_by_page
         steps_are_begun_and_done
         new_steps_are_added_to_a_run_under_way
         done_without_having_begun_is_both
@@ -321,6 +322,8 @@ topics! {
         each_tenant_sees_its_own
         a_run_is_found_by_a_unique_prefix
         a_page_has_an_end
+        a_list_has_the_parts_that_were_asked_for
+        a_page_of_large_runs_is_short
         queues_are_counted
         the_engines_own_runs_are_in_nobodys_way
         the_clock_goes_ahead_only;

@@ -208,7 +208,12 @@ impl Side {
 
     /// Page by page to the end.
     async fn look(&mut self, text: u8, limit: u8) -> Value {
-        let mut filter = Filter { tenant: "default".into(), limit: limit.into(), ..Filter::default() };
+        let mut filter = Filter {
+            tenant: "default".into(),
+            limit: limit.into(),
+            include: waypost_store::Parts::ALL,
+            ..Filter::default()
+        };
         match text {
             0 => filter.lifecycle = Some("rule".into()),
             1 => filter.status = Some("queued".into()),

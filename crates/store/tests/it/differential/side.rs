@@ -62,17 +62,39 @@ impl Side {
 
     /// All that there is to see.
     pub async fn everything(&mut self) -> Vec<Value> {
-        let filter = Filter { tenant: "default".into(), limit: 500, ..Filter::default() };
+        let filter = Filter {
+            tenant: "default".into(),
+            limit: 500,
+            include: waypost_store::Parts::ALL,
+            ..Filter::default()
+        };
         let rows = self.store.runs(filter).await.unwrap().runs;
         let mut all = Vec::new();
         for row in &rows {
             all.push(self.see(row));
             let items = self.store.items(row.id().into(), None).await.unwrap();
             all.push(self.see_items(&items));
-            let events = self.store.events(row.id().into(), 0, 500).await.unwrap();
+            let mut events = Vec::new();
+            loop {
+                // A page of large ones is short, and not the last.
+                let after = events.last().map_or(0, |event: &EventRow| event.seq);
+                let page = self.store.events(row.id().into(), after, 500).await.unwrap();
+                if page.is_empty() {
+                    break;
+                }
+                events.extend(page);
+            }
             all.push(events.iter().map(|event| self.see_event(event)).collect());
         }
-        let feed = self.store.feed(Some(0), 500).await.unwrap().events;
+        let mut feed = Vec::new();
+        loop {
+            let after = feed.last().map_or(0, |event: &EventRow| event.position);
+            let page = self.store.feed(Some(after), 500).await.unwrap().events;
+            if page.is_empty() {
+                break;
+            }
+            feed.extend(page);
+        }
         all.push(feed.iter().map(|it| normal(json!([it.run_id, it.seq]), &self.ids())).collect());
         // One for which nothing is set and nothing waits may be told of or not.
         let queues = self.store.queues().await.unwrap();

@@ -106,7 +106,12 @@ async fn who_lacks_a_right_is_told_and_writes_nothing() {
     owner.enqueue(vec![deploy(); 3]).await.unwrap();
     let held = owner.claim(wants("w", 1)).await.unwrap().remove(0);
     let looks = PostgresStore::open(&format!("{} user={reader}", database.url())).await.unwrap();
-    let filter = || Filter { tenant: "default".into(), limit: 10, ..Filter::default() };
+    let filter = || Filter {
+        tenant: "default".into(),
+        limit: 10,
+        include: waypost_store::Parts::ALL,
+        ..Filter::default()
+    };
     let all =
         async || looks.runs(filter()).await.unwrap().runs.iter().map(RunRow::object).collect::<Vec<_>>();
     let before = all().await;

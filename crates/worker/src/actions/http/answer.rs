@@ -30,7 +30,7 @@ pub(super) struct Heard {
 impl Told {
     pub fn reply(&self, whereto: &str, mask: &Mask) -> Reply {
         let outcome = match self.status {
-            200..=299 => self.outcome().map(|outcome| outcome.masked(mask).cleaned()),
+            200..=299 => self.outcome(mask).map(|outcome| outcome.masked(mask).cleaned()),
             _ => Ok(self.refusal(whereto, mask).cleaned()),
         };
         Reply { status: Some(self.status), outcome, is_known: true }
@@ -39,13 +39,13 @@ impl Told {
     /// As `reply`, and nothing is cut.
     pub fn whole(&self, whereto: &str, mask: &Mask) -> Result<Outcome, String> {
         match self.status {
-            200..=299 => self.outcome().map(|outcome| outcome.masked(mask)),
+            200..=299 => self.outcome(mask).map(|outcome| outcome.masked(mask)),
             _ => Ok(self.refusal(whereto, mask).cleaned()),
         }
     }
 
     /// An object with an `outcome` is an Outcome; any other JSON or text is what the step was to fetch.
-    fn outcome(&self) -> Result<Outcome, String> {
+    fn outcome(&self, mask: &Mask) -> Result<Outcome, String> {
         let Heard { bytes, is_whole } = &self.body;
         if !is_whole {
             return Err(format!("the answer is larger than {} bytes", bytes.len()));
@@ -62,7 +62,7 @@ impl Told {
             Kind::Unsaid => json(bytes).unwrap_or_else(|_| text(bytes)),
         };
         if value.get("outcome").is_some() {
-            return Outcome::from_json(value).map(|outcome| match outcome.word {
+            return Outcome::from_masked_json(value, mask).map(|outcome| match outcome.word {
                 Some(_) => outcome,
                 None => Outcome { word: Outcome::done().word, ..outcome },
             });

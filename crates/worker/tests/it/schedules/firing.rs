@@ -326,8 +326,16 @@ async fn pruning_is_a_schedule_itself() {
     assert!(stage.now().await - oldest < waypost_kernel::Span::from_seconds(86_400));
     let pruned = stage.store.scopes("waypost.prune".into()).await.unwrap().remove(0);
     assert!(pruned.counts.won >= 2, "{pruned:?}");
-    let shown =
-        stage.store.runs(Filter { tenant: "default".into(), limit: 500, ..Filter::default() }).await.unwrap();
+    let shown = stage
+        .store
+        .runs(Filter {
+            tenant: "default".into(),
+            limit: 500,
+            include: waypost_store::Parts::ALL,
+            ..Filter::default()
+        })
+        .await
+        .unwrap();
     assert!(!shown.runs.is_empty());
     assert!(shown.runs.iter().all(|run| run.input["job_name"] == "job"), "its runs are in nobody's way");
 }

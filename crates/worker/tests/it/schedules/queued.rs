@@ -42,8 +42,13 @@ fn stage() -> Stage {
 }
 
 async fn jobs(stage: &Stage) -> Vec<Value> {
-    let filter =
-        Filter { tenant: "default".into(), lifecycle: Some("job".into()), limit: 100, ..Filter::default() };
+    let filter = Filter {
+        tenant: "default".into(),
+        lifecycle: Some("job".into()),
+        limit: 100,
+        include: waypost_store::Parts::ALL,
+        ..Filter::default()
+    };
     stage.store.runs(filter).await.unwrap().runs.iter().map(waypost_store::RunRow::object).collect()
 }
 

@@ -29,7 +29,7 @@ fn command(run_id: String) -> CommandWrite {
 }
 
 fn asked_for() -> Filter {
-    Filter { tenant: "default".into(), limit: 3, ..Filter::default() }
+    Filter { tenant: "default".into(), limit: 3, include: waypost_store::Parts::ALL, ..Filter::default() }
 }
 
 impl Side {

@@ -1,0 +1,170 @@
+//! Lists show what they are asked for, and no page is larger than it may be.
+
+use serde_json::{Value, json};
+use waypost_store::{EVERY_TENANT, NewRun, PAGE_BYTES};
+
+use crate::roles::{ask, token, with_tokens};
+use crate::support::{On, Server};
+
+const PARTS: [&str; 4] = ["input", "metadata", "details", "carried"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_shows_large_parts_only_if_it_is_asked_for_them() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let made = server
+            .start_with(json!({
+                "input": { "a": 1 }, "metadata": { "b": 2 }, "details": { "c": 3 },
+                "embedded": { "command": ["true"] }, "title": "what it is",
+            }))
+            .await;
+        let first = async |query: &str| -> Value {
+            server.get(&format!("/v1/runs?{query}")).await.expect(200)["runs"][0].take()
+        };
+        let lean = first("").await;
+        assert!(PARTS.iter().all(|part| lean.get(part).is_none()), "{on:?}: {lean}");
+        assert_eq!((&lean["run_id"], &lean["title"]), (&made["run_id"], &json!("what it is")));
+        let all = first("include=input,metadata,details,carried").await;
+        for part in PARTS {
+            assert_eq!(all[part], made[part], "{on:?}: {part}");
+            let one = first(&format!("include={part}")).await;
+            assert_eq!(one[part], made[part], "{on:?}: {part}");
+            assert!(PARTS.iter().all(|other| *other == part || one.get(other).is_none()), "{on:?}: {one}");
+        }
+        let problem = server.get("/v1/runs?include=input,all").await.refused(400, "INVALID_QUERY");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("\"all\" cannot be included; allowed: input, metadata"), "{detail}");
+        let shown = server.get(&format!("/v1/runs/{}", made["run_id"].as_str().unwrap())).await.expect(200);
+        assert_eq!(shown, made, "one run is shown as a whole");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_large_runs_is_short_and_leads_on() {
+    const RUNS: usize = 9;
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let input = json!("x".repeat(1_000_000));
+        for _ in 0..RUNS {
+            let new = NewRun {
+                lifecycle: "deploy".into(),
+                input: input.clone(),
+                metadata: [("m".to_owned(), input.clone())].into_iter().collect(),
+                ..NewRun::default()
+            };
+            server.store.enqueue(vec![new]).await.unwrap().remove(0).unwrap();
+        }
+        let lean = server.get("/v1/runs?limit=500").await;
+        assert!(lean.text.len() < 100_000 && lean.body["runs"].as_array().unwrap().len() == RUNS);
+        let (mut path, mut seen) = ("/v1/runs?limit=500&include=input,metadata".to_owned(), 0);
+        loop {
+            let page = server.get(&path).await;
+            assert!(page.text.len() <= PAGE_BYTES, "{on:?}: {} bytes", page.text.len());
+            let link = page.header("link").to_owned();
+            seen += page.expect(200)["runs"].as_array().unwrap().len();
+            let Some(next) = link.strip_prefix('<') else { break };
+            path = next.strip_suffix(">; rel=\"next\"").unwrap().to_owned();
+        }
+        assert_eq!(seen, RUNS, "{on:?}");
+        if matches!(on, On::Memory) {
+            continue;
+        }
+        // What runs were born with is in the feed too.
+        let (mut after, mut seen) = (0, 0);
+        loop {
+            let page = server.get(&format!("/v1/events?after={after}&limit=500")).await;
+            assert!(page.text.len() <= 2 * PAGE_BYTES + 1_100_000, "{on:?}: {} bytes", page.text.len());
+            let page = page.expect(200);
+            let count = page["events"].as_array().unwrap().len();
+            if count == 0 {
+                break;
+            }
+            seen += count;
+            after = page["next_after"].as_u64().unwrap();
+        }
+        assert_eq!(seen, RUNS, "{on:?}");
+    }
+}
+
+#[tokio::test]
+async fn workers_are_listed_page_by_page_with_the_first_of_their_queues() {
+    let server = Server::new().await;
+    let queues: Vec<String> = (0..100).map(|at| format!("{at}{}", "q".repeat(240))).collect();
+    for at in 0..5 {
+        server.post("/v1/claims", json!({ "worker": format!("w-{at}"), "queues": queues })).await.expect(200);
+    }
+    let first = server.get("/v1/workers?limit=3").await.expect(200);
+    assert_eq!(first["workers"][0]["queues"].as_array().unwrap().len(), 8);
+    assert_eq!((first["workers"].as_array().unwrap().len(), &first["next_cursor"]), (3, &json!("w-2")));
+    let rest = server.get("/v1/workers?limit=3&cursor=w-2").await.expect(200);
+    let names: Vec<&Value> = rest["workers"].as_array().unwrap().iter().map(|row| &row["worker"]).collect();
+    assert_eq!((names, &rest["next_cursor"]), (vec![&json!("w-3"), &json!("w-4")], &Value::Null));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_another_tenant_is_no_parent_and_is_not_repeated() {
+    for on in [On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let new =
+            |tenant: &str| NewRun { tenant: tenant.into(), lifecycle: "deploy".into(), ..NewRun::default() };
+        let foreign = server.store.enqueue(vec![new("a")]).await.unwrap().remove(0).unwrap();
+        let own = server.store.enqueue(vec![new("default")]).await.unwrap().remove(0).unwrap();
+        for field in ["parent_run_id", "retry_of"] {
+            let body = |id: &str| json!({ "lifecycle": "deploy", field: id });
+            let refused = server.post("/v1/runs", body(foreign.run.id())).await.refused(422, "INVALID_INPUT");
+            let detail = refused["detail"].as_str().unwrap();
+            assert!(detail.starts_with(field) && detail.contains("there is no run"), "{on:?}: {detail}");
+            server.post("/v1/runs", body(own.run.id())).await.expect(201);
+            let batch = json!({ "runs": [body(foreign.run.id()), body(own.run.id())] });
+            let made = server.post("/v1/runs/batch", batch).await.expect(200);
+            assert_eq!(made["runs"][0]["error"]["code"], "INVALID_INPUT");
+            assert_eq!(made["runs"][1]["replayed"], false);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_log_names_the_token_beside_whom_it_speaks_for() {
+    let server = with_tokens().await;
+    let admin = token(&*server.store, "admin", EVERY_TENANT).await;
+    ask(&server, &admin, "POST", "/v1/runs", &json!({ "lifecycle": "deploy" })).await.expect(201);
+    let worker = token(&*server.store, "worker", "default").await;
+    let claims = ask(&server, &worker, "POST", "/v1/claims", &json!({ "worker": "w" })).await.expect(200);
+    let path = format!("/v1/runs/{}", claims["claims"][0]["run"]["run_id"].as_str().unwrap());
+    let lease = &claims["claims"][0]["lease"]["token"];
+    let event = json!({ "lease_token": lease, "message": "hello", "by": "a-admin" });
+    ask(&server, &worker, "POST", &format!("{path}/events"), &event).await.expect(201);
+    let finish = json!({ "lease_token": lease, "status": "success", "by": "a-admin" });
+    ask(&server, &worker, "POST", &format!("{path}/finish"), &finish).await.expect(200);
+    let events = ask(&server, &admin, "GET", &format!("{path}/events"), &Value::Null).await.expect(200);
+    let by: Vec<&str> = events["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .skip(2)
+        .map(|event| event["by"].as_str().unwrap())
+        .collect();
+    assert_eq!(by, ["worker-of-default/a-admin", "worker-of-default/a-admin"]);
+}
+
+/// proves X3
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_finish_is_the_first_one_or_refused() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        server.start().await;
+        let (id, lease) = server.claim("w").await;
+        let finish = async |metadata: Value| {
+            let body = json!({ "lease_token": lease, "status": "success", "metadata": metadata });
+            server.post(&format!("/v1/runs/{id}/finish"), body).await
+        };
+        finish(json!({ "a": 1, "large": 1e16 })).await.expect(200);
+        // The database may spell a number otherwise.
+        let first = server.get(&format!("/v1/runs/{id}")).await.expect(200);
+        assert_eq!(finish(json!({ "a": 1, "large": 1e16 })).await.expect(200), first, "{on:?}");
+        assert_eq!(finish(json!({})).await.expect(200), first);
+        let problem = finish(json!({ "a": 2 })).await.refused(409, "INVALID_TRANSITION");
+        assert!(problem["detail"].as_str().unwrap().contains("with other metadata"), "{problem}");
+        assert_eq!(server.get(&format!("/v1/runs/{id}")).await.expect(200), first);
+    }
+}
