@@ -77,7 +77,7 @@ impl Side {
             let mut events = Vec::new();
             loop {
                 // A page of large ones is short, and not the last.
-                let after = events.last().map_or(0, |event: &waypost_store::EventRow| event.seq);
+                let after = events.last().map_or(0, |event: &EventRow| event.seq);
                 let page = self.store.events(row.id().into(), after, 500).await.unwrap();
                 if page.is_empty() {
                     break;
@@ -88,7 +88,7 @@ impl Side {
         }
         let mut feed = Vec::new();
         loop {
-            let after = feed.last().map_or(0, |event: &waypost_store::EventRow| event.position);
+            let after = feed.last().map_or(0, |event: &EventRow| event.position);
             let page = self.store.feed(Some(after), 500).await.unwrap().events;
             if page.is_empty() {
                 break;
