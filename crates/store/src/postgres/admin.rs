@@ -117,7 +117,7 @@ pub async fn items(tx: &Tx, run_id: &str, kind: &Option<String>) -> Result<Vec<I
 }
 
 /// What a page of items may have, by a guess at what their values are once unpacked.
-const GUESSED_BYTES: usize = 2 * PAGE_BYTES;
+const GUESSED_BYTES: usize = PAGE_BYTES;
 
 /// The same page by page.
 pub async fn item_page(tx: &Tx, filter: &ItemFilter) -> Result<ItemPage> {
