@@ -14,7 +14,7 @@ use waypost_worker::{Options, Worker};
 use super::stage::Stage;
 use crate::support;
 
-const ONCE: &str = "cron = \"0 0 1 1 *\"\n";
+const ONCE: &str = "cron = \"0 0 1 1 *\"\nfirst = \"latest\"\n";
 const RUN: &str = "run = { lifecycle = \"job\", playbook = \"backup.toml\", input = { shop = \"a\" } }";
 const BACKUP: &str = r#"
 name = "backup"
