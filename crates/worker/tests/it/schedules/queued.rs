@@ -144,7 +144,7 @@ fn a_playbook_that_cannot_be_queued_is_told_of() {
     ] {
         let problems = judge(run).unwrap_err();
         let problem = &problems.0[0];
-        assert_eq!((problem.rule, problem.line), ("bad-playbook", 4), "{problems}");
+        assert_eq!((problem.rule, problem.line), ("bad-playbook", 5), "{problems}");
         assert_eq!(problem.field, format!("schedule[0].run.{field}"), "{problems}");
         assert!(problem.message.contains(words), "{problems}");
     }
