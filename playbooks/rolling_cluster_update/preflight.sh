@@ -38,8 +38,9 @@ look() {
     inventory=$(installed_on "$idrac")
     updates=$(missing "$wanted" "$inventory")
     jq -n -c --arg name "$host_name" --arg path "$path" --arg idrac "$idrac" --argjson updates "$updates" \
-      --argjson in_maintenance "$in_maintenance" --argjson last "$([[ $reference == "$appliance_host" ]] && echo true || echo false)" \
-      '{host: {name: $name, path: $path, idrac: $idrac, updates: $updates}, in_maintenance: $in_maintenance, last: $last}'
+      --argjson system "$system" --argjson in_maintenance "$in_maintenance" --argjson last "$([[ $reference == "$appliance_host" ]] && echo true || echo false)" \
+      '{host: {name: $name, path: $path, idrac: $idrac, ip: ($idrac | sub("^https?://"; "") | sub("[:/].*"; "")),
+        server_id: ($system.UUID // $system.SKU // null), updates: $updates}, in_maintenance: $in_maintenance, last: $last}'
   done
 }
 paths=$(govc find "$cluster_path" -type h)
@@ -63,4 +64,9 @@ outcome --argjson looked "$looked" --argjson settings "$settings" --arg cluster 
        in_maintenance_before: ($looked | map(select(.in_maintenance) | .host.name)),
        ha: $settings.dasConfig
      },
-     details: {hosts_needing_updates: ($hosts | map(.name)), hosts_total: ($hosts | length)}}'
+     details: {
+       hosts_needing_updates: ($hosts | map(.name)),
+       hosts_total: ($hosts | length),
+       hosts_completed: 0,
+       update_check_results: ($looked | map({key: .host.name, value: (.host.updates | map({name, installed, version}))}) | from_entries)
+     }}'

@@ -4,15 +4,19 @@
 cd "$(dirname "$0")"
 . ./lib.sh
 
+leave_out() { # host, why
+  left_out=$(jq -c --argjson host "$1" --arg why "$2" '. + [$host + {skip: $why}]' <<<"$left_out")
+}
+
 check_decisions
-hosts='[]' skipped='[]' blockers='{}'
+hosts='[]' left_out='[]' blockers='{}'
 while IFS= read -r host; do
   [[ -n $host ]] || continue
   name=$(jq -r .name <<<"$host")
   decision=$(decision_for "$name")
   if [[ $decision == skip ]]; then
     say "$name is left out, as decided"
-    skipped=$(jq -c --arg name "$name" '. + [$name]' <<<"$skipped")
+    leave_out "$host" "left out, as decided"
     continue
   fi
   found=$(blockers_of "$(jq -r .path <<<"$host")")
@@ -22,7 +26,7 @@ while IFS= read -r host; do
     say "$name: to be powered off, as decided: $(in_words <<<"$found")"
   elif [[ $unattended == skip ]]; then
     say "$name is left out, since nobody can be asked: $(in_words <<<"$found")"
-    skipped=$(jq -c --arg name "$name" '. + [$name]' <<<"$skipped")
+    leave_out "$host" "nobody can be asked about what blocks it"
     continue
   else
     say "$name is blocked: $(in_words <<<"$found")"
@@ -32,9 +36,6 @@ while IFS= read -r host; do
 done < <(jq -c '.[]' <<<"$HOSTS")
 
 [[ $blockers == '{}' ]] || pause_for "$blockers"
-word="done"
-[[ $hosts != '[]' ]] || word=finish
-outcome --arg word "$word" --argjson hosts "$hosts" --argjson skipped "$skipped" '
-  {outcome: $word, reason: (if $word == "finish" then "every host is left out" else "" end),
-   output: {hosts: $hosts, skipped: $skipped},
-   details: {hosts_total: ($hosts | length), hosts_skipped: $skipped}}'
+outcome --argjson hosts "$hosts" --argjson left_out "$left_out" '
+  {outcome: "done", output: {hosts: $hosts, all: (($hosts | map(. + {skip: null})) + $left_out), skipped: ($left_out | map(.name))},
+   details: {hosts_skipped: ($left_out | map(.name))}}'

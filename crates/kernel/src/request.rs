@@ -55,12 +55,18 @@ pub struct Finish<'a> {
     pub retry_in: Option<Span>,
 }
 
+/// The event that keeps decisions of a run that goes on waiting for others.
+pub const DECIDE: &str = "decide";
+
 /// What comes along with a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct With<'a> {
     pub reason: Option<&'a str>,
     pub force: bool,
+    /// Everything that the run asks people is decided.
     pub resolved: bool,
+    /// Some of it is decided and some is not: the decisions are kept, and the run goes on waiting.
+    pub partly: bool,
     pub graceful: bool,
     pub failure: Option<&'a Failure>,
     pub available_at: Option<Time>,

@@ -66,6 +66,16 @@ impl Time {
 }
 
 impl Span {
+    /// `5 minutes`: in the largest unit in which it is a whole number.
+    pub fn in_words(self) -> String {
+        const UNITS: [(i64, &str); 4] =
+            [(86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1_000, "second")];
+        let ms = self.ms();
+        let unit = UNITS.into_iter().find(|(length, _)| ms != 0 && ms % length == 0);
+        let (count, name) = unit.map_or((ms, "millisecond"), |(length, name)| (ms / length, name));
+        format!("{count} {name}{}", if count == 1 { "" } else { "s" })
+    }
+
     pub const ZERO: Span = Span(0);
 
     pub const fn from_micros(micros: i64) -> Span {

@@ -66,7 +66,6 @@ impl RemoteStore {
             "as": actor.name(),
             "reason": command.reason,
             "force": command.force,
-            "resolved": command.resolved,
             "graceful": command.graceful,
             "targets": command.items,
             "resolutions": command.resolutions,

@@ -67,6 +67,7 @@ impl RemoteStore {
                     None => "/trigger",
                     Some(times) => {
                         body["plan_times"] = times.iter().map(|time| iso(*time)).collect();
+                        body["again"] = json!(plans.again);
                         "/backfill"
                     }
                 };

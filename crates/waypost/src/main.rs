@@ -17,6 +17,7 @@ mod schedule;
 mod serve;
 #[cfg(feature = "demo")]
 mod simulate;
+mod stats;
 mod token;
 mod verify;
 mod worker;
@@ -70,6 +71,8 @@ enum Noun {
     /// Look at queues, pause and resume them.
     #[command(subcommand)]
     Queue(queue::Verb),
+    /// How it goes: queue depth, active runs, success rate, mean durations.
+    Stats(stats::Flags),
     /// Look at lifecycles, and check your own.
     #[command(subcommand)]
     Lifecycle(lifecycle::Verb),
@@ -125,7 +128,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
     let place = cli.place;
     match cli.noun {
         Noun::Lifecycle(verb) => lifecycle::run(verb).map(|()| 0),
-        Noun::Playbook(verb) => playbook::run(&verb).map(|()| 0),
+        Noun::Playbook(verb) => block_on(playbook::run(&place, &verb)).map(|()| 0),
         #[cfg(feature = "demo")]
         Noun::Simulate(verb) => simulate::run(verb),
         Noun::Completions(flags) => completions::run(&flags).map(|()| 0),
@@ -134,6 +137,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Noun::Serve(flags) => block_on(serve::run(&place, flags)),
         Noun::Dev(flags) => block_on(dev::run(&place, flags)),
         Noun::Queue(verb) => block_on(queue::run(&place, verb)).map(|()| 0),
+        Noun::Stats(flags) => block_on(stats::run(&place, flags)).map(|()| 0),
         Noun::Token(verb) => block_on(token::run(&place, verb)).map(|()| 0),
         Noun::Migrate(flags) => block_on(migrate::run(&place, flags)).map(|()| 0),
         Noun::Doctor(flags) => block_on(doctor::run(&place, flags)),

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::text::{
     MAX_ERROR_CHARS, MAX_KEY_BYTES, MAX_REASON_CHARS, MAX_RESULT_BYTES, clean_chars, clean_json, clean_line,
 };
+use waypost_store::marked_artifact;
 
 use crate::actions::Mask;
 
@@ -155,8 +156,7 @@ impl Outcome {
     /// A finish is never lost because of what it carries.
     pub(crate) fn cleaned(self) -> Outcome {
         let short = |text: String, max_chars: usize| clean_chars(&text, max_chars).text;
-        let (details, _) = clean_json(Value::Object(self.details), MAX_RESULT_BYTES);
-        let cleaned = |list: Vec<Value>| {
+        let cleaned = |list: Vec<Value>| -> Vec<Value> {
             list.into_iter().take(MAX_LISTED).map(|item| clean_json(item, MAX_RESULT_BYTES).0).collect()
         };
         Outcome {
@@ -166,8 +166,8 @@ impl Outcome {
             message: self.message.map(|text| short(text, MAX_ERROR_CHARS)),
             blockers: clean_blockers(self.blockers),
             proposals: cleaned(self.proposals),
-            artifacts: cleaned(self.artifacts),
-            details: details.as_object().cloned().unwrap_or_default(),
+            artifacts: cleaned(self.artifacts).into_iter().map(marked_artifact).collect(),
+            details: clean_details(self.details),
             ..self
         }
     }
@@ -213,6 +213,23 @@ fn clean_blockers(blockers: Map<String, Value>) -> Map<String, Value> {
         kept.insert(clean_line(host.as_bytes(), MAX_KEY_BYTES).text, about);
     }
     kept
+}
+
+/// Small members first: one that is too large is cut alone, and takes none of the others with it.
+fn clean_details(details: Map<String, Value>) -> Map<String, Value> {
+    let cleaned = |(name, value): (String, Value)| {
+        let value = clean_json(value, MAX_RESULT_BYTES).0;
+        (value.to_string().len() + name.len(), name, value)
+    };
+    let mut members: Vec<(usize, String, Value)> = details.into_iter().map(cleaned).collect();
+    members.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+    let mut left = MAX_RESULT_BYTES;
+    let fitted = members.into_iter().map(|(bytes, name, value)| {
+        let fits = bytes <= left;
+        left = left.saturating_sub(bytes);
+        (clean_line(name.as_bytes(), MAX_KEY_BYTES).text, if fits { value } else { json!({ "cut": true }) })
+    });
+    fitted.collect()
 }
 
 fn doubt<T>(name: &str, wanted: &str, found: &Value) -> Result<T, String> {
@@ -344,5 +361,30 @@ mod tests {
         let message = outcome.message.expect("a message");
         assert!(message.starts_with("a\u{fffd}é") && message.chars().count() <= MAX_ERROR_CHARS);
         assert_eq!(outcome.output["cut"], true);
+    }
+
+    // proves X10
+    #[test]
+    fn of_details_only_what_is_too_large_is_cut() {
+        let text = json!({"details": {"a": "x".repeat(20_000), "b": 1, "c": "y".repeat(10_000), "d": "z".repeat(9_000)}});
+        let details = Outcome::from_json(text).expect("an outcome").details;
+        assert_eq!((&details["a"], &details["b"]), (&json!({"cut": true}), &json!(1)));
+        assert_eq!(
+            (details["d"].as_str().map(str::len), &details["c"]),
+            (Some(9_000), &json!({"cut": true}))
+        );
+        assert!(Value::Object(details).to_string().len() <= MAX_RESULT_BYTES);
+    }
+
+    // proves D11
+    #[test]
+    fn artifacts_of_an_unknown_type_are_kept_and_marked() {
+        let given = json!({"artifacts": [{"type": "image", "url": "u"}, {"type": "bogus", "url": "v"}, "w"]});
+        let marked = json!([
+            {"type": "image", "url": "u"},
+            {"type": "bogus", "url": "v", "unknown_type": true},
+            {"value": "w", "unknown_type": true},
+        ]);
+        assert_eq!(Value::Array(Outcome::from_json(given).expect("an outcome").artifacts), marked);
     }
 }

@@ -13,6 +13,8 @@ claims=$(ask /v1/claims "{\"worker\": \"$me\", \"queues\": [\"$queue\"], \"wait_
 [ "$claims" != '{"claims":[]}' ] || exit 0
 run=$(get "['claims'][0]['run']['run_id']" <<<"$claims") token=$(get "['claims'][0]['lease']['token']" <<<"$claims")
 
+# The first event begins the run: one that is only claimed is cancelled after 5 minutes, whatever its heartbeats say.
+ask "/v1/runs/$run/events" "{\"lease_token\": \"$token\", \"message\": \"the command begins\"}" >/dev/null
 "$@" &
 child=$! status=success
 while kill -0 "$child" 2>/dev/null; do # every heartbeat keeps the lease, and tells of a cancel

@@ -6,7 +6,7 @@ use crate::guard::Guard;
 use crate::item::Item;
 use crate::lifecycle::{Actor, Phase, Transition};
 use crate::refusal::{Code, Refusal};
-use crate::request::With;
+use crate::request::{DECIDE, With};
 use crate::run::{Intent, Want};
 
 pub(super) fn command(mut draft: Draft<'_>, name: &str, with: &With<'_>) -> Result<Change, Refusal> {
@@ -25,6 +25,14 @@ pub(super) fn command(mut draft: Draft<'_>, name: &str, with: &With<'_>) -> Resu
         };
     }
     let effect = effect_of(&draft, name, with);
+    if with.partly && !with.force && draft.phase() == Phase::Parked {
+        // It may be asked for by whom the whole may; the guard alone is not met yet.
+        let row = draft.pick(name, actor, &Effect { resolved: true, ..effect.clone() })?;
+        if row.guards.contains(&Guard::ResolvedOrForced) {
+            draft.stay(DECIDE, actor, Effect::default());
+            return draft.done();
+        }
+    }
     let row = draft.pick(name, actor, &effect)?;
     let waits = draft.run.expires_at.is_none_or(|at| at > draft.now);
     if actor == Actor::Engine && name == "expire" && waits {

@@ -70,7 +70,9 @@ fn give_up(draft: &mut Draft<'_>) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = match state.deadline {
-        Some(deadline) => format!("not begun within {deadline} of the claim"),
+        Some(deadline) => {
+            format!("Stale run ({} for >{} without events)", state.name, deadline.in_words())
+        }
         None => "the worker's lease ran out".to_owned(),
     };
     end(draft, command, &message)

@@ -8,6 +8,7 @@ use super::file::{At, Draft, STATE, StateDraft, TransitionDraft};
 use super::rules;
 use super::{Catalog, Kind, Lifecycle, OnStale, Outcome, Phase, State, StateId, Transition};
 use crate::id::IdFormat;
+use crate::request::DECIDE;
 use crate::tally::Tallies;
 use crate::time::Span;
 
@@ -18,7 +19,7 @@ const KEEP_SUCCESS: Span = Span::from_seconds(30 * 86_400);
 const KEEP_FAILURE: Span = Span::from_seconds(90 * 86_400);
 
 /// Routes and events of the engine's own, which a lifecycle's command would shadow.
-const RESERVED: [&str; 12] = [
+const RESERVED: [&str; 13] = [
     "create",
     "note",
     "require-cleanup",
@@ -31,6 +32,7 @@ const RESERVED: [&str; 12] = [
     "release",
     "take-over",
     "operation",
+    DECIDE,
 ];
 
 /// A lifecycle whose names are resolved, with the lines it came from, for the rules to look at.

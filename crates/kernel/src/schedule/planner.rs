@@ -4,17 +4,31 @@ use super::jitter::jitter;
 use super::timing::Timing;
 use crate::time::{Span, Time};
 
+/// Plans that are looked at one by one: a minute's cron has so many in the longest jitter, an hour.
+const LATE_BY_JITTER: usize = 60;
+
 /// How a schedule plans; what it executes is not its concern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Of the schedule: jitter depends on it.
     pub name: String,
     pub timing: Timing,
+    /// What a scope begins with that has no history.
+    pub first: First,
     pub catch_up: CatchUp,
     /// Of plans later than this after they were due, none is begun.
     pub max_lateness: Option<Span>,
     pub overlap: Overlap,
     pub jitter: Span,
+}
+
+/// The plan that a scope without a history begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// The last one whose time has come: it is executed at once.
+    Latest,
+    /// The first one that is still to come.
+    Next,
 }
 
 /// What becomes of plan times that passed while nobody planned.
@@ -71,9 +85,10 @@ impl Policy {
         plan + self.timing.delay() + jitter(self.jitter, &self.name, scope, plan)
     }
 
-    /// `through`: where the last planning got to; nothing for a scope that never had one, which starts at the
-    /// latest plan. `is_running`: an earlier plan of this scope is being executed.
+    /// `through`: where the last planning got to; absent for a scope that never had one, which starts as `first` says.
+    /// `is_running`: an earlier plan of this scope is being executed.
     pub fn plan(&self, scope: &str, through: Option<Time>, now: Time, is_running: bool) -> Plans {
+        let through = through.or((self.first == First::Next).then_some(now));
         let mut plans = match self.latest_due(scope, now) {
             Some(latest) if through.is_none_or(|through| latest > through) => {
                 self.owed(scope, through, latest, now, is_running)
@@ -111,23 +126,55 @@ impl Policy {
                 Plans { fire: vec![latest], skipped, ..Plans::default() }
             }
             (CatchUp::EveryPlan { window, at_once }, Some(through)) => {
-                // A plan at the window's very edge is still inside it.
-                let edge = now - window - Span::from_micros(1);
-                let outside_window =
-                    if edge > through { self.timing.count(through, edge.min(latest)) } else { 0 };
-                let at_once = if self.overlap == Overlap::Allow { at_once.max(1) as usize } else { 1 };
-                let fire = self.timing.between(through.max(edge), latest, at_once);
-                let skipped = Skipped { outside_window, ..Skipped::default() };
-                Plans { fire, skipped, ..Plans::default() }
+                return self.every_plan(scope, window, at_once, (through, latest), now);
             }
         };
-        plans.through = Some(plans.fire.last().copied().unwrap_or(latest));
-        if let Some(bound) = self.max_lateness {
-            let found = plans.fire.len();
-            plans.fire.retain(|plan| now - self.due_at(scope, *plan) <= bound);
-            plans.skipped.late = (found - plans.fire.len()) as u64;
-        }
+        plans.through = Some(latest);
+        let found = plans.fire.len();
+        plans.fire.retain(|plan| !self.is_late(scope, *plan, now));
+        plans.skipped.late = (found - plans.fire.len()) as u64;
         plans
+    }
+
+    fn is_late(&self, scope: &str, plan: Time, now: Time) -> bool {
+        self.max_lateness.is_some_and(|bound| now - self.due_at(scope, plan) > bound)
+    }
+
+    /// Those that are too old or too late are passed over all at once: however long the outage was, what is on time waits
+    /// for no more than what is still to be executed.
+    fn every_plan(
+        &self,
+        scope: &str,
+        window: Span,
+        at_once: u32,
+        (through, latest): (Time, Time),
+        now: Time,
+    ) -> Plans {
+        // A plan at the very edge is still inside.
+        let edge = |at: Time| (at - Span::from_micros(1)).clamp(through, latest.max(through));
+        let inside = edge(now - window);
+        let late = |bound: Span| edge(now - bound - self.timing.delay() - self.jitter);
+        let in_time = self.max_lateness.map_or(inside, late).max(inside);
+        let mut skipped = Skipped {
+            outside_window: self.timing.count(through, inside),
+            late: self.timing.count(inside, in_time),
+            ..Skipped::default()
+        };
+        let at_once = if self.overlap == Overlap::Allow { at_once.max(1) as usize } else { 1 };
+        let mut plans = Plans { through: Some(in_time), ..Plans::default() };
+        // Jitter may make a few more of them late, one here and one there.
+        for plan in self.timing.between(in_time, latest, at_once + LATE_BY_JITTER) {
+            if plans.fire.len() == at_once {
+                break;
+            }
+            plans.through = Some(plan);
+            if self.is_late(scope, plan, now) {
+                skipped.late += 1;
+            } else {
+                plans.fire.push(plan);
+            }
+        }
+        Plans { skipped, ..plans }
     }
 
     /// What is left over is due at once; what waits for another to end is looked at again soon.

@@ -65,8 +65,7 @@ requests! {
     COMMAND "Command" CommandBody {
         optional reason: Option<String> = REASON, "Kept in the log; at most 1,024 characters.";
         optional force: bool = Kind::Boolean, "Whether to go on where a guard asks for force.";
-        optional resolved: bool = Kind::Boolean, "Whether what stood in the way is dealt with.";
-        optional resolutions: Map<String, Value> = Kind::Object, "What was decided, by host or whatever else blocked the run.";
+        optional resolutions: Map<String, Value> = Kind::Object, "What was decided, by host or whatever else blocked the run. Decisions about some of them are kept, and the run goes on waiting for the others.";
         optional graceful: bool = Kind::Boolean, "Whether the step that is under way is finished first.";
         optional targets: Option<Vec<String>> = list(&NAME, 100_000), "Keys of the items that the command is about.";
         optional actor "as": Option<Actor> = Kind::Choice(&["client", "operator"]), "As whom to ask; operator if left out, a client may do less.";
@@ -201,6 +200,7 @@ requests! {
         optional from: Option<Time> = TIME, "The first plan time of a range.";
         optional to: Option<Time> = TIME, "The last plan time of a range; not ahead of now.";
         optional plan_times: Option<Vec<Time>> = list(&TIME, MAX_MANUAL), "Plan times, instead of a range.";
+        optional again: bool = Kind::Boolean, "Whether plans that failed for good are executed once more.";
         optional scopes: Vec<String> = list(&NAME, MAX_MANUAL), "Scopes that it is about; all if left out.";
         optional reason: Option<String> = REASON, AUDIT_TEXT;
         optional by: Option<String> = NAME, BY_TEXT;

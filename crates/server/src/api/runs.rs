@@ -3,10 +3,11 @@
 use std::pin::pin;
 
 use serde_json::{Value, json};
-use waypost_kernel::Span;
 use waypost_kernel::text::MAX_PAGE;
+use waypost_kernel::{Code, Span};
 use waypost_schema::{Field, Kind, optional};
 use waypost_store::{CommandWrite, Filter, ItemFilter, NewItem, NewRun, Parts, RunRow, StoreError};
+use waypost_worker::schedules;
 
 use super::executions::{encoded, linked};
 use super::kinds::KEY;
@@ -375,14 +376,27 @@ async fn command(call: Call, body: CommandBody) -> Result {
         by: call.caller.by(body.by),
         reason: body.reason,
         force: body.force,
-        resolved: body.resolved,
         graceful: body.graceful,
         items: body.targets,
         resolutions: body.resolutions,
         if_seq: call.if_match()?,
         actor: body.actor,
     };
-    let row = call.store().command(command).await?;
+    let retried = (command.name == "retry")
+        .then(|| (command.run_id.clone(), command.by.clone(), command.reason.clone()));
+    let row = match (call.store().command(command).await, retried) {
+        // Nobody but its scheduler retries an execution; people have its plan executed again.
+        (Err(StoreError::Refused(refusal)), Some((run_id, by, reason)))
+            if refusal.code == Code::ActorNotAllowed =>
+        {
+            let who = call.who(Some(by), reason);
+            match schedules::again(call.store(), &run_id, who).await? {
+                Some(1..) => call.run().await?,
+                _ => return Err(StoreError::Refused(refusal).into()),
+            }
+        }
+        (answer, _) => answer?,
+    };
     Ok(tagged(answer::json(200, &call.show(&row)), &row))
 }
 

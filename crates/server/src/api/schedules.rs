@@ -54,7 +54,7 @@ pub const ROUTES: &[Route] = &[
         method: Method::Delete,
         path: "/v1/schedules/{schedule}",
         name: "removeSchedule",
-        description: "Forgets a schedule. Its executions stay.",
+        description: "Forgets a schedule. Its executions stay; those under way are asked to cancel, and plans that wait are dropped.",
         required_role: RequiredRole::Admin,
         responses: &[RouteResponse { status: 204, description: "it is gone", body: Content::Nothing }],
         refuses: &[&NOT_FOUND, &OWN_SCHEDULE],
@@ -90,7 +90,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/schedules/{schedule}/backfill",
         name: "backfillSchedule",
-        description: "Executes the plans of a range, or those named, that have no execution yet; marked as such.",
+        description: "Executes the plans of a range, or those named, that have no execution yet, or with `again` those that failed; marked as such.",
         required_role: RequiredRole::Operate,
         body_bytes: BODY_BYTES,
         responses: &[ok(&ADDED)],
@@ -247,7 +247,7 @@ async fn changed(call: Call, change: fn(String) -> ScheduleChange, body: Pausing
 }
 
 async fn trigger(call: Call, body: TriggerBody) -> Result {
-    add_plans(call, Asked::Now, body).await
+    add_plans(call, Asked::Now, false, body).await
 }
 
 async fn backfill(call: Call, body: BackfillBody) -> Result {
@@ -260,14 +260,14 @@ async fn backfill(call: Call, body: BackfillBody) -> Result {
         }
     };
     let of = TriggerBody { scopes: body.scopes, reason: body.reason, by: body.by };
-    add_plans(call, asked, of).await
+    add_plans(call, asked, body.again, of).await
 }
 
-async fn add_plans(call: Call, asked: Asked, of: TriggerBody) -> Result {
+async fn add_plans(call: Call, asked: Asked, again: bool, of: TriggerBody) -> Result {
     check_tenant(&call)?;
     let name = call.path("schedule");
     let who = call.who(of.by, of.reason);
-    let added = schedules::add_plans(call.store(), &name, asked, of.scopes, who).await?;
+    let added = schedules::add_plans(call.store(), &name, asked, of.scopes, again, who).await?;
     Ok(answer::json(200, &json!({ "added": added })))
 }
 

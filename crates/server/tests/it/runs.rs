@@ -186,3 +186,50 @@ async fn a_users_own_lifecycle_comes_and_works_over_http() {
     server.post("/v1/lifecycles", json!({ "source": "name = 1" })).await.refused(422, "INVALID_INPUT");
     server.get("/v1/lifecycles/unheard-of").await.refused(404, "NOT_FOUND");
 }
+
+// proves J2 and J3
+#[tokio::test]
+async fn a_run_that_waits_goes_on_with_decisions_or_by_force_alone() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let run = json!({ "lifecycle": "job", "items": [{ "kind": "step", "key": "scan" }] });
+        let id = server.post("/v1/runs", run).await.expect(201)["run_id"].as_str().unwrap().to_owned();
+        let claim = json!({ "worker": "w1", "lifecycles": ["job"] });
+        let claimed = server.post("/v1/claims", claim).await.expect(200);
+        let token = claimed["claims"][0]["lease"]["token"].as_str().unwrap();
+        let blockers = json!({ "h1": { "choices": ["skip"] }, "h2": {} });
+        let details = json!({ "awaiting_blocker_resolution": true, "current_blockers": blockers });
+        let finish =
+            json!({ "lease_token": token, "status": "paused", "reason": "blocked", "details": details });
+        server.post(&format!("/v1/runs/{id}/finish"), finish).await.expect(200);
+        let resume = async |body| server.post(&format!("/v1/runs/{id}/resume"), body).await;
+        resume(json!({ "resolved": true })).await.refused(422, "INVALID_INPUT");
+        resume(json!({})).await.refused(409, "INVALID_TRANSITION");
+        let kept = resume(json!({ "resolutions": { "h1": "skip" }, "by": "ann" })).await.expect(200);
+        assert_eq!(
+            (&kept["status"], &kept["details"]["maintenance_blocker_resolutions"]["h1"]["by"]),
+            (&json!("paused"), &json!("ann")),
+            "{on:?}"
+        );
+        let gone_on = resume(json!({ "resolutions": { "h2": "wait" } })).await.expect(200);
+        assert_eq!(gone_on["status"], json!("pending"), "{on:?}");
+    }
+}
+
+// proves D11
+#[tokio::test]
+async fn artifacts_of_an_unknown_type_are_refused_in_a_request() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let run = |kind: &str| json!({ "lifecycle": "deploy", "metadata": { "artifacts": [{ "type": kind, "url": "u" }] } });
+        let refused = server.post("/v1/runs", run("bogus")).await.refused(422, "INVALID_INPUT");
+        let words = refused.to_string();
+        assert!(
+            words.contains("metadata.artifacts")
+                && words.contains("allowed: image, sbom, logs, evidence, manifest"),
+            "{words}"
+        );
+        let made = server.post("/v1/runs", run("logs")).await.expect(201);
+        assert_eq!(made["artifacts"][0]["type"], "logs", "{on:?}");
+    }
+}

@@ -219,6 +219,9 @@ columns! { pub(crate) DERIVED: Column of RunRow {
     derived(needed("cancel_requested", Api::Boolean, "Whether a cancel was requested."),
         |it| Cell::Flag(it.run.intent.as_ref().is_some_and(|intent| intent.want == Want::Cancel)));
     derived(needed("items", by_name(&by_name(&COUNT)), "The run's items, counted by kind and status."), |it| Cell::json(it.item_counts()));
+    derived(needed("artifacts", Api::List { of: &Api::Object, least: 0, most: usize::MAX },
+        "What the run left behind: type (image, sbom, logs, evidence or manifest), url, digest and size; `unknown_type` marks another type."),
+        |it| Cell::json(json!(it.artifacts())));
     derived(needed("allowed", Api::List { of: &NAME, least: 0, most: 100 }, "Commands that a client or operator may give now.").also(&["command"]),
         |it| Cell::json(json!(waypost_kernel::allowed(&it.lifecycle, &it.run))));
 } }

@@ -46,14 +46,13 @@ pub(crate) async fn change_schedule<T: AdminTx>(
     who: &Who,
 ) -> Result<ScheduleChanged> {
     let (action, name, changed) = match change {
-        ScheduleChange::Put(write) => ("schedule.apply", &write.name, put_schedule(tx, write).await?),
+        ScheduleChange::Put(write) => {
+            check_own(&write.name)?;
+            ("schedule.apply", &write.name, put_schedule(tx, write).await?)
+        }
         ScheduleChange::Remove(name) => {
-            let removed = remove_schedule(tx, name).await?;
-            (
-                "schedule.remove",
-                name,
-                removed.then_some(ScheduleChanged::Removed).ok_or_else(|| no_schedule(name))?,
-            )
+            remove_schedule(tx, name, who).await?;
+            ("schedule.remove", name, ScheduleChanged::Removed)
         }
         ScheduleChange::Pause(name) => {
             pause_schedule(tx, name, Some(&who.pause())).await?;

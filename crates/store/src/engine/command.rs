@@ -38,7 +38,7 @@ pub(crate) async fn cancel_children<T: Tx>(tx: &mut T) -> Result<()> {
     children::ask(tx, AT_ONCE).await.map(drop)
 }
 
-async fn carry_out<T: Tx>(tx: &mut T, write: &CommandWrite) -> Result<(Arc<RunRow>, bool)> {
+pub(super) async fn carry_out<T: Tx>(tx: &mut T, write: &CommandWrite) -> Result<(Arc<RunRow>, bool)> {
     for _ in 0..ROUNDS {
         let found = tx.runs(&[&write.run_id]).await?.pop();
         let Some(stored) = found.filter(|stored| stored.row.tenant == write.tenant) else {
@@ -73,7 +73,10 @@ async fn decide<T: Tx>(tx: &mut T, stored: &Stored, write: &CommandWrite) -> Res
         None => None,
     };
     let decisions = Decisions::of(row, write, tx.now())?;
-    let with = write.with(chosen.as_deref(), decisions.is_complete);
+    if decisions.is_repeat {
+        return Ok((Change { events: Vec::new(), after: row.run.clone() }, Extra::default()));
+    }
+    let with = write.with(chosen.as_deref(), &decisions);
     let actor = write.actor.unwrap_or(Actor::Operator);
     let request = Request { who: who(actor, &write.by), ask: Ask::Command { name: &write.name, with } };
     let change = waypost_kernel::decide(&row.lifecycle, &row.run, &request, tx.now())?;

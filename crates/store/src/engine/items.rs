@@ -200,6 +200,7 @@ fn row_of(it: &Wanted<'_>, item: &Item, kind: &str, status: &str, was: Option<&I
         progress: item.progress,
         not_before: item.not_before,
         discarded: item.discarded,
+        reruns: item.reruns,
         role: item.role,
         failure: item.failure.clone(),
         started_at: item.started_at,

@@ -1,10 +1,11 @@
 //! What people decide about what a parked run asks, subject by subject (such as a host). Decisions come with the command
-//! that lets the run go on, so the first one counts: a later one finds the run no longer waiting. In which members of the
-//! run's details all this stands, its lifecycle says.
+//! that lets the run go on. If they are not about everything that it asks, they are kept and the run goes on waiting. Of one
+//! pause the first decision about a subject counts. In which members of the run's details all this stands, its lifecycle says.
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::event::Change;
 use waypost_kernel::lifecycle::{self, Phase};
+use waypost_kernel::request::DECIDE;
 use waypost_kernel::text::{MAX_NAME_BYTES, clean_chars, refuse_text};
 use waypost_kernel::{Run, Time};
 
@@ -14,13 +15,19 @@ use crate::seam::run::{RunRow, iso};
 use crate::seam::verbs::CommandWrite;
 
 const FIELD: &str = "resolutions";
+/// The member of a decision that says in which pause it was made.
+const ATTEMPT: &str = "attempt";
 const MAX_DECISION_CHARS: usize = 255;
 
 /// What a command says about what its run asks.
 pub(crate) struct Decisions {
     saved: Map<String, Value>,
-    /// There is one about every subject.
+    /// There is one about every subject, and one at least is of this pause.
     pub is_complete: bool,
+    /// There are new ones, but not about every subject.
+    pub is_partial: bool,
+    /// All that are given were given in this pause already, and others are still missing.
+    pub is_repeat: bool,
 }
 
 impl Decisions {
@@ -28,38 +35,42 @@ impl Decisions {
         let Some(words) = &row.lifecycle.decisions else { return none(row, write) };
         let asked = row.details.get(words.asked()).and_then(Value::as_object);
         let mut saved = saved_in(row, words);
+        let is_parked = row.phase() == Phase::Parked;
+        let mut is_new = false;
         for (subject, given) in &write.resolutions {
             let decision = decision_of(subject, given)?;
             check_choice(subject, &decision, asked)?;
-            if row.phase() == Phase::Parked {
-                let entry =
-                    json!({ "decision": decision, "by": write.by, "reason": write.reason, "at": iso(now) });
-                saved.insert(subject.clone(), entry);
-            } else if saved.get(subject).is_none_or(|known| known["decision"] != *decision) {
-                return Err(too_late(subject, saved.get(subject), row));
+            let known = saved.get(subject).filter(|known| !is_parked || is_of_this_pause(known, row));
+            match known {
+                Some(known) if known["decision"] == *decision => {}
+                None if is_parked => {
+                    is_new = true;
+                    let (by, reason, attempt) = (&write.by, &write.reason, row.run.attempt);
+                    let entry = json!({ "decision": decision, "by": by, "reason": reason, "at": iso(now), ATTEMPT: attempt });
+                    saved.insert(subject.clone(), entry);
+                }
+                known => return Err(too_late(subject, known, row)),
             }
         }
-        let missing: Vec<&str> = asked
-            .into_iter()
-            .flat_map(Map::keys)
-            .map(String::as_str)
-            .filter(|subject| !saved.contains_key(*subject))
-            .collect();
-        if !missing.is_empty() && !write.resolutions.is_empty() && !write.force {
-            let message = format!("nothing is decided about {}: decide, or force it", missing.join(", "));
-            return Err(StoreError::invalid(FIELD, message));
-        }
         check_room(&saved, write)?;
-        let is_complete = missing.is_empty() && !write.resolutions.is_empty();
-        Ok(Decisions { saved, is_complete })
+        let waits = row.details.get(words.waiting()).is_some_and(|waiting| *waiting == true);
+        let mut subjects = asked.into_iter().filter(|_| waits).flat_map(Map::keys);
+        let is_decided = subjects.all(|subject| saved.contains_key(subject));
+        let is_complete = is_parked && is_decided && saved.values().any(|known| is_of_this_pause(known, row));
+        let is_partial = is_parked && !is_complete && !write.resolutions.is_empty();
+        let is_repeat = is_partial && !is_new && !write.force;
+        Ok(Decisions { saved, is_complete, is_partial, is_repeat })
     }
 
-    /// What is merged into the run's details with the command, if it makes a waiting run go on.
+    /// What is merged into the run's details with the command, if it makes a waiting run go on or is about decisions alone.
     pub fn patch(self, row: &RunRow, change: &Change) -> Map<String, Value> {
         let mut patch = Map::new();
         let goes_on = row.phase() == Phase::Parked && is_open(row, &change.after);
-        let Some(words) = row.lifecycle.decisions.as_ref().filter(|_| goes_on) else { return patch };
-        if row.details.get(words.waiting()).is_some_and(|waiting| *waiting == true) {
+        let decides = change.events.iter().any(|event| &*event.command == DECIDE);
+        let Some(words) = row.lifecycle.decisions.as_ref().filter(|_| goes_on || decides) else {
+            return patch;
+        };
+        if goes_on && row.details.get(words.waiting()).is_some_and(|waiting| *waiting == true) {
             patch.insert(words.waiting().into(), json!(false));
         }
         if self.saved != saved_in(row, words) {
@@ -69,10 +80,15 @@ impl Decisions {
     }
 }
 
+/// A pause ends with a claim or a retry, which counts an attempt: no two pauses have the same.
+fn is_of_this_pause(known: &Value, row: &RunRow) -> bool {
+    known[ATTEMPT].as_u64() == Some(u64::from(row.run.attempt))
+}
+
 /// Of a run whose lifecycle asks for none.
 fn none(row: &RunRow, write: &CommandWrite) -> Result<Decisions> {
     if write.resolutions.is_empty() {
-        return Ok(Decisions { saved: Map::new(), is_complete: false });
+        return Ok(Decisions { saved: Map::new(), is_complete: false, is_partial: false, is_repeat: false });
     }
     Err(StoreError::invalid(FIELD, format!("a {} run asks for no decisions", row.lifecycle.name)))
 }

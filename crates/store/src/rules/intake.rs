@@ -13,6 +13,7 @@ use waypost_kernel::text::{
 };
 
 use crate::columns::{COLUMNS, Check};
+use crate::rules::artifacts;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::verbs::{NewItem, NewRun};
 
@@ -34,6 +35,8 @@ pub fn check_new(new: &NewRun) -> Result<()> {
     refuse_json("input", &new.input, MAX_PAYLOAD_BYTES).map_err(wrong)?;
     check_map("metadata", &new.metadata)?;
     check_map("details", &new.details)?;
+    artifacts::check("metadata", &new.metadata)?;
+    artifacts::check("details", &new.details)?;
     if let Some(carried) = &new.carried {
         refuse_json("embedded", carried, MAX_PAYLOAD_BYTES).map_err(wrong)?;
     }

@@ -1,6 +1,7 @@
 //! What holds for every store beside the kernel's decisions: what is refused or cleaned of what comes in, what a new run
 //! begins with, how items follow their run, and how the log becomes rows again. Pure: no database is asked here.
 
+pub(crate) mod artifacts;
 pub(crate) mod cancelled_metadata;
 pub(crate) mod children;
 pub(crate) mod chosen;

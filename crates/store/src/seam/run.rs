@@ -77,6 +77,7 @@ pub struct ItemRow {
     pub progress: u8,
     pub not_before: Option<Time>,
     pub discarded: bool,
+    pub reruns: bool,
     pub role: Role,
     pub failure: Option<Failure>,
     pub started_at: Option<Time>,
@@ -227,6 +228,7 @@ columns! { pub(crate) ITEM_COLUMNS: Column of ItemRow {
     field(progress, "How far the item is, in percent.", Api::Integer(0, 100));
     field(not_before, "When the item is tried next.");
     field(discarded, "Whether somebody gave the item up.");
+    field(reruns, "Whether a resume of the run makes the item begin again although it was done.");
     field(role, "What the item's failure means to the run: it ends its course (`step`), or not (`optional`); a `cleanup` begins whatever failed.");
     part(error_code = failure ? code, "Why the item failed, as a code.", NAME, or Failure Failure::new("", ""));
     part(error_msg = failure ? message, "Why the item failed, in words.", LONG);

@@ -59,7 +59,7 @@ pub struct ScheduleWrite {
 pub enum ScheduleChange {
     /// Adds it, or puts a new definition in place of the old one. A pause stays.
     Put(ScheduleWrite),
-    /// Its executions stay, as history.
+    /// Its executions stay, as history; those under way are asked to cancel, and plans that wait are dropped.
     Remove(String),
     /// Nothing of the schedule begins until it is resumed. The reason is that of the audit entry.
     Pause(String),
@@ -255,6 +255,8 @@ pub struct ManualPlans {
     pub ids: Vec<String>,
     /// One plan for now if they are not given.
     pub plans: Option<Vec<Time>>,
+    /// Those that failed for good, too: they are executed once more.
+    pub again: bool,
     /// `trigger` or `backfill`.
     pub how: String,
     pub by: String,
@@ -383,7 +385,13 @@ fn next_of(row: &RunRow, now: Time) -> Next {
     }
 }
 
-fn is_born_held(row: &RunRow) -> bool {
+/// Settled, not as a success, and nobody will take it up again by himself.
+pub(crate) fn has_failed_for_good(row: &RunRow) -> bool {
+    let is_over = row.run.available_at.is_none() || row.run.attempt >= row.run.max_attempts;
+    row.phase() == Phase::Settled && row.outcome() != Some(Outcome::Succeeded) && is_over
+}
+
+pub(crate) fn is_born_held(row: &RunRow) -> bool {
     row.lifecycle.initial.iter().any(|state| row.lifecycle.phase(*state) == Phase::Held)
 }
 
@@ -427,6 +435,28 @@ pub(crate) fn check_schedule(write: &ScheduleWrite) -> Result<()> {
         check_text(field, text, MAX_PAYLOAD_BYTES)?;
     }
     check_scopes(&write.kind, write.ids.as_deref().unwrap_or_default())
+}
+
+/// The beginning of the names of the engine's own schedules.
+const ENGINES: &str = "waypost.";
+
+/// People have no schedules by such names.
+pub(crate) fn check_own(name: &str) -> Result<()> {
+    if !name.starts_with(ENGINES) {
+        return Ok(());
+    }
+    let message =
+        format!("is {name:?}, and names that begin with {ENGINES:?} are the engine's: choose another");
+    Err(StoreError::invalid("name", message))
+}
+
+/// Without the engine's own ones old runs would stay for ever. They can be paused.
+pub(crate) fn check_removable(name: &str) -> Result<()> {
+    if !name.starts_with(ENGINES) {
+        return Ok(());
+    }
+    let message = format!("{name} is the engine's own and cannot be removed; pause it instead");
+    Err(StoreError::invalid("name", message))
 }
 
 pub(crate) fn check_scopes(kind: &str, ids: &[String]) -> Result<()> {

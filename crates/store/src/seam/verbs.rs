@@ -13,6 +13,7 @@ use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::{Failure, Run, Span, Time, Token};
 
 use crate::engine::Stored;
+use crate::rules::decisions::Decisions;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 
@@ -281,12 +282,12 @@ pub struct CommandWrite {
     pub actor: Option<Actor>,
     pub by: String,
     pub reason: Option<String>,
+    /// The run goes on although not everything that it asks is decided.
     pub force: bool,
-    pub resolved: bool,
     pub graceful: bool,
     /// Keys of the items that it is about.
     pub items: Option<Vec<String>>,
-    /// What people decided, by host or whatever else blocked the run.
+    /// What people decided, by host or whatever else blocked the run. If more is asked, these are kept and the run waits on.
     pub resolutions: Map<String, Value>,
     /// Only if this is still the number of the run's last event.
     pub if_seq: Option<u64>,
@@ -565,11 +566,12 @@ impl CommandWrite {
     }
 
     /// What comes along with the command, as the kernel takes it.
-    pub(crate) fn with<'a>(&'a self, chosen: Option<&'a [Item]>, resolved: bool) -> With<'a> {
+    pub(crate) fn with<'a>(&'a self, chosen: Option<&'a [Item]>, decisions: &Decisions) -> With<'a> {
         With {
             reason: self.reason.as_deref(),
             force: self.force,
-            resolved: self.resolved || resolved,
+            resolved: decisions.is_complete,
+            partly: decisions.is_partial,
             graceful: self.graceful,
             chosen,
             ..With::default()

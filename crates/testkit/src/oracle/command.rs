@@ -6,7 +6,7 @@ use waypost_kernel::request::{Ask, With};
 use waypost_store::{CommandWrite, Result, RunRow, StoreError};
 
 use super::children::{AT_ONCE, is_cancel};
-use super::rules::decisions::Decisions;
+use super::rules::decisions::{Decisions, Standing};
 use super::rules::intake::{check_name, check_reason};
 use super::state::{Entry, Patch, State};
 use super::who;
@@ -29,10 +29,14 @@ impl State {
             None => None,
         };
         let decisions = Decisions::of(&row, write, self.now)?;
+        if decisions.standing == Standing::Known && !write.force {
+            return Ok(row);
+        }
         let with = With {
             reason: write.reason.as_deref(),
             force: write.force,
-            resolved: write.resolved || decisions.is_complete,
+            resolved: decisions.standing == Standing::Everything,
+            partly: matches!(decisions.standing, Standing::Something | Standing::Known),
             graceful: write.graceful,
             chosen: chosen.as_deref(),
             ..With::default()

@@ -159,6 +159,7 @@ impl Entry {
             progress: item.progress,
             not_before: item.not_before,
             discarded: item.discarded,
+            reruns: item.reruns,
             role: item.role,
             failure: item.failure.clone(),
             started_at: item.started_at,

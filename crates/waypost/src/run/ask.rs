@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Map, Value};
+use waypost_kernel::lifecycle::Phase;
 use waypost_store::{CommandWrite, RunRow, Store, StoreError};
+use waypost_worker::schedules;
 
 use super::blockers;
 use super::follow::Follower;
 use super::start::work;
-use super::{TENANT, find, user};
-use crate::output::{BAD_INPUT, Failed, Format, Result, pretty, print};
+use super::{TENANT, find, user, who};
+use crate::output::{BAD_INPUT, Failed, Format, PARKED, REFUSED, Result, pretty, print};
 use crate::place::Opened;
 use crate::worker::duration;
 
@@ -44,14 +46,14 @@ pub struct Pause {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "On a terminal you are asked about each host that blocks the run. The first decision counts.\n\nExamples:\n  waypost run resume 0192\n  waypost run resume 0192 --resolve esx1=power_off --resolve esx2=skip --reason 'agreed with Kim' --wait\n  waypost run resume 0192 --force"
+    after_help = "On a terminal you are asked about each host that blocks the run. Decisions can be given one by one: they are kept, and the run goes on with the last (exit code 6 until then). The first decision about a host counts. A run that a person paused asks nothing: it goes on with --force.\n\nExamples:\n  waypost run resume 0192\n  waypost run resume 0192 --resolve esx1=power_off\n  waypost run resume 0192 --resolve esx1=power_off --resolve esx2=skip --reason 'agreed with Kim' --wait\n  waypost run resume 0192 --force"
 )]
 pub struct Resume {
     run: String,
     /// What to do about a host that blocks the run; may be given several times.
     #[arg(long = "resolve", value_name = "HOST=DECISION", conflicts_with = "force")]
     resolutions: Vec<String>,
-    /// Go on without decisions.
+    /// Go on without the decisions that are missing.
     #[arg(long)]
     force: bool,
     #[arg(long)]
@@ -62,7 +64,7 @@ pub struct Resume {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Only where the run's lifecycle has a retry. Elsewhere `run replay` starts a new run with the same input.\n\nExamples:\n  waypost run retry 0192\n  waypost run retry 0192 --target sku-1 --target sku-2"
+    after_help = "Only where the run's lifecycle has a retry. Elsewhere `run replay` starts a new run with the same input. The plan of a schedule's execution that failed for good is executed again.\n\nExamples:\n  waypost run retry 0192\n  waypost run retry 0192 --target sku-1 --target sku-2"
 )]
 pub struct Retry {
     run: String,
@@ -103,19 +105,49 @@ pub async fn resume(opened: Opened, flags: Resume) -> Result<u8> {
     let run = find(&*store, &flags.run).await?;
     let given = decisions(&flags.resolutions)?;
     let resolutions = if given.is_empty() && !flags.force { blockers::ask_about(&run)? } else { given };
-    // Without blockers there is nothing to decide: a person paused it, and a person goes on.
-    let force = flags.force || resolutions.is_empty() && blockers::of(&run).is_none();
-    let command = CommandWrite { force, resolutions, ..asking("resume", flags.reason) };
-    let run = ask(&*store, run.id(), command).await?;
-    flags.waiting.go_on(opened, run).await
+    let asks_nothing = run.phase() == Phase::Parked && blockers::open(&run).is_empty();
+    let command = CommandWrite { force: flags.force, resolutions, ..asking("resume", flags.reason) };
+    let run = ask(&*store, run.id(), command).await.map_err(|failed| {
+        if failed.code != REFUSED || flags.force || !asks_nothing {
+            return failed;
+        }
+        let hint =
+            format!("{}\n  it asks for no decision: waypost run resume {} --force", failed.message, run.id());
+        Failed::new(failed.code, hint)
+    })?;
+    let open = blockers::open(&run);
+    if run.phase() != Phase::Parked || open.is_empty() {
+        return flags.waiting.go_on(opened, run).await;
+    }
+    // What was decided is kept; there is nothing to follow yet.
+    print(&match flags.waiting.output {
+        Format::Table => format!("{} keeps it and waits for decisions about {}", run.id(), open.join(", ")),
+        Format::Json | Format::Jsonl => pretty(&run.object()),
+    })?;
+    Ok(PARKED)
 }
 
 pub async fn retry(opened: Opened, flags: Retry) -> Result<u8> {
     let store = opened.store();
     let items = Some(flags.targets).filter(|targets| !targets.is_empty());
+    let run = find(&*store, &flags.run).await?;
+    let reason = flags.reason.clone();
     let command = CommandWrite { items, ..asking("retry", flags.reason) };
-    let run = ask(&*store, &flags.run, command).await?;
-    flags.waiting.go_on(opened, run).await
+    match ask(&*store, run.id(), command).await {
+        Ok(run) => flags.waiting.go_on(opened, run).await,
+        // An execution of a schedule: its scheduler alone retries it, but its plan can be executed again.
+        Err(failed) if failed.code == REFUSED => {
+            match schedules::again(&*store, run.id(), who(reason)).await? {
+                Some(1..) => {
+                    let words =
+                        format!("the plan of {} is executed again; see `waypost schedule history`", run.id());
+                    print(&words).map(|()| 0)
+                }
+                _ => Err(failed),
+            }
+        }
+        Err(failed) => Err(failed),
+    }
 }
 
 impl Waiting {

@@ -18,9 +18,21 @@ pub fn of(run: &RunRow) -> Option<&Map<String, Value>> {
     blockers.filter(|blockers| waits && !blockers.is_empty())
 }
 
+/// The hosts that nobody has decided about yet.
+pub fn open(run: &RunRow) -> Vec<String> {
+    let given = run.lifecycle.decisions.as_ref().and_then(|decisions| run.details.get(decisions.given()));
+    let is_open = |host: &&String| given.is_none_or(|given| given.get(host.as_str()).is_none());
+    of(run).into_iter().flat_map(Map::keys).filter(is_open).cloned().collect()
+}
+
 /// Nothing where nothing blocks. Elsewhere than on a terminal it says what to type.
 pub fn ask_about(run: &RunRow) -> Result<Map<String, Value>> {
-    let Some(blockers) = of(run) else { return Ok(Map::new()) };
+    let open = open(run);
+    let asked = of(run).into_iter().flatten().filter(|(host, _)| open.contains(host));
+    let blockers: Map<String, Value> = asked.map(|(host, about)| (host.clone(), about.clone())).collect();
+    if blockers.is_empty() {
+        return Ok(Map::new());
+    }
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         let hosts: Vec<String> = blockers
             .iter()
@@ -37,7 +49,7 @@ pub fn ask_about(run: &RunRow) -> Result<Map<String, Value>> {
     }
     let mut input = std::io::stdin().lock();
     let mut output = anstream::stderr();
-    ask(blockers, &mut input, &mut output)
+    ask(&blockers, &mut input, &mut output)
 }
 
 fn ask(
@@ -61,7 +73,9 @@ fn ask(
             output.flush().map_err(broken)?;
             let mut answer = String::new();
             if input.read_line(&mut answer).map_err(broken)? == 0 {
-                return Err(Failed::new(BAD_INPUT, "nothing was decided: the run goes on waiting"));
+                // What was decided before the input ended is kept.
+                let nothing = || Failed::new(BAD_INPUT, "nothing was decided: the run goes on waiting");
+                return Some(decisions).filter(|decisions| !decisions.is_empty()).ok_or_else(nothing);
             }
             if let Some(choice) = chosen(answer.trim(), &choices) {
                 decisions.insert(host.clone(), Value::String(choice));
@@ -127,5 +141,8 @@ mod tests {
     fn an_end_of_the_input_decides_nothing() {
         let blockers = json!({"esx1": {"blockers": []}});
         assert!(ask(blockers.as_object().expect("hosts"), &mut "".as_bytes(), &mut Vec::new()).is_err());
+        let two = json!({"esx1": {"blockers": []}, "esx2": {"blockers": []}});
+        let asked = ask(two.as_object().expect("hosts"), &mut "skip\n".as_bytes(), &mut Vec::new());
+        assert_eq!(asked.map(Value::Object).ok(), Some(json!({"esx1": "skip"})), "what was decided is kept");
     }
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use comfy_table::Cell;
 use serde_json::Value;
 use waypost_kernel::lifecycle::{DecisionPart, Outcome, Phase};
-use waypost_kernel::{Lifecycle, Time};
+use waypost_kernel::{Lifecycle, Span, Time};
 use waypost_store::{ItemRow, RunRow, Store, iso};
 
 use super::look::events_table;
@@ -46,8 +46,13 @@ pub async fn show(store: &dyn Store, flags: Show) -> Result {
 /// What a person has to decide, and how.
 fn waits_for(run: &RunRow) -> Option<String> {
     let blocked = blockers::of(run).filter(|_| run.phase() == Phase::Parked)?;
+    let open = blockers::open(run);
     let mut lines = Vec::new();
     for (host, about) in blocked {
+        if !open.contains(host) {
+            lines.push(format!("{host} is decided"));
+            continue;
+        }
         lines.push(format!("{host} is blocked:"));
         lines.extend(blockers::lines(about).into_iter().map(|line| format!("  {line}")));
     }
@@ -80,7 +85,7 @@ fn fields(run: &RunRow, now: Time) -> String {
     let rows = object.into_iter().filter_map(|(key, value)| {
         let text = match (key.as_str(), value) {
             (_, Value::Null) => return None,
-            ("items", _) => return None,
+            ("items" | "artifacts", _) => return None,
             ("carried", carried) => in_words(&carried),
             ("details", Value::Object(mut details)) => {
                 let is_asked = |key: &str| run.lifecycle.decision_part(key) == Some(DecisionPart::Asked);
@@ -143,7 +148,9 @@ fn line(lifecycle: &Lifecycle, item: &ItemRow, name: &str, now: Time) -> Vec<Cel
     let (phase, outcome) = state.map_or((Phase::Ready, None), |state| (state.phase, state.outcome));
     let is_open = !matches!(phase, Phase::Settled);
     let end = item.finished_at.or(Some(now).filter(|_| is_open && phase == Phase::Held));
-    let took = item.started_at.zip(end).map(|(start, end)| age(end - start)).unwrap_or_default();
+    // A step that ran again after a pause knows how long it ran.
+    let ran = item.details.get("duration_ms").and_then(Value::as_i64).filter(|_| !is_open).map(Span::from_ms);
+    let took = ran.or(item.started_at.zip(end).map(|(start, end)| end - start)).map(age).unwrap_or_default();
     let failure = item.failure.as_ref().map(|failure| format!("{}: {}", failure.code, failure.message));
     let reason = || item.details.get("reason").and_then(Value::as_str).map(str::to_owned);
     let waits = item.not_before.filter(|at| is_open && *at > now).map(|at| format!("again at {}", iso(at)));
@@ -159,14 +166,19 @@ fn line(lifecycle: &Lifecycle, item: &ItemRow, name: &str, now: Time) -> Vec<Cel
 }
 
 fn artifacts(run: &RunRow) -> Option<String> {
-    let listed = run.details.get("artifacts")?.as_array()?;
+    let listed = run.artifacts();
+    if listed.is_empty() {
+        return None;
+    }
     let rows = listed.iter().map(|artifact| {
         let text = |key: &str| match &artifact[key] {
             Value::Null => String::new(),
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        ["type", "url", "digest", "size"].map(|key| Cell::new(text(key))).to_vec()
+        let mark = if artifact["unknown_type"] == true { " (unknown type)" } else { "" };
+        let url = if artifact["url"].is_null() { text("value") } else { text("url") };
+        [format!("{}{mark}", text("type")), url, text("digest"), text("size")].map(Cell::new).to_vec()
     });
     Some(table(&["artifact", "url", "digest", "size"], rows))
 }

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use waypost_kernel::Time;
-use waypost_store::{ScheduleChange, Store, StoreError, parse_time};
+use waypost_kernel::schedule::Plans;
+use waypost_store::{ScheduleChange, ScheduleChanged, Store, StoreError, iso, parse_time};
 use waypost_worker::playbook::Problem;
-use waypost_worker::schedules::{self, Asked, Schedule};
+use waypost_worker::schedules::{self, Asked, Schedule, shown};
 
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print, print_list};
 use crate::run::who;
@@ -41,14 +42,38 @@ pub async fn apply(store: &dyn Store, files: &[PathBuf], check: bool, output: Fo
         return Err(Failed::new(if missing { NOT_FOUND } else { BAD_INPUT }, words.join("\n")));
     }
     let mut done = Vec::new();
+    let now = store.now().await?;
     for (_, schedule) in &found {
-        let word = if check { "sound" } else { schedules::apply(store, schedule, who(None)).await?.name() };
-        done.push((schedule.name.clone(), word));
+        let (word, is_new) = match check {
+            true => ("sound", true),
+            false => {
+                let changed = schedules::apply(store, schedule, who(None)).await?;
+                (changed.name(), changed == ScheduleChanged::Added)
+            }
+        };
+        done.push((schedule, word, is_new.then(|| schedule.policy.plan("", None, now, false))));
     }
-    let objects = done.iter().map(|(name, word)| json!({ "name": name, "result": word })).collect();
-    print_list(objects, output, || {
-        done.iter().map(|(name, word)| format!("{name}: {word}")).collect::<Vec<_>>().join("\n")
+    let object = |(schedule, word, first): &(&Schedule, &str, Option<Plans>)| {
+        let plan = first.as_ref().and_then(|first| first.fire.first().copied().or(first.wake_at));
+        json!({ "name": schedule.name, "result": word, "first_plan": plan.map(iso) })
+    };
+    print_list(done.iter().map(object).collect(), output, || {
+        let line = |(schedule, word, first): &(&Schedule, &str, Option<Plans>)| {
+            let first = first.as_ref().map(|first| format!("; {}", what_comes_first(schedule, first)));
+            format!("{}: {word}{}", schedule.name, first.unwrap_or_default())
+        };
+        done.iter().map(line).collect::<Vec<_>>().join("\n")
     })
+}
+
+/// Of a schedule without a history.
+fn what_comes_first(schedule: &Schedule, first: &Plans) -> String {
+    let timing = &schedule.policy.timing;
+    match (first.fire.first(), first.wake_at) {
+        (Some(plan), _) => format!("its latest plan, {}, is executed at once", shown(timing, *plan)),
+        (None, Some(at)) => format!("first at {}", shown(timing, at)),
+        (None, None) => "it has no plan any more".to_owned(),
+    }
 }
 
 pub async fn pause(store: &dyn Store, name: &str, reason: String) -> Result {
@@ -63,7 +88,9 @@ pub async fn resume(store: &dyn Store, name: &str) -> Result {
 
 pub async fn remove(store: &dyn Store, name: &str) -> Result {
     match store.change_schedule(ScheduleChange::Remove(name.to_owned()), who(None)).await {
-        Ok(_) => print(&format!("{name} is removed")),
+        Ok(_) => print(&format!(
+            "{name} is removed: plans that waited are dropped, and what was being executed is asked to cancel"
+        )),
         Err(StoreError::NotFound { .. }) => {
             Err(Failed::new(NOT_FOUND, format!("there is no schedule {name:?}")))
         }
@@ -72,7 +99,7 @@ pub async fn remove(store: &dyn Store, name: &str) -> Result {
 }
 
 pub async fn trigger(store: &dyn Store, name: &str, scopes: Vec<String>) -> Result {
-    added(store, name, Asked::Now, scopes).await
+    added(store, name, Asked::Now, scopes, false).await
 }
 
 pub async fn backfill(
@@ -80,13 +107,20 @@ pub async fn backfill(
     name: &str,
     (from, to): (&str, &str),
     scopes: Vec<String>,
+    again: bool,
 ) -> Result {
     let asked = Asked::Range(instant("from", from)?, instant("to", to)?);
-    added(store, name, asked, scopes).await
+    added(store, name, asked, scopes, again).await
 }
 
-async fn added(store: &dyn Store, name: &str, asked: Asked, scopes: Vec<String>) -> Result {
-    let added = schedules::add_plans(store, name, asked, scopes, who(None)).await?;
+async fn added(store: &dyn Store, name: &str, asked: Asked, scopes: Vec<String>, again: bool) -> Result {
+    let is_range = asked != Asked::Now;
+    let added = schedules::add_plans(store, name, asked, scopes, again, who(None)).await?;
+    if added == 0 && is_range && !again {
+        return print(&format!(
+            "0 to execute: every plan of the range has its execution; --again repeats those that failed, see `waypost schedule history {name}`"
+        ));
+    }
     print(&format!("{added} to execute; see `waypost schedule history {name}`"))
 }
 

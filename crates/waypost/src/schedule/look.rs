@@ -78,11 +78,12 @@ pub async fn history(
     limit: usize,
     output: Format,
 ) -> Result {
-    if let Some(name) = &name {
-        find(store, name).await?;
-    }
-    let filter = ExecutionFilter { schedule: name, id: scope, limit, ..ExecutionFilter::default() };
+    let filter = ExecutionFilter { schedule: name.clone(), id: scope, limit, ..ExecutionFilter::default() };
     let all = store.executions(filter).await?.executions;
+    // One that was removed still has its history.
+    if let Some(name) = name.filter(|_| all.is_empty()) {
+        find(store, &name).await?;
+    }
     if all.is_empty() && output == Format::Table {
         return print("nothing was executed yet");
     }

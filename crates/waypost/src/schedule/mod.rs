@@ -62,7 +62,7 @@ pub enum Verb {
     },
     /// Execute the plans of a range that have no execution yet, marked as such.
     #[command(
-        after_help = "Examples:\n  waypost schedule backfill rollup --from 2026-02-14T00:00:00Z --to 2026-02-15T00:00:00Z"
+        after_help = "Examples:\n  waypost schedule backfill rollup --from 2026-02-14T00:00:00Z --to 2026-02-15T00:00:00Z\n  waypost schedule backfill rollup --from 2026-02-14T00:00:00Z --to 2026-02-15T00:00:00Z --again"
     )]
     Backfill {
         name: String,
@@ -72,6 +72,9 @@ pub enum Verb {
         /// Up to this instant.
         #[arg(long)]
         to: String,
+        /// Those that failed for good, too: once more, with as many attempts as the schedule gives.
+        #[arg(long)]
+        again: bool,
         #[arg(long = "scope", value_name = "ID")]
         scopes: Vec<String>,
     },
@@ -86,7 +89,8 @@ pub enum Verb {
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
-    /// Forget a schedule. Its history stays.
+    /// Forget a schedule. Its history stays; what is being executed is asked to cancel.
+    #[command(visible_alias = "rm")]
     Remove { name: String },
     /// Fire schedules until told to stop: those of a file, and with --allow-commands those that were applied.
     #[command(
@@ -107,8 +111,8 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
         Verb::Pause { name, reason } => ask::pause(&*store, &name, reason).await,
         Verb::Resume { name } => ask::resume(&*store, &name).await,
         Verb::Trigger { name, scopes } => ask::trigger(&*store, &name, scopes).await,
-        Verb::Backfill { name, from, to, scopes } => {
-            ask::backfill(&*store, &name, (&from, &to), scopes).await
+        Verb::Backfill { name, from, to, again, scopes } => {
+            ask::backfill(&*store, &name, (&from, &to), scopes, again).await
         }
         Verb::History { name, scope, limit, output } => {
             look::history(&*store, name, scope, limit, output).await

@@ -66,22 +66,19 @@ fn a_blocked_job_waits_and_goes_on_with_decisions() {
             2,
             &["waits for decisions about esx1, esx2", "--resolve esx1=power_off|skip --resolve esx2=skip"],
         );
+        let one = ["run", "resume", &id, "--resolve", "esx1=power_off", "--reason", "agreed", "--wait"];
+        let kept = shop.run(&one);
+        assert_eq!(
+            (kept.code, kept.out),
+            (Some(6), format!("{id} keeps it and waits for decisions about esx2\n"))
+        );
         shop.run(&["run", "resume", &id, "--resolve", "esx1=skip"])
-            .expect(2, &["nothing is decided about esx2"]);
+            .expect(2, &["esx1 was decided already: power_off by tester"]);
+        shop.run(&["run", "resume", &id])
+            .expect(2, &["waits for decisions about esx2\n", "--resolve esx2=skip"]);
         shop.run(&["run", "resume", &id, "--resolve", "esx1"])
             .expect(2, &["resolve: \"esx1\" is not HOST=DECISION"]);
-        let decided = [
-            "run",
-            "resume",
-            &id,
-            "--resolve",
-            "esx1=power_off",
-            "--resolve",
-            "esx2=skip",
-            "--reason",
-            "agreed",
-            "--wait",
-        ];
+        let decided = ["run", "resume", &id, "--resolve", "esx2=skip", "--wait"];
         let ran = shop.run(&decided);
         ran.expect(0, &["✓ scan c1", "pending → running → completed"]);
         assert_eq!(ran.out, "c1 scanned\n", "what was printed before is not told again");
@@ -110,6 +107,33 @@ fn a_paused_job_is_forced_on_or_cancelled() {
         assert_eq!(ha(&shop).last().map(String::as_str), Some("on"));
         shop.verifies();
     }
+}
+
+// proves J2
+#[test]
+fn a_persons_pause_ends_by_force_alone() {
+    let shop = Shop::new();
+    let text =
+        "name = \"slow\"\nlifecycle = \"job\"\n[[step]]\nname = \"wait\"\nexec = [\"sleep\", \"600\"]\n";
+    fs::write(shop.path("slow.toml"), text).unwrap();
+    let id = shop.ok(&["run", "start", "slow.toml"]).trim().to_owned();
+    let mut worker = shop.spawn(&["worker", "--allow-commands"]);
+    let until = |status: &str| {
+        crate::support::eventually(status, std::time::Duration::from_secs(60), || {
+            shop.show(&id)["status"] == *status
+        });
+    };
+    until("running");
+    shop.ok(&["run", "pause", &id, "--reason", "change freeze"]);
+    until("paused");
+    worker.kill();
+    let refused = shop.run(&["run", "resume", &id]);
+    refused.expect(
+        5,
+        &["resolutions are saved, or the move is forced", &format!("waypost run resume {id} --force")],
+    );
+    assert_eq!(shop.show(&id)["status"], json!("paused"));
+    assert_eq!(shop.ok(&["run", "resume", &id, "--force"]), format!("{id} is pending\n"));
 }
 
 #[test]

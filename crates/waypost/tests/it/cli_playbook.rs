@@ -69,3 +69,18 @@ fn missing_files_and_lifecycles_of_ones_own() {
     assert_eq!(shop.run(&["playbook", "check", "own.toml", "--lifecycle", "no.toml"]).code, Some(4));
     assert_eq!(shop.run(&["playbook", "check"]).code, Some(2));
 }
+
+#[test]
+fn lifecycles_of_the_database_are_known() {
+    let own = SOUND.replace("\"job\"", "\"release\"");
+    let shop = shop(&[("hello.toml", &own)]);
+    shop.run(&["playbook", "check", "hello.toml"]).expect(2, &["there is no lifecycle `release`"]);
+    assert!(!shop.database().exists(), "looking makes no database");
+    let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+    let release = include_str!("../../../../docs/examples/lifecycles/release.toml");
+    let body = serde_json::json!({ "source": release });
+    let added = crate::http::post(&url, "/v1/lifecycles", &[], &body).unwrap();
+    assert_eq!(added.status, 201, "{:?}", added.body);
+    let sound = shop.ok(&["playbook", "check", "hello.toml"]);
+    assert!(sound.contains("is sound: 1 step, lifecycle release"), "{sound}");
+}

@@ -211,3 +211,28 @@ async fn a_long_list_is_whole() {
         assert_eq!(shop.json(&["run", "list", "--limit", limit]).as_array().unwrap().len(), listed);
     }
 }
+
+// proves D11
+#[test]
+fn artifacts_of_a_command_are_shown() {
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        let script = r#"printf '{"artifacts": [{"type": "image", "url": "ghcr.io/a:1", "digest": "sha256:1", "size": 7}, {"type": "bogus", "url": "x"}]}' > $WAYPOST_OUTPUT"#;
+        let started = shop.run(&["run", "start", "--wait", "-o", "json", "--", "sh", "-c", script]);
+        let run: Value = serde_json::from_str(&started.out).unwrap();
+        let artifacts = json!([
+            {"type": "image", "url": "ghcr.io/a:1", "digest": "sha256:1", "size": 7},
+            {"type": "bogus", "url": "x", "unknown_type": true},
+        ]);
+        assert_eq!((&run["status"], &run["artifacts"]), (&json!("success"), &artifacts), "{}", started.err);
+        let shown = shop.ok(&["run", "show", run["run_id"].as_str().unwrap()]);
+        assert!(shown.contains("ghcr.io/a:1") && shown.contains("bogus (unknown type)"), "{shown}");
+        shop.verifies();
+    }
+    let shop = Shop::on_postgres();
+    shop.psql("SELECT ops.queue_run('p', 'e', 's', 'r')");
+    let id = shop.psql("SELECT run_id FROM ops.claim_next_run('w')").trim().to_owned();
+    let metadata = r#"{"artifacts": [{"type": "sbom", "url": "s3://bucket/sbom.json"}]}"#;
+    shop.psql(&format!("SELECT ops.finish_run('{id}', 'success', '{metadata}')"));
+    assert_eq!(shop.show(&id)["artifacts"], json!([{"type": "sbom", "url": "s3://bucket/sbom.json"}]));
+    assert!(shop.ok(&["run", "show", &id]).contains("s3://bucket/sbom.json"));
+}

@@ -33,7 +33,13 @@ fn shop() -> Shop {
 #[test]
 fn schedules_are_applied_listed_paused_and_removed() {
     let shop = shop();
-    assert_eq!(shop.ok(&["schedule", "apply", "waypost.toml"]), "hello: added\nnightly: added\n");
+    let added = shop.ok(&["schedule", "apply", "waypost.toml"]);
+    let (hello, nightly) = added.trim().split_once('\n').unwrap();
+    assert!(
+        hello.starts_with("hello: added; its latest plan, ") && hello.ends_with(", is executed at once"),
+        "{added}"
+    );
+    assert!(nightly.starts_with("nightly: added; first at ") && nightly.contains(" 02:00:00 +0"), "{added}");
     assert_eq!(shop.ok(&["schedule", "apply", "waypost.toml"]), "hello: unchanged\nnightly: unchanged\n");
     let listed = shop.json(&["schedule", "list"]);
     assert_eq!(
@@ -56,7 +62,11 @@ fn schedules_are_applied_listed_paused_and_removed() {
         "a redeploy leaves it"
     );
     shop.ok(&["schedule", "resume", "nightly"]);
-    shop.ok(&["schedule", "remove", "nightly"]);
+    assert!(
+        shop.ok(&["schedule", "rm", "nightly"])
+            .starts_with("nightly is removed: plans that waited are dropped")
+    );
+    shop.run(&["schedule", "rm", "waypost.prune"]).expect(2, &["cannot be removed; pause it instead"]);
     assert_eq!(shop.json(&["schedule", "list"]).as_array().unwrap().len(), 1);
 }
 
@@ -147,7 +157,11 @@ fn schedules_work_the_same_through_a_server() {
             assert_eq!(ran.code, Some(0), "{args:?}: {}{}", ran.out, ran.err);
             ran.out
         };
-        assert_eq!(ok(&["schedule", "apply", "waypost.toml"]), "hello: added\nnightly: added\n");
+        let added = ok(&["schedule", "apply", "waypost.toml"]);
+        assert!(
+            added.starts_with("hello: added; ") && added.contains("\nnightly: added; first at "),
+            "{added}"
+        );
         assert_eq!(ok(&["schedule", "apply", "waypost.toml"]), "hello: unchanged\nnightly: unchanged\n");
         ok(&["schedule", "pause", "nightly", "--reason", "migration"]);
         let listed = shop.json(&["schedule", "list"]);
@@ -172,4 +186,34 @@ fn schedules_work_the_same_through_a_server() {
         ok(&["schedule", "remove", "nightly"]);
         ask(&["schedule", "remove", "nightly"]).expect(4, &["there is no schedule \"nightly\""]);
     }
+}
+
+// proves C5 and C8
+#[test]
+fn a_plan_that_failed_is_executed_again_and_a_removed_schedule_has_its_history() {
+    let shop = Shop::new();
+    let job = "[[schedule]]\nname = \"once\"\ncadence = \"1h\"\nbackoff = []\nexec = [\"sh\", \"-c\", \"test -e mended\"]\n";
+    fs::write(shop.path("jobs.toml"), job).unwrap();
+    let history = || shop.json(&["schedule", "history", "once"]);
+    let status = || history()[0]["run"]["status"].clone();
+    let soon = Duration::from_secs(60);
+    let mut scheduler = shop.spawn(&["schedule", "run", "--file", "jobs.toml"]);
+    eventually("the plan has failed", soon, || {
+        shop.run(&["schedule", "history", "once"]).code == Some(0) && status() == "FAILED"
+    });
+    let run_id = history()[0]["run"]["run_id"].as_str().unwrap().to_owned();
+    fs::write(shop.path("mended"), "").unwrap();
+    assert!(shop.ok(&["run", "retry", &run_id]).contains("is executed again"));
+    eventually("it succeeds", soon, || status() == "SUCCESS");
+    assert_eq!(history().as_array().unwrap().len(), 1, "one execution per plan");
+    shop.run(&["run", "retry", history()[0]["run"]["run_id"].as_str().unwrap()])
+        .expect(5, &["no retry from SUCCESS"]);
+    let plan = history()[0]["plan_time"].as_str().unwrap().to_owned();
+    let backfill = ["schedule", "backfill", "once", "--from", &plan, "--to", &plan];
+    assert!(shop.ok(&backfill).contains("every plan of the range has its execution"));
+    assert!(shop.ok(&[&backfill[..], &["--again"]].concat()).starts_with("0 to execute"));
+    scheduler.kill();
+    shop.ok(&["schedule", "remove", "once"]);
+    assert!(shop.ok(&["schedule", "history", "once"]).contains("SUCCESS"));
+    shop.run(&["schedule", "history", "nobody"]).expect(4, &["nobody"]);
 }

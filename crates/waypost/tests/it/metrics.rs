@@ -109,6 +109,43 @@ fn every_figure_is_there_and_right() {
     }
 }
 
+// proves D12: what the engine does for itself is no success of anybody's
+#[test]
+fn with_a_worker_the_figures_are_those_of_peoples_runs() {
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        let (_server, url) = shop.serve(&["serve"]);
+        let pruned =
+            || shop.curl(&url, "/v1/executions?schedule=waypost.prune&status=SUCCESS")["executions"].clone();
+        eventually("the engine has pruned", SOON, || pruned().as_array().is_some_and(|all| !all.is_empty()));
+        for status in ["success", "failed", "failed"] {
+            work(&url, status);
+        }
+        let page = shop.page(&url, "/metrics");
+        shows(&page, &[("waypost_success_ratio_24h", 1.0 / 3.0)]);
+        assert_eq!(shop.curl(&url, "/v1/stats")["success_rate_24h"], json!(1.0 / 3.0));
+        let mut remote = shop.command(&["stats", "-o", "json"]);
+        let remote = remote.env("WAYPOST_URL", &url).output().unwrap();
+        let remote: Value = serde_json::from_slice(&remote.stdout).unwrap();
+        let mut local = shop.json(&["stats"]);
+        for figures in [&remote, &local] {
+            assert_eq!(
+                (&figures["success_rate_24h"], &figures["queue_depth"]),
+                (&json!(1.0 / 3.0), &json!(0))
+            );
+            let failed =
+                figures["ended"].as_array().unwrap().iter().find(|it| it["status"] == "failed").unwrap();
+            assert_eq!((&failed["in_24h"], &failed["lifecycle"]), (&json!(2), &json!("deploy")));
+            assert!(failed["mean_duration_ms"].is_u64(), "{figures}");
+        }
+        assert_eq!(local["workers"].take(), json!([]));
+        let words = shop.ok(&["stats"]);
+        assert!(
+            words.contains("queue depth: 0\nsuccess rate over 24 hours: 33.33 %\nactive runs: 0"),
+            "{words}"
+        );
+    }
+}
+
 /// More requests than there are ways, while something keeps the database from answering: that is seen, and passes.
 #[track_caller]
 fn crowds(

@@ -180,6 +180,9 @@ fn carrying(mut ending: Ending, answer: &Answer, outcome: &Outcome) -> Ending {
     if !outcome.output.is_null() {
         ending.details.insert("output".into(), outcome.output.clone());
     }
+    if !outcome.artifacts.is_empty() {
+        ending.details.insert("artifacts".into(), Value::Array(outcome.artifacts.clone()));
+    }
     ending
 }
 

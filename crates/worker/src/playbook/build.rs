@@ -14,7 +14,7 @@ use waypost_kernel::lifecycle::Kind;
 use waypost_kernel::{Catalog, Lifecycle, Span};
 use waypost_schema::{Node, Problems, Report, instead_of, quoted};
 
-use super::action::{ActionTemplate, ExecTemplate, Way};
+use super::action::{ActionTemplate, ExecTemplate, JsonTemplate, Way};
 use super::canonical::Hash;
 use super::format::WEEKDAYS;
 use super::inputs::{Input, Type};
@@ -78,6 +78,7 @@ impl Builder<'_> {
             concurrency_key,
             timeout: root.of("timeout"),
             window: root.get("window").and_then(|node| self.window(node)),
+            details: self.details(root, &Place::before_all_steps()),
             unattended: match root.text_of("unattended") {
                 Some("skip") => Unattended::Skip,
                 _ => Unattended::Fail,
@@ -141,7 +142,8 @@ impl Builder<'_> {
     fn step(&mut self, node: &Node, at: Option<usize>) -> Step {
         let once = Place::in_step(at, false);
         let for_each = node.get("for_each").map(|node| self.expression(node, &once));
-        let each = Place::in_step(at, for_each.is_some());
+        let for_each_is_given = for_each.is_some();
+        let each = Place::in_step(at, for_each_is_given);
         let name = node.get("name").map(|node| {
             self.not_empty(node);
             self.template(node, &each)
@@ -156,6 +158,8 @@ impl Builder<'_> {
             for_each: for_each.flatten(),
             when: when.flatten(),
             tasks: self.tasks(node, &each),
+            // What it came to itself is told as well.
+            details: self.details(node, &Place::in_step(at.map(|at| at + 1), for_each_is_given)),
             timeout: node.of("timeout"),
             retries,
             backoff,
@@ -163,6 +167,11 @@ impl Builder<'_> {
             after: self.after(node),
             line: node.line,
         }
+    }
+
+    fn details(&mut self, node: &Node, place: &Place) -> Vec<(String, JsonTemplate)> {
+        let entries = node.get("details").map(Node::entries).unwrap_or_default();
+        entries.iter().map(|(name, value)| (name.clone(), self.json(value, place))).collect()
     }
 
     fn tasks(&mut self, node: &Node, place: &Place) -> Tasks {

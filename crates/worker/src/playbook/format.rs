@@ -26,6 +26,8 @@ pub(crate) const fn map(of: &'static Kind, keys: &'static Keys, most: usize) -> 
     Kind::Map { of, keys: Some(keys), most }
 }
 
+const DETAILS: Kind = map(&JSON, &formats::IDENTIFIERS, 50);
+
 pub const MAX_FILE_BYTES: usize = 256 * 1024;
 
 pub static FILE: Document = Document {
@@ -90,6 +92,11 @@ pub static PLAYBOOK: Shape = Shape::of_file(
         optional("timeout", DURATION, "How long a run may take in all, waiting for people not counted."),
         optional("window", Kind::Of(&WINDOW), "When steps may begin."),
         optional(
+            "details",
+            DETAILS,
+            "Told in the run's details when work begins; what comes to nothing is left out.",
+        ),
+        optional(
             "unattended",
             Kind::Choice(&["skip", "fail"]),
             "What a scheduled run does with what would pause it, since nobody is there. Default: fail.",
@@ -134,6 +141,11 @@ static STEP: Shape = Shape::of_file(
         optional("for_each", EXPRESSION, FOR_EACH_ABOUT),
         optional("when", EXPRESSION, WHEN_ABOUT),
         optional("tasks", TASKS, "Its parts by name, whose progress is shown."),
+        optional(
+            "details",
+            DETAILS,
+            "Told in the run's details when it begins, and again when it has ended.",
+        ),
         optional("timeout", DURATION, TIMEOUT_ABOUT),
         optional("retries", RETRIES, RETRIES_ABOUT),
         optional("backoff", BACKOFF, BACKOFF_ABOUT),
@@ -148,6 +160,7 @@ static STEP: Shape = Shape::of_file(
 
 static CLEANUP: Shape = Shape::of_file("a cleanup", &[
         needed("name", TEMPLATE, "What people see."),
+        optional("id", NAME, "What the log calls it, if not by its name."),
         optional(
             "after",
             TEXT,

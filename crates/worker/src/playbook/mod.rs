@@ -66,6 +66,8 @@ pub struct Playbook {
     pub timeout: Option<Span>,
     pub window: Option<Window>,
     pub unattended: Unattended,
+    /// What the run's details say from the beginning.
+    pub details: Vec<(String, JsonTemplate)>,
     pub rule: Option<Rule>,
 }
 
@@ -79,6 +81,8 @@ pub struct Step {
     pub for_each: Option<Expression>,
     pub when: Option<Expression>,
     pub tasks: Tasks,
+    /// What the run's details say while this is under way, and once it has ended.
+    pub details: Vec<(String, JsonTemplate)>,
     /// Of one try.
     pub timeout: Option<Span>,
     /// After the first try.
@@ -119,6 +123,7 @@ impl Step {
             for_each: None,
             when: None,
             tasks: Tasks::None,
+            details: Vec::new(),
             timeout: None,
             retries: 0,
             backoff: Backoff::step(),

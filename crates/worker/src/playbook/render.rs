@@ -91,8 +91,16 @@ impl Playbook {
         for input in self.inputs.iter().filter(|input| input.secret) {
             inputs.remove(&input.name);
         }
-        let mut steps: Map<String, Json> =
-            self.steps.iter().map(|step| (step.key.clone(), json!({ "ran": false, "ok": false }))).collect();
+        let mut steps: Map<String, Json> = self
+            .steps
+            .iter()
+            .map(|step| {
+                (
+                    step.key.clone(),
+                    json!({ "ran": false, "ok": false, "total": 0, "done": 0, "ended": 0, "percent": 0 }),
+                )
+            })
+            .collect();
         steps.extend(scope.steps.clone());
         let object = |name: &'static str, map: Map<String, Json>| (name, from_json(&Json::Object(map)));
         let mut shown = vec![object("inputs", inputs), object("steps", steps), object("run", run_of(scope))];
@@ -140,6 +148,23 @@ impl Playbook {
     pub fn name_of(&self, step: &Step, context: &Context) -> Result<String> {
         let name = at("name", step.name.text(&context.shown()))?;
         Ok(clean_line(name.as_bytes(), MAX_NAME_BYTES).text)
+    }
+
+    /// For a run's details: what comes to nothing is left out.
+    pub fn details_of(
+        &self,
+        details: &[(String, JsonTemplate)],
+        context: &Context,
+    ) -> Result<Map<String, Json>> {
+        let shown = context.shown();
+        let mut rendered = Map::new();
+        for (name, template) in details {
+            let value = json_of("details", template, &shown)?;
+            if !value.is_null() {
+                rendered.insert(name.clone(), value);
+            }
+        }
+        Ok(rendered)
     }
 
     pub fn tasks_of(&self, step: &Step, context: &Context) -> Result<Vec<String>> {
@@ -233,6 +258,20 @@ fn list(field: &'static str, expression: &Expression, context: &Value) -> Result
             Err(RenderError { field, message })
         }
         _ => Err(RenderError { field, message: format!("{}: this is not a list", expression.source()) }),
+    }
+}
+
+/// Without secrets.
+fn json_of(field: &'static str, template: &JsonTemplate, shown: &Value) -> Result<Json> {
+    match template {
+        JsonTemplate::Plain(value) => Ok(value.clone()),
+        JsonTemplate::Text(template) => at(field, template.value(shown)),
+        JsonTemplate::List(items) => items.iter().map(|item| json_of(field, item, shown)).collect(),
+        JsonTemplate::Object(entries) => {
+            let member =
+                |(name, value): &(String, JsonTemplate)| Ok((name.clone(), json_of(field, value, shown)?));
+            entries.iter().map(member).collect::<Result<Map<String, Json>>>().map(Json::Object)
+        }
     }
 }
 

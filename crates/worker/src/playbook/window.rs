@@ -2,8 +2,11 @@
 
 use jiff::ToSpan;
 use jiff::civil::{Date, Weekday};
+use serde_json::{Value as Json, json};
 use waypost_kernel::Time;
 use waypost_kernel::schedule::Zone;
+
+use super::format::WEEKDAYS;
 
 /// A week, the day before and the day after are not enough: the window of the week in which clocks go forward may be
 /// left out as a whole, and a place may set its clocks twice in a few weeks.
@@ -54,6 +57,22 @@ pub fn zone(name: &str) -> Option<Zone> {
 }
 
 impl Window {
+    /// As the file has it.
+    pub fn to_json(&self) -> Json {
+        let clock = |minute: u16| format!("{:02}:{:02}", minute / 60, minute % 60);
+        let opens = WEEKDAYS.iter().zip(self.weekdays).filter(|(_, opens)| *opens);
+        json!({
+            "weekdays": opens.map(|(day, _)| *day).collect::<Vec<_>>(),
+            "from": clock(self.from_minute),
+            "to": clock(self.to_minute),
+            "timezone": self.timezone.name(),
+            "outside": match self.outside {
+                Outside::Wait => "wait",
+                Outside::Fail => "fail",
+            },
+        })
+    }
+
     pub fn is_always_open(&self) -> bool {
         self.from_minute == self.to_minute && self.weekdays.iter().all(|opens| *opens)
     }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use waypost_kernel::{Catalog, Span, Time};
 use waypost_store::{
-    MAX_MANUAL, ManualPlans, Result, ScheduleChange, ScheduleChanged, ScheduleFilter, ScheduleRow, Store,
-    StoreError, Who,
+    ExecutionFilter, MAX_MANUAL, ManualPlans, Result, ScheduleChange, ScheduleChanged, ScheduleFilter,
+    ScheduleRow, Store, StoreError, Who,
 };
 
 use super::file::stored;
@@ -21,12 +21,13 @@ pub enum Asked {
     Times(Vec<Time>),
 }
 
-/// Gives how many are new. Without scopes: all that it has.
+/// Gives how many are to be executed. Without scopes: all that it has. With `again` also those that failed for good.
 pub async fn add_plans(
     store: &dyn Store,
     name: &str,
     asked: Asked,
     scopes: Vec<String>,
+    again: bool,
     who: Who,
 ) -> Result<u64> {
     let (_, schedule) = find(store, name).await?;
@@ -34,16 +35,60 @@ pub async fn add_plans(
     let plans = match asked {
         Asked::Now => None,
         Asked::Range(from, to) => Some(range(store, &schedule, from, to).await?),
-        Asked::Times(times) => Some(times),
+        Asked::Times(times) => {
+            check_times(&schedule, &times, again, store.now().await?)?;
+            Some(times)
+        }
     };
     let ids = chosen(store, name, scopes).await?;
     let kind = schedule.scopes.kind().to_owned();
     let (schedule, by) = (name.to_owned(), who.by.clone());
-    let plans = ManualPlans { schedule, kind, ids, plans, how: how.into(), by };
+    let plans = ManualPlans { schedule, kind, ids, plans, again, how: how.into(), by };
+    planned(store, plans, who).await
+}
+
+async fn planned(store: &dyn Store, plans: ManualPlans, who: Who) -> Result<u64> {
     match store.change_schedule(ScheduleChange::Plan(plans), who).await? {
         ScheduleChanged::Planned(added) => Ok(added),
         _ => Ok(0),
     }
+}
+
+/// Executes the plan of a run once more, if the run is an execution that failed for good. `None`: it is no execution.
+pub async fn again(store: &dyn Store, run_id: &str, who: Who) -> Result<Option<u64>> {
+    let filter = ExecutionFilter { run_id: Some(run_id.to_owned()), limit: 1, ..ExecutionFilter::default() };
+    let Some(execution) = store.executions(filter).await?.executions.pop() else { return Ok(None) };
+    let plans = ManualPlans {
+        schedule: execution.schedule,
+        kind: execution.kind,
+        ids: vec![execution.id],
+        plans: Some(vec![execution.plan]),
+        again: true,
+        how: "backfill".into(),
+        by: who.by.clone(),
+    };
+    planned(store, plans, who).await.map(Some)
+}
+
+/// What has no plan of the schedule's at that time, or not yet, is none to be executed. A plan of a trigger, which has any
+/// time, may be executed again.
+fn check_times(schedule: &Schedule, times: &[Time], again: bool, now: Time) -> Result<()> {
+    let timing = &schedule.policy.timing;
+    for time in times {
+        if *time > now {
+            let message = format!("{time} lies ahead; allowed: plan times of the past");
+            return Err(StoreError::invalid("plan_times", message));
+        }
+        let latest = timing.latest(*time);
+        if latest != Some(*time) && !again {
+            let around = [latest, timing.next(*time)].into_iter().flatten().map(|plan| plan.to_string());
+            let around: Vec<String> = around.collect();
+            let message =
+                format!("{} has no plan at {time}; around it are {}", schedule.name, around.join(" and "));
+            return Err(StoreError::invalid("plan_times", message));
+        }
+    }
+    Ok(())
 }
 
 /// A stored schedule, typed.

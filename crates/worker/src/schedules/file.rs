@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use waypost_kernel::schedule::{CatchUp, Cron, Overlap, Policy, Timing, Zone};
+use waypost_kernel::schedule::{CatchUp, Cron, First, Overlap, Policy, Timing, Zone};
 use waypost_kernel::{Catalog, Span};
 use waypost_schema::{Node, Problems, Report, quoted, read_json};
 
@@ -67,6 +67,7 @@ impl Builder<'_> {
         let timing = self.timing(node);
         let policy = Policy {
             name: name.clone(),
+            first: first(node),
             catch_up: self.catch_up(node),
             max_lateness: self.max_lateness(node),
             overlap: overlap(node),
@@ -359,6 +360,7 @@ impl Builder<'_> {
             concurrency_key: None,
             timeout: None,
             window: None,
+            details: Vec::new(),
             unattended: Unattended::default(),
             rule: None,
         }
@@ -374,5 +376,13 @@ fn overlap(node: &Node) -> Overlap {
         (Some("allow"), _) => Overlap::Allow,
         (Some("queue"), _) | (None, Some("every_plan")) => Overlap::Queue,
         _ => Overlap::Skip,
+    }
+}
+
+/// Who writes a cadence wants the bucket that has just passed; who writes a time of day does not want yesterday's.
+fn first(node: &Node) -> First {
+    match (node.text_of("first"), node.get("cron")) {
+        (Some("next"), _) | (None, Some(_)) => First::Next,
+        _ => First::Latest,
     }
 }

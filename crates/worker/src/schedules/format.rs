@@ -39,6 +39,11 @@ pub static SCHEDULE: Shape = Shape::of_file("a schedule", &[
         optional("cadence", DURATION, "Instead of `cron`: a grid in UTC, in whole seconds."),
         optional("delay", TEXT, "With `cadence`: how long after its time a plan is due. Default: 0s."),
         optional(
+            "first",
+            Kind::Choice(&["latest", "next"]),
+            "Without a history it begins with the latest plan, at once, or with the next. Default: latest with `cadence`, next with `cron`.",
+        ),
+        optional(
             "catch_up",
             Kind::Choice(&["latest_only", "every_plan"]),
             "Of plans that were missed, the latest alone or all. Default: latest_only.",

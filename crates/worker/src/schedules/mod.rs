@@ -21,7 +21,7 @@ mod view;
 use waypost_kernel::Lifecycle;
 use waypost_kernel::lifecycle::{Kind, Phase};
 
-pub use by_hand::{Asked, add_plans, find, typed};
+pub use by_hand::{Asked, add_plans, again, find, typed};
 pub use file::{load, parse, stored};
 pub use format::{RULES, json_schema, reference};
 pub use options::{Provider, SchedulerOptions};

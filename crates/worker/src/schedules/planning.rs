@@ -55,7 +55,8 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
     about.insert("scope_id".into(), json!(id));
     about.insert("plan_time".into(), json!(plan.to_string()));
     about.extend(manual.as_ref().map(|how| ("manual".to_owned(), json!(how))));
-    let idempotency_key = Some(key(&schedule.name, slot));
+    // A plan that was asked for by hand may be one that was executed before, by a run that has that key.
+    let idempotency_key = Some(if manual.is_some() { fresh_key() } else { key(&schedule.name, slot) });
     if let What::Run(queued) = &schedule.what {
         let metadata = [("schedule".to_owned(), Value::Object(about))].into_iter().collect();
         let run = NewRun {
@@ -91,7 +92,11 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
 /// A key that nobody else can have, for a plan whose own one a client has taken. That a plan begins once does not hang on it:
 /// its execution is unique.
 pub fn rekey(birth: &mut Birth) {
-    birth.run.idempotency_key = Some(format!("schedule:{}", Uuid::new_v4()));
+    birth.run.idempotency_key = Some(fresh_key());
+}
+
+fn fresh_key() -> String {
+    format!("schedule:{}", Uuid::new_v4())
 }
 
 /// Unique per job, scope and plan time.

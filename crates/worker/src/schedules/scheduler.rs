@@ -87,6 +87,8 @@ pub struct Scheduler {
     /// Scopes that are being listed, and of which schedules.
     listings: JoinSet<String>,
     listed: HashSet<String>,
+    /// A plan waits for the end of an earlier one of its scope, or may come to.
+    waits_for_an_end: bool,
     pub conflicts: u64,
 }
 
@@ -109,6 +111,7 @@ impl Scheduler {
             ended: Vec::new(),
             listings: JoinSet::new(),
             listed: HashSet::new(),
+            waits_for_an_end: false,
             conflicts: 0,
         })
     }
@@ -205,6 +208,7 @@ impl Scheduler {
         let mut planned = Vec::new();
         for scope in scopes.into_iter().take(room) {
             if let Some(schedule) = self.definitions.find(&scope.schedule, &scope.hash, now).await? {
+                self.waits_for_an_end |= scope.is_running && schedule.policy.overlap == Overlap::Queue;
                 planned.push((schedule, scope));
             }
         }
@@ -260,7 +264,10 @@ impl Scheduler {
     fn began(&mut self, schedule: &Arc<Schedule>, begun: Begun, asked_at: Instant, tick: &mut Tick) {
         tick.begun += 1;
         match begun {
-            Begun::Held(_, claimed) => self.spawn(schedule, *claimed, asked_at),
+            Begun::Held(_, claimed) => {
+                self.waits_for_an_end |= schedule.policy.overlap == Overlap::Queue;
+                self.spawn(schedule, *claimed, asked_at);
+            }
             Begun::Queued(plan, run_id) => {
                 tracing::info!(schedule = schedule.name, %plan, run_id, "queued a run");
             }
@@ -360,12 +367,21 @@ impl Loop for Scheduler {
         Ok(if tick.more { More::Now } else { More::Later })
     }
 
-    /// Whoever has no slot free waits for some, not for the next tick.
+    /// Whoever has no slot free waits for some, not for the next tick; and plans that wait for the one before them begin when
+    /// it ends, or those of a cadence of seconds would never catch up.
     async fn pause(&mut self, wait: Duration) {
         let is_full = self.slots.room() == 0;
+        let waits = std::mem::take(&mut self.waits_for_an_end);
+        if is_full {
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = self.room() => {}
+            }
+            return;
+        }
         tokio::select! {
             () = sleep(wait) => {}
-            () = self.room(), if is_full => {}
+            Some(ended) = self.slots.ended(), if waits => self.ended.extend(ended.run_id),
         }
     }
 

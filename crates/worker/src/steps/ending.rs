@@ -11,7 +11,7 @@ use super::born::key_of;
 use super::once::pause_facts;
 use super::playbook_run::PlaybookRun;
 use super::state_names::StepState;
-use super::step_log::{Halt, is_dropped};
+use super::step_log::{Halt, StepResult, is_dropped};
 use super::{Next, PlaybookEnd};
 use crate::interpret::{Ending, Goal};
 use crate::playbook::Step;
@@ -36,9 +36,29 @@ impl PlaybookRun<'_> {
         if self.requires_cleanup {
             self.require_cleanup(false, None).await?;
         }
+        if end == PlaybookEnd::Wanted(Want::Cancel) {
+            self.name_what_was_lost();
+        }
         let ending = self.ending(end);
         // The last result and what follows from it for the run are one write.
         Ok(Some(Ending { items: self.step_log.take_waiting(), ..ending }))
+    }
+
+    /// A step that was under way when its worker died is open again, and nobody will begin it any more: it says so.
+    fn name_what_was_lost(&mut self) {
+        let is_lost = |row: &&ItemRow| {
+            let is_open = self.step_log.names.state(&row.status) == StepState::Open;
+            is_open && row.role != Role::Cleanup && row.started_at.is_some() && !row.reruns
+        };
+        let lost: Vec<String> =
+            self.step_log.rows().iter().filter(is_lost).map(|row| row.key.clone()).collect();
+        for key in lost {
+            let failure = Failure::new(
+                "CANCELLED",
+                "it was under way when its worker was lost, and was not begun again",
+            );
+            self.step_log.put_later(&key, StepState::Failed, StepResult::failed(failure));
+        }
     }
 
     /// What the steps came to is stored before the first cleanup begins: whoever takes the run over knows where it goes.

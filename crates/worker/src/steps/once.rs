@@ -36,6 +36,7 @@ impl PlaybookRun<'_> {
             return Ok(self.follows(step, key));
         }
         self.step_log.make_room().await?;
+        self.began = None;
         let board = self.board(step, key);
         loop {
             if let Some(end) = self.wait_for_try(key, is_cleanup).await? {
@@ -43,7 +44,7 @@ impl PlaybookRun<'_> {
             }
             match self.playbook.applies(step, context) {
                 Ok(true) => {}
-                Ok(false) => return self.leave_out(key, is_cleanup),
+                Ok(false) => return self.leave_out(step, key).await,
                 Err(error) => return self.failed(step, key, &bad_template(&error), &board).await,
             }
             let rendered = match self.rendered(step, context) {
@@ -136,6 +137,10 @@ impl PlaybookRun<'_> {
             told = told.told(stale, false);
         }
         self.step_log.put(key, StepState::Held, told).await?;
+        if self.began.is_none() {
+            self.began = Some(Instant::now());
+            self.tell_of(step, key).await;
+        }
         if let Some(board) = board {
             board.announce(self.playbook.tasks_of(step, context).unwrap_or_default()).await;
         }
@@ -205,11 +210,24 @@ impl PlaybookRun<'_> {
     }
 
     /// A cleanup that has nothing to do now may have the next time.
-    fn leave_out(&mut self, key: &str, is_cleanup: bool) -> Result<Next, Halt> {
-        if !is_cleanup {
+    async fn leave_out(&mut self, step: &Step, key: &str) -> Result<Next, Halt> {
+        if !step.is_cleanup {
             self.step_log.put_later(key, StepState::Skipped, because(NOT_TRUE));
+            self.tell_of(step, key).await;
         }
         Ok(Next::On)
+    }
+
+    /// How long it ran, its tries and the waits between them: when it began the first time says nothing of that, if there
+    /// was a pause since.
+    fn timed(&self, result: StepResult) -> StepResult {
+        match self.began {
+            Some(began) => {
+                let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                result.told("duration_ms", ms)
+            }
+            None => result,
+        }
     }
 
     async fn said(
@@ -235,7 +253,8 @@ impl PlaybookRun<'_> {
         if word == Word::Finish {
             result = result.told(FINISH, true);
         }
-        self.step_log.put_later(key, state, result);
+        self.step_log.put_later(key, state, self.timed(result));
+        self.tell_of(step, key).await;
         Ok(self.follows(step, key))
     }
 
@@ -287,7 +306,8 @@ impl PlaybookRun<'_> {
         // After a pause it is due again, and what failed for good never is.
         let tries_again = step.is_cleanup && self.pauses && self.step_log.names.has(StepState::Parked);
         let state = if tries_again { StepState::Parked } else { StepState::Failed };
-        self.step_log.put_later(key, state, result);
+        self.step_log.put_later(key, state, self.timed(result));
+        self.tell_of(step, key).await;
         if let Some(row) = self.step_log.row(key) {
             let why = json!({ "step": key, "code": &*failure.code });
             self.journal.note(Level::Error, &failure_of(row).message, why).await;

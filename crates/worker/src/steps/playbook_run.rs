@@ -17,14 +17,14 @@ use super::deadlines::{Deadlines, May};
 use super::once::paused_by;
 use super::scope::scope;
 use super::state_names::StepState;
-use super::step_log::{DROPPED, Halt, LEFT_OUT, StepLog, because};
+use super::step_log::{Added, DROPPED, Halt, LEFT_OUT, StepLog, because};
 use super::tasks::{self, Known};
 use super::{Next, PlaybookEnd};
 use crate::interpret::{Ending, Goal};
 use crate::lease::Lease;
 use crate::pace;
 use crate::pipeline::Shared;
-use crate::playbook::{Context, Playbook, RenderError, Step};
+use crate::playbook::{Context, Playbook, RenderError, Step, Window};
 use crate::report::journal::{Journal, is_lost};
 
 /// Why a step was left out.
@@ -47,6 +47,10 @@ pub(crate) struct PlaybookRun<'a> {
     pub pauses: bool,
     /// Cleanups that failed.
     pub unclean: Vec<String>,
+    /// What this holder has told in the run's details.
+    pub told: Map<String, Value>,
+    /// When the step that is under way began, its first try after a pause.
+    pub began: Option<Instant>,
 }
 
 /// `None`: the run is left to others.
@@ -67,6 +71,10 @@ pub(crate) async fn perform(
         }
         Err(halt) => return given_up(halt),
     };
+    let tasks = match tasks::known(&shared.store, lease, row).await {
+        Ok(tasks) => tasks,
+        Err(halt) => return given_up(halt),
+    };
     let mut run = PlaybookRun {
         shared,
         row,
@@ -76,11 +84,13 @@ pub(crate) async fn perform(
         step_log,
         deadlines: Deadlines::new(claimed, asked_at, playbook),
         inputs: Map::new(),
-        tasks: tasks::known(&shared.store, row).await,
+        tasks,
         lists: HashMap::new(),
         requires_cleanup: row.run.requires_cleanup,
         pauses: false,
         unclean: Vec::new(),
+        told: Map::new(),
+        began: None,
     };
     let end = match run.play().await {
         Ok(end) => end,
@@ -121,9 +131,7 @@ impl PlaybookRun<'_> {
         if let Some(paused) = self.paused_before() {
             return Ok(paused);
         }
-        if !self.deadlines.is_noted(self.row) {
-            self.journal.tell(Level::Debug, "Work begins", json!({}), self.deadlines.note()).await;
-        }
+        self.tell_beginning().await;
         let playbook = self.playbook;
         for step in &playbook.steps {
             if let Next::End(end) = self.step(step).await? {
@@ -133,18 +141,58 @@ impl PlaybookRun<'_> {
         Ok(self.all_done())
     }
 
+    /// What the run's details say from now on.
+    async fn tell_beginning(&mut self) {
+        let mut details = match self.playbook.details_of(&self.playbook.details, &self.context()) {
+            Ok(details) => details,
+            Err(error) => {
+                self.journal.note(Level::Warn, &error.to_string(), json!({})).await;
+                Map::new()
+            }
+        };
+        let window = self.playbook.window.as_ref().map(Window::to_json);
+        details.extend(window.map(|window| ("maintenance_window".to_owned(), window)));
+        if !self.deadlines.is_noted(self.row) {
+            details.extend(self.deadlines.note());
+        }
+        self.tell_details("Work begins", details).await;
+    }
+
+    /// Those of the members that are not so already.
+    pub async fn tell_details(&mut self, message: &str, mut details: Map<String, Value>) {
+        details
+            .retain(|name, value| self.told.get(name).or_else(|| self.row.details.get(name)) != Some(value));
+        if !details.is_empty() {
+            self.told.extend(details.clone());
+            self.journal.tell(Level::Debug, message, json!({}), details).await;
+        }
+    }
+
+    /// What a step tells of itself. That it cannot be told is no reason to fail.
+    pub async fn tell_of(&mut self, step: &Step, key: &str) {
+        if step.details.is_empty() {
+            return;
+        }
+        let context = match self.item(key) {
+            Some(item) => self.context().with_item(&item),
+            None => self.context(),
+        };
+        match self.playbook.details_of(&step.details, &context) {
+            Ok(details) => self.tell_details(&format!("{key}: details"), details).await,
+            Err(error) => {
+                let message = format!("{key}: {error}");
+                self.journal.note(Level::Warn, &message, json!({ "code": RenderError::CODE })).await;
+            }
+        }
+    }
+
     /// A run that was queued by somebody who did not have the playbook comes without its steps. What it comes with must be
     /// what the playbook has, or what fails and what is cleaned up would not be what its file says.
     async fn add_missing(&mut self) -> Result<Option<Failure>, Halt> {
         let mut missing = known_steps(self.playbook, &self.inputs);
         for known in &missing {
-            let other = self.step_log.row(&known.key).map(|row| row.role).filter(|role| *role != known.role);
-            if let Some(other) = other {
-                let (given, meant) = (other.name(), known.role.name());
-                let message = format!(
-                    "the run came with {:?} as a {given}; the playbook has it as a {meant}",
-                    known.key
-                );
+            let Some(row) = self.step_log.row(&known.key) else { continue };
+            if let Some(message) = differs(row, known) {
                 return Ok(Some(Failure::new("UNFIT", &message)));
             }
         }
@@ -392,6 +440,26 @@ impl PlaybookRun<'_> {
         self.requires_cleanup = required;
         Ok(())
     }
+}
+
+/// How a step that a run came with is not the playbook's, in words.
+fn differs(row: &ItemRow, known: &Added) -> Option<String> {
+    let key = &known.key;
+    let again = |reruns: bool| if reruns { "begins again" } else { "does not begin again" };
+    let (given, meant) = match () {
+        () if row.role != known.role => {
+            (format!("as a {}", row.role.name()), format!("as a {}", known.role.name()))
+        }
+        () if row.max_retries != known.retries => {
+            (format!("with {} retries", row.max_retries), format!("with {}", known.retries))
+        }
+        () if row.reruns != known.reruns => {
+            let words = |reruns| format!("so that it {} after a resume", again(reruns));
+            (words(row.reruns), words(known.reruns))
+        }
+        () => return None,
+    };
+    Some(format!("the run came with {key:?} {given}; the playbook has it {meant}"))
 }
 
 /// No later try would do better.

@@ -62,10 +62,15 @@ fn result(step_log: &StepLog, rows: &[&ItemRow], whole: Option<Option<&ItemRow>>
     let outputs = || rows.iter().map(|row| row.output.clone());
     let has_failed =
         whole.flatten().is_some_and(|row| step_log.names.state(&row.status) == StepState::Failed);
+    let ended = rows.iter().filter(|row| step_log.names.state(&row.status).is_settled()).count();
     json!({
         "output": if whole.is_some() { Value::Array(outputs().collect()) } else { outputs().next().unwrap_or_default() },
         "ran": rows.iter().any(|row| step_log.has_run(row)),
         "ok": rows.iter().all(is_ok) && !has_failed,
+        "total": rows.len(),
+        "done": rows.iter().filter(|row| step_log.names.state(&row.status) == StepState::Done).count(),
+        "ended": ended,
+        "percent": ended * 100 / rows.len().max(1),
     })
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum Halt {
 }
 
 impl Halt {
-    fn refused(error: &StoreError) -> Halt {
+    pub fn refused(error: &StoreError) -> Halt {
         match error {
             StoreError::Refused(refusal) if refusal.code == Code::FailureRecorded => Halt::Failing,
             _ => Halt::Refused(Failure::new("STEP_REFUSED", &format!("a step could not be stored: {error}"))),

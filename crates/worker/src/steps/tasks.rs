@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value, json};
+use tokio::time::sleep;
 use waypost_kernel::Failure;
 use waypost_kernel::text::{MAX_NAME_BYTES, clean_line};
-use waypost_store::{ItemWrite, ItemsWrite, RunRow, Store};
+use waypost_store::{ItemWrite, ItemsWrite, RunRow, Store, StoreError};
 
 use super::state_names::{StateNames, StepState};
+use super::step_log::Halt;
 use crate::lease::Lease;
+use crate::pace;
 
 const MARK: &str = "::task ";
 /// Instead of how far it is.
@@ -48,19 +51,34 @@ pub(crate) struct TaskBoard {
 /// What an earlier holder of the run wrote, by step and name.
 pub(crate) type Known = BTreeMap<String, BTreeMap<String, Task>>;
 
-pub(crate) async fn known(store: &Arc<dyn Store>, row: &RunRow) -> Known {
+pub(crate) async fn known(store: &Arc<dyn Store>, lease: &Arc<Lease>, row: &RunRow) -> Result<Known, Halt> {
     let mut known = Known::new();
     // The first holder is alone.
     let Some(names) = StateNames::of_tasks(&row.lifecycle).filter(|_| row.run.fence > 1) else {
-        return known;
+        return Ok(known);
     };
-    let rows = store.items(row.id().to_owned(), Some(names.kind.clone())).await.unwrap_or_default();
+    let mut retry = 0;
+    // Whoever did not know them would add them once more, and be refused.
+    let rows = loop {
+        match store.items(row.id().to_owned(), Some(names.kind.clone())).await {
+            Ok(rows) => break rows,
+            Err(error @ StoreError::Unavailable(_)) => {
+                tracing::warn!(run_id = row.id(), %error, "tasks not read; trying again");
+                retry += 1;
+                tokio::select! {
+                    () = lease.lost() => return Err(Halt::Lost),
+                    () = sleep(pace::store_away(retry)) => {}
+                }
+            }
+            Err(error) => return Err(Halt::refused(&error)),
+        }
+    };
     for row in rows {
         let Some(step) = row.details.get("step").and_then(Value::as_str) else { continue };
         let task = Task { state: names.state(&row.status), percent: row.progress, is_written: true };
         known.entry(step.to_owned()).or_default().insert(row.name, task);
     }
-    known
+    Ok(known)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

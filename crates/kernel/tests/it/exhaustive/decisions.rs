@@ -15,6 +15,7 @@ const NOTHING: With<'_> = With {
     reason: None,
     force: false,
     resolved: false,
+    partly: false,
     graceful: false,
     failure: None,
     available_at: None,

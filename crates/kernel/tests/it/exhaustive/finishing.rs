@@ -157,6 +157,12 @@ fn a_pause_needs_a_reason_and_a_resume_resolutions_or_force() {
     assert_eq!((refusal.code, refusal.guard), (Code::InvalidTransition, Some(Guard::ResolvedOrForced)));
     let client = walk.command(Actor::Client, "resume", With { force: true, ..With::default() });
     assert_eq!(client.unwrap_err().code, Code::ActorNotAllowed);
+    // Some of what it asks is decided: that is kept, and it goes on waiting.
+    let partly = With { partly: true, ..With::default() };
+    assert_eq!(walk.command(Actor::Client, "resume", partly).unwrap_err().code, Code::ActorNotAllowed);
+    let kept = walk.command(Actor::Operator, "resume", partly).unwrap();
+    assert_eq!((kept.events.len(), &*kept.events[0].command, walk.state()), (1, "decide", "paused"));
+    assert!(walk.command(Actor::Operator, "resume", With::default()).is_err(), "J2: that is not all");
     walk.command(Actor::Operator, "resume", With { resolved: true, ..With::default() }).unwrap();
     assert_eq!((walk.state(), walk.run.resolved), ("pending", true));
     walk.claim(W2).unwrap();

@@ -218,6 +218,7 @@ impl World {
             reason: words(extras.reason),
             force: extras.force,
             resolved: extras.resolved,
+            partly: !extras.resolved && extras.graceful,
             graceful: extras.graceful,
             failure: None,
             available_at: extras.delay_seconds.map(|seconds| self.now + Span::from_seconds(seconds)),

@@ -67,9 +67,12 @@ fn repeated(world: &World, asked: &Asked) -> Result<(), String> {
         Ask::Claim { .. } => true,
         Ask::Finish { .. } => world.phase() != Phase::Held,
         // To begin an operation makes a run of its own, whose idempotency key tells a repeat.
-        // Chosen items are read anew for each request, which a repeat of this one would not do.
+        // Chosen items are read anew for each request, which a repeat of this one would not do; and whether decisions are new is
+        // told by the store, which keeps them.
         Ask::Command { name, with } => {
-            with.chosen.is_none() && world.lifecycle.operations.iter().all(|(command, _)| &**command != *name)
+            with.chosen.is_none()
+                && !with.partly
+                && world.lifecycle.operations.iter().all(|(command, _)| &**command != *name)
         }
         _ => false,
     };

@@ -1,6 +1,6 @@
 //! What is fired and what is counted, in examples.
 
-use waypost_kernel::schedule::{CatchUp, Overlap, Plans, Policy, Skipped, Timing};
+use waypost_kernel::schedule::{CatchUp, First, Overlap, Plans, Policy, Skipped, Timing};
 use waypost_kernel::{Span, Time};
 
 use super::{DAY, HOUR, MINUTE, at, cron, every};
@@ -11,6 +11,7 @@ pub fn policy(timing: Timing) -> Policy {
     Policy {
         name: "backup".into(),
         timing,
+        first: First::Latest,
         catch_up: CatchUp::LatestOnly,
         max_lateness: None,
         overlap: Overlap::Allow,
@@ -106,5 +107,41 @@ fn a_plan_that_overlaps_is_skipped_or_waits_or_runs() {
     for overlap in [Overlap::Skip, Overlap::Queue] {
         let one = Policy { catch_up: EVERY_PLAN, ..of(overlap) };
         assert_eq!(plan(&one, Some(before), now).fire, [before + MINUTE], "one at a time");
+    }
+}
+
+// proves C5
+#[test]
+fn a_schedule_without_history_may_start_at_its_next_plan() {
+    let now = at("2026-02-14T08:17Z");
+    let nightly = Policy { first: First::Next, ..policy(cron("0 2 * * *", "Europe/Kyiv")) };
+    let plans = plan(&nightly, None, now);
+    assert_eq!((plans.fire, plans.skipped), (vec![], Skipped::default()));
+    assert_eq!((plans.through, plans.wake_at), (Some(now), Some(at("2026-02-15T00:00Z"))));
+    let night = plan(&nightly, plans.through, at("2026-02-15T00:00Z"));
+    assert_eq!((night.fire, night.skipped), (vec![at("2026-02-15T00:00Z")], Skipped::default()));
+}
+
+// proves C5 and C6
+#[test]
+fn plans_beyond_the_lateness_bound_are_passed_over_all_at_once() {
+    let (before, now) = (at("2026-02-14T02:00Z"), at("2026-02-14T08:00Z"));
+    for overlap in [Overlap::Queue, Overlap::Allow] {
+        let two = Span::from_seconds(120);
+        let strict =
+            Policy { overlap, catch_up: EVERY_PLAN, max_lateness: Some(two), ..policy(every(MINUTE)) };
+        let plans = plan(&strict, Some(before), now);
+        let on_time = [now - two, now - MINUTE, now];
+        let expected = if overlap == Overlap::Allow { &on_time[..] } else { &on_time[..1] };
+        assert_eq!(plans.fire, expected, "{overlap:?}");
+        assert_eq!(plans.skipped, Skipped { late: 6 * 60 - 3, ..Skipped::default() });
+        assert_eq!(plans.through, expected.last().copied());
+        let short = CatchUp::EveryPlan { window: HOUR, at_once: 3 };
+        let both = plan(&Policy { catch_up: short, ..strict.clone() }, Some(before), now).skipped;
+        assert_eq!(both, Skipped { outside_window: 5 * 60 - 1, late: 58, ..Skipped::default() });
+        // All of them are late: what is next is on time.
+        let hourly = Policy { timing: every(HOUR), ..strict };
+        let none = plan(&hourly, Some(before), now + MINUTE + MINUTE + MINUTE);
+        assert_eq!((none.fire.len(), none.skipped.late, none.wake_at), (0, 6, Some(now + HOUR)));
     }
 }

@@ -4,16 +4,22 @@ pub(crate) mod firing;
 mod scopes;
 
 use waypost_kernel::Time;
+use waypost_kernel::text::{MAX_REASON_CHARS, clean_chars};
 
+use super::command::carry_out;
 use super::edit::Stored;
 use super::tx::Tx;
-use crate::seam::error::Result;
+use crate::seam::access::Who;
+use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
 use crate::seam::schedule_reads::*;
 use crate::seam::schedules::*;
-use crate::seam::verbs::{PAGE_BYTES, Pause};
+use crate::seam::verbs::{CommandWrite, PAGE_BYTES, Pause};
 use crate::statement::{Cells, Sql, query, query_rows, values};
 use scopes::{SCHEDULE, locked_schedule, schedule, scopes_of};
+
+/// Whose executions are: schedules belong to the installation.
+const TENANT: &str = "default";
 
 pub(crate) async fn put_schedule<T: Tx + Sql>(tx: &mut T, write: &ScheduleWrite) -> Result<ScheduleChanged> {
     check_schedule(write)?;
@@ -106,12 +112,50 @@ pub(crate) async fn put_scopes<T: Tx + Sql>(
     list(tx, schedule, kind, ids).await
 }
 
-pub(crate) async fn remove_schedule<T: Sql>(tx: &mut T, name: &str) -> Result<bool> {
-    let sql = "UPDATE waypost.executions SET wake_at = NULL WHERE schedule = $1 AND wake_at IS NOT NULL";
-    query(tx, sql, values![name]).await?;
-    query(tx, "DELETE FROM waypost.schedule_scopes WHERE schedule = $1", values![name]).await?;
-    let sql = "DELETE FROM waypost.schedules WHERE name = $1 RETURNING name";
-    Ok(!query(tx, sql, values![name]).await?.is_empty())
+/// Plans that wait go with their schedule: nobody would begin them. What is being executed is asked to cancel, since nobody
+/// would take it up if its holder died. Runs that it queued are their queues', and stay.
+pub(crate) async fn remove_schedule<T: Tx + Sql>(tx: &mut T, name: &str, who: &Who) -> Result<()> {
+    check_removable(name)?;
+    // Who fires or plans holds a lock on it: what they begin is seen below, and nothing is begun after.
+    locked_schedule(tx, name).await?.ok_or_else(|| no_schedule(name))?;
+    for run_id in held_executions(tx, name).await? {
+        let reason = format!("the schedule {name} was removed");
+        let cancel = CommandWrite {
+            tenant: TENANT.into(),
+            run_id,
+            name: "cancel".into(),
+            by: who.by.clone(),
+            reason: Some(clean_chars(&reason, MAX_REASON_CHARS).text),
+            ..CommandWrite::default()
+        };
+        match carry_out(tx, &cancel).await {
+            // It has ended meanwhile.
+            Ok(_) | Err(StoreError::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let statements = [
+        "DELETE FROM waypost.executions WHERE schedule = $1 AND run_id IS NULL",
+        "UPDATE waypost.executions SET wake_at = NULL WHERE schedule = $1 AND wake_at IS NOT NULL",
+        "DELETE FROM waypost.schedule_scopes WHERE schedule = $1",
+        "DELETE FROM waypost.schedules WHERE name = $1",
+    ];
+    for sql in statements {
+        query(tx, sql, values![name]).await?;
+    }
+    Ok(())
+}
+
+/// The runs of executions that a scheduler holds, or left.
+async fn held_executions<T: Tx + Sql>(tx: &mut T, schedule: &str) -> Result<Vec<String>> {
+    let sql = "SELECT e.run_id FROM waypost.executions e, @RUN WHERE e.schedule = $1 AND e.wake_at IS NOT NULL AND e.run_id IS NOT NULL \
+               AND @IS_RUN AND @UNSETTLED ORDER BY e.run_id";
+    let rows = query(tx, sql, values![schedule]).await?;
+    let ids = rows.iter().map(|row| row.get(0)).collect::<Result<Vec<String>>>()?;
+    let asked: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let runs = if asked.is_empty() { Vec::new() } else { tx.runs(&asked).await? };
+    let held = runs.iter().filter(|stored| is_born_held(&stored.row));
+    Ok(held.map(|stored| stored.row.id().to_owned()).collect())
 }
 
 pub(crate) async fn pause_schedule<T: Tx + Sql>(
@@ -142,7 +186,8 @@ pub(crate) async fn pause_schedule<T: Tx + Sql>(
 pub(crate) async fn add_plans<T: Tx + Sql>(tx: &mut T, plans: &ManualPlans) -> Result<u64> {
     check_manual(plans)?;
     let ManualPlans { schedule, kind, ids, how, by, .. } = plans;
-    let sql = "SELECT name FROM waypost.schedules WHERE name = $1";
+    // Whoever removes it waits until the plans are there, and takes them along.
+    let sql = "SELECT name FROM waypost.schedules WHERE name = $1 @lock(FOR SHARE)";
     if query(tx, sql, values![schedule]).await?.is_empty() {
         return Err(no_schedule(schedule));
     }
@@ -155,14 +200,46 @@ pub(crate) async fn add_plans<T: Tx + Sql>(tx: &mut T, plans: &ManualPlans) -> R
     let times = plans.plans.clone().unwrap_or_else(|| vec![Time::from_ms(now.ms())]);
     let sql = "INSERT INTO waypost.executions(schedule, kind, id, plan_time, manual, who, wake_at) \
                SELECT $1, $2, i.id, u.plan, $4, $5, $6 FROM @ids($3), @rows(plan time) WHERE true ON CONFLICT DO NOTHING RETURNING plan_time";
-    let rows = times.into_iter().map(|plan| values![plan]).collect();
+    let rows = times.iter().map(|plan| values![*plan]).collect();
     let added = query_rows(tx, sql, values![schedule, kind, ids, how, by, now], rows).await?;
-    Ok(added.len() as u64)
+    let again = if plans.again { plan_again(tx, plans, &times).await? } else { 0 };
+    Ok(added.len() as u64 + again)
 }
 
-/// Makes `due` look at these executions at once, because they have ended.
+/// Those of the plans that failed for good wait to begin once more, by a new run. The execution remembers what was tried.
+async fn plan_again<T: Tx + Sql>(tx: &mut T, plans: &ManualPlans, times: &[Time]) -> Result<u64> {
+    let ManualPlans { schedule, kind, ids, how, by, .. } = plans;
+    let sql = "SELECT e.id, e.plan_time, e.run_id FROM waypost.executions e, @rows(plan time) \
+               WHERE e.schedule = $1 AND e.kind = $2 AND e.id = ANY ($3) AND e.plan_time = u.plan AND e.run_id IS NOT NULL";
+    let rows = times.iter().map(|plan| values![*plan]).collect();
+    let found = query_rows(tx, sql, values![schedule, kind, ids], rows).await?;
+    let run_ids = found.iter().map(|row| row.get(2)).collect::<Result<Vec<String>>>()?;
+    let asked: Vec<&str> = run_ids.iter().map(String::as_str).collect();
+    let runs = if asked.is_empty() { Vec::new() } else { tx.runs(&asked).await? };
+    let mut failed = Vec::new();
+    for (row, run_id) in found.iter().zip(&run_ids) {
+        let run = runs.iter().find(|stored| stored.row.id() == run_id).map(|stored| &stored.row);
+        if let Some(run) = run.filter(|run| has_failed_for_good(run)) {
+            let (id, plan): (String, Time) = (row.get(0)?, row.get(1)?);
+            failed.push(values![id, plan, run_id, run.run.attempt, run.run.max_attempts]);
+        }
+    }
+    let now = tx.now();
+    let sql = "UPDATE waypost.executions AS e SET run_id = NULL, wake_at = $3, manual = $4, who = $5, tried = e.tried + u.attempts, \
+                 allowed = e.allowed + u.most \
+               FROM @rows(id text, plan time, was text, attempts int, most int) WHERE e.schedule = $1 AND e.kind = $2 \
+               AND e.id = u.id AND e.plan_time = u.plan AND e.run_id = u.was RETURNING plan_time";
+    let changed = query_rows(tx, sql, values![schedule, kind, now, how, by], failed).await?;
+    Ok(changed.len() as u64)
+}
+
+/// Makes `due` look at these executions at once, because they have ended, and at the plans that waited for their ends.
 pub(crate) async fn wake_executions<T: Tx + Sql>(tx: &mut T, run_ids: &[String]) -> Result<()> {
     let now = tx.now();
+    // Scopes come before executions, as everywhere.
+    let sql = "UPDATE waypost.schedule_scopes AS c SET wake_at = $2 FROM waypost.executions e WHERE e.run_id = ANY ($1) \
+               AND c.schedule = e.schedule AND c.kind = e.kind AND c.id = e.id AND c.wake_at > $2 AND c.wake_at <= $3";
+    query(tx, sql, values![run_ids, now, now + SOON]).await?;
     let sql = "UPDATE waypost.executions SET wake_at = $2 WHERE run_id = ANY ($1) AND wake_at IS NOT NULL";
     query(tx, sql, values![run_ids, now]).await.map(drop)
 }

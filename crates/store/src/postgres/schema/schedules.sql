@@ -46,8 +46,10 @@ CREATE TABLE waypost.executions(
   who text,
   wake_at timestamptz,                            -- when to look at it; null: it has ended, or it is no scheduler's
   failures int NOT NULL DEFAULT 0,                -- beginnings in a row that failed
-  -- What the run is, in seed 002's words: ops.sys_cron_executions shows these. They follow the run (ops/cron.sql); of a run of
-  -- another lifecycle they stay null.
+  tried int NOT NULL DEFAULT 0,                   -- attempts of earlier runs of this plan, and how many those had
+  allowed int NOT NULL DEFAULT 0,
+  -- What the run is, in seed 002's words: ops.sys_cron_executions shows these. They follow the run (ops/cron.sql); if a run of another
+  -- lifecycle was queued, that is a success.
   execution_id uuid,
   status text,
   attempt int,

@@ -86,7 +86,7 @@ BEGIN
     || CASE WHEN p_reentrant THEN '{"reentrant": true}'::jsonb ELSE '{}' END;
   IF p_first_item IS NOT NULL THEN
     SELECT jsonb_build_array(jsonb_build_object('run', 1, 'kind', s.lifecycle, 'key', p_first_item, 'version', s.version, 'place', 0, 'name',
-        p_first_item,
+        CASE p_first_item WHEN '(run)' THEN 'run' ELSE p_first_item END,
         'status', s.state, 'max_retries', 3, 'reruns', false, 'role', 'step', 'stays', false, 'details', '{}'::jsonb, 'seq', 1, 'progress', 0)),
         v_effect || jsonb_build_object('moved', jsonb_build_array(jsonb_build_object('kind', s.lifecycle, 'key', p_first_item, 'to', s.state)))
       INTO v_items, v_effect FROM waypost.lifecycle_states s

@@ -326,6 +326,8 @@ CREATE TABLE executions(
   who TEXT,
   wake_at INTEGER,                                -- when to look at it; null: it has ended
   failures INTEGER NOT NULL DEFAULT 0,            -- beginnings in a row that failed
+  tried INTEGER NOT NULL DEFAULT 0,               -- attempts of earlier runs of this plan, and how many those had
+  allowed INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY(schedule, kind, id, plan_time)
 ) WITHOUT ROWID;
 -- Those that have begun, and those that wait to begin, apart: however many wait, nobody else's retry is behind them.

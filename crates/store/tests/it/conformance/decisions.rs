@@ -64,7 +64,6 @@ pub async fn a_lifecycle_has_words_of_its_own(store: &dyn Database) {
     let id = claimed.run.id();
     assert_eq!(refusal(command(store, id, "answer").await).guard.map(waypost_kernel::Guard::name), Some("resolved-or-forced"));
     for (given, told) in [
-        (json!({"title": "keep"}), "nothing is decided about end"),
         (json!({"h": "skip", "title": "keep", "end": "x"}), "blocked are: end, title"),
         (json!({"title": "burn", "end": "x"}), "allowed: keep, cut"),
     ] {

@@ -249,6 +249,10 @@ topics! {
         the_same_definition_again_changes_nothing
         scopes_come_and_go
         plans_by_hand_are_marked_and_begin_once
+        a_plan_that_failed_for_good_is_executed_again
+        a_schedule_that_is_removed_leaves_nothing_behind
+        the_engines_own_schedules_stay
+        the_end_of_an_execution_wakes_what_waits_for_it
         a_firing_may_queue_a_run_in_the_same_transaction
         who_may_not_execute_a_schedule_is_not_told_of_it
         history_leaves_with_its_runs
@@ -286,7 +290,9 @@ topics! {
         what_a_parked_run_is_told_is_for_operators
         decisions_are_kept_with_who_and_why
         the_first_decision_counts
-        decisions_name_what_blocks_and_all_of_it
+        decisions_name_what_blocks
+        decisions_are_saved_one_by_one
+        decisions_of_an_earlier_pause_do_not_end_the_next
         a_run_full_of_details_still_waits_for_its_decision
         a_decision_that_would_not_be_kept_is_refused
         what_the_engine_told_before_can_be_taken_back;

@@ -15,7 +15,7 @@ async fn pause(store: &dyn Database, claimed: &Claimed) {
 }
 
 fn resume(run_id: &str) -> CommandWrite {
-    CommandWrite { resolved: true, ..asking(run_id, "resume") }
+    CommandWrite { resolutions: map(json!({"h1": "skip"})), ..asking(run_id, "resume") }
 }
 
 // proves J2 and J3
@@ -187,11 +187,10 @@ pub async fn the_first_decision_counts(store: &dyn Database) {
 }
 
 // proves J3
-pub async fn decisions_name_what_blocks_and_all_of_it(store: &dyn Database) {
+pub async fn decisions_name_what_blocks(store: &dyn Database) {
     let claimed = blocked(store).await;
     let id = claimed.run.id();
     for (given, told) in [
-        (json!({"h1": "skip"}), "nothing is decided about h2"),
         (json!({"h9": "skip", "h1": "skip", "h2": "skip"}), "nothing blocks \"h9\"; blocked are: h1, h2"),
         (json!({"h1": "burn", "h2": "skip"}), "\"burn\" is no choice; allowed: power_off, skip"),
         (json!({"h1": "", "h2": "skip"}), "needs a decision"),
@@ -203,6 +202,46 @@ pub async fn decisions_name_what_blocks_and_all_of_it(store: &dyn Database) {
     assert_eq!(status(store, id).await, "paused");
     let forced = CommandWrite { force: true, ..deciding(id, "ann", json!({"h1": "skip"})) };
     assert_eq!(store.command(forced).await.unwrap().status(), "pending");
+}
+
+// proves J2 and J3
+pub async fn decisions_are_saved_one_by_one(store: &dyn Database) {
+    let claimed = blocked(store).await;
+    let id = claimed.run.id();
+    let row = store.command(deciding(id, "ann", json!({"h1": "skip"}))).await.unwrap();
+    let details = row.object()["details"].clone();
+    assert_eq!((row.status(), &details["awaiting_blocker_resolution"]), ("paused", &json!(true)));
+    let kept = &details["maintenance_blocker_resolutions"];
+    assert_eq!((&kept["h1"]["by"], &kept["h1"]["reason"]), (&json!("ann"), &json!("agreed")));
+    let events = store.events(id.to_owned(), 0, 100).await.unwrap();
+    let decided = events.last().unwrap();
+    assert_eq!((decided.command.as_str(), &decided.payload["resolutions"]), ("decide", kept));
+    assert_eq!(decided.message, "Decided by ann; the run goes on waiting");
+    // The same again changes nothing; another decision about it is too late, and so is not taken with a new one.
+    let again = store.command(deciding(id, "bob", json!({"h1": "skip"}))).await.unwrap();
+    assert_eq!(again.object(), row.object());
+    let late = store.command(deciding(id, "bob", json!({"h1": "power_off", "h2": "wait"}))).await.unwrap_err();
+    assert!(late.to_string().contains("h1 was decided already: skip by ann"), "{late}");
+    let refused = refusal(command(store, id, "resume").await);
+    assert_eq!(refused.guard.map(waypost_kernel::Guard::name), Some("resolved-or-forced"));
+    let row = store.command(deciding(id, "bob", json!({"h2": "wait"}))).await.unwrap();
+    let kept = &row.object()["details"]["maintenance_blocker_resolutions"];
+    assert_eq!((row.status(), &kept["h1"]["by"], &kept["h2"]["by"]), ("pending", &json!("ann"), &json!("bob")));
+}
+
+// proves J2
+pub async fn decisions_of_an_earlier_pause_do_not_end_the_next(store: &dyn Database) {
+    let claimed = blocked(store).await;
+    let id = claimed.run.id();
+    store.command(deciding(id, "ann", json!({"h1": "skip", "h2": "wait"}))).await.unwrap();
+    let again = claim(store, "w2").await.unwrap();
+    let end = FinishWrite { reason: Some("lunch".into()), ..ending(&again, "paused") };
+    write_finish(store, end).await.unwrap();
+    let refused = refusal(command(store, id, "resume").await);
+    assert_eq!(refused.guard.map(waypost_kernel::Guard::name), Some("resolved-or-forced"));
+    let row = store.command(deciding(id, "bob", json!({"h1": "power_off"}))).await.unwrap();
+    let kept = &row.object()["details"]["maintenance_blocker_resolutions"];
+    assert_eq!((row.status(), &kept["h1"]["decision"]), ("pending", &json!("power_off")), "a new pause, a new decision");
 }
 
 /// As long as a step's details may be, so often that they fill all that handlers have.

@@ -40,6 +40,7 @@ async fn backfill(store: &dyn Database, name: &str, count: i64) -> Vec<Time> {
         schedule: name.into(),
         kind: "shop".into(),
         ids: vec!["a".into()],
+        again: false,
         how: "backfill".into(),
         by: "olena".into(),
         plans: Some(plans.clone()),

@@ -4,7 +4,7 @@ use serde_json::json;
 use waypost_kernel::{Actor, Failure, Span, Time};
 use waypost_store::{
     Begin, Begun, Birth, Claimed, Counts, Database, Due, DueExecution, ExecutionFilter, ExecutionRow,
-    FinishWrite, Firing, ManualPlans, NewRun, Ownership, Pause, ScheduleChanged, ScheduleFilter,
+    FinishWrite, Firing, ManualPlans, NewRun, Ownership, Pause, ScheduleChange, ScheduleChanged, ScheduleFilter,
     ScheduleWrite, ScopeRow,
 };
 use waypost_testkit::Shorthand;
@@ -307,6 +307,7 @@ pub async fn plans_by_hand_are_marked_and_begin_once(store: &dyn Database) {
         schedule: "backup".into(),
         kind: "shop".into(),
         ids: vec!["a".into()],
+        again: false,
         how: "trigger".into(),
         by: "olena".into(),
         plans: None,
@@ -326,6 +327,7 @@ pub async fn plans_by_hand_are_marked_and_begin_once(store: &dyn Database) {
     let old = minute(store).await - Span::from_seconds(3_600);
     let range = ManualPlans {
         plans: Some(vec![old, old + Span::from_seconds(60)]),
+        again: false,
         how: "backfill".into(),
         ..manual.clone()
     };
@@ -334,6 +336,100 @@ pub async fn plans_by_hand_are_marked_and_begin_once(store: &dyn Database) {
     assert_eq!(listed(store, filter).await.len(), 3);
     let unknown = ManualPlans { schedule: "nope".into(), ..manual };
     assert!(store.add_plans(unknown).await.is_err());
+}
+
+// proves C5
+pub async fn a_plan_that_failed_for_good_is_executed_again(store: &dyn Database) {
+    put_one(store).await;
+    let plan = minute(store).await;
+    let claimed = fire(store, "s1", None, plan).await.unwrap();
+    let again = ManualPlans {
+        schedule: "backup".into(),
+        kind: "shop".into(),
+        ids: vec!["a".into()],
+        plans: Some(vec![plan]),
+        again: true,
+        how: "backfill".into(),
+        by: "olena".into(),
+    };
+    assert_eq!(store.add_plans(again.clone()).await.unwrap(), 0, "it is under way");
+    let end = FinishWrite { failure: Some(Failure::new("handler_error", "exit 1")), ..ending(&claimed, "FAILED") };
+    write_finish(store, end).await.unwrap();
+    due(store).await;
+    let without = ManualPlans { again: false, ..again.clone() };
+    assert_eq!(store.add_plans(without).await.unwrap(), 0, "it has its execution");
+    assert_eq!(store.add_plans(again.clone()).await.unwrap(), 1);
+    let told = due(store).await.executions;
+    assert_eq!((told.len(), told[0].plan, told[0].run_id.as_deref()), (1, plan, None));
+    let mut begin = begin("s2", &told[0]);
+    begin.birth.run.idempotency_key = Some("schedule:again".into());
+    let begun = store.begin(begin).await.unwrap().unwrap();
+    assert_ne!(begun.run_id(), claimed.run.id(), "another run, the same plan");
+    let Begun::Held(_, second) = begun else { panic!("{begun:?}") };
+    finish(store, &second, "SUCCESS").await.unwrap();
+    advance(store, 700).await;
+    due(store).await;
+    assert_eq!(store.add_plans(again).await.unwrap(), 0, "a success never reruns");
+    let filter = ExecutionFilter { schedule: Some("backup".into()), ..ExecutionFilter::default() };
+    let all = listed(store, filter).await;
+    let run = all[0].run.as_ref().unwrap();
+    assert_eq!((all.len(), all[0].by.as_deref(), run.status()), (1, Some("olena"), "SUCCESS"));
+}
+
+// proves C8
+pub async fn a_schedule_that_is_removed_leaves_nothing_behind(store: &dyn Database) {
+    put_one(store).await;
+    let plan = minute(store).await;
+    let claimed = fire(store, "s1", None, plan).await.unwrap();
+    let manual = ManualPlans {
+        schedule: "backup".into(),
+        kind: "shop".into(),
+        ids: vec!["a".into()],
+        how: "trigger".into(),
+        by: "olena".into(),
+        ..ManualPlans::default()
+    };
+    advance(store, 5).await;
+    assert_eq!(store.add_plans(manual).await.unwrap(), 1);
+    assert!(store.remove_schedule("backup".into()).await.unwrap());
+    let filter = ExecutionFilter { schedule: Some("backup".into()), ..ExecutionFilter::default() };
+    let all = listed(store, filter).await;
+    assert_eq!((all.len(), all[0].plan), (1, plan), "what waited is gone, what was begun is history");
+    assert_eq!(renew(store, &claimed).await.unwrap().intent, Some("cancel"));
+    // Its holder dies: nobody would steal it any more, and it ends all the same.
+    advance(store, 700).await;
+    sweep(store).await;
+    let row = get(store, claimed.run.id()).await;
+    let failure = row.run.failure.clone().unwrap();
+    assert_eq!((row.status(), &*failure.code), ("FAILED", "canceled"));
+    assert_eq!(&*failure.message, "the schedule backup was removed");
+    // The same name is another schedule's, with plans of its own.
+    put_one(store).await;
+    assert!(due(store).await.executions.is_empty());
+}
+
+// proves C10
+pub async fn the_engines_own_schedules_stay(store: &dyn Database) {
+    let refused = store.remove_schedule("waypost.prune".into()).await.unwrap_err().to_string();
+    assert!(refused.contains("cannot be removed; pause it instead"), "{refused}");
+    let put = ScheduleChange::Put(write("waypost.prune", &["b"]));
+    let refused = store.change_schedule(put, "ann".into()).await.unwrap_err().to_string();
+    assert!(refused.contains("names that begin with \"waypost.\" are the engine's"), "{refused}");
+}
+
+// proves C6
+pub async fn the_end_of_an_execution_wakes_what_waits_for_it(store: &dyn Database) {
+    put_one(store).await;
+    let plan = minute(store).await;
+    let now = store.now().await.unwrap();
+    let soon = Firing { wake_at: Some(now + Span::from_ms(900)), ..firing("s1", None, plan) };
+    let begun = fire_one(store, soon).await.unwrap();
+    let Begun::Held(_, claimed) = &begun[0] else { panic!("{begun:?}") };
+    assert!(due(store).await.scopes.is_empty());
+    finish(store, claimed, "SUCCESS").await.unwrap();
+    store.wake_executions(vec![claimed.run.id().to_owned()]).await.unwrap();
+    let woken = due(store).await.scopes;
+    assert_eq!((woken.len(), woken[0].is_running), (1, false));
 }
 
 // proves D10 and C3
@@ -392,6 +488,7 @@ pub async fn executions_are_listed_page_by_page_and_by_what_they_are(store: &dyn
         schedule: schedule.into(),
         kind: "shop".into(),
         ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+        again: false,
         how: "backfill".into(),
         by: "olena".into(),
         plans: Some((0..count).map(|n| old + Span::from_seconds(60 * n)).collect()),

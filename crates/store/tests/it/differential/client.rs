@@ -80,8 +80,10 @@ fn items_of(kind: &str, status: Option<&str>, roles: u8) -> Vec<NewItem> {
     KEYS[..2].iter().enumerate().map(item).collect()
 }
 
-fn decided() -> Map<String, Value> {
-    Map::from_iter([("h1".to_owned(), json!("skip"))])
+/// Of what runs ask about, or some of it.
+fn decided(all: bool) -> Map<String, Value> {
+    let hosts = ["h1", "h2"].into_iter().take(if all { 2 } else { 1 });
+    hosts.map(|host| (host.to_owned(), json!("skip"))).collect()
 }
 
 impl Side {
@@ -148,10 +150,9 @@ impl Side {
             by: "ann".into(),
             reason: asked.reason.then(|| "why".to_owned()),
             force: asked.force,
-            resolved: asked.resolved,
             graceful: asked.graceful,
             items: asked.items.filter(|_| pick::moves_items(&row, &name)).map(chosen),
-            resolutions: if asked.resolved && asked.graceful { decided() } else { Map::new() },
+            resolutions: if asked.resolved { decided(asked.graceful) } else { Map::new() },
             if_seq: None,
         };
         let answer = self.store.command(write).await;

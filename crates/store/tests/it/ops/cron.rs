@@ -1,6 +1,13 @@
 //! Seed 002's table from psql: claim, heartbeat, finish, retry, steal, by the seed's own statements.
 // proves C1, C3, C4, C9
 
+use waypost_kernel::{Actor, Span, Time};
+use waypost_store::postgres::PostgresStore;
+use waypost_store::{
+    Begin, Begun, Birth, FinishWrite, Firing, Housekeeping, ManualPlans, NewRun, Ownership, ScheduleChange,
+    ScheduleWrite, Store,
+};
+
 use super::kit::{Ops, Refused, open};
 
 const PLAN: &str = "2026-02-14 02:00+00";
@@ -53,6 +60,127 @@ fn one_claims_a_plan_and_the_others_get_no_row() {
     ops.clock("40 days");
     assert_eq!(claim(&ops, "s2"), None, "a success never reruns");
     assert_eq!(ops.verify(), 1);
+}
+
+#[test]
+fn an_end_without_a_duration_has_one_to_the_millisecond_and_returning_tells_what_was_stored() {
+    let ops = open();
+    let held = claim(&ops, "s1").unwrap();
+    ops.clock("1510 milliseconds");
+    let told = ops.psql(&format!(
+        "UPDATE ops.sys_cron_executions SET status = 'FAILED', error_msg = repeat('é', 9000) WHERE id = '{}' \
+         RETURNING finished_at IS NOT NULL, length(error_msg), error_code, duration_ms BETWEEN 1510 AND 1999, updated_at = finished_at",
+        held.0
+    ));
+    assert_eq!(told, "t|4000|handler_error|t|t");
+    assert_eq!(one(&ops, "duration_ms BETWEEN 1510 AND 1999"), "t");
+    let plan = "2026-02-14 03:00+00";
+    let held = ops.psql(&format!("SELECT id FROM ops.claim_cron_execution('rollup', '{plan}', 's1')"));
+    let told = ops.psql(&format!(
+        "UPDATE ops.sys_cron_executions SET stale_after = waypost.now() + interval '20 minutes' WHERE id = '{held}' \
+         RETURNING heartbeat_at IS NOT NULL, stale_after > waypost.now() + interval '19 minutes'"
+    ));
+    assert_eq!(told, "t|t");
+    assert_eq!(ops.verify(), 2);
+}
+
+/// A schedule, and what its plan of this minute begins.
+async fn fired(store: &PostgresStore, name: &str, birth: Birth) -> (Time, Begun) {
+    let write = ScheduleWrite {
+        name: name.into(),
+        hash: name.into(),
+        carried: true,
+        kind: "global".into(),
+        ids: Some(vec!["global".into()]),
+        ..ScheduleWrite::default()
+    };
+    store.put_schedule(write).await.unwrap();
+    let plan = Time::from_ms(store.now().await.unwrap().seconds() / 60 * 60_000);
+    let firing = Firing {
+        schedule: name.into(),
+        kind: "global".into(),
+        id: "global".into(),
+        through: Some(plan),
+        wake_at: Some(plan + Span::from_seconds(60)),
+        plans: vec![(plan, birth)],
+        ..Firing::default()
+    };
+    let begun = store.fire(vec![firing]).await.unwrap().remove(0).unwrap();
+    (plan, begun.unwrap().remove(0))
+}
+
+fn born(lifecycle: &str, key: &str, actor: Actor) -> NewRun {
+    NewRun {
+        lifecycle: lifecycle.into(),
+        idempotency_key: Some(format!("schedule:{key}")),
+        max_attempts: 3,
+        by: "s1".into(),
+        actor,
+        ..NewRun::default()
+    }
+}
+
+fn execution(key: &str) -> Birth {
+    Birth { run: born("cron", key, Actor::Worker), lease: Some(Span::from_seconds(600)) }
+}
+
+async fn end(store: &PostgresStore, begun: Begun, status: &str) {
+    let Begun::Held(_, claimed) = begun else { panic!("{begun:?}") };
+    let (run_id, token) = (claimed.run.id().to_owned(), Some(claimed.token));
+    let write =
+        FinishWrite { run_id, token, by: "s1".into(), status: status.into(), ..FinishWrite::default() };
+    store.finish(vec![write]).await.unwrap().remove(0).unwrap();
+}
+
+// proves C1 and C5
+#[tokio::test]
+async fn a_run_that_a_schedule_queued_has_its_row() {
+    let ops = open();
+    let store = PostgresStore::open(&ops.server.url()).await.unwrap();
+    let run = born("deploy", "nightly", Actor::Client);
+    let (_, begun) = fired(&store, "nightly", Birth { run, lease: None }).await;
+    let columns = "status, attempt, max_attempts, runner_id, result, finished_at >= started_at, duration_ms, error_code IS NULL";
+    let row = ops.psql(&format!("SELECT {columns} FROM ops.sys_cron_executions WHERE job_name = 'nightly'"));
+    assert_eq!(row, format!("SUCCESS|1|1|s1|{{\"run_id\": \"{}\"}}|t|0|t", begun.run_id()));
+    assert_eq!(ops.verify(), 1);
+}
+
+// proves C1 and C5
+#[tokio::test]
+async fn a_plan_that_is_executed_again_keeps_its_row_and_gets_more_attempts() {
+    let ops = open();
+    let store = PostgresStore::open(&ops.server.url()).await.unwrap();
+    let (plan, first) = fired(&store, "rollup", execution("first")).await;
+    end(&store, first, "FAILED").await;
+    let id = one(&ops, "id");
+    let again = ManualPlans {
+        schedule: "rollup".into(),
+        kind: "global".into(),
+        ids: vec!["global".into()],
+        plans: Some(vec![plan]),
+        again: true,
+        how: "backfill".into(),
+        by: "ann".into(),
+    };
+    store.change_schedule(ScheduleChange::Plan(again), "ann".into()).await.unwrap();
+    let attempts = || one(&ops, "status || ' ' || attempt || ' ' || max_attempts");
+    assert_eq!(attempts(), "FAILED 1 3", "until it begins");
+    let by = Ownership { carried: true, ..Ownership::default() };
+    let due = store.due(by, 10).await.unwrap().executions;
+    let begin = Begin {
+        schedule: "rollup".into(),
+        kind: "global".into(),
+        id: "global".into(),
+        plan: due[0].plan,
+        birth: execution("second"),
+        by: "s1".into(),
+        alone: true,
+    };
+    let begun = store.begin(begin).await.unwrap().unwrap();
+    assert_eq!(attempts(), "RUNNING 2 6");
+    end(&store, begun, "SUCCESS").await;
+    assert_eq!((attempts(), one(&ops, "id")), ("SUCCESS 2 6".to_owned(), id), "one row per plan");
+    assert_eq!(ops.verify(), 2);
 }
 
 #[test]

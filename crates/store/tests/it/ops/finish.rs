@@ -31,6 +31,36 @@ fn metadata_is_merged_member_by_member() {
     assert_eq!(ops.verify(), 1);
 }
 
+// proves D8: the seed's own failure says what went wrong wherever runs are listed
+#[test]
+fn a_failure_is_told_from_its_metadata() {
+    let ops = open();
+    for (metadata, told) in [
+        (
+            r#"{"exit_code": 1, "error": "Docker build failed", "stderr": "no Dockerfile"}"#,
+            "EXIT_1|Docker build failed",
+        ),
+        (r#"{"error": "Max retries exceeded", "retry_count": 3}"#, "FAILED|Max retries exceeded"),
+        (r#"{"error_code": "NO_DISK", "stderr": "full"}"#, "NO_DISK|full"),
+        ("{}", "FAILED|"),
+    ] {
+        let run_id = ops.running();
+        ops.psql(&format!("SELECT ops.finish_run('{run_id}', 'failed', '{metadata}')"));
+        assert_eq!(ops.one(&run_id, "error_code, error_msg"), told, "{metadata}");
+    }
+    let run_id = ops.running();
+    ops.psql(&format!(
+        r#"SELECT ops.finish_run('{run_id}', 'success', '{{"error": "none", "exit_code": 0}}')"#
+    ));
+    assert_eq!(ops.one(&run_id, "error_code IS NULL, error_msg IS NULL"), "t|t");
+    let by_hand = ops.running();
+    ops.psql(&format!(
+        r#"UPDATE ops.runs SET status = 'failed', metadata = metadata || '{{"error": "by hand"}}' WHERE run_id = '{by_hand}'"#
+    ));
+    assert_eq!(ops.one(&by_hand, "error_code, error_msg"), "FAILED|by hand");
+    assert_eq!(ops.verify(), 6);
+}
+
 #[test]
 fn a_run_that_was_never_begun_is_begun_and_finished_at_once() {
     let ops = open();

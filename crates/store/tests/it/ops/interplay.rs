@@ -194,6 +194,8 @@ async fn what_sql_claimed_and_never_began_is_cancelled_after_five_minutes() {
     store.sweep("sweeper".into(), 100).await.unwrap();
     let row = ops.one(&run_id, "status, metadata->>'cancelled_by', metadata->>'original_worker', claimed_by");
     assert_eq!(row, "cancelled|system|worker-001|worker-001");
+    let reason = ops.one(&run_id, "metadata->>'reason'");
+    assert_eq!(reason, "Stale run (claimed for >5 minutes without events)", "the seed's words");
     ops.refused(&format!("SELECT ops.append_event('{run_id}', 'info', 'late')"))
         .is("WP410", "it is cancelled");
     ops.refused(&format!("SELECT ops.finish_run('{run_id}', 'success')")).is("WP410", "it is cancelled");

@@ -64,6 +64,11 @@ fn a_job_is_worked_from_sql_alone() {
         "INSERT INTO ops.workflow_executions(job_id, step_number, step_name, step_status, host_id)
            VALUES ('{id}', 1, 'Pre-flight checks', 'pending', NULL), ('{id}', 2, 'Update host: esx-1', NULL, 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11')"
     ));
+    let steps = ops.psql("SELECT string_agg(step_number || ' ' || step_name, ', ' ORDER BY step_number) FROM ops.workflow_executions");
+    assert_eq!(
+        steps, "1 Pre-flight checks, 2 Update host: esx-1",
+        "the numbers that were given, and no step that was made up"
+    );
     ops.set_job(&id, "status = 'running', claimed_by = 'executor-1', started_at = now()");
     assert_eq!(ops.of_job(&id, "status, claimed_by, started_at IS NOT NULL"), "running|executor-1|t");
     let step = |name: &str, set: &str| {
@@ -88,7 +93,7 @@ fn a_job_is_worked_from_sql_alone() {
         r#"{{"awaiting_blocker_resolution": true, "current_blockers": {BLOCKERS}, "pause_reason": "2 hosts"}}"#
     );
     ops.set_job(&id, &format!("status = 'paused', details = details || '{details}'"));
-    assert_eq!(ops.steps(&id), "run=pending Pre-flight checks=completed Update host: esx-1=paused");
+    assert_eq!(ops.steps(&id), "Pre-flight checks=completed Update host: esx-1=paused");
     ops.set_job(
         &id,
         r#"status = 'pending', details = details || '{"awaiting_blocker_resolution": false, "maintenance_blocker_resolutions": {"esx-1": "skip", "esx-2": {"decision": "power_off", "reason": "tonight"}}}'"#,
@@ -97,7 +102,7 @@ fn a_job_is_worked_from_sql_alone() {
         ops.of_job(&id, "details -> 'awaiting_blocker_resolution', details #>> '{maintenance_blocker_resolutions,esx-2,reason}', details ->> 'cluster_name'"),
         "false|tonight|c1"
     );
-    assert_eq!(ops.steps(&id), "run=pending Pre-flight checks=completed Update host: esx-1=pending");
+    assert_eq!(ops.steps(&id), "Pre-flight checks=completed Update host: esx-1=pending");
     ops.set_job(&id, "status = 'running', claimed_by = 'executor-2'");
     step("Update host: esx-1", "step_status = 'running'");
     step("Update host: esx-1", "step_status = 'skipped'");
@@ -110,7 +115,7 @@ fn a_job_is_worked_from_sql_alone() {
         ops.of_job(&id, "status, completed_at >= started_at, claimed_by, attempt, error_code IS NULL"),
         "completed|t|executor-2|2|t"
     );
-    assert_eq!(ops.steps(&id), "run=skipped Pre-flight checks=completed Update host: esx-1=skipped");
+    assert_eq!(ops.steps(&id), "Pre-flight checks=completed Update host: esx-1=skipped");
     assert_eq!(ops.psql("SELECT status, progress FROM ops.job_tasks"), "completed|100");
     assert_eq!(
         ops.log_of(&id),

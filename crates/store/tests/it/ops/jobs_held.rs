@@ -120,16 +120,13 @@ async fn steps_of_a_playbook_are_shown_in_its_order() {
     ];
     let held = waypost_store::Held { run_id: id.clone(), token: claimed.token };
     store.put_items(ItemsWrite { held, by: "engine-1".into(), items }).await.unwrap();
-    assert_eq!(
-        ops.steps(&id),
-        "run=pending scan=completed update[1]=pending update[2]=running cleanup: HA=pending"
-    );
+    assert_eq!(ops.steps(&id), "scan=completed update[1]=pending update[2]=running cleanup: HA=pending");
     let shown = ops.psql("SELECT step_number, host_id, server_id IS NULL, cluster_id, workflow_type, step_details ->> 'host_name', step_details ->> 'management_ip',
       step_details ->> 'current_step', step_details -> 'awaiting_resolution', step_details -> 'current_blockers', step_started_at IS NOT NULL, created_at > (SELECT created_at FROM ops.jobs)
       FROM ops.workflow_executions WHERE step_key = 'update[2]'");
     assert_eq!(
         shown,
-        r#"4|d0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11|t|c0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11|update|esx-2|10.0.0.2|./update esx-2|true|{"esx-2": {}}|t|t"#
+        r#"3|d0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11|t|c0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11|update|esx-2|10.0.0.2|./update esx-2|true|{"esx-2": {}}|t|t"#
     );
     assert_eq!(
         ops.psql(

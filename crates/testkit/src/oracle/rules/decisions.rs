@@ -1,5 +1,5 @@
-//! What people decide about what a parked run asks. They come with the command that lets the run go on, so the
-//! first one counts: a later one finds the run no longer waiting.
+//! What people decide about what a parked run asks. All of it lets the run go on; some of it is kept, and the run waits for
+//! the rest. Who decided about a subject first in this pause is right.
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::event::Change;
@@ -17,56 +17,75 @@ const MAX_DECISION_CHARS: usize = 255;
 /// What a command says about what its run asks.
 pub struct Decisions {
     saved: Map<String, Value>,
-    /// There is one about every subject.
-    pub is_complete: bool,
+    pub standing: Standing,
+}
+
+/// How far people are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing was said, or nobody waits for it.
+    Nothing,
+    /// Everything is decided, and something of it since the run stopped.
+    Everything,
+    /// Something new, while other things are open.
+    Something,
+    /// Only what was known already, while other things are open.
+    Known,
 }
 
 impl Decisions {
     pub fn of(row: &RunRow, write: &CommandWrite, now: Time) -> Result<Decisions> {
         let Some(words) = &row.lifecycle.decisions else {
             if write.resolutions.is_empty() {
-                return Ok(Decisions { saved: Map::new(), is_complete: false });
+                return Ok(Decisions { saved: Map::new(), standing: Standing::Nothing });
             }
             let message = format!("a {} run asks for no decisions", row.lifecycle.name);
             return Err(StoreError::invalid(FIELD, message));
         };
         let asked = row.details.get(words.asked()).and_then(Value::as_object);
-        let mut saved = saved_in(row);
+        let before = saved_in(row);
+        let mut saved = before.clone();
+        let waits = row.phase() == Phase::Parked;
+        let fresh = |known: &Value| known["attempt"] == row.run.attempt;
         for (subject, given) in &write.resolutions {
             let decision = decision_of(subject, given)?;
             check_choice(subject, &decision, asked)?;
-            if row.phase() == Phase::Parked {
-                let entry =
-                    json!({ "decision": decision, "by": write.by, "reason": write.reason, "at": iso(now) });
-                saved.insert(subject.clone(), entry);
-            } else if saved.get(subject).is_none_or(|known| known["decision"] != *decision) {
-                return Err(too_late(subject, saved.get(subject), row));
+            let earlier = saved.get(subject).filter(|known| fresh(known) || !waits);
+            if earlier.is_some_and(|earlier| earlier["decision"] == *decision) {
+                continue;
             }
-        }
-        let missing: Vec<&str> = asked
-            .into_iter()
-            .flat_map(Map::keys)
-            .map(String::as_str)
-            .filter(|subject| !saved.contains_key(*subject))
-            .collect();
-        if !missing.is_empty() && !write.resolutions.is_empty() && !write.force {
-            let message = format!("nothing is decided about {}: decide, or force it", missing.join(", "));
-            return Err(StoreError::invalid(FIELD, message));
+            if earlier.is_some() || !waits {
+                return Err(too_late(subject, earlier, row));
+            }
+            let entry = json!({
+                "decision": decision, "by": write.by, "reason": write.reason, "at": iso(now), "attempt": row.run.attempt,
+            });
+            saved.insert(subject.clone(), entry);
         }
         check_room(&saved, write)?;
-        let is_complete = missing.is_empty() && !write.resolutions.is_empty();
-        Ok(Decisions { saved, is_complete })
+        let is_asked = row.details.get(words.waiting()) == Some(&Value::Bool(true));
+        let open =
+            asked.filter(|_| is_asked).is_some_and(|asked| asked.keys().any(|it| !saved.contains_key(it)));
+        let standing = match () {
+            () if !waits => Standing::Nothing,
+            () if !open && saved.values().any(fresh) => Standing::Everything,
+            () if write.resolutions.is_empty() => Standing::Nothing,
+            () if saved == before => Standing::Known,
+            () => Standing::Something,
+        };
+        Ok(Decisions { saved, standing })
     }
 
     /// What is merged into the run's details with the command, if it makes a waiting run go on.
     pub fn patch(self, row: &RunRow, change: &Change) -> Map<String, Value> {
         let goes_on = row.phase() == Phase::Parked && is_open(row, &change.after);
+        let stays = change.events.first().is_some_and(|event| &*event.command == "decide");
         let mut patch = Map::new();
         let Some(words) = &row.lifecycle.decisions else { return patch };
         if goes_on && row.details.get(words.waiting()).is_some_and(|waiting| *waiting == true) {
             patch.insert(words.waiting().into(), json!(false));
         }
-        if goes_on && self.saved != saved_in(row) {
+        if (goes_on || stays) && self.saved != saved_in(row) {
             patch.insert(words.given().into(), Value::Object(self.saved));
         }
         patch

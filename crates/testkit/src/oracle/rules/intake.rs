@@ -28,10 +28,31 @@ pub fn check_new(new: &NewRun) -> Result<()> {
     refuse_json("input", &new.input, MAX_PAYLOAD_BYTES).map_err(wrong)?;
     check_map("metadata", &new.metadata)?;
     check_map("details", &new.details)?;
+    for (field, members) in [("metadata", &new.metadata), ("details", &new.details)] {
+        check_artifacts(field, members.get("artifacts"))?;
+    }
     if let Some(carried) = &new.carried {
         refuse_json("embedded", carried, MAX_PAYLOAD_BYTES).map_err(wrong)?;
     }
     new.items.iter().try_for_each(check_item)
+}
+
+/// Each of a list is one of five kinds.
+fn check_artifacts(field: &str, listed: Option<&Value>) -> Result<()> {
+    let field = format!("{field}.artifacts");
+    let listed = match listed {
+        None => return Ok(()),
+        Some(Value::Array(listed)) => listed,
+        Some(_) => return Err(StoreError::invalid(&field, "is no list of objects with type and url")),
+    };
+    for artifact in listed {
+        if !["image", "sbom", "logs", "evidence", "manifest"].iter().any(|kind| artifact["type"] == **kind) {
+            let kind = &artifact["type"];
+            let message = format!("type: {kind} is none; allowed: image, sbom, logs, evidence, manifest");
+            return Err(StoreError::invalid(&field, message));
+        }
+    }
+    Ok(())
 }
 
 fn check_item(item: &NewItem) -> Result<()> {

@@ -35,6 +35,7 @@ fn stayed(command: &str, by: &str) -> (Level, String) {
         "items" => (Level::Debug, "Items moved".into()),
         "require-cleanup" => (Level::Debug, "Cleanup noted".into()),
         "operation" => (Level::Info, "Operation ended".into()),
+        "decide" => (Level::Info, format!("Decided by {by}; the run goes on waiting")),
         "cancel" | "pause" => (Level::Warn, format!("Run asked to {command} by {by}")),
         _ => (Level::Info, format!("{command} by {by}")),
     }

@@ -8,17 +8,21 @@ use std::collections::BTreeMap;
 
 use waypost_kernel::Time;
 use waypost_kernel::lifecycle::Phase;
+use waypost_kernel::text::{MAX_REASON_CHARS, clean_chars};
 use waypost_store::{
-    Begin, Begun, Due, Each, ExecutionFilter, ExecutionPage, Failed, Firing, ManualPlans, Ownership, Pause,
-    Reply, Result, RunRow, ScheduleChange, ScheduleChanged, ScheduleFilter, ScheduleRow, ScheduleSummary,
-    ScheduleWrite, ScopeRow, StoreError, Who,
+    Begin, Begun, CommandWrite, Due, Each, ExecutionFilter, ExecutionPage, Failed, Firing, ManualPlans,
+    Ownership, Pause, Reply, Result, RunRow, ScheduleChange, ScheduleChanged, ScheduleFilter, ScheduleRow,
+    ScheduleSummary, ScheduleWrite, ScopeRow, StoreError, Who,
 };
 
 use super::MemoryStore;
 use super::access::check_audit;
 use super::rules::intake::check_pause;
 use super::state::State;
-use rules::{SCOPES_EVERY, check_manual, check_schedule, check_scopes, no_schedule};
+use rules::{
+    SCOPES_EVERY, SOON, check_manual, check_own, check_removable, check_schedule, check_scopes, is_born_held,
+    is_over_and_failed, no_schedule,
+};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
@@ -103,7 +107,21 @@ impl MemoryStore {
             let now = state.now;
             let is_one = |it: &&mut Execution| it.run_id.as_ref().is_some_and(|id| run_ids.contains(id));
             let open = state.executions.iter_mut().filter(is_one);
-            open.filter(|it| it.wake_at.is_some()).for_each(|it| it.wake_at = Some(now));
+            let ended: Vec<Execution> = open
+                .map(|it| {
+                    it.wake_at = it.wake_at.map(|_| now);
+                    it.clone()
+                })
+                .collect();
+            for it in ended {
+                let stored = state.schedules.get_mut(&it.schedule);
+                let scope = stored.and_then(|stored| stored.scope(&it.kind, &it.id));
+                if let Some(scope) =
+                    scope.filter(|scope| scope.wake_at.is_some_and(|at| at > now && at <= now + SOON))
+                {
+                    scope.wake_at = Some(now);
+                }
+            }
             Ok(())
         })
     }
@@ -170,10 +188,14 @@ impl State {
         };
         let name = name.clone();
         match &change {
-            ScheduleChange::Put(write) => check_schedule(write)?,
+            ScheduleChange::Put(write) => {
+                check_own(&write.name)?;
+                check_schedule(write)?;
+            }
             ScheduleChange::Pause(_) => check_pause(Some(&pause))?,
             ScheduleChange::Plan(plans) => check_manual(plans)?,
-            ScheduleChange::Remove(_) | ScheduleChange::Resume(_) => {}
+            ScheduleChange::Remove(name) => check_removable(name)?,
+            ScheduleChange::Resume(_) => {}
         }
         if !matches!(change, ScheduleChange::Put(_)) && !self.schedules.contains_key(&name) {
             return Err(no_schedule(&name));
@@ -182,6 +204,8 @@ impl State {
         let changed = match change {
             ScheduleChange::Put(write) => self.put_schedule(write)?,
             ScheduleChange::Remove(name) => {
+                self.cancel_executions(&name, &who.by)?;
+                self.executions.retain(|it| it.schedule != name || it.run_id.is_some());
                 self.executions.iter_mut().filter(|it| it.schedule == name).for_each(|it| it.wake_at = None);
                 self.schedules.remove(&name);
                 ScheduleChanged::Removed
@@ -200,6 +224,27 @@ impl State {
             self.audit(who, action, &name);
         }
         Ok(changed)
+    }
+
+    /// Nobody would take up what is under way once its schedule is gone.
+    fn cancel_executions(&mut self, name: &str, by: &str) -> Result<()> {
+        let open = self.executions.iter().filter(|it| it.schedule == name && it.wake_at.is_some());
+        let runs = open.filter_map(|it| self.run_of(it.run_id.as_deref()?));
+        let is_held = |row: &&RunRow| row.phase() == Phase::Held && is_born_held(row);
+        let mut ids: Vec<String> = runs.filter(is_held).map(|row| row.id().to_owned()).collect();
+        ids.sort();
+        for run_id in ids {
+            let cancel = CommandWrite {
+                tenant: "default".into(),
+                run_id,
+                name: "cancel".into(),
+                by: by.to_owned(),
+                reason: Some(clean_chars(&format!("the schedule {name} was removed"), MAX_REASON_CHARS).text),
+                ..CommandWrite::default()
+            };
+            self.command(&cancel)?;
+        }
+        Ok(())
     }
 
     fn put_schedule(&mut self, write: ScheduleWrite) -> Result<ScheduleChanged> {
@@ -329,11 +374,15 @@ impl State {
         let mut added = 0;
         for id in &plans.ids {
             for plan in &times {
-                if self
-                    .executions
-                    .iter()
-                    .any(|it| it.is_of(&plans.schedule, &plans.kind, id) && it.plan == *plan)
-                {
+                let is_it = |it: &Execution| it.is_of(&plans.schedule, &plans.kind, id) && it.plan == *plan;
+                if let Some(at) = self.executions.iter().position(is_it) {
+                    let run = self.executions[at].run_id.as_deref().and_then(|run_id| self.run_of(run_id));
+                    if plans.again && run.is_some_and(is_over_and_failed) {
+                        let known = &mut self.executions[at];
+                        (known.run_id, known.wake_at) = (None, Some(now));
+                        (known.manual, known.by) = (Some(plans.how.clone()), Some(plans.by.clone()));
+                        added += 1;
+                    }
                     continue;
                 }
                 self.executions.push(Execution {

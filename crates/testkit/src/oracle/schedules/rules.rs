@@ -46,8 +46,19 @@ pub fn look_at(run: Option<&RunRow>, now: Time, is_paused: bool, has_room: bool)
     }
 }
 
+/// Runs of such a lifecycle begin with their holder: they are a scheduler's.
+pub fn is_born_held(row: &RunRow) -> bool {
+    row.lifecycle.initial.iter().any(|state| row.lifecycle.phase(*state) == Phase::Held)
+}
+
+/// It came to nothing, and no retry is to follow.
+pub fn is_over_and_failed(row: &RunRow) -> bool {
+    let retries = row.run.available_at.is_some() && row.run.attempt < row.run.max_attempts;
+    row.phase() == Phase::Settled && !retries && row.outcome() != Some(Outcome::Succeeded)
+}
+
 fn next_of(row: &RunRow, now: Time) -> Next {
-    let is_born_held = row.lifecycle.initial.iter().any(|state| row.lifecycle.phase(*state) == Phase::Held);
+    let is_born_held = is_born_held(row);
     match (row.phase(), &row.run.lease, row.run.available_at) {
         (Phase::Settled, _, None) => Next::Close,
         (Phase::Settled, _, Some(at)) if at > now => Next::Wake(at),
@@ -90,6 +101,23 @@ pub fn taken_as(before: Option<&RunRow>) -> Counts {
         Some(row) if is_left(row) => Counts::default(),
         Some(_) => Counts { stolen: 1, ..Counts::default() },
     }
+}
+
+pub fn check_own(name: &str) -> Result<()> {
+    if name.starts_with("waypost.") {
+        let message =
+            format!("is {name:?}, and names that begin with \"waypost.\" are the engine's: choose another");
+        return Err(StoreError::invalid("name", message));
+    }
+    Ok(())
+}
+
+pub fn check_removable(name: &str) -> Result<()> {
+    if name.starts_with("waypost.") {
+        let message = format!("{name} is the engine's own and cannot be removed; pause it instead");
+        return Err(StoreError::invalid("name", message));
+    }
+    Ok(())
 }
 
 pub fn check_schedule(write: &ScheduleWrite) -> Result<()> {

@@ -140,7 +140,9 @@ fn the_scan_leaves_blocked_hosts_out_when_nobody_can_be_asked() {
         .world
         .change(|site| site.vms.push(Vm { usb: Some("key".to_owned()), ..Vm::on("esx1", "pos") }))
         .unwrap();
-    stage.ran(&["scan.sh"], &call, "finish");
+    let none = stage.ran(&["scan.sh"], &call, "done");
+    assert_eq!((&none["output"]["hosts"], none["output"]["all"].as_array().unwrap().len()), (&json!([]), 4));
+    assert_eq!(none["output"]["all"][0]["skip"], "nobody can be asked about what blocks it");
 }
 
 #[test]

@@ -2,12 +2,30 @@
 
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use waypost_simulate::{Do, Fault, Site, When};
 
 use super::stage::playbook;
 use super::whole::{Whole, blockers_of, decisions, newcomer, site};
 use crate::support::Shop;
+
+fn tells_how_far_it_is(details: &Value) {
+    for (name, value) in [
+        ("cluster_id", json!("Prod")),
+        ("cluster_name", json!("Prod")),
+        ("hosts_total", json!(3)),
+        ("hosts_completed", json!(2)),
+        ("progress_pct", json!(100)),
+        ("current_host", json!("esx3")),
+        ("current_host_ip", json!("127.0.0.1")),
+    ] {
+        assert_eq!(details[name], value, "{name}: {details}");
+    }
+    assert!(
+        details["vcenter_id"].is_string() && details["update_check_results"]["esx1"].is_array(),
+        "{details}"
+    );
+}
 
 async fn blockers_are_resolved(shop: Shop) {
     let mut whole = Whole::of(shop, &site());
@@ -20,9 +38,15 @@ async fn blockers_are_resolved(shop: Shop) {
     assert!(run["details"]["pause_reason"].as_str().unwrap().contains("esx2, esx3"), "{run}");
     // HA is on while nobody works, and everything else as it was.
     whole.is_updated(&[]);
-    // A decision for one host is not one for the other, nor for what comes later.
-    let refused = whole.shop.run(&["run", "resume", &run_id, "--resolve", "esx2=power_off"]);
-    refused.expect(2, &["nothing is decided about esx3"]);
+    // A decision for one host is kept, and is not one for the other, nor for what comes later.
+    let one =
+        whole.shop.run(&["run", "resume", &run_id, "--resolve", "esx2=power_off", "--reason", "agreed"]);
+    assert_eq!(
+        (one.code, one.out.contains("waits for decisions about esx3")),
+        (Some(6), true),
+        "{}",
+        one.err
+    );
     whole.stage.world.change(|site| site.vms.push(newcomer("esx1"))).unwrap();
     whole.before.vms.push(newcomer("esx1"));
     whole.resume(&run_id);
@@ -42,10 +66,12 @@ async fn blockers_are_resolved(shop: Shop) {
         "SCP Backup: esx1: completed",
         "Update host: esx2: completed",
         "Update host: esx1: completed",
+        "Update host: esx3: skipped",
         "Take hosts out of maintenance mode: completed",
         "Re-enable HA on cluster: Prod: completed",
     ];
     assert_eq!(whole.steps(&run_id).await, expected);
+    tells_how_far_it_is(&run["details"]);
     let tasks = whole.tasks(&run_id).await;
     assert_eq!(tasks.len(), 8);
     assert!(tasks.iter().all(|task| task.ends_with("completed 100")), "{tasks:?}");
@@ -56,6 +82,7 @@ async fn blockers_are_resolved(shop: Shop) {
     assert_eq!(whole.stage.count("cluster.change", "Prod"), 6);
     let printed = whole.shop.ok(&["run", "events", &run_id, "-o", "json"]);
     assert!(!printed.contains("-password"), "a secret is in the log");
+    assert!(!printed.contains("{{ inputs.cluster }}"), "a name is shown as it is written");
 }
 
 // proves J3, J5 and J8

@@ -169,7 +169,7 @@ impl Builder<'_> {
         entries.map(|(name, value)| (name.clone(), self.template(value, place))).collect()
     }
 
-    fn json(&mut self, node: &Node, place: &Place) -> JsonTemplate {
+    pub(super) fn json(&mut self, node: &Node, place: &Place) -> JsonTemplate {
         JsonTemplate::of(node, &mut |text| self.template(text, place))
     }
 }

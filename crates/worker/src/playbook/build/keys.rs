@@ -29,7 +29,7 @@ impl Builder<'_> {
     }
 
     fn keys(&mut self, nodes: &[Node], kind: &str, prefix: &str) {
-        let or_id = if kind == "step" { ", or an id" } else { "" };
+        let or_id = ", or an id";
         for (at, node) in nodes.iter().enumerate() {
             let key = key_of(node);
             if key.is_empty() {

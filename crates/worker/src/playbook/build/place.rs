@@ -23,7 +23,7 @@ pub const RUN_KEYS: [&str; 12] = [
 ];
 
 /// What `steps.NAME` holds.
-const STEP_KEYS: [&str; 3] = ["output", "ran", "ok"];
+const STEP_KEYS: [&str; 7] = ["output", "ran", "ok", "total", "done", "ended", "percent"];
 
 #[derive(Clone, Copy, Debug)]
 pub struct Place {

@@ -14,7 +14,7 @@ use super::stage::Stage;
 /// On the model, whose clock stands still, or where it does not matter how often.
 const MINUTELY: &str = "cadence = \"1m\"\n";
 /// Its latest plan is long ago, and the next one far away: it fires once.
-const ONCE: &str = "cron = \"0 0 1 1 *\"\n";
+const ONCE: &str = "cron = \"0 0 1 1 *\"\nfirst = \"latest\"\n";
 
 // proves C3 and C9
 #[tokio::test]
@@ -52,12 +52,13 @@ async fn a_failure_is_retried_after_its_wait_until_attempts_are_over() {
     let stage = Stage::new();
     let job = "max_attempts = 2\nbackoff = [\"5m\"]\ncatch_up = \"latest_only\"\nmax_lateness = \"1s\"";
     stage
-        .apply(&format!("cron = \"0 0 1 1 *\"\n{job}\nexec = [\"sh\", \"-c\", \"echo no >&2; exit 3\"]"))
+        .apply(&format!("cron = \"0 0 1 1 *\"\nfirst = \"latest\"\n{job}\nexec = [\"sh\", \"-c\", \"echo no >&2; exit 3\"]"))
         .await;
     let manual = waypost_store::ManualPlans {
         schedule: "job".into(),
         kind: "global".into(),
         ids: vec!["global".into()],
+        again: false,
         how: "trigger".into(),
         by: "olena".into(),
         plans: None,
@@ -155,7 +156,7 @@ async fn a_stolen_execution_stops_its_first_holder_which_writes_nothing() {
     let mut stage = Stage::new();
     stage.handlers = waiting(&begun, &go);
     let times = "run_timeout = \"5m\"\nstale_timeout = \"10m\"\nheartbeat = \"9m\"";
-    stage.apply(&format!("cron = \"0 0 1 1 *\"\n{times}\nhandler = \"job\"")).await;
+    stage.apply(&format!("cron = \"0 0 1 1 *\"\nfirst = \"latest\"\n{times}\nhandler = \"job\"")).await;
     let (mut first, mut second) = (stage.scheduler("s1").await, stage.scheduler("s2").await);
     assert_eq!(first.run_once().await.unwrap().begun, 2, "the pruning too");
     until(|| begun.load(Ordering::SeqCst) == 1).await;
@@ -177,7 +178,7 @@ async fn a_shutdown_gives_the_execution_back_and_burns_no_attempt() {
     let (begun, go) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
     let mut stage = Stage::new();
     stage.handlers = waiting(&begun, &go);
-    stage.apply("cron = \"0 0 1 1 *\"\nhandler = \"job\"").await;
+    stage.apply("cron = \"0 0 1 1 *\"\nfirst = \"latest\"\nhandler = \"job\"").await;
     let (stop, told) = watch::channel(Shutdown::Working);
     let running = tokio::spawn(stage.scheduler("s1").await.run(told));
     until(|| begun.load(Ordering::SeqCst) == 1).await;
@@ -199,7 +200,7 @@ async fn a_cancelled_execution_is_stopped_and_never_retried() {
     let (begun, go) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
     let mut stage = Stage::new();
     stage.handlers = waiting(&begun, &go);
-    stage.apply("cron = \"0 0 1 1 *\"\nhandler = \"job\"").await;
+    stage.apply("cron = \"0 0 1 1 *\"\nfirst = \"latest\"\nhandler = \"job\"").await;
     let mut scheduler = stage.scheduler("s1").await;
     scheduler.run_once().await.unwrap();
     until(|| begun.load(Ordering::SeqCst) == 1).await;

@@ -17,7 +17,7 @@ use super::stage::Stage;
 use crate::support;
 
 const MINUTELY: &str = "cadence = \"1m\"\n";
-const ONCE: &str = "cron = \"0 0 1 1 *\"\n";
+const ONCE: &str = "cron = \"0 0 1 1 *\"\nfirst = \"latest\"\n";
 
 /// The reader takes it, and no store does: the name is longer than a run may have.
 fn refused() -> String {
@@ -39,6 +39,7 @@ fn by_hand(schedule: &str, times: Option<Vec<waypost_kernel::Time>>) -> ManualPl
         schedule: schedule.into(),
         kind: "global".into(),
         ids: vec!["global".into()],
+        again: false,
         how: "trigger".into(),
         by: "olena".into(),
         plans: times,

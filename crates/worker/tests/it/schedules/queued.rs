@@ -14,7 +14,7 @@ use waypost_worker::{Options, Worker};
 use super::stage::Stage;
 use crate::support;
 
-const ONCE: &str = "cron = \"0 0 1 1 *\"\n";
+const ONCE: &str = "cron = \"0 0 1 1 *\"\nfirst = \"latest\"\n";
 const RUN: &str = "run = { lifecycle = \"job\", playbook = \"backup.toml\", input = { shop = \"a\" } }";
 const BACKUP: &str = r#"
 name = "backup"
@@ -149,7 +149,7 @@ fn a_playbook_that_cannot_be_queued_is_told_of() {
     ] {
         let problems = judge(run).unwrap_err();
         let problem = &problems.0[0];
-        assert_eq!((problem.rule, problem.line), ("bad-playbook", 4), "{problems}");
+        assert_eq!((problem.rule, problem.line), ("bad-playbook", 5), "{problems}");
         assert_eq!(problem.field, format!("schedule[0].run.{field}"), "{problems}");
         assert!(problem.message.contains(words), "{problems}");
     }

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::stage::Stage;
 use crate::http::server::{Said, Server};
 
-const ONCE: &str = "cron = \"0 0 1 1 *\"\n";
+const ONCE: &str = "cron = \"0 0 1 1 *\"\nfirst = \"latest\"\n";
 
 // proves C7
 #[tokio::test]

@@ -54,7 +54,7 @@ async fn a_command_that_outlives_its_lease_is_killed() {
     let stage = Stage::new();
     let exec = json!(["sh", "-c", "trap '' TERM; echo $$ >> pids; exec sleep 600"]);
     let times = "run_timeout = \"9m\"\nstale_timeout = \"10m\"\nheartbeat = \"1s\"";
-    stage.apply(&format!("cron = \"0 0 1 1 *\"\n{times}\nexec = {exec}")).await;
+    stage.apply(&format!("cron = \"0 0 1 1 *\"\nfirst = \"latest\"\n{times}\nexec = {exec}")).await;
     let (mut first, mut second) = (stage.scheduler("s1").await, stage.scheduler("s2").await);
     let pids = async |count: usize| {
         support::eventually("they have begun", async || {
@@ -90,7 +90,7 @@ async fn a_command_that_outlives_its_lease_is_killed() {
 async fn a_schedule_that_is_removed_and_applied_again_fires_no_plan_twice() {
     let mut stage = Stage::model();
     stage.handlers = quick();
-    let lines = "cron = \"0 0 1 1 *\"\nhandler = \"job\"";
+    let lines = "cron = \"0 0 1 1 *\"\nfirst = \"latest\"\nhandler = \"job\"";
     stage.apply(lines).await;
     let mut scheduler = stage.scheduler("s1").await;
     stage.tick(&mut scheduler).await;

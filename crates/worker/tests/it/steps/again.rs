@@ -234,27 +234,33 @@ async fn steps_that_come_as_something_else_than_the_playbook_has_are_not_begun()
     let mut shop = Shop::new();
     let playbook =
         shop.playbook(&job(&[step("lock", "exit 1", ""), cleanup("unlock", "", "after = \"lock\"")]));
-    let item = |key: &str| NewItem {
+    let item = |key: &str, max_retries: u32, reruns: bool| NewItem {
         kind: "step".into(),
         key: key.into(),
         name: key.into(),
         status: None,
-        max_retries: 0,
-        reruns: false,
+        max_retries,
+        reruns,
         role: Role::Step,
         details: serde_json::Map::new(),
     };
-    let new = NewRun {
-        lifecycle: "job".into(),
-        playbook: Some(playbook.pin()),
-        items: vec![item("lock"), item("cleanup: unlock")],
-        ..NewRun::default()
-    };
-    let id = shop.enqueue(new).await;
-    shop.work().await;
-    let row = shop.run(&id).await;
-    assert_eq!((row.status(), code(&row)), ("failed", Some("UNFIT")));
-    assert!(message(&row).unwrap().contains("as a cleanup"), "{:?}", message(&row));
+    for (lock, words) in [
+        (item("lock", 0, true), "\"cleanup: unlock\" as a step; the playbook has it as a cleanup"),
+        (item("lock", 2, true), "\"lock\" with 2 retries; the playbook has it with 0"),
+        (item("lock", 0, false), "\"lock\" so that it does not begin again after a resume; the playbook"),
+    ] {
+        let new = NewRun {
+            lifecycle: "job".into(),
+            playbook: Some(playbook.pin()),
+            items: vec![lock, item("cleanup: unlock", 0, true)],
+            ..NewRun::default()
+        };
+        let id = shop.enqueue(new).await;
+        shop.work().await;
+        let row = shop.run(&id).await;
+        assert_eq!((row.status(), code(&row)), ("failed", Some("UNFIT")));
+        assert!(message(&row).unwrap().contains(words), "{:?}", message(&row));
+    }
     assert_eq!(shop.executed(), Vec::<String>::new());
 }
 

@@ -25,10 +25,11 @@ CREATE FUNCTION waypost.cron_number(p_metadata jsonb, p_name text, p_least numer
 CREATE FUNCTION waypost.cron_follows(was waypost.executions, run waypost.runs, p_status text) RETURNS waypost.executions LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  was.execution_id := run.run_id::uuid;
+  -- Executed again, it is another run and the same row.
+  was.execution_id := coalesce(was.execution_id, run.run_id::uuid);
   was.status := p_status;
-  was.attempt := run.attempt;
-  was.max_attempts := run.max_attempts;
+  was.attempt := was.tried + run.attempt;
+  was.max_attempts := was.allowed + run.max_attempts;
   was.next_retry_at := CASE WHEN run.state >= 5000 THEN run.available_at END;
   was.runner_id := coalesce(run.claimed_by, was.runner_id);
   was.lease_token := coalesce(run.lease_token, run.ended_by, was.lease_token);
@@ -68,15 +69,39 @@ END $$;
 CREATE TRIGGER runs_execution_follows AFTER UPDATE ON waypost.runs FOR EACH ROW WHEN (NEW.idempotency_key LIKE 'schedule:%')
   EXECUTE FUNCTION waypost.cron_moved_on();
 
--- A scheduler has begun it: from now on the row is its run's.
+-- The run of another lifecycle that a schedule queued: with that the execution has done what it was for.
+CREATE FUNCTION waypost.cron_queued(was waypost.executions, run waypost.runs) RETURNS waypost.executions LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_now timestamptz := waypost.now();
+BEGIN
+  was.execution_id := coalesce(was.execution_id, gen_random_uuid());
+  was.status := 'SUCCESS';
+  was.attempt := was.tried + 1;
+  was.max_attempts := was.allowed + 1;
+  was.runner_id := (SELECT e.who FROM waypost.events e WHERE e.rid = run.rid AND e.seq = 1);
+  was.lease_token := gen_random_uuid();
+  was.started_at := v_now;
+  was.finished_at := v_now;
+  was.duration_ms := 0;
+  was.result := jsonb_build_object('run_id', run.run_id);
+  was.created_at := coalesce(was.created_at, v_now);
+  was.updated_at := v_now;
+  RETURN was;
+END $$;
+
+-- A scheduler has begun it: from now on the row is its run's. One that is to be executed again stays what it was until then.
 CREATE FUNCTION waypost.cron_begun() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   run waypost.runs;
   v_status text;
 BEGIN
   SELECT r.* INTO run FROM waypost.runs r WHERE r.run_id = NEW.run_id;
+  IF NOT FOUND THEN
+    RETURN NEW;
+  END IF;
   SELECT s.state INTO v_status FROM waypost.lifecycle_states s WHERE s.code = run.state AND s.lifecycle = 'cron';
-  RETURN CASE WHEN v_status IS NULL THEN NEW ELSE waypost.cron_follows(NEW, run, v_status) END;
+  RETURN CASE WHEN v_status IS NULL THEN waypost.cron_queued(NEW, run) ELSE waypost.cron_follows(NEW, run, v_status) END;
 END $$;
 CREATE TRIGGER executions_begun BEFORE UPDATE OF run_id ON waypost.executions FOR EACH ROW WHEN (NEW.run_id IS DISTINCT FROM OLD.run_id)
   EXECUTE FUNCTION waypost.cron_begun();
@@ -197,8 +222,22 @@ BEGIN
   UPDATE waypost.executions e SET wake_at = waypost.now() WHERE e.run_id = was.run_id AND e.wake_at IS NOT NULL;
 END $$;
 
+-- What RETURNING tells is what became of the row, not what the statement said.
+CREATE FUNCTION waypost.cron_stored(p_was ops.sys_cron_executions) RETURNS ops.sys_cron_executions LANGUAGE sql
+  SET search_path = pg_catalog, pg_temp AS $$
+  SELECT x.* FROM ops.sys_cron_executions x WHERE x.job_name = p_was.job_name AND x.scope_kind = p_was.scope_kind
+    AND x.scope_id = p_was.scope_id AND x.plan_time = p_was.plan_time;
+$$;
+
+-- The run of a row.
+CREATE FUNCTION waypost.cron_run(p_id uuid, p_job_name text, p_kind text, p_scope text, p_plan_time timestamptz) RETURNS text LANGUAGE sql STABLE
+  SET search_path = pg_catalog, pg_temp
+  RETURN (SELECT e.run_id FROM waypost.executions e WHERE e.schedule = p_job_name AND e.kind = p_kind AND e.id = p_scope
+    AND e.plan_time = p_plan_time AND e.execution_id = p_id);
+
 CREATE FUNCTION waypost.cron_update() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  v_run_id text := waypost.cron_run(OLD.id, OLD.job_name, OLD.scope_kind, OLD.scope_id, OLD.plan_time);
   v_kept CONSTANT text[] := '{id,job_name,scope_kind,scope_id,plan_time,created_at}';
   v_now timestamptz := waypost.now();
   v_metadata jsonb := '{}';
@@ -208,30 +247,30 @@ BEGIN
     RAISE EXCEPTION 'IMMUTABLE: % stay', array_to_string(v_kept, ', ') USING ERRCODE = 'WP409', HINT = 'Another plan is another row.';
   END IF;
   PERFORM waypost.cron_checks(NEW.status, NEW.attempt, NEW.max_attempts, NEW.duration_ms, NEW.stale_after);
-  PERFORM waypost.lock_slots(r, NEW.status = 'RUNNING' AND r.state / 1000 <> 3) FROM waypost.runs r WHERE r.run_id = OLD.id::text;
-  SELECT * INTO was FROM waypost.runs r WHERE r.run_id = OLD.id::text FOR UPDATE;
+  PERFORM waypost.lock_slots(r, NEW.status = 'RUNNING' AND r.state / 1000 <> 3) FROM waypost.runs r WHERE r.run_id = v_run_id;
+  SELECT * INTO was FROM waypost.runs r WHERE r.run_id = v_run_id FOR UPDATE;
   -- What it was when the statement looked at it is gone: no row is matched.
   IF was.state <> waypost.cron_state(OLD.status) OR coalesce(was.lease_token, was.ended_by) IS DISTINCT FROM OLD.lease_token THEN
     RETURN NULL;
   END IF;
   IF OLD.status = 'RUNNING' AND NEW.status = 'RUNNING' AND NEW.lease_token = OLD.lease_token THEN
     PERFORM waypost.save_one(was, waypost.cron_lease(was, was.lease_token, NEW.stale_after), NULL);
-    RETURN NEW;
+    RETURN waypost.cron_stored(OLD);
   END IF;
   IF OLD.status = 'RUNNING' AND NEW.status IN ('SUCCESS', 'FAILED') THEN
-    v_metadata := jsonb_strip_nulls(jsonb_build_object('duration_ms', coalesce(NEW.duration_ms, extract(epoch
-        FROM v_now - was.started_at)::int * 1000),
+    v_metadata := jsonb_strip_nulls(jsonb_build_object('duration_ms', coalesce(NEW.duration_ms,
+        least(greatest(round(extract(epoch FROM v_now - was.started_at) * 1000), 0), 2147483647)::int),
       'rows_affected', NEW.rows_affected, 'result', CASE WHEN length(NEW.result::text) > 16384 THEN '{"cut": true}' ELSE nullif(NEW.result,
           '{}') END));
     PERFORM waypost.cron_finished(was, NEW.status, NEW.error_code, NEW.error_msg, NEW.next_retry_at, v_metadata);
-    RETURN NEW;
+    RETURN waypost.cron_stored(OLD);
   END IF;
   IF NEW.status = 'RUNNING' AND NEW.attempt = OLD.attempt + 1 AND NEW.lease_token <> OLD.lease_token AND (OLD.status = 'FAILED'
       AND OLD.next_retry_at <= v_now
       OR OLD.status = 'RUNNING' AND OLD.stale_after < v_now AND was.reentrant) THEN
     PERFORM waypost.cron_taken(was, CASE OLD.status WHEN 'FAILED' THEN 'retry' ELSE 'steal' END, coalesce(NEW.runner_id, session_user::text),
       NEW.lease_token, NEW.stale_after);
-    RETURN NEW;
+    RETURN waypost.cron_stored(OLD);
   END IF;
   RAISE EXCEPTION 'INVALID_TRANSITION: % of attempt % does not become % of attempt %', OLD.status, OLD.attempt, NEW.status, NEW.attempt
     USING ERRCODE = 'WP409', HINT = 'A retry is due, a stolen lease has run out and both take a new lease_token and attempt + 1; SUCCESS stays.';
@@ -261,6 +300,7 @@ BEGIN
       stale_after = v_stale
     WHERE x.job_name = p_job_name AND x.scope_kind = p_scope_kind AND x.scope_id = p_scope_id AND x.plan_time = p_plan_time
       AND x.attempt < x.max_attempts AND (x.status = 'FAILED' AND x.next_retry_at <= v_now OR x.status = 'RUNNING' AND x.stale_after < v_now
-        AND (SELECT r.reentrant FROM waypost.runs r WHERE r.run_id = x.id::text))
+        AND (SELECT r.reentrant FROM waypost.runs r
+          WHERE r.run_id = waypost.cron_run(x.id, x.job_name, x.scope_kind, x.scope_id, x.plan_time)))
     RETURNING x.id, x.attempt, x.lease_token, x.stale_after;
 END $$;

@@ -20,14 +20,13 @@ BEGIN
     FROM jsonb_array_elements(v_lines) WITH ORDINALITY l(line, place) WHERE l.place > jsonb_array_length(v_lines) - 100));
 END $$;
 
--- Decisions about hosts, with who and when. Of one pause the first counts; a later pause may decide anew.
+-- Decisions about hosts, with who and when. Of one pause the first counts; a later pause, which another attempt came to, may decide anew.
 CREATE FUNCTION waypost.job_decisions(p_run waypost.runs, p_patch jsonb) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   c_field CONSTANT text := 'details.maintenance_blocker_resolutions';
   v_given jsonb := p_patch -> 'maintenance_blocker_resolutions';
   v_saved jsonb := coalesce(p_run.details -> 'maintenance_blocker_resolutions', '{}');
   v_blockers jsonb := (p_run.details || p_patch) -> 'current_blockers';
-  v_since timestamptz := (SELECT max(e.at) FROM waypost.events e WHERE e.rid = p_run.rid AND e.dst = p_run.state AND e.src <> e.dst);
   v_host text;
   v_about jsonb;
   v_word text;
@@ -50,7 +49,7 @@ BEGIN
         AND NOT v_blockers -> v_host -> 'choices' ? v_word THEN
       PERFORM waypost.refuse('WP422', format('INVALID_INPUT: %s: %s: %s is no choice', c_field, v_host, quote_literal(v_word)),
         'Allowed: ' || (SELECT string_agg(c.word, ', ') FROM jsonb_array_elements_text(v_blockers -> v_host -> 'choices') c(word)), 'details');
-    ELSIF p_run.state / 1000 <> 4 OR (v_saved -> v_host ->> 'at')::timestamptz >= date_trunc('milliseconds', v_since) THEN
+    ELSIF p_run.state / 1000 <> 4 OR v_saved -> v_host -> 'attempt' = to_jsonb(p_run.attempt) THEN
       CONTINUE WHEN v_saved -> v_host ->> 'decision' = v_word;
       IF NOT v_saved ? v_host THEN
         PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: %s does not wait for decisions', p_run.run_id), 'Decide while it is paused.',
@@ -63,7 +62,7 @@ BEGIN
     v_saved := v_saved || jsonb_build_object(v_host, CASE jsonb_typeof(v_about) WHEN 'object' THEN v_about ELSE '{}' END
         || jsonb_build_object('decision', v_word,
       'by', coalesce(v_about ->> 'by', session_user), 'reason', v_about ->> 'reason', 'at', to_char(waypost.now() AT TIME ZONE 'UTC',
-          'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')));
+          'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), 'attempt', p_run.attempt));
   END LOOP;
   RETURN p_patch || jsonb_build_object('maintenance_blocker_resolutions', v_saved);
 END $$;

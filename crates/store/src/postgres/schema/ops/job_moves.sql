@@ -34,7 +34,8 @@ BEGIN
     session_user::text, v_effect, p_details => p_details);
 END $$;
 
--- Invariant 3: paused → pending with decisions about every host that it waits for, or forced. What let it go on is used up.
+-- Invariant 3: paused → pending with decisions about every host that it waits for, one of this pause at least, or forced. What let it go on
+-- is used up.
 CREATE FUNCTION waypost.job_resumes(p_run waypost.runs, p_patch jsonb, OUT forced boolean, OUT patch jsonb) LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -43,7 +44,8 @@ DECLARE
   v_hosts text[] := CASE WHEN v_awaits THEN waypost.undecided(v_details, waypost.decisions(p_run.state)) ELSE '{}' END;
 BEGIN
   forced := coalesce(v_details -> 'force_resumed' = 'true', false);
-  IF NOT forced AND (v_hosts <> '{}' OR coalesce(v_details -> 'maintenance_blocker_resolutions', '{}') = '{}') THEN
+  IF NOT forced AND (v_hosts <> '{}' OR NOT coalesce(jsonb_path_exists(v_details -> 'maintenance_blocker_resolutions',
+      '$.*.attempt ? (@ == $attempt)', jsonb_build_object('attempt', p_run.attempt)), false)) THEN
     PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: %s waits for decisions%s', p_run.run_id, coalesce(' about '
         || nullif(array_to_string(v_hosts, ', '), ''), '')),
       'Save them in details.maintenance_blocker_resolutions, {"HOST": "skip"}, or set details.force_resumed to true.', 'details');
@@ -185,7 +187,7 @@ BEGIN
         p_schedule_at := NEW.schedule_at,
     p_details := waypost.job_patch('{}', coalesce(NEW.details, '{}')), p_correlation_id := NEW.correlation_id,
         p_parent_run_id := NEW.parent_job_id::text,
-    p_playbook := coalesce(NEW.playbook, NEW.job_type), p_first_item := coalesce(NEW.first_step, 'run'));
+    p_playbook := coalesce(NEW.playbook, NEW.job_type), p_first_item := coalesce(NEW.first_step, '(run)'));
   SELECT j.* INTO NEW FROM ops.jobs j WHERE j.run_id = (v_written.run).run_id;
   RETURN NEW;
 END $$;

@@ -93,7 +93,7 @@ BEGIN
           'step_role');
     END IF;
     PERFORM waypost.part_born(v_run, 'step', v_key, NEW.step_name, NEW.step_status, NULL, coalesce(NEW.step_details, '{}')
-      || jsonb_build_object('order', NEW.step_number, 'server_id', NEW.server_id, 'host_id', NEW.host_id, 'cluster_id', NEW.cluster_id),
+      || jsonb_build_object('order', NEW.step_number, 'step_number', NEW.step_number, 'server_id', NEW.server_id, 'host_id', NEW.host_id, 'cluster_id', NEW.cluster_id),
       coalesce(NEW.step_role, 'step'));
   ELSE
     IF to_jsonb(NEW) - c_changeable <> to_jsonb(OLD) - c_changeable THEN

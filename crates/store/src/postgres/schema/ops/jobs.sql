@@ -20,24 +20,30 @@ CREATE VIEW ops.jobs AS
       ELSE r.claimed_by END AS claimed_by,
     r.stale_after AS lease_expires_at, coalesce(r.intent ->> 'want' = 'cancel', false) AS cancel_requested,
     coalesce(r.intent ->> 'want' = 'pause', false) AS pause_requested, r.error_code, r.error_msg,
-    (SELECT i.name FROM waypost.items i WHERE i.rid = r.rid AND i.kind = 'step' ORDER BY i.place LIMIT 1) AS first_step,
+    (SELECT i.name FROM waypost.items i WHERE i.rid = r.rid AND i.kind = 'step' ORDER BY i.key = '(run)', i.place LIMIT 1) AS first_step,
     r.input::jsonb AS input, r.metadata, waypost.as_uuid(r.parent_run_id) AS parent_job_id, r.tenant, r.queue, r.priority, r.attempt,
     r.concurrency_key, r.correlation_id, r.playbook, r.run_id
   FROM waypost.runs r JOIN states s ON s.code = r.state WHERE length(r.run_id) = 36;
 
--- The steps in the playbook's order; cleanups come last. Steps that were added by hand have none and stand before, as they came.
+CREATE FUNCTION waypost.as_int(p_value jsonb) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN CASE WHEN jsonb_typeof(p_value) = 'number' AND p_value BETWEEN '-2147483648' AND '2147483647' THEN trunc(p_value::numeric)::int END;
+
+-- The steps in the playbook's order; cleanups come last. Steps that were added by hand have the number that they were given; without
+-- one they stand before, as they came. The one that a job without steps is made with is not shown once it has others.
 CREATE VIEW ops.workflow_executions AS
   WITH states AS (SELECT s.code FROM waypost.lifecycle_states s WHERE s.lifecycle = 'job')
   SELECT waypost.part_id(r.run_id, i.kind, i.key) AS id, waypost.as_uuid(r.run_id) AS job_id,
-    (row_number() OVER (PARTITION BY r.run_id ORDER BY (i.details ->> 'order')::numeric NULLS FIRST, (i.details ->> 'number')::numeric NULLS FIRST, i.place))::int
-      AS step_number,
+    coalesce(waypost.as_int(i.details -> 'step_number'), (row_number() OVER (PARTITION BY r.run_id ORDER BY (i.details ->> 'order')::numeric NULLS FIRST,
+      (i.details ->> 'number')::numeric NULLS FIRST, i.place))::int) AS step_number,
     i.name AS step_name, i.status AS step_status, i.started_at AS step_started_at, i.finished_at AS step_completed_at,
-    i.details - '{item,pause}'::text[] || jsonb_strip_nulls(jsonb_build_object('current_step', i.details ->> 'does', 'progress_pct', i.progress,
+    i.details - '{item,pause,step_number}'::text[] || jsonb_strip_nulls(jsonb_build_object('current_step', i.details ->> 'does', 'progress_pct', i.progress,
       'host_name', coalesce(i.details -> 'item' ->> 'host_name', i.details -> 'item' ->> 'name', i.details -> 'item' ->> 'hostname', i.details ->> 'host_name',
         CASE jsonb_typeof(i.details -> 'item') WHEN 'string' THEN i.details ->> 'item' END),
       'management_ip', coalesce(i.details -> 'item' ->> 'management_ip', i.details -> 'item' ->> 'ip', i.details ->> 'management_ip'),
       'current_blockers', i.details -> 'pause' -> 'current_blockers', 'awaiting_resolution', i.details -> 'pause' -> 'awaiting_blocker_resolution',
-      'duration_ms', floor(extract(epoch FROM i.finished_at - i.started_at) * 1000), 'error_details', i.error_msg)) AS step_details,
+      -- A step that ran again after a pause knows how long it ran.
+      'duration_ms', coalesce(i.details -> 'duration_ms', to_jsonb(floor(extract(epoch FROM i.finished_at - i.started_at) * 1000))),
+      'error_details', i.error_msg)) AS step_details,
     i.error_code || coalesce(': ' || nullif(i.error_msg, ''), '') AS step_error,
     waypost.as_uuid(coalesce(i.details -> 'item' ->> 'server_id', i.details ->> 'server_id', r.input ->> 'server_id')) AS server_id,
     waypost.as_uuid(coalesce(i.details -> 'item' ->> 'host_id', i.details -> 'item' ->> 'id', i.details ->> 'host_id', r.input ->> 'host_id')) AS host_id,
@@ -48,7 +54,8 @@ CREATE VIEW ops.workflow_executions AS
         AND e.effect::jsonb @> jsonb_build_object('moved', jsonb_build_array(jsonb_build_object('kind', i.kind, 'key', i.key)))
       ORDER BY e.seq LIMIT 1) AS created_at,
     i.key AS step_key, i.attempts, i.output, r.run_id, i.role AS step_role
-  FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid JOIN states s ON s.code = r.state WHERE length(r.run_id) = 36 AND i.kind = 'step';
+  FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid JOIN states s ON s.code = r.state WHERE length(r.run_id) = 36 AND i.kind = 'step'
+    AND (i.key <> '(run)' OR NOT EXISTS (SELECT 1 FROM waypost.items o WHERE o.rid = i.rid AND o.kind = i.kind AND o.key <> i.key));
 
 CREATE VIEW ops.job_tasks AS
   WITH states AS (SELECT s.code FROM waypost.lifecycle_states s WHERE s.lifecycle = 'job')

@@ -50,7 +50,7 @@ CREATE VIEW ops.run_events AS
         WHEN 'expire' THEN 'Worker lost; the run''s cleanup is left to another' WHEN 'items' THEN 'Items moved' WHEN 'require-cleanup' THEN 'Cleanup noted'
         WHEN 'operation' THEN 'Operation ended' WHEN 'cancel' THEN 'Run asked to cancel by ' || e.who WHEN 'pause' THEN 'Run asked to pause by '
             || e.who
-        ELSE e.command || ' by ' || e.who END
+        WHEN 'decide' THEN 'Decided by ' || e.who || '; the run goes on waiting' ELSE e.command || ' by ' || e.who END
       WHEN e.dst >= 5000 THEN CASE e.command WHEN 'lose' THEN 'Run lost: ' WHEN 'expire' THEN 'Run expired: ' ELSE 'Run finished: ' END || t.state
       WHEN e.dst / 1000 = 3 AND e.src / 1000 = 3 THEN 'Run started by ' || e.who
       WHEN e.dst / 1000 = 3 AND e.command = 'claim' THEN 'Run claimed by worker'
@@ -258,18 +258,32 @@ BEGIN
   RETURN (waypost.cancel_one(p_run_id, session_user::text, left(v_metadata ->> 'reason', 1024), v_metadata)).status;
 END $$;
 
+-- What a worker's metadata say of a failure, in the seed's words: {"error": "Docker build failed", "exit_code": 1}.
+CREATE FUNCTION waypost.ops_error(p_metadata jsonb, OUT code text, OUT message text) LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT coalesce(nullif(left(p_metadata ->> 'error_code', 255), ''), 'EXIT_' || CASE WHEN jsonb_typeof(p_metadata -> 'exit_code') = 'number'
+      AND p_metadata -> 'exit_code' <> '0' THEN left(p_metadata ->> 'exit_code', 20) END, 'FAILED'),
+    left(coalesce(p_metadata ->> 'error', p_metadata ->> 'stderr', ''), 4000)
+$$;
+
 CREATE FUNCTION waypost.ops_finish(p_run_id text, p_status text, p_metadata jsonb, p_worker_id text, p_lease_token text) RETURNS text
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_metadata jsonb := coalesce(p_metadata, '{}');
-  v_reason text := CASE WHEN waypost.ops_cancels(p_status) THEN left(v_metadata ->> 'reason', 1024) END;
+  v_cancels boolean := waypost.ops_cancels(p_status);
+  v_reason text := CASE WHEN v_cancels THEN left(v_metadata ->> 'reason', 1024) END;
+  v_code text;
+  v_message text;
 BEGIN
   PERFORM waypost.check_json('p_metadata', v_metadata, 1048576, true);
+  IF NOT v_cancels THEN
+    SELECT e.code, e.message INTO v_code, v_message FROM waypost.ops_error(v_metadata) e;
+  END IF;
   IF p_worker_id IS NOT NULL THEN
     PERFORM waypost.check_text('p_worker_id', p_worker_id);
   END IF;
   PERFORM waypost.check_run(p_run_id);
-  RETURN (waypost.finish_one(p_run_id, waypost.check_token(p_lease_token), p_worker_id, p_status, NULL, NULL, v_reason, v_metadata)).status;
+  -- Of a success they are left out.
+  RETURN (waypost.finish_one(p_run_id, waypost.check_token(p_lease_token), p_worker_id, p_status, v_code, v_message, v_reason, v_metadata)).status;
 END $$;
 
 -- Ends a run and gives the status that it has then. Whoever says neither who they are nor which lease they have asks for
@@ -324,6 +338,9 @@ BEGIN
     v_became.stale_after := v_now + v_run.lease_ms * interval '1 millisecond';
   END IF;
   v_became.state := v_to.code;
+  IF v_to.outcome = 'failed' THEN
+    SELECT e.code, e.message INTO v_became.error_code, v_became.error_msg FROM waypost.ops_error(NEW.metadata) e;
+  END IF;
   PERFORM waypost.move_by_hand(v_run, v_became);
   RETURN NEW;
 END $$;

@@ -31,6 +31,7 @@ fn by_hand() -> ManualPlans {
         kind: "global".into(),
         ids: vec!["all".into()],
         plans: Some(vec![Time::from_ms(1_771_000_000_000)]),
+        again: false,
         how: "trigger".into(),
         by: "ann".into(),
     }

@@ -1,0 +1,102 @@
+//! `waypost stats`: how it goes, in the four figures of seed 000.
+
+use clap::Args;
+use serde_json::{Value, json};
+use waypost_kernel::Outcome;
+use waypost_store::{Ended, HOUSEKEEPING, Holder, QueueRow, Stats, Store};
+
+use crate::output::{Format, Result, cells, pretty, print, table};
+use crate::place::Place;
+use crate::run::{TENANT, age};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "What the engine does for itself is not counted.\n\nExamples:\n  waypost stats\n  waypost stats -o json"
+)]
+pub struct Flags {
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+pub async fn run(place: &Place, flags: Flags) -> Result {
+    let store = place.open().await?;
+    let figures = Figures::read(&*store).await?;
+    print(&match flags.output {
+        Format::Table => figures.in_words(),
+        Format::Json | Format::Jsonl => pretty(&figures.object()),
+    })
+}
+
+struct Figures {
+    queues: Vec<QueueRow>,
+    holders: Vec<Holder>,
+    stats: Stats,
+}
+
+impl Figures {
+    async fn read(store: &dyn Store) -> Result<Figures> {
+        let mut queues = store.queues().await?;
+        queues.retain(|queue| queue.name != HOUSEKEEPING);
+        let tenant = Some(TENANT.to_owned());
+        let holders = store.holders(tenant.clone()).await?;
+        Ok(Figures { queues, holders, stats: store.stats(tenant).await? })
+    }
+
+    fn depth(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.ready).sum()
+    }
+
+    fn object(&self) -> Value {
+        let workers = self.holders.iter().map(|it| json!({ "worker": it.worker, "active_runs": it.held }));
+        let ended = self.stats.ended.iter().map(|it| {
+            json!({
+                "lifecycle": it.lifecycle,
+                "status": it.status,
+                "outcome": it.outcome.map(Outcome::name),
+                "in_24h": it.in_24h,
+                "in_7d": it.in_7d,
+                "mean_duration_ms": mean_ms(it),
+            })
+        });
+        json!({
+            "queue_depth": self.depth(),
+            "queues": self.queues.iter().map(QueueRow::object).collect::<Vec<_>>(),
+            "workers": workers.collect::<Vec<_>>(),
+            "success_rate_24h": self.stats.success_ratio_24h(),
+            "ended": ended.collect::<Vec<_>>(),
+        })
+    }
+
+    fn in_words(&self) -> String {
+        let rate = self.stats.success_ratio_24h();
+        let rate = rate.map_or("nothing has ended".to_owned(), |rate| format!("{:.2} %", rate * 100.0));
+        let held: u64 = self.holders.iter().map(|holder| holder.held).sum();
+        let mut parts = vec![format!(
+            "queue depth: {}\nsuccess rate over 24 hours: {rate}\nactive runs: {held} of {} workers",
+            self.depth(),
+            self.holders.len()
+        )];
+        if !self.holders.is_empty() {
+            let rows = self.holders.iter().map(|it| cells([it.worker.clone(), it.held.to_string()]));
+            parts.push(table(&["worker", "active runs"], rows));
+        }
+        if !self.stats.ended.is_empty() {
+            let rows = self.stats.ended.iter().map(|it| {
+                cells([
+                    it.lifecycle.clone(),
+                    it.status.clone(),
+                    it.in_24h.to_string(),
+                    it.in_7d.to_string(),
+                    mean_ms(it).map(|ms| age(waypost_kernel::Span::from_ms(ms))).unwrap_or_default(),
+                ])
+            });
+            parts
+                .push(table(&["lifecycle", "status", "in 24 h", "in 7 days", "mean duration, 7 days"], rows));
+        }
+        parts.join("\n\n")
+    }
+}
+
+fn mean_ms(ended: &Ended) -> Option<i64> {
+    ended.mean_seconds().map(|seconds| (seconds * 1_000.0).round() as i64)
+}
