@@ -22,6 +22,7 @@ pub use rules::replay::Written;
 pub use seam::access::{AuditRow, EVERY_TENANT, NewToken, ROLES, Secret, TokenChange, TokenRow, Who};
 pub use seam::doctor;
 pub use seam::error::{Result, StoreError};
+pub use seam::messages::{Message, REMEMBERED, Received};
 pub use seam::run::{EventRow, ItemRow, RunRow, iso, parse_time};
 pub use seam::schedule_reads::{
     ExecutionFilter, ExecutionPage, ExecutionRow, ScheduleFilter, ScheduleSummary,

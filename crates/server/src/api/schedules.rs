@@ -19,8 +19,6 @@ use crate::problem::{FORBIDDEN, INVALID_INPUT, NOT_FOUND, OWN_SCHEDULE, Problem}
 
 /// Schedules are theirs.
 const TENANT: &str = "default";
-/// How names of the engine's own schedules begin.
-const ENGINES: &str = "waypost.";
 
 pub const ROUTES: &[Route] = &[
     Route {
@@ -187,13 +185,11 @@ async fn apply(call: Call, body: ApplyingBody) -> Result {
     Ok(answer::json(200, &json!({ "result": put.name(), "schedule": object(&call).await? })))
 }
 
-/// Schedules of a server's own file, and the engine's, are not changed from outside: a restart would bring them back, and until
-/// then nothing would show that they are gone.
+/// Schedules of a server's own file are not changed from outside: a restart would bring them back, and until then nothing would
+/// show that they are gone. The engine's own are refused by the store.
 fn check_ours(call: &Call, name: &str, stored: Option<&ScheduleSummary>) -> Result<()> {
     let is_own = call.app.options.own_schedules.iter().any(|own| own == name);
-    let message = if name.starts_with(ENGINES) {
-        format!("{name:?} is the engine's own: names that begin with {ENGINES:?} are kept for it")
-    } else if is_own || stored.is_some_and(|stored| !stored.row.carried) {
+    let message = if is_own || stored.is_some_and(|stored| !stored.row.carried) {
         format!("{name:?} is a schedule of a server's own file: change that file, or pause the schedule")
     } else {
         return Ok(());

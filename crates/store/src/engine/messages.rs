@@ -5,7 +5,7 @@
 use super::tx::Tx;
 use crate::rules::intake::check_name;
 use crate::seam::error::{Result, StoreError};
-use crate::seam::verbs::{Message, REMEMBERED, Received};
+use crate::seam::messages::{Message, REMEMBERED, Received};
 use crate::statement::{Sql, query, values};
 
 pub(crate) async fn receive<T: Tx + Sql>(tx: &mut T, message: &Message) -> Result<Received> {

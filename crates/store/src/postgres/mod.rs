@@ -24,6 +24,7 @@ use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
 use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::seam::error::{Result, StoreError};
+use crate::seam::messages::{Message, Received};
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::seam::schedules::*;

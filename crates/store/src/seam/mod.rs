@@ -4,6 +4,7 @@
 pub(crate) mod access;
 pub mod doctor;
 pub(crate) mod error;
+pub(crate) mod messages;
 pub(crate) mod run;
 pub(crate) mod schedule_reads;
 pub(crate) mod schedules;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 use access::{AuditRow, TokenChange, TokenRow, Who};
+use messages::{Message, Received};
 use run::{EventRow, ItemRow, RunRow};
 use schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use schedules::*;

@@ -27,6 +27,7 @@ pub use doctor::doctor;
 use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
 use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::seam::error::{Result, StoreError};
+use crate::seam::messages::{Message, Received};
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::seam::schedules::*;

@@ -113,10 +113,12 @@ impl Site {
             let running = self.shop.json(&["run", "list", "--status", "running", "--limit", "1000"]);
             for run in running.as_array().unwrap().iter().filter(|run| run["cancel_requested"] == false) {
                 let worker = run["claimed_by"].as_str().unwrap_or_default();
-                let is_endless = run["carried"]["command"][2].as_str().unwrap().ends_with("600");
+                let run_id = run["run_id"].as_str().unwrap();
+                let command = &self.shop.show(run_id)["carried"]["command"];
+                let is_endless = command[2].as_str().unwrap().ends_with("600");
                 if is_endless && living.iter().any(|name| worker.contains(name)) {
                     // It may have ended meanwhile: then this is refused.
-                    self.shop.run(&["run", "cancel", run["run_id"].as_str().unwrap()]);
+                    self.shop.run(&["run", "cancel", run_id]);
                 }
             }
             let stats = self.shop.json(&["queue", "stats"]);

@@ -134,11 +134,12 @@ pub(crate) async fn remove_schedule<T: Tx + Sql>(tx: &mut T, name: &str, who: &W
             Err(error) => return Err(error),
         }
     }
+    // Plans that wait leave after their schedule: of one that is there none may.
     let statements = [
-        "DELETE FROM waypost.executions WHERE schedule = $1 AND run_id IS NULL",
-        "UPDATE waypost.executions SET wake_at = NULL WHERE schedule = $1 AND wake_at IS NOT NULL",
+        "UPDATE waypost.executions SET wake_at = NULL WHERE schedule = $1 AND run_id IS NOT NULL AND wake_at IS NOT NULL",
         "DELETE FROM waypost.schedule_scopes WHERE schedule = $1",
         "DELETE FROM waypost.schedules WHERE name = $1",
+        "DELETE FROM waypost.executions WHERE schedule = $1 AND run_id IS NULL",
     ];
     for sql in statements {
         query(tx, sql, values![name]).await?;

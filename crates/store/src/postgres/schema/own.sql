@@ -47,7 +47,7 @@ BEGIN
         'Of waypost.runs a hand may set, with a state: %s. Or update waypost.board, ops.runs or ops.jobs.'),
       ('items', '{status,progress,error_code,error_msg,started_at,finished_at}', 'IMMUTABLE: what an item was born with stays, and what the log says of it changes with an event',
         'Of waypost.items a hand may set, with a status: %s. Or update ops.workflow_executions or ops.job_tasks.'),
-      ('executions', '{run_id,wake_at,failures,manual,who}', 'INVALID_TRANSITION: an execution that is there is not taken by an insert, nor rewritten',
+      ('executions', '{run_id,wake_at,failures,manual,who,tried,allowed}', 'INVALID_TRANSITION: an execution that is there is not taken by an insert, nor rewritten',
         'INSERT … ON CONFLICT DO NOTHING; if it gives no row, UPDATE ops.sys_cron_executions; or ask ops.claim_cron_execution for both.')
       ) t(name, by_hand, message, hint)
   LOOP
@@ -58,9 +58,15 @@ BEGIN
   END LOOP;
 END $$;
 
--- What a scheduler plans has no run yet, and gets one once; what it is comes from that run.
+-- What a scheduler plans has no run yet, and gets one once; what it is comes from that run. A plan whose run failed may wait for another one.
 CREATE FUNCTION waypost.execution_planned() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  IF TG_OP = 'UPDATE' THEN
+    IF NEW.run_id IS NULL AND NEW.wake_at IS NOT NULL AND NEW.tried > OLD.tried
+        AND EXISTS (SELECT 1 FROM waypost.runs r WHERE r.run_id = OLD.run_id AND r.state >= 6000) THEN
+      RETURN NEW;
+    END IF;
+  END IF;
   RAISE EXCEPTION 'IMMUTABLE: what execution % of % is comes from its run, and it has one run', OLD.plan_time, OLD.schedule USING ERRCODE = 'WP409',
     HINT = 'Insert into ops.sys_cron_executions, or ask ops.claim_cron_execution.';
 END $$;
@@ -118,7 +124,8 @@ CREATE TRIGGER items_leave AFTER DELETE ON waypost.items REFERENCING OLD TABLE A
 
 CREATE FUNCTION waypost.executions_leave() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
-  IF EXISTS (SELECT 1 FROM gone g LEFT JOIN waypost.runs r ON r.run_id = g.run_id WHERE g.run_id IS NULL OR r.rid IS NOT NULL) THEN
+  IF EXISTS (SELECT 1 FROM gone g LEFT JOIN waypost.runs r ON r.run_id = g.run_id LEFT JOIN waypost.schedules s ON s.name = g.schedule
+      WHERE CASE WHEN g.run_id IS NULL THEN s.name ELSE r.run_id END IS NOT NULL) THEN
     RAISE EXCEPTION 'APPEND_ONLY: executions cannot be deleted' USING ERRCODE = 'WP405', HINT = 'Settled executions leave by pruning, with their events.';
   END IF;
   RETURN NULL;

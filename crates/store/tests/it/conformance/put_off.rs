@@ -34,7 +34,7 @@ async fn put_off(store: &dyn Database, failed: Failed) {
 
 /// Plans by hand, a minute each, the oldest of them an hour and more ago.
 async fn backfill(store: &dyn Database, name: &str, count: i64) -> Vec<Time> {
-    let old = minute(store).await - Span::from_seconds(1_000_000);
+    let old = minute(store).await - Span::from_seconds(999_960);
     let plans: Vec<Time> = (0..count).map(|at| old + Span::from_seconds(60 * at)).collect();
     let manual = ManualPlans {
         schedule: name.into(),
