@@ -23,6 +23,8 @@ use crate::wait;
 
 /// Runs that are taken at a time, at first.
 const FIRST_PART: usize = 16;
+/// Each part has so many times the runs of the one before, if those to come are no larger.
+const GROWTH: usize = 8;
 /// Of those that a worker asks for, so many are shown with it.
 const SHOWN_QUEUES: usize = 8;
 
@@ -133,13 +135,15 @@ async fn take(
     Ok(claims)
 }
 
-/// Runs may be large: a few are taken at first, and more as long as there is room for them in one answer. Of a claim with a key each
+/// Runs may be large: a few are taken at first, and then as many as there is room for in one answer if they are of the same size. Of a claim with a key each
 /// part has one of its own, so that the same claim again gives the same runs.
 async fn take_in_parts(call: &Call, claim: Claim) -> Result<Vec<Claimed>> {
     let mut claims: Vec<Claimed> = Vec::new();
     let mut bytes = 0;
-    for part in 0.. {
-        let limit = (FIRST_PART << part).min(claim.limit - claims.len());
+    for part in 0_u32.. {
+        let fits = (PAGE_BYTES - bytes) * claims.len().max(1) / bytes.max(1);
+        let most = FIRST_PART * GROWTH.pow(part);
+        let limit = most.min(fits.max(1)).min(claim.limit - claims.len());
         let key = claim.idempotency_key.as_ref();
         let idempotency_key = key.map(|key| if part == 0 { key.clone() } else { format!("{key}/{part}") });
         let taken = call.store().claim(Claim { limit, idempotency_key, ..claim.clone() }).await;
