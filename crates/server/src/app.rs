@@ -67,7 +67,7 @@ impl Default for Options {
             rate: Rate::default(),
             own_schedules: Vec::new(),
             write_within: Duration::from_secs(20),
-            body_bytes: 192 * 1024 * 1024,
+            body_bytes: 128 * 1024 * 1024,
             answer_bytes: 64 * 1024 * 1024,
         }
     }

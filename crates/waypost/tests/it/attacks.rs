@@ -13,7 +13,7 @@ use crate::support::{Running, Shop, memory_of};
 
 /// What a server may have at most, in KiB, whatever is done to it; while bodies are read, as much more as they may take.
 const MOST_MEMORY: u64 = 300 * 1024;
-const BODY_MEMORY: u64 = 192 * 1024;
+const BODY_MEMORY: u64 = 128 * 1024;
 
 fn size(name: &str, otherwise: usize) -> usize {
     std::env::var(format!("WAYPOST_ATTACK_{name}")).map_or(otherwise, |text| text.parse().unwrap())
