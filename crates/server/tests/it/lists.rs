@@ -24,7 +24,13 @@ async fn a_list_shows_large_parts_only_if_it_is_asked_for_them() {
         let lean = first("").await;
         assert!(PARTS.iter().all(|part| lean.get(part).is_none()), "{on:?}: {lean}");
         assert_eq!((&lean["run_id"], &lean["title"]), (&made["run_id"], &json!("what it is")));
+        // They are looked for in metadata and details: without those nobody knows.
+        assert!(
+            first("").await.get("artifacts").is_none()
+                && first("include=metadata").await.get("artifacts").is_none()
+        );
         let all = first("include=input,metadata,details,carried").await;
+        assert!(all["artifacts"].is_array(), "{all}");
         for part in PARTS {
             assert_eq!(all[part], made[part], "{on:?}: {part}");
             let one = first(&format!("include={part}")).await;

@@ -161,6 +161,7 @@ const fn optional_parts(all: &[schema::Field]) -> [schema::Field; DERIVED.len() 
     let mut at = 0;
     while at < all.len() {
         fields[at] = all[at];
+        fields[at].may_be_left_out |= is_same(fields[at].name, Parts::FOUND_IN_BOTH);
         let mut part = 0;
         while part < Parts::NAMES.len() {
             if is_same(fields[at].name, Parts::NAMES[part]) {

@@ -140,8 +140,8 @@ impl RunRow {
     /// The same as a list shows it: without the members that were not asked for.
     pub fn listed(&self, parts: Parts) -> Value {
         let shown = COLUMNS.iter().map(|column| &**column).filter(|column| column.is_shown());
-        let shown = shown.filter(|column| !parts.leaves_out(column.name));
-        columns::members(self, shown.chain(DERIVED)).into()
+        let shown = shown.chain(DERIVED).filter(|column| !parts.leaves_out(column.name));
+        columns::members(self, shown).into()
     }
 
     /// How long its parts are that may be large.

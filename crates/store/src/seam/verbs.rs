@@ -309,9 +309,15 @@ impl Parts {
         Parts::NAMES.into_iter().zip(self.flags()).any(|(known, has)| known == name && has)
     }
 
-    /// Whether a column is one of these and not asked for.
+    /// What is looked for in metadata and details: without both nobody knows whether there are any.
+    pub(crate) const FOUND_IN_BOTH: &str = "artifacts";
+
+    /// Whether a column is one of these and not asked for, or made of one that is not.
     pub(crate) fn leaves_out(&self, column: &str) -> bool {
-        Parts::NAMES.contains(&column) && !self.has(column)
+        match column {
+            Parts::FOUND_IN_BOTH => !(self.metadata && self.details),
+            column => Parts::NAMES.contains(&column) && !self.has(column),
+        }
     }
 
     /// Names with commas between them. The error is the one that is none of these.
