@@ -116,14 +116,14 @@ macro_rules! derived {
     ($row:ident, $field:expr, $get:expr $(, set $kind:ident $set:expr)?) => {{
         let column: $crate::columns::Column<$row> = $crate::columns::Column {
             $(kind: $crate::columns::Kind::$kind, set: $set,)?
-            ..$crate::columns::told($field, $get)
+            ..$crate::columns::computed($field, $get)
         };
         column
     }};
 }
 pub(crate) use derived;
 
-pub(crate) const fn told<R>(field: schema::Field, get: for<'a> fn(&'a R) -> Cell<'a>) -> Column<R> {
+pub(crate) const fn computed<R>(field: schema::Field, get: for<'a> fn(&'a R) -> Cell<'a>) -> Column<R> {
     Column { name: field.name, kind: Kind::Json, get, set: |_, _| {}, shown: Shown::All(field) }
 }
 

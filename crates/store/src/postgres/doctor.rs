@@ -24,7 +24,7 @@ const SKEW_MS: i64 = 2_000;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub async fn doctor(url: &str) -> Result<Vec<Finding>, StoreError> {
-    look(&Address::read(url)?).await.map_err(Fault::told)
+    look(&Address::read(url)?).await.map_err(Fault::into_error)
 }
 
 async fn look(address: &Address) -> Result<Vec<Finding>> {

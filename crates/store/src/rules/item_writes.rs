@@ -44,7 +44,7 @@ pub(crate) fn wanted<'a>(
         let is_new = known.is_none();
         let (item, name) = known.unwrap_or_else(|| {
             let given = write.name.as_deref().filter(|name| !name.is_empty());
-            (born(at, kind, write, now), cleaned_name(given.unwrap_or(&write.key)))
+            (new_item(at, kind, write, now), cleaned_name(given.unwrap_or(&write.key)))
         });
         let failure = write.failure.as_ref().map(cleaned_failure);
         wanted.push(Wanted { write, kind: at, item, name, is_new, failure });
@@ -99,7 +99,7 @@ impl Wanted<'_> {
 }
 
 /// A new item starts where it is wanted if it may start there, and else where its kind does.
-fn born(at: u8, kind: &Lifecycle, write: &ItemWrite, now: Time) -> Item {
+fn new_item(at: u8, kind: &Lifecycle, write: &ItemWrite, now: Time) -> Item {
     let asked = kind.state_named(&write.status).filter(|state| kind.initial.contains(state));
     let mut item = Item::new(at, &write.key, asked.unwrap_or(kind.initial[0]));
     item.max_retries = write.max_retries.unwrap_or(item.max_retries);

@@ -6,7 +6,7 @@ use waypost_kernel::request::Level;
 
 /// `from` is absent for a run's first event.
 pub fn standard_message(command: &str, from: Option<&State>, to: &State, by: &str) -> (Level, String) {
-    let Some(from) = from else { return born(to) };
+    let Some(from) = from else { return first_message(to) };
     if from.name == to.name {
         return stayed(command, by);
     }
@@ -21,7 +21,7 @@ pub fn standard_message(command: &str, from: Option<&State>, to: &State, by: &st
     }
 }
 
-fn born(to: &State) -> (Level, String) {
+fn first_message(to: &State) -> (Level, String) {
     let message = match to.phase {
         Phase::Ready => "Run queued".into(),
         Phase::Held => "Run claimed by worker".into(),

@@ -40,7 +40,7 @@ pub fn events(tx: &Tx<'_>, run_id: &str, after_seq: u64, limit: usize) -> Result
     let mut room = Room::of_a_page();
     let mut found = of_run(tx, &row::by_id(tx, run_id)?, after_seq, limit, &mut room)?;
     found.truncate(limit);
-    Ok(found.into_iter().map(told).collect())
+    Ok(found.into_iter().map(event_row).collect())
 }
 
 pub fn feed(tx: &Tx<'_>, after_position: u64, limit: usize) -> Result<Vec<EventRow>> {
@@ -58,7 +58,7 @@ pub fn feed(tx: &Tx<'_>, after_position: u64, limit: usize) -> Result<Vec<EventR
     found.retain(|event| event.position > after_position && event.position <= end);
     found.sort_by_key(|event| event.position);
     found.truncate(limit);
-    Ok(found.into_iter().map(told).collect())
+    Ok(found.into_iter().map(event_row).collect())
 }
 
 /// Up to where what was found is all that there is.
@@ -289,7 +289,7 @@ fn event(row: &Row<'_>, state: &Named, from: Option<String>, seq: u64) -> rusqli
 }
 
 /// As callers see it, with the standard words where it came without.
-fn told(found: Found) -> EventRow {
+fn event_row(found: Found) -> EventRow {
     let Written { seq, at, command, from, to, actor, by, effect } = found.written;
     let name = found.lifecycle.as_ref().map(|lifecycle| lifecycle.name.to_string());
     let standard = found.lifecycle.as_ref().and_then(|lifecycle| {
@@ -299,8 +299,8 @@ fn told(found: Found) -> EventRow {
     let (standard_level, standard_message) = standard.unwrap_or((Level::Info, String::new()));
     let did = effect.as_ref().filter(|_| from.is_some() && found.message.is_none());
     let standard_payload = || {
-        let told = found.lifecycle.as_ref().map(|lifecycle| standard_payload(lifecycle, did));
-        told.unwrap_or_else(|| json!({}))
+        let standard = found.lifecycle.as_ref().map(|lifecycle| standard_payload(lifecycle, did));
+        standard.unwrap_or_else(|| json!({}))
     };
     let payload = found.payload.unwrap_or_else(standard_payload);
     EventRow {

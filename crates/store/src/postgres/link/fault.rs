@@ -25,7 +25,7 @@ pub enum Fault {
 pub type Result<T, E = Fault> = std::result::Result<T, E>;
 
 impl Fault {
-    pub fn told(self) -> StoreError {
+    pub fn into_error(self) -> StoreError {
         match self {
             Fault::Told(error) | Fault::Again(error) | Fault::Broken(error) => error,
         }

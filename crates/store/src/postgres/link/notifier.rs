@@ -134,7 +134,7 @@ impl NotifyTask {
             self.hear(ListenState::Polling);
             match ended {
                 Ok(()) => return,
-                Err(fault) => tracing::debug!(error = %fault.told(), "no connection for notifications"),
+                Err(fault) => tracing::debug!(error = %fault.into_error(), "no connection for notifications"),
             }
             sleep(RECONNECT).await;
         }
@@ -159,7 +159,7 @@ impl NotifyTask {
             if self.listens.load(Ordering::Acquire) && !listening {
                 listening = true;
                 let hears = self.listen(&client, &mut heard).await?;
-                self.told(hears);
+                self.set_listening(hears);
             }
             let turn = pulse.min(Instant::now() + LOOK_LISTENING);
             tokio::select! {
@@ -198,7 +198,7 @@ impl NotifyTask {
         Ok(timeout(PATIENCE, heard.recv()).await.is_ok_and(|sound| sound.is_some()))
     }
 
-    fn told(&mut self, hears: bool) {
+    fn set_listening(&mut self, hears: bool) {
         self.hear(if hears { ListenState::Listening } else { ListenState::Polling });
         if !hears && !self.warned {
             self.warned = true;

@@ -30,7 +30,7 @@ pub async fn name(address: &Address) -> String {
     let unknown = "a transaction pooler".to_owned();
     let mut console = address.clone();
     console.config.dbname("pgbouncer");
-    match open::connect(&console).await.map_err(Fault::told) {
+    match open::connect(&console).await.map_err(Fault::into_error) {
         Err(error) if error.to_string().contains("not allowed") => "PgBouncer".to_owned(),
         Err(_) => unknown,
         Ok((client, _hears)) => {

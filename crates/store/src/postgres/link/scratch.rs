@@ -25,7 +25,7 @@ pub struct OpenSnapshot {
 
 impl Scratch {
     pub async fn open(url: &str) -> Result<Scratch, StoreError> {
-        let (admin, _hears) = open::connect(&Address::read(url)?).await.map_err(Fault::told)?;
+        let (admin, _hears) = open::connect(&Address::read(url)?).await.map_err(Fault::into_error)?;
         Ok(Scratch { url: url.to_owned(), admin, made: Mutex::default() })
     }
 
@@ -50,20 +50,22 @@ impl Scratch {
 
     /// Bytes of the server's write-ahead log so far.
     pub async fn wal_bytes(&self) -> Result<f64, StoreError> {
-        number(&self.admin, "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8").await.map_err(Fault::told)
+        number(&self.admin, "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8")
+            .await
+            .map_err(Fault::into_error)
     }
 
     /// Dead rows in the engine's tables of one of the databases.
     pub async fn dead_rows(&self, name: &str) -> Result<f64, StoreError> {
         let client = self.connect(name).await?;
         let sql = "SELECT coalesce(sum(n_dead_tup), 0)::float8 FROM pg_stat_user_tables WHERE schemaname = 'waypost'";
-        number(&client, sql).await.map_err(Fault::told)
+        number(&client, sql).await.map_err(Fault::into_error)
     }
 
     pub async fn hold_snapshot(&self, name: &str) -> Result<OpenSnapshot, StoreError> {
         let client = self.connect(name).await?;
         let look = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM waypost.runs";
-        client.batch_execute(look).await.map_err(|error| Fault::from(error).told())?;
+        client.batch_execute(look).await.map_err(|error| Fault::from(error).into_error())?;
         Ok(OpenSnapshot { _client: client })
     }
 
@@ -72,7 +74,7 @@ impl Scratch {
     }
 
     async fn run(&self, sql: &str) -> Result<(), StoreError> {
-        self.admin.batch_execute(sql).await.map_err(|error| Fault::from(error).told())
+        self.admin.batch_execute(sql).await.map_err(|error| Fault::from(error).into_error())
     }
 
     fn made(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
@@ -86,5 +88,5 @@ async fn number(client: &Client, sql: &str) -> Result<f64> {
 
 /// A connection of the driver itself, for measuring what a store is compared with.
 pub async fn client(url: &str) -> Result<Client, StoreError> {
-    Ok(open::connect(&Address::read(url)?).await.map_err(Fault::told)?.0)
+    Ok(open::connect(&Address::read(url)?).await.map_err(Fault::into_error)?.0)
 }

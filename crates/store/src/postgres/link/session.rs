@@ -63,7 +63,7 @@ impl Session {
     pub async fn open(address: Address) -> Result<Session, StoreError> {
         let (pool, heartbeats) =
             (open::pool(&address, CONNECTIONS)?, open::pool(&address, HEARTBEAT_CONNECTIONS)?);
-        let known = Session::prepare(&pool).await.map_err(Fault::told)?;
+        let known = Session::prepare(&pool).await.map_err(Fault::into_error)?;
         Ok(Session(Arc::new(Shared {
             pool,
             heartbeats,
@@ -108,7 +108,7 @@ impl Session {
         T: Send + 'static,
         W: Future<Output = Result<T>> + Send + 'static,
     {
-        to_its_end(async move { work.await.map_err(Fault::told) })
+        to_its_end(async move { work.await.map_err(Fault::into_error) })
     }
 
     /// Runs a verb to its end, whatever becomes of who asked; again, if it failed without having written.

@@ -67,14 +67,14 @@ impl Versions {
 }
 
 pub async fn status(url: &str) -> Result<Versions, StoreError> {
-    let (client, _hears) = connect(&Address::read(url)?).await.map_err(Fault::told)?;
-    versions(&client).await.map_err(Fault::told)
+    let (client, _hears) = connect(&Address::read(url)?).await.map_err(Fault::into_error)?;
+    versions(&client).await.map_err(Fault::into_error)
 }
 
 /// Brings a database up to date; says which versions were added.
 pub async fn migrate(url: &str) -> Result<Vec<u32>, StoreError> {
-    let (client, _hears) = connect(&Address::read(url)?).await.map_err(Fault::told)?;
-    up(&client).await.map_err(Fault::told)
+    let (client, _hears) = connect(&Address::read(url)?).await.map_err(Fault::into_error)?;
+    up(&client).await.map_err(Fault::into_error)
 }
 
 /// All versions as one script, for those who run such things by hand.

@@ -10,7 +10,7 @@ use waypost_kernel::Phase;
 
 use super::PgTx;
 use super::arrays::Parameters;
-use super::functions::born;
+use super::functions::new_run_columns;
 use super::save::new_item_object;
 use crate::columns::{Cell, Kind};
 use crate::engine::{Inserted, NewRow, Stored};
@@ -107,8 +107,9 @@ fn parameters<'a>(
     all.add(gates, Type::TEXT_ARRAY);
     all.lanes(tx.now, ordered().map(|new_row| &new_row.row).filter(|row| row.phase() == Phase::Ready));
     all.add(order.iter().map(|at| *at as i32 + 1).collect::<Vec<i32>>(), Type::INT4_ARRAY);
-    let code =
-        |new_row: &NewRow| known.code(&new_row.row.lifecycle, new_row.row.run.state).map_err(Fault::told);
+    let code = |new_row: &NewRow| {
+        known.code(&new_row.row.lifecycle, new_row.row.run.state).map_err(Fault::into_error)
+    };
     all.folded(ordered().map(code).collect::<Result<Vec<i16>>>()?, Type::INT2_ARRAY);
     all.column(Kind::Int4, ordered().map(|new_row| Cell::Number(new_row.row.item_count() as i64)));
     all.texts(ordered().map(|new_row| new_row.texts.fingerprint.as_deref().map(Cow::Borrowed)));
@@ -116,7 +117,7 @@ fn parameters<'a>(
     all.texts(ordered().map(|new_row| Some(Cow::Borrowed(new_row.event.actor.name()))));
     all.texts(ordered().map(|new_row| Some(Cow::Borrowed(&*new_row.event.by))));
     all.texts(ordered().map(|new_row| effect(new_row).map(Cow::Owned)));
-    for column in born() {
+    for column in new_run_columns() {
         let text = |text: &'a Option<String>, none: &'static str| {
             Cell::Text(Cow::Borrowed(text.as_deref().unwrap_or(none)))
         };

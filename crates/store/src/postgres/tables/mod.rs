@@ -125,7 +125,7 @@ impl PgTx {
     async fn open(&mut self) -> Result<()> {
         if self.open.is_none() {
             // What was decided before counts from when it was.
-            self.open = Some(self.session.begin_on(self.pool).await.map_err(Fault::told)?);
+            self.open = Some(self.session.begin_on(self.pool).await.map_err(Fault::into_error)?);
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl PgTx {
     }
 
     async fn learn(&mut self) -> Result<Arc<LifecycleCodes>> {
-        self.session.learned().await.map_err(Fault::told)
+        self.session.learned().await.map_err(Fault::into_error)
     }
 
     /// Runs `r` that a condition finds. Those of a lifecycle that this binary cannot read are left out.

@@ -97,7 +97,7 @@ fn parameters<'a>(
     order: &[usize],
     offsets: &[i32],
 ) -> Result<Parameters<'a>> {
-    let code = |row: &RunRow, state| known.code(&row.lifecycle, state).map_err(Fault::told);
+    let code = |row: &RunRow, state| known.code(&row.lifecycle, state).map_err(Fault::into_error);
     let ordered = || order.iter().map(|at| &edits[*at]);
     let mut all = Parameters::default();
     all.add(stamp(tx.now), Type::TIMESTAMPTZ);
@@ -153,7 +153,7 @@ fn parameters<'a>(
 
 /// The last event of each edit, with the one before it where that says nothing by itself.
 fn event_columns<'a>(all: &mut Parameters<'a>, known: &LifecycleCodes, edits: &[&'a Edit]) -> Result<()> {
-    let code = |row: &RunRow, state| known.code(&row.lifecycle, state).map_err(Fault::told);
+    let code = |row: &RunRow, state| known.code(&row.lifecycle, state).map_err(Fault::into_error);
     let mut src = Vec::with_capacity(edits.len());
     let mut via = Vec::with_capacity(edits.len());
     for edit in edits {
@@ -273,7 +273,7 @@ fn event_object(
 ) -> Result<Value> {
     let (event, extra) = it;
     let lifecycle = &edit.row().lifecycle;
-    let code = |state| known.code(lifecycle, state).map_err(Fault::told);
+    let code = |state| known.code(lifecycle, state).map_err(Fault::into_error);
     Ok(json!({
         "place": place,
         "offset": offset,

@@ -11,13 +11,13 @@ const NAMED: usize = 4;
 /// Level and words.
 pub fn message(lifecycle: &Lifecycle, event: &Event) -> (Level, String) {
     let (command, by, to) = (&*event.command, &*event.by, lifecycle.state(event.to));
-    let Some(from) = event.from.map(|from| lifecycle.state(from)) else { return born(to) };
+    let Some(from) = event.from.map(|from| lifecycle.state(from)) else { return first_message(to) };
     let (level, standard) =
         if from.name == to.name { stayed(command, by) } else { moved(command, by, from, to) };
     (level, items_in_words(lifecycle, &event.effect.moved).unwrap_or(standard))
 }
 
-fn born(to: &State) -> (Level, String) {
+fn first_message(to: &State) -> (Level, String) {
     let message = match to.phase {
         Phase::Ready => "Run queued".into(),
         Phase::Held => "Run claimed by worker".into(),

@@ -76,7 +76,7 @@ impl State {
                 close(scope, execution.plan, run);
             }
             if let Some(wake_at) = wake_at.filter(|_| is_taken) {
-                due.executions.push(told(execution, hash, false, wake_at));
+                due.executions.push(due_execution(execution, hash, false, wake_at));
             }
         }
     }
@@ -110,7 +110,7 @@ impl State {
             if let Some(first) = first
                 && let Some(wake_at) = first.wake_at
             {
-                due.executions.push(told(first, stored.row.hash.clone(), is_running, wake_at));
+                due.executions.push(due_execution(first, stored.row.hash.clone(), is_running, wake_at));
             }
         }
     }
@@ -138,7 +138,7 @@ impl State {
             {
                 continue;
             }
-            let one = self.born(plan, &birth).inspect_err(|_| {
+            let one = self.begin_run(plan, &birth).inspect_err(|_| {
                 let stored = self.schedules.get_mut(&firing.schedule);
                 if let Some(scope) = stored.and_then(|stored| stored.scope(&firing.kind, &firing.id)) {
                     *scope = before.clone();
@@ -169,7 +169,7 @@ impl State {
     }
 
     /// A run that has the key already is somebody else's: that a plan begins once is the execution's to keep.
-    fn born(&mut self, plan: Time, birth: &Birth) -> Result<Begun> {
+    fn begin_run(&mut self, plan: Time, birth: &Birth) -> Result<Begun> {
         if let Some(number) = self.with_key(&birth.run) {
             let run_id = self.row(number)?.id().to_owned();
             let key = birth.run.idempotency_key.clone().unwrap_or_default();
@@ -204,7 +204,7 @@ impl State {
         }
         let before = run_id.as_deref().and_then(|run_id| self.run_of(run_id)).cloned();
         let begun = match &before {
-            None => self.born(*plan, &begin.birth)?,
+            None => self.begin_run(*plan, &begin.birth)?,
             Some(row) => match self.taken(row.id(), &begin.by, begin.birth.lease) {
                 Ok(claimed) => Begun::Held(*plan, Box::new(claimed)),
                 Err(StoreError::Refused(_)) => return Ok(None),
@@ -256,7 +256,7 @@ impl State {
     }
 }
 
-fn told(execution: Execution, hash: String, is_running: bool, wake_at: Time) -> DueExecution {
+fn due_execution(execution: Execution, hash: String, is_running: bool, wake_at: Time) -> DueExecution {
     let Execution { schedule, kind, id, plan, run_id, manual, .. } = execution;
     DueExecution { schedule, hash, kind, id, plan, run_id, manual, is_running, wake_at }
 }

@@ -141,7 +141,7 @@ mod tests {
     use crate::outcome::Word;
     use serde_json::json;
 
-    fn told(status: u16, content_type: Option<&str>, body: &[u8]) -> Reply {
+    fn reply_to(status: u16, content_type: Option<&str>, body: &[u8]) -> Reply {
         let told = Told {
             status,
             content_type: content_type.map(str::to_owned),
@@ -179,7 +179,7 @@ mod tests {
             (json, b"\xef\xbb\xbf", Outcome::done()),
         ] {
             assert_eq!(
-                told(200, content_type, body).outcome,
+                reply_to(200, content_type, body).outcome,
                 Ok(expected),
                 "{}",
                 String::from_utf8_lossy(body)
@@ -197,21 +197,21 @@ mod tests {
             br#"{"outcome":7}"#,
             br#"{"outcome":"pause","blockers":[1]}"#,
         ] {
-            let reply = told(200, Some("application/json"), body);
+            let reply = reply_to(200, Some("application/json"), body);
             assert!(reply.outcome.is_err(), "{}: {reply:?}", String::from_utf8_lossy(body));
         }
         let deep = format!("{{\"a\":{}1{}}}", "[".repeat(200), "]".repeat(200));
         for body in [deep.as_str(), "{", " {\"outcome\":\"pause\",\"blo"] {
-            assert!(told(200, None, body.as_bytes()).outcome.is_err(), "{body}");
+            assert!(reply_to(200, None, body.as_bytes()).outcome.is_err(), "{body}");
         }
     }
 
     #[test]
     fn a_text_may_be_as_long_as_any_output() {
         let long = "line\n".repeat(40_000);
-        let outcome = told(200, Some("text/plain"), long.as_bytes()).outcome.expect("an outcome");
+        let outcome = reply_to(200, Some("text/plain"), long.as_bytes()).outcome.expect("an outcome");
         assert_eq!(outcome.output, json!(long.trim_end()));
-        let longer = told(200, None, "line\n".repeat(60_000).as_bytes()).outcome.expect("an outcome");
+        let longer = reply_to(200, None, "line\n".repeat(60_000).as_bytes()).outcome.expect("an outcome");
         assert_eq!((&longer.output["cut"], longer.word), (&json!(true), Some(Word::Done)));
     }
 
@@ -231,7 +231,7 @@ mod tests {
             (302, "REDIRECT", Word::Fail, None),
             (999, "UNKNOWN", Word::Fail, None),
         ] {
-            let outcome = told(status, None, b"why: s3cret").outcome.expect("an outcome");
+            let outcome = reply_to(status, None, b"why: s3cret").outcome.expect("an outcome");
             assert_eq!((outcome.code.as_deref(), outcome.word), (Some(code), Some(word)), "{status}");
             assert_eq!(outcome.retry_after.map(|wait| wait.as_secs()), wait_s, "{status}");
             assert_eq!(outcome.permanent, word == Word::Fail, "{status}");

@@ -132,7 +132,7 @@ pub fn save_one() -> String {
 }
 
 /// Columns that a new run brings.
-pub fn born() -> impl Iterator<Item = &'static RunColumn> {
+pub fn new_run_columns() -> impl Iterator<Item = &'static RunColumn> {
     COLUMNS.iter().filter(|column| column.name != "queued_at")
 }
 
@@ -149,15 +149,17 @@ pub const BIRTH_COLUMNS: [(&str, &str); 7] = [
 
 /// One new run, in SQL.
 pub fn insert_one() -> String {
-    let columns: String = born().map(single).collect();
+    let columns: String = new_run_columns().map(single).collect();
     filled(include_str!("insert_one.sql"), &[("columns", &columns)])
 }
 
 pub fn insert() -> String {
-    let columns = BIRTH_COLUMNS.into_iter().chain(born().map(|column| (column.name, column.kind.postgres())));
+    let columns = BIRTH_COLUMNS
+        .into_iter()
+        .chain(new_run_columns().map(|column| (column.name, column.kind.postgres())));
     let Parts { parameters, constants, arrays, names } = parts(columns);
-    let into: String = born().map(|column| format!(", {}", column.name)).collect();
-    let values: String = born().map(|column| format!(", {}", value(column))).collect();
+    let into: String = new_run_columns().map(|column| format!(", {}", column.name)).collect();
+    let values: String = new_run_columns().map(|column| format!(", {}", value(column))).collect();
     let own = BIRTH_COLUMNS.map(|(name, kind)| (name, folded(name, kind)));
     let mut parts: Vec<(&str, &str)> = own.iter().map(|(name, value)| (*name, value.as_str())).collect();
     parts.extend([("arrays", &*arrays), ("names", &*names), ("into", &into), ("values", &values)]);
