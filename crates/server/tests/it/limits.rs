@@ -7,16 +7,32 @@ use tokio::net::TcpStream;
 use crate::support::{On, Server, open, send, with_body};
 use waypost_server::Options;
 
-/// Sends bytes as they are, and gives the status of the answer.
+/// Sends bytes as they are, and gives the status of the answer. The socket stays open both ways until the answer is here:
+/// a client that ends its side has hung up, and the server need not answer it.
 async fn raw(server: &Server, bytes: &[u8]) -> (u16, String) {
     let mut socket = TcpStream::connect(server.address).await.unwrap();
     let _ = socket.write_all(bytes).await;
-    let _ = socket.shutdown().await;
     let mut answer = Vec::new();
-    let _ = socket.read_to_end(&mut answer).await;
+    while !is_whole(&answer) {
+        match socket.read_buf(&mut answer).await {
+            Ok(1..) => {}
+            Ok(0) | Err(_) => break,
+        }
+    }
     let text = String::from_utf8_lossy(&answer).into_owned();
     let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
     (status, text)
+}
+
+/// Whether all of an answer is here, by the length that its head tells or by the last of its chunks.
+fn is_whole(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    match length.and_then(|length| length.parse::<usize>().ok()) {
+        Some(length) => body.len() >= length,
+        None => body.ends_with("0\r\n\r\n"),
+    }
 }
 
 #[tokio::test]
