@@ -34,7 +34,6 @@ pub fn prune(tx: &Tx<'_>, limit: usize) -> Result<Pruned> {
             [],
             |row| row.get(0),
         )?;
-    tx.begin_writing()?;
     let mut next = found.last().map_or(0, |last| last.rid);
     for stored in &found {
         if pruned.runs as usize >= limit {

@@ -303,7 +303,7 @@ async fn a_job_without_steps_never_runs() {
     sqlite3(
         &path,
         &format!(
-            "DROP TRIGGER run_born_insert; DROP TRIGGER run_now_birth;
+            "DROP TRIGGER by_hand_birth; DROP TRIGGER by_hand_birth_now;
              INSERT INTO run_born(rid, position, run_id, tenant, state, at, command, actor, who) VALUES (1, 1, 'bare', 'default', {code}, 1, 'create', 'client', 'x');
              INSERT INTO run_now(state, seq, queue, due_at, last_command) VALUES ({code}, 1, 'default', 1, 'create')"
         ),

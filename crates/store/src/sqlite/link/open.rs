@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OpenFlags};
 use waypost_kernel::lifecycle::{Catalog, Kind, SHIPPED};
 use waypost_kernel::render::sql;
@@ -32,8 +31,8 @@ pub fn writer(path: &Path) -> Result<Connection> {
     let open = || -> Result<Connection> {
         let mut conn = Connection::open(path)?;
         pragmas(&conn)?;
-        is_engine(&conn)?;
         migrate(&mut conn)?;
+        be_the_engine(&conn)?;
         Ok(conn)
     };
     open().map_err(|fault| fault.at(path))
@@ -61,10 +60,17 @@ fn pragmas(conn: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// The function that tells the engine's connections from anybody else's: the trigger behind `writing` calls it.
-fn is_engine(conn: &Connection) -> Result<()> {
-    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
-    conn.create_scalar_function("only_waypost_writes_here", 0, flags, |_| Ok(1))?;
+/// Of the file's triggers the engine obeys those that are not for hands alone, as copies in its own connection: SQLite turns off
+/// all of a file's triggers for a connection, or none. So every write of the engine is still judged by what the file says, and does not
+/// pay for telling it from a hand.
+fn be_the_engine(conn: &Connection) -> Result<()> {
+    let sql = "SELECT replace(sql, 'CREATE TRIGGER', 'CREATE TEMP TRIGGER') FROM main.sqlite_master \
+               WHERE type = 'trigger' AND name NOT GLOB 'by_hand_*' ORDER BY rowid";
+    let mut statement = conn.prepare(sql)?;
+    let triggers: Vec<String> =
+        statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    conn.execute_batch(&triggers.join(";\n"))?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
     Ok(())
 }
 

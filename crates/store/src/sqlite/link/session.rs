@@ -36,8 +36,6 @@ pub struct Tx<'c> {
     pub made_ids: Cell<Option<u128>>,
     /// Whether nothing was written yet, so that what fails can be undone as a whole.
     first: Cell<bool>,
-    /// Whether the file was told that the engine writes.
-    is_writing: Cell<bool>,
     /// Why the whole transaction is gone: SQLite undoes all of it when the disk is full.
     lost: Cell<Option<StoreError>>,
 }
@@ -209,12 +207,9 @@ fn transaction<T>(
             next_position: Cell::new(None),
             made_ids: Cell::new(None),
             first: Cell::new(true),
-            is_writing: Cell::new(false),
             lost: Cell::new(None),
         };
-        let done = work(&tx)?;
-        tx.end_writing()?;
-        Ok(done)
+        work(&tx)
     });
     if conn.is_autocommit() {
         return result.and(Err(StoreError::Unavailable("the transaction was undone".into()).into()));
@@ -258,7 +253,6 @@ impl Tx<'_> {
         }
         if result.is_err() {
             run(self.conn, "ROLLBACK TO verb")?;
-            self.is_writing.set(false);
             if self.conn.total_changes() != before {
                 self.cache.rows.borrow_mut().clear();
             }
@@ -281,27 +275,11 @@ impl Tx<'_> {
         }
         self.cache.rows.borrow_mut().clear();
         self.next_position.set(None);
-        self.is_writing.set(false);
         // Others may write in between: the cache is empty by now, and the next read finds what they wrote.
         if let Err(error) = run(self.conn, "ROLLBACK").and_then(|()| run(self.conn, "BEGIN IMMEDIATE")) {
             self.lost.set(Some(error.into()));
         }
         result
-    }
-
-    /// Runs, items and the log take writes of nobody who has not said so (see `writing` in the schema).
-    pub fn begin_writing(&self) -> fault::Result<()> {
-        if !self.is_writing.replace(true) {
-            run(self.conn, "INSERT OR IGNORE INTO writing VALUES (1)")?;
-        }
-        Ok(())
-    }
-
-    fn end_writing(&self) -> fault::Result<()> {
-        if self.is_writing.replace(false) && !self.conn.is_autocommit() {
-            run(self.conn, "DELETE FROM writing")?;
-        }
-        Ok(())
     }
 
     /// Cached rows are valid until another connection commits.
@@ -317,6 +295,46 @@ mod tests {
     use super::*;
 
     type Tested = std::result::Result<(), Box<dyn std::error::Error>>;
+
+    /// What the engine itself writes is judged by the file as well.
+    #[test]
+    fn the_engine_s_own_connection_is_refused_what_no_lifecycle_has() -> Tested {
+        let folder = tempfile::tempdir()?;
+        let conn = open::writer(&folder.path().join("waypost.db")).map_err(StoreError::from)?;
+        let state = |name: &str| {
+            format!("(SELECT code FROM state_codes WHERE lifecycle = 'deploy' AND state = '{name}')")
+        };
+        let birth = |name: &str| {
+            format!(
+                "INSERT INTO run_now(state, seq, queue, due_at, last_command) VALUES ({}, 1, 'q', 1, 'create')",
+                state(name)
+            )
+        };
+        let born = "INSERT INTO run_born(rid, position, run_id, tenant, state, at, command, actor, who) \
+                    SELECT rid, 1, 'r', 'default', state, 1, 'create', 'client', 'x' FROM run_now";
+        let event = "INSERT INTO run_events(position, rid, seq, at, command, src, dst, actor, who) \
+                     SELECT 2, rid, 2, 1, 'note', state, state, 'worker', 'x' FROM run_now";
+        conn.execute_batch(&[&*birth("queued"), born, event].join(";"))?;
+        for sql in [
+            birth("running"),
+            format!("UPDATE run_now SET state = {}, seq = 2, finished_at = 1", state("success")),
+            "UPDATE run_now SET seq = 0".into(),
+            "UPDATE run_now SET claimed_by = 'x'".into(),
+            "UPDATE run_now SET details = '{}'".into(),
+            "UPDATE run_events SET who = 'y'".into(),
+            "UPDATE run_born SET who = 'y'".into(),
+            "DELETE FROM run_events".into(),
+            "DELETE FROM run_born".into(),
+            "DELETE FROM run_now".into(),
+        ] {
+            let Err(said) = conn.execute_batch(&sql) else {
+                return Err(format!("was accepted: {sql}").into());
+            };
+            let words = ["APPEND_ONLY", "IMMUTABLE", "INVALID_TRANSITION"];
+            assert!(words.iter().any(|word| said.to_string().contains(word)), "{sql}: {said}");
+        }
+        Ok(())
+    }
 
     /// Without the wait before it: a file that another process keeps locked is not a store that is closed.
     #[tokio::test]

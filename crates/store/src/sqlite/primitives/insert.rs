@@ -21,7 +21,6 @@ pub fn insert(tx: &Tx<'_>, new_row: NewRow) -> Result<Inserted> {
     if is_key_taken(tx, &new_row.row)? {
         return Ok(Inserted::KeyTaken(Box::new(new_row)));
     }
-    tx.begin_writing()?;
     for born in &new_row.items {
         item(tx, &new_row.row.run.id, &new_row.row.lifecycle, born)?;
     }

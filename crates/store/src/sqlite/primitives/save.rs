@@ -21,7 +21,6 @@ use crate::sqlite::link::session::Tx;
 
 /// Nobody else writes: a run that is not what was decided on was not read in this transaction.
 pub fn save(tx: &Tx<'_>, mut edit: Edit) -> Result<Saved> {
-    tx.begin_writing()?;
     if edit.moves_items() {
         items(tx, &edit)?;
     }

@@ -34,7 +34,6 @@ pub fn starts_aside(tx: &Tx<'_>, row: &RunRow) -> Result<bool> {
 pub fn set_aside(tx: &Tx<'_>, key: &str) -> Result<usize> {
     let sql = "UPDATE run_now SET blocked = 1 WHERE rid IN (SELECT rid FROM run_now INDEXED BY run_keyed \
                WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 0 AND concurrency_key = ?1 AND due_at <= ?2 LIMIT ?3)";
-    tx.begin_writing()?;
     Ok(tx.execute(sql, params![key, tx.now.ms(), MAX_SET_ASIDE as i64])?)
 }
 
@@ -56,7 +55,6 @@ pub fn let_in(tx: &Tx<'_>, key: &str) -> Result<()> {
     };
     while let Some(group) = after(&last)? {
         last = group;
-        tx.begin_writing()?;
         tx.execute(let_in, params![key, last.0, last.1, free])?;
     }
     Ok(())

@@ -228,8 +228,7 @@ BEGIN
 END;
 
 -- An item's move by hand: asked for in `item_edits`, which does it, with one event of its run. The statement's own write is left out.
-CREATE TRIGGER items_by_hand BEFORE UPDATE ON items WHEN NOT EXISTS (SELECT 1 FROM writing)
-    AND NOT EXISTS (SELECT 1 FROM hand_edits) AND NOT EXISTS (SELECT 1 FROM item_edits)
+CREATE TRIGGER by_hand_item_move BEFORE UPDATE ON items WHEN NOT EXISTS (SELECT 1 FROM hand_edits) AND NOT EXISTS (SELECT 1 FROM item_edits)
 BEGIN
   SELECT CASE
     WHEN (NEW.run_id, NEW.kind, NEW.key, NEW.version, NEW.place, NEW.name, NEW.max_retries, NEW.reruns, NEW.role, NEW.seq, NEW.attempts, NEW.try_no,

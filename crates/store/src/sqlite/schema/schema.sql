@@ -173,12 +173,10 @@ CREATE TRIGGER audit_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(FAIL, 'APP
 CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: audit cannot be deleted'); END;
 -- Parents that were cancelled, or asked to be, and whose children nobody has asked yet: empty but for a moment.
 CREATE TABLE cancelled_parents(run_id TEXT PRIMARY KEY) WITHOUT ROWID;
--- Who writes. The engine says so in each transaction that writes, and takes its row back before the commit; nobody else can say it, because the
--- trigger calls a function that only the engine's connections have. A hand asks: for a run in `hand_edits`, for an item in `item_edits` (a write
--- to the views comes there by itself). What is asked for is judged and done by a trigger of those tables, which takes the row away again: so
--- whoever writes without a row in any of the three is refused, and no statement leaves a row behind.
-CREATE TABLE writing(engine INTEGER PRIMARY KEY);
-CREATE TRIGGER writing_engine BEFORE INSERT ON writing BEGIN SELECT only_waypost_writes_here(); END;
+-- Who writes. A trigger whose name begins with by_hand_ is for everybody but the engine: its connection obeys copies of all the others
+-- (link/open.rs), so that what hands must not do costs a claim nothing. A hand asks: for a run in `hand_edits`, for an item in `item_edits` (a
+-- write to the views comes there by itself). What is asked for is judged and done by a trigger of those tables, which takes the row away again:
+-- so a hand that writes without a row there is refused, and no statement leaves a row behind.
 CREATE TABLE hand_edits(rid INTEGER PRIMARY KEY, seq INTEGER NOT NULL, status TEXT NOT NULL, lease_token, claimed_by TEXT, lease_ms INTEGER,
   stale_after TEXT, reason TEXT, error_code TEXT, error_msg TEXT, resolved INTEGER NOT NULL, forced INTEGER NOT NULL, metadata TEXT NOT NULL,
   details TEXT NOT NULL,
@@ -190,33 +188,43 @@ CREATE TABLE item_edits(run_id TEXT NOT NULL, kind TEXT NOT NULL, key TEXT NOT N
   PRIMARY KEY(run_id, kind, key)) WITHOUT ROWID;
 
 -- The log is append-only, and rows leave by pruning alone: a settled run first, then what it leaves behind.
-CREATE TRIGGER run_events_insert BEFORE INSERT ON run_events WHEN NOT EXISTS (SELECT 1 FROM writing)
-    AND NOT EXISTS (SELECT 1 FROM hand_edits WHERE rid = NEW.rid) AND NOT EXISTS (SELECT 1 FROM item_edits WHERE rid = NEW.rid)
-  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events are written by moves of their run: update the view runs or the table items'); END;
 CREATE TRIGGER run_events_update BEFORE UPDATE ON run_events BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be changed'); END;
-CREATE TRIGGER run_events_delete BEFORE DELETE ON run_events WHEN NOT EXISTS (SELECT 1 FROM writing) OR EXISTS (SELECT 1 FROM run_now WHERE rid = OLD.rid)
+CREATE TRIGGER run_events_delete BEFORE DELETE ON run_events WHEN EXISTS (SELECT 1 FROM run_now WHERE rid = OLD.rid)
   BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be deleted; settled runs leave by pruning'); END;
-CREATE TRIGGER run_born_insert BEFORE INSERT ON run_born WHEN NOT EXISTS (SELECT 1 FROM writing)
-  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: a run is born with its first event: waypost run start'); END;
 CREATE TRIGGER run_born_update BEFORE UPDATE ON run_born
   BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: what a run was born with stays'); END;
-CREATE TRIGGER run_born_delete BEFORE DELETE ON run_born WHEN NOT EXISTS (SELECT 1 FROM writing) OR EXISTS (SELECT 1 FROM run_now WHERE rid = OLD.rid)
+CREATE TRIGGER run_born_delete BEFORE DELETE ON run_born WHEN EXISTS (SELECT 1 FROM run_now WHERE rid = OLD.rid)
   BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
-CREATE TRIGGER run_now_delete BEFORE DELETE ON run_now WHEN NOT EXISTS (SELECT 1 FROM writing) OR OLD.state & 7 <> 4 OR OLD.flags & 4 <> 0
+CREATE TRIGGER run_now_delete BEFORE DELETE ON run_now WHEN OLD.state & 7 <> 4 OR OLD.flags & 4 <> 0
   BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
-CREATE TRIGGER items_delete BEFORE DELETE ON items WHEN NOT EXISTS (SELECT 1 FROM writing)
-    OR EXISTS (SELECT 1 FROM run_born b JOIN run_now n ON n.rid = b.rid WHERE b.run_id = OLD.run_id)
+CREATE TRIGGER items_delete BEFORE DELETE ON items
+    WHEN EXISTS (SELECT 1 FROM run_born b JOIN run_now n ON n.rid = b.rid WHERE b.run_id = OLD.run_id)
   BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: items cannot be deleted; they leave with their run'); END;
-CREATE TRIGGER items_insert BEFORE INSERT ON items WHEN NOT EXISTS (SELECT 1 FROM writing)
-  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: an item is added with an event of its run, by its worker'); END;
 CREATE TRIGGER items_own BEFORE UPDATE OF run_id, kind, key, version, place, name, max_retries, reruns, role ON items
   BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: an item stays its run''s, and what it is to it'); END;
 CREATE TRIGGER run_now_birth BEFORE INSERT ON run_now WHEN NEW.state NOT IN (SELECT code FROM starts) OR NEW.seq <> 1
-    OR NOT EXISTS (SELECT 1 FROM writing)
-BEGIN
-  SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM writing) THEN RAISE(FAIL, 'IMMUTABLE: a run is born with its first event: waypost run start') END;
-  SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there');
-END;
+  BEGIN SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there'); END;
+
+CREATE TRIGGER by_hand_event BEFORE INSERT ON run_events
+    WHEN NOT EXISTS (SELECT 1 FROM hand_edits WHERE rid = NEW.rid) AND NOT EXISTS (SELECT 1 FROM item_edits WHERE rid = NEW.rid)
+  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events are written by moves of their run: update the view runs or the table items'); END;
+CREATE TRIGGER by_hand_event_delete BEFORE DELETE ON run_events
+  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be deleted; settled runs leave by pruning'); END;
+CREATE TRIGGER by_hand_birth BEFORE INSERT ON run_born
+  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: a run is born with its first event: waypost run start'); END;
+CREATE TRIGGER by_hand_birth_now BEFORE INSERT ON run_now
+  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: a run is born with its first event: waypost run start'); END;
+CREATE TRIGGER by_hand_born_delete BEFORE DELETE ON run_born
+  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
+CREATE TRIGGER by_hand_now_delete BEFORE DELETE ON run_now
+  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
+CREATE TRIGGER by_hand_item BEFORE INSERT ON items
+  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: an item is added with an event of its run, by its worker'); END;
+CREATE TRIGGER by_hand_item_delete BEFORE DELETE ON items
+  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: items cannot be deleted; they leave with their run'); END;
+CREATE TRIGGER by_hand_move BEFORE UPDATE ON run_now
+    WHEN NOT EXISTS (SELECT 1 FROM hand_edits WHERE rid = OLD.rid) AND NOT EXISTS (SELECT 1 FROM item_edits WHERE rid = OLD.rid)
+  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: update the view runs: it judges the move and writes its event'); END;
 
 -- A guarded move, judged before it is made: the permit is good for the very next event of the run and for the values
 -- that the guards saw. Whoever makes the move asks for it; the guards need functions, which the trigger that sees every
@@ -225,8 +233,6 @@ CREATE TABLE run_permits(rid INTEGER PRIMARY KEY, src INTEGER NOT NULL, dst INTE
   reason TEXT, flags INTEGER NOT NULL, attempt INTEGER NOT NULL);
 CREATE TRIGGER run_permits_judge BEFORE INSERT ON run_permits
 BEGIN
-  SELECT RAISE(ABORT, 'IMMUTABLE: whoever makes a move asks for its permit: update the view runs')
-    WHERE NOT EXISTS (SELECT 1 FROM writing) AND NOT EXISTS (SELECT 1 FROM hand_edits WHERE rid = NEW.rid);
   SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle has no such state, or the run is elsewhere') WHERE NOT EXISTS (
     SELECT 1 FROM run_now n JOIN state_codes s ON s.code = n.state
       JOIN state_codes d ON d.lifecycle = s.lifecycle AND d.version = s.version
@@ -236,6 +242,8 @@ BEGIN
       NEW.attempt, b.max_attempts, b.reentrant, NEW.flags & 4 <> 0
     FROM run_born b, state_codes s, state_codes d WHERE b.rid = NEW.rid AND s.code = NEW.src AND d.code = NEW.dst;
 END;
+CREATE TRIGGER by_hand_permit BEFORE INSERT ON run_permits WHEN NOT EXISTS (SELECT 1 FROM hand_edits WHERE rid = NEW.rid)
+  BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: whoever makes a move asks for its permit: update the view runs'); END;
 CREATE TRIGGER run_permits_update BEFORE UPDATE ON run_permits BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: a permit is good as it is'); END;
 
 -- Every change of a run, whoever makes it: a move is one of the lifecycle's and raises seq by its events, the fence and
@@ -247,7 +255,7 @@ CREATE VIEW run_doubts AS SELECT NULL AS rid, NULL AS src, NULL AS dst, NULL AS 
 CREATE TRIGGER run_now_move BEFORE UPDATE ON run_now
   WHEN (OLD.state * 1048576 + NEW.state) * 4 + NEW.seq - OLD.seq NOT IN (SELECT step FROM steps)
     OR NEW.seq - OLD.seq NOT BETWEEN 0 AND 3 OR NEW.fence < OLD.fence OR NEW.rid <> OLD.rid
-    OR coalesce(NEW.last, 0) < coalesce(OLD.last, 0) OR NOT EXISTS (SELECT 1 FROM writing)
+    OR coalesce(NEW.last, 0) < coalesce(OLD.last, 0)
     OR NEW.seq = OLD.seq AND (NEW.token IS NOT OLD.token OR NEW.claimed_by IS NOT OLD.claimed_by OR NEW.started_at IS NOT OLD.started_at)
 BEGIN
   INSERT INTO run_doubts(rid, src, dst, seq, rise, higher, reason, flags, attempt, started_at, finished_at, handed)
@@ -258,9 +266,6 @@ END;
 CREATE TRIGGER run_doubts_judge INSTEAD OF INSERT ON run_doubts
 BEGIN
   SELECT CASE
-    WHEN NOT EXISTS (SELECT 1 FROM writing) AND NOT EXISTS (SELECT 1 FROM hand_edits WHERE rid = NEW.rid)
-        AND NOT EXISTS (SELECT 1 FROM item_edits WHERE rid = NEW.rid)
-      THEN RAISE(FAIL, 'IMMUTABLE: update the view runs: it judges the move and writes its event')
     WHEN NEW.rise < 0 OR NOT NEW.higher THEN RAISE(FAIL, 'IMMUTABLE: a run keeps its place; its fence, seq and last event only rise')
     WHEN NEW.src <> NEW.dst AND NOT EXISTS (SELECT 1 FROM run_permits p WHERE p.rid = NEW.rid AND p.src = NEW.src AND p.dst = NEW.dst
         AND p.seq = NEW.seq AND p.rise = NEW.rise AND p.reason IS NEW.reason AND p.flags = NEW.flags AND p.attempt = NEW.attempt)
