@@ -1,5 +1,6 @@
 //! The `waypost` command: one file per noun.
 
+mod backup;
 mod bench;
 mod completions;
 #[cfg(feature = "demo")]
@@ -91,6 +92,10 @@ enum Noun {
     Schedule(schedule::Verb),
     /// Replay the whole log and report every difference from what is stored.
     Verify(verify::Flags),
+    /// Copy the database while others work with it.
+    Backup(backup::Flags),
+    /// Put a copy back, and check it.
+    Restore(backup::RestoreFlags),
     #[cfg(feature = "demo")]
     /// See what Waypost does: twelve runs that succeed, fail, are retried, cancelled, lost and killed.
     Demo(demo::Flags),
@@ -143,6 +148,8 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Noun::Doctor(flags) => block_on(doctor::run(&place, flags)),
         Noun::Schedule(verb) => block_on(schedule::run(&place, verb)),
         Noun::Verify(flags) => block_on(verify::run(&place, flags)),
+        Noun::Backup(flags) => backup::run(&place, &flags),
+        Noun::Restore(flags) => block_on(backup::restore(&place, flags)),
         #[cfg(feature = "demo")]
         Noun::Demo(flags) => block_on(demo::run(flags)),
         Noun::Bench(flags) => block_on(bench::run(&place, flags)).map(|()| 0),

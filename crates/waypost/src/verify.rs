@@ -5,6 +5,7 @@ use std::sync::Arc;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use waypost_store::Database;
 
 use crate::output::{ERROR, Format, Result, pretty, print};
 use crate::place::Place;
@@ -20,6 +21,11 @@ pub struct Flags {
 
 pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
     let store = place.only_database("verify").await?;
+    report(&*store, flags.output).await
+}
+
+/// What the log and the rows of a database say of one another, as the command's answer.
+pub async fn report(store: &dyn Database, output: Format) -> Result<u8> {
     let bar = progress_bar();
     let shown = bar.clone();
     let verified = store
@@ -30,7 +36,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         .await?;
     bar.finish_and_clear();
     let sound = verified.differences.is_empty();
-    print(&match flags.output {
+    print(&match output {
         Format::Table if sound => {
             format!("{} runs and {} events: the log and the rows agree", verified.runs, verified.events)
         }

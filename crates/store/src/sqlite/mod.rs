@@ -1,6 +1,7 @@
 //! The embedded store: one file, any number of processes.
 
 mod admin;
+pub mod backup;
 mod doctor;
 mod layout;
 mod lifecycle_codes;

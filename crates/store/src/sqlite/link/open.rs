@@ -1,5 +1,7 @@
 //! Opening a database file: pragmas, version, migrations.
 
+use std::fs::{self, DirBuilder, Permissions};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,18 +26,31 @@ pub fn writer(path: &Path) -> Result<Connection> {
     if rusqlite::version_number() < OLDEST_SQLITE {
         return Err(StoreError::Unusable(format!("SQLite {} is too old", rusqlite::version())).into());
     }
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder)
-            .map_err(|error| StoreError::Unavailable(format!("{}: {error}", folder.display())))?;
-    }
+    let failed = |error| StoreError::Unavailable(format!("{}: {error}", path.display()));
+    make_folder(path).map_err(failed)?;
+    let is_new = !path.exists();
     let open = || -> Result<Connection> {
         let mut conn = Connection::open(path)?;
+        // Inputs, leases and digests are for nobody but the owner. The files beside it get the same rights, so before they are made.
+        if is_new {
+            fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed)?;
+        }
         pragmas(&conn)?;
         migrate(&mut conn)?;
         be_the_engine(&conn)?;
         Ok(conn)
     };
     open().map_err(|fault| fault.at(path))
+}
+
+/// A folder that is made for a file is the owner's too and tells Git to leave it out; one that is there already stays as it is.
+pub fn make_folder(path: &Path) -> std::io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.exists()) {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        fs::write(folder.join(".gitignore"), "*\n")?;
+    }
+    Ok(())
 }
 
 /// A connection that only reads.
@@ -62,10 +77,10 @@ fn pragmas(conn: &Connection) -> Result<()> {
 
 /// Of the file's triggers the engine obeys those that are not for hands alone, as copies in its own connection: SQLite turns off
 /// all of a file's triggers for a connection, or none. So every write of the engine is still judged by what the file says, and does not
-/// pay for telling it from a hand.
+/// pay for telling it from a hand. Nor for undoing a statement halfway (ABORT): the engine undoes all that it did when one fails.
 fn be_the_engine(conn: &Connection) -> Result<()> {
-    let sql = "SELECT replace(sql, 'CREATE TRIGGER', 'CREATE TEMP TRIGGER') FROM main.sqlite_master \
-               WHERE type = 'trigger' AND name NOT GLOB 'by_hand_*' ORDER BY rowid";
+    let sql = "SELECT replace(replace(sql, 'CREATE TRIGGER', 'CREATE TEMP TRIGGER'), 'RAISE(ABORT', 'RAISE(FAIL') \
+               FROM main.sqlite_master WHERE type = 'trigger' AND name NOT GLOB 'by_hand_*' ORDER BY rowid";
     let mut statement = conn.prepare(sql)?;
     let triggers: Vec<String> =
         statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use rusqlite::Connection;
 use tokio::sync::{Notify, oneshot};
@@ -50,28 +50,49 @@ pub struct Session {
     writer: JobQueue,
     reader: JobQueue,
     pub notifier: Arc<Notifier>,
+    /// Behind the queues: when it goes, no queue is left, and the threads end.
+    _thread: Arc<WriterThread>,
+}
+
+/// The writer's thread, which ends after the readers'. Whoever drops the last session waits until it has closed the file: the last process
+/// that leaves thereby takes the log into it, and a plain copy of the file is whole.
+struct WriterThread(Option<JoinHandle<()>>);
+
+impl Drop for WriterThread {
+    fn drop(&mut self) {
+        let own = thread::current().id();
+        if let Some(thread) = self.0.take().filter(|thread| thread.thread().id() != own) {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Session {
     pub fn open(path: &Path) -> Result<Session> {
         let conn = open::writer(path)?;
-        let cache = Cache::read(&conn)?;
-        let (writer, jobs) = mpsc::channel::<Job>();
-        let changed = Arc::new(Notify::new());
-        let notify = changed.clone();
-        spawn("waypost-writer", move || write_loop(&conn, &cache, &jobs, &notify))?;
         let (reader, jobs) = mpsc::channel::<Job>();
         let jobs = Arc::new(Mutex::new(jobs));
+        let mut readers = Vec::with_capacity(READERS);
         for _ in 0..READERS {
             let conn = open::reader(path)?;
             let cache = Cache::read(&conn)?;
             let jobs = jobs.clone();
-            spawn("waypost-reader", move || read_loop(&conn, &cache, &jobs))?;
+            readers.push(spawn("waypost-reader", move || read_loop(&conn, &cache, &jobs))?);
         }
+        let cache = Cache::read(&conn)?;
+        let (writer, jobs) = mpsc::channel::<Job>();
+        let changed = Arc::new(Notify::new());
+        let notify = changed.clone();
+        let write = move || {
+            write_loop(&conn, &cache, &jobs, &notify);
+            // Only a connection that may write takes the log into the file, if it is the last.
+            readers.into_iter().for_each(|reader| drop(reader.join()));
+        };
+        let thread = Arc::new(WriterThread(Some(spawn("waypost-writer", write)?)));
         let (writer, reader) =
             (JobQueue::new("writer", 1, writer), JobQueue::new("readers", READERS, reader));
         let notifier = Arc::new(Notifier::new(path.to_owned(), changed));
-        Ok(Session { path: Arc::new(path.to_owned()), writer, reader, notifier })
+        Ok(Session { path: Arc::new(path.to_owned()), writer, reader, notifier, _thread: thread })
     }
 
     pub fn pools(&self) -> Vec<PoolStatus> {
@@ -131,9 +152,9 @@ pub fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".into())
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let spawned = thread::Builder::new().name(name.into()).spawn(work);
-    spawned.map(drop).map_err(|error| StoreError::Unavailable(format!("no thread: {error}")))
+    spawned.map_err(|error| StoreError::Unavailable(format!("no thread: {error}")))
 }
 
 fn write_loop(conn: &Connection, cache: &Cache, jobs: &mpsc::Receiver<Job>, changed: &Notify) {

@@ -1,0 +1,192 @@
+//! Copies of a file: made while others work, and put back where nobody does.
+//!
+//! A copy is written beside its place and renamed when it is whole and on the disk, so that whatever stops it leaves no half of one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{Connection, OpenFlags};
+use waypost_kernel::Time;
+
+use super::link::fault::{Fault, Result};
+use super::link::open::{APPLICATION_ID, VERSION};
+use crate::seam::error::StoreError;
+
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What a copy holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    pub runs: u64,
+    pub bytes: u64,
+}
+
+/// Told how many bytes of how many are written.
+pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+
+/// Copies a file as it is at one instant to a place where there is none. Others go on writing.
+pub fn backup(from: &Path, to: &Path, progress: Progress<'_>) -> std::result::Result<Copied, StoreError> {
+    let copied = || -> Result<Copied> {
+        let source = checked(from)?;
+        if to.exists() {
+            return Err(StoreError::invalid("FILE", format!("{} is there already", to.display())).into());
+        }
+        let copied = copy(&source, to, progress)?;
+        second_name(&part_of(to), to)?;
+        fs::remove_file(part_of(to)).map_err(|error| no_file(to, &error))?;
+        sync_folder(to)?;
+        Ok(copied)
+    };
+    copied().map_err(|fault| finished(to, fault))
+}
+
+/// Puts a copy in the place of a file that no process has open. What was there stays beside it, under the name that is returned.
+pub fn restore(
+    from: &Path,
+    to: &Path,
+    replace: bool,
+    progress: Progress<'_>,
+) -> std::result::Result<(Copied, Option<PathBuf>), StoreError> {
+    let restored = || -> Result<(Copied, Option<PathBuf>)> {
+        let source = checked(from)?;
+        if to.exists() && !replace {
+            let message =
+                format!("{} is there already; --replace keeps it beside the restored one", to.display());
+            return Err(StoreError::invalid("replace", message).into());
+        }
+        super::link::open::make_folder(to).map_err(|error| no_file(to, &error))?;
+        let _nobody = to.exists().then(|| closed_to_others(to)).transpose()?;
+        let copied = copy(&source, to, progress)?;
+        let kept = to.exists().then(|| aside(to));
+        if let Some(kept) = &kept {
+            second_name(to, kept)?;
+        }
+        fs::rename(part_of(to), to).map_err(|error| no_file(to, &error))?;
+        sync_folder(to)?;
+        Ok((copied, kept))
+    };
+    restored().map_err(|fault| finished(to, fault))
+}
+
+fn finished(to: &Path, fault: Fault) -> StoreError {
+    let _ = fs::remove_file(part_of(to));
+    fault.into()
+}
+
+/// A file that can be copied: a sound database of ours that this binary reads.
+fn checked(path: &Path) -> Result<Connection> {
+    let open = || -> Result<Connection> {
+        // Not read-only: a copy that was made with its log beside it needs the log taken in to be read.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(path, flags)?;
+        conn.busy_timeout(Duration::from_secs(10))?;
+        let number = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+        let (application, version) = (number("application_id")?, number("user_version")?);
+        if application != APPLICATION_ID {
+            return Err(StoreError::Unusable("it is no database of waypost".into()).into());
+        }
+        if version > VERSION {
+            let message = format!(
+                "it was written by a newer waypost (schema {version}, this one knows {VERSION}): upgrade this binary"
+            );
+            return Err(StoreError::Unusable(message).into());
+        }
+        let said: String = conn.pragma_query_value(None, "quick_check", |row| row.get(0))?;
+        if said != "ok" {
+            return Err(StoreError::Unusable(format!("it is damaged: {said}")).into());
+        }
+        Ok(conn)
+    };
+    open().map_err(|fault| fault.at(path))
+}
+
+/// Into the place's `.part`, flushed.
+fn copy(source: &Connection, to: &Path, progress: Progress<'_>) -> Result<Copied> {
+    let part = part_of(to);
+    match fs::remove_file(&part) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(no_file(&part, &error)),
+        Ok(()) | Err(_) => {}
+    }
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
+    let file = made.map_err(|error| no_file(&part, &error))?;
+    let pages = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
+    let total: u64 = source.query_row(pages, [], |row| row.get(0))?;
+    let name = part.to_str().ok_or_else(|| no_file(&part, &ErrorKind::InvalidFilename.into()))?;
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                let written = fs::metadata(&part).map_or(0, |data| data.len());
+                progress(written.min(total), total);
+                thread::park_timeout(LOOK);
+            }
+        });
+        let done = source.execute("VACUUM INTO ?1", [name]);
+        is_done.store(true, Ordering::Relaxed);
+        done
+    })?;
+    file.sync_all().map_err(|error| no_file(&part, &error))?;
+    let copy = checked(&part)?;
+    let runs = copy.query_row("SELECT count(*) FROM run_now", [], |row| row.get(0))?;
+    let bytes = file.metadata().map_err(|error| no_file(&part, &error))?.len();
+    progress(bytes, bytes);
+    Ok(Copied { runs, bytes })
+}
+
+/// Takes the log into a file and keeps everybody else out of it for as long as this lives.
+fn closed_to_others(path: &Path) -> Result<Connection> {
+    let close = || -> rusqlite::Result<Connection> {
+        let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        conn.execute_batch("PRAGMA locking_mode = exclusive; PRAGMA journal_mode = delete; BEGIN EXCLUSIVE")?;
+        Ok(conn)
+    };
+    close().map_err(|error| match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
+            let message =
+                format!("{}: a process has it open: stop servers and workers first", path.display());
+            StoreError::Unavailable(message).into()
+        }
+        _ => Fault::from(error).at(path),
+    })
+}
+
+/// The same file under another name, never over one that is there; a copy where a file has one name only.
+fn second_name(file: &Path, name: &Path) -> Result<()> {
+    let named = fs::hard_link(file, name).or_else(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Err(error),
+        _ => fs::copy(file, name).map(drop),
+    });
+    named.map_err(|error| no_file(name, &error))
+}
+
+fn part_of(path: &Path) -> PathBuf {
+    beside(path, "part")
+}
+
+/// The name under which a file stays that another one replaces.
+fn aside(path: &Path) -> PathBuf {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = Time::from_ms(i64::try_from(since.as_millis()).unwrap_or_default());
+    beside(path, &format!("before-{}", now.to_string().replace(':', "")))
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
+}
+
+fn sync_folder(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| no_file(path, &error))
+}
+
+fn no_file(path: &Path, error: &std::io::Error) -> Fault {
+    StoreError::Unavailable(format!("{}: {error}", path.display())).into()
+}
