@@ -1,9 +1,10 @@
 //! Where the columns of a run are kept: what stays in `run_born`, what moves in `run_now`. That one is small, because
 //! every move rewrites it: some columns share a place there.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use rusqlite::types::{FromSqlError, ValueRef};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use waypost_kernel::{Run, Time, Token};
 
 use crate::columns::{COLUMNS, Cell, Kind, RunColumn, When};
@@ -171,22 +172,40 @@ pub fn cell(kind: Kind, value: ValueRef<'_>) -> Result<Cell<'_>> {
         (Kind::Flag, ValueRef::Integer(number)) => Cell::Flag(number != 0),
         (Kind::Int2 | Kind::Int4 | Kind::Int8, ValueRef::Integer(number)) => Cell::Number(number),
         (Kind::Time, ValueRef::Integer(ms)) => Cell::Time(Time::from_ms(ms)),
-        (Kind::Time, ValueRef::Text(_)) => Time::parse(text(value)?).map_or(Cell::Null, Cell::Time),
+        (Kind::Time, ValueRef::Text(_)) => Time::parse(&text(value)?).map_or(Cell::Null, Cell::Time),
         // A token that somebody typed in by hand may be one that no worker can have.
         (Kind::Token, value) => Cell::Token(match value {
             ValueRef::Blob(bytes) => {
                 bytes.try_into().map_or(Token(0), |bytes| Token(u128::from_be_bytes(bytes)))
             }
-            ValueRef::Text(_) => codec::token_from(text(value)?).unwrap_or(Token(0)),
+            ValueRef::Text(_) => codec::token_from(&text(value)?).unwrap_or(Token(0)),
             _ => Token(0),
         }),
-        (Kind::Text | Kind::Json | Kind::Jsonb, value) => Cell::text(text(value)?),
+        (Kind::Text | Kind::Json | Kind::Jsonb, value) => Cell::Text(text(value)?),
         _ => return Err(rusqlite::Error::from(FromSqlError::InvalidType).into()),
     })
 }
 
-fn text(value: ValueRef<'_>) -> Result<&str> {
-    Ok(value.as_str().map_err(rusqlite::Error::from)?)
+fn text(value: ValueRef<'_>) -> Result<Cow<'_, str>> {
+    Ok(lossy(value).map_err(rusqlite::Error::from)?)
+}
+
+/// SQLite keeps any bytes as text, and a hand can write some that are none. One such word must not make a whole file unreadable.
+fn lossy(value: ValueRef<'_>) -> FromSqlResult<Cow<'_, str>> {
+    match value {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Ok(String::from_utf8_lossy(bytes)),
+        _ => Err(FromSqlError::InvalidType),
+    }
+}
+
+/// A text that a hand may have written.
+#[derive(Debug, Default)]
+pub struct AnyText(pub String);
+
+impl FromSql for AnyText {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<AnyText> {
+        Ok(AnyText(lossy(value)?.into_owned()))
+    }
 }
 
 #[cfg(test)]

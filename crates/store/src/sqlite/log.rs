@@ -14,6 +14,7 @@ use crate::rules::messages::{items_message, standard_message, standard_payload};
 use crate::rules::replay::Written;
 use crate::rules::room::Room;
 use crate::seam::run::EventRow;
+use crate::sqlite::layout::AnyText;
 use crate::sqlite::lifecycle_codes::Named;
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
@@ -174,17 +175,17 @@ fn first(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params, room: &mut
     let mut found = Vec::new();
     let texts = [7, 8, 9];
     rows(tx, &format!("{FIRST} {condition}"), values, (room, &texts), |row, state| {
-        let (metadata, details): (Option<String>, Option<String>) = (row.get(8)?, row.get(9)?);
+        let (metadata, details): (Option<AnyText>, Option<AnyText>) = (row.get(8)?, row.get(9)?);
         let mut event = event(row, state, None, 1)?;
         event.tenant = row.get(10)?;
-        let metadata = metadata.map(|text| parse(&text));
+        let metadata = metadata.map(|text| parse(&text.0));
         event.payload = metadata.clone().map(|metadata| json!({ "metadata": metadata }));
         let mut effect = match event.written.effect.take() {
             Some(Value::Object(effect)) => effect,
             _ => Map::new(),
         };
         effect.extend(metadata.map(|metadata| ("metadata".into(), metadata)));
-        effect.extend(details.map(|details| ("details".into(), parse(&details))));
+        effect.extend(details.map(|details| ("details".into(), parse(&details.0))));
         event.written.effect =
             Some(Value::Object(effect)).filter(|effect| !crate::json::codec::is_blank(effect));
         found.push(event);
@@ -202,8 +203,8 @@ fn later(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params, room: &mut
         event.prev = row.get(15)?;
         event.tenant = row.get(16)?;
         event.level = row.get(12)?;
-        event.message = row.get(13)?;
-        event.payload = row.get::<_, Option<String>>(14)?.map(|text| parse(&text));
+        event.message = row.get::<_, Option<AnyText>>(13)?.map(|text| text.0);
+        event.payload = row.get::<_, Option<AnyText>>(14)?.map(|text| parse(&text.0));
         unread.push((row.get::<_, i64>(9)?, row.get::<_, Option<i64>>(10)?, row.get(11)?, event));
         Ok(())
     })?;
@@ -279,8 +280,8 @@ fn event(row: &Row<'_>, state: &Named, from: Option<String>, seq: u64) -> rusqli
             from,
             to: state.name.to_string(),
             actor: row.get(5)?,
-            by: row.get(6)?,
-            effect: row.get::<_, Option<String>>(7)?.map(|text| parse(&text)),
+            by: row.get::<_, AnyText>(6)?.0,
+            effect: row.get::<_, Option<AnyText>>(7)?.map(|text| parse(&text.0)),
         },
         level: None,
         message: None,

@@ -5,6 +5,7 @@ use waypost_kernel::{Span, Time};
 
 use crate::seam::stats::{DAY, Ended, Holder, LOOKED_AT, Stats, WEEK};
 use crate::seam::verbs::HOUSEKEEPING;
+use crate::sqlite::layout::AnyText;
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
 
@@ -40,7 +41,11 @@ pub fn holders(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<Holder>> {
       WHERE n.state & 7 = 2 AND n.claimed_by IS NOT NULL AND (?1 IS NULL OR b.tenant = ?1) GROUP BY n.claimed_by ORDER BY n.claimed_by";
     let mut statement = tx.prepare(sql)?;
     let read = |row: &Row<'_>| {
-        Ok(Holder { worker: row.get(0)?, held: row.get(1)?, stale_after: Time::from_ms(row.get(2)?) })
+        Ok(Holder {
+            worker: row.get::<_, AnyText>(0)?.0,
+            held: row.get(1)?,
+            stale_after: Time::from_ms(row.get(2)?),
+        })
     };
     let rows = statement.query_map(params![tenant], read)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)

@@ -72,3 +72,46 @@ async fn decisions_by_hand_are_judged_by_the_lifecycles_words_in_postgres() {
     };
     judged(&store, &resolve).await;
 }
+
+/// A name without a word, another word than the choices, and another question are no decisions.
+#[tokio::test]
+async fn what_is_no_decision_lets_no_job_of_a_file_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waypost.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let claimed = held_run(&store, NewRun { items: Vec::new(), ..new("job") }).await;
+    let details = map(json!({
+        "awaiting_blocker_resolution": true,
+        "current_blockers": {"a": {"choices": ["power_off", "skip"]}, "b": {}},
+    }));
+    let end = FinishWrite { reason: Some("2 are blocked".into()), details, ..ending(&claimed, "paused") };
+    write_finish(&store, end).await.unwrap();
+    let set =
+        |what: &str, details: &str| sqlite3(&path, &format!("UPDATE runs SET {what} details = '{details}'"));
+    let go_on = "status = 'pending', resolved = 1,";
+    for given in [
+        r#"{"a": null, "b": null}"#,
+        r#"{"a": "nonsense", "b": "x"}"#,
+        r#"{"a": {}, "b": {}}"#,
+        r#"{"a": "skip", "b": " "}"#,
+        r#"{"a": "skip", "c": "x"}"#,
+    ] {
+        let given = format!(r#"{{"maintenance_blocker_resolutions": {given}}}"#);
+        let error = set(go_on, &given).unwrap_err();
+        assert!(error.contains("waits for decisions"), "{given}: {error}");
+    }
+    for question in [
+        r#"{"current_blockers": {}}"#,
+        r#"{"current_blockers": null}"#,
+        r#"{"current_blockers": {"c": {}}}"#,
+        r#"{"awaiting_blocker_resolution": false}"#,
+    ] {
+        let error = set("", question).unwrap_err();
+        assert!(error.contains("what a waiting run asks stays"), "{question}: {error}");
+    }
+    assert_eq!(get(&store, claimed.run.id()).await.status(), "paused");
+    set("", r#"{"maintenance_blocker_resolutions": {"a": "skip", "b": {"decision": "x"}}}"#).unwrap();
+    sqlite3(&path, "UPDATE runs SET status = 'pending', resolved = 1").unwrap();
+    assert_eq!(get(&store, claimed.run.id()).await.status(), "pending");
+    check(&store).await;
+}

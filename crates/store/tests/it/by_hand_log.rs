@@ -94,6 +94,24 @@ const SQLITE: &[&str] = &[
     "UPDATE runs SET expires_at = '2099-01-01T00:00:00Z'",
     "UPDATE runs SET last_command = 'x'",
     "UPDATE runs SET error_code = 'X'",
+    // What nobody could read, or keep.
+    "UPDATE runs SET metadata = x'7b7d'",
+    "UPDATE runs SET details = '{\"a\": \"\\ud800\"}'",
+    "UPDATE runs SET metadata = '{\"a\": 1e400}'",
+    "UPDATE runs SET details = '{\"a\": ' || replace(hex(zeroblob(100)), '00', '[') || replace(hex(zeroblob(100)), '00', ']') || '}'",
+    "UPDATE runs SET metadata = json_object('a', hex(zeroblob(600000)))",
+    "UPDATE runs SET status = 'cancelled', finished_at = datetime('now'), error_code = hex(zeroblob(200))",
+    "UPDATE runs SET status = 'claimed', lease_token = 'x', stale_after = '2099-01-01T00:00:00.000Z', claimed_by = x'ff' WHERE status = 'queued'",
+    // Another's lease, by the move that its holder may make.
+    "UPDATE runs SET status = 'running', claimed_by = 'thief' WHERE status = 'claimed'",
+    "UPDATE runs SET status = 'running', claimed_by = NULL WHERE status = 'claimed'",
+    "UPDATE runs SET status = 'running', lease_token = '00000000000040008000000000000002' WHERE status = 'claimed'",
+    // An event, and another queue, beside an edit that is legal.
+    "CREATE TEMP TRIGGER beside BEFORE DELETE ON hand_edits BEGIN INSERT INTO run_events(position, rid, seq, prev, at, command, src, dst, actor, who, effect) \
+       SELECT 1000, rid, seq + 1, last, 1, 'note', state, state, 'worker', 'w', '{\"by_hand\": 1}' FROM run_now WHERE rid = OLD.rid; END; \
+     UPDATE runs SET metadata = '{\"a\": 1}' WHERE status = 'queued'",
+    "CREATE TEMP TRIGGER beside BEFORE DELETE ON hand_edits BEGIN UPDATE run_now SET queue = 'other' WHERE rid = OLD.rid; END; \
+     UPDATE runs SET metadata = '{\"a\": 1}' WHERE status = 'queued'",
     // What a hand asks for is judged where it is asked for.
     "INSERT INTO run_permits SELECT rid, state, (SELECT code FROM state_codes WHERE lifecycle = 'deploy' AND state = 'cancelled'), seq + 1, 1, NULL, 0, 0 FROM run_now WHERE state & 7 = 1",
     "INSERT INTO hand_edits(rid, seq, status, resolved, forced, metadata, details) SELECT rid, seq, 'success', 0, 0, '{}', '{}' FROM run_now",
@@ -112,6 +130,27 @@ async fn nobody_forges_or_deletes_the_log_of_a_file() {
     refuse(&store, SQLITE, &|sql| sqlite3(&path, sql)).await;
     let left = "SELECT count(*) FROM hand_edits UNION ALL SELECT count(*) FROM item_edits";
     assert_eq!(sqlite3(&path, left).unwrap(), "0\n0");
+}
+
+/// SQLite keeps any bytes as text. Whoever writes some that are none hurts that word alone.
+#[tokio::test]
+async fn words_that_are_no_text_make_nothing_else_unreadable() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waypost.db");
+    let store = SqliteStore::open(&path).unwrap();
+    three(&store).await;
+    for sql in [
+        "UPDATE runs SET metadata = '{\"k\": \"' || CAST(x'ff' AS TEXT) || '\"}' WHERE status = 'queued'",
+        "UPDATE runs SET status = 'cancelled', finished_at = datetime('now'), error_code = CAST(x'ff' AS TEXT), resolved = 1 WHERE status = 'claimed'",
+    ] {
+        sqlite3(&path, sql).unwrap();
+        verified(&store).await;
+    }
+    let claim = Claim { worker: "w".into(), queues: vec!["default".into()], limit: 9, ..Claim::default() };
+    let claimed = waypost_store::Store::claim(&store, claim).await.unwrap();
+    assert_eq!(claimed.len(), 1);
+    assert_eq!(claimed[0].run.object()["metadata"]["k"], "\u{fffd}");
+    verified(&store).await;
 }
 
 const POSTGRES: &[&str] = &[

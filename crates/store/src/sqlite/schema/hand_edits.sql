@@ -32,13 +32,13 @@ CREATE VIEW events AS
     s.state, d.state, e.actor, e.who, e.level, e.message, e.payload, e.effect
   FROM run_events e JOIN run_born b ON b.rid = e.rid JOIN state_codes s ON s.code = coalesce(e.via, e.src) JOIN state_codes d ON d.code = e.dst;
 
-CREATE TRIGGER events_update INSTEAD OF UPDATE ON events BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be changed'); END;
-CREATE TRIGGER events_delete INSTEAD OF DELETE ON events BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be deleted'); END;
-CREATE TRIGGER events_insert INSTEAD OF INSERT ON events BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events are written by moves of their run'); END;
+CREATE TRIGGER events_update INSTEAD OF UPDATE ON events BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: events cannot be changed'); END;
+CREATE TRIGGER events_delete INSTEAD OF DELETE ON events BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: events cannot be deleted'); END;
+CREATE TRIGGER events_insert INSTEAD OF INSERT ON events BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: events are written by moves of their run'); END;
 CREATE TRIGGER runs_delete INSTEAD OF DELETE ON runs
-  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
+  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
 CREATE TRIGGER runs_insert INSTEAD OF INSERT ON runs
-  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: a run is born with its first event: waypost run start'); END;
+  BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: a run is born with its first event: waypost run start'); END;
 
 CREATE VIEW clock AS SELECT ms, strftime('%Y-%m-%dT%H:%M:%fZ', ms / 1000.0, 'unixepoch') AS iso FROM (
   SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)
@@ -125,11 +125,26 @@ BEGIN
       THEN RAISE(ABORT, 'SHAPE: times are written like 2026-02-14T08:00:00.000Z')
     WHEN (NEW.resolved IN (0, 1)) + (NEW.forced IN (0, 1)) IS NOT 2 THEN RAISE(ABORT, 'SHAPE: resolved and forced are 0 or 1')
     WHEN typeof(NEW.lease_ms) NOT IN ('integer', 'null') OR NEW.lease_ms <= 0 THEN RAISE(ABORT, 'SHAPE: lease_ms is a number of milliseconds')
+    WHEN 'blob' IN (typeof(NEW.status), typeof(NEW.claimed_by), typeof(NEW.stale_after), typeof(NEW.reason), typeof(NEW.error_code),
+        typeof(NEW.error_msg), typeof(NEW.metadata), typeof(NEW.details)) THEN RAISE(ABORT, 'SHAPE: texts are text, not blobs: CAST(… AS TEXT)')
+    WHEN length(CAST(NEW.claimed_by AS BLOB)) > 255 OR length(CAST(NEW.error_code AS BLOB)) > 255 OR length(NEW.error_msg) > 4000 OR length(NEW.reason) > 1024
+      THEN RAISE(ABORT, 'SHAPE: at most 255 bytes of claimed_by and error_code, 4000 characters of error_msg, 1024 of a reason')
+    WHEN length(CAST(NEW.metadata AS BLOB)) > 1048576 OR length(CAST(NEW.details AS BLOB)) > 1048576
+      THEN RAISE(ABORT, 'SHAPE: metadata and details have at most 1048576 bytes each')
     WHEN NOT json_valid(NEW.metadata) OR NOT json_valid(NEW.details) THEN RAISE(ABORT, 'SHAPE: metadata and details are JSON')
     WHEN json_type(NEW.metadata) <> 'object' OR json_type(NEW.details) <> 'object' THEN RAISE(ABORT, 'SHAPE: metadata and details are objects')
     WHEN NEW.status <> o.status AND NOT EXISTS (SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = o.lifecycle
         AND m.version = o.version AND m.src = o.status AND m.dst = NEW.status AND m.events = 1)
       THEN RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle has no such move')
+    WHEN NEW.metadata IS NOT o.metadata AND NEW.metadata GLOB '*\u[dD][89a-fA-F]*' OR NEW.details IS NOT o.details AND NEW.details GLOB '*\u[dD][89a-fA-F]*'
+      THEN RAISE(ABORT, 'SHAPE: metadata and details: characters are written as they are, not as halves such as \ud83d')
+    WHEN NEW.status <> o.status AND o.phase = 'held' AND (NEW.lease_token, NEW.claimed_by, NEW.lease_ms) IS NOT (o.lease_token, o.claimed_by, o.lease_ms)
+        AND EXISTS (SELECT 1 FROM state_codes s WHERE s.lifecycle = o.lifecycle AND s.version = o.version AND s.state = NEW.status AND s.phase = 'held')
+      THEN RAISE(ABORT, 'IMMUTABLE: a lease changes hands by a claim')
+    WHEN o.phase = 'parked' AND EXISTS (SELECT 1 FROM lifecycle_decisions d WHERE d.lifecycle = o.lifecycle AND d.version = o.version
+          AND json_extract(o.details, d.waiting) = 1 AND (json_type(NEW.details, d.asked) IS NOT NULL AND NEW.details -> d.asked IS NOT o.details -> d.asked
+            OR NEW.status = o.status AND json_type(NEW.details, d.waiting) IS NOT NULL AND json_extract(NEW.details, d.waiting) IS NOT 1))
+      THEN RAISE(ABORT, 'IMMUTABLE: what a waiting run asks stays until it goes on')
     WHEN NEW.status = o.status AND (NEW.lease_token, NEW.claimed_by, NEW.lease_ms, NEW.reason, NEW.error_code, NEW.error_msg, NEW.resolved, NEW.forced)
         IS NOT (o.lease_token, o.claimed_by, o.lease_ms, o.reason, o.error_code, o.error_msg, o.resolved, o.forced)
       THEN RAISE(ABORT, 'IMMUTABLE: a lease changes hands by a claim; reason, failure and decisions come with a move')
@@ -139,8 +154,12 @@ BEGIN
         AND EXISTS (SELECT 1 FROM lifecycle_decisions d CROSS JOIN json_each(o.details, d.asked) a
           WHERE d.lifecycle = o.lifecycle AND d.version = o.version AND json_extract(o.details, d.waiting) = 1
             AND a.type IS NOT NULL AND a.key IS NOT NULL
-            AND a.key NOT IN (SELECT g.key FROM json_each(o.details, d.given) g WHERE g.key IS NOT NULL)
-            AND a.key NOT IN (SELECT g.key FROM json_each(NEW.details, d.given) g WHERE g.key IS NOT NULL))
+            -- A word, or an object with one; of the choices, if there are some.
+            AND NOT EXISTS (SELECT 1 FROM (SELECT CASE g.type WHEN 'text' THEN g.value WHEN 'object' THEN g.value ->> '$.decision' END AS word
+                FROM json_each(iif(json_type(NEW.details, d.given) IS NULL, o.details, NEW.details), d.given) g WHERE g.key = a.key) w
+              WHERE trim(w.word) <> '' AND length(w.word) <= 255
+                AND (trim(w.word) IN (SELECT c.value FROM json_each(iif(a.type = 'object', a.value, '{}'), '$.choices') c WHERE c.type = 'text')
+                  OR NOT EXISTS (SELECT 1 FROM json_each(iif(a.type = 'object', a.value, '{}'), '$.choices') c WHERE c.type = 'text'))))
         AND EXISTS (SELECT 1 FROM state_codes s WHERE s.lifecycle = o.lifecycle AND s.version = o.version AND s.state = NEW.status AND s.phase = 'ready')
       THEN RAISE(ABORT, 'INVALID_TRANSITION: it waits for decisions: save them in its details, where its lifecycle says decisions.given, or set forced')
     END FROM runs o WHERE o.rid = NEW.rid;
@@ -148,16 +167,22 @@ BEGIN
     FROM runs o JOIN state_codes s ON s.lifecycle = o.lifecycle AND s.version = o.version AND s.state = NEW.status
     WHERE o.rid = NEW.rid AND (s.phase = 'held' AND (NEW.lease_token IS NULL OR NEW.stale_after IS NULL)
         OR s.phase = 'parked' AND trim(coalesce(NEW.reason, '')) = '');
+  -- What no reader elsewhere can take.
+  SELECT RAISE(ABORT, 'SHAPE: metadata and details have numbers up to 1.7e308 and at most 64 levels')
+    FROM (SELECT NEW.metadata AS given UNION ALL SELECT NEW.details) j, json_tree(j.given) t
+    WHERE t.type = 'real' AND abs(t.value) > 1.7e308 OR length(t.path) - length(replace(replace(t.path, '.', ''), '[', '')) > 64;
 END;
 CREATE TRIGGER hand_edits_do AFTER INSERT ON hand_edits
 BEGIN
   -- Details are merged (J7); the items follow.
   UPDATE hand_edits SET prev = o.last_event, src = s.code, dst = s.code, was = s.phase, phase = s.phase, command = NULL, needs_reason = 0, shifts = '[]',
       details = iif(NEW.details IS o.details, NEW.details, (SELECT json_group_object(d.key, json(d.value))
-        FROM (SELECT m.key, CASE m.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN m.value WHEN 'array' THEN m.value ELSE json_quote(m.value) END AS value
+        FROM (SELECT m.key, iif(m.key GLOB '*["\\]*', CASE m.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN m.value
+            WHEN 'array' THEN m.value ELSE json_quote(m.value) END, o.details -> m.fullkey) AS value
             FROM json_each(o.details) m WHERE m.key NOT IN (SELECT n.key FROM json_each(NEW.details) n)
-          UNION ALL SELECT n.key, CASE n.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN n.value WHEN 'array' THEN n.value
-            ELSE json_quote(n.value) END FROM json_each(NEW.details) n) d))
+          UNION ALL SELECT n.key, iif(n.key GLOB '*["\\]*', CASE n.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN n.value
+            WHEN 'array' THEN n.value ELSE json_quote(n.value) END, NEW.details -> n.fullkey)
+            FROM json_each(NEW.details) n) d))
     FROM runs o JOIN state_codes s ON s.lifecycle = o.lifecycle AND s.version = o.version AND s.state = o.status
     WHERE hand_edits.rid = NEW.rid AND o.rid = NEW.rid;
   UPDATE hand_edits SET dst = m.dst_code, phase = m.phase, command = m.command, needs_reason = m.needs_reason
@@ -172,7 +197,8 @@ BEGIN
   -- What the guards see is what will be written. Then the row, then its event: if one is refused, nothing was written.
   INSERT INTO run_permits(rid, src, dst, seq, rise, reason, flags, attempt)
     SELECT h.rid, h.src, h.dst, h.seq + 1, 1, iif(h.phase = 'parked' OR h.needs_reason, h.reason, NULL),
-      iif(h.phase = 'settled', n.flags & 6, n.flags & 7) + iif(h.phase = 'parked', 0, 8 * h.resolved + 16 * h.forced),
+      iif(h.phase = 'settled', n.flags & 6, n.flags & 7)
+        | CASE h.phase WHEN 'parked' THEN 0 WHEN 'ready' THEN n.flags & 24 | 8 * h.resolved | 16 * h.forced ELSE n.flags & 24 END,
       n.attempt + (h.phase = 'held' AND h.was <> 'held')
     FROM hand_edits h JOIN run_now n ON n.rid = h.rid WHERE h.rid = NEW.rid AND h.command IS NOT NULL;
   INSERT INTO item_shifts(run_id, seq, at, shifts) SELECT b.run_id, h.seq + 1, c.iso, h.shifts FROM hand_edits h JOIN run_born b ON b.rid = h.rid, clock c
@@ -189,7 +215,7 @@ BEGIN
       attempt = p.attempt,
       fence = fence + (h.phase = 'held' AND h.was <> 'held' AND h.claimed_by IS NOT NULL),
       take_overs = iif(h.phase = 'held' AND h.was <> 'held', 0, take_overs),
-      token = iif(h.phase = 'held', h.lease_token, NULL),
+      token = CASE WHEN h.phase <> 'held' THEN NULL WHEN h.was = 'held' THEN token ELSE h.lease_token END,
       claimed_by = iif(h.phase = 'held', h.claimed_by, NULL),
       lease_ms = iif(h.phase = 'held', coalesce(h.lease_ms, 60000), NULL),
       started_at = iif(h.phase = 'held' AND h.was <> 'held' AND (started_at IS NULL OR h.was <> 'ready'), c.ms, started_at),
@@ -243,11 +269,16 @@ BEGIN
     VALUES (OLD.run_id, OLD.kind, OLD.key, NEW.status, NEW.progress, NEW.error_code, NEW.error_msg);
   SELECT RAISE(IGNORE);
 END;
-CREATE TRIGGER item_edits_judge BEFORE INSERT ON item_edits WHEN typeof(NEW.progress) <> 'integer' OR NEW.progress NOT BETWEEN 0 AND 100
-  BEGIN SELECT RAISE(ABORT, 'SHAPE: progress is 0 to 100'); END;
+CREATE TRIGGER item_edits_judge BEFORE INSERT ON item_edits
+BEGIN
+  SELECT RAISE(ABORT, 'SHAPE: progress is 0 to 100') WHERE typeof(NEW.progress) <> 'integer' OR NEW.progress NOT BETWEEN 0 AND 100;
+  SELECT RAISE(ABORT, 'SHAPE: at most 255 bytes of error_code and 4000 characters of error_msg, as text')
+    WHERE 'blob' IN (typeof(NEW.error_code), typeof(NEW.error_msg)) OR length(CAST(NEW.error_code AS BLOB)) > 255 OR length(NEW.error_msg) > 4000;
+END;
 CREATE TRIGGER item_edits_do AFTER INSERT ON item_edits
 BEGIN
-  UPDATE item_edits SET src = i.status, was_staying = i.stays, rid = b.rid FROM items i JOIN run_born b ON b.run_id = i.run_id
+  UPDATE item_edits SET src = i.status, was_staying = i.stays, rid = b.rid, seq = n.seq
+    FROM items i JOIN run_born b ON b.run_id = i.run_id JOIN run_now n ON n.rid = b.rid
     WHERE item_edits.run_id = NEW.run_id AND item_edits.kind = NEW.kind AND item_edits.key = NEW.key
       AND i.run_id = NEW.run_id AND i.kind = NEW.kind AND i.key = NEW.key;
   SELECT RAISE(ABORT, 'INVALID_TRANSITION: there is no such item, or its lifecycle has no such move') WHERE NOT EXISTS (SELECT 1 FROM items i

@@ -55,8 +55,8 @@ CREATE INDEX run_children ON run_born(parent_run_id) WHERE parent_run_id IS NOT 
 
 -- What moves: small, because every move rewrites all of it. A statement that has a trigger and that SQLite thinks may
 -- abort halfway copies every page it touches into a journal of its own, which took a sixth of a run's time. So what
--- this table's checks and triggers can reach raises FAIL and calls no function, and an insert does not name the rid
--- (it might not be a number).
+-- this table's checks and triggers can reach calls no function, an insert does not name the rid (it might not be a
+-- number), and the engine's copies of triggers say FAIL for ABORT.
 CREATE TABLE run_now(
   rid INTEGER PRIMARY KEY,
   state INTEGER NOT NULL,
@@ -169,8 +169,8 @@ CREATE TABLE tokens(id TEXT PRIMARY KEY, digest TEXT NOT NULL, name TEXT NOT NUL
 -- What people did, kept for good.
 CREATE TABLE audit(number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, tenant TEXT NOT NULL, who TEXT NOT NULL,
   action TEXT NOT NULL, subject TEXT NOT NULL, reason TEXT);
-CREATE TRIGGER audit_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: audit cannot be changed'); END;
-CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: audit cannot be deleted'); END;
+CREATE TRIGGER audit_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: audit cannot be changed'); END;
+CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: audit cannot be deleted'); END;
 -- Parents that were cancelled, or asked to be, and whose children nobody has asked yet: empty but for a moment.
 CREATE TABLE cancelled_parents(run_id TEXT PRIMARY KEY) WITHOUT ROWID;
 -- Who writes. A trigger whose name begins with by_hand_ is for everybody but the engine: its connection obeys copies of all the others
@@ -184,47 +184,48 @@ CREATE TABLE hand_edits(rid INTEGER PRIMARY KEY, seq INTEGER NOT NULL, status TE
   prev INTEGER, src INTEGER, dst INTEGER, was TEXT, phase TEXT, command TEXT, needs_reason INTEGER, shifts TEXT);
 CREATE TABLE item_edits(run_id TEXT NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL, status TEXT NOT NULL, progress INTEGER NOT NULL, error_code TEXT,
   error_msg TEXT,
-  src TEXT, was_staying INTEGER, rid INTEGER,
+  src TEXT, was_staying INTEGER, rid INTEGER, seq INTEGER,
   PRIMARY KEY(run_id, kind, key)) WITHOUT ROWID;
 
 -- The log is append-only, and rows leave by pruning alone: a settled run first, then what it leaves behind.
-CREATE TRIGGER run_events_update BEFORE UPDATE ON run_events BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be changed'); END;
+CREATE TRIGGER run_events_update BEFORE UPDATE ON run_events BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: events cannot be changed'); END;
 CREATE TRIGGER run_events_delete BEFORE DELETE ON run_events WHEN EXISTS (SELECT 1 FROM run_now WHERE rid = OLD.rid)
-  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be deleted; settled runs leave by pruning'); END;
+  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: events cannot be deleted; settled runs leave by pruning'); END;
 CREATE TRIGGER run_born_update BEFORE UPDATE ON run_born
-  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: what a run was born with stays'); END;
+  BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: what a run was born with stays'); END;
 CREATE TRIGGER run_born_delete BEFORE DELETE ON run_born WHEN EXISTS (SELECT 1 FROM run_now WHERE rid = OLD.rid)
-  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
+  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
 CREATE TRIGGER run_now_delete BEFORE DELETE ON run_now WHEN OLD.state & 7 <> 4 OR OLD.flags & 4 <> 0
-  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
+  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
 CREATE TRIGGER items_delete BEFORE DELETE ON items
     WHEN EXISTS (SELECT 1 FROM run_born b JOIN run_now n ON n.rid = b.rid WHERE b.run_id = OLD.run_id)
-  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: items cannot be deleted; they leave with their run'); END;
+  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: items cannot be deleted; they leave with their run'); END;
 CREATE TRIGGER items_own BEFORE UPDATE OF run_id, kind, key, version, place, name, max_retries, reruns, role ON items
-  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: an item stays its run''s, and what it is to it'); END;
+  BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: an item stays its run''s, and what it is to it'); END;
 CREATE TRIGGER run_now_birth BEFORE INSERT ON run_now WHEN NEW.state NOT IN (SELECT code FROM starts) OR NEW.seq <> 1
-  BEGIN SELECT RAISE(FAIL, 'INVALID_TRANSITION: the lifecycle does not start there'); END;
+  BEGIN SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle does not start there'); END;
 
-CREATE TRIGGER by_hand_event BEFORE INSERT ON run_events
-    WHEN NOT EXISTS (SELECT 1 FROM hand_edits WHERE rid = NEW.rid) AND NOT EXISTS (SELECT 1 FROM item_edits WHERE rid = NEW.rid)
-  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events are written by moves of their run: update the view runs or the table items'); END;
+-- Not even while somebody's edit is under way, by a trigger of his own: one event, the next one, which says that it is by hand.
+CREATE TRIGGER by_hand_event BEFORE INSERT ON run_events WHEN NEW.effect ->> '$.by_hand' IS NOT 1
+    OR NOT EXISTS (SELECT 1 FROM hand_edits WHERE rid = NEW.rid AND seq = NEW.seq - 1) AND NOT EXISTS (SELECT 1 FROM item_edits WHERE rid = NEW.rid AND seq = NEW.seq - 1)
+  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: events are written by moves of their run: update the view runs or the table items'); END;
 CREATE TRIGGER by_hand_event_delete BEFORE DELETE ON run_events
-  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: events cannot be deleted; settled runs leave by pruning'); END;
+  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: events cannot be deleted; settled runs leave by pruning'); END;
 CREATE TRIGGER by_hand_birth BEFORE INSERT ON run_born
-  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: a run is born with its first event: waypost run start'); END;
+  BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: a run is born with its first event: waypost run start'); END;
 CREATE TRIGGER by_hand_birth_now BEFORE INSERT ON run_now
-  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: a run is born with its first event: waypost run start'); END;
+  BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: a run is born with its first event: waypost run start'); END;
 CREATE TRIGGER by_hand_born_delete BEFORE DELETE ON run_born
-  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
+  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
 CREATE TRIGGER by_hand_now_delete BEFORE DELETE ON run_now
-  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
+  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: runs cannot be deleted; settled ones leave by pruning'); END;
 CREATE TRIGGER by_hand_item BEFORE INSERT ON items
-  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: an item is added with an event of its run, by its worker'); END;
+  BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: an item is added with an event of its run, by its worker'); END;
 CREATE TRIGGER by_hand_item_delete BEFORE DELETE ON items
-  BEGIN SELECT RAISE(FAIL, 'APPEND_ONLY: items cannot be deleted; they leave with their run'); END;
-CREATE TRIGGER by_hand_move BEFORE UPDATE ON run_now
-    WHEN NOT EXISTS (SELECT 1 FROM hand_edits WHERE rid = OLD.rid) AND NOT EXISTS (SELECT 1 FROM item_edits WHERE rid = OLD.rid)
-  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: update the view runs: it judges the move and writes its event'); END;
+  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: items cannot be deleted; they leave with their run'); END;
+CREATE TRIGGER by_hand_move BEFORE UPDATE ON run_now WHEN (NEW.queue, NEW.priority, NEW.concurrency_key) IS NOT (OLD.queue, OLD.priority, OLD.concurrency_key)
+    OR NOT EXISTS (SELECT 1 FROM hand_edits WHERE rid = OLD.rid AND seq >= NEW.seq - 1) AND NOT EXISTS (SELECT 1 FROM item_edits WHERE rid = OLD.rid AND seq >= NEW.seq - 1)
+  BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: update the view runs: it judges the move and writes its event'); END;
 
 -- A guarded move, judged before it is made: the permit is good for the very next event of the run and for the values
 -- that the guards saw. Whoever makes the move asks for it; the guards need functions, which the trigger that sees every
@@ -244,7 +245,7 @@ BEGIN
 END;
 CREATE TRIGGER by_hand_permit BEFORE INSERT ON run_permits WHEN NOT EXISTS (SELECT 1 FROM hand_edits WHERE rid = NEW.rid)
   BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: whoever makes a move asks for its permit: update the view runs'); END;
-CREATE TRIGGER run_permits_update BEFORE UPDATE ON run_permits BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: a permit is good as it is'); END;
+CREATE TRIGGER run_permits_update BEFORE UPDATE ON run_permits BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: a permit is good as it is'); END;
 
 -- Every change of a run, whoever makes it: a move is one of the lifecycle's and raises seq by its events, the fence and
 -- the log's length only rise, a lease changes hands with an event, a settled run changes by a declared exit only (what the engine keeps beside it raises
@@ -266,26 +267,26 @@ END;
 CREATE TRIGGER run_doubts_judge INSTEAD OF INSERT ON run_doubts
 BEGIN
   SELECT CASE
-    WHEN NEW.rise < 0 OR NOT NEW.higher THEN RAISE(FAIL, 'IMMUTABLE: a run keeps its place; its fence, seq and last event only rise')
+    WHEN NEW.rise < 0 OR NOT NEW.higher THEN RAISE(ABORT, 'IMMUTABLE: a run keeps its place; its fence, seq and last event only rise')
     WHEN NEW.src <> NEW.dst AND NOT EXISTS (SELECT 1 FROM run_permits p WHERE p.rid = NEW.rid AND p.src = NEW.src AND p.dst = NEW.dst
         AND p.seq = NEW.seq AND p.rise = NEW.rise AND p.reason IS NEW.reason AND p.flags = NEW.flags AND p.attempt = NEW.attempt)
-      THEN RAISE(FAIL, 'INVALID_TRANSITION: no such move, or not judged: update the view runs, which asks for it and writes the event')
+      THEN RAISE(ABORT, 'INVALID_TRANSITION: no such move, or not judged: update the view runs, which asks for it and writes the event')
     WHEN NEW.src = NEW.dst AND NEW.src & 7 = 4 AND (NEW.rise = 0 OR NOT EXISTS (SELECT 1 FROM run_now n WHERE n.rid = NEW.rid
         AND n.started_at IS NEW.started_at AND n.finished_at IS NEW.finished_at AND n.attempt = NEW.attempt))
-      THEN RAISE(FAIL, 'SETTLED: a finished run cannot be rewritten')
+      THEN RAISE(ABORT, 'SETTLED: a finished run cannot be rewritten')
     WHEN NEW.rise = 0 AND NEW.handed
-      THEN RAISE(FAIL, 'IMMUTABLE: a lease, who has it and when the run began change with an event of the log: a worker claims it')
+      THEN RAISE(ABORT, 'IMMUTABLE: a lease, who has it and when the run began change with an event of the log: a worker claims it')
     END;
 END;
 -- The rest of a settled run. No claim or finish names these columns, so this one costs them nothing.
 CREATE TRIGGER run_now_settled BEFORE UPDATE OF error_code, error_msg, metadata, details ON run_now
   WHEN OLD.finished_at IS NOT NULL AND NEW.state = OLD.state AND (NEW.error_code IS NOT OLD.error_code
     OR NEW.error_msg IS NOT OLD.error_msg OR NEW.metadata IS NOT OLD.metadata OR NEW.details IS NOT OLD.details)
-  BEGIN SELECT RAISE(FAIL, 'SETTLED: a finished run cannot be rewritten'); END;
+  BEGIN SELECT RAISE(ABORT, 'SETTLED: a finished run cannot be rewritten'); END;
 -- Nor does any heartbeat: what is merged has an event.
 CREATE TRIGGER run_now_merged BEFORE UPDATE OF metadata, details ON run_now
   WHEN NEW.seq = OLD.seq AND NEW.state = OLD.state AND (NEW.metadata IS NOT OLD.metadata OR NEW.details IS NOT OLD.details)
-  BEGIN SELECT RAISE(FAIL, 'IMMUTABLE: metadata and details change with an event: update the view runs, which writes it'); END;
+  BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: metadata and details change with an event: update the view runs, which writes it'); END;
 -- Schedules: what is planned, where planning got to, and which run belongs to which plan. Times are milliseconds.
 CREATE TABLE schedules(
   name TEXT PRIMARY KEY,
