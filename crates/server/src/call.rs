@@ -152,7 +152,7 @@ impl Call {
             return Ok(None);
         }
         let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-        let seq = quoted.and_then(|digits| digits.parse().ok());
+        let seq = quoted.and_then(|digits| digits.parse().ok().filter(|seq: &u64| seq.to_string() == digits));
         let wrong = || {
             let message = "must be one ETag as an earlier answer gave it, like \"7\", or *";
             Problem::field(&INVALID_QUERY, "If-Match", message)

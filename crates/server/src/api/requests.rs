@@ -49,7 +49,7 @@ requests! {
         optional ttl_ms: Option<i64> = MS, "The run ends by itself if nobody takes it within this time.";
         optional concurrency_key: Option<String> = KEY, "Runs with the same key are held one at a time.";
         optional correlation_id: Option<String> = KEY, "The caller's own name for the run.";
-        optional idempotency_key: Option<String> = KEY, "As the header `Idempotency-Key`; the header wins.";
+        optional idempotency_key: Option<String> = KEY, "As the header `Idempotency-Key`; if both are there, they are the same.";
         optional parent_run_id: Option<String> = NAME, "The run that this one belongs to.";
         optional retry_of: Option<String> = NAME, "The run that this one repeats.";
         optional max_attempts: Option<u32> = Kind::Integer(1, 1_000), "How often the run may be claimed; 1 if left out.";

@@ -122,7 +122,12 @@ pub const ROUTES: &[Route] = &[
 
 async fn start(call: Call, mut body: NewRunBody) -> Result {
     if let Some(key) = call.headers.get("idempotency-key") {
-        body.idempotency_key = Some(key_of(key.to_str().ok())?);
+        let key = key_of(key.to_str().ok())?;
+        if body.idempotency_key.as_ref().is_some_and(|other| *other != key) {
+            let message = "is another one than the header Idempotency-Key: send one of them";
+            return Err(Problem::field(&INVALID_INPUT, "idempotency_key", message));
+        }
+        body.idempotency_key = Some(key);
     }
     let new = new_run(&call, body)?;
     check_relatives(&call, &new).await?;

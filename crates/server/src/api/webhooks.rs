@@ -71,17 +71,18 @@ async fn receive(call: Call, body: Vec<u8>) -> Result {
         counts.count("ping");
         return Ok(answer::json(200, &said(&id, "pong", &[])));
     }
-    let digest = hex(&Sha256::digest(&body));
     let catalog = call.store().lifecycles().await?;
     let (headers, delivery) = (call.headers.clone(), id.clone());
     // The others are answered meanwhile.
     let asked = tokio::task::spawn_blocking(move || {
         let payload = Arc::new(payload(&headers, body)?);
+        // What it says, whether it came as JSON or as a form.
+        let digest = hex(&Sha256::digest(payload.to_string()));
         let runs = github.runs(&Delivery { id: delivery, event, payload }, &catalog);
-        runs.map_err(|error| Problem::new(&INVALID_INPUT, error))
+        runs.map(|runs| (runs, digest)).map_err(|error| Problem::new(&INVALID_INPUT, error))
     });
     let gave_up = |_| Problem::new(&UNAVAILABLE, "the delivery could not be looked at; send it again");
-    let runs = asked.await.map_err(gave_up)?.inspect_err(|problem| {
+    let (runs, digest) = asked.await.map_err(gave_up)?.inspect_err(|problem| {
         counts.count("refused");
         tracing::warn!(delivery = id, "a delivery started nothing: {}", problem.detail);
     })?;

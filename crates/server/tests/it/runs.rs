@@ -18,9 +18,14 @@ async fn the_same_key_and_body_is_the_same_run_and_says_so() {
     let again = ask("\"k1\"", &body).await;
     assert_eq!(again.header("idempotency-replayed"), "true");
     assert_eq!(again.expect(200), first);
-    let other = ask("k1", &json!({ "lifecycle": "deploy", "input": { "a": 2 } })).await;
-    let problem = other.refused(422, "IDEMPOTENCY_KEY_REUSED");
+    let other = json!({ "lifecycle": "deploy", "input": { "a": 2 } });
+    let problem = ask("k1", &other).await.refused(422, "IDEMPOTENCY_KEY_REUSED");
     assert_eq!(problem["run_id"], first["run_id"]);
+    let [same, another] =
+        ["k1", "k2"].map(|key| json!({ "lifecycle": "deploy", "input": { "a": 1 }, "idempotency_key": key }));
+    let problem = ask("k1", &another).await.refused(422, "INVALID_INPUT");
+    assert!(problem["detail"].as_str().unwrap().contains("idempotency_key"), "{problem}");
+    assert_eq!(ask("k1", &same).await.expect(200), first);
 }
 
 // proves X7
@@ -111,7 +116,9 @@ async fn a_command_for_what_was_seen_does_not_hit_what_is() {
         };
         let problem = ask("\"1\"").await.refused(412, "PRECONDITION_FAILED");
         assert_eq!(problem["seq"], 2, "{on:?}");
-        ask("1").await.refused(400, "INVALID_QUERY");
+        for tag in ["1", "\"02\"", "\"+2\"", "W/\"2\""] {
+            ask(tag).await.refused(400, "INVALID_QUERY");
+        }
         assert_eq!(ask("\"2\"").await.expect(200)["status"], "cancelled");
     }
 }

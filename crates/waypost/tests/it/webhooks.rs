@@ -206,6 +206,8 @@ fn what_nobody_asked_for_starts_nothing_and_is_counted() {
         ("X-Hub-Signature-256", &*signature),
     ];
     assert_eq!(send(&url, &headers, &form).0, 202);
+    // The same said as JSON, under another id, is the same.
+    assert_eq!(deliver(&url, "push", "f-2", &push(3)).0, 200);
     let done = json!({ "workflow_run": { "conclusion": "success", "head_sha": "s" } }).to_string();
     assert_eq!(deliver(&url, "workflow_run", "w-1", &done).0, 202);
     let out = json!({ "action": "published", "release": { "tag_name": "v1.2", "target_commitish": "s" } })
