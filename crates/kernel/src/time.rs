@@ -36,7 +36,12 @@ impl Time {
         self.0.div_euclid(1_000_000)
     }
 
-    /// Reads RFC 3339, and what `datetime('now')` makes: a space for the T, no zone meaning UTC.
+    /// 0001-01-01T00:00:00Z.
+    const FIRST: Time = Time(-62_135_596_800_000_000);
+    /// The last microsecond of the year 9999.
+    const LAST: Time = Time(253_402_300_799_999_999);
+
+    /// Reads RFC 3339 of the years 1 to 9999, and what `datetime('now')` makes: a space for the T, no zone meaning UTC.
     pub fn parse(text: &str) -> Option<Time> {
         let bytes = text.trim().as_bytes();
         let number = |from: usize, digits: usize| -> Option<u32> {
@@ -61,7 +66,9 @@ impl Time {
             second: number(17, 2)?,
             micros,
         };
-        Some(civil.time()? - Span::from_seconds(zone_seconds(zone)?))
+        let time = civil.time()? - Span::from_seconds(zone_seconds(zone)?);
+        // Those that every reader has, in whatever zone they were written.
+        (Time::FIRST..=Time::LAST).contains(&time).then_some(time)
     }
 }
 
@@ -286,6 +293,15 @@ mod tests {
         for day in (-800_000..800_000).step_by(97) {
             let time = Time(day * 86_400_000_000 + 12_345_678);
             assert_eq!(Civil::of(time).time(), Some(time));
+        }
+        for (text, is_read) in [
+            ("9999-12-31T23:59:59.999999Z", true),
+            ("9999-12-31T23:59:59-14:00", false),
+            ("0001-01-01T00:00:00Z", true),
+            ("0001-01-01T00:00:00+00:01", false),
+            ("0000-06-01T00:00:00Z", false),
+        ] {
+            assert_eq!(Time::parse(text).is_some(), is_read, "{text}");
         }
         let leap = Civil { year: 2025, month: 2, day: 29, hour: 0, minute: 0, second: 0, micros: 0 };
         assert_eq!(leap.time(), None);

@@ -91,13 +91,17 @@ fn first_items(lifecycle: &Lifecycle, new: &NewRun<'_>, state: StateId) -> Resul
     let mut moved = Vec::with_capacity(new.items.len());
     for item in new.items {
         let kind = lifecycle.items.get(usize::from(item.kind));
-        let Some(kind) = kind.filter(|kind| kind.initial.contains(&item.state)) else {
+        let started = kind.filter(|kind| kind.initial.contains(&item.state)).and_then(|kind| {
+            let follows = skipped.and_then(|row| kind.state(item.state).follow(&row.command));
+            let state = follows.unwrap_or(item.state);
+            kind.initial.contains(&state).then_some((kind, state))
+        });
+        let Some((kind, state)) = started else {
             let message = format!("items: {} cannot start like that in a {} run", item.key, lifecycle.name);
             return Err(Refusal { field: Some("items"), ..unborn(new, Code::InvalidInput, message) });
         };
         let mut item = item.clone();
-        let follows = skipped.and_then(|row| kind.state(item.state).follow(&row.command));
-        item.state = follows.unwrap_or(item.state);
+        item.state = state;
         moved.push(Moved { from: None, was_staying: false, stays: item.stays(kind), item });
     }
     Ok(moved)

@@ -86,8 +86,10 @@ impl JsonTexts {
 }
 
 impl CheckedRun {
-    pub fn of(new: NewRun) -> Result<CheckedRun> {
+    pub fn of(mut new: NewRun) -> Result<CheckedRun> {
         intake::check_new(&new)?;
+        // Finer than that a file does not keep it, and the log must say what the row says.
+        new.schedule_at = new.schedule_at.map(|at| Time::from_ms(at.ms()));
         let texts = JsonTexts::of(&new);
         Ok(CheckedRun { new, texts })
     }
@@ -300,11 +302,13 @@ fn decided<T: Tx>(tx: &T, lifecycle: &Lifecycle, ask: &Ask<'_>) -> Result<(Run, 
         items: &kernel_items,
     };
     let mut change = decide::create(lifecycle, &new, &who(ask.actor, ask.by), tx.now())?;
-    let items =
-        first.into_iter().enumerate().map(|(place, (new, item))| NewItemRow { place, new, item, seq: 1 });
-    // A run is born with one event.
+    // A run is born with one event, which says where its items start: they follow a run that starts further on.
     let event = change.events.swap_remove(0);
-    Ok((change.after, event, items.collect()))
+    let started = first.into_iter().zip(&event.effect.moved).enumerate();
+    let items =
+        started.map(|(place, ((new, _), moved))| NewItemRow { place, new, item: moved.item.clone(), seq: 1 });
+    let items = items.collect();
+    Ok((change.after, event, items))
 }
 
 fn row_of(mut new: NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Actor, Kind, Lifecycle};
-use waypost_kernel::{Span, decide};
+use waypost_kernel::{Span, Time, decide};
 use waypost_store::{Enqueued, NewItem, NewRun, Result, StoreError};
 
 use super::rules::birth::{ask_for_the_same, first_items, row_of, unknown_lifecycle};
@@ -17,6 +17,8 @@ use super::who;
 impl State {
     pub fn enqueue(&mut self, new: &NewRun) -> Result<Enqueued> {
         check_new(new)?;
+        let to_the_millisecond = |at: Time| Time::from_micros(at.micros().div_euclid(1_000) * 1_000);
+        let new = &NewRun { schedule_at: new.schedule_at.map(to_the_millisecond), ..new.clone() };
         let lifecycle = self.lifecycle_of(new)?;
         if let Some(number) = self.with_key(new) {
             let entry = self.entry(number)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
-use waypost_kernel::Span;
+use waypost_kernel::{Span, Time};
 use waypost_store::{Can, Claim, Claimed, Database, NewRun, Take};
 
 use super::kit::*;
@@ -49,9 +49,11 @@ pub async fn several_queues_are_one_order(store: &dyn Database) {
 // proves J4 and X6
 pub async fn nothing_is_taken_before_its_time(store: &dyn Database) {
     let now = store.now().await.unwrap();
-    let later = NewRun { schedule_at: Some(now + Span::from_seconds(100)), ..deploy() };
+    let finely = now + Span::from_seconds(100) + Span::from_micros(456);
+    let later = NewRun { schedule_at: Some(finely), ..deploy() };
     let run = put(store, later).await;
     assert_eq!(run.schedule_at, run.run.available_at);
+    assert_eq!(run.schedule_at, Some(Time::from_ms(finely.ms())), "times are kept to the millisecond");
     assert!(claim(store, "w1").await.is_none());
     let refused = refusal(store.claim_run(run.id().into(), "w1".into()).await);
     assert_eq!(refused.code.name(), "NOT_DUE");

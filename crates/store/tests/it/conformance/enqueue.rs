@@ -137,6 +137,12 @@ pub async fn a_preview_is_queued_with_its_targets(store: &dyn Database) {
     assert_eq!(items(store, preview.id()).await, ["a=QUEUED", "b=QUEUED"]);
     assert!(claim(store, "w1").await.is_some());
     assert_eq!(put(store, rule(&["a"])).await.status(), "QUEUED");
+    // Queued at once is both: what starts as if previewed follows.
+    let asked = NewRun { status: Some("QUEUED".into()), items: vec![item("target", "c")], ..new("rule") };
+    let queued = put(store, asked).await;
+    assert_eq!(items(store, queued.id()).await, ["c=QUEUED"]);
+    let claimed = store.claim_run(queued.id().into(), "w1".into()).await.unwrap();
+    move_items(store, &claimed, "target", &[("c", "APPLYING")]).await.unwrap();
 }
 
 pub async fn items_of_unknown_kind_or_twice_are_refused(store: &dyn Database) {
