@@ -30,8 +30,17 @@ pub type Result<T = ()> = std::result::Result<T, Failed>;
 pub enum Format {
     #[default]
     Table,
+    /// JSON, indented.
     Json,
+    /// JSON, one object on each line.
     Jsonl,
+}
+
+impl Format {
+    /// One object as JSON: on one line of its own, or indented for people.
+    pub fn object(self, value: &Value) -> String {
+        if self == Format::Jsonl { value.to_string() } else { pretty(value) }
+    }
 }
 
 impl Failed {

@@ -6,7 +6,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::output::{ERROR, Format, Result, pretty, print};
+use crate::output::{ERROR, Format, Result, print};
 use crate::place::Place;
 
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
                 verified.differences.len()
             )
         }
-        Format::Json | Format::Jsonl => pretty(&json!({
+        format => format.object(&json!({
             "runs": verified.runs,
             "events": verified.events,
             "differences": verified.differences,

@@ -12,7 +12,7 @@ use super::blockers;
 use super::follow::Follower;
 use super::start::work;
 use super::{TENANT, find, user, who};
-use crate::output::{BAD_INPUT, Failed, Format, PARKED, REFUSED, Result, pretty, print};
+use crate::output::{BAD_INPUT, Failed, Format, PARKED, REFUSED, Result, print};
 use crate::place::Opened;
 use crate::worker::duration;
 
@@ -122,7 +122,7 @@ pub async fn resume(opened: Opened, flags: Resume) -> Result<u8> {
     // What was decided is kept; there is nothing to follow yet.
     print(&match flags.waiting.output {
         Format::Table => format!("{} keeps it and waits for decisions about {}", run.id(), open.join(", ")),
-        Format::Json | Format::Jsonl => pretty(&run.object()),
+        format => format.object(&run.object()),
     })?;
     Ok(PARKED)
 }
@@ -159,7 +159,7 @@ impl Waiting {
         let follower = Follower::new(run.id().to_owned(), self.output == Format::Table).after(&run);
         let (run, code) = work(opened, follower, self.timeout).await?;
         if self.output != Format::Table {
-            print(&pretty(&run.object()))?;
+            print(&self.output.object(&run.object()))?;
         }
         Ok(code)
     }
@@ -196,7 +196,7 @@ fn tell(run: &RunRow, output: Format) -> Result {
             format!("{} is told to {wanted}; {worker} does it", run.id())
         }
         Format::Table => format!("{} is {}", run.id(), run.status()),
-        Format::Json | Format::Jsonl => pretty(&run.object()),
+        format => format.object(&run.object()),
     })
 }
 

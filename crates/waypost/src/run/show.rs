@@ -9,7 +9,7 @@ use waypost_store::{ItemRow, RunRow, Store, iso};
 
 use super::look::events_table;
 use super::{age, blockers, find};
-use crate::output::{Format, Result, coloured, pretty, print, status, table};
+use crate::output::{Format, Result, coloured, print, status, table};
 
 /// Of a run's log, from its beginning.
 const EVENTS: usize = 500;
@@ -28,7 +28,7 @@ pub struct Show {
 pub async fn show(store: &dyn Store, flags: Show) -> Result {
     let run = find(store, &flags.run).await?;
     if flags.output != Format::Table {
-        return print(&pretty(&run.object()));
+        return print(&flags.output.object(&run.object()));
     }
     let now = store.now().await?;
     let items = store.items(run.id().to_owned(), None).await?;
