@@ -289,7 +289,7 @@ impl Tx<'_> {
         result
     }
 
-    /// Runs, items and the log take writes of nobody who has not said so (see `writing` in the schema).
+    /// Runs, items, the log and executions take writes of nobody who has not said so (see `writing` in the schema).
     pub fn begin_writing(&self) -> fault::Result<()> {
         if !self.is_writing.replace(true) {
             run(self.conn, "INSERT OR IGNORE INTO writing VALUES (1)")?;
