@@ -30,9 +30,7 @@ pub type Result<T = ()> = std::result::Result<T, Failed>;
 pub enum Format {
     #[default]
     Table,
-    /// JSON, indented.
     Json,
-    /// JSON, one object on each line.
     Jsonl,
 }
 

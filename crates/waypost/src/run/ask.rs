@@ -46,7 +46,7 @@ pub struct Pause {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "On a terminal you are asked about each host that blocks the run. Decisions can be given one by one: they are kept, and the run goes on with the last (exit code 6 until then). The first decision about a host counts. A run that a person paused asks nothing: it goes on with --force.\n\nExamples:\n  waypost run resume 0192\n  waypost run resume 0192 --resolve esx1=power_off\n  waypost run resume 0192 --resolve esx1=power_off --resolve esx2=skip --reason 'agreed with Kim' --wait\n  waypost run resume 0192 --force"
+    after_help = "On a terminal you are asked about each host that blocks the run. Decisions can be given one by one: they are kept, and the run goes on with the last (exit code 6 until then). The first decision about a host counts. A run that a person paused asks nothing: it goes on with --force.\n\nExamples:\n  waypost run resume 0192\n  waypost run resume 0192 --resolve esx1=power_off\n  waypost run resume 0192 --resolve esx2=skip --reason 'agreed with Kim' --wait\n  waypost run resume 0192 --force"
 )]
 pub struct Resume {
     run: String,
