@@ -51,7 +51,7 @@ def new_items(dice, lifecycle):
 
 
 def moved(dice, item, lifecycle):
-    kind = dice.choice(lifecycle and DECLARED[lifecycle]["items"] or list(ITEMS))
+    kind = dice.choice(DECLARED.get(lifecycle, {}).get("items") or list(ITEMS))
     item["kind"], item["key"] = kind, dice.choice(["k0", "k1", item.get("key", "k0")])
     item["status"] = dice.choice([state["name"] for state in ITEMS[kind]["states"]])
 
@@ -69,21 +69,22 @@ def lead(dice, body, operation, lifecycle=None):
         if dice.random() < 0.8:
             body["queue"] = "default"
     elif operation == "startRuns":
-        for run in body.get("runs", []):
+        for run in body.get("runs") or []:
             lead(dice, run, "startRun")
     elif operation == "claim":
         for field in ("lifecycles", "playbooks", "embedded", "carried"):
             body.pop(field, None)
         body["queues"] = ["default"]
     elif operation == "finish":
-        body["status"] = dice.choice(ENDS[lifecycle or dice.choice(list(ENDS))])
-        for item in body.get("items", []):
+        # Of one that was added meanwhile nothing is known here.
+        body["status"] = dice.choice(ENDS.get(lifecycle) or dice.choice(list(ENDS.values())))
+        for item in body.get("items") or []:
             moved(dice, item, lifecycle)
     elif operation == "finishes":
-        for end in body.get("finishes", []):
+        for end in body.get("finishes") or []:
             lead(dice, end, "finish")
     elif operation == "putItems":
-        for item in body.get("items", []):
+        for item in body.get("items") or []:
             moved(dice, item, lifecycle)
 
 

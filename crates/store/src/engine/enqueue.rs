@@ -300,11 +300,12 @@ fn decided<T: Tx>(tx: &T, lifecycle: &Lifecycle, ask: &Ask<'_>) -> Result<(Run, 
         items: &kernel_items,
     };
     let mut change = decide::create(lifecycle, &new, &who(ask.actor, ask.by), tx.now())?;
-    let items =
-        first.into_iter().enumerate().map(|(place, (new, item))| NewItemRow { place, new, item, seq: 1 });
-    // A run is born with one event.
+    // A run is born with one event, and its items are where that says: those of a run that starts further on have followed it.
     let event = change.events.swap_remove(0);
-    Ok((change.after, event, items.collect()))
+    let moved = event.effect.moved.iter().map(|moved| moved.item.clone());
+    let items = first.into_iter().zip(moved).enumerate();
+    let items = items.map(|(place, ((new, _), item))| NewItemRow { place, new, item, seq: 1 }).collect();
+    Ok((change.after, event, items))
 }
 
 fn row_of(mut new: NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {

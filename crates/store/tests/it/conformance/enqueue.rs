@@ -137,6 +137,11 @@ pub async fn a_preview_is_queued_with_its_targets(store: &dyn Database) {
     assert_eq!(items(store, preview.id()).await, ["a=QUEUED", "b=QUEUED"]);
     assert!(claim(store, "w1").await.is_some());
     assert_eq!(put(store, rule(&["a"])).await.status(), "QUEUED");
+    // One that is queued at once has its targets so, too.
+    let at_once = NewRun { status: Some("QUEUED".into()), items: vec![item("target", "a")], ..new("rule") };
+    let at_once = put(store, at_once).await;
+    assert_eq!(at_once.object()["items"], json!({"target": {"QUEUED": 1}}));
+    assert_eq!(items(store, at_once.id()).await, ["a=QUEUED"]);
 }
 
 pub async fn items_of_unknown_kind_or_twice_are_refused(store: &dyn Database) {
