@@ -43,6 +43,31 @@ impl Cluster {
         }
     }
 
+    /// One that can speak these languages (`de_DE`), by locales in its folder: they need not be installed. PostgreSQL's package has the words.
+    pub fn with_languages(languages: &[&str]) -> Result<Cluster, String> {
+        let cluster = Cluster::make()?;
+        let folder = cluster.locale_folder();
+        std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        for language in languages {
+            let made = folder.join(format!("{language}.UTF-8"));
+            let mut localedef = Command::new("localedef");
+            done(localedef.args(["--no-archive", "-i", language, "-f", "UTF-8"]).arg(made))
+                .map_err(|error| format!("{error} (apt-get install locales)"))?;
+        }
+        cluster.start_again()?;
+        Ok(cluster)
+    }
+
+    /// Goes on in one of its languages, in sessions that are open too.
+    pub fn speak(&self, language: &str) -> Result<(), String> {
+        self.set("lc_messages", &format!("{language}.UTF-8"))?;
+        self.psql("SELECT pg_reload_conf()").map(drop)
+    }
+
+    fn locale_folder(&self) -> std::path::PathBuf {
+        self.folder.path().join("locales")
+    }
+
     fn make() -> Result<Cluster, String> {
         let made = tempfile::Builder::new().prefix("waypost-own-").tempdir();
         let folder = made.map_err(|error| format!("no folder for PostgreSQL: {error}"))?;
@@ -95,7 +120,11 @@ impl Cluster {
         let listen = self.port.map_or_else(|| "-h ''".to_owned(), |port| format!("-h 127.0.0.1 -p {port}"));
         let options = format!("-k '{}' {listen} -c max_connections=200", self.folder.path().display());
         let log = self.folder.path().join("log");
-        done(self.pg_ctl("start")?.args(["-o", &options, "-l"]).arg(log)).map(drop)
+        let mut start = self.pg_ctl("start")?;
+        if self.locale_folder().exists() {
+            start.env("LOCPATH", self.locale_folder());
+        }
+        done(start.args(["-o", &options, "-l"]).arg(log)).map(drop)
     }
 
     /// As a crash: nothing is written before it is gone.

@@ -31,7 +31,7 @@ pub enum Verb {
         #[arg(short, long, value_enum, default_value_t = ShowFormat::Table)]
         output: ShowFormat,
     },
-    /// Check a lifecycle file of your own: line, rule and mend for everything that is wrong with it.
+    /// Check a lifecycle file of your own: line, rule and mend of what is wrong with it.
     #[command(
         after_help = "Examples:\n  waypost lifecycle check release.toml\n  waypost lifecycle check *.toml -o json"
     )]

@@ -34,6 +34,13 @@ pub enum Format {
     Jsonl,
 }
 
+impl Format {
+    /// One object as JSON: on one line of its own, or indented for people.
+    pub fn object(self, value: &Value) -> String {
+        if self == Format::Jsonl { value.to_string() } else { pretty(value) }
+    }
+}
+
 impl Failed {
     pub fn new(code: u8, message: impl Into<String>) -> Failed {
         Failed { code, message: message.into() }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use waypost_kernel::Outcome;
 use waypost_store::{Ended, HOUSEKEEPING, Holder, QueueRow, Stats, Store};
 
-use crate::output::{Format, Result, cells, pretty, print, table};
+use crate::output::{Format, Result, cells, print, table};
 use crate::place::Place;
 use crate::run::{TENANT, age};
 
@@ -23,7 +23,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result {
     let figures = Figures::read(&*store).await?;
     print(&match flags.output {
         Format::Table => figures.in_words(),
-        Format::Json | Format::Jsonl => pretty(&figures.object()),
+        format => format.object(&figures.object()),
     })
 }
 

@@ -4,7 +4,7 @@ use clap::Subcommand;
 use serde_json::json;
 use waypost_store::{NewToken, ROLES, Secret, TokenChange, TokenRow, iso};
 
-use crate::output::{Format, Result, cells, pretty, print, print_list, table};
+use crate::output::{Format, Result, cells, print, print_list, table};
 use crate::place::Place;
 use crate::run::{TENANT, user, who};
 
@@ -48,9 +48,9 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
             );
             print(&match output {
                 Format::Table => token,
-                Format::Json | Format::Jsonl => {
-                    pretty(&json!({ "id": id, "token": token, "name": name, "role": role, "tenant": tenant }))
-                }
+                format => format.object(
+                    &json!({ "id": id, "token": token, "name": name, "role": role, "tenant": tenant }),
+                ),
             })
         }
         Verb::List { output } => {

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use waypost_store::Database;
 
-use crate::output::{ERROR, Format, Result, pretty, print};
+use crate::output::{ERROR, Format, Result, print};
 use crate::place::Place;
 
 #[derive(Debug, Args)]
@@ -49,7 +49,7 @@ pub async fn report(store: &dyn Database, output: Format) -> Result<u8> {
                 verified.differences.len()
             )
         }
-        Format::Json | Format::Jsonl => pretty(&json!({
+        format => format.object(&json!({
             "runs": verified.runs,
             "events": verified.events,
             "differences": verified.differences,

@@ -11,10 +11,7 @@ use crate::actions::Exec;
 use crate::handler::Handler;
 use crate::interpret::EndNames;
 use crate::options::Options;
-use crate::playbook::Playbook;
-
-/// Tries beyond this are a loop, not a retry.
-const MAX_RETRIES: u64 = 100;
+use crate::playbook::{MAX_RETRIES, Playbook};
 
 /// What a run is executed by, and on which terms.
 pub(crate) struct Plan {
@@ -102,11 +99,18 @@ fn brought_along(brought: &Value, catalog: &Catalog) -> Result<Playbook, String>
 
 fn carried_of(command: &Value, carried: &Value) -> Result<Carried, String> {
     let words = command.as_array().into_iter().flatten().map(|word| word.as_str().map(str::to_owned));
+    let retries = match &carried["retries"] {
+        Value::Null => 0,
+        given => given
+            .as_i64()
+            .filter(|retries| (0..=MAX_RETRIES).contains(retries))
+            .ok_or_else(|| format!("its retries are {given}, and 0 to {MAX_RETRIES} are allowed"))?,
+    };
     match words.collect::<Option<Vec<String>>>() {
         Some(words) if words.first().is_some_and(|program| !program.is_empty()) => Ok(Carried {
             command: words,
             directory: carried["directory"].as_str().filter(|path| !path.is_empty()).map(PathBuf::from),
-            retries: carried["retries"].as_u64().unwrap_or(0).min(MAX_RETRIES) as u32,
+            retries: retries as u32,
         }),
         _ => Err("its command is not a list of words that begins with a program".to_owned()),
     }
@@ -127,8 +131,12 @@ mod tests {
             retries: 2,
         };
         assert_eq!(carried, Ok(expected));
-        assert_eq!(read(json!({"command": ["a"], "retries": u64::MAX})).map(|it| it.retries), Ok(100));
-        assert_eq!(read(json!({"command": ["a"], "retries": -1})).map(|it| it.retries), Ok(0));
+        assert_eq!(read(json!({"command": ["a"], "retries": 100})).map(|it| it.retries), Ok(100));
+        for retries in [json!(101), json!(u64::MAX), json!(-1), json!(1.5), json!("2")] {
+            let refused = read(json!({ "command": ["a"], "retries": retries })).map(|it| it.retries);
+            let said = format!("its retries are {retries}, and 0 to 100 are allowed");
+            assert_eq!(refused, Err(said));
+        }
         for unfit in [json!([]), json!([""]), json!(["a", 1]), json!("rm"), json!(null)] {
             assert!(read(json!({ "command": unfit })).is_err(), "{unfit}");
         }

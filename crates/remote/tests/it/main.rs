@@ -5,6 +5,7 @@
 #[path = "../../../store/tests/it/conformance/mod.rs"]
 #[allow(dead_code)]
 mod conformance;
+mod endless;
 mod example;
 mod split;
 

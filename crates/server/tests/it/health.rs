@@ -56,6 +56,26 @@ async fn the_four_figures_are_in_stats_and_metrics() {
     }
 }
 
+/// Whoever may start runs names queues: the page has the first 200 of them by name, and one line for all others.
+#[tokio::test]
+async fn many_queues_do_not_make_a_long_page_of_metrics() {
+    let server = Server::on(On::Memory).await;
+    let run = |at: usize| waypost_store::NewRun {
+        lifecycle: "deploy".into(),
+        queue: format!("q{at:04}"),
+        ..waypost_store::NewRun::default()
+    };
+    for made in server.store.enqueue((0..1_000).map(run).collect()).await.unwrap() {
+        made.unwrap();
+    }
+    let page = server.get("/metrics").await.text;
+    let depths: Vec<&str> = page.lines().filter(|line| line.starts_with("waypost_queue_depth{")).collect();
+    assert_eq!(depths.len(), 201, "{depths:?}");
+    assert!(depths.contains(&"waypost_queue_depth{queue=\"q0199\"} 1"));
+    assert!(depths.contains(&"waypost_queue_depth{queue=\"(others)\"} 800"), "{depths:?}");
+    assert!(page.contains("\nwaypost_queues 1000\n"), "{page}");
+}
+
 #[tokio::test]
 async fn a_server_that_ends_answers_what_is_under_way() {
     let server = Server::new().await;

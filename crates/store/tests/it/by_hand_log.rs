@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use waypost_store::postgres::PostgresStore;
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{Claim, Database, FinishWrite, Housekeeping, NewRun};
+use waypost_store::{Claim, Database, FinishWrite, Housekeeping, NewRun, Store};
+use waypost_testkit::Cluster;
 
 use crate::by_hand::sqlite3;
+use crate::conformance::kit::{DAY, advance, claim_plan, ending, write_finish};
 use crate::ops::kit::{self, Ops};
 
 /// A run that waits, one that is held and one that has ended.
@@ -212,6 +214,35 @@ async fn nobody_forges_or_deletes_the_log_of_a_database() {
     refuse(&store, POSTGRES, &|sql| ops.server.psql(sql)).await;
 }
 
+/// What the server tells of the statement at work has words of its language around it: whichever that is, the engine's own are known, and no
+/// others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_another_language_knows_the_engine_from_a_hand() {
+    let languages = [
+        ("de_DE", "SQL-Anweisung »"),
+        ("fr_FR", "instruction SQL « "),
+        ("ja_JP", "SQL文 \""),
+        ("ru_RU", "SQL-оператор: \""),
+        ("zh_CN", "SQL 语句 \""),
+    ];
+    let cluster = Cluster::with_languages(&languages.map(|(language, _)| language)).unwrap();
+    let store = PostgresStore::open(&cluster.url()).await.unwrap();
+    // Those from within functions, where the words are; all of them once.
+    let within = &POSTGRES[POSTGRES.len() - 4..];
+    for (at, (language, words)) in languages.into_iter().enumerate() {
+        cluster.speak(language).unwrap();
+        let raised = cluster.psql("DO $$ BEGIN EXECUTE 'SELECT 1 / 0'; END $$").unwrap_err();
+        assert!(
+            raised.contains(&format!("{words}SELECT 1 / 0")),
+            "the server does not speak {language}: {raised}"
+        );
+        three(&store).await;
+        refuse(&store, if at == 0 { POSTGRES } else { within }, &|sql| cluster.psql(sql)).await;
+        cluster.psql("UPDATE waypost.board SET status = 'cancelled' WHERE status = 'queued'").unwrap();
+        verified(&store).await;
+    }
+}
+
 /// A run that is settled and due leaves with all that is its own, whoever deletes it, and is counted; one that is not stays, with its log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_deletes_a_run_that_is_due_has_pruned_it() {
@@ -290,6 +321,50 @@ async fn executions_are_forged_by_nobody() {
     );
     assert_eq!(ops.psql(&end), "victim");
     verified(&store).await;
+}
+
+const FILE_EXECUTIONS: &[&str] = &[
+    "INSERT INTO executions(schedule, kind, id, plan_time, wake_at) VALUES ('forged', 'global', 'global', 0, 0)",
+    "INSERT INTO executions(schedule, kind, id, plan_time, run_id) SELECT schedule, kind, id, 0, run_id FROM executions",
+    "INSERT OR REPLACE INTO executions SELECT * FROM executions",
+    "INSERT INTO executions SELECT * FROM executions WHERE true ON CONFLICT DO UPDATE SET run_id = NULL",
+    "UPDATE executions SET run_id = NULL",
+    "UPDATE executions SET run_id = 'other'",
+    "UPDATE executions SET schedule = 'other'",
+    "UPDATE executions SET plan_time = 0",
+    "UPDATE executions SET wake_at = NULL",
+    "UPDATE executions SET tried = 0, allowed = 99",
+    "DELETE FROM executions",
+];
+
+// proves C1 and C4
+#[tokio::test]
+async fn executions_of_a_file_are_forged_by_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waypost.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let run = NewRun {
+        lifecycle: "cron".into(),
+        idempotency_key: Some("schedule:backup:global:a:2026-02-14T02:00:00Z".into()),
+        by: "victim".into(),
+        actor: waypost_kernel::Actor::Worker,
+        ..NewRun::default()
+    };
+    let lease = waypost_kernel::Span::from_seconds(600);
+    let claimed = claim_plan(&store, "backup", run, lease).await.unwrap().unwrap();
+    let shown = || sqlite3(&path, "SELECT * FROM executions").unwrap();
+    let before = shown();
+    assert!(before.contains("backup") && before.contains(claimed.run.id()), "{before}");
+    refuse(&store, FILE_EXECUTIONS, &|sql| sqlite3(&path, sql)).await;
+    assert_eq!(shown(), before);
+    // What the engine does goes on, and leaves nothing open.
+    write_finish(&store, ending(&claimed, "SUCCESS")).await.unwrap();
+    assert_eq!(sqlite3(&path, "SELECT count(*) FROM writing").unwrap(), "0");
+    advance(&store, 31 * DAY).await;
+    // The newest event of a file stays: another run has it.
+    store.enqueue(vec![NewRun { lifecycle: "deploy".into(), ..NewRun::default() }]).await.unwrap();
+    store.prune(10).await.unwrap();
+    assert_eq!(shown(), "");
 }
 
 /// Each is made past the guards, and found by `waypost verify`, which names what it is about.

@@ -110,6 +110,52 @@ async fn nothing_begins_by_hand_after_a_failed_step_in_postgres() {
     judge(&store, "waypost.items", &|sql| ops.server.psql(sql)).await;
 }
 
+/// Nor does a run end well whose step has failed, whether a hand or its worker told of that; it may end as failed.
+async fn judge_end(store: &dyn Database, runs: &str, run: &dyn Fn(&str) -> Result<String, String>) {
+    for told_by_worker in [false, true] {
+        let claimed = claimed(store).await;
+        assert_eq!(begin(store, &claimed, "check").await, "begun");
+        let id = claimed.run.id();
+        if told_by_worker {
+            let held = Held { run_id: id.into(), token: claimed.token };
+            let item = ItemWrite {
+                kind: "step".into(),
+                key: "check".into(),
+                status: "failed".into(),
+                ..ItemWrite::default()
+            };
+            store.put_items(ItemsWrite { held, by: "w1".into(), items: vec![item] }).await.unwrap();
+        } else {
+            let (items, of) = match runs {
+                "runs" => ("items", format!("run_id = '{id}'")),
+                _ => ("waypost.items", format!("rid = (SELECT rid FROM waypost.runs WHERE run_id = '{id}')")),
+            };
+            run(&format!("UPDATE {items} SET status = 'failed' WHERE key = 'check' AND {of}")).unwrap();
+        }
+        let set = |status: &str| {
+            run(&format!(
+                "UPDATE {runs} SET status = '{status}', finished_at = '2026-02-14T08:00:00Z' WHERE run_id = '{id}'"
+            ))
+        };
+        let refused = set("completed").unwrap_err();
+        assert!(refused.contains("FAILURE_RECORDED"), "{refused}");
+        set("failed").unwrap();
+        assert_eq!(store.run("default".into(), id.into()).await.unwrap().status(), "failed");
+    }
+    assert_eq!(differences(store).await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_with_a_failed_step_does_not_end_well_by_hand() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waypost.db");
+    let store = SqliteStore::open(&path).unwrap();
+    judge_end(&store, "runs", &|sql| sqlite3(&path, sql)).await;
+    let ops = kit::open();
+    let store = PostgresStore::open(&ops.server.url()).await.unwrap();
+    judge_end(&store, "waypost.board", &|sql| ops.server.psql(sql)).await;
+}
+
 /// Those who work a job from SQL, through the seed's view.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_begins_through_the_view_after_a_failed_step() {
@@ -135,6 +181,8 @@ async fn nothing_begins_through_the_view_after_a_failed_step() {
     ops.refused(&insert("'new', 'pending', 'sweeper'")).is("WP422", "step_role");
     ops.psql(&insert("'tidy', 'running', 'cleanup'"));
     ops.psql(&set("restore", "running"));
+    ops.refused(&format!("UPDATE ops.jobs SET status = 'completed' WHERE id = '{id}'"))
+        .is("WP409", "FAILURE_RECORDED");
     let roles = "SELECT string_agg(step_name || '=' || step_role, ',' ORDER BY step_number) FROM ops.workflow_executions";
     assert_eq!(
         ops.psql(roles),

@@ -1,6 +1,8 @@
 //! The lifecycles as SPEC.md writes them down (D, A, C, J, R, and "Steps, tasks and operations"), typed from there and from nowhere else:
 //! what tests of the databases' own guard hold those to.
 
+use std::collections::BTreeSet;
+
 /// A lifecycle and, for each of its states, those that it may move to.
 pub type Table = (&'static str, &'static [(&'static str, &'static [&'static str])]);
 
@@ -121,8 +123,9 @@ pub fn way(table: &Table, to: &str) -> Vec<&'static str> {
     unreachable!()
 }
 
+/// Pairs of states; staying where one is (a steal) is no pair.
 #[test]
-fn the_shipped_lifecycles_have_these_states_and_no_others() {
+fn the_shipped_lifecycles_have_these_states_and_moves_and_no_others() {
     let catalog = waypost_kernel::Catalog::shipped().unwrap();
     assert_eq!(catalog.iter().count(), RUNS.len() + ITEMS.len());
     for (name, states) in RUNS.iter().chain(&ITEMS) {
@@ -131,6 +134,13 @@ fn the_shipped_lifecycles_have_these_states_and_no_others() {
         let mut shipped: Vec<&str> = lifecycle.states.iter().map(|state| &*state.name).collect();
         declared.sort_unstable();
         shipped.sort_unstable();
+        assert_eq!(declared, shipped, "{name}");
+        let pair = |from: &str, to: &str| format!("{from} → {to}");
+        let declared: BTreeSet<String> =
+            states.iter().flat_map(|(from, next)| next.iter().map(|to| pair(from, to))).collect();
+        let moves = lifecycle.transitions.iter().filter(|row| row.from != row.to);
+        let name_of = |id| &*lifecycle.state(id).name;
+        let shipped: BTreeSet<String> = moves.map(|row| pair(name_of(row.from), name_of(row.to))).collect();
         assert_eq!(declared, shipped, "{name}");
     }
 }

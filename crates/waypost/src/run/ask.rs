@@ -12,7 +12,7 @@ use super::blockers;
 use super::follow::Follower;
 use super::start::work;
 use super::{TENANT, find, user, who};
-use crate::output::{BAD_INPUT, Failed, Format, PARKED, REFUSED, Result, pretty, print};
+use crate::output::{BAD_INPUT, Failed, Format, PARKED, REFUSED, Result, print};
 use crate::place::Opened;
 use crate::worker::duration;
 
@@ -46,7 +46,7 @@ pub struct Pause {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "On a terminal you are asked about each host that blocks the run. Decisions can be given one by one: they are kept, and the run goes on with the last (exit code 6 until then). The first decision about a host counts. A run that a person paused asks nothing: it goes on with --force.\n\nExamples:\n  waypost run resume 0192\n  waypost run resume 0192 --resolve esx1=power_off\n  waypost run resume 0192 --resolve esx1=power_off --resolve esx2=skip --reason 'agreed with Kim' --wait\n  waypost run resume 0192 --force"
+    after_help = "On a terminal you are asked about each host that blocks the run. Decisions can be given one by one: they are kept, and the run goes on with the last (exit code 6 until then). The first decision about a host counts. A run that a person paused asks nothing: it goes on with --force.\n\nExamples:\n  waypost run resume 0192\n  waypost run resume 0192 --resolve esx1=power_off\n  waypost run resume 0192 --resolve esx2=skip --reason 'agreed with Kim' --wait\n  waypost run resume 0192 --force"
 )]
 pub struct Resume {
     run: String,
@@ -122,7 +122,7 @@ pub async fn resume(opened: Opened, flags: Resume) -> Result<u8> {
     // What was decided is kept; there is nothing to follow yet.
     print(&match flags.waiting.output {
         Format::Table => format!("{} keeps it and waits for decisions about {}", run.id(), open.join(", ")),
-        Format::Json | Format::Jsonl => pretty(&run.object()),
+        format => format.object(&run.object()),
     })?;
     Ok(PARKED)
 }
@@ -159,7 +159,7 @@ impl Waiting {
         let follower = Follower::new(run.id().to_owned(), self.output == Format::Table).after(&run);
         let (run, code) = work(opened, follower, self.timeout).await?;
         if self.output != Format::Table {
-            print(&pretty(&run.object()))?;
+            print(&self.output.object(&run.object()))?;
         }
         Ok(code)
     }
@@ -196,7 +196,7 @@ fn tell(run: &RunRow, output: Format) -> Result {
             format!("{} is told to {wanted}; {worker} does it", run.id())
         }
         Format::Table => format!("{} is {}", run.id(), run.status()),
-        Format::Json | Format::Jsonl => pretty(&run.object()),
+        format => format.object(&run.object()),
     })
 }
 

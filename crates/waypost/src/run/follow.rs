@@ -9,7 +9,7 @@ use waypost_kernel::Phase;
 use waypost_store::{EventRow, RunRow, Store};
 
 use super::{age, find, output_lines};
-use crate::output::{Format, INTERRUPTED, Result, TIMED_OUT, exit_code, pretty, print};
+use crate::output::{Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print};
 use crate::worker::duration;
 
 const PAGE: usize = 500;
@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exits with the run's result: 0 succeeded, 3 failed or cancelled, 6 waits for a person, 124 not done in time.\n\nExamples:\n  waypost run watch run-0192"
+    after_help = "Exits with the run's result: 0 succeeded (or a draft: nothing was asked of it yet), 3 failed or cancelled, 6 waits for a person, 124 not done in time.\n\nExamples:\n  waypost run watch run-0192"
 )]
 pub struct Watch {
     run: String,
@@ -52,7 +52,7 @@ pub async fn watch(store: &dyn Store, flags: Watch) -> Result<u8> {
     let run = find(store, run.id()).await?;
     follower.print_path(&run);
     if flags.output != Format::Table {
-        print(&pretty(&run.object()))?;
+        print(&flags.output.object(&run.object()))?;
     }
     Ok(match stopped {
         Stopped::AtRest => exit_code(&run),

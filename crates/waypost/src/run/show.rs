@@ -4,12 +4,12 @@ use clap::Args;
 use comfy_table::Cell;
 use serde_json::Value;
 use waypost_kernel::lifecycle::{DecisionPart, Outcome, Phase};
-use waypost_kernel::{Lifecycle, Span, Time};
+use waypost_kernel::{Span, Time};
 use waypost_store::{ItemRow, RunRow, Store, iso};
 
 use super::look::events_table;
 use super::{age, blockers, find};
-use crate::output::{Format, Result, coloured, pretty, print, status, table};
+use crate::output::{Format, Result, coloured, print, status, table};
 
 /// Of a run's log, from its beginning.
 const EVENTS: usize = 500;
@@ -28,7 +28,7 @@ pub struct Show {
 pub async fn show(store: &dyn Store, flags: Show) -> Result {
     let run = find(store, &flags.run).await?;
     if flags.output != Format::Table {
-        return print(&pretty(&run.object()));
+        return print(&flags.output.object(&run.object()));
     }
     let now = store.now().await?;
     let items = store.items(run.id().to_owned(), None).await?;
@@ -136,14 +136,14 @@ fn steps(run: &RunRow, items: &[ItemRow], now: Time) -> Option<String> {
     };
     let mut rows = Vec::new();
     for step in &steps {
-        rows.push(line(&run.lifecycle, step, &step.name, now));
-        rows.extend(parts_of(step).map(|part| line(&run.lifecycle, part, &format!("  {}", part.name), now)));
+        rows.push(line(run, step, &step.name, now));
+        rows.extend(parts_of(step).map(|part| line(run, part, &format!("  {}", part.name), now)));
     }
     (!rows.is_empty()).then(|| table(&["step", "status", "progress", "took", "why"], rows))
 }
 
-fn line(lifecycle: &Lifecycle, item: &ItemRow, name: &str, now: Time) -> Vec<Cell> {
-    let kind = lifecycle.items.iter().find(|kind| *kind.name == *item.kind);
+fn line(run: &RunRow, item: &ItemRow, name: &str, now: Time) -> Vec<Cell> {
+    let kind = run.lifecycle.items.iter().find(|kind| *kind.name == *item.kind);
     let state = kind.and_then(|kind| kind.state_named(&item.status).map(|id| kind.state(id)));
     let (phase, outcome) = state.map_or((Phase::Ready, None), |state| (state.phase, state.outcome));
     let is_open = !matches!(phase, Phase::Settled);
@@ -153,6 +153,12 @@ fn line(lifecycle: &Lifecycle, item: &ItemRow, name: &str, now: Time) -> Vec<Cel
     let took = ran.or(item.started_at.zip(end).map(|(start, end)| end - start)).map(age).unwrap_or_default();
     let failure = item.failure.as_ref().map(|failure| format!("{}: {}", failure.code, failure.message));
     let reason = || item.details.get("reason").and_then(Value::as_str).map(str::to_owned);
+    // Its worker stopped or died, nobody began it again, and the run's end made this of it.
+    let is_left = outcome == Some(Outcome::Skipped)
+        && item.started_at.is_some()
+        && item.finished_at == run.run.finished_at;
+    let left =
+        || is_left.then(|| "it was under way when its worker was lost, and was not begun again".to_owned());
     let waits = item.not_before.filter(|at| is_open && *at > now).map(|at| format!("again at {}", iso(at)));
     let progress =
         if outcome == Some(Outcome::Skipped) { String::new() } else { format!("{} %", item.progress) };
@@ -161,7 +167,7 @@ fn line(lifecycle: &Lifecycle, item: &ItemRow, name: &str, now: Time) -> Vec<Cel
         coloured(&item.status, phase, outcome),
         Cell::new(progress),
         Cell::new(took),
-        Cell::new(waits.or(failure).or_else(reason).unwrap_or_default()),
+        Cell::new(waits.or(failure).or_else(reason).or_else(left).unwrap_or_default()),
     ]
 }
 

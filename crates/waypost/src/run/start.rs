@@ -8,12 +8,13 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use waypost_kernel::Span;
 use waypost_store::{CommandWrite, NewRun, RunRow, parse_time};
+use waypost_worker::playbook::MAX_RETRIES;
 use waypost_worker::{Options, Stage, Worker};
 
 use super::brought::of_playbook;
 use super::follow::{Follower, Stopped};
 use super::{TENANT, find, user};
-use crate::output::{BAD_INPUT, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, pretty, print};
+use crate::output::{BAD_INPUT, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print};
 use crate::place::Opened;
 use crate::worker::duration;
 
@@ -53,8 +54,8 @@ pub struct Flags {
     /// Found again by `run list --text`.
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
-    /// Tries after the first one, 5 s and 10 s later. Steps of a playbook have their own.
-    #[arg(long, default_value_t = 0, conflicts_with = "playbook")]
+    /// Tries after the first one, at most 100: 5 s and 10 s later, then every 10 s. Steps of a playbook have their own.
+    #[arg(long, default_value_t = 0, conflicts_with = "playbook", value_parser = clap::value_parser!(u32).range(0..=MAX_RETRIES))]
     retries: u32,
     /// The run that this one is a part of: cancelled with it.
     #[arg(long, value_name = "RUN", env = "WAYPOST_RUN_ID", hide_env = true)]
@@ -95,14 +96,14 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
     if !flags.wait {
         let text = match flags.output {
             Format::Table => run_id,
-            Format::Json | Format::Jsonl => pretty(&started.run.object()),
+            format => format.object(&started.run.object()),
         };
         return print(&text).map(|()| 0);
     }
     let follower = Follower::new(run_id, flags.output == Format::Table);
     let (run, code) = work(opened, follower, flags.timeout).await?;
     if flags.output != Format::Table {
-        print(&pretty(&run.object()))?;
+        print(&flags.output.object(&run.object()))?;
     }
     Ok(code)
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::Shop;
+use crate::support::{Shop, eventually};
 
 /// Blocked by two hosts until somebody decides; HA goes off and on.
 const PLAYBOOK: &str = r#"
@@ -119,9 +119,7 @@ fn a_persons_pause_ends_by_force_alone() {
     let id = shop.ok(&["run", "start", "slow.toml"]).trim().to_owned();
     let mut worker = shop.spawn(&["worker", "--allow-commands"]);
     let until = |status: &str| {
-        crate::support::eventually(status, std::time::Duration::from_secs(60), || {
-            shop.show(&id)["status"] == *status
-        });
+        eventually(status, std::time::Duration::from_secs(60), || shop.show(&id)["status"] == *status);
     };
     until("running");
     shop.ok(&["run", "pause", &id, "--reason", "change freeze"]);
@@ -218,7 +216,7 @@ fn a_worker_executes_the_playbooks_of_its_folder_and_no_others() {
     // What a run brings along is not executed, whatever its name.
     let behind = shop.ok(&["run", "start", "--queue", "others", "books/hello.toml"]).trim().to_owned();
     let mut worker = shop.spawn(&["worker", "--playbooks", "books", "--queue", "others"]);
-    crate::support::eventually("the one behind it is worked", std::time::Duration::from_secs(60), || {
+    eventually("the one behind it is worked", std::time::Duration::from_secs(60), || {
         shop.show(&behind)["status"] == json!("completed")
     });
     worker.kill();
@@ -226,4 +224,28 @@ fn a_worker_executes_the_playbooks_of_its_folder_and_no_others() {
     assert_eq!((&left["items"]["step"]["pending"], &left["seq"]), (&json!(1), &json!(1)));
     let said = shop.ok(&["run", "show", &other]);
     assert!(said.contains(&format!("no worker has {}", left["playbook"].as_str().unwrap())), "{said}");
+}
+
+/// A step that nobody began again says so, when its run ends without it.
+// proves J6
+#[test]
+fn a_step_that_its_worker_left_says_why_it_was_skipped() {
+    let shop = Shop::new();
+    let waits = r#"exec = ["sh", "-c", "touch begun; while [ ! -e go ]; do sleep 0.02; done"]"#;
+    let text = format!(
+        "name = \"long\"\nlifecycle = \"job\"\n[[step]]\nname = \"first\"\n{waits}\n[[step]]\nname = \"second\"\nexec = [\"true\"]\n"
+    );
+    fs::write(shop.path("long.toml"), text).unwrap();
+    let id = shop.ok(&["run", "start", "long.toml"]).trim().to_owned();
+    let mut worker = shop.spawn(&["worker", "--allow-commands", "--grace", "100ms"]);
+    eventually("the step begins", std::time::Duration::from_secs(60), || shop.path("begun").exists());
+    worker.signal("TERM");
+    worker.end();
+    shop.ok(&["run", "cancel", &id]);
+    let shown = shop.ok(&["run", "show", &id]);
+    let line = |name: &str| shown.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+    assert!(line("first").contains("skipped"), "{shown}");
+    assert!(shown.contains("it was under way when its worker was lost"), "{shown}");
+    assert!(line("second").trim_end().ends_with("skipped"), "{shown}");
+    shop.verifies();
 }

@@ -156,6 +156,31 @@ fn lists_events_and_logs_tell_what_happened() {
     assert!(lines.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{lines}");
 }
 
+/// What gives one object gives one line.
+#[test]
+fn one_object_as_jsonl_is_one_line() {
+    let shop = Shop::new();
+    let object = |args: &[&str]| {
+        let out = shop.ok(&[args, &["-o", "jsonl"]].concat());
+        assert_eq!(out.matches('\n').count(), 1, "{args:?}: {out}");
+        serde_json::from_str::<Value>(&out).unwrap()
+    };
+    let started = shop.ok(&["run", "start", "--wait", "-o", "jsonl", "--", "true"]);
+    assert_eq!(started.lines().count(), 1, "{started}");
+    let run: Value = serde_json::from_str(&started).unwrap();
+    let id = run["run_id"].as_str().unwrap();
+    for verb in ["show", "watch"] {
+        assert_eq!(object(&["run", verb, id])["run_id"], id);
+    }
+    let queued = shop.queue(&[], "true");
+    assert_eq!(object(&["run", "cancel", &queued])["status"], "cancelled");
+    assert_eq!(object(&["stats"])["queue_depth"], 0);
+    assert_eq!(object(&["verify"])["runs"], 2);
+    let token = object(&["token", "create", "ci", "--role", "viewer"]);
+    assert_eq!(token["role"], "viewer");
+    assert!(token["token"].as_str().unwrap().contains(token["id"].as_str().unwrap()), "{token}");
+}
+
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let shop = Shop::new();

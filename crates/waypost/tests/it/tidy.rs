@@ -3,9 +3,11 @@
 //! on a small planted tree, to see that it can complain.
 
 mod boundaries;
+mod evidence;
 mod executed;
 mod leftovers;
 mod licences;
+mod links;
 mod mentions;
 mod oracle;
 mod readme;

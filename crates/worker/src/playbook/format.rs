@@ -42,6 +42,7 @@ const ACTION: &[&str] = &["exec", "http"];
 pub const TYPES: &[&str] = &["string", "number", "boolean", "list", "object"];
 pub const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 pub const WEEKDAYS: &[&str] = &["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+/// Tries beyond this are a loop, not a retry.
 pub const MAX_RETRIES: i64 = 100;
 
 pub(crate) const EXEC: Kind = list(&TEMPLATE, 1, 256);

@@ -20,14 +20,11 @@ pub static FILE: Document = Document {
     at_the_end: &[],
 };
 
-/// Other sections of `waypost.toml` are for others to read.
 pub static FILE_KEYS: Shape = Shape::of_file(
     "a file of schedules",
     &[
         optional("schedule", list(&Kind::Of(&SCHEDULE), 0, 1_000), "What happens when."),
         optional("github", Kind::Of(&GITHUB), "Runs that a GitHub webhook starts."),
-        optional("agent", ANYTHING, "Agents; not read here."),
-        optional("http", ANYTHING, "Where HTTP actions may go; not read here."),
     ],
 );
 

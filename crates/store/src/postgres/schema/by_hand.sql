@@ -57,6 +57,7 @@ BEGIN
     PERFORM waypost.check_begin(was);
   END IF;
   PERFORM waypost.check_decided(was, became);
+  PERFORM waypost.check_course(was, became.state);
   v_shifts := waypost.follows(was, v_way.command, CASE WHEN became.state >= 5000 AND was.state < 5000 THEN 'end' END, v_failure);
   v_effect := jsonb_build_object('by_hand', 1, 'metadata_is', became.metadata, 'details_is', became.details, 'reason', became.reason,
     'resolved', became.resolved, 'forced', became.forced, 'failure', v_failure, 'shifts', nullif(v_shifts, '[]'));
@@ -116,6 +117,16 @@ BEGIN
           USING ERRCODE = 'WP409', HINT = format('Save them in details.%s, or force it.', v_decisions ->> 'given');
       END IF;
     END IF;
+  END IF;
+END $$;
+
+-- A run that has a failed step, or has recorded a failure, does not end well by hand either.
+CREATE FUNCTION waypost.check_course(was waypost.runs, p_dst smallint) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF was.state < 5000 AND EXISTS (SELECT 1 FROM waypost.lifecycle_states d WHERE d.code = p_dst AND d.outcome = 'succeeded')
+      AND (was.intent ->> 'want' = 'fail' OR EXISTS (SELECT 1 FROM waypost.items i JOIN waypost.lifecycle_states f ON f.lifecycle = i.kind
+        AND f.version = i.version AND f.state = i.status WHERE i.rid = was.rid AND i.role = 'step' AND f.course = 'ends')) THEN
+    PERFORM waypost.refuse('WP409', format('FAILURE_RECORDED: a step of %s has failed', was.run_id), 'End it as failed.');
   END IF;
 END $$;
 

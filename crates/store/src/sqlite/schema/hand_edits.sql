@@ -145,6 +145,11 @@ BEGIN
           AND json_extract(o.details, d.waiting) = 1 AND (json_type(NEW.details, d.asked) IS NOT NULL AND NEW.details -> d.asked IS NOT o.details -> d.asked
             OR NEW.status = o.status AND json_type(NEW.details, d.waiting) IS NOT NULL AND json_extract(NEW.details, d.waiting) IS NOT 1))
       THEN RAISE(ABORT, 'IMMUTABLE: what a waiting run asks stays until it goes on')
+    WHEN NEW.status <> o.status AND o.phase <> 'settled' AND EXISTS (SELECT 1 FROM lifecycle_states d WHERE d.lifecycle = o.lifecycle
+          AND d.version = o.version AND d.state = NEW.status AND d.outcome = 'succeeded')
+        AND (o.intent ->> '$.want' = 'fail' OR EXISTS (SELECT 1 FROM items i JOIN lifecycle_states f ON f.lifecycle = i.kind AND f.version = i.version
+          AND f.state = i.status WHERE i.run_id = o.run_id AND i.role = 'step' AND f.course = 'ends'))
+      THEN RAISE(ABORT, 'FAILURE_RECORDED: a step of the run has failed: end it as failed')
     WHEN NEW.status = o.status AND (NEW.lease_token, NEW.claimed_by, NEW.lease_ms, NEW.reason, NEW.error_code, NEW.error_msg, NEW.resolved, NEW.forced)
         IS NOT (o.lease_token, o.claimed_by, o.lease_ms, o.reason, o.error_code, o.error_msg, o.resolved, o.forced)
       THEN RAISE(ABORT, 'IMMUTABLE: a lease changes hands by a claim; reason, failure and decisions come with a move')

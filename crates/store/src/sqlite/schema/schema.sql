@@ -341,5 +341,12 @@ CREATE INDEX executions_wake ON executions(wake_at) WHERE wake_at IS NOT NULL AN
 CREATE INDEX executions_open ON executions(schedule, kind, id) WHERE wake_at IS NOT NULL AND run_id IS NOT NULL;
 CREATE INDEX executions_waiting ON executions(schedule, kind, id, plan_time) WHERE wake_at IS NOT NULL AND run_id IS NULL;
 CREATE INDEX executions_run ON executions(run_id) WHERE run_id IS NOT NULL;
+-- What a plan is comes from its run: nobody claims, ends or takes away one by hand.
+CREATE TRIGGER by_hand_execution BEFORE INSERT ON executions
+  BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: an execution comes with its plan: waypost schedule trigger, or backfill'); END;
+CREATE TRIGGER by_hand_execution_move BEFORE UPDATE ON executions
+  BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: what an execution is comes from its run: update the view runs'); END;
+CREATE TRIGGER by_hand_execution_delete BEFORE DELETE ON executions
+  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: executions cannot be deleted; settled ones leave by pruning'); END;
 CREATE TRIGGER executions_leave AFTER DELETE ON run_born WHEN OLD.idempotency_key GLOB 'schedule:*'
   BEGIN DELETE FROM executions WHERE run_id = OLD.run_id; END;

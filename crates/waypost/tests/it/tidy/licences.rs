@@ -1,5 +1,4 @@
-//! What the dependency tree may hold, by deny.toml's own lists, so that they count where cargo-deny is not
-//! installed.
+//! What the dependency tree may hold, by deny.toml: what `cargo deny check bans licenses sources` would say, with nothing to install.
 
 use std::process::Command;
 
@@ -11,10 +10,24 @@ const LOCK: &str = "Cargo.lock";
 /// A smaller tree builds sooner on a small machine and leaves less to audit.
 const MAX_PACKAGES: usize = 329;
 
+/// Where crates.io's packages come from, as cargo calls it whichever mirror it asks.
+const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
 struct Policy {
     licences: Vec<String>,
     banned: Vec<String>,
+    /// Places beside crates.io, as cargo calls them.
+    sources: Vec<String>,
 }
+
+/// All that deny.toml may say. What this test does not know it could not see to.
+const KNOWN: &[(&str, &[&str])] = &[
+    ("graph", &["all-features"]),
+    ("licenses", &["allow", "confidence-threshold", "unused-allowed-license"]),
+    ("bans", &["deny", "wildcards", "allow-wildcard-paths", "multiple-versions"]),
+    ("sources", &["unknown-registry", "unknown-git", "allow-registry", "allow-git"]),
+    ("advisories", &["yanked", "unmaintained"]),
+];
 
 impl Policy {
     fn read(tree: &Tree) -> Policy {
@@ -22,9 +35,30 @@ impl Policy {
         let list = |value: &toml::Value, name: fn(&toml::Value) -> &toml::Value| -> Vec<String> {
             value.as_array().unwrap().iter().map(|entry| name(entry).as_str().unwrap().to_owned()).collect()
         };
+        for (table, keys) in &deny {
+            let known = KNOWN.iter().find(|(known, _)| known == table).map_or(&[][..], |(_, keys)| keys);
+            for key in keys.as_table().unwrap().keys() {
+                assert!(known.contains(&&**key), "deny.toml says {table}.{key}: see to it in this test");
+            }
+        }
+        // These mean what this test does: others would ask for something else.
+        for (table, key, value) in [
+            ("bans", "wildcards", "deny"),
+            ("bans", "multiple-versions", "allow"),
+            ("sources", "unknown-registry", "deny"),
+            ("sources", "unknown-git", "deny"),
+        ] {
+            assert_eq!(deny[table][key].as_str(), Some(value), "deny.toml: {table}.{key}");
+        }
+        let places =
+            |key: &str| deny["sources"].get(key).map_or(Vec::new(), |found| list(found, |entry| entry));
+        let registries = places("allow-registry").into_iter().map(|url| format!("registry+{url}"));
         Policy {
             licences: list(&deny["licenses"]["allow"], |entry| entry),
             banned: list(&deny["bans"]["deny"], |entry| &entry["crate"]),
+            sources: registries
+                .chain(places("allow-git").into_iter().map(|url| format!("git+{url}")))
+                .collect(),
         }
     }
 }
@@ -38,6 +72,22 @@ fn complaints(packages: &[Value], policy: &Policy) -> Vec<Complaint> {
         if !is_accepted(licence, &policy.licences) {
             let todo = "do without it, or add a licence to deny.toml and say why";
             complain(name, format!("{name} is under {licence}, which deny.toml does not allow: {todo}"));
+        }
+        // One of the workspace's own has none.
+        let from = package["source"].as_str().filter(|from| *from != CRATES_IO);
+        if let Some(from) =
+            from.filter(|from| !policy.sources.iter().any(|known| from.starts_with(known.as_str())))
+        {
+            complain(
+                name,
+                format!("{name} comes from {from}, which deny.toml does not allow: take it from crates.io"),
+            );
+        }
+        // Only our own crates: what others ask for is theirs, and the lock file says which one it is.
+        let own = package["dependencies"].as_array().filter(|_| package["source"].is_null());
+        for wanted in own.into_iter().flatten().filter(|it| it["req"] == "*" && it["path"].is_null()) {
+            let wanted = wanted["name"].as_str().unwrap();
+            complain(wanted, format!("{name} takes any version of {wanted}: name one"));
         }
         if policy.banned.iter().any(|banned| banned == name) {
             complain(
@@ -127,7 +177,11 @@ fn dependencies_are_few_and_freely_licensed() {
 
 #[test]
 fn foreign_licences_banned_crates_and_too_many_are_found() {
-    let policy = Policy { licences: vec!["MIT".to_owned(), "Zlib".to_owned()], banned: vec!["b".to_owned()] };
+    let policy = Policy {
+        licences: vec!["MIT".to_owned(), "Zlib".to_owned()],
+        banned: vec!["b".to_owned()],
+        sources: vec!["git+https://example.com/mine".to_owned()],
+    };
     let package = |name: &str, licence: Value| serde_json::json!({ "name": name, "license": licence });
     let mut packages =
         vec![package("a", "GPL-3.0".into()), package("b", "MIT".into()), package("c", Value::Null)];
@@ -139,6 +193,32 @@ fn foreign_licences_banned_crates_and_too_many_are_found() {
     assert!(complaints(&packages, &policy).is_empty());
     packages.push(package("d", "MIT".into()));
     assert_eq!(found(&complaints(&packages, &policy)), ["Cargo.lock:1 count"]);
+}
+
+#[test]
+fn foreign_sources_and_open_versions_are_found() {
+    let policy = Policy {
+        licences: vec!["MIT".to_owned()],
+        banned: Vec::new(),
+        sources: vec!["git+https://example.com/mine".to_owned()],
+    };
+    let wanted =
+        |name: &str, req: &str, path: Value| serde_json::json!({ "name": name, "req": req, "path": path });
+    let any = [
+        wanted("any", "*", Value::Null),
+        wanted("some", "^1", Value::Null),
+        wanted("own", "*", "/own".into()),
+    ];
+    let package = |name: &str, source: Value| serde_json::json!({ "name": name, "license": "MIT", "source": source, "dependencies": any });
+    let packages = [
+        package("ours", Value::Null),
+        package("usual", CRATES_IO.into()),
+        package("mine", "git+https://example.com/mine?rev=1#1".into()),
+        package("forked", "git+https://example.com/theirs#1".into()),
+        package("private", "registry+https://example.com/index".into()),
+    ];
+    let expected = ["Cargo.lock:1 any", "Cargo.lock:1 forked", "Cargo.lock:1 private"];
+    assert_eq!(found(&complaints(&packages, &policy)), expected);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use waypost_kernel::schedule::{CatchUp, Overlap, in_words};
 use waypost_kernel::{Catalog, Span};
 use waypost_worker::schedules::{Scopes, What, stored};
 
-use super::{SOUND, sound};
+use super::{SOUND, judge, sound};
 
 #[test]
 fn every_key_means_what_it_says() {
@@ -84,9 +84,11 @@ fn what_is_stored_is_read_as_json() {
 }
 
 #[test]
-fn other_sections_of_the_file_are_left_alone() {
+fn sections_that_nobody_reads_are_refused() {
     let text = format!("{SOUND}\n[[agent]]\nslug = \"a\"\n\n[http]\nallow_private = true\n");
-    assert_eq!(sound(&text).len(), 4);
+    let told: Vec<(&str, String)> =
+        judge(&text).unwrap_err().0.into_iter().map(|problem| (problem.rule, problem.field)).collect();
+    assert_eq!(told, [("unknown-key", "agent".to_owned()), ("unknown-key", "http".to_owned())]);
     assert_eq!(sound("").len(), 0);
 }
 
