@@ -167,7 +167,8 @@ CREATE FUNCTION waypost.effect(p_effect jsonb, p_metadata jsonb, p_details jsonb
 -- beside each other find one each. Nothing if there is none, or the queue is paused or at its limit. `p_open` makes the lease an open one:
 -- whoever holds that cannot move items, and so could not end a run that has some. Runs with a key are left to those who may wait for it.
 -- Without the compiler: the price of a scan that is off would call it in, for 100 ms.
-CREATE FUNCTION waypost.claim_one(p_queue text, p_lifecycle text, p_worker text, p_lease_ms bigint DEFAULT NULL, p_open boolean DEFAULT false)
+CREATE FUNCTION waypost.claim_one(p_queue text, p_lifecycle text, p_worker text, p_lease_ms bigint DEFAULT NULL, p_open boolean DEFAULT false,
+    p_tenant text DEFAULT 'default')
   RETURNS SETOF waypost.written LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -203,7 +204,7 @@ BEGIN
       SELECT r.* INTO v_run FROM waypost.runs r WHERE r.rid = v_found.rid FOR UPDATE SKIP LOCKED;
       IF FOUND AND v_run.seq = v_found.seq THEN
         -- What has outlived its time is the sweeper's.
-        CONTINUE WHEN v_run.expires_at <= v_now OR v_run.concurrency_key IS NOT NULL OR p_open AND v_run.item_count > 0;
+        CONTINUE WHEN v_run.expires_at <= v_now OR v_run.concurrency_key IS NOT NULL OR p_open AND v_run.item_count > 0 OR v_run.tenant <> p_tenant;
         CONTINUE WHEN EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.code = v_run.state
           AND (s.claim_needs_items AND v_run.item_count = 0 OR s.claim_shifts AND waypost.follows(v_run, 'claim', NULL, NULL) <> '[]'));
         RETURN QUERY SELECT c.* FROM waypost.taken(v_run, p_worker, p_lease_ms, p_open) c;
