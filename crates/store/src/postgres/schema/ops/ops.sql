@@ -170,11 +170,17 @@ DECLARE
   v_fingerprint text;
   v_written waypost.written;
 BEGIN
-  PERFORM waypost.check_text('p_project_id', p_project_id);
-  PERFORM waypost.check_text('p_env', p_env);
-  PERFORM waypost.check_text('p_git_sha', p_git_sha);
-  PERFORM waypost.check_text('p_git_ref', p_git_ref);
-  PERFORM waypost.check_json('p_metadata', v_metadata, 1048576, true);
+  -- Each by itself only if one of them is wrong.
+  IF (octet_length(p_project_id) BETWEEN 1 AND 255 AND octet_length(p_env) BETWEEN 1 AND 255 AND octet_length(p_git_sha) BETWEEN 1 AND 255
+      AND octet_length(p_git_ref) BETWEEN 1 AND 255) IS NOT TRUE THEN
+    PERFORM waypost.check_text('p_project_id', p_project_id);
+    PERFORM waypost.check_text('p_env', p_env);
+    PERFORM waypost.check_text('p_git_sha', p_git_sha);
+    PERFORM waypost.check_text('p_git_ref', p_git_ref);
+  END IF;
+  IF v_metadata <> '{}' THEN
+    PERFORM waypost.check_json('p_metadata', v_metadata, 1048576, true);
+  END IF;
   IF p_idempotency_key IS NOT NULL THEN
     PERFORM waypost.check_text('p_idempotency_key', p_idempotency_key);
     IF starts_with(p_idempotency_key, 'waypost:') THEN
