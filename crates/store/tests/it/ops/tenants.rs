@@ -148,7 +148,7 @@ fn views_show_the_chosen_tenant_and_nobody_elses() {
             let told = world.try_as(caller, tenant, &sql.replace("VIEW", view));
             match (seen, told) {
                 (Some(seen), Ok(told)) if may => {
-                    assert_eq!(told, expected(view, seen), "{caller} {tenant} {view}")
+                    assert_eq!(told, expected(view, seen), "{caller} {tenant} {view}");
                 }
                 (_, Err(error)) if !may => assert!(error.contains("permission denied"), "{error}"),
                 (None, Err(error)) => {
