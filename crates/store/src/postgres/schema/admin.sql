@@ -29,12 +29,14 @@ END $$;
 
 CREATE FUNCTION waypost.pause_queue(p_queue text, p_reason text) RETURNS TABLE(queue text, paused_by text, reason text, paused_at timestamptz)
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_tenant text := waypost.tenant();
 BEGIN
   PERFORM waypost.check_text('p_queue', p_queue);
   PERFORM waypost.check_text('p_reason', p_reason, 1024);
   PERFORM waypost.shut_gate_patiently(p_queue);
   PERFORM waypost.put_pause(p_queue, session_user::text, p_reason);
-  INSERT INTO waypost.audit(at, tenant, who, action, subject, reason) VALUES (waypost.now(), '*', session_user::text, 'queue.pause', p_queue,
+  INSERT INTO waypost.audit(at, tenant, who, action, subject, reason) VALUES (waypost.now(), v_tenant, session_user::text, 'queue.pause', p_queue,
       p_reason);
   RETURN QUERY SELECT q.name, q.paused_by, q.pause_reason, q.paused_at FROM waypost.queues q WHERE q.name = p_queue;
 END $$;
@@ -42,6 +44,8 @@ END $$;
 -- Says what is with it then: no pause. A queue that was not paused stays as it is.
 CREATE FUNCTION waypost.resume_queue(p_queue text) RETURNS TABLE(queue text, paused_by text, reason text, paused_at timestamptz)
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_tenant text := waypost.tenant();
 BEGIN
   PERFORM waypost.check_text('p_queue', p_queue);
   IF NOT EXISTS (SELECT 1 FROM waypost.queues q WHERE q.name = p_queue) AND NOT EXISTS (SELECT 1 FROM waypost.lanes l WHERE l.queue = p_queue) THEN
@@ -51,7 +55,7 @@ BEGIN
         'none yet'), 'p_queue');
   END IF;
   PERFORM waypost.put_pause(p_queue, NULL, NULL);
-  INSERT INTO waypost.audit(at, tenant, who, action, subject) VALUES (waypost.now(), '*', session_user::text, 'queue.resume', p_queue);
+  INSERT INTO waypost.audit(at, tenant, who, action, subject) VALUES (waypost.now(), v_tenant, session_user::text, 'queue.resume', p_queue);
   PERFORM waypost.wake();
   RETURN QUERY SELECT q.name, q.paused_by, q.pause_reason, q.paused_at FROM waypost.queues q WHERE q.name = p_queue;
 END $$;
@@ -94,6 +98,7 @@ END $$;
 CREATE FUNCTION waypost.prune(p_limit int DEFAULT 1000) RETURNS TABLE(runs bigint, events bigint, more boolean)
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  PERFORM waypost.check_installation('pruning');
   IF coalesce(p_limit NOT BETWEEN 1 AND 10000, true) THEN
     PERFORM waypost.refuse('WP422', format('INVALID_INPUT: p_limit: is %s', coalesce(p_limit::text, 'null')),
         'Give 1 to 10000, and call again while `more` is true.', 'p_limit');

@@ -48,7 +48,8 @@ BEGIN
     'UPDATE ON ops.runs TO waypost_admin',
     'EXECUTE ON FUNCTION waypost.pause_queue(text, text), waypost.resume_queue(text), waypost.prune(int) TO waypost_admin',
     -- What views call is called by whoever looks.
-    'EXECUTE ON FUNCTION waypost.as_uuid(text), waypost.as_int(jsonb), waypost.part_id(text, text, text) TO waypost_client, waypost_worker, waypost_admin',
+    'EXECUTE ON FUNCTION waypost.as_uuid(text), waypost.as_int(jsonb), waypost.part_id(text, text, text), waypost.tenant(), waypost.seen_tenant(),
+      waypost.tenant_of(text) TO waypost_client, waypost_worker, waypost_admin',
     'INSERT ON ops.jobs TO waypost_client, waypost_admin',
     'UPDATE ON ops.jobs TO waypost_admin',
     'INSERT, UPDATE ON ops.workflow_executions, ops.job_tasks TO waypost_admin',

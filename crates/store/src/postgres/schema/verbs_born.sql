@@ -14,8 +14,12 @@ BEGIN
   LOOP
     v_part := substring(v_id FROM '\{([a-z0-9]+)\}');
     EXIT WHEN v_part IS NULL;
+    -- The common one, by itself: the other expression has a query in it.
+    IF v_part = 'uuid7' THEN
+      v_id := replace(v_id, '{uuid7}', waypost.uuid7()::text);
+      CONTINUE;
+    END IF;
     v_id := regexp_replace(v_id, '\{[a-z0-9]+\}', CASE v_part
-      WHEN 'uuid7' THEN waypost.uuid7()::text
       WHEN 'uuid4' THEN gen_random_uuid()::text
       WHEN 'date' THEN to_char(p_now AT TIME ZONE 'UTC', 'YYYY-MM-DD')
       WHEN 'time' THEN to_char(p_now AT TIME ZONE 'UTC', 'HH24MISS')
@@ -56,6 +60,7 @@ CREATE FUNCTION waypost.enqueue_one(p_lifecycle text, p_queue text, p_input json
 DECLARE
   v_now timestamptz := waypost.now();
   v_lifecycle waypost.lifecycles;
+  v_definition jsonb;
   v_first waypost.lifecycle_states;
   v_run waypost.runs;
   v_expires_at timestamptz;
@@ -69,8 +74,9 @@ BEGIN
     PERFORM waypost.refuse('WP422', format('INVALID_INPUT: lifecycle: there is no %s', quote_literal(p_lifecycle)),
       'There are: ' || (SELECT string_agg(DISTINCT l.name, ', ') FROM waypost.lifecycles l WHERE l.kind = 'run'), 'lifecycle');
   END IF;
+  v_definition := v_lifecycle.definition;
   SELECT s.* INTO v_first FROM waypost.lifecycle_states s WHERE s.lifecycle = v_lifecycle.name AND s.version = v_lifecycle.version
-    AND s.state = v_lifecycle.definition::jsonb -> 'initial' ->> 0;
+    AND s.state = v_definition -> 'initial' ->> 0;
   IF v_first.phase NOT IN ('ready', 'draft') OR v_first.claim_needs_items AND p_first_item IS NULL THEN
     PERFORM waypost.refuse('WP501', format('NOT_PLAIN: a new %s run takes the engine', p_lifecycle),
         'Ask waypost for it: its command line or its HTTP interface.');
@@ -101,7 +107,7 @@ BEGIN
       END IF;
       RETURN (v_run, waypost.status_of(v_run.state), (SELECT e.position FROM waypost.events e WHERE e.rid = v_run.rid AND e.seq = 1), 1, true);
     END IF;
-    v_run := waypost.unborn(coalesce(p_run_id, waypost.new_id(v_lifecycle.definition::jsonb ->> 'ids', v_now)), p_tenant, p_queue, v_now);
+    v_run := waypost.unborn(coalesce(p_run_id, waypost.new_id(v_definition ->> 'ids', v_now)), p_tenant, p_queue, v_now);
     v_run := waypost.enter(v_run, v_first.code, 'create', p_actor, p_by, v_now, v_effect);
     v_run.priority := p_priority;
     v_run.max_attempts := greatest(p_max_attempts, 1);

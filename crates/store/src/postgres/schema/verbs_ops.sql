@@ -34,9 +34,11 @@ END $$;
 -- An open lease has a token that can be worked out again, so that whoever comes without one can write under it, and
 -- the same finish sent again is known. Nobody can guess it: it takes the database's secret.
 INSERT INTO waypost.meta(key, value) VALUES ('open_lease_secret', gen_random_uuid()::text || gen_random_uuid()::text);
-CREATE FUNCTION waypost.open_token(p_rid bigint, p_fence int) RETURNS uuid LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+CREATE FUNCTION waypost.open_token(p_rid bigint, p_fence int) RETURNS uuid LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
   RETURN (SELECT encode(substring(sha256(convert_to(m.value || ':' || p_rid || ':' || p_fence, 'UTF8')) FOR 16), 'hex')::uuid
     FROM waypost.meta m WHERE m.key = 'open_lease_secret');
+END $$;
 
 -- `p_ends`: the run may leave its key's slot, whose lock comes before the run's.
 CREATE FUNCTION waypost.locked_run(p_run_id text, p_ends boolean DEFAULT false) RETURNS waypost.runs LANGUAGE plpgsql
@@ -56,8 +58,10 @@ BEGIN
   RETURN v_run;
 END $$;
 
-CREATE FUNCTION waypost.status_of(p_state smallint) RETURNS text LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+CREATE FUNCTION waypost.status_of(p_state smallint) RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
   RETURN (SELECT s.state FROM waypost.lifecycle_states s WHERE s.code = p_state);
+END $$;
 
 CREATE FUNCTION waypost.no_such_move(p_run waypost.runs, p_status text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -157,17 +161,20 @@ BEGIN
 END $$;
 
 -- What an event did, and what was merged with it; nothing for the common ones.
-CREATE FUNCTION waypost.effect(p_effect jsonb, p_metadata jsonb, p_details jsonb) RETURNS json LANGUAGE sql IMMUTABLE SET search_path = pg_catalog,
-    pg_temp
+CREATE FUNCTION waypost.effect(p_effect jsonb, p_metadata jsonb, p_details jsonb) RETURNS json LANGUAGE plpgsql IMMUTABLE
+  SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
   RETURN nullif(p_effect
     || CASE WHEN coalesce(p_metadata, '{}') = '{}' THEN '{}' ELSE jsonb_build_object('metadata', p_metadata) END
     || CASE WHEN coalesce(p_details, '{}') = '{}' THEN '{}' ELSE jsonb_build_object('details', p_details) END, '{}')::json;
+END $$;
 
 -- The best due run of a queue: higher priority first, then the oldest. One row is locked at a time, so that claimers
 -- beside each other find one each. Nothing if there is none, or the queue is paused or at its limit. `p_open` makes the lease an open one:
 -- whoever holds that cannot move items, and so could not end a run that has some. Runs with a key are left to those who may wait for it.
 -- Without the compiler: the price of a scan that is off would call it in, for 100 ms.
-CREATE FUNCTION waypost.claim_one(p_queue text, p_lifecycle text, p_worker text, p_lease_ms bigint DEFAULT NULL, p_open boolean DEFAULT false)
+CREATE FUNCTION waypost.claim_one(p_queue text, p_lifecycle text, p_worker text, p_lease_ms bigint DEFAULT NULL, p_open boolean DEFAULT false,
+    p_tenant text DEFAULT 'default')
   RETURNS SETOF waypost.written LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -203,7 +210,7 @@ BEGIN
       SELECT r.* INTO v_run FROM waypost.runs r WHERE r.rid = v_found.rid FOR UPDATE SKIP LOCKED;
       IF FOUND AND v_run.seq = v_found.seq THEN
         -- What has outlived its time is the sweeper's.
-        CONTINUE WHEN v_run.expires_at <= v_now OR v_run.concurrency_key IS NOT NULL OR p_open AND v_run.item_count > 0;
+        CONTINUE WHEN v_run.expires_at <= v_now OR v_run.concurrency_key IS NOT NULL OR p_open AND v_run.item_count > 0 OR v_run.tenant <> p_tenant;
         CONTINUE WHEN EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.code = v_run.state
           AND (s.claim_needs_items AND v_run.item_count = 0 OR s.claim_shifts AND waypost.follows(v_run, 'claim', NULL, NULL) <> '[]'));
         RETURN QUERY SELECT c.* FROM waypost.taken(v_run, p_worker, p_lease_ms, p_open) c;

@@ -2,8 +2,10 @@
 -- takes the indexes whatever it thinks of the tables' sizes, and plans once.
 
 -- A number that rises with every lifecycle that is added: who knows it knows them all.
-CREATE FUNCTION waypost.known() RETURNS bigint LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+CREATE FUNCTION waypost.known() RETURNS bigint LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
   RETURN coalesce((SELECT m.value::bigint FROM waypost.meta m WHERE m.key = 'lifecycles'), 0);
+END $$;
 
 CREATE FUNCTION waypost.lifecycle_added() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -12,7 +14,7 @@ BEGIN
 END $$;
 CREATE TRIGGER lifecycles_added AFTER INSERT OR UPDATE ON waypost.lifecycles FOR EACH STATEMENT EXECUTE FUNCTION waypost.lifecycle_added();
 
-CREATE FUNCTION waypost.at(p_micros bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE
+CREATE FUNCTION waypost.at(p_micros bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE STRICT
   RETURN 'epoch'::timestamptz + p_micros * interval '1 microsecond';
 
 -- Members laid over what is there; a null takes one of the engine's away.

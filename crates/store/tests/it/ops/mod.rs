@@ -19,6 +19,7 @@ mod monitoring;
 mod parity;
 mod roles;
 mod seed;
+mod tenants;
 mod transactions;
 mod verify;
 mod worker_script;

@@ -1,12 +1,13 @@
 
 -- Seed 002's table, by its own names: one row per job, scope and plan time, the lease and the audit entry at once.
 -- Writes become moves of the lifecycle with their events; a runner that lost its lease matches no row. It is a view of one
--- table without expressions, so that INSERT … ON CONFLICT meets the table's own unique key.
-CREATE VIEW ops.sys_cron_executions AS
+-- table without expressions, so that INSERT … ON CONFLICT meets the table's own unique key: hence tenants' names are shown as they are
+-- stored, and what is inserted is what is found.
+CREATE VIEW ops.sys_cron_executions WITH (security_barrier) AS
   SELECT e.execution_id AS id, e.schedule AS job_name, e.kind AS scope_kind, e.id AS scope_id, e.plan_time, e.status, e.attempt, e.max_attempts,
     e.next_retry_at, e.runner_id, e.lease_token, e.heartbeat_at, e.stale_after, e.started_at, e.finished_at, e.duration_ms, e.rows_affected,
     e.result, e.error_code, e.error_msg, e.created_at, e.updated_at
-  FROM waypost.executions e WHERE e.status IS NOT NULL;
+  FROM waypost.executions e WHERE e.status IS NOT NULL AND coalesce(waypost.tenant_of(e.schedule) = (SELECT waypost.seen_tenant()), true);
 
 -- The seed's CHECKs by its names, and one more.
 ALTER TABLE waypost.executions ADD CONSTRAINT chk_sys_cron_status CHECK (status IN ('RUNNING', 'SUCCESS', 'FAILED')),
@@ -133,6 +134,9 @@ DECLARE
 BEGIN
   IF NEW.schedule IS NULL OR NEW.plan_time IS NULL THEN
     RAISE EXCEPTION 'job_name and plan_time are needed' USING ERRCODE = 'not_null_violation', HINT = 'They are its key, with the scope.';
+  ELSIF waypost.own_name(NEW.schedule) <> NEW.schedule THEN
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: job_name: names of tenant %s begin with it here', quote_literal(waypost.tenant())),
+      format('Give %s, or call ops.claim_cron_execution.', quote_literal(waypost.own_name(NEW.schedule))), 'job_name');
   END IF;
   NEW.execution_id := coalesce(NEW.execution_id, gen_random_uuid());
   NEW.run_id := NEW.execution_id::text;
@@ -168,7 +172,7 @@ CREATE TRIGGER executions_by_sql BEFORE INSERT ON waypost.executions FOR EACH RO
 CREATE FUNCTION waypost.cron_born() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_effect jsonb := jsonb_build_object('max_attempts', NEW.max_attempts, 'reentrant', true);
-  v_run waypost.runs := waypost.unborn(NEW.run_id, 'default', 'cron', NEW.created_at);
+  v_run waypost.runs := waypost.unborn(NEW.run_id, waypost.tenant_of(NEW.schedule), 'cron', NEW.created_at);
 BEGIN
   v_run := waypost.enter(v_run, waypost.cron_state('RUNNING'), 'claim', 'worker', NEW.runner_id, NEW.created_at, v_effect);
   v_run := waypost.cron_lease(v_run, NEW.lease_token, NEW.stale_after);
@@ -288,17 +292,18 @@ DECLARE
   v_now timestamptz := waypost.now();
   v_stale timestamptz := v_now + greatest(p_stale, interval '1 second');
   v_token uuid := gen_random_uuid();
+  v_name text := waypost.own_name(p_job_name);
 BEGIN
   RETURN QUERY INSERT INTO ops.sys_cron_executions AS x(job_name, scope_kind, scope_id, plan_time, status, runner_id, lease_token, stale_after,
       max_attempts)
-    VALUES (p_job_name, p_scope_kind, p_scope_id, p_plan_time, 'RUNNING', p_runner_id, v_token, v_stale, p_max_attempts)
+    VALUES (v_name, p_scope_kind, p_scope_id, p_plan_time, 'RUNNING', p_runner_id, v_token, v_stale, p_max_attempts)
     ON CONFLICT (job_name, scope_kind, scope_id, plan_time) DO NOTHING RETURNING x.id, x.attempt, x.lease_token, x.stale_after;
   IF FOUND THEN
     RETURN;
   END IF;
   RETURN QUERY UPDATE ops.sys_cron_executions AS x SET status = 'RUNNING', attempt = x.attempt + 1, runner_id = p_runner_id, lease_token = v_token,
       stale_after = v_stale
-    WHERE x.job_name = p_job_name AND x.scope_kind = p_scope_kind AND x.scope_id = p_scope_id AND x.plan_time = p_plan_time
+    WHERE x.job_name = v_name AND x.scope_kind = p_scope_kind AND x.scope_id = p_scope_id AND x.plan_time = p_plan_time
       AND x.attempt < x.max_attempts AND (x.status = 'FAILED' AND x.next_retry_at <= v_now OR x.status = 'RUNNING' AND x.stale_after < v_now
         AND (SELECT r.reentrant FROM waypost.runs r
           WHERE r.run_id = waypost.cron_run(x.id, x.job_name, x.scope_kind, x.scope_id, x.plan_time)))

@@ -155,6 +155,8 @@ CREATE FUNCTION waypost.ops_job_cancels(p_run waypost.runs, p_to waypost.lifecyc
 CREATE FUNCTION waypost.jobs_insert() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_first text := (SELECT l.definition::jsonb -> 'initial' ->> 0 FROM waypost.lifecycles l WHERE l.name = 'job' ORDER BY l.version DESC LIMIT 1);
+  v_seen text := waypost.seen_tenant();
+  v_tenant text := coalesce(NEW.tenant, v_seen, 'default');
   v_written waypost.written;
 BEGIN
   IF coalesce(NEW.status, v_first) <> v_first THEN
@@ -168,22 +170,26 @@ BEGIN
   ELSIF NEW.playbook IS NOT NULL AND regexp_replace(NEW.playbook, '@[^@]*$', '') <> coalesce(NEW.job_type, NEW.playbook) THEN
     PERFORM waypost.refuse('WP422', format('INVALID_INPUT: playbook: is not of job_type %s', quote_literal(left(NEW.job_type, 80))),
         'Leave one of them out.', 'playbook');
+  ELSIF v_tenant <> v_seen THEN
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: tenant: is not the chosen one, %s', quote_literal(v_seen)),
+        'Leave it out; SET waypost.tenant chooses.', 'tenant');
   END IF;
   PERFORM waypost.check_text('job_type', coalesce(NEW.playbook, NEW.job_type));
   PERFORM waypost.check_text('first_step', coalesce(NEW.first_step, 'run'));
   PERFORM waypost.check_text('queue', coalesce(NEW.queue, 'default'));
-  PERFORM waypost.check_text('tenant', coalesce(NEW.tenant, 'default'));
+  PERFORM waypost.check_tenant('tenant', v_tenant);
   PERFORM waypost.check_text('correlation_id', coalesce(NEW.correlation_id, '-'));
   PERFORM waypost.check_time('schedule_at', NEW.schedule_at);
   PERFORM waypost.check_json('input', coalesce(NEW.input, '{}'), 1048576, true);
   PERFORM waypost.check_json('metadata', coalesce(NEW.metadata, '{}'), 1048576, true);
-  IF NEW.parent_job_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.run_id = NEW.parent_job_id::text) THEN
+  IF NEW.parent_job_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.run_id = NEW.parent_job_id::text
+      AND r.tenant = v_tenant) THEN
     PERFORM waypost.refuse('WP404', format('NOT_FOUND: parent_job_id: there is no job %s', NEW.parent_job_id),
         'Look it up: SELECT id, status FROM ops.jobs.', 'parent_job_id');
   END IF;
   v_written := waypost.enqueue_one('job', coalesce(NEW.queue, 'default'), coalesce(NEW.input, '{}')::json, coalesce(NEW.metadata, '{}'),
       session_user::text,
-    p_tenant := coalesce(NEW.tenant, 'default'), p_run_id := NEW.id::text, p_priority := coalesce(NEW.priority, 0::smallint),
+    p_tenant := v_tenant, p_run_id := NEW.id::text, p_priority := coalesce(NEW.priority, 0::smallint),
         p_schedule_at := NEW.schedule_at,
     p_details := waypost.job_patch('{}', coalesce(NEW.details, '{}')), p_correlation_id := NEW.correlation_id,
         p_parent_run_id := NEW.parent_job_id::text,

@@ -10,7 +10,7 @@ CREATE FUNCTION waypost.part_id(p_run_id text, p_kind text, p_key text) RETURNS 
 CREATE INDEX runs_uuid ON waypost.runs(waypost.as_uuid(run_id)) WHERE length(run_id) = 36;
 
 -- While a job is paused, its reason is the run's: details keep what earlier pauses said.
-CREATE VIEW ops.jobs AS
+CREATE VIEW ops.jobs WITH (security_barrier) AS
   WITH states AS (SELECT s.code, s.state, s.phase FROM waypost.lifecycle_states s WHERE s.lifecycle = 'job')
   SELECT waypost.as_uuid(r.run_id) AS id, regexp_replace(r.playbook, '@[^@]*$', '') AS job_type, s.state AS status,
     CASE WHEN s.phase = 'parked' THEN r.details || jsonb_build_object('pause_reason', r.reason) ELSE r.details END AS details,
@@ -23,14 +23,14 @@ CREATE VIEW ops.jobs AS
     (SELECT i.name FROM waypost.items i WHERE i.rid = r.rid AND i.kind = 'step' ORDER BY i.key = '(run)', i.place LIMIT 1) AS first_step,
     r.input::jsonb AS input, r.metadata, waypost.as_uuid(r.parent_run_id) AS parent_job_id, r.tenant, r.queue, r.priority, r.attempt,
     r.concurrency_key, r.correlation_id, r.playbook, r.run_id
-  FROM waypost.runs r JOIN states s ON s.code = r.state WHERE length(r.run_id) = 36;
+  FROM waypost.runs r JOIN states s ON s.code = r.state WHERE length(r.run_id) = 36 AND coalesce(r.tenant = (SELECT waypost.seen_tenant()), true);
 
 CREATE FUNCTION waypost.as_int(p_value jsonb) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN CASE WHEN jsonb_typeof(p_value) = 'number' AND p_value BETWEEN '-2147483648' AND '2147483647' THEN trunc(p_value::numeric)::int END;
 
 -- The steps in the playbook's order; cleanups come last. Steps that were added by hand have the number that they were given; without
 -- one they stand before, as they came. The one that a job without steps is made with is not shown once it has others.
-CREATE VIEW ops.workflow_executions AS
+CREATE VIEW ops.workflow_executions WITH (security_barrier) AS
   WITH states AS (SELECT s.code FROM waypost.lifecycle_states s WHERE s.lifecycle = 'job')
   SELECT waypost.part_id(r.run_id, i.kind, i.key) AS id, waypost.as_uuid(r.run_id) AS job_id,
     coalesce(waypost.as_int(i.details -> 'step_number'), (row_number() OVER (PARTITION BY r.run_id ORDER BY (i.details ->> 'order')::numeric NULLS FIRST,
@@ -55,9 +55,10 @@ CREATE VIEW ops.workflow_executions AS
       ORDER BY e.seq LIMIT 1) AS created_at,
     i.key AS step_key, i.attempts, i.output, r.run_id, i.role AS step_role
   FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid JOIN states s ON s.code = r.state WHERE length(r.run_id) = 36 AND i.kind = 'step'
+    AND coalesce(r.tenant = (SELECT waypost.seen_tenant()), true)
     AND (i.key <> '(run)' OR NOT EXISTS (SELECT 1 FROM waypost.items o WHERE o.rid = i.rid AND o.kind = i.kind AND o.key <> i.key));
 
-CREATE VIEW ops.job_tasks AS
+CREATE VIEW ops.job_tasks WITH (security_barrier) AS
   WITH states AS (SELECT s.code FROM waypost.lifecycle_states s WHERE s.lifecycle = 'job')
   SELECT waypost.part_id(r.run_id, i.kind, i.key) AS id, waypost.as_uuid(r.run_id) AS job_id,
     waypost.as_uuid(coalesce(i.details -> 'item' ->> 'server_id', i.details ->> 'server_id', r.input ->> 'server_id')) AS server_id,
@@ -68,4 +69,5 @@ CREATE VIEW ops.job_tasks AS
         AND e.effect::jsonb @> jsonb_build_object('moved', jsonb_build_array(jsonb_build_object('kind', i.kind, 'key', i.key)))
       ORDER BY e.seq LIMIT 1) AS created_at,
     i.name AS task_name, i.key AS task_key, i.details ->> 'step' AS step_key, i.error_code, r.run_id
-  FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid JOIN states s ON s.code = r.state WHERE length(r.run_id) = 36 AND i.kind = 'task';
+  FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid JOIN states s ON s.code = r.state WHERE length(r.run_id) = 36 AND i.kind = 'task'
+    AND coalesce(r.tenant = (SELECT waypost.seen_tenant()), true);

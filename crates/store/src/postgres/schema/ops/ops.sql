@@ -2,27 +2,36 @@
 -- the verbs in verbs_ops.sql; nothing here writes a run or an event by itself but for updates by hand.
 --
 -- Functions run with their owner's rights and see no other schema. What is not in the seed is in schema waypost.
+--
+-- Every view shows the rows of the chosen tenant (tenants.sql), looked up once for each statement. They are barriers: a condition that could
+-- tell somebody what it was asked about is not asked about other tenants' rows. Those of the indexes could not, and are asked first.
 
-CREATE SCHEMA ops;
-REVOKE ALL ON SCHEMA ops FROM PUBLIC;
-
--- With none registered every project and environment is accepted. Rows are the operator's: plain INSERT and DELETE.
-CREATE TABLE ops.projects(
-  project_id text PRIMARY KEY CHECK (octet_length(project_id) BETWEEN 1 AND 255),
+-- With none registered a tenant's runs are of any project and environment. Rows are the operator's: plain INSERT, UPDATE and DELETE of the views.
+CREATE TABLE waypost.projects(
+  tenant text NOT NULL DEFAULT waypost.tenant(),
+  project_id text CHECK (octet_length(project_id) BETWEEN 1 AND 255),
   name text,
-  created_at timestamptz NOT NULL DEFAULT now()
+  created_at timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (tenant, project_id)
 );
-CREATE TABLE ops.environments(
-  env_id text PRIMARY KEY CHECK (octet_length(env_id) BETWEEN 1 AND 255),
-  project_id text NOT NULL REFERENCES ops.projects ON DELETE CASCADE,
+CREATE TABLE waypost.environments(
+  tenant text NOT NULL DEFAULT waypost.tenant(),
+  env_id text CHECK (octet_length(env_id) BETWEEN 1 AND 255),
+  project_id text NOT NULL,
   env text NOT NULL CHECK (octet_length(env) BETWEEN 1 AND 255),
   created_at timestamptz NOT NULL DEFAULT now(),
-  UNIQUE (project_id, env)
+  PRIMARY KEY (tenant, env_id),
+  UNIQUE (tenant, project_id, env),
+  FOREIGN KEY (tenant, project_id) REFERENCES waypost.projects ON DELETE CASCADE
 );
+CREATE VIEW ops.projects WITH (security_barrier, check_option = local) AS SELECT p.project_id, p.name, p.created_at, p.tenant
+  FROM waypost.projects p WHERE coalesce(p.tenant = (SELECT waypost.seen_tenant()), true);
+CREATE VIEW ops.environments WITH (security_barrier, check_option = local) AS SELECT e.env_id, e.project_id, e.env, e.created_at, e.tenant
+  FROM waypost.environments e WHERE coalesce(e.tenant = (SELECT waypost.seen_tenant()), true);
 
 -- The states come by way of WITH, which FOR UPDATE does not reach: claimers that lock runs through this view must not
 -- meet at a state's row. Who had a settled run, and when a run changed last, is looked up only where it is asked for.
-CREATE VIEW ops.runs AS
+CREATE VIEW ops.runs WITH (security_barrier) AS
   WITH states AS (SELECT s.code, s.state FROM waypost.lifecycle_states s WHERE s.lifecycle = 'deploy')
   SELECT r.run_id, r.input ->> 'project_id' AS project_id, coalesce(r.input ->> 'env_id', r.input ->> 'env') AS env_id,
     r.input ->> 'git_sha' AS git_sha, r.input ->> 'git_ref' AS git_ref, s.state AS status,
@@ -32,10 +41,10 @@ CREATE VIEW ops.runs AS
     (SELECT e.at FROM waypost.events e WHERE e.rid = r.rid AND e.seq = r.seq) AS updated_at,
     r.idempotency_key, r.metadata, r.input ->> 'env' AS env, r.tenant, r.queue, r.priority, r.attempt, r.error_code, r.error_msg,
     coalesce(r.intent ->> 'want' = 'cancel', false) AS cancel_requested, r.stale_after AS lease_expires_at, r.correlation_id, r.playbook, r.title
-  FROM waypost.runs r JOIN states s ON s.code = r.state;
+  FROM waypost.runs r JOIN states s ON s.code = r.state WHERE coalesce(r.tenant = (SELECT waypost.seen_tenant()), true);
 
 -- Events without words of their own get the engine's, as everywhere else.
-CREATE VIEW ops.run_events AS
+CREATE VIEW ops.run_events WITH (security_barrier) AS
   SELECT 'evt-' || e.position AS event_id, r.run_id,
     coalesce(e.level, CASE
       WHEN e.src = e.dst THEN CASE WHEN e.command IN ('take-over', 'steal', 'cancel', 'pause') THEN 'warn'
@@ -61,7 +70,8 @@ CREATE VIEW ops.run_events AS
     coalesce(e.payload, CASE WHEN e.command = 'claim' THEN jsonb_build_object('worker_id', e.who) ELSE '{}' END) AS payload,
     e.at AS created_at, e.seq, e.command, f.state AS from_status, t.state AS to_status, e.actor, e.who, e.position
   FROM waypost.log e JOIN waypost.runs r ON r.rid = e.rid
-    JOIN waypost.lifecycle_states t ON t.code = e.dst AND t.lifecycle = 'deploy' LEFT JOIN waypost.lifecycle_states f ON f.code = e.src;
+    JOIN waypost.lifecycle_states t ON t.code = e.dst AND t.lifecycle = 'deploy' LEFT JOIN waypost.lifecycle_states f ON f.code = e.src
+  WHERE coalesce(r.tenant = (SELECT waypost.seen_tenant()), true);
 
 -- Refusals of arguments: which one, what is wrong, what to do. The sizes are the engine's (kernel/src/text.rs).
 CREATE FUNCTION waypost.check_text(p_field text, p_value text, p_max_bytes int DEFAULT 255) RETURNS void LANGUAGE plpgsql
@@ -114,31 +124,36 @@ BEGIN
   RETURN p_token::uuid;
 END $$;
 
--- A run of this interface's lifecycle, and no other.
+-- A run of this interface's lifecycle that the caller sees, and no other: one of another tenant is not there.
 CREATE FUNCTION waypost.check_run(p_run_id text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_seen text := waypost.seen_tenant();
 BEGIN
   PERFORM waypost.check_text('p_run_id', p_run_id);
-  IF NOT EXISTS (SELECT 1 FROM ops.runs r WHERE r.run_id = p_run_id) THEN
+  IF NOT EXISTS (SELECT 1 FROM waypost.runs r JOIN waypost.lifecycle_states s ON s.code = r.state AND s.lifecycle = 'deploy'
+      WHERE r.run_id = p_run_id AND coalesce(r.tenant = v_seen, true)) THEN
     PERFORM waypost.refuse('WP404', format('NOT_FOUND: p_run_id: there is no run %s', quote_literal(p_run_id)),
       'Look it up: SELECT run_id, status FROM ops.runs.', 'p_run_id');
   END IF;
 END $$;
 
-CREATE FUNCTION waypost.env_id(p_project_id text, p_env text) RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION waypost.env_id(p_tenant text, p_project_id text, p_env text) RETURNS text LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_env_id text;
 BEGIN
-  IF NOT EXISTS (SELECT 1 FROM ops.projects) THEN
+  IF NOT EXISTS (SELECT 1 FROM waypost.projects p WHERE p.tenant = p_tenant) THEN
     RETURN NULL;
-  ELSIF NOT EXISTS (SELECT 1 FROM ops.projects p WHERE p.project_id = p_project_id) THEN
+  ELSIF NOT EXISTS (SELECT 1 FROM waypost.projects p WHERE p.tenant = p_tenant AND p.project_id = p_project_id) THEN
     PERFORM waypost.refuse('WP422', format('INVALID_INPUT: p_project_id: there is no project %s', quote_literal(p_project_id)),
-      'Registered in ops.projects: ' || (SELECT left(string_agg(p.project_id, ', ' ORDER BY p.project_id), 500) FROM ops.projects p), 'p_project_id');
+      'Registered in ops.projects: ' || (SELECT left(string_agg(p.project_id, ', ' ORDER BY p.project_id), 500) FROM waypost.projects p
+        WHERE p.tenant = p_tenant), 'p_project_id');
   END IF;
-  SELECT e.env_id INTO v_env_id FROM ops.environments e WHERE e.project_id = p_project_id AND e.env = p_env;
-  IF NOT FOUND AND EXISTS (SELECT 1 FROM ops.environments e WHERE e.project_id = p_project_id) THEN
+  SELECT e.env_id INTO v_env_id FROM waypost.environments e WHERE e.tenant = p_tenant AND e.project_id = p_project_id AND e.env = p_env;
+  IF NOT FOUND AND EXISTS (SELECT 1 FROM waypost.environments e WHERE e.tenant = p_tenant AND e.project_id = p_project_id) THEN
     PERFORM waypost.refuse('WP422', format('INVALID_INPUT: p_env: project %s has no environment %s', p_project_id, quote_literal(p_env)),
-      'Registered in ops.environments: ' || (SELECT left(string_agg(e.env, ', ' ORDER BY e.env), 500) FROM ops.environments e
-        WHERE e.project_id = p_project_id), 'p_env');
+      'Registered in ops.environments: ' || (SELECT left(string_agg(e.env, ', ' ORDER BY e.env), 500) FROM waypost.environments e
+        WHERE e.tenant = p_tenant AND e.project_id = p_project_id), 'p_env');
   END IF;
   RETURN v_env_id;
 END $$;
@@ -148,33 +163,45 @@ CREATE FUNCTION ops.queue_run(p_project_id text, p_env text, p_git_sha text, p_g
     p_idempotency_key text DEFAULT NULL)
   RETURNS TABLE(run_id text, status text, queued_at timestamptz) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  v_tenant text := waypost.tenant();
   v_input jsonb := jsonb_build_object('project_id', p_project_id, 'env', p_env, 'git_sha', p_git_sha, 'git_ref', p_git_ref);
   v_metadata jsonb := coalesce(p_metadata, '{}');
   v_env_id text;
   v_fingerprint text;
   v_written waypost.written;
 BEGIN
-  PERFORM waypost.check_text('p_project_id', p_project_id);
-  PERFORM waypost.check_text('p_env', p_env);
-  PERFORM waypost.check_text('p_git_sha', p_git_sha);
-  PERFORM waypost.check_text('p_git_ref', p_git_ref);
-  PERFORM waypost.check_json('p_metadata', v_metadata, 1048576, true);
+  -- Each by itself only if one of them is wrong.
+  IF (octet_length(p_project_id) BETWEEN 1 AND 255 AND octet_length(p_env) BETWEEN 1 AND 255 AND octet_length(p_git_sha) BETWEEN 1 AND 255
+      AND octet_length(p_git_ref) BETWEEN 1 AND 255) IS NOT TRUE THEN
+    PERFORM waypost.check_text('p_project_id', p_project_id);
+    PERFORM waypost.check_text('p_env', p_env);
+    PERFORM waypost.check_text('p_git_sha', p_git_sha);
+    PERFORM waypost.check_text('p_git_ref', p_git_ref);
+  END IF;
+  IF v_metadata <> '{}' THEN
+    PERFORM waypost.check_json('p_metadata', v_metadata, 1048576, true);
+  END IF;
   IF p_idempotency_key IS NOT NULL THEN
     PERFORM waypost.check_text('p_idempotency_key', p_idempotency_key);
+    IF starts_with(p_idempotency_key, 'waypost:') THEN
+      PERFORM waypost.refuse('WP422', 'INVALID_INPUT: p_idempotency_key: begins with waypost:, as the engine''s own keys do',
+        'Use a key that begins otherwise.', 'p_idempotency_key');
+    END IF;
     v_fingerprint := waypost.fingerprint('deploy', 'ops', v_input, v_metadata);
   END IF;
   -- The same again is answered as the first time, also if its environment was removed since.
-  IF p_idempotency_key IS NULL OR NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.tenant = 'default' AND r.idempotency_key = p_idempotency_key) THEN
-    v_env_id := waypost.env_id(p_project_id, p_env);
+  IF p_idempotency_key IS NULL OR NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.tenant = v_tenant AND r.idempotency_key = p_idempotency_key) THEN
+    v_env_id := waypost.env_id(v_tenant, p_project_id, p_env);
   END IF;
   IF v_env_id IS NOT NULL THEN
     v_input := v_input || jsonb_build_object('env_id', v_env_id);
   END IF;
-  v_written := waypost.enqueue_one('deploy', 'ops', v_input::json, v_metadata, session_user::text, p_idempotency_key, v_fingerprint);
+  v_written := waypost.enqueue_one('deploy', 'ops', v_input::json, v_metadata, session_user::text, p_idempotency_key, v_fingerprint,
+    v_tenant);
   RETURN QUERY SELECT (v_written.run).run_id, v_written.status, (v_written.run).queued_at;
 END $$;
 
--- The oldest of queue `ops`. Its lease is an open one of an hour: later calls need no token.
+-- The oldest of the tenant's queue `ops`. Its lease is an open one of an hour: later calls need no token.
 CREATE FUNCTION ops.claim_next_run(p_worker_id text)
   RETURNS TABLE(run_id text, project_id text, env_id text, git_sha text, git_ref text, metadata jsonb)
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -182,7 +209,7 @@ BEGIN
   PERFORM waypost.check_text('p_worker_id', p_worker_id);
   RETURN QUERY SELECT (c.run).run_id, (c.run).input ->> 'project_id', coalesce((c.run).input ->> 'env_id', (c.run).input ->> 'env'),
       (c.run).input ->> 'git_sha', (c.run).input ->> 'git_ref', (c.run).metadata
-    FROM waypost.claim_one('ops', 'deploy', p_worker_id, 3600000, true) c;
+    FROM waypost.claim_one('ops', 'deploy', p_worker_id, 3600000, true, waypost.tenant()) c;
 END $$;
 
 -- The first own event of a worker starts its run. The same again within ten seconds, or with the same key, gives the
