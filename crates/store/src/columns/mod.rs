@@ -5,6 +5,8 @@
 mod cell;
 mod runs;
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 use waypost_schema as schema;
 
@@ -154,6 +156,15 @@ impl<R> Column<R> {
         (cell != Cell::Null || may_be_null).then(|| (self.set)(row, cell))
     }
 
+    /// What is stored as JSON and was read as nothing, because it is not what the column holds: in words.
+    pub fn unread(&self, row: &R, stored: &str) -> Option<String> {
+        let is_nothing = |value: &Value| value.is_null() || value.as_object().is_some_and(Map::is_empty);
+        let is_lost = self.kind.is_json()
+            && is_nothing(&(self.get)(row).into_json())
+            && !serde_json::from_str(stored).is_ok_and(|value| is_nothing(&value));
+        is_lost.then(|| format!("{} is {}, which cannot be read", self.name, shortened(stored)))
+    }
+
     pub fn is_shown(&self) -> bool {
         matches!(self.shown, Shown::All(_))
     }
@@ -162,6 +173,15 @@ impl<R> Column<R> {
 impl<R> std::fmt::Debug for Column<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Column").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A value in a line for people.
+pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
+    const LONGEST: usize = 200;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{} …", &text[..end]).into(),
+        None => text.into(),
     }
 }
 

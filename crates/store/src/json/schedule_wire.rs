@@ -102,6 +102,8 @@ columns! { EXECUTION_COLUMNS: Column of ExecutionRow {
     field(plan_time = plan, "The plan time that it is an execution of.");
     field(manual, "How the execution was asked for by hand; null if it was not.", Api::Choice(&["trigger", "backfill"]));
     field(by, "Who asked for the execution by hand.");
+    field(attempt, "How often the execution was begun, by all runs that it had.");
+    field(max_attempts, "How often all runs that it had may be begun.");
     derived(optional("run", Api::Of(&RUN), "The run that executes it; null: it has not begun."),
         |it| it.run.as_ref().map_or(Cell::Null, |run| Cell::json(run.object())));
 } }

@@ -10,6 +10,7 @@ use waypost_kernel::text::MAX_PAYLOAD_BYTES;
 
 use crate::columns::parse;
 use crate::engine::{Stored, StoredItem};
+use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::Result;
 use crate::postgres::link::session::Tx;
 use crate::postgres::sql::{Args, Columns, args};
@@ -31,28 +32,41 @@ pub fn is_askable(id: &str) -> bool {
     !id.is_empty() && id.len() <= 512 && !id.contains('\0')
 }
 
-pub async fn by_rids(tx: &Tx, rids: &[i64]) -> Result<Vec<Stored>> {
-    if rids.is_empty() {
-        return Ok(Vec::new());
-    }
-    select(tx, "FROM waypost.runs r WHERE r.rid = ANY ($1)", args![rids.to_vec()]).await
+/// Each with what of its row cannot be read.
+pub async fn with_unread(tx: &Tx, rids: &[i64]) -> Result<Vec<(Stored, Vec<String>)>> {
+    let read = |known: &LifecycleCodes, row: &Row| match rows::run(known, row, 0)? {
+        Some(stored) => rows::unread(&stored.row, row).map(|lines| Some((stored, lines))),
+        None => Ok(None),
+    };
+    let condition = "FROM waypost.runs r WHERE r.rid = ANY ($1)";
+    select_columns(tx, &rows::SELECTED, condition, args![rids.to_vec()], read).await
 }
 
 /// All runs `r` that a condition finds. Those of a lifecycle that this binary cannot read are left out.
 pub async fn select(tx: &Tx, condition: &str, values: &Args<'_>) -> Result<Vec<Stored>> {
-    select_columns(tx, &rows::SELECTED, condition, values).await
+    select_columns(tx, &rows::SELECTED, condition, values, run).await
 }
 
 /// The same without the parts that may be large.
 pub async fn select_lean(tx: &Tx, condition: &str, values: &Args<'_>) -> Result<Vec<Stored>> {
-    select_columns(tx, &rows::LEAN, condition, values).await
+    select_columns(tx, &rows::LEAN, condition, values, run).await
 }
 
-async fn select_columns(tx: &Tx, columns: &str, condition: &str, values: &Args<'_>) -> Result<Vec<Stored>> {
+fn run(known: &LifecycleCodes, row: &Row) -> Result<Option<Stored>> {
+    rows::run(known, row, 0)
+}
+
+async fn select_columns<T>(
+    tx: &Tx,
+    columns: &str,
+    condition: &str,
+    values: &Args<'_>,
+    read: impl Fn(&LifecycleCodes, &Row) -> Result<Option<T>>,
+) -> Result<Vec<T>> {
     let found = tx.query(&format!("SELECT {columns} {condition}"), values).await?;
     let codes = found.iter().map(|row| Columns(row).get::<i16>(1)).collect::<Result<Vec<_>>>()?;
     let known = tx.known_with(codes).await?;
-    let read = found.iter().map(|row| rows::run(&known, row, 0)).collect::<Result<Vec<_>>>()?;
+    let read = found.iter().map(|row| read(&known, row)).collect::<Result<Vec<_>>>()?;
     Ok(read.into_iter().flatten().collect())
 }
 

@@ -91,9 +91,10 @@ async fn page(tx: &Tx, after: i64, verified: &mut Verified) -> Result<Option<(i6
     let rows = tx.query(sql, args![after, PAGE]).await?;
     let rids = rows.iter().map(|row| Columns(row).get(0)).collect::<Result<Vec<i64>>>()?;
     let Some(last) = rids.last().copied() else { return Ok(None) };
-    let mut runs = row::by_rids(tx, &rids).await?;
-    runs.sort_by_key(|stored| stored.rid);
-    let lifecycles: HashMap<i64, &Lifecycle> = runs.iter().map(|it| (it.rid, &*it.row.lifecycle)).collect();
+    let mut runs = row::with_unread(tx, &rids).await?;
+    runs.sort_by_key(|(stored, _)| stored.rid);
+    let lifecycles: HashMap<i64, &Lifecycle> =
+        runs.iter().map(|(it, _)| (it.rid, &*it.row.lifecycle)).collect();
     let condition = "WHERE i.rid = ANY ($1) ORDER BY i.rid, i.kind, i.key";
     let items = row::items(tx, condition, args![rids], |rid| lifecycles.get(&rid).copied()).await?;
     let sql = "SELECT e.rid, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.effect::text FROM waypost.log e \
@@ -108,7 +109,9 @@ async fn page(tx: &Tx, after: i64, verified: &mut Verified) -> Result<Option<(i6
         by_run.entry(Columns(row).get(0)?).or_default().push(row);
     }
     let known = tx.session.known();
-    for stored in &runs {
+    for (stored, unread) in &runs {
+        let differs = unread.iter().map(|line| format!("{}: {line}", stored.row.id()));
+        verified.differences.extend(differs);
         let events = by_run.remove(&stored.rid).unwrap_or_default();
         let items = items_by_run.remove(&stored.rid).unwrap_or_default();
         one(&known, stored, &events, &items, verified)?;

@@ -9,7 +9,7 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Lifecycle, Phase};
 use waypost_kernel::{Run, Time, fold};
 
-use crate::columns::{COLUMNS, Cell, Field};
+use crate::columns::{COLUMNS, Cell, Field, shortened};
 use crate::json::codec;
 use crate::rules::details;
 use crate::rules::follow::Items;
@@ -67,6 +67,10 @@ impl<'l> Replay<'l> {
             return;
         };
         if let Some(effect) = &written.effect {
+            // What cannot be read reads as nothing, and would be compared as that.
+            if !effect.is_object() || effect["intent"].is_object() && event.effect.intent.is_none() {
+                self.problems.push(format!("what event {} did cannot be read", written.seq));
+            }
             // What a run is born with is no patch: a null is kept there.
             let is_birth = event.from.is_none();
             let merge = |into: &mut Members, patch: &Members| details::merge(self.lifecycle, into, patch);
@@ -173,14 +177,9 @@ fn differs(field: &str, stored: Cell<'_>, logged: Cell<'_>) -> Option<String> {
 
 /// A value in a line for people.
 fn said(cell: Cell<'_>) -> String {
-    const LONGEST: usize = 200;
-    let text = match cell.into_json() {
-        Value::Null => return "nothing".into(),
-        value => value.to_string(),
-    };
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{} …", &text[..end]),
-        None => text,
+    match cell.into_json() {
+        Value::Null => "nothing".into(),
+        value => shortened(&value.to_string()).into_owned(),
     }
 }
 

@@ -83,6 +83,9 @@ pub struct ExecutionRow {
     pub plan: Time,
     pub manual: Option<String>,
     pub by: Option<String>,
+    /// Of all its runs: one that is executed again has another run, and goes on counting.
+    pub attempt: u32,
+    pub max_attempts: u32,
     pub run: Option<RunRow>,
 }
 

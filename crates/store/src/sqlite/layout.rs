@@ -166,6 +166,14 @@ impl FileColumn {
     }
 }
 
+/// What of a stored row a run does not have: a line for each value that cannot be read.
+pub fn unread<'v>(run: &RunRow, values: impl Fn(usize) -> Option<&'v str>) -> Vec<String> {
+    let columns = LAYOUT.iter().enumerate().flat_map(|(at, place)| {
+        place.of.iter().filter(|(column, _)| column.kind.is_json()).map(move |(column, _)| (at, column))
+    });
+    columns.filter_map(|(at, column)| column.unread(run, values(at)?)).collect()
+}
+
 pub fn cell(kind: Kind, value: ValueRef<'_>) -> Result<Cell<'_>> {
     Ok(match (kind, value) {
         (_, ValueRef::Null) => Cell::Null,

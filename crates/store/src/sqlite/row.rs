@@ -67,6 +67,23 @@ pub fn select(tx: &Tx<'_>, from: &str, values: impl rusqlite::Params) -> Result<
     query(tx, &format!("{} {from}", *SELECT), values)
 }
 
+/// The same, each with what of its row cannot be read.
+pub fn select_with_unread(
+    tx: &Tx<'_>,
+    from: &str,
+    values: impl rusqlite::Params,
+) -> Result<Vec<(Stored, Vec<String>)>> {
+    let mut statement = tx.prepare(&format!("{} {from}", *SELECT))?;
+    let mut rows = statement.query(values)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let Some(stored) = read(tx, row)? else { continue };
+        let unread = layout::unread(&stored.row, |at| row.get_ref(FIRST + at).ok()?.as_str().ok());
+        found.push((stored, unread));
+    }
+    Ok(found)
+}
+
 /// The same with some parts alone, and no more than fits into a page; whether there are more.
 pub fn select_page(
     tx: &Tx<'_>,

@@ -18,10 +18,12 @@ pub fn verify(tx: &Tx<'_>, progress: &dyn Fn(u64, u64)) -> Result<Verified> {
     let mut after = 0;
     loop {
         let from = format!("{BOTH} WHERE n.rid > ?1 ORDER BY n.rid LIMIT ?2");
-        let page = row::select(tx, &from, params![after, PAGE as i64])?;
-        let Some(last) = page.last() else { break };
+        let page = row::select_with_unread(tx, &from, params![after, PAGE as i64])?;
+        let Some((last, _)) = page.last() else { break };
         after = last.rid;
-        for stored in &page {
+        for (stored, unread) in &page {
+            let differs = unread.iter().map(|line| format!("{}: {line}", stored.row.id()));
+            verified.differences.extend(differs);
             one(tx, stored, &mut verified)?;
             verified.runs += 1;
         }

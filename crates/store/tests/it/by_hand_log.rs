@@ -412,6 +412,17 @@ const DAMAGE: &[(&str, &str)] = &[
         "has status SUCCESS, the run says RUNNING",
     ),
     ("UPDATE waypost.executions SET run_id = 'other'", "has run other, which is not there"),
+    (
+        "UPDATE waypost.runs SET intent = '{\"want\": \"cancel\"}' WHERE state / 1000 = 3",
+        "intent is {\"want\": \"cancel\"}, which cannot be read",
+    ),
+    ("UPDATE waypost.runs SET metadata = '[1]'", "metadata is [1], which cannot be read"),
+    ("UPDATE waypost.runs SET details = '{\"x\": 1e400}'", "details is {\"x\": 1000"),
+    (
+        "UPDATE waypost.events SET effect = '{\"intent\": {\"want\": \"cancel\"}}' WHERE seq = 1",
+        "what event 1 did cannot be read",
+    ),
+    ("UPDATE waypost.events SET effect = '[1e400]' WHERE seq = 1", "what event 1 did cannot be read"),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -457,6 +468,12 @@ const FILE_DAMAGE: &[(&str, &str)] = &[
     (
         "INSERT INTO run_events(position, rid, seq, at, command, src, dst, actor, who) VALUES (1000, 77, 2, 1, 'note', 1, 1, 'operator', 'x')",
         "run number 77 is not there: 1 events after the first are in the log",
+    ),
+    ("UPDATE run_now SET metadata = '[1]'", "metadata is [1], which cannot be read"),
+    ("UPDATE run_now SET details = 'x'", "details is x, which cannot be read"),
+    (
+        "UPDATE run_now SET intent = '{\"want\": \"cancel\"}'",
+        "intent is {\"want\": \"cancel\"}, which cannot be read",
     ),
     ("DELETE FROM run_now WHERE state & 7 = 1", "its first event is in the log, and its row is not there"),
     (

@@ -97,7 +97,7 @@ pub async fn history(
                 Cell::new(&it.schedule),
                 Cell::new(format!("{}/{}", it.kind, it.id)),
                 run.map_or_else(|| Cell::new("waits"), crate::output::status),
-                Cell::new(run.map(|run| run.run.attempt).unwrap_or_default()),
+                Cell::new(it.attempt),
                 Cell::new(it.manual.as_deref().unwrap_or_default()),
                 Cell::new(failure.map(|it| format!("{}: {}", it.code, it.message)).unwrap_or_default()),
             ]

@@ -275,8 +275,8 @@ pub(crate) async fn scopes<T: Tx + Sql>(tx: &mut T, schedule: &str) -> Result<Ve
 pub(crate) async fn executions<T: Tx + Sql>(tx: &mut T, filter: &ExecutionFilter) -> Result<ExecutionPage> {
     let after = ExecutionCursor::read(filter)?;
     let after = after.as_ref();
-    let sql = "SELECT e.schedule, e.kind, e.id, e.plan_time, e.manual, e.who, e.run_id FROM waypost.executions e \
-               WHERE ($1 IS NULL OR e.schedule = $1) AND ($2 IS NULL OR e.kind = $2) AND ($3 IS NULL OR e.id = $3) AND ($4 IS NULL OR e.run_id = $4) \
+    let sql = "SELECT e.schedule, e.kind, e.id, e.plan_time, e.manual, e.who, e.run_id, e.tried, e.allowed \
+               FROM waypost.executions e WHERE ($1 IS NULL OR e.schedule = $1) AND ($2 IS NULL OR e.kind = $2) AND ($3 IS NULL OR e.id = $3) AND ($4 IS NULL OR e.run_id = $4) \
                AND ($5 IS NULL OR EXISTS (SELECT 1 FROM @RUN, @STATES WHERE @IS_RUN AND s.code = r.state AND s.state = $5)) \
                AND ($6 IS NULL OR e.plan_time < $6 OR e.plan_time = $6 AND (e.schedule, e.kind, e.id) > ($7, $8, $9)) \
                ORDER BY e.plan_time DESC, e.schedule, e.kind, e.id LIMIT $10";
@@ -296,6 +296,9 @@ pub(crate) async fn executions<T: Tx + Sql>(tx: &mut T, filter: &ExecutionFilter
     let (runs, fitting) = runs_of_a_page(tx, &ids).await?;
     let read = |(row, run_id): (&Cells, &Option<String>)| {
         let run = runs.iter().find(|stored| Some(stored.row.id()) == run_id.as_deref());
+        let earlier = |at| -> Result<u32> { Ok(u32::try_from(row.get::<u64>(at)?).unwrap_or(u32::MAX)) };
+        let (attempt, max_attempts) =
+            run.map_or((0, 0), |stored| (stored.row.run.attempt, stored.row.run.max_attempts));
         Ok(ExecutionRow {
             schedule: row.get(0)?,
             kind: row.get(1)?,
@@ -303,6 +306,8 @@ pub(crate) async fn executions<T: Tx + Sql>(tx: &mut T, filter: &ExecutionFilter
             plan: row.get(3)?,
             manual: row.get(4)?,
             by: row.get(5)?,
+            attempt: attempt.saturating_add(earlier(7)?),
+            max_attempts: max_attempts.saturating_add(earlier(8)?),
             run: run.map(|stored| RunRow::clone(&stored.row)),
         })
     };

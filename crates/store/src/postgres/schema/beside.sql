@@ -15,11 +15,13 @@ CREATE TRIGGER runs_beside AFTER UPDATE OF lease_token, claimed_by, started_at, 
       OR NEW.metadata <> OLD.metadata OR NEW.details <> OLD.details))
   EXECUTE FUNCTION waypost.keeps();
 
--- The end of a lease is in no event, and may be set by hand. If it comes sooner than somebody was going to look, somebody has to look then.
+-- The end of a lease is in no event, and may be set by hand, to a time that every reader has. If it comes sooner than somebody was going to
+-- look, somebody has to look then.
 CREATE FUNCTION waypost.ends_sooner() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  PERFORM waypost.check_time('stale_after', NEW.stale_after);
   INSERT INTO waypost.watch(due_at, rids) VALUES (NEW.stale_after, ARRAY[NEW.rid]);
   RETURN NULL;
 END $$;
 CREATE TRIGGER runs_sooner AFTER UPDATE OF stale_after ON waypost.runs FOR EACH ROW
-  WHEN (NEW.stale_after < OLD.stale_after AND NEW.seq = OLD.seq AND NEW.state = OLD.state) EXECUTE FUNCTION waypost.ends_sooner();
+  WHEN ((NEW.stale_after < OLD.stale_after OR NEW.stale_after >= '10000-01-01 00:00:00+00') AND NEW.seq = OLD.seq AND NEW.state = OLD.state) EXECUTE FUNCTION waypost.ends_sooner();

@@ -8,8 +8,6 @@ DECLARE
   v_was waypost.runs := was;
 BEGIN
   v_was.stale_after := became.stale_after;
-  -- Details are merged, never replaced (J7).
-  became.details := was.details || became.details;
   PERFORM waypost.lock_slots(was, became.state / 1000 = 3 AND was.state / 1000 <> 3);
   PERFORM waypost.move_by_hand(v_was, became);
 END $$;
@@ -25,11 +23,57 @@ BEGIN
   RETURN waypost.locked_run(p_run_id);
 END $$;
 
--- Of `became`, a caller says where the run goes and what a person may say: its lease, words, failure, metadata and details. The run is
--- locked, with its slots.
-CREATE FUNCTION waypost.move_by_hand(was waypost.runs, became waypost.runs) RETURNS waypost.written LANGUAGE plpgsql
+-- What is refused of a failure's words. The sizes are the engine's (kernel/src/text.rs).
+CREATE FUNCTION waypost.check_failure(p_code text, p_message text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF p_code IS NOT NULL THEN
+    PERFORM waypost.check_text('error_code', p_code);
+  END IF;
+  PERFORM waypost.check_chars('error_msg', p_message, 4000);
+END $$;
+
+CREATE FUNCTION waypost.check_chars(p_field text, p_value text, p_most int) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF char_length(p_value) > p_most THEN
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: %s: is %s characters long; at most %s are allowed', p_field, char_length(p_value), p_most),
+      'Say it in fewer words, and keep the rest elsewhere.', p_field);
+  END IF;
+END $$;
+
+-- What a hand says of a run, judged once, whichever way it comes: sizes, numbers and times are those that the engine would take, and so are
+-- decisions. Details are laid over those that are there, member by member (J7).
+CREATE FUNCTION waypost.said_by_hand(was waypost.runs, became waypost.runs) RETURNS waypost.runs LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  v_patch jsonb;
+BEGIN
+  IF became.metadata IS DISTINCT FROM was.metadata THEN
+    PERFORM waypost.check_json('metadata', coalesce(became.metadata, 'null'), 1048576, true);
+  END IF;
+  v_patch := CASE WHEN jsonb_typeof(became.details) = 'object' THEN (SELECT coalesce(jsonb_object_agg(m.key, m.value), '{}')
+      FROM jsonb_each(became.details) m WHERE was.details -> m.key IS DISTINCT FROM m.value)
+    ELSE coalesce(became.details, 'null') END;
+  PERFORM waypost.check_json('details', v_patch, 1048576, true);
+  PERFORM waypost.check_failure(became.error_code, became.error_msg);
+  PERFORM waypost.check_chars('reason', became.reason, 1024);
+  PERFORM waypost.check_time('stale_after', became.stale_after);
+  IF became.claimed_by IS NOT NULL THEN
+    PERFORM waypost.check_text('claimed_by', became.claimed_by);
+  END IF;
+  IF became.lease_ms NOT BETWEEN 1 AND 31536000000000 THEN
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: lease_ms: is %s', became.lease_ms), 'Give 1 to 31536000000000, which are a thousand years.',
+        'lease_ms');
+  END IF;
+  became.details := waypost.merged_details(was.details, waypost.decided_by_hand(was, became, v_patch), was.state);
+  RETURN became;
+END $$;
+
+-- Of `p_became`, a caller says where the run goes and what a person may say: its lease, words, failure, metadata, and the details that change.
+-- The run is locked, with its slots.
+CREATE FUNCTION waypost.move_by_hand(was waypost.runs, p_became waypost.runs) RETURNS waypost.written LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  became waypost.runs := waypost.said_by_hand(was, p_became);
   v_now timestamptz := waypost.now();
   v_way waypost.lifecycle_transitions;
   v_is_held boolean := became.state / 1000 = 3;
@@ -55,8 +99,10 @@ BEGIN
     PERFORM waypost.refuse('WP412', format('CANCEL_REQUESTED: a cancel of %s came first', was.run_id), 'It ends as cancelled.');
   ELSIF v_begins THEN
     PERFORM waypost.check_begin(was);
+  ELSIF v_is_held AND (became.lease_token, became.claimed_by, became.lease_ms) IS DISTINCT FROM (was.lease_token, was.claimed_by, was.lease_ms) THEN
+    PERFORM waypost.refuse('WP409', format('IMMUTABLE: %s is held by %s, whose lease goes on with it', was.run_id, coalesce(was.claimed_by, 'nobody')),
+      'Leave lease_token, claimed_by and lease_ms as they are: a lease changes hands by a claim.');
   END IF;
-  PERFORM waypost.check_decided(was, became);
   PERFORM waypost.check_course(was, became.state);
   v_shifts := waypost.follows(was, v_way.command, CASE WHEN became.state >= 5000 AND was.state < 5000 THEN 'end' END, v_failure);
   v_effect := jsonb_build_object('by_hand', 1, 'metadata_is', became.metadata, 'details_is', became.details, 'reason', became.reason,
@@ -87,37 +133,21 @@ BEGIN
 END $$;
 
 -- Other metadata or details, with an event that says so. What is finished stays as it is.
-CREATE FUNCTION waypost.note_by_hand(was waypost.runs, became waypost.runs, p_message text, p_effect jsonb) RETURNS void LANGUAGE plpgsql
+CREATE FUNCTION waypost.note_by_hand(was waypost.runs, p_became waypost.runs, p_message text) RETURNS void LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  v_run waypost.runs := waypost.enter(was, was.state, 'note', 'operator', 'by hand', waypost.now(), p_effect);
+  became waypost.runs := waypost.said_by_hand(was, p_became);
+  v_effect jsonb := '{"by_hand": 1}'::jsonb
+    || CASE WHEN became.metadata <> was.metadata THEN jsonb_build_object('metadata_is', became.metadata) ELSE '{}' END
+    || CASE WHEN became.details <> was.details THEN jsonb_build_object('details_is', became.details) ELSE '{}' END;
+  v_run waypost.runs := waypost.enter(was, was.state, 'note', 'operator', 'by hand', waypost.now(), v_effect);
 BEGIN
   IF was.state >= 5000 THEN
     PERFORM waypost.refuse('WP409', format('SETTLED: %s, a finished run, cannot be rewritten', was.run_id), 'Note it elsewhere.');
   END IF;
   v_run.metadata := became.metadata;
   v_run.details := became.details;
-  PERFORM waypost.save_one(was, v_run, 'note', 'operator', 'by hand', p_effect, p_whole => true, p_level => 'info', p_message => p_message);
-END $$;
-
--- Whoever says that a run is resolved has decided about everything that it waits for. A lifecycle that asks for no decisions has no such
--- rule; one that does says in which members of the details they are.
-CREATE FUNCTION waypost.check_decided(was waypost.runs, became waypost.runs) RETURNS void LANGUAGE plpgsql
-  SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  v_decisions jsonb;
-  v_subjects text[];
-BEGIN
-  IF was.state / 1000 = 4 AND became.state / 1000 = 2 AND became.resolved AND NOT became.forced THEN
-    v_decisions := waypost.decisions(was.state);
-    IF was.details -> (v_decisions ->> 'waiting') = 'true' THEN
-      v_subjects := waypost.undecided(became.details, v_decisions);
-      IF v_subjects <> '{}' THEN
-        RAISE EXCEPTION 'INVALID_TRANSITION: % waits for decisions about %', was.run_id, array_to_string(v_subjects, ', ')
-          USING ERRCODE = 'WP409', HINT = format('Save them in details.%s, or force it.', v_decisions ->> 'given');
-      END IF;
-    END IF;
-  END IF;
+  PERFORM waypost.save_one(was, v_run, 'note', 'operator', 'by hand', v_effect, p_whole => true, p_level => 'info', p_message => p_message);
 END $$;
 
 -- A run that has a failed step, or has recorded a failure, does not end well by hand either.
@@ -129,14 +159,6 @@ BEGIN
     PERFORM waypost.refuse('WP409', format('FAILURE_RECORDED: a step of %s has failed', was.run_id), 'End it as failed.');
   END IF;
 END $$;
-
--- What a run asks about and nobody has decided.
-CREATE FUNCTION waypost.undecided(p_details jsonb, p_decisions jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE
-  SET search_path = pg_catalog, pg_temp
-  RETURN ARRAY(SELECT a.subject FROM jsonb_object_keys(CASE WHEN jsonb_typeof(p_details -> (p_decisions ->> 'asked')) = 'object'
-      THEN p_details -> (p_decisions ->> 'asked') ELSE '{}' END) a(subject)
-    WHERE coalesce(jsonb_typeof(p_details -> (p_decisions ->> 'given')) <> 'object', true)
-      OR NOT p_details -> (p_decisions ->> 'given') ? a.subject ORDER BY a.subject);
 
 -- All runs as people see them, and the way to mend one from psql: UPDATE waypost.board SET status = '…' WHERE run_id = '…'.
 -- What a state asks for (a lease, an end, none of either) comes by itself.
@@ -178,6 +200,9 @@ BEGIN
     became.claimed_by := NEW.claimed_by;
     became.stale_after := CASE WHEN NEW.claimed_by IS NULL THEN at
       ELSE coalesce(NEW.stale_after, at + coalesce(dst.deadline_ms, dst.lease_ms) * interval '1 millisecond') END;
+  ELSIF dst.phase = 'held' THEN
+    became.claimed_by := NEW.claimed_by;
+    became.stale_after := coalesce(NEW.stale_after, was.stale_after);
   END IF;
   became.error_code := NEW.error_code;
   became.error_msg := NEW.error_msg;
@@ -185,7 +210,7 @@ BEGIN
   became.resolved := NEW.resolved;
   became.forced := NEW.forced;
   became.metadata := NEW.metadata;
-  became.details := was.details || NEW.details;
+  became.details := NEW.details;
   PERFORM waypost.move_by_hand(was, became);
   RETURN NEW;
 END $$;

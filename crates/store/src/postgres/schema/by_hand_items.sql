@@ -53,6 +53,7 @@ DECLARE
   next_seq int;
   dst waypost.lifecycle_states;
 BEGIN
+  PERFORM waypost.check_failure(NEW.error_code, NEW.error_msg);
   SELECT r.seq + 1 INTO next_seq FROM waypost.runs r WHERE r.rid = NEW.rid FOR UPDATE;
   SELECT * INTO dst FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status;
   -- own write

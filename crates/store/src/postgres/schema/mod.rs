@@ -156,13 +156,13 @@ fn first() -> String {
     out.push_str(&functions::save_one());
     out.push_str(&functions::insert_one());
     out.push_str(&with_labels(include_str!("by_hand.sql")));
+    out.push_str(include_str!("by_hand_decisions.sql"));
     out.push_str(include_str!("by_hand_items.sql"));
     out.push_str(include_str!("verbs_born.sql"));
     out.push_str(include_str!("ops/tenants.sql"));
     out.push_str(include_str!("ops/ops.sql"));
     out.push_str(include_str!("admin.sql"));
     out.push_str(include_str!("ops/jobs.sql"));
-    out.push_str(include_str!("ops/job_decisions.sql"));
     out.push_str(include_str!("ops/job_moves.sql"));
     out.push_str(include_str!("ops/job_parts.sql"));
     out.push_str(include_str!("ops/cron.sql"));

@@ -367,8 +367,8 @@ pub async fn set_aside(tx: &mut PgTx, candidates: &[Candidate]) -> Result<()> {
 }
 
 pub async fn recall_claim(tx: &mut PgTx, worker: &str, key: &str) -> Result<Vec<(Stored, u64)>> {
-    let condition = "FROM waypost.claims c CROSS JOIN LATERAL unnest(c.rids, c.fences) AS u(rid, fence) JOIN waypost.runs r ON r.rid = u.rid \
-                     AND r.fence = u.fence WHERE c.worker = $1 AND c.key = $2 ORDER BY r.rid";
+    let condition = "FROM waypost.claims c CROSS JOIN LATERAL unnest(c.rids, c.fences) WITH ORDINALITY AS u(rid, fence, place) JOIN waypost.runs r ON r.rid = u.rid \
+                     AND r.fence = u.fence WHERE c.worker = $1 AND c.key = $2 ORDER BY u.place";
     let found = tx.select(condition, args![worker, key]).await?;
     let with_fence = |stored: Stored| {
         let fence = stored.row.run.fence;

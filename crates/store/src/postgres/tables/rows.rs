@@ -78,6 +78,17 @@ pub fn run(known: &LifecycleCodes, row: &Row, from: usize) -> Result<Option<Stor
     Ok(Some(Stored { rid: columns.get(from)?, row: Arc::new(run), last: None, bytes, recalled: false }))
 }
 
+/// What of its row a run does not have: a line for each value that cannot be read.
+pub fn unread(run: &RunRow, row: &Row) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for (at, column) in COLUMNS.iter().enumerate() {
+        if let Cell::Text(text) = cell(&Columns(row), column.kind, 2 + at)? {
+            lines.extend(column.unread(run, &text));
+        }
+    }
+    Ok(lines)
+}
+
 fn cell<'r>(columns: &Columns<'r>, kind: Kind, at: usize) -> Result<Cell<'r>> {
     Ok(match kind {
         Kind::Flag => columns.get::<Option<bool>>(at)?.map_or(Cell::Null, Cell::Flag),

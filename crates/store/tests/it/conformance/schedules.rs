@@ -374,6 +374,8 @@ pub async fn a_plan_that_failed_for_good_is_executed_again(store: &dyn Database)
     let all = listed(store, filter).await;
     let run = all[0].run.as_ref().unwrap();
     assert_eq!((all.len(), all[0].by.as_deref(), run.status()), (1, Some("olena"), "SUCCESS"));
+    let most = claimed.run.run.max_attempts + run.run.max_attempts;
+    assert_eq!((run.run.attempt, all[0].attempt, all[0].max_attempts), (1, 2, most), "those of both runs");
 }
 
 // proves C8

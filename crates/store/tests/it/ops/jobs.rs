@@ -325,3 +325,27 @@ fn every_pair_of_a_jobs_states_is_judged() {
     }
     assert_eq!(ops.verify(), judged);
 }
+
+/// What one job is asked about is looked up alone, and views are joined without looking through one for each row of the other.
+#[test]
+fn jobs_and_their_parts_are_found_by_index_and_joined_by_hash() {
+    let ops = open();
+    ops.psql("INSERT INTO ops.jobs(job_type) SELECT 'x' FROM generate_series(1, 300); ANALYZE");
+    let id = ops.psql("SELECT id FROM ops.jobs LIMIT 1");
+    for (view, column) in [
+        ("jobs", "id"),
+        ("workflow_executions", "job_id"),
+        ("workflow_executions", "run_id"),
+        ("job_tasks", "job_id"),
+    ] {
+        let plan = ops.psql(&format!("EXPLAIN SELECT * FROM ops.{view} WHERE {column} = '{id}'"));
+        let is_found = plan.contains("runs_uuid") || plan.contains("runs_id");
+        assert!(is_found && !plan.contains("Seq Scan on runs"), "{view}.{column}: {plan}");
+    }
+    for parts in ["workflow_executions", "job_tasks"] {
+        let plan = ops
+            .psql(&format!("EXPLAIN SELECT count(*) FROM ops.{parts} w JOIN ops.jobs j ON j.id = w.job_id"));
+        let compares_ids = |line: &str| line.contains("Join Filter") && line.contains("CASE WHEN");
+        assert!(plan.contains("Hash Join") && !plan.lines().any(compares_ids), "{parts}: {plan}");
+    }
+}

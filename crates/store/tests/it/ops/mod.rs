@@ -4,6 +4,7 @@ mod admin;
 mod bad_input;
 mod begins;
 mod by_hand;
+mod by_hand_limits;
 mod catalogue;
 mod claims;
 mod cron;

@@ -155,6 +155,7 @@ impl State {
                 by: None,
                 wake_at: Some(first_look(&row, self.now)),
                 failures: 0,
+                earlier: (0, 0),
             });
             begun.push(one);
         }

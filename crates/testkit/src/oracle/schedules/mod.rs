@@ -47,6 +47,8 @@ pub(super) struct Execution {
     /// None once it has ended.
     pub wake_at: Option<Time>,
     pub failures: u32,
+    /// Attempts that earlier runs made, and might have made.
+    pub earlier: (u32, u32),
 }
 
 impl Execution {
@@ -377,8 +379,10 @@ impl State {
                 let is_it = |it: &Execution| it.is_of(&plans.schedule, &plans.kind, id) && it.plan == *plan;
                 if let Some(at) = self.executions.iter().position(is_it) {
                     let run = self.executions[at].run_id.as_deref().and_then(|run_id| self.run_of(run_id));
-                    if plans.again && run.is_some_and(is_over_and_failed) {
+                    let failed = run.filter(|row| plans.again && is_over_and_failed(row));
+                    if let Some((made, most)) = failed.map(|row| (row.run.attempt, row.run.max_attempts)) {
                         let known = &mut self.executions[at];
+                        known.earlier = (known.earlier.0 + made, known.earlier.1 + most);
                         (known.run_id, known.wake_at) = (None, Some(now));
                         (known.manual, known.by) = (Some(plans.how.clone()), Some(plans.by.clone()));
                         added += 1;
@@ -395,6 +399,7 @@ impl State {
                     by: Some(plans.by.clone()),
                     wake_at: Some(now),
                     failures: 0,
+                    earlier: (0, 0),
                 });
                 added += 1;
             }

@@ -45,6 +45,8 @@ impl State {
     }
 
     fn shown(&self, it: &Execution) -> ExecutionRow {
+        let run = it.run_id.as_deref().and_then(|run_id| self.run_of(run_id)).cloned();
+        let own = run.as_ref().map_or((0, 0), |row| (row.run.attempt, row.run.max_attempts));
         ExecutionRow {
             schedule: it.schedule.clone(),
             kind: it.kind.clone(),
@@ -52,7 +54,9 @@ impl State {
             plan: it.plan,
             manual: it.manual.clone(),
             by: it.by.clone(),
-            run: it.run_id.as_deref().and_then(|run_id| self.run_of(run_id)).cloned(),
+            attempt: it.earlier.0 + own.0,
+            max_attempts: it.earlier.1 + own.1,
+            run,
         }
     }
 }

@@ -9,10 +9,11 @@ CREATE VIEW ops.sys_cron_executions WITH (security_barrier) AS
     e.result, e.error_code, e.error_msg, e.created_at, e.updated_at
   FROM waypost.executions e WHERE e.status IS NOT NULL AND coalesce(waypost.tenant_of(e.schedule) = (SELECT waypost.seen_tenant()), true);
 
--- The seed's CHECKs by its names, and one more.
+-- The seed's CHECKs by its names, and two more: a time that every reader has, and a lease that ends.
 ALTER TABLE waypost.executions ADD CONSTRAINT chk_sys_cron_status CHECK (status IN ('RUNNING', 'SUCCESS', 'FAILED')),
   ADD CONSTRAINT chk_sys_cron_attempt CHECK (attempt >= 1 AND max_attempts >= attempt),
   ADD CONSTRAINT chk_sys_cron_duration CHECK (duration_ms IS NULL OR duration_ms >= 0),
+  ADD CONSTRAINT chk_sys_cron_plan_time CHECK (plan_time >= '0001-01-01 00:00:00+00' AND plan_time < '10000-01-01 00:00:00+00'),
   ADD CONSTRAINT chk_sys_cron_stale_after CHECK (status <> 'RUNNING' OR stale_after IS NOT NULL);
 -- Of columns that a heartbeat leaves alone: it would have to be written into each index else.
 CREATE INDEX executions_running ON waypost.executions(schedule, kind, id, plan_time DESC) WHERE status = 'RUNNING';
@@ -151,6 +152,8 @@ BEGIN
   NEW.started_at := v_now;
   NEW.created_at := v_now;
   NEW.updated_at := v_now;
+  PERFORM waypost.check_time('plan_time', NEW.plan_time);
+  PERFORM waypost.check_time('stale_after', NEW.stale_after);
   PERFORM waypost.cron_checks(NEW.status, NEW.attempt, NEW.max_attempts, NEW.duration_ms, NEW.stale_after);
   IF NEW.status <> 'RUNNING' OR NEW.attempt <> 1 THEN
     RAISE EXCEPTION 'INVALID_TRANSITION: an execution begins as RUNNING, with attempt 1' USING ERRCODE = 'WP409',
@@ -207,7 +210,7 @@ CREATE FUNCTION waypost.cron_finished(was waypost.runs, p_to text, p_code text, 
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_failed boolean := p_to = 'FAILED';
-  v_code text := CASE WHEN v_failed THEN coalesce(p_code, 'handler_error') END;
+  v_code text := CASE WHEN v_failed THEN coalesce(nullif(left(p_code, 255), ''), 'handler_error') END;
   v_message text := CASE WHEN v_failed THEN left(coalesce(p_message, ''), 4000) END;
   v_retry timestamptz := CASE WHEN v_failed AND was.attempt < was.max_attempts THEN p_retry_at END;
   v_command text := CASE WHEN v_failed THEN 'fail' ELSE 'succeed' END;
@@ -245,11 +248,14 @@ DECLARE
   v_kept CONSTANT text[] := '{id,job_name,scope_kind,scope_id,plan_time,created_at}';
   v_now timestamptz := waypost.now();
   v_metadata jsonb := '{}';
+  v_result jsonb;
   was waypost.runs;
 BEGIN
   IF EXISTS (SELECT 1 FROM unnest(v_kept) k WHERE to_jsonb(NEW) -> k IS DISTINCT FROM to_jsonb(OLD) -> k) THEN
     RAISE EXCEPTION 'IMMUTABLE: % stay', array_to_string(v_kept, ', ') USING ERRCODE = 'WP409', HINT = 'Another plan is another row.';
   END IF;
+  PERFORM waypost.check_time('stale_after', NEW.stale_after);
+  PERFORM waypost.check_time('next_retry_at', NEW.next_retry_at);
   PERFORM waypost.cron_checks(NEW.status, NEW.attempt, NEW.max_attempts, NEW.duration_ms, NEW.stale_after);
   PERFORM waypost.lock_slots(r, NEW.status = 'RUNNING' AND r.state / 1000 <> 3) FROM waypost.runs r WHERE r.run_id = v_run_id;
   SELECT * INTO was FROM waypost.runs r WHERE r.run_id = v_run_id FOR UPDATE;
@@ -262,10 +268,11 @@ BEGIN
     RETURN waypost.cron_stored(OLD);
   END IF;
   IF OLD.status = 'RUNNING' AND NEW.status IN ('SUCCESS', 'FAILED') THEN
+    v_result := CASE WHEN length(NEW.result::text) > 16384 THEN '{"cut": true}' ELSE nullif(NEW.result, '{}') END;
+    PERFORM waypost.check_json('result', v_result, 65536, false);
     v_metadata := jsonb_strip_nulls(jsonb_build_object('duration_ms', coalesce(NEW.duration_ms,
         least(greatest(round(extract(epoch FROM v_now - was.started_at) * 1000), 0), 2147483647)::int),
-      'rows_affected', NEW.rows_affected, 'result', CASE WHEN length(NEW.result::text) > 16384 THEN '{"cut": true}' ELSE nullif(NEW.result,
-          '{}') END));
+      'rows_affected', NEW.rows_affected, 'result', v_result));
     PERFORM waypost.cron_finished(was, NEW.status, NEW.error_code, NEW.error_msg, NEW.next_retry_at, v_metadata);
     RETURN waypost.cron_stored(OLD);
   END IF;
@@ -290,10 +297,14 @@ CREATE FUNCTION ops.claim_cron_execution(p_job_name text, p_plan_time timestampt
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_now timestamptz := waypost.now();
-  v_stale timestamptz := v_now + greatest(p_stale, interval '1 second');
+  v_stale timestamptz;
   v_token uuid := gen_random_uuid();
   v_name text := waypost.own_name(p_job_name);
 BEGIN
+  IF p_stale > interval '1000 years' THEN
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: p_stale: is %s', p_stale), 'Give 1 second to 1000 years.', 'p_stale');
+  END IF;
+  v_stale := v_now + greatest(p_stale, interval '1 second');
   RETURN QUERY INSERT INTO ops.sys_cron_executions AS x(job_name, scope_kind, scope_id, plan_time, status, runner_id, lease_token, stale_after,
       max_attempts)
     VALUES (v_name, p_scope_kind, p_scope_id, p_plan_time, 'RUNNING', p_runner_id, v_token, v_stale, p_max_attempts)

@@ -1,6 +1,27 @@
 -- What an UPDATE of ops.jobs means: a move of the lifecycle with its event, or other details with one. What a worker of
 -- waypost's own holds is asked for, not taken from it: the worker cleans up first.
 
+-- What an UPDATE of a job's details means is a patch, laid over what is there, member by member (J7).
+-- The members in which a statement's details differ from those that it saw. What it leaves out stays.
+CREATE FUNCTION waypost.job_patch(p_saw jsonb, p_says jsonb) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_patch jsonb;
+  v_lines jsonb;
+BEGIN
+  PERFORM waypost.check_json('details', coalesce(p_says, 'null'), 1048576, true);
+  SELECT coalesce(jsonb_object_agg(m.key, m.value), '{}') INTO v_patch FROM jsonb_each(p_says) m WHERE p_saw -> m.key IS DISTINCT FROM m.value;
+  v_lines := v_patch -> 'console_log';
+  IF v_lines IS NULL THEN
+    RETURN v_patch;
+  ELSIF jsonb_typeof(v_lines) <> 'array' THEN
+    PERFORM waypost.refuse('WP422', format('INVALID_INPUT: details.console_log: is of type %s', jsonb_typeof(v_lines)), 'Give a list of lines.',
+        'details');
+  END IF;
+  -- The last hundred lines.
+  RETURN v_patch || jsonb_build_object('console_log', (SELECT coalesce(jsonb_agg(l.line ORDER BY l.place), '[]')
+    FROM jsonb_array_elements(v_lines) WITH ORDINALITY l(line, place) WHERE l.place > jsonb_array_length(v_lines) - 100));
+END $$;
+
 -- Whether somebody works on it whose hold is not a row in a table: a worker with a token of its own, whose lease runs.
 CREATE FUNCTION waypost.is_worked(p_run waypost.runs) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
   RETURN p_run.state / 1000 = 3 AND (p_run.requires_cleanup OR p_run.claimed_by IS NOT NULL AND p_run.stale_after >= waypost.now()
@@ -11,8 +32,8 @@ DECLARE
   v_became waypost.runs := p_run;
 BEGIN
   IF p_patch <> '{}' THEN
-    v_became.details := waypost.merged_details(p_run.details, p_patch, p_run.state);
-    PERFORM waypost.note_by_hand(p_run, v_became, 'Details changed by hand', jsonb_build_object('by_hand', 1, 'details_is', v_became.details));
+    v_became.details := p_patch;
+    PERFORM waypost.note_by_hand(p_run, v_became, 'Details changed by hand');
   END IF;
 END $$;
 
@@ -40,18 +61,17 @@ CREATE FUNCTION waypost.job_resumes(p_run waypost.runs, p_patch jsonb, OUT force
     SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_details jsonb := p_run.details || p_patch;
+  v_words jsonb := waypost.decisions(p_run.state);
   v_awaits boolean := coalesce(p_run.details -> 'awaiting_blocker_resolution' = 'true', false);
-  v_hosts text[] := CASE WHEN v_awaits THEN waypost.undecided(v_details, waypost.decisions(p_run.state)) ELSE '{}' END;
+  v_hosts text[] := CASE WHEN v_awaits THEN waypost.undecided(v_details, v_words) ELSE '{}' END;
 BEGIN
   forced := coalesce(v_details -> 'force_resumed' = 'true', false);
-  IF NOT forced AND (v_hosts <> '{}' OR NOT coalesce(jsonb_path_exists(v_details -> 'maintenance_blocker_resolutions',
-      '$.*.attempt ? (@ == $attempt)', jsonb_build_object('attempt', p_run.attempt)), false)) THEN
+  IF NOT forced AND (v_hosts <> '{}' OR NOT waypost.decides_now(p_run, v_details, v_words)) THEN
     PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: %s waits for decisions%s', p_run.run_id, coalesce(' about '
         || nullif(array_to_string(v_hosts, ', '), ''), '')),
       'Save them in details.maintenance_blocker_resolutions, {"HOST": "skip"}, or set details.force_resumed to true.', 'details');
   END IF;
-  patch := p_patch || CASE WHEN v_details ? 'awaiting_blocker_resolution' THEN '{"awaiting_blocker_resolution": false}'::jsonb ELSE '{}' END
-    || CASE WHEN forced THEN '{"force_resumed": false}'::jsonb ELSE '{}' END;
+  patch := p_patch || CASE WHEN forced THEN '{"force_resumed": false}'::jsonb ELSE '{}' END;
 END $$;
 
 -- Moves that are written at once.
@@ -76,7 +96,7 @@ BEGIN
     v_became.error_code := CASE WHEN p_to.code >= 6000 THEN p_failure ->> 'code' END;
     v_became.error_msg := CASE WHEN p_to.code >= 6000 THEN p_failure ->> 'message' END;
   END IF;
-  v_became.details := waypost.merged_details(p_run.details, v_patch, p_run.state);
+  v_became.details := v_patch;
   PERFORM waypost.move_by_hand(p_run, v_became);
 END $$;
 
@@ -113,11 +133,11 @@ BEGIN
     PERFORM waypost.refuse('WP409', format('SETTLED: job %s is %s; its details stay as they are', OLD.id, OLD.status),
         'Note it elsewhere, or queue a new job.', 'details');
   END IF;
-  v_patch := waypost.job_decisions(v_run, v_patch);
+  v_patch := waypost.take_decisions(v_run, v_patch);
   SELECT s.* INTO v_to FROM waypost.lifecycle_states w JOIN waypost.lifecycle_states s ON s.lifecycle = w.lifecycle AND s.version = w.version
     WHERE w.code = v_run.state AND s.state = NEW.status;
   v_failure := jsonb_build_object('code', CASE WHEN NEW.error_code IS DISTINCT FROM OLD.error_code THEN NEW.error_code END, 'message',
-      coalesce(NEW.error_msg, v_patch ->> 'error', ''));
+      left(coalesce(NEW.error_msg, v_patch ->> 'error', ''), 4000));
   IF NEW.status = OLD.status THEN
     PERFORM waypost.job_told(v_run, v_patch);
   ELSIF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_moves m WHERE m.src_code = v_run.state AND m.dst_code = v_to.code

@@ -340,7 +340,6 @@ BEGIN
   ELSIF v_run.metadata <> OLD.metadata THEN
     RAISE EXCEPTION 'metadata of % changed meanwhile', OLD.run_id USING ERRCODE = 'serialization_failure', HINT = 'Send the statement again.';
   END IF;
-  PERFORM waypost.check_json('metadata', coalesce(NEW.metadata, 'null'), 1048576, true);
   IF to_jsonb(NEW) - v_changeable <> to_jsonb(OLD) - v_changeable
       OR NEW.status = OLD.status AND (NEW.claimed_by, NEW.started_at, NEW.finished_at)
         IS DISTINCT FROM (OLD.claimed_by, OLD.started_at, OLD.finished_at) THEN
@@ -349,8 +348,8 @@ BEGIN
   END IF;
   v_became.metadata := NEW.metadata;
   IF NEW.status = OLD.status THEN
-    IF NEW.metadata <> v_run.metadata THEN
-      PERFORM waypost.note_by_hand(v_run, v_became, 'Metadata changed by hand', jsonb_build_object('by_hand', 1, 'metadata_is', NEW.metadata));
+    IF NEW.metadata IS DISTINCT FROM v_run.metadata THEN
+      PERFORM waypost.note_by_hand(v_run, v_became, 'Metadata changed by hand');
     END IF;
     RETURN NEW;
   END IF;
