@@ -1,6 +1,6 @@
 //! Who works: those who hold runs, by the leases; and those who asked this server for work lately.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -60,6 +60,22 @@ pub(crate) fn see(app: &App, worker: String, claimer: Claimer) {
 /// Of a tenant: who holds its runs, or asked for those of no other. Of all: one that works everybody's stands there once,
 /// whosever runs it holds.
 pub async fn list(app: &App, tenant: Option<String>) -> Result<BTreeMap<WorkerKey, WorkerRow>> {
+    let workers = list_apart(app, tenant).await?;
+    let everybodys: BTreeSet<String> =
+        workers.keys().filter(|key| key.1 == EVERY_TENANT).map(|key| key.0.clone()).collect();
+    let is_everybodys =
+        |(key, row): &(WorkerKey, WorkerRow)| row.seen.is_none() && everybodys.contains(&key.0);
+    let (own, mut workers): (BTreeMap<_, _>, BTreeMap<_, _>) = workers.into_iter().partition(is_everybodys);
+    for ((worker, _), row) in own {
+        let first = workers.entry((worker, EVERY_TENANT.to_owned())).or_default();
+        first.held += row.held;
+        first.stale_after = first.stale_after.take().into_iter().chain(row.stale_after).min();
+    }
+    Ok(workers)
+}
+
+/// The same, with a row for each tenant whose runs one holds.
+async fn list_apart(app: &App, tenant: Option<String>) -> Result<BTreeMap<WorkerKey, WorkerRow>> {
     let holders = app.store.holders(tenant.clone()).await?;
     let mut workers: BTreeMap<WorkerKey, WorkerRow> = BTreeMap::new();
     let claimers = app.claimers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,14 +84,9 @@ pub async fn list(app: &App, tenant: Option<String>) -> Result<BTreeMap<WorkerKe
         workers.entry(key.clone()).or_default().seen = Some(claimer.clone());
     }
     for holder in holders {
-        let stale_after = iso(holder.stale_after);
-        let everybodys = (holder.worker.clone(), EVERY_TENANT.to_owned());
-        let own = (holder.worker, holder.tenant);
-        let is_everybodys = !workers.contains_key(&own) && workers.contains_key(&everybodys);
-        let row = workers.entry(if is_everybodys { everybodys } else { own }).or_default();
-        row.held += holder.held;
-        row.stale_after =
-            Some(row.stale_after.take().map_or(stale_after.clone(), |first| first.min(stale_after)));
+        let row = workers.entry((holder.worker, holder.tenant)).or_default();
+        row.held = holder.held;
+        row.stale_after = Some(iso(holder.stale_after));
     }
     Ok(workers)
 }
@@ -89,7 +100,11 @@ pub fn utilisation(workers: &BTreeMap<WorkerKey, WorkerRow>) -> Option<f64> {
 }
 
 async fn show(call: Call, query: WorkersQuery) -> Result {
-    let mut workers = list(&call.app, call.seen_tenant()).await?;
+    let is_engine = call.header("waypost-detail") == Some("engine");
+    let mut workers = match call.seen_tenant() {
+        None if is_engine => list_apart(&call.app, None).await?,
+        tenant => list(&call.app, tenant).await?,
+    };
     if let Some(after) = &query.cursor {
         let (worker, tenant) = after.rsplit_once('/').unwrap_or((after, ""));
         let after = (worker.to_owned(), tenant.to_owned());
