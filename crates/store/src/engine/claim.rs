@@ -8,7 +8,7 @@ use waypost_kernel::lifecycle::OnStale;
 use waypost_kernel::{Actor, Ask, Change, Lease, Phase, Refusal, Request, Time, Token, Who};
 
 use super::edit::{Edit, Extra, Stored};
-use super::tx::{BEGINNING, Overdue, Room, Saved, Scan, Slot, Tx};
+use super::tx::{BEGINNING, Candidate, Overdue, Room, Saved, Scan, Slot, Tx};
 use crate::rules::intake;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
@@ -145,17 +145,7 @@ async fn ready<T: Tx>(
         if page.is_empty() {
             break;
         }
-        let mut keys: Vec<Slot> = page.iter().filter_map(|candidate| slot(&candidate.stored.row)).collect();
-        keys.retain(|key| !slots.contains_key(key));
-        keys.sort_unstable();
-        keys.dedup();
-        if !keys.is_empty() {
-            let free = tx.free_slots(keys.clone()).await?;
-            slots.extend(keys.into_iter().map(|key| {
-                let free = free.get(&key).copied();
-                (key, free)
-            }));
-        }
+        count_slots(tx, &page, &mut slots).await?;
         let mut aside = Vec::new();
         for candidate in page {
             let row = &candidate.stored.row;
@@ -197,6 +187,26 @@ async fn ready<T: Tx>(
         if !aside.is_empty() {
             set_aside += tx.set_aside(cursor, &aside).await?;
         }
+    }
+    Ok(())
+}
+
+/// Of the keys that are met for the first time. None: somebody else counts it at the moment.
+async fn count_slots<T: Tx>(
+    tx: &mut T,
+    page: &[Candidate],
+    slots: &mut BTreeMap<Slot, Option<i64>>,
+) -> Result<()> {
+    let mut keys: Vec<Slot> = page.iter().filter_map(|candidate| slot(&candidate.stored.row)).collect();
+    keys.retain(|key| !slots.contains_key(key));
+    keys.sort_unstable();
+    keys.dedup();
+    if !keys.is_empty() {
+        let free = tx.free_slots(keys.clone()).await?;
+        slots.extend(keys.into_iter().map(|key| {
+            let free = free.get(&key).copied();
+            (key, free)
+        }));
     }
     Ok(())
 }

@@ -337,10 +337,12 @@ impl Cursor {
         let Some(priority) = level.first().map(|at| self.lanes[*at].lane.priority) else {
             return Default::default();
         };
+        // Who has nothing left of a better priority has had its turn.
+        self.unserved.retain(|(of, _)| *of == priority);
         let mut round = self.round(level, priority);
         let mut given = Vec::new();
         while given.len() < limit {
-            let goes_on = self.unserved.front().filter(|(of, _)| *of == priority).map(|(_, tenant)| tenant);
+            let goes_on = self.unserved.front().map(|(_, tenant)| tenant);
             let at = match goes_on {
                 Some(tenant) => round.iter().position(|lanes| self.lanes[lanes[0]].lane.tenant == *tenant),
                 None => (!round.is_empty()).then_some(0),
