@@ -105,8 +105,8 @@ impl RemoteStore {
         Ok(Page { runs, next: answer["next_cursor"].as_str().map(str::to_owned) })
     }
 
-    pub(crate) async fn queues(&self) -> Result<Vec<QueueRow>> {
-        let answer = Ask::get("/v1/queues").send(self).await?;
+    pub(crate) async fn queues(&self, tenant: Option<String>) -> Result<Vec<QueueRow>> {
+        let answer = Ask::get("/v1/queues").of_only(tenant.as_deref()).send(self).await?;
         let queues: Option<Vec<QueueRow>> =
             answer["queues"].as_array().into_iter().flatten().map(queue_from).collect();
         queues.ok_or_else(|| self.unread("a queue"))

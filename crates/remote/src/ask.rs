@@ -57,6 +57,12 @@ impl Ask {
         self
     }
 
+    /// A tenant that was asked for by its name, or all that the token sees.
+    pub fn of_only(mut self, tenant: Option<&str>) -> Ask {
+        self.tenant = tenant.map(str::to_owned);
+        self
+    }
+
     pub fn if_seq(mut self, seq: Option<u64>) -> Ask {
         self.if_seq = seq;
         self

@@ -9,16 +9,16 @@ use super::ask::{Ask, part};
 
 impl RemoteStore {
     pub(crate) async fn stats(&self, tenant: Option<String>) -> Result<Stats> {
-        let answer = Ask::get("/v1/stats").of(tenant.as_deref().unwrap_or("default")).send(self).await?;
+        let answer = Ask::get("/v1/stats").of_only(tenant.as_deref()).send(self).await?;
         let ended = answer["ended"].as_array().into_iter().flatten().map(ended);
         Ok(Stats { ended: ended.collect() })
     }
 
     pub(crate) async fn holders(&self, tenant: Option<String>) -> Result<Vec<Holder>> {
-        let tenant = tenant.as_deref().unwrap_or("default");
         let holder = |object: &Value| {
             Some(Holder {
                 worker: object["worker"].as_str()?.to_owned(),
+                tenant: object["tenant"].as_str()?.to_owned(),
                 held: object["held"].as_u64().filter(|held| *held > 0)?,
                 stale_after: parse_time(object["stale_after"].as_str()?)?,
             })
@@ -26,7 +26,7 @@ impl RemoteStore {
         let mut holders = Vec::new();
         let mut path = "/v1/workers".to_owned();
         loop {
-            let answer = Ask::get(path).of(tenant).send(self).await?;
+            let answer = Ask::get(path).of_only(tenant.as_deref()).send(self).await?;
             holders.extend(answer["workers"].as_array().into_iter().flatten().filter_map(holder));
             let Some(next) = answer["next_cursor"].as_str() else { return Ok(holders) };
             path = format!("/v1/workers?cursor={}", part(next));

@@ -88,7 +88,7 @@ pub struct App {
     pub(crate) pages: Semaphore,
     pub(crate) queues: Lines,
     /// Who asked for work lately, by name.
-    pub(crate) claimers: Mutex<HashMap<String, Claimer>>,
+    pub(crate) claimers: Mutex<HashMap<crate::api::workers::WorkerKey, Claimer>>,
     /// The tenants of runs that were claimed here.
     tenants: Mutex<[HashMap<String, String>; 2]>,
     pub shutdown: watch::Receiver<Stage>,
@@ -97,6 +97,7 @@ pub struct App {
 #[derive(Clone, Debug)]
 pub(crate) struct Claimer {
     pub at: Instant,
+    /// `*` if it takes everybody's.
     pub tenant: String,
     /// The first of them.
     pub queues: Vec<String>,

@@ -139,6 +139,11 @@ impl Call {
         self.app.pages.acquire().await.ok()
     }
 
+    /// Whose queues, workers and figures the caller sees; all tenants' if there is none.
+    pub fn seen_tenant(&self) -> Option<String> {
+        Some(self.caller.tenant.clone()).filter(|_| !self.caller.is_everybodys)
+    }
+
     /// Who asks, and why, as the body says.
     pub fn who(&self, by: Option<String>, reason: Option<String>) -> Who {
         Who { tenant: self.caller.tenant.clone(), by: self.caller.by(by), reason }

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabel, EncodeLabelSet, LabelSetEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -13,6 +13,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use tokio::time::timeout;
+use waypost_store::DEFAULT_TENANT;
 
 use crate::answer::Result;
 use crate::api::{Method, Route};
@@ -41,9 +42,22 @@ struct OfRoute {
     route: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+/// Queues of the default tenant have no tenant: an installation that names none does not see them, and none of its series
+/// changes its name when another tenant comes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct OfQueue {
     queue: String,
+    tenant: Option<String>,
+}
+
+impl EncodeLabelSet for OfQueue {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> std::fmt::Result {
+        ("queue", self.queue.as_str()).encode(encoder.encode_label())?;
+        match &self.tenant {
+            Some(tenant) => ("tenant", tenant.as_str()).encode(encoder.encode_label()),
+            None => Ok(()),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -207,14 +221,15 @@ impl Metrics {
 /// What the server counts itself is told even if the database is stuck: then it is wanted most.
 const STORE_WITHIN: Duration = Duration::from_secs(5);
 
-/// The whole page. What the store knows is read now: it is the same whichever server is asked.
-pub async fn page(app: &App) -> Result<String> {
+/// The whole page. What the store knows is read now: it is the same whichever server is asked. Of a tenant's own, if one is
+/// named; what the server counts of itself tells nothing of others.
+pub async fn page(app: &App, tenant: Option<String>) -> Result<String> {
     let mut registry = Registry::default();
     app.metrics.register(&mut registry);
     let own = registry.sub_registry_with_prefix("waypost");
     own.register("build", "This server", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
     read_pools(app, own);
-    let stored = timeout(STORE_WITHIN, read_store(app, own)).await;
+    let stored = timeout(STORE_WITHIN, read_store(app, own, tenant)).await;
     let up = Level::default();
     up.set(i64::from(stored.is_ok_and(|read| read.is_ok())));
     own.register("store_up", "Whether the database answered", up);
@@ -240,15 +255,19 @@ fn read_pools(app: &App, own: &mut Registry) {
     own.register("store_pool_waiting", "Requests that wait for one", waiting);
 }
 
-async fn read_store(app: &App, own: &mut Registry) -> Result<()> {
-    let queues = app.store.queues().await?;
+async fn read_store(app: &App, own: &mut Registry, tenant: Option<String>) -> Result<()> {
+    let queues = app.store.queues(tenant.clone()).await?;
     let now = app.store.now().await?;
-    let stats = app.store.stats(None).await?;
+    let stats = app.store.stats(tenant.clone()).await?;
     let families: [Family<OfQueue, Level>; 3] = Default::default();
     let oldest = Family::<OfQueue, Ratio>::default();
     for (place, queue) in queues.iter().enumerate() {
-        let name = if place < MOST_QUEUES { &queue.name } else { OTHERS };
-        let label = OfQueue { queue: name.to_owned() };
+        let label = if place < MOST_QUEUES {
+            let tenant = Some(queue.tenant.clone()).filter(|tenant| tenant != DEFAULT_TENANT);
+            OfQueue { queue: queue.name.clone(), tenant }
+        } else {
+            OfQueue { queue: OTHERS.to_owned(), tenant: None }
+        };
         for (family, count) in families.iter().zip([queue.ready, queue.scheduled, queue.held]) {
             family.get_or_create(&label).inc_by(count as i64);
         }
@@ -265,7 +284,7 @@ async fn read_store(app: &App, own: &mut Registry) -> Result<()> {
     own.register("queue_scheduled", "Runs that wait for their time", scheduled);
     own.register("queue_held", "Runs that are being worked", held);
     own.register_with_unit("queue_oldest_age", "Age of the oldest that is due", Unit::Seconds, oldest);
-    let workers = crate::api::workers::list(app, None).await?;
+    let workers = crate::api::workers::list(app, tenant.clone()).await?;
     let level = |value: i64| {
         let level = Level::default();
         level.set(value);
@@ -296,5 +315,8 @@ async fn read_store(app: &App, own: &mut Registry) -> Result<()> {
         Unit::Seconds,
         mean,
     );
+    if tenant.is_some_and(|tenant| tenant != DEFAULT_TENANT) {
+        return Ok(());
+    }
     crate::schedule_metrics::read(app, own).await
 }

@@ -1,8 +1,8 @@
 //! Changes as tests ask for them: who does it is told with what it is, and its answer is the row.
 
 use waypost_store::{
-    ManualPlans, Pause, QueueRow, Result, ScheduleChange, ScheduleChanged, ScheduleFilter, ScheduleRow,
-    Setting, Store, StoreError, Who,
+    DEFAULT_TENANT, ManualPlans, Pause, QueueRow, Result, ScheduleChange, ScheduleChanged, ScheduleFilter,
+    ScheduleRow, Setting, Store, StoreError, Who,
 };
 
 /// Who resumes and removes in tests.
@@ -17,8 +17,13 @@ pub trait Shorthand: Store {
             None => (Setting::ResumeQueue(queue.clone()), TESTER.into()),
         };
         self.configure(setting, who).await?;
-        let found = self.queues().await?.into_iter().find(|row| row.name == queue);
-        Ok(found.unwrap_or(QueueRow { name: queue, ..QueueRow::default() }))
+        let found =
+            self.queues(Some(DEFAULT_TENANT.to_owned())).await?.into_iter().find(|row| row.name == queue);
+        Ok(found.unwrap_or(QueueRow {
+            tenant: DEFAULT_TENANT.to_owned(),
+            name: queue,
+            ..QueueRow::default()
+        }))
     }
 
     async fn limit_queue(&self, queue: &str, at_most: Option<u32>) -> Result<()> {

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use comfy_table::Cell;
 use waypost_kernel::Time;
-use waypost_store::{QueueRow, Setting};
+use waypost_store::{DEFAULT_TENANT, QueueRow, Setting, Who};
 
 use crate::output::{Format, Result, print, print_list, table};
 use crate::place::Place;
@@ -12,10 +12,15 @@ use crate::run::{age, who};
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// What waits, what is for later, what is being worked.
-    #[command(after_help = "Examples:\n  waypost queue stats\n  waypost queue stats -o json")]
+    #[command(
+        after_help = "Without --tenant, all tenants' queues.\n\nExamples:\n  waypost queue stats\n  waypost queue stats -o json"
+    )]
     Stats {
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
+        /// Of this tenant alone.
+        #[arg(long)]
+        tenant: Option<String>,
     },
     /// Let no worker take from a queue. What is being worked goes on.
     #[command(after_help = "Examples:\n  waypost queue pause default --reason 'database upgrade'")]
@@ -24,6 +29,9 @@ pub enum Verb {
         /// Shown with the queue, and kept in the audit log.
         #[arg(long)]
         reason: Option<String>,
+        /// The tenant whose queue it is.
+        #[arg(long)]
+        tenant: Option<String>,
     },
     /// Let workers take from it again.
     Resume {
@@ -31,6 +39,9 @@ pub enum Verb {
         /// Kept in the audit log.
         #[arg(long)]
         reason: Option<String>,
+        /// The tenant whose queue it is.
+        #[arg(long)]
+        tenant: Option<String>,
     },
     /// How many runs of a queue may be held at once; `none` removes the limit.
     #[command(after_help = "Examples:\n  waypost queue limit default 4\n  waypost queue limit default none")]
@@ -40,29 +51,32 @@ pub enum Verb {
         /// Kept in the audit log.
         #[arg(long)]
         reason: Option<String>,
+        /// The tenant whose queue it is.
+        #[arg(long)]
+        tenant: Option<String>,
     },
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result {
     let store = place.open().await?;
     match verb {
-        Verb::Stats { output } => {
-            let queues = store.queues().await?;
+        Verb::Stats { output, tenant } => {
+            let queues = store.queues(tenant).await?;
             let now = store.now().await?;
             let objects = queues.iter().map(QueueRow::object).collect();
             print_list(objects, output, || as_table(&queues, now))
         }
-        Verb::Pause { queue, reason } => {
-            store.configure(Setting::PauseQueue(queue.clone()), who(reason)).await?;
+        Verb::Pause { queue, reason, tenant } => {
+            store.configure(Setting::PauseQueue(queue.clone()), of(tenant, reason)).await?;
             print(&format!(
                 "{queue} is paused: workers take nothing from it until `waypost queue resume {queue}`"
             ))
         }
-        Verb::Resume { queue, reason } => {
-            store.configure(Setting::ResumeQueue(queue.clone()), who(reason)).await?;
+        Verb::Resume { queue, reason, tenant } => {
+            store.configure(Setting::ResumeQueue(queue.clone()), of(tenant, reason)).await?;
             print(&format!("{queue} is open"))
         }
-        Verb::Limit { queue, at_most, reason } => {
+        Verb::Limit { queue, at_most, reason, tenant } => {
             let at_most = match at_most.as_str() {
                 "none" => None,
                 number => Some(number.parse().map_err(|_| {
@@ -71,20 +85,29 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
                     crate::output::Failed::new(crate::output::BAD_INPUT, message)
                 })?),
             };
-            store.configure(Setting::QueueLimit(queue.clone(), at_most), who(reason)).await?;
+            store.configure(Setting::QueueLimit(queue.clone(), at_most), of(tenant, reason)).await?;
             let words = at_most.map_or("any number".to_owned(), |number| number.to_string());
             print(&format!("{words} of {queue} may be held at once"))
         }
     }
 }
 
+/// Who asks, and for which tenant.
+fn of(tenant: Option<String>, reason: Option<String>) -> Who {
+    let who = who(reason);
+    Who { tenant: tenant.unwrap_or(who.tenant), ..who }
+}
+
 fn as_table(queues: &[QueueRow], now: Time) -> String {
     if queues.is_empty() {
         return "no queue has runs that wait or are worked".into();
     }
+    // Who has no other tenant does not see that there are any.
+    let has_tenants = queues.iter().any(|queue| queue.tenant != DEFAULT_TENANT);
     let rows = queues.iter().map(|queue| {
         let paused = queue.paused.as_ref().map(|pause| format!("by {} {}", pause.by, pause.reason));
-        [
+        let tenant = has_tenants.then(|| queue.tenant.clone());
+        let figures = [
             queue.name.clone(),
             queue.ready.to_string(),
             queue.scheduled.to_string(),
@@ -92,10 +115,9 @@ fn as_table(queues: &[QueueRow], now: Time) -> String {
             queue.oldest_ready_at.map(|at| age(now - at)).unwrap_or_default(),
             queue.at_most.map(|limit| limit.to_string()).unwrap_or_default(),
             paused.unwrap_or_default(),
-        ]
-        .into_iter()
-        .map(Cell::new)
-        .collect()
+        ];
+        tenant.into_iter().chain(figures).map(Cell::new).collect()
     });
-    table(&["queue", "ready", "scheduled", "held", "oldest", "limit", "paused"], rows)
+    let names = ["tenant", "queue", "ready", "scheduled", "held", "oldest", "limit", "paused"];
+    table(&names[usize::from(!has_tenants)..], rows)
 }

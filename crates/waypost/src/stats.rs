@@ -1,5 +1,7 @@
 //! `waypost stats`: how it goes, in the four figures of seed 000.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use serde_json::{Value, json};
 use waypost_kernel::Outcome;
@@ -7,20 +9,23 @@ use waypost_store::{Ended, HOUSEKEEPING, Holder, QueueRow, Stats, Store};
 
 use crate::output::{Format, Result, cells, print, table};
 use crate::place::Place;
-use crate::run::{TENANT, age};
+use crate::run::age;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What the engine does for itself is not counted.\n\nExamples:\n  waypost stats\n  waypost stats -o json"
+    after_help = "What the engine does for itself is not counted. Without --tenant, all tenants together.\n\nExamples:\n  waypost stats\n  waypost stats -o json"
 )]
 pub struct Flags {
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
+    /// Of this tenant alone.
+    #[arg(long)]
+    tenant: Option<String>,
 }
 
 pub async fn run(place: &Place, flags: Flags) -> Result {
     let store = place.open().await?;
-    let figures = Figures::read(&*store).await?;
+    let figures = Figures::read(&*store, flags.tenant).await?;
     print(&match flags.output {
         Format::Table => figures.in_words(),
         format => format.object(&figures.object()),
@@ -34,10 +39,9 @@ struct Figures {
 }
 
 impl Figures {
-    async fn read(store: &dyn Store) -> Result<Figures> {
-        let mut queues = store.queues().await?;
+    async fn read(store: &dyn Store, tenant: Option<String>) -> Result<Figures> {
+        let mut queues = store.queues(tenant.clone()).await?;
         queues.retain(|queue| queue.name != HOUSEKEEPING);
-        let tenant = Some(TENANT.to_owned());
         let holders = store.holders(tenant.clone()).await?;
         Ok(Figures { queues, holders, stats: store.stats(tenant).await? })
     }
@@ -47,7 +51,10 @@ impl Figures {
     }
 
     fn object(&self) -> Value {
-        let workers = self.holders.iter().map(|it| json!({ "worker": it.worker, "active_runs": it.held }));
+        let workers = self
+            .holders
+            .iter()
+            .map(|it| json!({ "worker": it.worker, "tenant": it.tenant, "active_runs": it.held }));
         let ended = self.stats.ended.iter().map(|it| {
             json!({
                 "lifecycle": it.lifecycle,
@@ -70,14 +77,19 @@ impl Figures {
     fn in_words(&self) -> String {
         let rate = self.stats.success_ratio_24h();
         let rate = rate.map_or("nothing has ended".to_owned(), |rate| format!("{:.2} %", rate * 100.0));
-        let held: u64 = self.holders.iter().map(|holder| holder.held).sum();
+        // Whosever runs they hold.
+        let mut by_worker: BTreeMap<&str, u64> = BTreeMap::new();
+        for holder in &self.holders {
+            *by_worker.entry(&holder.worker).or_default() += holder.held;
+        }
+        let held: u64 = by_worker.values().sum();
         let mut parts = vec![format!(
             "queue depth: {}\nsuccess rate over 24 hours: {rate}\nactive runs: {held} of {} workers",
             self.depth(),
-            self.holders.len()
+            by_worker.len()
         )];
-        if !self.holders.is_empty() {
-            let rows = self.holders.iter().map(|it| cells([it.worker.clone(), it.held.to_string()]));
+        if !by_worker.is_empty() {
+            let rows = by_worker.iter().map(|(worker, held)| cells([(*worker).to_owned(), held.to_string()]));
             parts.push(table(&["worker", "active runs"], rows));
         }
         if !self.stats.ended.is_empty() {

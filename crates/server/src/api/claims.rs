@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use waypost_kernel::Span;
 use waypost_store::codec::token_text;
-use waypost_store::{Can, Claim, Claimed, Held, PAGE_BYTES, Take, iso};
+use waypost_store::{Can, Claim, Claimed, EVERY_TENANT, Held, PAGE_BYTES, Take, iso};
 
 use super::requests::{ChangesQuery, ClaimBody, ClaimOneBody};
 use super::runs::renamed;
@@ -168,7 +168,7 @@ async fn take_in_parts(call: &Call, claim: Claim) -> Result<Vec<Claimed>> {
 fn see(call: &Call, claim: &Claim) {
     let claimer = Claimer {
         at: Instant::now(),
-        tenant: call.caller.tenant.clone(),
+        tenant: claim.tenant.clone().unwrap_or_else(|| EVERY_TENANT.to_owned()),
         queues: claim.queues.iter().take(SHOWN_QUEUES).cloned().collect(),
         free: claim.limit,
         token: call.caller.token_id().map(str::to_owned),

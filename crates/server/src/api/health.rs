@@ -36,7 +36,8 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/metrics",
         name: "getMetrics",
-        description: "OpenMetrics. Needs a token where tokens are needed.",
+        description: "OpenMetrics: the server's own figures, and those of the tenant's queues and runs; of all tenants' if none is named. \
+                Needs a token where tokens are needed.",
         required_role: RequiredRole::Read,
         responses: &[RouteResponse {
             status: 200,
@@ -44,7 +45,10 @@ pub const ROUTES: &[Route] = &[
             body: Content::Text(OPENMETRICS),
         }],
         run: |call, _| {
-            Box::pin(async move { Ok(answer::text(200, OPENMETRICS, metrics::page(&call.app).await?)) })
+            Box::pin(async move {
+                let page = metrics::page(&call.app, call.seen_tenant()).await?;
+                Ok(answer::text(200, OPENMETRICS, page))
+            })
         },
         ..OPEN
     },

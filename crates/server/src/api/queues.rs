@@ -1,4 +1,4 @@
-//! Queues and limits. They are the installation's, not a tenant's.
+//! Queues and limits. They are a tenant's: who asks for all tenants and names none changes those of `default`.
 
 use serde_json::{Value, json};
 use waypost_store::{QueueRow, Setting};
@@ -14,7 +14,8 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/queues",
         name: "listQueues",
-        description: "What waits, what is for later, what is being worked.",
+        description: "What waits, what is for later, what is being worked: the tenant's queues. Who is of all tenants and names none \
+                sees everybody's.",
         responses: &[ok(&QUEUES)],
         ..plain!(GET, list)
     },
@@ -70,7 +71,7 @@ pub const ROUTES: &[Route] = &[
 ];
 
 async fn list(call: Call) -> Result {
-    let queues = call.store().queues().await?;
+    let queues = call.store().queues(call.seen_tenant()).await?;
     let objects: Vec<Value> = queues.iter().map(QueueRow::object).collect();
     Ok(answer::json(200, &json!({ "queues": objects })))
 }
@@ -87,8 +88,9 @@ async fn resume(call: Call, body: PausingBody) -> Result {
 async fn configured(call: &Call, setting: Setting, body: PausingBody) -> Result {
     call.store().configure(setting, call.who(body.by, body.reason)).await?;
     let queue = call.path("queue");
-    let found = call.store().queues().await?.into_iter().find(|row| row.name == queue);
-    Ok(answer::json(200, &found.unwrap_or(QueueRow { name: queue, ..QueueRow::default() }).object()))
+    let tenant = call.caller.tenant.clone();
+    let found = call.store().queues(Some(tenant.clone())).await?.into_iter().find(|row| row.name == queue);
+    Ok(answer::json(200, &found.unwrap_or(QueueRow { tenant, name: queue, ..QueueRow::default() }).object()))
 }
 
 async fn limit(call: Call, body: LimitingBody, of: fn(&Call, Option<u32>) -> Setting) -> Result {

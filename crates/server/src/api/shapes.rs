@@ -71,9 +71,10 @@ shapes! {
         needed("seq", COUNT, "The event's number in its run."),
         needed("repeated", Kind::Boolean, "Whether the event was known already."),
     ];
-    QUEUES "Queues" [needed("queues", list(&Kind::Of(&QUEUE), 100_000), "Queues by name.")];
+    QUEUES "Queues" [needed("queues", list(&Kind::Of(&QUEUE), 100_000), "Queues by name, then by tenant.")];
     WORKER "Worker" [
         needed("worker", NAME, "The worker's name."),
+        needed("tenant", NAME, "The tenant whose runs the worker takes; `*` is all of them."),
         needed("held", COUNT, "How many runs the worker holds."),
         optional("stale_after", TIME, "When the first of the worker's leases ends."),
         optional("seen_ms_ago", COUNT, "How long ago the worker asked this server for work."),
@@ -97,7 +98,7 @@ shapes! {
         optional("worker_utilisation", Kind::Any, "Slots in use, of those known; from 0 to 1."),
         optional("success_rate_24h", Kind::Any, "Runs that succeeded, of those that ended by themselves; from 0 to 1."),
         needed("ended", list(&Kind::Of(&ENDED), 10_000), "What settled within 7 days, of the newest 200,000 runs."),
-        needed("queues", list(&Kind::Of(&QUEUE), 100_000), "Queues by name."),
+        needed("queues", list(&Kind::Of(&QUEUE), 100_000), "Queues by name, then by tenant."),
     ];
     LIFECYCLE "Lifecycle" [
         needed("name", NAME, "The lifecycle's name."),

@@ -16,9 +16,9 @@ pub const ROUTES: &[Route] = &[Route {
 }];
 
 async fn show(call: Call) -> Result {
-    let tenant = Some(call.caller.tenant.clone());
+    let tenant = call.seen_tenant();
     let stats = call.store().stats(tenant.clone()).await?;
-    let queues = call.store().queues().await?;
+    let queues = call.store().queues(tenant.clone()).await?;
     let workers = workers::list(&call.app, tenant).await?;
     let ended = stats.ended.iter().map(|ended| {
         json!({

@@ -27,15 +27,17 @@ pub(crate) async fn configure<T: AdminTx>(tx: &mut T, setting: &Setting, who: &W
         Setting::KeyLimit(key, _) => ("key.limit", key),
     };
     check_name(if action.starts_with("queue") { "queue" } else { "name" }, name)?;
+    who.check_tenant()?;
+    let tenant = &who.tenant;
     match setting {
         Setting::PauseQueue(queue) => {
             check_name("by", &who.by)?;
             check_reason(who.reason.as_deref())?;
-            tx.pause_queue(queue, Some(&who.pause())).await?;
+            tx.pause_queue(tenant, queue, Some(&who.pause())).await?;
         }
-        Setting::ResumeQueue(queue) => tx.pause_queue(queue, None).await?,
-        Setting::QueueLimit(queue, at_most) => tx.limit_queue(queue, *at_most).await?,
-        Setting::KeyLimit(key, at_most) => tx.limit_key(key, *at_most).await?,
+        Setting::ResumeQueue(queue) => tx.pause_queue(tenant, queue, None).await?,
+        Setting::QueueLimit(queue, at_most) => tx.limit_queue(tenant, queue, *at_most).await?,
+        Setting::KeyLimit(key, at_most) => tx.limit_key(tenant, key, *at_most).await?,
     }
     audit(tx, who, action, name).await
 }

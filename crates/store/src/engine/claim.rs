@@ -1,4 +1,5 @@
-//! Taking runs: those left behind first, then the best of what is due.
+//! Taking runs: those left behind first, then the best of what is due. Within a priority tenants take turns. What was left behind
+//! has had its turn: it is taken in the order in which it was left, and there is never more of it than was held at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use waypost_kernel::lifecycle::OnStale;
 use waypost_kernel::{Actor, Ask, Change, Lease, Phase, Refusal, Request, Time, Token, Who};
 
 use super::edit::{Edit, Extra, Stored};
-use super::tx::{BEGINNING, Overdue, Room, Saved, Scan, Tx};
+use super::tx::{BEGINNING, Candidate, Overdue, Room, Saved, Scan, Slot, Tx};
 use crate::rules::intake;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
@@ -52,7 +53,7 @@ pub(crate) async fn claim<T: Tx>(tx: &mut T, claim: &Claim) -> Result<Vec<Taken>
         return Ok(Vec::new());
     }
     intake::check_key("idempotency_key", claim.idempotency_key.as_deref())?;
-    let Scan { mut cursor, mut rooms, has_abandoned, is_repeat } = tx.scan(claim).await?;
+    let Scan { mut cursor, has_abandoned, is_repeat } = tx.scan(claim).await?;
     if let Some(key) = claim.kept_key().filter(|_| is_repeat) {
         let taken = taken_before(tx, claim, &key).await?;
         if !taken.is_empty() {
@@ -61,9 +62,14 @@ pub(crate) async fn claim<T: Tx>(tx: &mut T, claim: &Claim) -> Result<Vec<Taken>
     }
     let mut edits = Vec::new();
     if has_abandoned {
-        abandoned(tx, claim, &rooms, &mut edits).await?;
+        abandoned(tx, claim, &mut edits).await?;
     }
-    ready(tx, claim, &mut cursor, &mut rooms, &mut edits).await?;
+    let left_behind = edits.len();
+    ready(tx, claim, &mut cursor, &mut edits).await?;
+    if let Some(turns) = tx.turns(&mut cursor) {
+        let taken = turns.arrange(edits.split_off(left_behind));
+        edits.extend(taken);
+    }
     let rows: Vec<(i64, Arc<RunRow>)> =
         edits.iter().map(|edit| (edit.stored.rid, edit.stored.row.clone())).collect();
     let saved = if edits.is_empty() { Vec::new() } else { tx.save(edits).await? };
@@ -93,17 +99,13 @@ async fn taken_before<T: Tx>(tx: &mut T, claim: &Claim, key: &str) -> Result<Vec
     Ok(found.into_iter().filter(is_same).map(|(stored, _)| Taken { row: stored.row, now }).collect())
 }
 
-/// Leases that are vacant or ran out. The kernel says which of them a worker may take; the rest is the sweeper's.
-async fn abandoned<T: Tx>(
-    tx: &mut T,
-    claim: &Claim,
-    rooms: &BTreeMap<String, Room>,
-    edits: &mut Vec<Edit>,
-) -> Result<()> {
-    let queues: Vec<&str> = rooms.keys().map(String::as_str).collect();
+/// Leases that are vacant or ran out, of queues that are not paused. The kernel says which of them a worker may take; the rest is
+/// the sweeper's.
+async fn abandoned<T: Tx>(tx: &mut T, claim: &Claim, edits: &mut Vec<Edit>) -> Result<()> {
+    let mut rooms: BTreeMap<(String, String), Room> = BTreeMap::new();
     let mut after = BEGINNING;
     while edits.len() < claim.limit {
-        let found = tx.overdue(Overdue::Leases(Some(&queues)), after, PAGE).await?;
+        let found = tx.overdue(Overdue::Leases(Some(claim)), after, PAGE).await?;
         let Some(last) = found.last() else { break };
         after = (last.row.run.lease.as_ref().map(|lease| lease.until).unwrap_or_default(), last.rid);
         for stored in found {
@@ -111,7 +113,16 @@ async fn abandoned<T: Tx>(
             let state = stored.row.lifecycle.state(stored.row.run.state);
             let vacant = stored.row.run.lease.as_ref().is_some_and(Lease::is_vacant);
             let is_left = vacant || state.on_stale != Some(OnStale::Steal);
-            if edits.len() < claim.limit && is_left && claim.wants(&stored.row) {
+            if edits.len() >= claim.limit || !is_left || !claim.wants(&stored.row) {
+                continue;
+            }
+            let queue = (stored.row.tenant.clone(), stored.row.queue.clone());
+            let room = match rooms.get(&queue) {
+                Some(room) => *room,
+                None => tx.room(&queue.0, &queue.1).await?,
+            };
+            rooms.insert(queue, room);
+            if room != Room::Paused {
                 edits.extend(decide(tx, stored, &claim.take()));
             }
         }
@@ -119,63 +130,56 @@ async fn abandoned<T: Tx>(
     Ok(())
 }
 
-/// The best of several queues.
+/// The best of several queues, tenant by tenant.
 async fn ready<T: Tx>(
     tx: &mut T,
     claim: &Claim,
     cursor: &mut T::Cursor,
-    rooms: &mut BTreeMap<String, Room>,
     edits: &mut Vec<Edit>,
 ) -> Result<()> {
     let how = claim.take();
-    let mut slots: BTreeMap<String, Option<i64>> = BTreeMap::new();
+    let mut slots: BTreeMap<Slot, Option<i64>> = BTreeMap::new();
     let mut set_aside = 0;
     while edits.len() < claim.limit && set_aside < MAX_SET_ASIDE {
         let page = tx.candidates(cursor, claim, claim.limit - edits.len()).await?;
         if page.is_empty() {
             break;
         }
-        let mut keys: Vec<String> =
-            page.iter().filter_map(|candidate| candidate.stored.row.concurrency_key.clone()).collect();
-        keys.retain(|key| !slots.contains_key(key));
-        keys.sort_unstable();
-        keys.dedup();
-        if !keys.is_empty() {
-            let free = tx.free_slots(keys.clone()).await?;
-            slots.extend(keys.into_iter().map(|key| {
-                let free = free.get(&key).copied();
-                (key, free)
-            }));
-        }
+        count_slots(tx, &page, &mut slots).await?;
         let mut aside = Vec::new();
         for candidate in page {
             let row = &candidate.stored.row;
-            let room = rooms.get(&row.queue).copied().unwrap_or(Room::Paused);
+            let room = tx.room_of(cursor, candidate.lane);
             if matches!(room, Room::Paused | Room::Left(..=0)) {
                 tx.leave(cursor, &candidate, true);
+                tx.turn_goes_on(cursor, row);
                 continue;
             }
-            match row.concurrency_key.as_ref().and_then(|key| slots.get(key)) {
+            let slot = slot(row);
+            match slot.as_ref().and_then(|slot| slots.get(slot)) {
                 Some(None) => {
                     tx.leave(cursor, &candidate, false);
+                    tx.turn_goes_on(cursor, row);
                     continue;
                 }
                 Some(Some(..=0)) => {
+                    tx.turn_goes_on(cursor, row);
                     aside.push(candidate);
                     continue;
                 }
                 _ => {}
             }
-            let entry = candidate.entry;
             // What the kernel refuses stays refused until the run moves.
-            let Some(mut edit) = decide(tx, candidate.stored, &how) else { continue };
-            edit.entry = Some(entry);
-            let row = edit.row();
-            let free = row.concurrency_key.as_ref().and_then(|key| slots.get_mut(key));
-            if let Some(Some(free)) = free {
+            let Ok(change) = asked(tx, &candidate.stored, &how, fresh()) else {
+                tx.turn_goes_on(cursor, row);
+                continue;
+            };
+            let mut edit = Edit::of(candidate.stored, change, Extra::default());
+            edit.entry = Some(candidate.entry);
+            if let Some(Some(free)) = slot.and_then(|slot| slots.get_mut(&slot)) {
                 *free -= 1;
             }
-            if let Some(Room::Left(left)) = rooms.get_mut(&row.queue) {
+            if let Room::Left(left) = tx.room_of(cursor, candidate.lane) {
                 *left -= 1;
             }
             edits.push(edit);
@@ -185,6 +189,30 @@ async fn ready<T: Tx>(
         }
     }
     Ok(())
+}
+
+/// Of the keys that are met for the first time. None: somebody else counts it at the moment.
+async fn count_slots<T: Tx>(
+    tx: &mut T,
+    page: &[Candidate],
+    slots: &mut BTreeMap<Slot, Option<i64>>,
+) -> Result<()> {
+    let mut keys: Vec<Slot> = page.iter().filter_map(|candidate| slot(&candidate.stored.row)).collect();
+    keys.retain(|key| !slots.contains_key(key));
+    keys.sort_unstable();
+    keys.dedup();
+    if !keys.is_empty() {
+        let free = tx.free_slots(keys.clone()).await?;
+        slots.extend(keys.into_iter().map(|key| {
+            let free = free.get(&key).copied();
+            (key, free)
+        }));
+    }
+    Ok(())
+}
+
+fn slot(row: &RunRow) -> Option<Slot> {
+    row.concurrency_key.as_ref().map(|key| (row.tenant.clone(), key.clone()))
 }
 
 pub(crate) async fn claim_run<T: Tx>(tx: &mut T, run_id: &str, how: &Take) -> Result<Taken> {
@@ -204,14 +232,14 @@ pub(crate) async fn claim_run<T: Tx>(tx: &mut T, run_id: &str, how: &Take) -> Re
 /// Why a run may not be taken now, though its lifecycle may let it. One that is held already keeps its slot.
 async fn wait_reason<T: Tx>(tx: &mut T, row: &RunRow) -> Result<Option<&'static str>> {
     let is_ready = row.phase() == Phase::Ready;
-    match tx.room(&row.queue).await? {
+    match tx.room(&row.tenant, &row.queue).await? {
         Room::Paused => return Ok(Some("its queue is paused")),
         Room::Left(..=0) if is_ready => return Ok(Some("its queue is at its limit")),
         Room::Left(_) | Room::Any => {}
     }
-    let Some(key) = row.concurrency_key.clone().filter(|_| is_ready) else { return Ok(None) };
-    let free = tx.free_slots(vec![key.clone()]).await?;
-    Ok(match free.get(&key) {
+    let Some(slot) = slot(row).filter(|_| is_ready) else { return Ok(None) };
+    let free = tx.free_slots(vec![slot.clone()]).await?;
+    Ok(match free.get(&slot) {
         Some(1..) => None,
         Some(_) => Some("its concurrency key is at its limit"),
         None => Some("its concurrency key is being counted by another claim: try again"),

@@ -201,11 +201,12 @@ impl Edit {
         self.phase_before() != Phase::Held && self.row().phase() == Phase::Held
     }
 
-    /// The concurrency key of which a slot is taken or comes free, or of which the next in line changes.
-    pub fn slot_key(&self) -> Option<&str> {
+    /// The tenant and its concurrency key of which a slot is taken or comes free, or of which the next in line changes.
+    pub fn slot_key(&self) -> Option<(&str, &str)> {
         let (was, is) = (self.phase_before(), self.row().phase());
         let counts = was != is && (was == Phase::Held || is == Phase::Held || was == Phase::Ready);
-        self.row().concurrency_key.as_deref().filter(|_| counts)
+        let key = self.row().concurrency_key.as_deref().filter(|_| counts)?;
+        Some((&self.row().tenant, key))
     }
 }
 

@@ -19,6 +19,7 @@ mod messages;
 mod operations;
 mod schedules;
 mod sweep;
+pub(crate) mod turns;
 mod tx;
 
 pub(crate) use access::{audits, tokens};
@@ -34,5 +35,5 @@ pub(crate) use schedules::firing::{begin, due, due_scopes, fire, put_off};
 pub(crate) use schedules::{executions, put_schedule, put_scopes, schedules, scopes, wake_executions};
 pub(crate) use sweep::sweep;
 pub(crate) use tx::{
-    AdminTx, BEGINNING, Candidate, Inserted, ItemsOf, NoteKey, Overdue, Room, Saved, Scan, TimeKey, Tx,
+    AdminTx, BEGINNING, Candidate, Inserted, ItemsOf, NoteKey, Overdue, Room, Saved, Scan, Slot, TimeKey, Tx,
 };

@@ -9,7 +9,9 @@ use waypost_kernel::{Catalog, Lifecycle, Time};
 
 use super::edit::{Edit, Stored, StoredItem};
 use super::enqueue::NewRow;
+use super::turns::ClaimTurns;
 use crate::seam::error::Result;
+use crate::seam::run::RunRow;
 use crate::seam::verbs::{Claim, Pause, Repeat};
 use crate::statement::Sql;
 use crate::tokens::random;
@@ -65,16 +67,23 @@ pub(crate) trait Tx {
 
     /// Begins a claim. What it gives nobody else is given until the transaction ends.
     async fn scan(&mut self, claim: &Claim) -> Result<Scan<Self::Cursor>>;
-    /// The next candidates of the queues that are open, best first, at most `limit`; none: there are no more.
+    /// The next candidates of the queues that are open, at most `limit`; none: there are no more. Best priority first, within it
+    /// one of each tenant in turn, and of a tenant the earliest.
     async fn candidates(
         &mut self,
         cursor: &mut Self::Cursor,
         claim: &Claim,
         limit: usize,
     ) -> Result<Vec<Candidate>>;
-    /// How many more runs with each of these concurrency keys may be held. A key that somebody else counts at the
+    /// How many more runs with each of these tenants' concurrency keys may be held. A key that somebody else counts at the
     /// moment is left out.
-    async fn free_slots(&mut self, keys: Vec<String>) -> Result<BTreeMap<String, i64>>;
+    async fn free_slots(&mut self, keys: Vec<Slot>) -> Result<BTreeMap<Slot, i64>>;
+    /// How many more of a candidate's queue may be held, which the claim counts along.
+    fn room_of<'c>(&self, cursor: &'c mut Self::Cursor, lane: usize) -> &'c mut Room;
+    /// A candidate was not taken: its tenant's turn is not over.
+    fn turn_goes_on(&mut self, cursor: &mut Self::Cursor, row: &RunRow);
+    /// None: there is one tenant, which has all turns.
+    fn turns<'c>(&self, cursor: &'c mut Self::Cursor) -> Option<&'c mut ClaimTurns>;
     /// A candidate stays where it is; with `closes` its queue has no room for more.
     fn leave(&mut self, cursor: &mut Self::Cursor, candidate: &Candidate, closes: bool);
     /// Sets candidates aside whose key is at its limit: they come back when it is not. Gives how many were set aside,
@@ -88,7 +97,7 @@ pub(crate) trait Tx {
     /// commit.
     async fn keep_claim(&mut self, worker: &str, key: &str, taken: &[(i64, u64)], until: Time) -> Result<()>;
     /// What claims of a queue find, for a run that is asked for by its id. The answer holds until the transaction ends.
-    async fn room(&mut self, queue: &str) -> Result<Room>;
+    async fn room(&mut self, tenant: &str, queue: &str) -> Result<Room>;
 
     /// Held runs whose lease is vacant or ran out, or runs whose time to live ran out, in order of time after `after`.
     async fn overdue(&mut self, what: Overdue<'_>, after: TimeKey, limit: usize) -> Result<Vec<Stored>>;
@@ -110,10 +119,10 @@ pub(crate) trait Tx {
 #[allow(async_fn_in_trait, reason = "see `Tx`")]
 pub(crate) trait AdminTx: Tx + Sql {
     /// Nobody claims from a queue that is paused; claims that did not see the pause have ended before this does.
-    async fn pause_queue(&mut self, queue: &str, pause: Option<&Pause>) -> Result<()>;
-    async fn limit_queue(&mut self, queue: &str, at_most: Option<u32>) -> Result<()>;
+    async fn pause_queue(&mut self, tenant: &str, queue: &str, pause: Option<&Pause>) -> Result<()>;
+    async fn limit_queue(&mut self, tenant: &str, queue: &str, at_most: Option<u32>) -> Result<()>;
     /// Runs that wait for the key come back as far as there is room now.
-    async fn limit_key(&mut self, key: &str, at_most: Option<u32>) -> Result<()>;
+    async fn limit_key(&mut self, tenant: &str, key: &str, at_most: Option<u32>) -> Result<()>;
     async fn add_lifecycle(&mut self, source: &str) -> Result<Arc<Lifecycle>>;
 }
 
@@ -158,13 +167,14 @@ pub(crate) enum Saved {
 #[derive(Debug)]
 pub(crate) struct Scan<C> {
     pub cursor: C,
-    /// By queue; paused ones are not among them.
-    pub rooms: BTreeMap<String, Room>,
     /// There may be leases that are vacant or ran out.
     pub has_abandoned: bool,
     /// The claim's key may have been used.
     pub is_repeat: bool,
 }
+
+/// A tenant, and a concurrency key of its runs.
+pub(crate) type Slot = (String, String);
 
 /// How many more of a queue may be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,9 +195,9 @@ pub(crate) struct Candidate {
     pub entry: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Overdue<'a> {
-    /// Of these queues, or of all.
-    Leases(Option<&'a [&'a str]>),
+    /// Of the queues and the tenant that a claim asks for, or all.
+    Leases(Option<&'a Claim>),
     Lives,
 }

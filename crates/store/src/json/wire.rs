@@ -117,6 +117,7 @@ pub fn queue_from(object: &Value) -> Option<QueueRow> {
 }
 
 columns! { QUEUE_COLUMNS: Column of QueueRow {
+    field(tenant, "The tenant that the queue belongs to.");
     field(queue = name, "The queue's name.");
     field(ready, "Runs that wait and are due.");
     field(scheduled, "Runs that wait for their time.");

@@ -68,20 +68,25 @@ async fn find(tx: &Tx, filter: &Filter, before: i64, limit: i64) -> Result<Vec<S
     row::select_lean(tx, &condition, values).await
 }
 
-pub async fn queues(tx: &Tx) -> Result<Vec<QueueRow>> {
+pub async fn queues(tx: &Tx, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
+    // What the database cannot hold is nobody's tenant.
+    if tenant.as_ref().is_some_and(|tenant| tenant.contains('\0')) {
+        return Ok(Vec::new());
+    }
     let rows = tx
         .query(
-            "WITH waiting AS (SELECT q.queue, q.available_at FROM waypost.ready q JOIN waypost.runs r ON r.rid = q.rid AND r.seq = q.seq \
-               UNION ALL SELECT a.queue, a.available_at FROM waypost.blocked a JOIN waypost.runs r ON r.rid = a.rid AND r.seq = a.seq), \
-             held AS (SELECT DISTINCT r.rid, r.queue FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid) JOIN waypost.runs r ON r.rid = u.rid \
+            "WITH waiting AS (SELECT q.tenant, q.queue, q.available_at FROM waypost.ready q JOIN waypost.runs r ON r.rid = q.rid AND r.seq = q.seq \
+               UNION ALL SELECT a.tenant, a.queue, a.available_at FROM waypost.blocked a JOIN waypost.runs r ON r.rid = a.rid AND r.seq = a.seq), \
+             held AS (SELECT DISTINCT r.rid, r.tenant, r.queue FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid) JOIN waypost.runs r ON r.rid = u.rid \
                WHERE r.state / 1000 = 3), \
-             counted AS (SELECT queue, count(*) FILTER (WHERE available_at <= $1) AS due, count(*) FILTER (WHERE available_at > $1) AS later, \
-                 min(available_at) FILTER (WHERE available_at <= $1) AS oldest, 0 AS held FROM waiting GROUP BY queue \
-               UNION ALL SELECT queue, 0, 0, NULL, count(*) FROM held GROUP BY queue UNION ALL SELECT name, 0, 0, NULL, 0 FROM waypost.queues) \
-             SELECT c.queue, sum(c.due)::bigint, sum(c.later)::bigint, sum(c.held)::bigint, min(c.oldest), q.at_most, q.paused_by, q.pause_reason, q.paused_at \
-             FROM counted c LEFT JOIN waypost.queues q ON q.name = c.queue \
-             GROUP BY c.queue, q.at_most, q.paused_by, q.pause_reason, q.paused_at ORDER BY c.queue COLLATE \"C\"",
-            args![stamp(tx.now)],
+             counted AS (SELECT tenant, queue, count(*) FILTER (WHERE available_at <= $1) AS due, count(*) FILTER (WHERE available_at > $1) AS later, \
+                 min(available_at) FILTER (WHERE available_at <= $1) AS oldest, 0 AS held FROM waiting GROUP BY tenant, queue \
+               UNION ALL SELECT tenant, queue, 0, 0, NULL, count(*) FROM held GROUP BY tenant, queue \
+               UNION ALL SELECT tenant, name, 0, 0, NULL, 0 FROM waypost.queues) \
+             SELECT c.queue, sum(c.due)::bigint, sum(c.later)::bigint, sum(c.held)::bigint, min(c.oldest), q.at_most, q.paused_by, q.pause_reason, q.paused_at, c.tenant \
+             FROM counted c LEFT JOIN waypost.queues q ON q.name = c.queue AND q.tenant = c.tenant WHERE $2 IS NULL OR c.tenant = $2 \
+             GROUP BY c.tenant, c.queue, q.at_most, q.paused_by, q.pause_reason, q.paused_at ORDER BY c.queue COLLATE \"C\", c.tenant COLLATE \"C\"",
+            args![stamp(tx.now), tenant.as_deref()],
         )
         .await?;
     let read = |row| {
@@ -93,6 +98,7 @@ pub async fn queues(tx: &Tx) -> Result<Vec<QueueRow>> {
             at: columns.time(8)?,
         };
         Ok(QueueRow {
+            tenant: columns.get(9)?,
             name: columns.get(0)?,
             ready: count(1)?,
             scheduled: count(2)?,

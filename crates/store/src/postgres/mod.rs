@@ -171,7 +171,7 @@ impl Store for PostgresStore {
             runs(filter: Filter) -> Page;
             items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
             item_page(filter: ItemFilter) -> ItemPage;
-            queues() -> Vec<QueueRow>;
+            queues(tenant: Option<String>) -> Vec<QueueRow>;
         }
         Session::look => stats {
             stats(tenant: Option<String>) -> Stats;

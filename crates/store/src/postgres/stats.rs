@@ -36,15 +36,16 @@ pub async fn stats(tx: &Tx, tenant: &Option<String>) -> Result<Stats> {
 }
 
 pub async fn holders(tx: &Tx, tenant: &Option<String>) -> Result<Vec<Holder>> {
-    let sql = "SELECT r.claimed_by, count(*), min(r.stale_after) \
+    let sql = "SELECT r.claimed_by, count(*), min(r.stale_after), r.tenant \
       FROM (SELECT DISTINCT u.rid FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid)) h JOIN waypost.runs r ON r.rid = h.rid \
       WHERE r.state / 1000 = 3 AND r.claimed_by IS NOT NULL AND ($1 IS NULL OR r.tenant = $1) \
-      GROUP BY r.claimed_by ORDER BY r.claimed_by COLLATE \"C\"";
+      GROUP BY r.claimed_by, r.tenant ORDER BY r.claimed_by COLLATE \"C\", r.tenant COLLATE \"C\"";
     let rows = tx.query(sql, args![tenant.as_deref()]).await?;
     let read = |row| {
         let columns = Columns(row);
         Ok(Holder {
             worker: columns.get(0)?,
+            tenant: columns.get(3)?,
             held: columns.get::<i64>(1)?.unsigned_abs(),
             stale_after: time(columns.get(2)?),
         })

@@ -26,15 +26,15 @@ const BESIDE: &[&str] = &[
     "SELECT format('run number %s is not there, and its %s %s is', i.rid, i.kind, i.key) FROM waypost.items i \
      WHERE NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = i.rid) LIMIT 1000",
     "SELECT format('%s: it is ready and stands in no queue', r.run_id) FROM waypost.runs r WHERE r.state / 1000 = 2 \
-     AND NOT EXISTS (SELECT 1 FROM waypost.ready q WHERE q.rid = r.rid AND q.seq = r.seq AND q.queue = r.queue AND q.priority = r.priority) \
-     AND NOT EXISTS (SELECT 1 FROM waypost.blocked a WHERE a.rid = r.rid AND a.seq = r.seq AND a.queue = r.queue AND a.priority = r.priority) LIMIT 1000",
+     AND NOT EXISTS (SELECT 1 FROM waypost.ready q WHERE q.rid = r.rid AND q.seq = r.seq AND q.tenant = r.tenant AND q.queue = r.queue AND q.priority = r.priority) \
+     AND NOT EXISTS (SELECT 1 FROM waypost.blocked a WHERE a.rid = r.rid AND a.seq = r.seq AND a.tenant = r.tenant AND a.queue = r.queue AND a.priority = r.priority) LIMIT 1000",
     "WITH looked AS (SELECT u.rid, min(w.due_at) AS due_at FROM waypost.watch w CROSS JOIN unnest(w.rids) u(rid) GROUP BY u.rid) \
      SELECT format('%s: nobody looks after its lease', r.run_id) FROM waypost.runs r LEFT JOIN looked l ON l.rid = r.rid AND l.due_at <= r.stale_after \
      WHERE r.state / 1000 = 3 AND l.rid IS NULL LIMIT 1000",
     "SELECT format('%s: it has a slot of %s and is not held', coalesce(r.run_id, 'run number ' || h.rid), h.name) FROM waypost.holders h \
      LEFT JOIN waypost.runs r ON r.rid = h.rid WHERE r.state / 1000 IS DISTINCT FROM 3 LIMIT 1000",
     "SELECT format('%s: it is held and has no slot of its key %s', r.run_id, r.concurrency_key) FROM waypost.runs r WHERE r.state / 1000 = 3 \
-     AND r.concurrency_key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM waypost.holders h WHERE NOT h.of_queue AND h.name = r.concurrency_key \
+     AND r.concurrency_key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM waypost.holders h WHERE NOT h.of_queue AND h.name = r.concurrency_key AND h.tenant = r.tenant \
      AND h.rid = r.rid) LIMIT 1000",
     // An execution is what its run is. Who ran it and with which token is kept longer than the run keeps it.
     "SELECT format('%s: execution %s of %s has %s %s, the run says %s', r.run_id, x.plan_time, x.schedule, k.name, \

@@ -9,6 +9,7 @@ use waypost_kernel::text::{MAX_NAME_BYTES, MAX_PAGE};
 use crate::rules::intake::{check_name, check_reason, check_text};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::iso;
+use crate::seam::verbs::DEFAULT_TENANT;
 use crate::tokens::random;
 
 pub const ROLES: [&str; 4] = ["viewer", "operator", "worker", "admin"];
@@ -164,13 +165,25 @@ impl NewToken {
 /// Somebody of the tenant that is there when nobody names one, without a reason.
 impl From<&str> for Who {
     fn from(by: &str) -> Who {
-        Who::new("default", by, None)
+        Who::new(DEFAULT_TENANT, by, None)
     }
 }
 
 impl Who {
     pub fn new(tenant: &str, by: &str, reason: Option<String>) -> Who {
         Who { tenant: tenant.to_owned(), by: by.to_owned(), reason }
+    }
+
+    /// What they change belongs to one tenant.
+    pub(crate) fn check_tenant(&self) -> Result<()> {
+        check_name("tenant", &self.tenant)?;
+        if self.tenant == EVERY_TENANT {
+            return Err(StoreError::invalid(
+                "tenant",
+                "queues, keys and their limits are one tenant's: name it",
+            ));
+        }
+        Ok(())
     }
 
     pub(crate) fn check(&self, action: &str, subject: &str) -> Result<()> {

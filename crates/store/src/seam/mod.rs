@@ -35,7 +35,8 @@ macro_rules! store_verbs {
             // Runs come in, and workers take them.
 
             enqueue(runs: Vec<NewRun>) -> Each<Enqueued>;
-            /// The best due runs of the named queues, at most `limit`; none is an empty list, not an error.
+            /// The best due runs of the named queues, at most `limit`; none is an empty list, not an error. Of the best priority one
+            /// of each tenant in turn, of a tenant the earliest.
             claim(claim: Claim) -> Vec<Claimed>;
             /// Takes one run by its id, under the rules of `claim`.
             claim_run(run_id: String, take: Take) -> Claimed;
@@ -55,6 +56,7 @@ macro_rules! store_verbs {
 
             /// A command of the run's lifecycle; its name is the action.
             command(command: CommandWrite) -> RunRow;
+            /// Queues and concurrency keys are those of the tenant for which it is done.
             configure(setting: Setting, who: Who) -> ();
             change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
             change_token(change: TokenChange, who: Who) -> TokenRow;
@@ -72,7 +74,8 @@ macro_rules! store_verbs {
             /// All runs' events after a position, in the order in which they were committed; a late commit is never skipped. Without
             /// one: no event, and the position after which is all that is committed from now on.
             feed(after: Option<u64>, limit: usize) -> Feed;
-            queues() -> Vec<QueueRow>;
+            /// By name, then by tenant; of one tenant, or of all.
+            queues(tenant: Option<String>) -> Vec<QueueRow>;
             lifecycles() -> Catalog;
             /// By name, each with what came of its plans.
             schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
@@ -85,7 +88,7 @@ macro_rules! store_verbs {
             audits(tenant: Option<String>, after: u64, limit: usize) -> Vec<AuditRow>;
             /// How runs ended lately; of one tenant, or of all.
             stats(tenant: Option<String>) -> Stats;
-            /// Who holds runs now, by name.
+            /// Who holds runs now, by name and tenant; of one tenant, or of all.
             holders(tenant: Option<String>) -> Vec<Holder>;
             /// The database's clock, the only one that counts.
             now() -> Time;

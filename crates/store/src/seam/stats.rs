@@ -40,6 +40,8 @@ pub struct Ended {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     pub worker: String,
+    /// Whose runs they are: who holds those of several tenants is listed with each.
+    pub tenant: String,
     pub held: u64,
     /// Of its leases, the one that ends first.
     pub stale_after: Time,

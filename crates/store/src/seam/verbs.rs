@@ -83,7 +83,7 @@ pub struct Claim {
     pub queues: Vec<String>,
     /// Runs of any lifecycle if this is empty.
     pub lifecycles: Vec<String>,
-    /// Runs of any tenant if it is not given.
+    /// Runs of all tenants, in turn, if it is not given.
     pub tenant: Option<String>,
     /// What the claimer can execute. Anything if it is not given.
     pub can: Option<Can>,
@@ -346,6 +346,9 @@ impl Parts {
     }
 }
 
+/// The tenant of whoever names none.
+pub const DEFAULT_TENANT: &str = "default";
+
 /// The queue of what the engine does for itself.
 pub const HOUSEKEEPING: &str = "waypost.housekeeping";
 
@@ -442,6 +445,7 @@ impl ItemFilter {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueRow {
+    pub tenant: String,
     pub name: String,
     pub ready: u64,
     /// Ready runs whose scheduled time is still to come.
@@ -459,7 +463,7 @@ pub struct Pause {
     pub at: Option<Time>,
 }
 
-/// What people set, for all runs of a queue or of a concurrency key.
+/// What people set, for all runs of a queue or of a concurrency key; of the tenant for which they do it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// Nobody claims from the queue. The reason is that of the audit entry.
@@ -523,7 +527,6 @@ impl Claim {
     pub(crate) fn kind(&self) -> Vec<String> {
         let mut kind = self.lifecycles.clone();
         // No lifecycle has such names.
-        kind.extend(self.tenant.as_ref().map(|tenant| format!("of {tenant}")));
         if let Some(can) = &self.can {
             kind.extend(can.playbooks.iter().map(|playbook| format!("by {playbook}")));
             kind.push(format!("by hand: {}", can.carried));
@@ -567,7 +570,7 @@ impl CommandWrite {
 impl Default for NewRun {
     fn default() -> NewRun {
         NewRun {
-            tenant: "default".into(),
+            tenant: DEFAULT_TENANT.into(),
             lifecycle: String::new(),
             version: None,
             status: None,

@@ -7,10 +7,13 @@ use rusqlite::{Row, params};
 use waypost_kernel::{Lifecycle, Time};
 
 use crate::engine::AdminTx;
+use crate::engine::turns::{named, short};
 use crate::rules::room::Room;
 use crate::seam::error::StoreError;
 use crate::seam::run::{ItemRow, RunRow, iso, parse_time};
-use crate::seam::verbs::{Filter, ItemFilter, ItemPage, Page, Pause, QueueRow, may_begin_an_id, only_one};
+use crate::seam::verbs::{
+    DEFAULT_TENANT, Filter, ItemFilter, ItemPage, Page, Pause, QueueRow, may_begin_an_id, only_one,
+};
 use crate::sqlite::link::fault::{Fault, Result};
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::primitives::{Primitives, slots};
@@ -73,27 +76,31 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
     Ok(filter.page(found, is_cut))
 }
 
-pub fn queues(tx: &Tx<'_>) -> Result<Vec<QueueRow>> {
+/// As `run_now` has them; [`short`] tells why.
+pub fn queues(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
     let mut found = tx.list(
-        "SELECT name, sum(ready), sum(later), sum(held), min(oldest) FROM ( \
-           SELECT queue AS name, due_at <= ?1 AS ready, due_at > ?1 AS later, 0 AS held, iif(due_at <= ?1, due_at, NULL) AS oldest \
+        "SELECT tenant, name, sum(ready), sum(later), sum(held), min(oldest) FROM ( \
+           SELECT tenant, queue AS name, due_at <= ?1 AS ready, due_at > ?1 AS later, 0 AS held, iif(due_at <= ?1, due_at, NULL) AS oldest \
              FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 \
-           UNION ALL SELECT queue, due_at <= ?1, due_at > ?1, 0, iif(due_at <= ?1, due_at, NULL) \
+           UNION ALL SELECT tenant, queue, due_at <= ?1, due_at > ?1, 0, iif(due_at <= ?1, due_at, NULL) \
              FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND state & 7 = 1 AND concurrency_key IS NOT NULL AND blocked = 1 \
-           UNION ALL SELECT queue, 0, 0, 1, NULL FROM run_now INDEXED BY run_held WHERE state & 7 = 2 \
-           UNION ALL SELECT name, 0, 0, 0, NULL FROM queues) GROUP BY name ORDER BY name",
-        [tx.now.ms()],
+           UNION ALL SELECT tenant, queue, 0, 0, 1, NULL FROM run_now INDEXED BY run_held WHERE state & 7 = 2 \
+           UNION ALL SELECT iif(tenant = ?3, '', tenant), name, 0, 0, 0, NULL FROM queues) \
+         WHERE ?2 IS NULL OR tenant = ?2 GROUP BY name, tenant",
+        params![tx.now.ms(), tenant.as_deref().map(short), DEFAULT_TENANT],
         |row| {
             Ok(QueueRow {
-                name: row.get(0)?,
-                ready: row.get(1)?,
-                scheduled: row.get(2)?,
-                held: row.get(3)?,
-                oldest_ready_at: row.get::<_, Option<i64>>(4)?.map(Time::from_ms),
+                tenant: named(row.get_ref(0)?.as_str()?).to_owned(),
+                name: row.get(1)?,
+                ready: row.get(2)?,
+                scheduled: row.get(3)?,
+                held: row.get(4)?,
+                oldest_ready_at: row.get::<_, Option<i64>>(5)?.map(Time::from_ms),
                 ..QueueRow::default()
             })
         },
     )?;
+    found.sort_by(|one, other| (&one.name, &one.tenant).cmp(&(&other.name, &other.tenant)));
     for queue in &mut found {
         settings(tx, queue)?;
     }
@@ -101,7 +108,8 @@ pub fn queues(tx: &Tx<'_>) -> Result<Vec<QueueRow>> {
 }
 
 fn settings(tx: &Tx<'_>, queue: &mut QueueRow) -> Result<()> {
-    let sql = "SELECT at_most, paused_by, pause_reason, paused_at FROM queues WHERE name = ?1";
+    let sql =
+        "SELECT at_most, paused_by, pause_reason, paused_at FROM queues WHERE tenant = ?1 AND name = ?2";
     let read = |row: &Row<'_>| {
         let pause = Pause {
             by: row.get::<_, Option<String>>(1)?.unwrap_or_default(),
@@ -110,7 +118,7 @@ fn settings(tx: &Tx<'_>, queue: &mut QueueRow) -> Result<()> {
         };
         Ok((row.get(0)?, Some(pause).filter(|pause| pause.at.is_some())))
     };
-    if let Some((at_most, paused)) = tx.find(sql, [&queue.name], read)? {
+    if let Some((at_most, paused)) = tx.find(sql, [&queue.tenant, &queue.name], read)? {
         queue.at_most = at_most;
         queue.paused = paused;
     }
@@ -118,28 +126,44 @@ fn settings(tx: &Tx<'_>, queue: &mut QueueRow) -> Result<()> {
 }
 
 impl AdminTx for Primitives<'_, '_> {
-    async fn pause_queue(&mut self, queue: &str, pause: Option<&Pause>) -> crate::seam::error::Result<()> {
-        let sql = "INSERT INTO queues(name, paused_by, pause_reason, paused_at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (name) \
+    async fn pause_queue(
+        &mut self,
+        tenant: &str,
+        queue: &str,
+        pause: Option<&Pause>,
+    ) -> crate::seam::error::Result<()> {
+        let sql = "INSERT INTO queues(tenant, name, paused_by, pause_reason, paused_at) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (tenant, name) \
             DO UPDATE SET paused_by = excluded.paused_by, pause_reason = excluded.pause_reason, paused_at = excluded.paused_at";
         let (by, reason) = (pause.map(|pause| &pause.by), pause.map(|pause| &pause.reason));
         let at = pause.map(|_| iso(self.0.now));
-        Ok(self.0.execute(sql, params![queue, by, reason, at]).map(drop).map_err(Fault::from)?)
+        Ok(self.0.execute(sql, params![tenant, queue, by, reason, at]).map(drop).map_err(Fault::from)?)
     }
 
-    async fn limit_queue(&mut self, queue: &str, at_most: Option<u32>) -> crate::seam::error::Result<()> {
-        let sql = "INSERT INTO queues(name, at_most) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET at_most = excluded.at_most";
-        Ok(self.0.execute(sql, params![queue, at_most]).map(drop).map_err(Fault::from)?)
+    async fn limit_queue(
+        &mut self,
+        tenant: &str,
+        queue: &str,
+        at_most: Option<u32>,
+    ) -> crate::seam::error::Result<()> {
+        let sql = "INSERT INTO queues(tenant, name, at_most) VALUES (?1, ?2, ?3) ON CONFLICT (tenant, name) DO UPDATE SET at_most = excluded.at_most";
+        Ok(self.0.execute(sql, params![tenant, queue, at_most]).map(drop).map_err(Fault::from)?)
     }
 
-    async fn limit_key(&mut self, key: &str, at_most: Option<u32>) -> crate::seam::error::Result<()> {
+    async fn limit_key(
+        &mut self,
+        tenant: &str,
+        key: &str,
+        at_most: Option<u32>,
+    ) -> crate::seam::error::Result<()> {
         let sql = match at_most {
             Some(_) => {
-                "INSERT INTO key_limits(name, at_most) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET at_most = excluded.at_most"
+                "INSERT INTO key_limits(tenant, name, at_most) VALUES (?1, ?2, ?3) ON CONFLICT (tenant, name) \
+                 DO UPDATE SET at_most = excluded.at_most"
             }
-            None => "DELETE FROM key_limits WHERE name = ?1 AND ?2 IS NULL",
+            None => "DELETE FROM key_limits WHERE tenant = ?1 AND name = ?2 AND ?3 IS NULL",
         };
-        self.0.execute(sql, params![key, at_most]).map_err(Fault::from)?;
-        Ok(slots::let_in(self.0, key)?)
+        self.0.execute(sql, params![tenant, key, at_most]).map_err(Fault::from)?;
+        Ok(slots::let_in(self.0, tenant, key)?)
     }
 
     async fn add_lifecycle(&mut self, source: &str) -> crate::seam::error::Result<Arc<Lifecycle>> {

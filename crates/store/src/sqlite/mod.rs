@@ -119,7 +119,7 @@ impl Store for SqliteStore {
             runs(filter: Filter) -> Page;
             items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
             item_page(filter: ItemFilter) -> ItemPage;
-            queues() -> Vec<QueueRow>;
+            queues(tenant: Option<String>) -> Vec<QueueRow>;
         }
         read tx stats {
             holders(tenant: Option<String>) -> Vec<Holder>;

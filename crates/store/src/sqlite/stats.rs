@@ -3,6 +3,7 @@
 use rusqlite::{Row, params};
 use waypost_kernel::{Span, Time};
 
+use crate::engine::turns::{named, short};
 use crate::seam::stats::{DAY, Ended, Holder, LOOKED_AT, Stats, WEEK};
 use crate::seam::verbs::HOUSEKEEPING;
 use crate::sqlite::layout::AnyText;
@@ -37,16 +38,19 @@ pub fn stats(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Stats> {
 }
 
 pub fn holders(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<Holder>> {
-    let sql = "SELECT n.claimed_by, count(*), min(n.due_at) FROM run_now n JOIN run_born b ON b.rid = n.rid \
-      WHERE n.state & 7 = 2 AND n.claimed_by IS NOT NULL AND (?1 IS NULL OR b.tenant = ?1) GROUP BY n.claimed_by ORDER BY n.claimed_by";
+    let sql = "SELECT claimed_by, tenant, count(*), min(due_at) FROM run_now INDEXED BY run_held \
+      WHERE state & 7 = 2 AND claimed_by IS NOT NULL AND (?1 IS NULL OR tenant = ?1) GROUP BY claimed_by, tenant";
     let mut statement = tx.prepare(sql)?;
     let read = |row: &Row<'_>| {
         Ok(Holder {
             worker: row.get::<_, AnyText>(0)?.0,
-            held: row.get(1)?,
-            stale_after: Time::from_ms(row.get(2)?),
+            tenant: named(row.get_ref(1)?.as_str()?).to_owned(),
+            held: row.get(2)?,
+            stale_after: Time::from_ms(row.get(3)?),
         })
     };
-    let rows = statement.query_map(params![tenant], read)?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+    let rows = statement.query_map(params![tenant.as_deref().map(short)], read)?;
+    let mut holders = rows.collect::<rusqlite::Result<Vec<Holder>>>()?;
+    holders.sort_by(|one, other| (&one.worker, &one.tenant).cmp(&(&other.worker, &other.tenant)));
+    Ok(holders)
 }

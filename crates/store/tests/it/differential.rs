@@ -128,7 +128,7 @@ async fn a_difference_is_found() {
     let ops = [
         Op::Enqueue(run.clone()),
         Op::Enqueue(run),
-        Op::Claim { worker: 0, queues: 3, limit: 5, lease: None, start: false },
+        Op::Claim { worker: 0, queues: 3, tenant: None, limit: 5, lease: None, start: false },
     ];
     let found = compare(&ops, &mut Side::new(memory), &mut Side::new(other)).await;
     assert!(found.is_err_and(|difference| difference.starts_with("request 2")));

@@ -19,6 +19,7 @@ mod ops;
 mod postgres;
 mod schedule_costs;
 mod tables;
+mod turns;
 
 /// The suite on each of them.
 mod on {

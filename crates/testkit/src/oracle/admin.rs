@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 use waypost_store::{
-    CommandWrite, Filter, Page, Pause, Pruned, QueueRow, Reply, Result, RunRow, Setting, StoreError,
-    Verified, Who,
+    CommandWrite, EVERY_TENANT, Filter, Page, Pause, Pruned, QueueRow, Reply, Result, RunRow, Setting,
+    StoreError, Verified, Who,
 };
 
 use super::MemoryStore;
@@ -31,8 +31,12 @@ impl MemoryStore {
         self.verb(move |state| state.runs(&filter))
     }
 
-    pub(crate) fn queues(&self) -> Reply<'_, Vec<QueueRow>> {
-        self.verb(|state| Ok(state.queue_rows()))
+    pub(crate) fn queues(&self, tenant: Option<String>) -> Reply<'_, Vec<QueueRow>> {
+        self.verb(move |state| {
+            let mut rows = state.queue_rows();
+            rows.retain(|row| tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant));
+            Ok(rows)
+        })
     }
 
     pub(crate) fn configure(&self, setting: Setting, who: Who) -> Reply<'_, ()> {
@@ -89,18 +93,23 @@ impl State {
             Setting::KeyLimit(key, _) => ("key.limit", "name", key.clone()),
         };
         check_name(field, &name)?;
+        check_name("tenant", &who.tenant)?;
+        if who.tenant == EVERY_TENANT {
+            return Err(StoreError::invalid("tenant", "must be one"));
+        }
         let pause =
             Pause { by: who.by.clone(), reason: who.reason.clone().unwrap_or_default(), at: Some(self.now) };
         if matches!(setting, Setting::PauseQueue(_)) {
             check_pause(Some(&pause))?;
         }
         check_audit(&who, action, &name)?;
+        let of = (who.tenant.clone(), name.clone());
         match setting {
-            Setting::PauseQueue(queue) => self.queues.entry(queue).or_default().paused = Some(pause),
-            Setting::ResumeQueue(queue) => self.queues.entry(queue).or_default().paused = None,
-            Setting::QueueLimit(queue, at_most) => self.queues.entry(queue).or_default().at_most = at_most,
-            Setting::KeyLimit(key, Some(at_most)) => drop(self.key_limits.insert(key, at_most)),
-            Setting::KeyLimit(key, None) => drop(self.key_limits.remove(&key)),
+            Setting::PauseQueue(_) => self.queues.entry(of).or_default().paused = Some(pause),
+            Setting::ResumeQueue(_) => self.queues.entry(of).or_default().paused = None,
+            Setting::QueueLimit(_, at_most) => self.queues.entry(of).or_default().at_most = at_most,
+            Setting::KeyLimit(_, Some(at_most)) => drop(self.key_limits.insert(of, at_most)),
+            Setting::KeyLimit(_, None) => drop(self.key_limits.remove(&of)),
         }
         self.forget_defaults();
         self.audit(who, action, &name);

@@ -1,12 +1,15 @@
 //! Workers take runs.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use waypost_kernel::lifecycle::{Actor, OnStale, Phase};
 use waypost_kernel::request::Ask;
 
 use waypost_kernel::{Code, Refusal, Span};
-use waypost_store::{Can, Claim, Claimed, Each, Enqueued, NewRun, Reply, Result, RunRow, StoreError, Take};
+use waypost_store::{
+    Can, Claim, Claimed, DEFAULT_TENANT, Each, Enqueued, NewRun, Reply, Result, RunRow, StoreError, Take,
+};
 
 use super::enqueue::Birth;
 use super::rules::intake::{check_key, check_name, check_new};
@@ -43,23 +46,17 @@ impl State {
             return same.into_iter().map(|number| self.claimed(number)).collect();
         }
         let mut claimed = Vec::new();
-        let mut taken_now = Vec::new();
-        for number in self.left_behind(claim).into_iter().chain(self.ready(claim)) {
-            if claimed.len() >= claim.limit {
-                break;
-            }
-            if self.wait_reason(number)?.is_some() {
-                continue;
-            }
-            match self.take(number, &claim.take()) {
-                Ok(taken) => {
-                    taken_now.push((number, taken.fence));
-                    claimed.push(taken);
-                }
-                Err(StoreError::Refused(_)) => {}
-                Err(error) => return Err(error),
+        for number in self.left_behind(claim) {
+            if claimed.len() < claim.limit {
+                claimed.extend(self.try_to_take(number, claim)?);
             }
         }
+        while claimed.len() < claim.limit {
+            let Some(taken) = self.take_next(claim)? else { break };
+            claimed.push(taken);
+        }
+        let number = |taken: &Claimed| Ok((self.number_of(taken.run.id())?, taken.fence));
+        let taken_now = claimed.iter().map(number).collect::<Result<Vec<_>>>()?;
         if let Some(key) = key.filter(|_| !taken_now.is_empty()) {
             self.claims.insert(key, taken_now);
         }
@@ -91,15 +88,47 @@ impl State {
         found.into_iter().map(|(_, number)| number).collect()
     }
 
-    /// By priority, then the time from which they may be taken, then creation.
-    fn ready(&self, claim: &Claim) -> Vec<u64> {
-        let wanted = self.runs.iter().filter(|(_, entry)| is_wanted(entry, claim));
-        let ready = wanted.filter(|(_, entry)| entry.row.phase() == Phase::Ready);
-        let mut found: Vec<_> = ready
-            .map(|(number, entry)| (Reverse(entry.row.priority), entry.row.run.available_at, *number))
-            .collect();
-        found.sort();
-        found.into_iter().map(|(_, _, number)| number).collect()
+    /// Of the best priority of which something can be taken, the run of the tenant whose turn it is; of a tenant the one
+    /// that may be taken the longest, then the one that was created first.
+    fn take_next(&mut self, claim: &Claim) -> Result<Option<Claimed>> {
+        let mut lists: BTreeMap<(Reverse<i16>, String), Vec<_>> = BTreeMap::new();
+        for (number, entry) in &self.runs {
+            if is_wanted(entry, claim) && entry.row.phase() == Phase::Ready {
+                let list = lists.entry((Reverse(entry.row.priority), entry.row.tenant.clone())).or_default();
+                list.push((entry.row.run.available_at, *number));
+            }
+        }
+        let kind = format!("{:?} {:?} {:?}", claim.queues, claim.lifecycles, claim.can);
+        let mut order: Vec<_> = lists.into_iter().collect();
+        order.sort_by_cached_key(|((priority, tenant), _)| {
+            let last = self.served.get(&(kind.clone(), priority.0)).filter(|_| claim.tenant.is_none());
+            (*priority, last.is_some_and(|last| place(tenant) <= place(last)), place(tenant))
+        });
+        for ((priority, tenant), mut list) in order {
+            list.sort();
+            for (_, number) in list {
+                let taken = self.try_to_take(number, claim)?;
+                if taken.is_some() {
+                    if claim.tenant.is_none() {
+                        self.served.insert((kind, priority.0), tenant);
+                    }
+                    return Ok(taken);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// None if it has to wait, or its lifecycle says no.
+    fn try_to_take(&mut self, number: u64, claim: &Claim) -> Result<Option<Claimed>> {
+        if self.wait_reason(number)?.is_some() {
+            return Ok(None);
+        }
+        match self.take(number, &claim.take()) {
+            Ok(taken) => Ok(Some(taken)),
+            Err(StoreError::Refused(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// A run of a plan, held by who fires it from its beginning. Nobody has its key.
@@ -131,7 +160,7 @@ impl State {
     /// slot, so that a take-over looks at no limit.
     fn wait_reason(&self, number: u64) -> Result<Option<&'static str>> {
         let row = self.row(number)?;
-        let settings = self.queues.get(&row.queue);
+        let settings = self.queues.get(&(row.tenant.clone(), row.queue.clone()));
         if settings.is_some_and(|it| it.paused.is_some()) {
             return Ok(Some("its queue is paused"));
         }
@@ -139,7 +168,7 @@ impl State {
             return Ok(None);
         }
         let held = |fits: &dyn Fn(&RunRow) -> bool| {
-            let rows = self.runs.values().map(|entry| &entry.row);
+            let rows = self.runs.values().map(|entry| &entry.row).filter(|other| other.tenant == row.tenant);
             rows.filter(|row| row.phase() == Phase::Held && fits(row)).count()
         };
         if let Some(limit) = settings.and_then(|it| it.at_most)
@@ -148,7 +177,7 @@ impl State {
             return Ok(Some("its queue is at its limit"));
         }
         if let Some(key) = &row.concurrency_key {
-            let limit = self.key_limits.get(key).copied().unwrap_or(KEY_LIMIT);
+            let limit = self.key_limits.get(&(row.tenant.clone(), key.clone())).copied().unwrap_or(KEY_LIMIT);
             if held(&|other| other.concurrency_key.as_ref() == Some(key)) >= limit as usize {
                 return Ok(Some("its concurrency key is at its limit"));
             }
@@ -168,6 +197,11 @@ impl State {
         let lease = run.run.lease.clone().ok_or_else(|| StoreError::no_run(run.id()))?;
         Ok(Claimed { token: lease.token, fence: run.run.fence, expires_at: lease.until, now: self.now, run })
     }
+}
+
+/// Turns go from the last name to the first, and then to who has none.
+fn place(tenant: &str) -> (bool, Reverse<String>) {
+    (tenant == DEFAULT_TENANT, Reverse(tenant.to_owned()))
 }
 
 fn is_wanted(entry: &Entry, claim: &Claim) -> bool {

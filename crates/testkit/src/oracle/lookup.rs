@@ -95,26 +95,32 @@ impl State {
 
     /// Those with runs that wait or are held, and those that somebody set something for.
     pub fn queue_rows(&self) -> Vec<QueueRow> {
-        let mut queues: BTreeMap<&str, QueueRow> = BTreeMap::new();
-        for (name, settings) in &self.queues {
-            let row = queues.entry(name).or_default();
+        let mut queues: BTreeMap<(&str, &str), QueueRow> = BTreeMap::new();
+        for ((tenant, name), settings) in &self.queues {
+            let row = queues.entry((name, tenant)).or_default();
             row.at_most = settings.at_most;
             row.paused.clone_from(&settings.paused);
         }
         for row in self.runs.values().map(|entry| &entry.row) {
             let at = row.run.available_at;
+            let of = (row.queue.as_str(), row.tenant.as_str());
             match row.phase() {
-                Phase::Held => queues.entry(&row.queue).or_default().held += 1,
+                Phase::Held => queues.entry(of).or_default().held += 1,
                 Phase::Ready if at.is_some_and(|at| at <= self.now) => {
-                    let queue = queues.entry(&row.queue).or_default();
+                    let queue = queues.entry(of).or_default();
                     queue.ready += 1;
                     queue.oldest_ready_at = queue.oldest_ready_at.min(at).or(at);
                 }
-                Phase::Ready => queues.entry(&row.queue).or_default().scheduled += 1,
+                Phase::Ready => queues.entry(of).or_default().scheduled += 1,
                 Phase::Draft | Phase::Parked | Phase::Settled => {}
             }
         }
-        queues.into_iter().map(|(name, row)| QueueRow { name: name.to_owned(), ..row }).collect()
+        let named = |((name, tenant), row): ((&str, &str), QueueRow)| QueueRow {
+            tenant: tenant.to_owned(),
+            name: name.to_owned(),
+            ..row
+        };
+        queues.into_iter().map(named).collect()
     }
 }
 
@@ -173,15 +179,17 @@ impl MemoryStore {
 
     pub(crate) fn holders(&self, tenant: Option<String>) -> Reply<'_, Vec<Holder>> {
         self.verb(move |state| {
-            let mut holders: BTreeMap<String, Holder> = BTreeMap::new();
+            let mut holders: BTreeMap<(String, String), Holder> = BTreeMap::new();
             for row in state.runs.values().map(|entry| &entry.row) {
                 let Some(lease) = &row.run.lease else { continue };
                 let Some(worker) = &lease.worker else { continue };
                 if tenant.as_ref().is_some_and(|tenant| *tenant != row.tenant) {
                     continue;
                 }
-                let holder = holders.entry(worker.to_string()).or_insert_with(|| Holder {
+                let of = (worker.to_string(), row.tenant.clone());
+                let holder = holders.entry(of).or_insert_with(|| Holder {
                     worker: worker.to_string(),
+                    tenant: row.tenant.clone(),
                     held: 0,
                     stale_after: lease.until,
                 });

@@ -20,6 +20,9 @@ use super::who;
 /// The lifecycle of rollbacks and reconciliations.
 const OPERATION: &str = "operation";
 
+/// What a claim for all tenants asks for, in its own words.
+pub(super) type ClaimKind = String;
+
 #[derive(Debug)]
 pub(super) struct State {
     pub catalog: Catalog,
@@ -28,8 +31,11 @@ pub(super) struct State {
     pub runs: BTreeMap<u64, Entry>,
     /// Runs and fences that claims with a key took, by worker and key.
     pub claims: BTreeMap<(String, String), Vec<(u64, u64)>>,
-    pub queues: BTreeMap<String, Settings>,
-    pub key_limits: BTreeMap<String, u32>,
+    /// By tenant and name.
+    pub queues: BTreeMap<(String, String), Settings>,
+    pub key_limits: BTreeMap<(String, String), u32>,
+    /// Whom claims of a kind served last, by priority.
+    pub served: BTreeMap<(ClaimKind, i16), String>,
     /// Whose children nobody has asked yet.
     pub cancelled_parents: BTreeSet<u64>,
     pub schedules: BTreeMap<String, Stored>,
@@ -111,6 +117,7 @@ impl State {
             claims: BTreeMap::new(),
             queues: BTreeMap::new(),
             key_limits: BTreeMap::new(),
+            served: BTreeMap::new(),
             cancelled_parents: BTreeSet::new(),
             schedules: BTreeMap::new(),
             executions: Vec::new(),

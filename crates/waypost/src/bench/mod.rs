@@ -11,6 +11,7 @@ mod pickup;
 mod raw;
 mod runs;
 mod steps;
+mod tenants;
 mod worker;
 
 use std::path::Path;
@@ -90,11 +91,12 @@ enum Scenario {
     Pickup,
     Backlog,
     Steps,
+    Tenants,
     HoldXmin,
     EnqueueHttp,
 }
 
-const DEFAULT_SET: [Scenario; 12] = [
+const DEFAULT_SET: [Scenario; 13] = [
     Scenario::FullLifecycle,
     Scenario::FullLifecycleKeyed,
     Scenario::Drain,
@@ -107,6 +109,7 @@ const DEFAULT_SET: [Scenario; 12] = [
     Scenario::Pickup,
     Scenario::Backlog,
     Scenario::Steps,
+    Scenario::Tenants,
 ];
 
 /// One line of the report.
@@ -155,6 +158,7 @@ async fn measure(bench: &Bench, scenario: Scenario, flags: &Flags) -> Result<Row
             backlog::measure(bench, flags.backlog, flags.settled.unwrap_or(flags.backlog)).await
         }
         Scenario::Steps => steps::measure(bench, batch, flags.connections.unwrap_or(64)).await,
+        Scenario::Tenants => tenants::measure(bench).await,
         Scenario::EnqueueHttp => http::measure(bench, flags.connections.unwrap_or(64)).await,
         Scenario::HoldXmin => hold::measure(bench, flags.hold_xmin.unwrap_or(300)).await,
     }

@@ -70,7 +70,7 @@ async fn ends_that_are_under_way_hold_no_slot_and_go_out_together() {
         shop.faulty.ends.set(false);
         let running = shop.start();
         let held = async || {
-            let queues = shop.store.queues().await.unwrap();
+            let queues = shop.store.queues(None).await.unwrap();
             queues.iter().find(|queue| queue.name == "default").map_or(0, |queue| queue.held)
         };
         eventually("more are claimed than there are slots", async || (held().await >= 4).then_some(())).await;
@@ -79,7 +79,7 @@ async fn ends_that_are_under_way_hold_no_slot_and_go_out_together() {
         assert_eq!(shop.run(&first).await.run.attempt, 0, "the best one waits too");
         shop.faulty.ends.set(true);
         eventually("all are done", async || {
-            let queues = shop.store.queues().await.unwrap();
+            let queues = shop.store.queues(None).await.unwrap();
             queues.iter().all(|queue| queue.ready + queue.held == 0).then_some(())
         })
         .await;

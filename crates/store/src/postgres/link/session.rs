@@ -18,6 +18,7 @@ use super::address::Address;
 use super::fault::{Fault, Patience, Result, damaged};
 use super::notifier::Notifier;
 use super::open;
+use crate::engine::turns::Turns;
 use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::log::Gaps;
 use crate::postgres::schema;
@@ -44,6 +45,7 @@ pub struct Shared {
     heartbeats: Pool,
     known: RwLock<Arc<LifecycleCodes>>,
     pub cursors: Mutex<LaneCursors>,
+    pub turns: Mutex<Turns>,
     pub gaps: Mutex<Gaps>,
     pub notifier: Notifier,
     pub memory: Memory,
@@ -69,6 +71,7 @@ impl Session {
             heartbeats,
             known: RwLock::new(Arc::new(known)),
             cursors: Mutex::default(),
+            turns: Mutex::default(),
             gaps: Mutex::default(),
             notifier: Notifier::new(address),
             memory: Memory::default(),

@@ -3,22 +3,22 @@
 
 -- Nobody claims from a queue that is paused. Without a name it goes on. Claims that did not see the pause have ended, and those that come
 -- will see it.
-CREATE FUNCTION waypost.put_pause(p_queue text, p_by text, p_reason text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION waypost.put_pause(p_tenant text, p_queue text, p_by text, p_reason text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF p_by IS NOT NULL THEN
-    PERFORM waypost.shut_gate(p_queue);
+    PERFORM waypost.shut_gate(p_tenant, p_queue);
   END IF;
-  INSERT INTO waypost.queues(name, paused_by, pause_reason, paused_at) VALUES (p_queue, p_by, p_reason, CASE WHEN p_by IS NOT NULL
+  INSERT INTO waypost.queues(tenant, name, paused_by, pause_reason, paused_at) VALUES (p_tenant, p_queue, p_by, p_reason, CASE WHEN p_by IS NOT NULL
       THEN waypost.now() END)
-    ON CONFLICT (name) DO UPDATE SET paused_by = excluded.paused_by, pause_reason = excluded.pause_reason, paused_at = excluded.paused_at;
+    ON CONFLICT (name, tenant) DO UPDATE SET paused_by = excluded.paused_by, pause_reason = excluded.pause_reason, paused_at = excluded.paused_at;
 END $$;
 
 -- The gate for somebody in psql: claims go on between the tries, and who waits in vain is told so.
-CREATE FUNCTION waypost.shut_gate_patiently(p_queue text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION waypost.shut_gate_patiently(p_tenant text, p_queue text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   FOR v_try IN 1..50 LOOP
     BEGIN
-      PERFORM waypost.shut_gate(p_queue);
+      PERFORM waypost.shut_gate(p_tenant, p_queue);
       RETURN;
     EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
       NULL;
@@ -34,11 +34,11 @@ DECLARE
 BEGIN
   PERFORM waypost.check_text('p_queue', p_queue);
   PERFORM waypost.check_text('p_reason', p_reason, 1024);
-  PERFORM waypost.shut_gate_patiently(p_queue);
-  PERFORM waypost.put_pause(p_queue, session_user::text, p_reason);
+  PERFORM waypost.shut_gate_patiently(v_tenant, p_queue);
+  PERFORM waypost.put_pause(v_tenant, p_queue, session_user::text, p_reason);
   INSERT INTO waypost.audit(at, tenant, who, action, subject, reason) VALUES (waypost.now(), v_tenant, session_user::text, 'queue.pause', p_queue,
       p_reason);
-  RETURN QUERY SELECT q.name, q.paused_by, q.pause_reason, q.paused_at FROM waypost.queues q WHERE q.name = p_queue;
+  RETURN QUERY SELECT q.name, q.paused_by, q.pause_reason, q.paused_at FROM waypost.queues q WHERE q.name = p_queue AND q.tenant = v_tenant;
 END $$;
 
 -- Says what is with it then: no pause. A queue that was not paused stays as it is.
@@ -48,16 +48,17 @@ DECLARE
   v_tenant text := waypost.tenant();
 BEGIN
   PERFORM waypost.check_text('p_queue', p_queue);
-  IF NOT EXISTS (SELECT 1 FROM waypost.queues q WHERE q.name = p_queue) AND NOT EXISTS (SELECT 1 FROM waypost.lanes l WHERE l.queue = p_queue) THEN
+  IF NOT EXISTS (SELECT 1 FROM waypost.queues q WHERE q.name = p_queue AND q.tenant = v_tenant)
+      AND NOT EXISTS (SELECT 1 FROM waypost.lanes l WHERE l.queue = p_queue AND l.tenant = v_tenant) THEN
     PERFORM waypost.refuse('WP404', format('NOT_FOUND: p_queue: there is no queue %s', quote_literal(p_queue)), 'There are: '
-      || coalesce((SELECT left(string_agg(n.name, ', ' ORDER BY n.name), 500) FROM (SELECT l.queue AS name FROM waypost.lanes l UNION SELECT q.name
-          FROM waypost.queues q) n),
+      || coalesce((SELECT left(string_agg(n.name, ', ' ORDER BY n.name), 500) FROM (SELECT l.queue AS name FROM waypost.lanes l WHERE l.tenant = v_tenant
+          UNION SELECT q.name FROM waypost.queues q WHERE q.tenant = v_tenant) n),
         'none yet'), 'p_queue');
   END IF;
-  PERFORM waypost.put_pause(p_queue, NULL, NULL);
+  PERFORM waypost.put_pause(v_tenant, p_queue, NULL, NULL);
   INSERT INTO waypost.audit(at, tenant, who, action, subject) VALUES (waypost.now(), v_tenant, session_user::text, 'queue.resume', p_queue);
   PERFORM waypost.wake();
-  RETURN QUERY SELECT q.name, q.paused_by, q.pause_reason, q.paused_at FROM waypost.queues q WHERE q.name = p_queue;
+  RETURN QUERY SELECT q.name, q.paused_by, q.pause_reason, q.paused_at FROM waypost.queues q WHERE q.name = p_queue AND q.tenant = v_tenant;
 END $$;
 
 -- Settled runs whose time is over leave, the oldest first, with their items and events, and are counted. Two thousand are

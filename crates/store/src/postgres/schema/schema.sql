@@ -100,11 +100,12 @@ CREATE INDEX runs_children ON waypost.runs(parent_run_id) WHERE parent_run_id IS
 
 -- Due work lies before now, deferred work behind it. A row counts while its run is ready and has this seq.
 CREATE TABLE waypost.ready(available_at timestamptz NOT NULL, rid bigint NOT NULL, seq int NOT NULL, priority smallint NOT NULL,
-  state smallint NOT NULL, queue text NOT NULL)
+  state smallint NOT NULL, tenant text NOT NULL, queue text NOT NULL)
   WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500000);
-CREATE INDEX ready_order ON waypost.ready(queue, priority DESC, available_at, rid);
--- The queues and priorities that ever had a run, once or more. A new `revision` makes claimers look from the beginning.
-CREATE TABLE waypost.lanes(queue text NOT NULL, priority smallint NOT NULL, revision bigint NOT NULL DEFAULT 0);
+CREATE INDEX ready_order ON waypost.ready(queue, tenant, priority DESC, available_at, rid);
+-- The tenants' queues and priorities that ever had a run, once or more. A new `revision` makes claimers look from the beginning.
+CREATE TABLE waypost.lanes(tenant text NOT NULL, queue text NOT NULL, priority smallint NOT NULL, revision bigint NOT NULL DEFAULT 0);
+CREATE INDEX lanes_of ON waypost.lanes(queue, tenant, priority);
 
 -- Whose lease ends when, a row per claim. A vacant lease is due at once; what waits for another worker to take it
 -- over is abandoned, and then the row has one run.
@@ -114,20 +115,21 @@ ALTER TABLE waypost.watch ALTER rids SET STORAGE EXTERNAL;
 CREATE INDEX watch_due ON waypost.watch(due_at) WHERE NOT abandoned;
 CREATE INDEX watch_abandoned ON waypost.watch(due_at) WHERE abandoned;
 
--- Who holds a slot of a concurrency key or of a queue with a limit; nothing for runs without either.
-CREATE TABLE waypost.holders(of_queue boolean NOT NULL, name text NOT NULL, rid bigint NOT NULL, PRIMARY KEY(of_queue, name, rid));
+-- Who holds a slot of a tenant's concurrency key or of its queue with a limit; nothing for runs without either.
+CREATE TABLE waypost.holders(of_queue boolean NOT NULL, tenant text NOT NULL, name text NOT NULL, rid bigint NOT NULL,
+  PRIMARY KEY(of_queue, name, tenant, rid));
 CREATE INDEX holders_run ON waypost.holders(rid);
 -- Ready runs whose key is at its limit, set aside from `ready`.
 CREATE TABLE waypost.blocked(available_at timestamptz NOT NULL, rid bigint NOT NULL, seq int NOT NULL, priority smallint NOT NULL,
-  state smallint NOT NULL, queue text NOT NULL, key text NOT NULL);
-CREATE INDEX blocked_order ON waypost.blocked(key, queue, state, priority DESC, available_at, rid);
+  state smallint NOT NULL, tenant text NOT NULL, queue text NOT NULL, key text NOT NULL);
+CREATE INDEX blocked_order ON waypost.blocked(key, tenant, queue, state, priority DESC, available_at, rid);
 -- What claims with a key took: asked again, they give the same.
 CREATE TABLE waypost.claims(worker text NOT NULL, key text NOT NULL, rids bigint[] NOT NULL, fences int[] NOT NULL, until timestamptz NOT NULL,
   PRIMARY KEY(worker, key));
 ALTER TABLE waypost.claims ALTER rids SET STORAGE EXTERNAL, ALTER fences SET STORAGE EXTERNAL;
 CREATE INDEX claims_until ON waypost.claims(until);
-CREATE TABLE waypost.queues(name text PRIMARY KEY, at_most int, paused_by text, pause_reason text, paused_at timestamptz);
-CREATE TABLE waypost.key_limits(name text PRIMARY KEY, at_most int NOT NULL);
+CREATE TABLE waypost.queues(tenant text, name text, at_most int, paused_by text, pause_reason text, paused_at timestamptz, PRIMARY KEY(name, tenant));
+CREATE TABLE waypost.key_limits(tenant text, name text, at_most int NOT NULL, PRIMARY KEY(name, tenant));
 
 CREATE TABLE waypost.items(
   rid bigint NOT NULL,
@@ -216,16 +218,16 @@ BEGIN
   RETURN pg_catalog.statement_timestamp() OPERATOR(pg_catalog.+) coalesce((SELECT c.ahead FROM waypost.clock c), '0');
 END $$;
 
--- The advisory lock under which the holders of a key, or of a queue with a limit, are counted.
-CREATE FUNCTION waypost.slot(of_queue boolean, name text) RETURNS bigint LANGUAGE sql IMMUTABLE
-  RETURN hashtextextended(name, CASE WHEN of_queue THEN 7001 ELSE 7002 END);
+-- The advisory lock under which the holders of a tenant's key, or of its queue with a limit, are counted.
+CREATE FUNCTION waypost.slot(of_queue boolean, tenant text, name text) RETURNS bigint LANGUAGE sql IMMUTABLE
+  RETURN hashtextextended(tenant || '/' || name, CASE WHEN of_queue THEN 7001 ELSE 7002 END);
 
 -- A key's slots are free: as many as there are of each queue and state come back from `blocked`, so that whichever of them
 -- workers ask for, its best is there. Gives the lanes in which claimers have to look from the beginning. Needs the slot.
-CREATE FUNCTION waypost.let_in(which text) RETURNS TABLE(queue text, priority smallint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION waypost.let_in(whose text, which text) RETURNS TABLE(queue text, priority smallint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  free bigint := coalesce((SELECT k.at_most FROM waypost.key_limits k WHERE k.name = which), 1)
-    - (SELECT count(*) FROM waypost.holders h WHERE NOT h.of_queue AND h.name = which);
+  free bigint := coalesce((SELECT k.at_most FROM waypost.key_limits k WHERE k.name = which AND k.tenant = whose), 1)
+    - (SELECT count(*) FROM waypost.holders h WHERE NOT h.of_queue AND h.name = which AND h.tenant = whose);
   g record;
   came bigint;
   met bigint;
@@ -235,9 +237,9 @@ BEGIN
   END IF;
   FOR g IN
     WITH RECURSIVE groups AS (
-      (SELECT a.queue AS of, a.state FROM waypost.blocked a WHERE a.key = which ORDER BY a.queue, a.state LIMIT 1)
+      (SELECT a.queue AS of, a.state FROM waypost.blocked a WHERE a.key = which AND a.tenant = whose ORDER BY a.queue, a.state LIMIT 1)
       UNION ALL SELECT n.queue, n.state FROM groups CROSS JOIN LATERAL (SELECT a.queue, a.state FROM waypost.blocked a
-        WHERE a.key = which AND (a.queue, a.state) > (groups.of, groups.state) ORDER BY a.queue, a.state LIMIT 1) n)
+        WHERE a.key = which AND a.tenant = whose AND (a.queue, a.state) > (groups.of, groups.state) ORDER BY a.queue, a.state LIMIT 1) n)
     SELECT * FROM groups
   LOOP
     came := 0;
@@ -245,15 +247,15 @@ BEGIN
       -- Those whose run has moved on leave without being let in.
       RETURN QUERY WITH best AS (SELECT a.ctid AS place, a.available_at, a.rid, a.seq, a.priority, a.state, a.queue,
             EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = a.rid AND r.seq = a.seq) AS counts FROM waypost.blocked a
-          WHERE a.key = which AND a.queue = g.of AND a.state = g.state
+          WHERE a.key = which AND a.tenant = whose AND a.queue = g.of AND a.state = g.state
           ORDER BY a.priority DESC, a.available_at, a.rid LIMIT free - came),
         gone AS (DELETE FROM waypost.blocked WHERE ctid = ANY (ARRAY(SELECT b.place FROM best b))),
-        back AS (INSERT INTO waypost.ready(available_at, rid, seq, priority, state, queue)
-          SELECT b.available_at, b.rid, b.seq, b.priority, b.state, b.queue FROM best b WHERE b.counts)
+        back AS (INSERT INTO waypost.ready(available_at, rid, seq, priority, state, tenant, queue)
+          SELECT b.available_at, b.rid, b.seq, b.priority, b.state, whose, b.queue FROM best b WHERE b.counts)
         SELECT b.queue, b.priority FROM best b WHERE b.counts;
       GET DIAGNOSTICS met = ROW_COUNT;
       came := came + met;
-      EXIT WHEN came >= free OR NOT EXISTS (SELECT 1 FROM waypost.blocked a WHERE a.key = which AND a.queue = g.of AND a.state = g.state);
+      EXIT WHEN came >= free OR NOT EXISTS (SELECT 1 FROM waypost.blocked a WHERE a.key = which AND a.tenant = whose AND a.queue = g.of AND a.state = g.state);
     END LOOP;
   END LOOP;
 END $$;

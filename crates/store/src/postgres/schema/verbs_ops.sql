@@ -169,7 +169,7 @@ BEGIN
     || CASE WHEN coalesce(p_details, '{}') = '{}' THEN '{}' ELSE jsonb_build_object('details', p_details) END, '{}')::json;
 END $$;
 
--- The best due run of a queue: higher priority first, then the oldest. One row is locked at a time, so that claimers
+-- The best due run of a tenant's queue: higher priority first, then the oldest. One row is locked at a time, so that claimers
 -- beside each other find one each. Nothing if there is none, or the queue is paused or at its limit. `p_open` makes the lease an open one:
 -- whoever holds that cannot move items, and so could not end a run that has some. Runs with a key are left to those who may wait for it.
 -- Without the compiler: the price of a scan that is off would call it in, for 100 ms.
@@ -190,18 +190,20 @@ DECLARE
 BEGIN
   -- Before the queue is looked at: who pauses or limits it waits for claims that did not see that. One with a limit is counted by one
   -- claimer at a time.
+  v_run.tenant := p_tenant;
   v_run.queue := p_queue;
   PERFORM waypost.lock_slots(v_run, true, true);
-  SELECT q.* INTO v_queue FROM waypost.queues q WHERE q.name = p_queue;
-  IF v_queue.paused_at IS NOT NULL OR v_queue.at_most <= (SELECT count(*) FROM waypost.holders h WHERE h.of_queue AND h.name = p_queue) THEN
+  SELECT q.* INTO v_queue FROM waypost.queues q WHERE q.name = p_queue AND q.tenant = p_tenant;
+  IF v_queue.paused_at IS NOT NULL OR v_queue.at_most <= (SELECT count(*) FROM waypost.holders h
+      WHERE h.of_queue AND h.name = p_queue AND h.tenant = p_tenant) THEN
     RETURN;
   END IF;
-  FOR v_priority IN SELECT DISTINCT l.priority FROM waypost.lanes l WHERE l.queue = p_queue ORDER BY l.priority DESC LOOP
+  FOR v_priority IN SELECT DISTINCT l.priority FROM waypost.lanes l WHERE l.queue = p_queue AND l.tenant = p_tenant ORDER BY l.priority DESC LOOP
     v_after := '-infinity';
     v_after_rid := 0;
     LOOP
       SELECT w.ctid AS tid, w.rid, w.seq, w.available_at INTO v_found FROM waypost.ready w
-        WHERE w.queue = p_queue AND w.priority = v_priority AND (w.available_at, w.rid) > (v_after, v_after_rid) AND w.available_at <= v_now
+        WHERE w.queue = p_queue AND w.tenant = p_tenant AND w.priority = v_priority AND (w.available_at, w.rid) > (v_after, v_after_rid) AND w.available_at <= v_now
           AND w.state = ANY (v_states)
         ORDER BY w.available_at, w.rid LIMIT 1 FOR UPDATE SKIP LOCKED;
       EXIT WHEN NOT FOUND;

@@ -32,23 +32,27 @@ EXCEPTION WHEN lock_not_available THEN
   NULL;
 END $$;
 
--- The gate of a queue: who begins runs of it shares it, who pauses or limits it has it alone. So a limit or a pause that was answered is
--- known to every claim that comes after. Nobody waits long: who finds it shut, or wants it alone, gives up after a while and tries again.
-CREATE FUNCTION waypost.gate(p_queue text) RETURNS bigint LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-  RETURN hashtextextended(p_queue, 7004);
-CREATE FUNCTION waypost.enter_gates(p_queues text[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+-- The gate of a tenant's queue: who begins runs of it shares it, who pauses or limits it has it alone. So a limit or a pause that was answered
+-- is known to every claim that comes after. Nobody waits long: who finds it shut, or wants it alone, gives up after a while and tries again.
+-- Who claims for all tenants enters one gate of a queue for all of them, which whoever shuts a tenant's shuts too: so one tenant's open
+-- claims keep no other from its pause, and a claim for all needs no lock for each. Gates are called `tenant/queue`, and `*/queue`.
+CREATE FUNCTION waypost.gate(p_tenant text, p_queue text) RETURNS text LANGUAGE sql IMMUTABLE
+  RETURN p_tenant || '/' || p_queue;
+CREATE FUNCTION waypost.enter_gates(p_gates text[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 BEGIN
-  PERFORM pg_advisory_xact_lock_shared(g.gate) FROM (SELECT DISTINCT waypost.gate(u.name) AS gate FROM unnest(p_queues) u(name) ORDER BY 1 OFFSET 0) g;
+  PERFORM pg_advisory_xact_lock_shared(g.gate) FROM (SELECT DISTINCT hashtextextended(u.name, 7004) AS gate FROM unnest(p_gates) u(name) ORDER BY 1 OFFSET 0) g;
 END $$;
-CREATE FUNCTION waypost.shut_gate(p_queue text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+CREATE FUNCTION waypost.shut_gate(p_tenant text, p_queue text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 BEGIN
-  PERFORM pg_advisory_xact_lock(waypost.gate(p_queue));
+  PERFORM pg_advisory_xact_lock(hashtextextended(waypost.gate('*', p_queue), 7004));
+  PERFORM pg_advisory_xact_lock(hashtextextended(waypost.gate(p_tenant, p_queue), 7004));
 END $$;
 
 -- The slots of keys, in one order, before any run is locked.
-CREATE FUNCTION waypost.lock_keys(p_keys text[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+CREATE FUNCTION waypost.lock_keys(p_tenants text[], p_keys text[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 BEGIN
-  PERFORM pg_advisory_xact_lock(k.slot) FROM (SELECT DISTINCT waypost.slot(false, u.name) AS slot FROM unnest(p_keys) u(name) ORDER BY 1 OFFSET 0) k;
+  PERFORM pg_advisory_xact_lock(k.slot) FROM (SELECT DISTINCT waypost.slot(false, u.tenant, u.name) AS slot FROM unnest(p_tenants, p_keys) u(tenant, name)
+    ORDER BY 1 OFFSET 0) k;
 END $$;
 
 -- The same for one run, for callers in SQL: who waits in vain is told so. Without patience where a run may be locked already, as in a
@@ -64,11 +68,12 @@ BEGIN
       PERFORM set_config('lock_timeout', '5s', true);
     END IF;
     IF p_begins THEN
-      PERFORM pg_advisory_xact_lock_shared(waypost.gate(p_run.queue));
-      PERFORM pg_advisory_xact_lock(waypost.slot(true, q.name)) FROM waypost.queues q WHERE q.name = p_run.queue AND q.at_most IS NOT NULL;
+      PERFORM pg_advisory_xact_lock_shared(hashtextextended(waypost.gate(p_run.tenant, p_run.queue), 7004));
+      PERFORM pg_advisory_xact_lock(waypost.slot(true, q.tenant, q.name)) FROM waypost.queues q
+        WHERE q.name = p_run.queue AND q.tenant = p_run.tenant AND q.at_most IS NOT NULL;
     END IF;
     IF p_run.concurrency_key IS NOT NULL THEN
-      PERFORM pg_advisory_xact_lock(waypost.slot(false, p_run.concurrency_key));
+      PERFORM pg_advisory_xact_lock(waypost.slot(false, p_run.tenant, p_run.concurrency_key));
     END IF;
   EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
     PERFORM waypost.refuse('WP423', format('BUSY: others are at the slots that %s needs', coalesce(p_run.run_id, 'queue ' || p_run.queue)),
@@ -87,14 +92,15 @@ BEGIN
   ELSIF p_run.expires_at <= v_now AND EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.code = p_run.state AND s.expires) THEN
     PERFORM waypost.refuse('WP409', format('NOT_DUE: %s was to be begun before %s', p_run.run_id, p_run.expires_at), 'Queue a new one.');
   END IF;
-  SELECT q.* INTO v_queue FROM waypost.queues q WHERE q.name = p_run.queue;
+  SELECT q.* INTO v_queue FROM waypost.queues q WHERE q.name = p_run.queue AND q.tenant = p_run.tenant;
   IF v_queue.paused_at IS NOT NULL THEN
     PERFORM waypost.refuse('WP409', format('PAUSED: queue %s is paused', quote_literal(p_run.queue)), 'Begin it when the queue goes on.');
-  ELSIF v_queue.at_most <= (SELECT count(*) FROM waypost.holders h WHERE h.of_queue AND h.name = p_run.queue) THEN
+  ELSIF v_queue.at_most <= (SELECT count(*) FROM waypost.holders h WHERE h.of_queue AND h.name = p_run.queue AND h.tenant = p_run.tenant) THEN
     PERFORM waypost.refuse('WP409', format('NO_SLOT: queue %s is at its limit of %s', quote_literal(p_run.queue), v_queue.at_most),
       'Begin it when another one has ended.');
-  ELSIF p_run.concurrency_key IS NOT NULL AND coalesce((SELECT k.at_most FROM waypost.key_limits k WHERE k.name = p_run.concurrency_key), 1)
-      <= (SELECT count(*) FROM waypost.holders h WHERE NOT h.of_queue AND h.name = p_run.concurrency_key) THEN
+  ELSIF p_run.concurrency_key IS NOT NULL AND coalesce((SELECT k.at_most FROM waypost.key_limits k
+        WHERE k.name = p_run.concurrency_key AND k.tenant = p_run.tenant), 1)
+      <= (SELECT count(*) FROM waypost.holders h WHERE NOT h.of_queue AND h.name = p_run.concurrency_key AND h.tenant = p_run.tenant) THEN
     PERFORM waypost.refuse('WP409', format('NO_SLOT: concurrency key %s is at its limit', quote_literal(p_run.concurrency_key)),
       'Begin it when another one has ended.');
   END IF;
@@ -104,7 +110,7 @@ END $$;
 CREATE FUNCTION waypost.entries_of(p_run waypost.runs) RETURNS text[] LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 BEGIN
-  RETURN ARRAY(SELECT w.ctid::text FROM waypost.ready w WHERE w.queue = p_run.queue AND w.priority = p_run.priority
+  RETURN ARRAY(SELECT w.ctid::text FROM waypost.ready w WHERE w.queue = p_run.queue AND w.tenant = p_run.tenant AND w.priority = p_run.priority
     AND w.available_at = p_run.available_at AND w.rid = p_run.rid FOR UPDATE SKIP LOCKED);
 END $$;
 
@@ -116,13 +122,14 @@ BEGIN
     DELETE FROM waypost.holders h WHERE h.rid = ANY (p_left);
   END IF;
   IF p_taken IS NOT NULL AND p_keyed THEN
-    INSERT INTO waypost.holders(of_queue, name, rid)
-      SELECT false, r.concurrency_key, r.rid FROM unnest(p_taken) u(rid) JOIN waypost.runs r ON r.rid = u.rid WHERE r.concurrency_key IS NOT NULL
+    INSERT INTO waypost.holders(of_queue, tenant, name, rid)
+      SELECT false, r.tenant, r.concurrency_key, r.rid FROM unnest(p_taken) u(rid) JOIN waypost.runs r ON r.rid = u.rid WHERE r.concurrency_key IS NOT NULL
       ON CONFLICT DO NOTHING;
   END IF;
   IF p_taken IS NOT NULL AND EXISTS (SELECT 1 FROM waypost.queues q WHERE q.at_most IS NOT NULL) THEN
-    INSERT INTO waypost.holders(of_queue, name, rid)
-      SELECT true, q.name, r.rid FROM unnest(p_taken) u(rid) JOIN waypost.runs r ON r.rid = u.rid JOIN waypost.queues q ON q.name = r.queue
+    INSERT INTO waypost.holders(of_queue, tenant, name, rid)
+      SELECT true, q.tenant, q.name, r.rid FROM unnest(p_taken) u(rid) JOIN waypost.runs r ON r.rid = u.rid
+          JOIN waypost.queues q ON q.name = r.queue AND q.tenant = r.tenant
         WHERE q.at_most IS NOT NULL ON CONFLICT DO NOTHING;
   END IF;
 END $$;
@@ -130,30 +137,34 @@ END $$;
 -- Lanes come last, and in order: a row of theirs stays locked until the commit. Those in which runs became ready have to be there; what lies
 -- where claimers may have been already, because it was due before or waited for a key, makes them look from the beginning. Says whether
 -- there is something to claim.
-CREATE FUNCTION waypost.save_lanes(p_lanes text[], p_priorities smallint[], p_late boolean[], p_keys text[]) RETURNS boolean LANGUAGE plpgsql {settings} AS $$
+CREATE FUNCTION waypost.save_lanes(p_lane_tenants text[], p_lanes text[], p_priorities smallint[], p_late boolean[], p_key_tenants text[], p_keys text[])
+  RETURNS boolean LANGUAGE plpgsql {settings} AS $$
 DECLARE
+  v_tenants text[] := '{}';
   v_queues text[] := '{}';
   v_priorities smallint[] := '{}';
-  v_key text;
+  v_key record;
   v_in record;
 BEGIN
   IF cardinality(p_lanes) > 0 THEN
-    INSERT INTO waypost.lanes(queue, priority) SELECT n.queue, n.priority FROM unnest(p_lanes, p_priorities) n(queue, priority)
-      WHERE NOT EXISTS (SELECT 1 FROM waypost.lanes l WHERE l.queue = n.queue AND l.priority = n.priority);
-    SELECT coalesce(array_agg(n.queue), '{}'), coalesce(array_agg(n.priority), '{}') INTO v_queues, v_priorities
-      FROM unnest(p_lanes, p_priorities, p_late) n(queue, priority, late) WHERE n.late;
+    INSERT INTO waypost.lanes(tenant, queue, priority) SELECT n.tenant, n.queue, n.priority FROM unnest(p_lane_tenants, p_lanes, p_priorities) n(tenant, queue, priority)
+      WHERE NOT EXISTS (SELECT 1 FROM waypost.lanes l WHERE l.tenant = n.tenant AND l.queue = n.queue AND l.priority = n.priority);
+    SELECT coalesce(array_agg(n.tenant), '{}'), coalesce(array_agg(n.queue), '{}'), coalesce(array_agg(n.priority), '{}') INTO v_tenants, v_queues, v_priorities
+      FROM unnest(p_lane_tenants, p_lanes, p_priorities, p_late) n(tenant, queue, priority, late) WHERE n.late;
   END IF;
   IF cardinality(p_keys) > 0 THEN
-    FOR v_key IN SELECT DISTINCT u.key FROM unnest(p_keys) u(key) LOOP
-      FOR v_in IN SELECT DISTINCT c.queue, c.priority FROM waypost.let_in(v_key) c LOOP
+    FOR v_key IN SELECT DISTINCT u.tenant, u.key FROM unnest(p_key_tenants, p_keys) u(tenant, key) LOOP
+      FOR v_in IN SELECT DISTINCT c.queue, c.priority FROM waypost.let_in(v_key.tenant, v_key.key) c LOOP
+        v_tenants := v_tenants || v_key.tenant;
         v_queues := v_queues || v_in.queue;
         v_priorities := v_priorities || v_in.priority;
       END LOOP;
     END LOOP;
   END IF;
   IF cardinality(v_queues) > 0 THEN
-    PERFORM 1 FROM waypost.lanes l WHERE (l.queue, l.priority) IN (SELECT * FROM unnest(v_queues, v_priorities)) ORDER BY l.queue, l.priority, l.ctid FOR UPDATE;
-    UPDATE waypost.lanes l SET revision = l.revision + 1 WHERE (l.queue, l.priority) IN (SELECT * FROM unnest(v_queues, v_priorities));
+    PERFORM 1 FROM waypost.lanes l WHERE (l.tenant, l.queue, l.priority) IN (SELECT * FROM unnest(v_tenants, v_queues, v_priorities))
+      ORDER BY l.tenant, l.queue, l.priority, l.ctid FOR UPDATE;
+    UPDATE waypost.lanes l SET revision = l.revision + 1 WHERE (l.tenant, l.queue, l.priority) IN (SELECT * FROM unnest(v_tenants, v_queues, v_priorities));
   END IF;
   RETURN coalesce(cardinality(p_lanes), 0) > 0 OR cardinality(v_queues) > 0;
 END $$;
@@ -259,10 +270,11 @@ BEGIN
   RETURN v_count;
 END $$;
 
--- What claims of these queues find, a row for each lane and one for a queue without any. Enters their gates: what is said here holds until
--- the transaction ends. Those with a limit are counted by one claimer at a time. `repeated`: the worker has made a claim with this key.
-CREATE FUNCTION waypost.open_queues(p_queues text[], p_worker text, p_key text) RETURNS TABLE(queue text, paused boolean, room bigint,
-    priority smallint, revision bigint, abandoned boolean, known bigint, repeated boolean) LANGUAGE plpgsql {settings} AS $$
+-- What claims of these queues find, of one tenant or of all: a row for each lane, and one for a queue without any. Enters their gates: what is
+-- said here holds until the transaction ends. Those with a limit are counted by one claimer at a time. `repeated`: the worker has made a claim
+-- with this key.
+CREATE FUNCTION waypost.open_queues(p_tenant text, p_queues text[], p_worker text, p_key text) RETURNS TABLE(tenant text, queue text, paused boolean,
+    room bigint, priority smallint, revision bigint, abandoned boolean, known bigint, repeated boolean) LANGUAGE plpgsql {settings} AS $$
 DECLARE
   v_now timestamptz := waypost.now();
   v_abandoned boolean;
@@ -271,57 +283,62 @@ BEGIN
   IF p_key IS NOT NULL THEN
     PERFORM pg_advisory_xact_lock(hashtextextended(p_worker || '/' || p_key, 7005));
   END IF;
-  PERFORM waypost.enter_gates(p_queues);
-  PERFORM pg_advisory_xact_lock(l.slot) FROM (SELECT waypost.slot(true, q.name) AS slot FROM waypost.queues q
-    WHERE q.name = ANY (p_queues) AND q.at_most IS NOT NULL AND q.paused_at IS NULL ORDER BY 1 OFFSET 0) l;
+  PERFORM waypost.enter_gates(ARRAY(SELECT waypost.gate(coalesce(p_tenant, '*'), u.name) FROM unnest(p_queues) u(name)));
+  PERFORM pg_advisory_xact_lock(l.slot) FROM (SELECT waypost.slot(true, q.tenant, q.name) AS slot FROM waypost.queues q
+    WHERE q.name = ANY (p_queues) AND (p_tenant IS NULL OR q.tenant = p_tenant) AND q.at_most IS NOT NULL AND q.paused_at IS NULL ORDER BY 1 OFFSET 0) l;
   v_abandoned := EXISTS (SELECT 1 FROM waypost.watch w WHERE NOT w.abandoned AND w.due_at < v_now)
     OR EXISTS (SELECT 1 FROM waypost.watch w WHERE w.abandoned AND w.due_at <= v_now);
   RETURN QUERY
-    SELECT u.name, coalesce(q.paused_at IS NOT NULL, false),
-        CASE WHEN q.at_most IS NOT NULL THEN q.at_most - (SELECT count(*) FROM waypost.holders h WHERE h.of_queue AND h.name = u.name) END,
+    SELECT coalesce(l.tenant, p_tenant), u.name, coalesce(q.paused_at IS NOT NULL, false),
+        CASE WHEN q.at_most IS NOT NULL THEN q.at_most - (SELECT count(*) FROM waypost.holders h WHERE h.of_queue AND h.name = q.name AND h.tenant = q.tenant) END,
         l.priority, l.revision, v_abandoned, waypost.known(),
         p_key IS NOT NULL AND EXISTS (SELECT 1 FROM waypost.claims c WHERE c.worker = p_worker AND c.key = p_key)
-      FROM (SELECT DISTINCT n.name FROM unnest(p_queues) n(name)) u LEFT JOIN waypost.queues q ON q.name = u.name
-        LEFT JOIN (SELECT a.queue, a.priority, sum(a.revision)::bigint AS revision FROM waypost.lanes a GROUP BY a.queue, a.priority) l ON l.queue = u.name;
+      FROM (SELECT DISTINCT n.name FROM unnest(p_queues) n(name)) u
+        LEFT JOIN LATERAL (SELECT a.tenant, a.priority, sum(a.revision)::bigint AS revision FROM waypost.lanes a
+          WHERE a.queue = u.name AND (p_tenant IS NULL OR a.tenant = p_tenant) GROUP BY a.tenant, a.priority) l ON true
+        LEFT JOIN waypost.queues q ON q.name = u.name AND q.tenant = coalesce(l.tenant, p_tenant);
 END $$;
 
--- How many more runs with each of these keys may be held; keys that somebody else counts at the moment are left out. Counted after they are
--- locked, by a statement of its own.
-CREATE FUNCTION waypost.free_slots(p_keys text[]) RETURNS TABLE(name text, free bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- How many more runs with each of these tenants' keys may be held; keys that somebody else counts at the moment are left out. Counted after
+-- they are locked, by a statement of its own.
+CREATE FUNCTION waypost.free_slots(p_tenants text[], p_keys text[]) RETURNS TABLE(tenant text, name text, free bigint) LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  v_keys text[];
+  v_places int[];
 BEGIN
-  v_keys := ARRAY(SELECT k.name FROM (SELECT u.name FROM unnest(p_keys) u(name) ORDER BY waypost.slot(false, u.name) OFFSET 0) k
-    WHERE pg_try_advisory_xact_lock(waypost.slot(false, k.name)));
-  RETURN QUERY SELECT u.name, coalesce((SELECT l.at_most FROM waypost.key_limits l WHERE l.name = u.name), 1)
-      - (SELECT count(*) FROM waypost.holders h WHERE NOT h.of_queue AND h.name = u.name) FROM unnest(v_keys) u(name);
+  v_places := ARRAY(SELECT k.place FROM (SELECT u.place::int, waypost.slot(false, u.tenant, u.name) AS slot
+      FROM unnest(p_tenants, p_keys) WITH ORDINALITY u(tenant, name, place) ORDER BY 2 OFFSET 0) k WHERE pg_try_advisory_xact_lock(k.slot));
+  RETURN QUERY SELECT p_tenants[u.place], p_keys[u.place],
+      coalesce((SELECT l.at_most FROM waypost.key_limits l WHERE l.name = p_keys[u.place] AND l.tenant = p_tenants[u.place]), 1)
+        - (SELECT count(*) FROM waypost.holders h WHERE NOT h.of_queue AND h.name = p_keys[u.place] AND h.tenant = p_tenants[u.place])
+    FROM unnest(v_places) u(place);
 END $$;
 
 -- No key waits while it has a free slot, whatever happened. One that somebody else is at is left to that one.
-CREATE FUNCTION waypost.let_in_key(p_key text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION waypost.let_in_key(p_tenant text, p_key text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF NOT pg_try_advisory_xact_lock(waypost.slot(false, p_key)) THEN
+  IF NOT pg_try_advisory_xact_lock(waypost.slot(false, p_tenant, p_key)) THEN
     RETURN false;
   END IF;
-  RETURN waypost.save_lanes(NULL, NULL, NULL, ARRAY[p_key]);
+  RETURN waypost.save_lanes(NULL, NULL, NULL, NULL, ARRAY[p_tenant], ARRAY[p_key]);
 END $$;
 
 -- Who is held now counts from now on. Claims that did not see the limit have ended, and those that come will see it.
-CREATE FUNCTION waypost.limit_queue(p_queue text, p_at_most int) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION waypost.limit_queue(p_tenant text, p_queue text, p_at_most int) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_held bigint[];
 BEGIN
-  PERFORM waypost.shut_gate(p_queue);
-  INSERT INTO waypost.queues(name, at_most) VALUES (p_queue, p_at_most) ON CONFLICT (name) DO UPDATE SET at_most = excluded.at_most;
+  PERFORM waypost.shut_gate(p_tenant, p_queue);
+  INSERT INTO waypost.queues(tenant, name, at_most) VALUES (p_tenant, p_queue, p_at_most) ON CONFLICT (name, tenant) DO UPDATE SET at_most = excluded.at_most;
   IF p_at_most IS NULL THEN
-    DELETE FROM waypost.holders h WHERE h.of_queue AND h.name = p_queue;
+    DELETE FROM waypost.holders h WHERE h.of_queue AND h.name = p_queue AND h.tenant = p_tenant;
     RETURN;
   END IF;
   v_held := ARRAY(SELECT DISTINCT r.rid FROM waypost.watch w CROSS JOIN unnest(w.rids) u(rid) JOIN waypost.runs r ON r.rid = u.rid
-    WHERE r.state / 1000 = 3 AND r.queue = p_queue);
+    WHERE r.state / 1000 = 3 AND r.queue = p_queue AND r.tenant = p_tenant);
   -- Locked, so that who leaves has left, or finds its slot to give back.
   v_held := ARRAY(SELECT l.rid FROM (SELECT r.rid FROM waypost.runs r WHERE r.rid = ANY (v_held) AND r.state / 1000 = 3 ORDER BY r.rid FOR UPDATE) l);
-  INSERT INTO waypost.holders(of_queue, name, rid) SELECT true, p_queue, u.rid FROM unnest(v_held) u(rid) ON CONFLICT DO NOTHING;
+  INSERT INTO waypost.holders(of_queue, tenant, name, rid) SELECT true, p_tenant, p_queue, u.rid FROM unnest(v_held) u(rid) ON CONFLICT DO NOTHING;
 END $$;
 
 -- Reminders of leases that are due. Gives how many there were.

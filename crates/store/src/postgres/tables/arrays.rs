@@ -61,13 +61,14 @@ impl<'a> Parameters<'a> {
 
     /// Where runs become ready, and whether one of them was due before: claimers may have been there already.
     pub fn lanes(&mut self, now: Time, ready: impl Iterator<Item = &'a RunRow>) {
-        let mut lanes: BTreeMap<(&str, i16), bool> = BTreeMap::new();
+        let mut lanes: BTreeMap<(&str, &str, i16), bool> = BTreeMap::new();
         for row in ready {
             let late = row.run.available_at.is_some_and(|at| at < now);
-            *lanes.entry((&row.queue, row.priority)).or_default() |= late;
+            *lanes.entry((&row.tenant, &row.queue, row.priority)).or_default() |= late;
         }
-        self.add(lanes.keys().map(|(queue, _)| *queue).collect::<Vec<_>>(), Type::TEXT_ARRAY);
-        self.add(lanes.keys().map(|(_, priority)| *priority).collect::<Vec<_>>(), Type::INT2_ARRAY);
+        self.add(lanes.keys().map(|(tenant, ..)| *tenant).collect::<Vec<_>>(), Type::TEXT_ARRAY);
+        self.add(lanes.keys().map(|(_, queue, _)| *queue).collect::<Vec<_>>(), Type::TEXT_ARRAY);
+        self.add(lanes.keys().map(|(.., priority)| *priority).collect::<Vec<_>>(), Type::INT2_ARRAY);
         self.add(lanes.into_values().collect::<Vec<_>>(), Type::BOOL_ARRAY);
     }
 

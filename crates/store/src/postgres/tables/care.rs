@@ -113,15 +113,16 @@ pub async fn overdue(tx: &mut PgTx, what: Overdue<'_>, after: TimeKey, limit: us
                              ORDER BY r.expires_at, r.rid LIMIT $4";
             tx.select(condition, args![now, at, rid, limit as i64]).await
         }
-        Overdue::Leases(queues) => {
+        Overdue::Leases(claim) => {
             if after == crate::engine::BEGINNING {
-                remind(tx, queues.is_none()).await?;
+                remind(tx, claim.is_none()).await?;
             }
             let condition = "FROM (SELECT DISTINCT w.rids[1] AS rid FROM waypost.watch w WHERE w.abandoned AND w.due_at <= $1) w JOIN waypost.runs r ON r.rid = w.rid \
                              WHERE ($2::text[] IS NULL OR r.queue = ANY ($2)) AND r.state / 1000 = 3 AND (r.claimed_by IS NULL OR r.stale_after < $1) \
-                             AND (r.stale_after, r.rid) > ($3, $4) ORDER BY r.stale_after, r.rid LIMIT $5";
-            let queues = queues.map(<[&str]>::to_vec);
-            tx.select(condition, args![now, queues, at, rid, limit as i64]).await
+                             AND ($6 IS NULL OR r.tenant = $6) AND (r.stale_after, r.rid) > ($3, $4) ORDER BY r.stale_after, r.rid LIMIT $5";
+            let queues = claim.map(|claim| claim.queues.iter().map(String::as_str).collect::<Vec<_>>());
+            let tenant = claim.and_then(|claim| claim.tenant.as_deref());
+            tx.select(condition, args![now, queues, at, rid, limit as i64, tenant]).await
         }
     }
 }
@@ -145,13 +146,15 @@ async fn remind(tx: &mut PgTx, tidies: bool) -> Result<()> {
 
 /// A key at a time: who ends a run of one waits for no other.
 pub async fn let_in_all(tx: &mut PgTx) -> Result<()> {
-    let sql = "WITH RECURSIVE k AS (SELECT min(key) AS key FROM waypost.blocked UNION ALL \
-               SELECT (SELECT min(a.key) FROM waypost.blocked a WHERE a.key > k.key) FROM k WHERE k.key IS NOT NULL) \
-               SELECT key FROM k WHERE key IS NOT NULL";
+    let sql = "WITH RECURSIVE k AS ((SELECT a.key, a.tenant FROM waypost.blocked a ORDER BY a.key, a.tenant LIMIT 1) UNION ALL \
+               SELECT n.key, n.tenant FROM k CROSS JOIN LATERAL (SELECT a.key, a.tenant FROM waypost.blocked a \
+                 WHERE (a.key, a.tenant) > (k.key, k.tenant) ORDER BY a.key, a.tenant LIMIT 1) n) \
+               SELECT tenant, key FROM k";
     let rows = tx.query(sql, &[]).await?;
     for row in &rows {
-        let key = tx.read(Columns(row).get::<&str>(0))?;
-        tx.write("SELECT waypost.let_in_key($1)", args![key], 0).await?;
+        let tenant = tx.read(Columns(row).get::<&str>(0))?;
+        let key = tx.read(Columns(row).get::<&str>(1))?;
+        tx.write("SELECT waypost.let_in_key($1, $2)", args![tenant, key], 0).await?;
     }
     Ok(())
 }

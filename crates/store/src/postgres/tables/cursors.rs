@@ -19,9 +19,10 @@ const FULL_EVERY: Duration = Duration::from_secs(10);
 /// Looking from the beginning takes at most a fiftieth of a claimer's time.
 const SHARE: u32 = 50;
 
-/// A queue's runs of one priority, as seen by those who want and can do the same.
+/// The runs of a tenant's queue and of one priority, as seen by those who want and can do the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lane {
+    pub tenant: String,
     pub queue: String,
     pub priority: i16,
     pub wanted: Vec<String>,

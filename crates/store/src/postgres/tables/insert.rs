@@ -11,6 +11,7 @@ use waypost_kernel::Phase;
 use super::PgTx;
 use super::arrays::Parameters;
 use super::functions::new_run_columns;
+use super::queue::gate;
 use super::save::new_item_object;
 use crate::columns::{Cell, Kind};
 use crate::engine::{Inserted, NewRow, Stored};
@@ -98,10 +99,8 @@ fn parameters<'a>(
     parents.sort_unstable();
     parents.dedup();
     all.add(parents, Type::TEXT_ARRAY);
-    let held = ordered()
-        .filter(|new_row| new_row.row.phase() == Phase::Held)
-        .map(|new_row| new_row.row.queue.as_str());
-    let mut gates: Vec<&'a str> = held.collect();
+    let held = ordered().filter(|new_row| new_row.row.phase() == Phase::Held);
+    let mut gates: Vec<String> = held.map(|new_row| gate(&new_row.row.tenant, &new_row.row.queue)).collect();
     gates.sort_unstable();
     gates.dedup();
     all.add(gates, Type::TEXT_ARRAY);

@@ -22,9 +22,10 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use waypost_kernel::{Catalog, Lifecycle, Time};
 
+use crate::engine::turns::ClaimTurns;
 use crate::engine::{
-    Candidate, Edit, Inserted, ItemsOf, NewRow, NoteKey, Overdue, Room, Saved, Scan, Stored, StoredItem,
-    TimeKey,
+    Candidate, Edit, Inserted, ItemsOf, NewRow, NoteKey, Overdue, Room, Saved, Scan, Slot, Stored,
+    StoredItem, TimeKey,
 };
 use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::{Fault, Patience, Result as Outcome, damaged};
@@ -32,6 +33,7 @@ use crate::postgres::link::session::{PoolKind, Session, Tx};
 use crate::postgres::row::is_askable;
 use crate::postgres::sql::{Args, Columns, args};
 use crate::seam::error::{Result, StoreError};
+use crate::seam::run::RunRow;
 use crate::seam::verbs::Claim;
 use crate::tokens::random;
 use arrays::Parameters;
@@ -48,8 +50,8 @@ pub struct PgTx {
     fault: Option<Fault>,
     /// Items of runs that this verb recalled.
     recalled: HashMap<i64, Vec<StoredItem>>,
-    /// Gates of queues that this transaction has entered.
-    gates: Vec<String>,
+    /// Gates that this transaction has entered, as tenant and queue; no tenant stands for all.
+    gates: Vec<(Option<String>, String)>,
     /// Entries of `ready` that lead nowhere.
     orphans: Vec<String>,
     /// Where a claim stopped, for when it is committed.
@@ -142,6 +144,12 @@ impl PgTx {
 
     fn is_open(&self) -> bool {
         self.open.is_some()
+    }
+
+    /// Whether pauses and limits of a queue wait for this transaction.
+    fn has_entered(&self, tenant: &str, queue: &str) -> bool {
+        let is_its = |of: &Option<String>| of.as_ref().is_none_or(|of| of == tenant);
+        self.gates.iter().any(|(of, name)| is_its(of) && name == queue)
     }
 
     fn known(&self) -> Arc<LifecycleCodes> {
@@ -345,8 +353,20 @@ impl crate::engine::Tx for PgTx {
         queue::candidates(self, cursor, claim, limit).await
     }
 
-    async fn free_slots(&mut self, keys: Vec<String>) -> Result<BTreeMap<String, i64>> {
+    async fn free_slots(&mut self, keys: Vec<Slot>) -> Result<BTreeMap<Slot, i64>> {
         queue::free_slots(self, keys).await
+    }
+
+    fn room_of<'c>(&self, cursor: &'c mut Cursor, lane: usize) -> &'c mut Room {
+        cursor.room_of(lane)
+    }
+
+    fn turn_goes_on(&mut self, cursor: &mut Cursor, row: &RunRow) {
+        cursor.turn_goes_on(row);
+    }
+
+    fn turns<'c>(&self, cursor: &'c mut Cursor) -> Option<&'c mut ClaimTurns> {
+        cursor.turns.as_mut()
     }
 
     fn leave(&mut self, cursor: &mut Cursor, candidate: &Candidate, closes: bool) {
@@ -372,10 +392,10 @@ impl crate::engine::Tx for PgTx {
         Ok(())
     }
 
-    async fn room(&mut self, queue: &str) -> Result<Room> {
+    async fn room(&mut self, tenant: &str, queue: &str) -> Result<Room> {
         self.open().await?;
-        let open = queue::open_queues(self, &[queue], None).await?;
-        Ok(open.rooms.get(queue).copied().unwrap_or(Room::Paused))
+        let open = queue::open_queues(self, Some(tenant), &[queue], None).await?;
+        Ok(open.rooms.first().copied().unwrap_or(Room::Any))
     }
 
     async fn overdue(&mut self, what: Overdue<'_>, after: TimeKey, limit: usize) -> Result<Vec<Stored>> {

@@ -1,6 +1,6 @@
 //! Reading queues for a claim: lane by lane, each from where this process stopped.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -11,34 +11,62 @@ use waypost_kernel::Time;
 use super::arrays::Parameters;
 use super::cursors::{End, Lane, Start};
 use super::{PgTx, rows};
-use crate::engine::{Candidate, Room, Scan, Stored, TimeKey};
+use crate::engine::turns::{ClaimTurns, place_after, short};
+use crate::engine::{Candidate, Room, Scan, Slot, Stored, TimeKey};
 use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::Result as Outcome;
 use crate::postgres::link::session::Session;
 use crate::postgres::sql::{Columns, args, stamp};
 use crate::seam::error::Result;
+use crate::seam::run::RunRow;
 use crate::seam::verbs::Claim;
 
 const LARGEST_PAGE: usize = 1_000;
+
+/// The gate of a tenant's queue, or of a queue for all tenants: see `waypost.gate`.
+pub fn gate(tenant: &str, queue: &str) -> String {
+    format!("{tenant}/{queue}")
+}
 
 /// Where a claim stands in its lanes, best priority first.
 #[derive(Debug, Default)]
 pub struct Cursor {
     lanes: Vec<LaneScan>,
-    /// One queue's lanes are read one after the other; those of several queues level by level.
-    one_queue: bool,
+    /// How many more of each tenant's queue may be held.
+    rooms: Vec<Room>,
+    reads: Reads,
     size: usize,
-    /// How many were asked for last.
+    /// How many of a lane were asked for last.
     read_size: usize,
     /// Lanes that were read from a cursor on were read from the beginning too.
     looked_again: bool,
     /// Entries that were given; a second look finds them again.
     given: HashSet<String>,
+    /// Reads of this claim.
+    reads_made: u32,
+    pub turns: Option<ClaimTurns>,
+    /// By priority, who was given a run last; and whose turn is not over, each as often as it is not.
+    given_last: BTreeMap<i16, String>,
+    unserved: VecDeque<(i16, String)>,
+}
+
+/// How lanes are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Reads {
+    /// One queue's of one tenant: one after the other, until there are enough.
+    #[default]
+    Through,
+    /// One tenant's of several queues: those of a priority together, because the earliest of all comes first.
+    Levels,
+    /// Those of several tenants: of a priority in turn, as many as are needed.
+    Turns,
 }
 
 #[derive(Debug)]
 struct LaneScan {
     lane: Lane,
+    /// Of its queue, which its other priorities have too.
+    room: usize,
     revision: i64,
     start: Start,
     began: Instant,
@@ -54,9 +82,10 @@ struct LaneScan {
 }
 
 impl LaneScan {
-    fn new(lane: Lane, revision: i64, start: Start, began: Instant) -> LaneScan {
+    fn new((lane, room): (Lane, usize), revision: i64, start: Start, began: Instant) -> LaneScan {
         LaneScan {
             lane,
+            room,
             revision,
             start,
             began,
@@ -87,8 +116,8 @@ impl Cursor {
         }
         self.given.remove(&candidate.entry);
         if closes {
-            let queue = lane.lane.queue.clone();
-            for lane in self.lanes.iter_mut().filter(|lane| lane.lane.queue == queue) {
+            let room = lane.room;
+            for lane in self.lanes.iter_mut().filter(|lane| lane.room == room) {
                 lane.stopped = true;
                 lane.done = true;
                 lane.page.clear();
@@ -96,8 +125,28 @@ impl Cursor {
         }
     }
 
+    /// Nothing is read of what has no room.
+    fn shut_full(&mut self) {
+        for lane in &mut self.lanes {
+            lane.done = self.rooms[lane.room] == Room::Left(0);
+        }
+    }
+
+    pub fn turn_goes_on(&mut self, row: &RunRow) {
+        if self.reads == Reads::Turns {
+            self.unserved.push_back((row.priority, row.tenant.clone()));
+        }
+    }
+
+    pub fn room_of(&mut self, lane: usize) -> &mut Room {
+        &mut self.rooms[self.lanes[lane].room]
+    }
+
     /// After the commit: what was locked is gone now, so the cursors may go ahead.
     pub fn keep(self, session: &Session) {
+        if let Some(turns) = self.turns {
+            session.0.turns.lock().unwrap_or_else(PoisonError::into_inner).keep(turns);
+        }
         let mut cursors = session.0.cursors.lock().unwrap_or_else(PoisonError::into_inner);
         for lane in self.lanes.into_iter().filter(|lane| lane.was_read) {
             let exhausted = lane.done && lane.page.is_empty();
@@ -111,18 +160,24 @@ impl Cursor {
 /// What claims of queues find. It holds until the transaction ends.
 #[derive(Debug, Default)]
 pub struct OpenQueues {
-    pub rooms: BTreeMap<String, Room>,
-    /// Queue, priority and revision of those that are open.
-    lanes: Vec<(String, i16, i64)>,
+    pub rooms: Vec<Room>,
+    /// Those of queues that are not paused, each with its room and its revision.
+    lanes: Vec<(Lane, usize, i64)>,
+    numbers: HashMap<(String, String), usize>,
     has_abandoned: bool,
     is_repeat: bool,
 }
 
-/// `claim` is a worker and its key.
-pub async fn open_queues(tx: &mut PgTx, queues: &[&str], claim: Option<(&str, &str)>) -> Result<OpenQueues> {
+/// Of one tenant, or of all. `claim` is a worker and its key.
+pub async fn open_queues(
+    tx: &mut PgTx,
+    tenant: Option<&str>,
+    queues: &[&str],
+    claim: Option<(&str, &str)>,
+) -> Result<OpenQueues> {
     let (worker, key) = claim.unzip();
-    let sql = "SELECT * FROM waypost.open_queues($1, $2, $3)";
-    let rows = tx.query(sql, args![queues.to_vec(), worker, key]).await?;
+    let sql = "SELECT * FROM waypost.open_queues($1, $2, $3, $4)";
+    let rows = tx.query(sql, args![tenant, queues.to_vec(), worker, key]).await?;
     let mut open = OpenQueues::default();
     let mut revision = None;
     for row in &rows {
@@ -132,24 +187,46 @@ pub async fn open_queues(tx: &mut PgTx, queues: &[&str], claim: Option<(&str, &s
     if revision.is_some_and(|revision| revision != tx.known().revision) {
         tx.learn().await?;
     }
-    tx.gates.extend(queues.iter().map(|queue| (*queue).to_owned()));
+    let gate = |queue: &&str| (tenant.map(str::to_owned), (*queue).to_owned());
+    tx.gates.extend(queues.iter().map(gate));
     Ok(open)
 }
 
 impl OpenQueues {
     /// A lane, or a queue without any. Gives the revision of the lifecycles.
     fn add(&mut self, columns: &Columns<'_>) -> Outcome<i64> {
-        let (queue, paused): (String, bool) = (columns.get(0)?, columns.get(1)?);
-        self.has_abandoned |= columns.get::<bool>(5)?;
-        self.is_repeat |= columns.get::<bool>(7)?;
-        if !paused {
-            let left: Option<i64> = columns.get(2)?;
-            self.rooms.insert(queue.clone(), left.map_or(Room::Any, |left| Room::Left(left.max(0))));
-            let revision = columns.get::<Option<i64>>(4)?.unwrap_or_default();
-            let lane: Option<i16> = columns.get(3)?;
-            self.lanes.extend(lane.map(|priority| (queue, priority, revision)));
+        self.has_abandoned |= columns.get::<bool>(6)?;
+        self.is_repeat |= columns.get::<bool>(8)?;
+        if let Some(tenant) = columns.get::<Option<String>>(0)? {
+            let queue: String = columns.get(1)?;
+            let left: Option<i64> = columns.get(3)?;
+            let room = match left {
+                _ if columns.get::<bool>(2)? => Room::Paused,
+                Some(left) => Room::Left(left.max(0)),
+                None => Room::Any,
+            };
+            let number = *self.numbers.entry((tenant.clone(), queue.clone())).or_insert(self.rooms.len());
+            if number == self.rooms.len() {
+                self.rooms.push(room);
+            }
+            let revision = columns.get::<Option<i64>>(5)?.unwrap_or_default();
+            let priority: Option<i16> = columns.get(4)?;
+            let lane = |priority| (Lane { tenant, queue, priority, wanted: Vec::new() }, number, revision);
+            self.lanes.extend(priority.filter(|_| room != Room::Paused).map(lane));
         }
-        columns.get(6)
+        columns.get(7)
+    }
+
+    fn reads(&self) -> Reads {
+        let mut lanes = self.lanes.iter().map(|(lane, ..)| lane);
+        let Some(first) = lanes.next() else { return Reads::Through };
+        if lanes.clone().any(|lane| lane.tenant != first.tenant) {
+            Reads::Turns
+        } else if lanes.any(|lane| lane.queue != first.queue) {
+            Reads::Levels
+        } else {
+            Reads::Through
+        }
     }
 }
 
@@ -158,22 +235,29 @@ pub async fn scan(tx: &mut PgTx, claim: &Claim) -> Result<Scan<Cursor>> {
     let mut queues: Vec<&str> = claim.queues.iter().map(String::as_str).collect();
     queues.sort_unstable();
     queues.dedup();
-    let one_queue = queues.len() == 1;
     let key = claim.kept_key();
     let key = key.as_deref().map(|key| (claim.worker.as_str(), key));
-    let OpenQueues { rooms, mut lanes, has_abandoned, is_repeat } = open_queues(tx, &queues, key).await?;
-    lanes.sort_by(|one, other| (other.1, &one.0).cmp(&(one.1, &other.0)));
+    let open = open_queues(tx, claim.tenant.as_deref(), &queues, key).await?;
+    let reads = open.reads();
+    let OpenQueues { rooms, mut lanes, has_abandoned, is_repeat, .. } = open;
+    lanes.sort_by(|(one, ..), (other, ..)| {
+        (other.priority, &one.tenant, &one.queue).cmp(&(one.priority, &other.tenant, &other.queue))
+    });
     let wanted = claim.kind();
     let began = Instant::now();
     let mut cursors = tx.session.0.cursors.lock().unwrap_or_else(PoisonError::into_inner);
-    let lanes = lanes.into_iter().map(|(queue, priority, revision)| {
-        let lane = Lane { queue, priority, wanted: wanted.clone() };
+    let lanes = lanes.into_iter().map(|(lane, room, revision)| {
+        let lane = Lane { wanted: wanted.clone(), ..lane };
         let start = cursors.start(&lane, revision, began);
-        LaneScan::new(lane, revision, start, began)
+        LaneScan::new((lane, room), revision, start, began)
     });
     let lanes = lanes.collect();
-    let cursor = Cursor { lanes, one_queue, size: claim.limit.clamp(1, LARGEST_PAGE), ..Cursor::default() };
-    Ok(Scan { cursor, rooms, has_abandoned, is_repeat })
+    drop(cursors);
+    let mut cursor =
+        Cursor { lanes, rooms, reads, size: claim.limit.clamp(1, LARGEST_PAGE), ..Cursor::default() };
+    cursor.shut_full();
+    cursor.turns = tx.session.0.turns.lock().unwrap_or_else(PoisonError::into_inner).begin(claim);
+    Ok(Scan { cursor, has_abandoned, is_repeat })
 }
 
 pub async fn candidates(
@@ -189,18 +273,21 @@ pub async fn candidates(
             }
             continue;
         };
-        let hungry: Vec<usize> = level
-            .iter()
-            .copied()
-            .filter(|at| cursor.lanes[*at].page.is_empty() && !cursor.lanes[*at].done)
-            .collect();
+        let (read, hungry) = match cursor.reads {
+            Reads::Turns => cursor.in_turn(&level, limit),
+            Reads::Through | Reads::Levels => {
+                let hungry: Vec<usize> = level.iter().copied().filter(|at| cursor.is_hungry(*at)).collect();
+                (if hungry.is_empty() { cursor.best(&level, limit) } else { Vec::new() }, hungry)
+            }
+        };
+        if !read.is_empty() {
+            return Ok(read);
+        }
         if !hungry.is_empty() {
-            fill(tx, cursor, claim, &hungry).await?;
+            fill(tx, cursor, claim, &hungry, limit).await?;
             // What is set aside or gone is passed in ever larger steps.
             cursor.size = (cursor.size * 2).clamp(64, LARGEST_PAGE);
-            continue;
         }
-        return Ok(cursor.best(&level, limit));
     }
 }
 
@@ -209,7 +296,7 @@ impl Cursor {
     fn level(&self) -> Option<Vec<usize>> {
         let open = |lane: &LaneScan| !lane.page.is_empty() || !lane.done;
         let first = self.lanes.iter().position(open)?;
-        if self.one_queue {
+        if self.reads == Reads::Through {
             // Those of lower priority are read along, for when there are too few.
             let last = if self.lanes[first].page.is_empty() { self.lanes.len() } else { first + 1 };
             return Some((first..last).filter(|at| open(&self.lanes[*at])).collect());
@@ -219,22 +306,90 @@ impl Cursor {
         Some((first..self.lanes.len()).filter(same).collect())
     }
 
+    fn is_hungry(&self, at: usize) -> bool {
+        self.lanes[at].page.is_empty() && !self.lanes[at].done
+    }
+
     fn best(&mut self, level: &[usize], limit: usize) -> Vec<Candidate> {
         let mut best = Vec::new();
         while best.len() < limit {
             let heads = level.iter().filter_map(|at| Some((self.lanes[*at].page.front()?.place, *at)));
             let Some((_, at)) = heads.min() else { break };
-            let lane = &mut self.lanes[at];
-            let Some(candidate) = lane.page.pop_front() else { break };
-            lane.pass(candidate.place);
-            if self.given.insert(candidate.entry.clone()) {
-                best.push(candidate);
-            }
-            if lane.page.is_empty() && !lane.done {
+            best.extend(self.give(at));
+            if self.is_hungry(at) {
                 break;
             }
         }
         best
+    }
+
+    /// The first of a lane, unless it was given before.
+    fn give(&mut self, at: usize) -> Option<Candidate> {
+        let lane = &mut self.lanes[at];
+        let candidate = lane.page.pop_front()?;
+        lane.pass(candidate.place);
+        self.given.insert(candidate.entry.clone()).then_some(candidate)
+    }
+
+    /// One of each tenant in turn, the earliest of its queues, until somebody's turn comes of whom nothing is read. Gives what is
+    /// to be read if that is the first: from that tenant on, in the order of turns.
+    fn in_turn(&mut self, level: &[usize], limit: usize) -> (Vec<Candidate>, Vec<usize>) {
+        let Some(priority) = level.first().map(|at| self.lanes[*at].lane.priority) else {
+            return Default::default();
+        };
+        // Who has nothing left of a better priority has had its turn.
+        self.unserved.retain(|(of, _)| *of == priority);
+        let mut round = self.round(level, priority);
+        let mut given = Vec::new();
+        while given.len() < limit {
+            let goes_on = self.unserved.front().map(|(_, tenant)| tenant);
+            let at = match goes_on {
+                Some(tenant) => round.iter().position(|lanes| self.lanes[lanes[0]].lane.tenant == *tenant),
+                None => (!round.is_empty()).then_some(0),
+            };
+            let (Some(at), goes_on) = (at, goes_on.is_some()) else {
+                if self.unserved.pop_front().is_some() {
+                    continue;
+                }
+                break;
+            };
+            if round[at].iter().any(|lane| self.is_hungry(*lane)) {
+                if given.is_empty() {
+                    round.swap(0, at);
+                    let hungry = round.into_iter().flatten().filter(|lane| self.is_hungry(*lane));
+                    return (given, hungry.collect());
+                }
+                break;
+            }
+            let heads =
+                round[at].iter().filter_map(|lane| Some((self.lanes[*lane].page.front()?.place, *lane)));
+            let Some((_, lane)) = heads.min() else {
+                round.remove(at);
+                continue;
+            };
+            let tenant = self.lanes[lane].lane.tenant.clone();
+            let Some(candidate) = self.give(lane) else { continue };
+            given.push(candidate);
+            if goes_on {
+                self.unserved.pop_front();
+            } else {
+                self.given_last.insert(priority, tenant);
+                round.rotate_left(1);
+            }
+        }
+        (given, Vec::new())
+    }
+
+    /// The lanes of each tenant, in the order of turns.
+    fn round(&self, level: &[usize], priority: i16) -> VecDeque<Vec<usize>> {
+        let before = self.turns.as_ref().and_then(|turns| turns.last(priority.into()));
+        let last = self.given_last.get(&priority).map(|tenant| short(tenant)).or(before);
+        let mut tenants: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for at in level {
+            let place = place_after(last, short(&self.lanes[*at].lane.tenant));
+            tenants.entry(place).or_default().push(*at);
+        }
+        tenants.into_values().collect()
     }
 }
 
@@ -244,19 +399,29 @@ fn look_again(tx: &PgTx, cursor: &mut Cursor) -> bool {
     let now = Instant::now();
     let cursors = tx.session.0.cursors.lock().unwrap_or_else(PoisonError::into_inner);
     let mut any = false;
-    let is_short = |lane: &&mut LaneScan| !lane.start.is_full && cursors.may_look_again(&lane.lane, now);
+    let rooms = &cursor.rooms;
+    let is_short = |lane: &&mut LaneScan| {
+        !lane.start.is_full && rooms[lane.room] != Room::Left(0) && cursors.may_look_again(&lane.lane, now)
+    };
     for lane in cursor.lanes.iter_mut().filter(is_short) {
-        *lane = LaneScan::new(lane.lane.clone(), lane.revision, Start::FULL, now);
+        *lane = LaneScan::new((lane.lane.clone(), lane.room), lane.revision, Start::FULL, now);
         any = true;
     }
     any
 }
 
-/// Reads on in lanes that have nothing left of what was read. Those of one queue in their order, until there are enough;
-/// of several queues as many from each.
-async fn fill(tx: &mut PgTx, cursor: &mut Cursor, claim: &Claim, hungry: &[usize]) -> Result<()> {
-    let size = cursor.size;
-    cursor.read_size = size;
+/// Reads on in lanes that have nothing left of what was read. Those of one queue in their order, until there are enough; of
+/// several queues as many from each; of several tenants in turn, of each its share.
+async fn fill(
+    tx: &mut PgTx,
+    cursor: &mut Cursor,
+    claim: &Claim,
+    hungry: &[usize],
+    wish: usize,
+) -> Result<()> {
+    let (each, most) = cursor.shares(hungry, wish);
+    cursor.read_size = each;
+    cursor.reads_made += 1;
     let wanted = (!claim.lifecycles.is_empty()).then(|| {
         tx.known().codes(|lifecycle, _| claim.lifecycles.iter().any(|name| **name == *lifecycle.name))
     });
@@ -266,17 +431,17 @@ async fn fill(tx: &mut PgTx, cursor: &mut Cursor, claim: &Claim, hungry: &[usize
             "SELECT * FROM waypost.pick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
             args![
                 hungry.iter().map(|at| *at as i32).collect::<Vec<_>>(),
+                hungry.iter().map(|at| lanes[*at].lane.tenant.as_str()).collect::<Vec<_>>(),
                 hungry.iter().map(|at| lanes[*at].lane.queue.as_str()).collect::<Vec<_>>(),
                 hungry.iter().map(|at| lanes[*at].lane.priority).collect::<Vec<_>>(),
                 hungry.iter().map(|at| stamp(lanes[*at].read_to.0)).collect::<Vec<_>>(),
                 hungry.iter().map(|at| lanes[*at].read_to.1).collect::<Vec<_>>(),
                 stamp(tx.now),
                 wanted,
-                claim.tenant.as_deref(),
                 claim.can.as_ref().map(|can| can.playbooks.iter().map(String::as_str).collect::<Vec<_>>()),
                 claim.can.as_ref().is_some_and(|can| can.carried),
-                size as i32,
-                if cursor.one_queue { size as i32 } else { i32::MAX },
+                each as i32,
+                most.map_or(i32::MAX, |most| most as i32),
             ],
         )
         .await?;
@@ -290,7 +455,7 @@ async fn fill(tx: &mut PgTx, cursor: &mut Cursor, claim: &Claim, hungry: &[usize
         counts[picked.lane] += 1;
         cursor.lanes[picked.lane].meet(picked, &mut tx.orphans);
     }
-    cursor.was_read(hungry, &counts, found.len());
+    cursor.was_read(hungry, &counts, most.is_some_and(|most| found.len() >= most));
     Ok(())
 }
 
@@ -334,25 +499,48 @@ impl LaneScan {
 }
 
 impl Cursor {
-    /// How far the lanes were read: all of them, or those of one queue up to the last that had something.
-    fn was_read(&mut self, hungry: &[usize], counts: &[usize], found: usize) {
-        let is_all = !self.one_queue || found < self.read_size;
-        let last = (0..counts.len()).rev().find(|at| counts[*at] > 0);
-        for at in hungry.iter().copied() {
-            if is_all || Some(at) <= last {
+    /// How many are read of each lane at most, and how many of all.
+    fn shares(&self, hungry: &[usize], wish: usize) -> (usize, Option<usize>) {
+        match self.reads {
+            Reads::Through => (self.size, Some(self.size)),
+            Reads::Levels => (self.size, None),
+            Reads::Turns => {
+                let mut tenants: Vec<&str> = hungry.iter().map(|at| &*self.lanes[*at].lane.tenant).collect();
+                tenants.dedup();
+                let queues = hungry.len().div_ceil(tenants.len().max(1));
+                // What is set aside or gone is passed in ever larger steps.
+                let step = 1 << self.reads_made.min(10);
+                if tenants.len() >= 2 * wish {
+                    // Of a tenant with several queues all are read, or it is not its turn yet.
+                    return (step.min(LARGEST_PAGE), Some((wish * queues + usize::from(queues > 1)) * step));
+                }
+                // Mostly some have nothing: twice the share saves another look.
+                let share = (2 * wish).div_ceil(tenants.len().max(1));
+                ((share * step).clamp(1, LARGEST_PAGE), None)
+            }
+        }
+    }
+
+    /// How far the lanes were read: all of them, or those up to the last that had something if there was more than enough.
+    fn was_read(&mut self, hungry: &[usize], counts: &[usize], is_cut: bool) {
+        let last = hungry.iter().rposition(|at| counts[*at] > 0);
+        for (place, at) in hungry.iter().copied().enumerate() {
+            if !is_cut || Some(place) <= last {
                 self.lanes[at].was_read = true;
-                self.lanes[at].done = counts[at] < self.read_size && (is_all || Some(at) < last);
+                self.lanes[at].done = counts[at] < self.read_size && (!is_cut || Some(place) < last);
             }
         }
     }
 }
 
 /// Those of the keys that nobody else counts at the moment. A claim does not wait: it may have locked others already.
-pub async fn free_slots(tx: &mut PgTx, keys: Vec<String>) -> Result<BTreeMap<String, i64>> {
+pub async fn free_slots(tx: &mut PgTx, keys: Vec<Slot>) -> Result<BTreeMap<Slot, i64>> {
     tx.open().await?;
-    let rows = tx.query("SELECT name, free FROM waypost.free_slots($1)", args![keys]).await?;
-    let read: Outcome<BTreeMap<String, i64>> =
-        rows.iter().map(|row| Ok((Columns(row).get(0)?, Columns(row).get(1)?))).collect();
+    let (tenants, keys): (Vec<String>, Vec<String>) = keys.into_iter().unzip();
+    let sql = "SELECT tenant, name, free FROM waypost.free_slots($1, $2)";
+    let rows = tx.query(sql, args![tenants, keys]).await?;
+    let slot = |columns: Columns<'_>| Ok(((columns.get(0)?, columns.get(1)?), columns.get(2)?));
+    let read: Outcome<BTreeMap<Slot, i64>> = rows.iter().map(|row| slot(Columns(row))).collect();
     tx.read(read)
 }
 
@@ -360,8 +548,8 @@ pub async fn set_aside(tx: &mut PgTx, candidates: &[Candidate]) -> Result<()> {
     let sql = "WITH met AS (SELECT q.ctid AS place, q.*, r.concurrency_key AS key FROM waypost.ready q JOIN waypost.runs r ON r.rid = q.rid \
                  WHERE q.ctid = ANY ($1::tid[]) AND r.concurrency_key IS NOT NULL), \
                gone AS (DELETE FROM waypost.ready WHERE ctid = ANY (ARRAY(SELECT place FROM met))) \
-               INSERT INTO waypost.blocked(available_at, rid, seq, priority, state, queue, key) \
-               SELECT available_at, rid, seq, priority, state, queue, key FROM met";
+               INSERT INTO waypost.blocked(available_at, rid, seq, priority, state, tenant, queue, key) \
+               SELECT available_at, rid, seq, priority, state, tenant, queue, key FROM met";
     let entries: Vec<String> = candidates.iter().map(|candidate| candidate.entry.clone()).collect();
     tx.query(sql, args![entries]).await.map(drop)
 }

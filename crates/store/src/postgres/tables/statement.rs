@@ -76,29 +76,32 @@ impl Sql for PgTx {
 }
 
 impl AdminTx for PgTx {
-    async fn pause_queue(&mut self, queue: &str, pause: Option<&Pause>) -> Result<()> {
+    async fn pause_queue(&mut self, tenant: &str, queue: &str, pause: Option<&Pause>) -> Result<()> {
         let (by, reason) = (pause.map(|pause| pause.by.as_str()), pause.map(|pause| pause.reason.as_str()));
-        self.query("SELECT waypost.put_pause($1, $2, $3)", args![queue, by, reason]).await?;
+        self.query("SELECT waypost.put_pause($1, $2, $3, $4)", args![tenant, queue, by, reason]).await?;
         self.has_written(pause.is_none());
         Ok(())
     }
 
-    async fn limit_queue(&mut self, queue: &str, at_most: Option<u32>) -> Result<()> {
-        self.query("SELECT waypost.limit_queue($1, $2)", args![queue, at_most.map(storable)]).await?;
+    async fn limit_queue(&mut self, tenant: &str, queue: &str, at_most: Option<u32>) -> Result<()> {
+        let at_most = at_most.map(storable);
+        self.query("SELECT waypost.limit_queue($1, $2, $3)", args![tenant, queue, at_most]).await?;
         self.has_written(true);
         Ok(())
     }
 
-    async fn limit_key(&mut self, key: &str, at_most: Option<u32>) -> Result<()> {
-        self.query("SELECT waypost.lock_keys($1)", args![vec![key]]).await?;
+    async fn limit_key(&mut self, tenant: &str, key: &str, at_most: Option<u32>) -> Result<()> {
+        self.query("SELECT waypost.lock_keys($1, $2)", args![vec![tenant], vec![key]]).await?;
         let sql = match at_most {
             Some(_) => {
-                "INSERT INTO waypost.key_limits(name, at_most) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET at_most = excluded.at_most"
+                "INSERT INTO waypost.key_limits(tenant, name, at_most) VALUES ($1, $2, $3) ON CONFLICT (name, tenant) \
+                 DO UPDATE SET at_most = excluded.at_most"
             }
-            None => "DELETE FROM waypost.key_limits WHERE name = $1 AND $2 IS NULL",
+            None => "DELETE FROM waypost.key_limits WHERE tenant = $1 AND name = $2 AND $3 IS NULL",
         };
-        self.query(sql, args![key, at_most.map(storable)]).await?;
-        self.query("SELECT waypost.save_lanes(NULL, NULL, NULL, $1)", args![vec![key]]).await?;
+        self.query(sql, args![tenant, key, at_most.map(storable)]).await?;
+        let let_in = "SELECT waypost.save_lanes(NULL, NULL, NULL, NULL, $1, $2)";
+        self.query(let_in, args![vec![tenant], vec![key]]).await?;
         self.has_written(true);
         Ok(())
     }

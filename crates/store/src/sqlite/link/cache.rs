@@ -11,6 +11,7 @@ use super::fault::Result;
 use super::hash::QuickMap;
 use super::session::Tx;
 use crate::engine::Stored;
+use crate::engine::turns::Turns;
 use crate::sqlite::lifecycle_codes::LifecycleCodes;
 use crate::tokens::random;
 
@@ -22,11 +23,13 @@ const MAX_BYTES: usize = 4_096;
 pub struct Cache {
     pub lifecycles: RefCell<LifecycleCodes>,
     pub rows: RefCell<RowCache>,
+    pub turns: RefCell<Turns>,
 }
 
 impl Cache {
     pub fn read(conn: &Connection) -> Result<Cache> {
-        Ok(Cache { lifecycles: RefCell::new(LifecycleCodes::read(conn)?), rows: RefCell::default() })
+        let lifecycles = RefCell::new(LifecycleCodes::read(conn)?);
+        Ok(Cache { lifecycles, rows: RefCell::default(), turns: RefCell::default() })
     }
 
     /// After a rollback: what was cached since the transaction began may not exist.

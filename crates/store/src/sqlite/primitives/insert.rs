@@ -7,6 +7,7 @@ use waypost_kernel::Lifecycle;
 
 use super::slots;
 use crate::columns::members_text;
+use crate::engine::turns::short;
 use crate::engine::{Inserted, NewItemRow, NewRow, Stored};
 use crate::json::codec;
 use crate::seam::run::{RunRow, iso};
@@ -70,7 +71,8 @@ static BORN_SQL: LazyLock<String> = LazyLock::new(|| {
     let own = "rid, position, state, command, actor, who, fingerprint, effect, metadata, details";
     statement("run_born", own, &BORN)
 });
-static NOW_SQL: LazyLock<String> = LazyLock::new(|| statement("run_now", "state, blocked, items", &NOW));
+static NOW_SQL: LazyLock<String> =
+    LazyLock::new(|| statement("run_now", "state, blocked, items, tenant", &NOW));
 
 fn statement(table: &str, own: &str, columns: &[&FileColumn]) -> String {
     let names: Vec<&str> = own.split(", ").chain(columns.iter().map(|column| column.name)).collect();
@@ -119,6 +121,7 @@ fn now(tx: &Tx<'_>, code: i64, row: &RunRow) -> Result<i64> {
             bind.put(code)?;
             bind.put(blocked)?;
             bind.put(row.item_count() as i64)?;
+            bind.put(short(&row.tenant))?;
             NOW.iter().try_for_each(|column| column.put(bind, row))?;
             bind.execute()
         },

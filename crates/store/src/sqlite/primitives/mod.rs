@@ -1,6 +1,7 @@
 //! The engine's primitives on this database. None of them waits: the writer's thread has the file to itself, so what was
 //! decided on is what is written, and no write loses a race.
 
+mod claims;
 mod events;
 mod insert;
 mod moves;
@@ -18,12 +19,14 @@ use std::task::{Context, Poll, Waker};
 use rusqlite::{Row, params};
 use waypost_kernel::{Catalog, Lifecycle, Time};
 
+use crate::engine::turns::ClaimTurns;
 use crate::engine::{
-    self, Candidate, Edit, Inserted, ItemsOf, NewRow, NoteKey, Overdue, Room, Saved, Scan, Stored,
+    self, Candidate, Edit, Inserted, ItemsOf, NewRow, NoteKey, Overdue, Room, Saved, Scan, Slot, Stored,
     StoredItem, TimeKey,
 };
 use crate::rules::item_writes::failed_states;
 use crate::seam::error::{Result, StoreError};
+use crate::seam::run::RunRow;
 use crate::seam::verbs::{Claim, Repeat};
 use crate::sqlite::link::fault::{self, Fault};
 use crate::sqlite::link::session::Tx;
@@ -149,13 +152,25 @@ impl engine::Tx for Primitives<'_, '_> {
         Ok(cursor.next(self.0, claim, limit)?)
     }
 
-    async fn free_slots(&mut self, keys: Vec<String>) -> Result<BTreeMap<String, i64>> {
+    async fn free_slots(&mut self, keys: Vec<Slot>) -> Result<BTreeMap<Slot, i64>> {
         let mut free = BTreeMap::new();
-        for key in keys {
-            let slots = slots::free_slots(self.0, &key)?;
-            free.insert(key, slots);
+        for slot in keys {
+            let slots = slots::free_slots(self.0, &slot.0, &slot.1)?;
+            free.insert(slot, slots);
         }
         Ok(free)
+    }
+
+    fn room_of<'c>(&self, cursor: &'c mut scan::Cursor, lane: usize) -> &'c mut Room {
+        cursor.room_of(lane)
+    }
+
+    fn turn_goes_on(&mut self, cursor: &mut scan::Cursor, row: &RunRow) {
+        cursor.turn_goes_on(row);
+    }
+
+    fn turns<'c>(&self, cursor: &'c mut scan::Cursor) -> Option<&'c mut ClaimTurns> {
+        cursor.turns.as_mut()
     }
 
     fn leave(&mut self, cursor: &mut scan::Cursor, candidate: &Candidate, closes: bool) {
@@ -169,12 +184,13 @@ impl engine::Tx for Primitives<'_, '_> {
         Ok(cursor.set_aside(self.0, candidates)?)
     }
 
-    async fn end_scan(&mut self, _: scan::Cursor) -> Result<()> {
+    async fn end_scan(&mut self, cursor: scan::Cursor) -> Result<()> {
+        cursor.keep_turns(self.0);
         Ok(())
     }
 
-    async fn room(&mut self, queue: &str) -> Result<Room> {
-        Ok(scan::room(self.0, queue)?)
+    async fn room(&mut self, tenant: &str, queue: &str) -> Result<Room> {
+        Ok(scan::room(self.0, tenant, queue)?)
     }
 
     async fn overdue(&mut self, what: Overdue<'_>, after: TimeKey, limit: usize) -> Result<Vec<Stored>> {
@@ -182,15 +198,15 @@ impl engine::Tx for Primitives<'_, '_> {
     }
 
     async fn recall_claim(&mut self, worker: &str, key: &str) -> Result<Vec<(Stored, u64)>> {
-        Ok(scan::recall_claim(self.0, worker, key)?)
+        Ok(claims::recall_claim(self.0, worker, key)?)
     }
 
     async fn keep_claim(&mut self, worker: &str, key: &str, taken: &[(i64, u64)], until: Time) -> Result<()> {
-        Ok(scan::keep_claim(self.0, worker, key, taken, until)?)
+        Ok(claims::keep_claim(self.0, worker, key, taken, until)?)
     }
 
     async fn let_in_all(&mut self) -> Result<()> {
-        scan::forget_claims(self.0)?;
+        claims::forget_claims(self.0)?;
         Ok(slots::let_in_all(self.0)?)
     }
 

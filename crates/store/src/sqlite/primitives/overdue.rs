@@ -2,14 +2,15 @@
 
 use rusqlite::params;
 
+use crate::engine::turns::short;
 use crate::engine::{Overdue, Stored, TimeKey};
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::row;
 
-const LEASES: &str = "SELECT due_at, rid, queue FROM run_now INDEXED BY run_held WHERE state & 7 = 2 AND due_at <= ?1 \
+const LEASES: &str = "SELECT due_at, rid, queue, tenant FROM run_now INDEXED BY run_held WHERE state & 7 = 2 AND due_at <= ?1 \
   AND (due_at, rid) > (?2, ?3) ORDER BY due_at, rid LIMIT ?4";
-const LIVES: &str = "SELECT expires_at, rid, queue FROM run_now INDEXED BY run_expiring WHERE expires_at IS NOT NULL AND expires_at <= ?1 \
+const LIVES: &str = "SELECT expires_at, rid, queue, tenant FROM run_now INDEXED BY run_expiring WHERE expires_at IS NOT NULL AND expires_at <= ?1 \
   AND (expires_at, rid) > (?2, ?3) ORDER BY expires_at, rid LIMIT ?4";
 
 /// At least one of them if there is any: a page of runs that this binary cannot read is not the end of the list.
@@ -18,8 +19,11 @@ pub fn overdue(tx: &Tx<'_>, what: Overdue<'_>, after: TimeKey, limit: usize) -> 
         Overdue::Leases(_) => LEASES,
         Overdue::Lives => LIVES,
     };
-    let is_asked_for = |queue: &str| match what {
-        Overdue::Leases(Some(queues)) => queues.contains(&queue),
+    let is_asked_for = |queue: &str, tenant: &str| match what {
+        Overdue::Leases(Some(claim)) => {
+            claim.queues.iter().any(|asked| asked == queue)
+                && claim.tenant.as_deref().is_none_or(|asked| short(asked) == tenant)
+        }
         Overdue::Leases(None) | Overdue::Lives => true,
     };
     let mut after = (after.0.ms(), after.1);
@@ -27,7 +31,8 @@ pub fn overdue(tx: &Tx<'_>, what: Overdue<'_>, after: TimeKey, limit: usize) -> 
     while found.is_empty() {
         let values = params![tx.now.ms(), after.0, after.1, limit as i64];
         let page = tx.list(sql, values, |row| {
-            Ok(((row.get(0)?, row.get(1)?), is_asked_for(row.get_ref(2)?.as_str()?)))
+            let is_asked_for = is_asked_for(row.get_ref(2)?.as_str()?, row.get_ref(3)?.as_str()?);
+            Ok(((row.get(0)?, row.get(1)?), is_asked_for))
         })?;
         let Some((last, _)) = page.last() else { break };
         after = *last;

@@ -34,8 +34,8 @@ pub fn save(tx: &Tx<'_>, mut edit: Edit) -> Result<Saved> {
         return Err(StoreError::Unavailable(format!("{} changed meanwhile", edit.row().id())).into());
     }
     events::insert(tx, &edit.stored, prev, first, &edit.events)?;
-    if let Some(key) = edit.slot_key().filter(|_| !edit.is_taken()) {
-        slots::let_in(tx, key)?;
+    if let Some((tenant, key)) = edit.slot_key().filter(|_| !edit.is_taken()) {
+        slots::let_in(tx, tenant, key)?;
     }
     if is_cancel(edit.events.iter().map(|(event, _)| event)) {
         overdue::has_cancelled(tx, edit.row().id())?;

@@ -4,6 +4,7 @@
 use rusqlite::params;
 use waypost_kernel::Phase;
 
+use crate::engine::turns::{named, short};
 use crate::seam::run::RunRow;
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
@@ -12,12 +13,12 @@ use crate::sqlite::link::session::Tx;
 const MAX_SET_ASIDE: usize = 5_000;
 
 /// How many more runs with this key may be held.
-pub fn free_slots(tx: &Tx<'_>, key: &str) -> Result<i64> {
-    let limit = "SELECT at_most FROM key_limits WHERE name = ?1";
-    let limit: Option<i64> = tx.find(limit, [key], |row| row.get(0))?;
+pub fn free_slots(tx: &Tx<'_>, tenant: &str, key: &str) -> Result<i64> {
+    let limit = "SELECT at_most FROM key_limits WHERE tenant = ?1 AND name = ?2";
+    let limit: Option<i64> = tx.find(limit, [tenant, key], |row| row.get(0))?;
     let held = "SELECT count(*) FROM run_now INDEXED BY run_keyed \
-                WHERE state & 7 = 2 AND blocked IN (0, 1) AND concurrency_key = ?1 AND finished_at IS NULL";
-    let held: i64 = tx.prepare(held)?.query_row([key], |row| row.get(0))?;
+                WHERE state & 7 = 2 AND blocked IN (0, 1) AND concurrency_key = ?1 AND tenant = ?2 AND finished_at IS NULL";
+    let held: i64 = tx.prepare(held)?.query_row([key, short(tenant)], |row| row.get(0))?;
     Ok(limit.unwrap_or(1) - held)
 }
 
@@ -25,50 +26,53 @@ pub fn free_slots(tx: &Tx<'_>, key: &str) -> Result<i64> {
 pub fn starts_aside(tx: &Tx<'_>, row: &RunRow) -> Result<bool> {
     let due = row.run.available_at.is_some_and(|at| at <= tx.now);
     match row.concurrency_key.as_deref().filter(|_| due && row.phase() == Phase::Ready) {
-        Some(key) => Ok(free_slots(tx, key)? <= 0),
+        Some(key) => Ok(free_slots(tx, &row.tenant, key)? <= 0),
         None => Ok(false),
     }
 }
 
 /// Sets aside what waits for a key that is at its limit, at most a batch of it. Gives how many.
-pub fn set_aside(tx: &Tx<'_>, key: &str) -> Result<usize> {
+pub fn set_aside(tx: &Tx<'_>, tenant: &str, key: &str) -> Result<usize> {
     let sql = "UPDATE run_now SET blocked = 1 WHERE rid IN (SELECT rid FROM run_now INDEXED BY run_keyed \
-               WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 0 AND concurrency_key = ?1 AND due_at <= ?2 LIMIT ?3)";
-    Ok(tx.execute(sql, params![key, tx.now.ms(), MAX_SET_ASIDE as i64])?)
+               WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 0 AND concurrency_key = ?1 AND tenant = ?2 AND due_at <= ?3 LIMIT ?4)";
+    Ok(tx.execute(sql, params![key, short(tenant), tx.now.ms(), MAX_SET_ASIDE as i64])?)
 }
 
 /// Lets in as many as there are slots, of each queue and state (so of each lifecycle): whichever of them workers ask for
 /// finds its best. Those that come too late are set aside again.
-pub fn let_in(tx: &Tx<'_>, key: &str) -> Result<()> {
+pub fn let_in(tx: &Tx<'_>, tenant: &str, key: &str) -> Result<()> {
     let next = "SELECT queue, state FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 1 \
-                AND concurrency_key = ?1 AND (queue, state) > (?2, ?3) ORDER BY queue, state LIMIT 1";
+                AND concurrency_key = ?1 AND tenant = ?2 AND (queue, state) > (?3, ?4) ORDER BY queue, state LIMIT 1";
     let let_in = "UPDATE run_now SET blocked = 0 WHERE rid IN (SELECT rid FROM run_now INDEXED BY run_keyed \
-                  WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 1 AND concurrency_key = ?1 AND queue = ?2 AND state = ?3 \
-                  ORDER BY priority DESC, due_at, rid LIMIT ?4)";
-    let free = free_slots(tx, key)?;
+                  WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 1 AND concurrency_key = ?1 AND tenant = ?2 AND queue = ?3 \
+                  AND state = ?4 ORDER BY priority DESC, due_at, rid LIMIT ?5)";
+    let free = free_slots(tx, tenant, key)?;
     if free <= 0 {
         return Ok(());
     }
+    let tenant = short(tenant);
     let mut last: (String, i64) = (String::new(), 0);
     let after = |last: &(String, i64)| {
-        tx.find(next, params![key, last.0, last.1], |row| Ok((row.get(0)?, row.get(1)?)))
+        tx.find(next, params![key, tenant, last.0, last.1], |row| Ok((row.get(0)?, row.get(1)?)))
     };
     while let Some(group) = after(&last)? {
         last = group;
-        tx.execute(let_in, params![key, last.0, last.1, free])?;
+        tx.execute(let_in, params![key, tenant, last.0, last.1, free])?;
     }
     Ok(())
 }
 
 /// The sweeper's look: no key waits while it has a free slot, whatever happened.
 pub fn let_in_all(tx: &Tx<'_>) -> Result<()> {
-    let next = "SELECT min(concurrency_key) FROM run_now INDEXED BY run_keyed \
-                WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 1 AND concurrency_key > ?1";
-    let mut last = String::new();
+    let next = "SELECT concurrency_key, tenant FROM run_now INDEXED BY run_keyed \
+                WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 1 AND concurrency_key IS NOT NULL \
+                AND (concurrency_key, tenant) > (?1, ?2) ORDER BY concurrency_key, tenant LIMIT 1";
+    let mut last: (String, String) = Default::default();
     loop {
-        let key: Option<String> = tx.prepare(next)?.query_row([&last], |row| row.get(0))?;
-        let Some(key) = key else { return Ok(()) };
-        let_in(tx, &key)?;
-        last = key;
+        let found: Option<(String, String)> =
+            tx.find(next, params![last.0, last.1], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let Some((key, tenant)) = found else { return Ok(()) };
+        let_in(tx, named(&tenant), &key)?;
+        last = (key, tenant);
     }
 }

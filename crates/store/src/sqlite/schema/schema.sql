@@ -62,6 +62,7 @@ CREATE TABLE run_now(
   state INTEGER NOT NULL,
   seq INTEGER NOT NULL,
   last INTEGER,                                   -- the position of its last event; null: it has but the first
+  tenant TEXT NOT NULL DEFAULT '',                -- as run_born has it; '' is 'default', which costs no byte here
   queue TEXT NOT NULL,
   priority INTEGER NOT NULL DEFAULT 0,
   blocked INTEGER NOT NULL DEFAULT 0,             -- ready, but its concurrency key is at its limit
@@ -92,13 +93,13 @@ CREATE TABLE run_now(
   CONSTRAINT "SHAPE: settled needs finished_at, and nothing else has one" CHECK ((state & 7 = 4) = (finished_at IS NOT NULL)),
   CONSTRAINT "SHAPE: parked needs a reason" CHECK (state & 7 <> 3 OR reason IS NOT NULL AND reason <> '' COLLATE RTRIM)
 );
--- Due work lies before now, deferred work behind it. Heartbeats do not touch this one.
-CREATE INDEX run_ready ON run_now(queue, priority, due_at) WHERE state & 7 = 1 AND blocked = 0;
+-- Due work lies before now, deferred work behind it. Claims skip along it from tenant to tenant. Heartbeats do not touch this one.
+CREATE INDEX run_ready ON run_now(queue, priority, tenant, due_at) WHERE state & 7 = 1 AND blocked = 0;
 CREATE INDEX run_held ON run_now(due_at) WHERE state & 7 = 2;
 CREATE INDEX run_expiring ON run_now(expires_at) WHERE expires_at IS NOT NULL;
 -- Of runs with a concurrency key: those that hold it, and those that wait for it, set aside or not. One index and not
 -- one of each, because a move of any run opens every index that looks at its state.
-CREATE INDEX run_keyed ON run_now(state & 7, blocked, concurrency_key, queue, state, priority, due_at)
+CREATE INDEX run_keyed ON run_now(state & 7, blocked, concurrency_key, tenant, queue, state, priority, due_at)
   WHERE concurrency_key IS NOT NULL AND finished_at IS NULL;
 
 CREATE TABLE items(
@@ -157,8 +158,8 @@ CREATE UNIQUE INDEX run_events_key ON run_events(rid, key) WHERE key IS NOT NULL
 -- What claims with a key took, as [number, fence] each: asked again, they give the same.
 CREATE TABLE claims(worker TEXT, key TEXT, taken TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY(worker, key)) WITHOUT ROWID;
 CREATE INDEX claims_until ON claims(until);
-CREATE TABLE queues(name TEXT PRIMARY KEY, at_most INTEGER, paused_by TEXT, pause_reason TEXT, paused_at TEXT) WITHOUT ROWID;
-CREATE TABLE key_limits(name TEXT PRIMARY KEY, at_most INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE queues(tenant TEXT, name TEXT, at_most INTEGER, paused_by TEXT, pause_reason TEXT, paused_at TEXT, PRIMARY KEY(tenant, name)) WITHOUT ROWID;
+CREATE TABLE key_limits(tenant TEXT, name TEXT, at_most INTEGER NOT NULL, PRIMARY KEY(tenant, name)) WITHOUT ROWID;
 CREATE TABLE pruned(day TEXT, lifecycle TEXT, runs INTEGER NOT NULL, events INTEGER NOT NULL, PRIMARY KEY(day, lifecycle)) WITHOUT ROWID;
 -- Messages from outside, such as a webhook's deliveries: what has come lately.
 CREATE TABLE messages(source TEXT, digest TEXT, id TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY(source, digest), UNIQUE(source, id)) WITHOUT ROWID;

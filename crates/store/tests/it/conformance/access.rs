@@ -92,7 +92,7 @@ pub async fn what_cannot_be_kept_is_not_done(store: &dyn Database) {
         .unwrap();
     store.configure(Setting::PauseQueue("q".into()), who_of(TENANT, "why")).await.unwrap();
     assert_eq!(invalid(store.configure(Setting::ResumeQueue("q".into()), too_long()).await).0, "reason");
-    let queues = store.queues().await.unwrap();
+    let queues = store.queues(None).await.unwrap();
     assert!(queues.iter().any(|row| row.name == "q" && row.paused.is_some()), "{queues:?}");
     for change in [ScheduleChange::Pause("nightly".into()), ScheduleChange::Resume("nightly".into())] {
         assert_eq!(invalid(store.change_schedule(change, too_long()).await).0, "reason");

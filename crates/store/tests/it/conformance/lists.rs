@@ -152,7 +152,7 @@ pub async fn a_page_of_large_runs_is_short(store: &dyn Database) {
 
 // proves D12 and X9
 pub async fn queues_are_counted(store: &dyn Database) {
-    assert!(store.queues().await.unwrap().is_empty());
+    assert!(store.queues(None).await.unwrap().is_empty());
     let now = store.now().await.unwrap();
     let first = put(store, NewRun { queue: "b".into(), ..deploy() }).await;
     advance(store, 5).await;
@@ -164,10 +164,10 @@ pub async fn queues_are_counted(store: &dyn Database) {
     finish(store, &done, "success").await.unwrap();
     put(store, NewRun { queue: "c".into(), ..deploy() }).await;
     store.limit_queue("a", Some(4)).await.unwrap();
-    let rows = store.queues().await.unwrap();
+    let rows = store.queues(None).await.unwrap();
     let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c"], "those with something to do or to say, by name");
-    assert_eq!(rows[0], QueueRow { name: "a".into(), at_most: Some(4), ..QueueRow::default() });
+    assert_eq!(rows[0], QueueRow { tenant: TENANT.into(), name: "a".into(), at_most: Some(4), ..QueueRow::default() });
     assert_eq!((rows[1].ready, rows[1].scheduled, rows[1].held), (2, 1, 1));
     assert_eq!(rows[1].oldest_ready_at, first.run.available_at);
 }

@@ -341,6 +341,20 @@ topics! {
         what_cannot_be_kept_is_not_done
         whatever_people_do_is_kept_with_who_and_why
         a_claim_for_a_tenant_takes_only_its_runs;
+    tenants:
+        who_has_little_is_served_whatever_another_has_waiting
+        a_claim_of_many_goes_round_too
+        three_take_turns_across_queues
+        a_hundred_are_each_served_once_in_a_hundred
+        priority_comes_before_turns_and_each_has_its_own
+        claimers_of_other_queues_do_not_take_a_tenants_turn
+        a_claim_for_one_takes_its_own_in_their_order
+        pauses_and_limits_of_a_queue_are_one_tenants
+        a_key_is_one_tenants
+        who_waits_for_a_key_does_not_lose_its_turn
+        what_is_left_behind_in_a_paused_queue_is_one_tenants
+        who_holds_is_told_by_tenant
+        several_claimers_at_once_serve_all;
     messages:
         a_content_is_known_by_the_id_that_it_came_under_first
         of_many_at_once_one_is_first

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use waypost_kernel::item::Role;
 use waypost_kernel::{Lifecycle, Phase, Span};
-use waypost_store::{CommandWrite, Filter, NewItem, NewRun, Pause, RunRow};
-use waypost_testkit::Shorthand;
+use waypost_store::{CommandWrite, Filter, NewItem, NewRun, QueueRow, RunRow, Setting, Who};
 
 use super::normal::{error, normal, queue};
 use super::op::{Command, Enqueue, Op};
 use super::pick::{self, KEYS, pick_actor, pick_command};
-use super::side::{Side, lately};
+use super::side::{Side, lately, tenant_named};
 
 /// In units of 70 seconds: up to 25 hours and 30 days.
 const ADVANCES: [i64; 5] = [1, 2, 5, 1_300, 37_500];
@@ -96,6 +95,7 @@ impl Side {
         let parent = asked.parent.and_then(|back| lately(self.runs.len(), back));
         let new = NewRun {
             parent_run_id: parent.filter(|_| lifecycle == OPERATION).map(|at| self.runs[at].clone()),
+            tenant: tenant_named(asked.tenant),
             lifecycle,
             status,
             queue: format!("q{}", asked.queue),
@@ -123,7 +123,7 @@ impl Side {
     async fn meant(&self, asked: &Command) -> Vec<String> {
         let mut meant = Vec::new();
         for id in &self.runs {
-            let row = self.store.run("default".into(), id.clone()).await;
+            let row = self.find(id).await;
             let waits = |row: RunRow| {
                 matches!(row.phase(), Phase::Parked | Phase::Settled) && !pick::allowed(&row).is_empty()
             };
@@ -138,12 +138,12 @@ impl Side {
         let meant = self.meant(asked).await;
         let Some(at) = lately(meant.len(), asked.run) else { return Value::Null };
         let id = &meant[at];
-        let Ok(row) = self.store.run("default".into(), id.clone()).await else { return Value::Null };
+        let Ok(row) = self.find(id).await else { return Value::Null };
         let chosen =
             |mask: u8| (0..5).filter(|at| mask & (1 << at) != 0).map(|at| KEYS[at].to_owned()).collect();
         let name = pick_command(&row, asked);
         let write = CommandWrite {
-            tenant: "default".into(),
+            tenant: row.tenant.clone(),
             run_id: id.clone(),
             actor: pick_actor(&row, &name, asked),
             name: name.clone(),
@@ -181,17 +181,27 @@ impl Side {
                 self.store.advance_clock(by).await.unwrap();
                 Value::Null
             }
-            Op::Pause { queue: at, paused } => {
-                let pause = Pause { by: "ann".into(), reason: "why".into(), at: None };
-                let row = self.store.pause_queue(format!("q{at}"), paused.then_some(pause)).await;
-                queue(&row.unwrap())
+            Op::Pause { tenant, queue: at, paused } => {
+                let (tenant, name) = (tenant_named(tenant), format!("q{at}"));
+                let setting = if paused {
+                    Setting::PauseQueue(name.clone())
+                } else {
+                    Setting::ResumeQueue(name.clone())
+                };
+                let who = Who { tenant: tenant.clone(), by: "ann".into(), reason: Some("why".into()) };
+                self.store.configure(setting, who).await.unwrap();
+                let found = self.store.queues(Some(tenant.clone())).await.unwrap();
+                let found = found.into_iter().find(|row| row.name == name);
+                queue(&found.unwrap_or(QueueRow { tenant, name, ..QueueRow::default() }))
             }
-            Op::Limit { of_queue, name, at_most } => {
+            Op::Limit { tenant, of_queue, name, at_most } => {
                 let at_most = at_most.map(u32::from);
-                match of_queue {
-                    true => self.store.limit_queue(&format!("q{name}"), at_most).await.unwrap(),
-                    false => self.store.limit_key(&format!("k{name}"), at_most).await.unwrap(),
-                }
+                let setting = match of_queue {
+                    true => Setting::QueueLimit(format!("q{name}"), at_most),
+                    false => Setting::KeyLimit(format!("k{name}"), at_most),
+                };
+                let who = Who { tenant: tenant_named(tenant), ..Who::from("ann") };
+                self.store.configure(setting, who).await.unwrap();
                 Value::Null
             }
             Op::Prune => {

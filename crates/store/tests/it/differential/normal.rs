@@ -43,6 +43,7 @@ pub fn error(error: &StoreError, ids: &[String]) -> Value {
 
 pub fn queue(row: &QueueRow) -> Value {
     json!({
+        "tenant": row.tenant,
         "name": row.name,
         "ready": row.ready,
         "scheduled": row.scheduled,

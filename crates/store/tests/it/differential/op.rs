@@ -13,6 +13,8 @@ pub enum Op {
     Claim {
         worker: u8,
         queues: u8,
+        /// Of one tenant alone.
+        tenant: Option<u8>,
         limit: u8,
         lease: Option<u8>,
         start: bool,
@@ -70,10 +72,12 @@ pub enum Op {
         by: u8,
     },
     Pause {
+        tenant: u8,
         queue: u8,
         paused: bool,
     },
     Limit {
+        tenant: u8,
         of_queue: bool,
         name: u8,
         at_most: Option<u8>,
@@ -88,6 +92,7 @@ pub enum Op {
 #[derive(Clone, Debug, Default)]
 pub struct Enqueue {
     pub template: u8,
+    pub tenant: u8,
     /// Which roles its items have.
     pub roles: u8,
     pub queue: u8,
@@ -174,8 +179,10 @@ fn pick() -> impl Strategy<Value = Pick> {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         14 => enqueue().prop_map(Op::Enqueue),
-        14 => (0..3_u8, 1..4_u8, 0..5_u8, option::weighted(0.5, 0..2_u8), any::<bool>())
-            .prop_map(|(worker, queues, limit, lease, start)| Op::Claim { worker, queues, limit, lease, start }),
+        14 => (0..3_u8, 1..4_u8, option::weighted(0.2, tenant()), 0..5_u8, option::weighted(0.5, 0..2_u8), any::<bool>())
+            .prop_map(|(worker, queues, tenant, limit, lease, start)| {
+                Op::Claim { worker, queues, tenant, limit, lease, start }
+            }),
         2 => (back(), 0..3_u8, any::<bool>())
             .prop_map(|(run, worker, start)| Op::ClaimRun { run, worker, start }),
         3 => (0..2_u8, 0..3_u8, 1..4_u8, any::<bool>()).prop_map(|(plan, worker, attempts, reentrant)| {
@@ -199,26 +206,33 @@ fn op() -> impl Strategy<Value = Op> {
         16 => command().prop_map(Op::Command),
         5 => Just(Op::Sweep),
         6 => prop_oneof![8 => 0..3_u8, 1 => 3..5_u8].prop_map(|by| Op::Advance { by }),
-        1 => (0..2_u8, prop::bool::weighted(0.3)).prop_map(|(queue, paused)| Op::Pause { queue, paused }),
-        1 => (any::<bool>(), 0..2_u8, option::of(0..3_u8))
-            .prop_map(|(of_queue, name, at_most)| Op::Limit { of_queue, name, at_most }),
+        1 => (tenant(), 0..2_u8, prop::bool::weighted(0.3))
+            .prop_map(|(tenant, queue, paused)| Op::Pause { tenant, queue, paused }),
+        1 => (tenant(), any::<bool>(), 0..2_u8, option::of(0..3_u8))
+            .prop_map(|(tenant, of_queue, name, at_most)| Op::Limit { tenant, of_queue, name, at_most }),
         1 => Just(Op::Prune),
         2 => (0..4_u8, 1..6_u8).prop_map(|(text, limit)| Op::Look { text, limit }),
     ]
 }
 
+/// The default one more often than others.
+fn tenant() -> impl Strategy<Value = u8> {
+    prop_oneof![2 => Just(0_u8), 3 => 0..3_u8]
+}
+
 fn enqueue() -> impl Strategy<Value = Enqueue> {
     let rare = |probability| prop::bool::weighted(probability);
     (
-        ((0..TEMPLATES, 0..9_u8), 0..2_u8, -1..2_i8, option::weighted(0.2, 0..3_u8), 0..2_u8),
+        ((0..TEMPLATES, tenant(), 0..9_u8), 0..2_u8, -1..2_i8, option::weighted(0.2, 0..3_u8), 0..2_u8),
         (option::weighted(0.3, 0..2_u8), rare(0.15), rare(0.1), option::weighted(0.5, back())),
     )
         .prop_map(
             |(
-                ((template, roles), queue, priority, key, input),
+                ((template, tenant, roles), queue, priority, key, input),
                 (concurrency_key, delayed, mortal, parent),
             )| Enqueue {
                 template,
+                tenant,
                 roles,
                 queue,
                 priority,

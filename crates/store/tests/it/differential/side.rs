@@ -1,10 +1,11 @@
 //! One of the two stores, and what it has answered so far.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use waypost_kernel::{Lifecycle, Token};
-use waypost_store::{Database, EventRow, Filter, Held, ItemRow, QueueRow, Result, RunRow};
+use waypost_store::{Database, EventRow, Filter, Held, ItemRow, Result, RunRow};
 
 use super::normal::{error, normal, queue};
 use super::op::{Lease, Op};
@@ -13,10 +14,18 @@ pub struct Side {
     pub store: Arc<dyn Database>,
     /// In the order of their appearance.
     pub runs: Vec<String>,
+    tenants: HashMap<String, String>,
     /// With the run's place in the list.
     pub leases: Vec<(usize, Token)>,
     /// Lifecycles that were generated.
     pub made: Vec<Arc<Lifecycle>>,
+}
+
+/// The first is whose name sorts among the others, and has the last turn.
+const TENANTS: [&str; 3] = ["default", "acme", "zoo"];
+
+pub fn tenant_named(at: u8) -> String {
+    TENANTS[usize::from(at) % TENANTS.len()].to_owned()
 }
 
 /// The `back`th from the end.
@@ -26,7 +35,13 @@ pub fn lately(len: usize, back: u8) -> Option<usize> {
 
 impl Side {
     pub fn new(store: Arc<dyn Database>) -> Side {
-        Side { store, runs: Vec::new(), leases: Vec::new(), made: Vec::new() }
+        Side { store, runs: Vec::new(), tenants: HashMap::new(), leases: Vec::new(), made: Vec::new() }
+    }
+
+    /// Whosever it is.
+    pub async fn find(&self, id: &str) -> Result<RunRow> {
+        let tenant = self.tenants.get(id).cloned().unwrap_or_default();
+        self.store.run(tenant, id.to_owned()).await
     }
 
     pub async fn apply(&mut self, op: &Op) -> Value {
@@ -62,13 +77,12 @@ impl Side {
 
     /// All that there is to see.
     pub async fn everything(&mut self) -> Vec<Value> {
-        let filter = Filter {
-            tenant: "default".into(),
-            limit: 500,
-            include: waypost_store::Parts::ALL,
-            ..Filter::default()
-        };
-        let rows = self.store.runs(filter).await.unwrap().runs;
+        let mut rows = Vec::new();
+        for tenant in (0..TENANTS.len() as u8).map(tenant_named) {
+            let (limit, include) = (500, waypost_store::Parts::ALL);
+            let filter = Filter { tenant, limit, include, ..Filter::default() };
+            rows.extend(self.store.runs(filter).await.unwrap().runs);
+        }
         let mut all = Vec::new();
         for row in &rows {
             all.push(self.see(row));
@@ -97,9 +111,10 @@ impl Side {
         }
         all.push(feed.iter().map(|it| normal(json!([it.run_id, it.seq]), &self.ids())).collect());
         // One for which nothing is set and nothing waits may be told of or not.
-        let queues = self.store.queues().await.unwrap();
-        let told =
-            queues.iter().filter(|it| **it != QueueRow { name: it.name.clone(), ..QueueRow::default() });
+        let queues = self.store.queues(None).await.unwrap();
+        let told = queues
+            .iter()
+            .filter(|it| (it.ready, it.scheduled, it.held, it.at_most, &it.paused) != (0, 0, 0, None, &None));
         all.extend(told.map(queue));
         let verified = self.store.verify(Arc::new(|_, _| {})).await.unwrap();
         all.push(json!([verified.runs, verified.events, verified.differences]));
@@ -112,7 +127,7 @@ impl Side {
 
     /// As it is now; nothing if it has left.
     pub async fn row_of(&self, held: &Held) -> Option<RunRow> {
-        self.store.run("default".into(), held.run_id.clone()).await.ok()
+        self.find(&held.run_id.clone()).await.ok()
     }
 
     pub async fn held(&self, lease: Lease) -> Option<Held> {
@@ -138,6 +153,7 @@ impl Side {
     pub fn see(&mut self, row: &RunRow) -> Value {
         if !self.runs.iter().any(|id| id == row.id()) {
             self.runs.push(row.id().to_owned());
+            self.tenants.insert(row.id().to_owned(), row.tenant.clone());
         }
         normal(row.object(), &self.ids())
     }

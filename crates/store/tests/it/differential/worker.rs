@@ -11,18 +11,19 @@ use waypost_store::{
 use super::normal::error;
 use super::op::{ItemMove, Op, Pick};
 use super::pick::{done_item, failed_item, pick_end, pick_item};
-use super::side::{Side, lately};
+use super::side::{Side, lately, tenant_named};
 use crate::conformance::kit::claim_plan;
 
 impl Side {
     pub async fn claim(&mut self, op: &Op) -> Value {
         let lease = Span::from_seconds(100);
         let answer: Result<Vec<Claimed>> = match *op {
-            Op::Claim { worker, queues, limit, lease: length, start } => {
+            Op::Claim { worker, queues, tenant, limit, lease: length, start } => {
                 let named = (0..2).filter(|at| queues & (1 << at) != 0).map(|at| format!("q{at}"));
                 let claim = Claim {
                     worker: format!("w{worker}"),
                     queues: named.collect(),
+                    tenant: tenant.map(tenant_named),
                     limit: limit.into(),
                     lease: length.map(|_| lease),
                     start,

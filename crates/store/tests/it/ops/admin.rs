@@ -16,7 +16,7 @@ async fn a_queue_rests_and_goes_on_by_sql() {
     assert_eq!(ops.psql(paused), "ops|postgres|a release|t");
     let claim = "SELECT run_id FROM ops.claim_next_run('w')";
     assert_eq!(ops.psql(claim), "");
-    let told = store.queues().await.unwrap().into_iter().find(|queue| queue.name == "ops").unwrap();
+    let told = store.queues(None).await.unwrap().into_iter().find(|queue| queue.name == "ops").unwrap();
     assert_eq!(
         told.paused.map(|pause| (pause.by, pause.reason)),
         Some(("postgres".into(), "a release".into()))

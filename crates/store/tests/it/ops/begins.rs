@@ -128,9 +128,9 @@ async fn a_begin_by_hand_is_told_when_others_are_at_its_slots() {
         let keyed = NewRun { concurrency_key: Some("k".into()), ..run(lifecycle) };
         let run_id = queued(&store, keyed).await;
         let other = waypost_store::postgres::client(&ops.server.url()).await.unwrap();
-        other.batch_execute("BEGIN; SELECT waypost.lock_keys('{k}')").await.unwrap();
+        other.batch_execute("BEGIN; SELECT waypost.lock_keys('{default}', '{k}')").await.unwrap();
         ops.refused(&begin.replace("{id}", &run_id)).is("WP423", "BUSY");
-        other.batch_execute("ROLLBACK; BEGIN; SELECT waypost.shut_gate('q')").await.unwrap();
+        other.batch_execute("ROLLBACK; BEGIN; SELECT waypost.shut_gate('default', 'q')").await.unwrap();
         ops.refused(&begin.replace("{id}", &run_id)).is("WP423", "BUSY");
         other.batch_execute("ROLLBACK").await.unwrap();
         ops.psql(&begin.replace("{id}", &run_id));

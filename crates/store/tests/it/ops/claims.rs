@@ -71,7 +71,7 @@ async fn eight_workers_share_a_hundred_runs() {
 fn a_paused_queue_gives_nothing() {
     let ops = open();
     let run_id = ops.queue();
-    ops.psql("INSERT INTO waypost.queues(name, paused_by, pause_reason, paused_at) VALUES ('ops', 'me', 'a freeze', now())");
+    ops.psql("INSERT INTO waypost.queues(tenant, name, paused_by, pause_reason, paused_at) VALUES ('default', 'ops', 'me', 'a freeze', now())");
     assert_eq!(ops.psql("SELECT * FROM ops.claim_next_run('w')"), "");
     ops.psql("UPDATE waypost.queues SET paused_at = NULL");
     assert_eq!(ops.psql("SELECT run_id FROM ops.claim_next_run('w')"), run_id);
@@ -121,7 +121,7 @@ fn what_outlived_its_time_is_not_claimed() {
 #[test]
 fn a_limit_makes_claims_wait_and_is_free_again_with_each_end() {
     let ops = open();
-    ops.psql("INSERT INTO waypost.queues(name, at_most) VALUES ('ops', 2)");
+    ops.psql("INSERT INTO waypost.queues(tenant, name, at_most) VALUES ('default', 'ops', 2)");
     let runs: Vec<String> = (0..4).map(|_| ops.queue()).collect();
     let claim = || ops.psql("SELECT run_id FROM ops.claim_next_run('w')");
     assert_eq!([claim(), claim(), claim()], [&runs[0], &runs[1], ""]);

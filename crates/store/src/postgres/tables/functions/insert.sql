@@ -1,8 +1,8 @@
 -- Writes new runs, in the order of their keys: two lists with the same keys would wait for each other. `p_place` is where each stood in
 -- the caller's list, and gives its number. Whose idempotency key is taken is not among `made`. `p_known` is what the caller knows of
 -- lifecycles, and `p_now` its clock, if they are to be checked: what was decided on old ground is not written (`made` is null).
-CREATE FUNCTION waypost.insert(p_now timestamptz, p_exact boolean, p_known bigint, p_parents text[], p_gates text[], p_lanes text[],
-    p_priorities smallint[], p_late boolean[], p_place int[]{parameters}, p_items jsonb)
+CREATE FUNCTION waypost.insert(p_now timestamptz, p_exact boolean, p_known bigint, p_parents text[], p_gates text[], p_lane_tenants text[],
+    p_lanes text[], p_priorities smallint[], p_late boolean[], p_place int[]{parameters}, p_items jsonb)
   RETURNS TABLE(at timestamptz, known bigint, made int[], before bigint, made_ready boolean) LANGUAGE plpgsql {settings} AS $$
 DECLARE
   v_now timestamptz := waypost.now();
@@ -44,5 +44,5 @@ DECLARE
       SELECT r.stale_after, r.claimed_by IS NULL, ARRAY[r.rid] FROM unnest(v_held) u(rid) JOIN waypost.runs r ON r.rid = u.rid;
     PERFORM waypost.save_slots(v_held, NULL, true);
   END IF;
-  RETURN QUERY SELECT v_now, v_known, v_made, v_before, waypost.save_lanes(p_lanes, p_priorities, p_late, NULL);
+  RETURN QUERY SELECT v_now, v_known, v_made, v_before, waypost.save_lanes(p_lane_tenants, p_lanes, p_priorities, p_late, NULL, NULL);
 END $$;

@@ -5,9 +5,9 @@
 -- written (from 1), and where the positions of their events count from.
 --
 -- `p_entries` are the places in queues that the runs leave, if all of them are written; of `p_orphans`, and if some are not, those whose run
--- is elsewhere. `p_lanes` and `p_priorities` are where runs become ready, `p_late` where one of them was due before.
-CREATE FUNCTION waypost.save(p_now timestamptz, p_exact boolean, p_gates text[], p_keys text[], p_entries text[], p_orphans text[], p_lanes text[],
-    p_priorities smallint[], p_late boolean[], p_rid bigint[], p_was_seq int[], p_was_stale timestamptz[], p_was_held boolean[],
+-- is elsewhere. `p_lane_tenants`, `p_lanes` and `p_priorities` are where runs become ready, `p_late` where one of them was due before.
+CREATE FUNCTION waypost.save(p_now timestamptz, p_exact boolean, p_gates text[], p_key_tenants text[], p_keys text[], p_entries text[],
+    p_orphans text[], p_lane_tenants text[], p_lanes text[], p_priorities smallint[], p_late boolean[], p_rid bigint[], p_was_seq int[], p_was_stale timestamptz[], p_was_held boolean[],
     p_reminds boolean[], p_cancels boolean[], p_offset int[]{parameters}, p_more jsonb)
   RETURNS TABLE(at timestamptz, won int[], base bigint, made_ready boolean) LANGUAGE plpgsql {settings} AS $$
 DECLARE
@@ -33,7 +33,7 @@ DECLARE
     PERFORM waypost.enter_gates(p_gates);
   END IF;
   IF cardinality(p_keys) > 0 THEN
-    PERFORM waypost.lock_keys(p_keys);
+    PERFORM waypost.lock_keys(p_key_tenants, p_keys);
   END IF;
   IF p_more IS NOT NULL THEN
     v_bad := waypost.save_items(p_rid, p_was_seq, p_was_stale, p_more, p_now);
@@ -67,8 +67,8 @@ DECLARE
     PERFORM waypost.save_events(p_more -> 'events', v_base, v_won, p_now);
   END IF;
   IF v_ready IS NOT NULL THEN
-    INSERT INTO waypost.ready(available_at, rid, seq, priority, state, queue)
-      SELECT r.available_at, r.rid, r.seq, r.priority, r.state, r.queue FROM unnest(v_ready) u(rid) JOIN waypost.runs r ON r.rid = u.rid;
+    INSERT INTO waypost.ready(available_at, rid, seq, priority, state, tenant, queue)
+      SELECT r.available_at, r.rid, r.seq, r.priority, r.state, r.tenant, r.queue FROM unnest(v_ready) u(rid) JOIN waypost.runs r ON r.rid = u.rid;
   END IF;
   IF v_reminded IS NOT NULL THEN
     -- One row for all of a claim; what is vacant has its own.
@@ -92,5 +92,5 @@ DECLARE
   IF v_cancelled IS NOT NULL THEN
     PERFORM waypost.leave_behind(c.id, 'cancel') FROM (SELECT u.id FROM unnest(v_cancelled) u(id) ORDER BY u.id OFFSET 0) c;
   END IF;
-  RETURN QUERY SELECT v_now, v_won, v_base, waypost.save_lanes(p_lanes, p_priorities, p_late, p_keys);
+  RETURN QUERY SELECT v_now, v_won, v_base, waypost.save_lanes(p_lane_tenants, p_lanes, p_priorities, p_late, p_key_tenants, p_keys);
 END $$;

@@ -17,11 +17,11 @@ BEGIN
   v_run.metadata := waypost.merged('metadata', p_run.metadata, v_metadata);
   v_run.details := waypost.merged_details(p_run.details, v_details, p_run.state);
   SELECT s.won, s.base INTO v_saved FROM waypost.save(p_now => waypost.now(), p_exact => true,
-    p_gates => CASE WHEN v_is_held AND NOT v_was_held THEN ARRAY[p_run.queue] END,
-    p_keys => CASE WHEN least(p_was.state / 1000, 5) <> least(p_run.state / 1000, 5) AND (v_was_held OR v_is_held OR p_was.state / 1000 = 2)
+    p_gates => CASE WHEN v_is_held AND NOT v_was_held THEN ARRAY[waypost.gate(p_run.tenant, p_run.queue)] END,
+    p_key_tenants => ARRAY[p_run.tenant], p_keys => CASE WHEN least(p_was.state / 1000, 5) <> least(p_run.state / 1000, 5) AND (v_was_held OR v_is_held OR p_was.state / 1000 = 2)
       THEN array_remove(ARRAY[p_run.concurrency_key], NULL) END,
     p_entries => CASE WHEN p_was.state / 1000 = 2 THEN waypost.entries_of(p_was) END, p_orphans => NULL,
-    p_lanes => CASE WHEN p_run.state / 1000 = 2 AND p_command IS NOT NULL THEN ARRAY[p_run.queue] END, p_priorities => ARRAY[p_run.priority],
+    p_lane_tenants => ARRAY[p_run.tenant], p_lanes => CASE WHEN p_run.state / 1000 = 2 AND p_command IS NOT NULL THEN ARRAY[p_run.queue] END, p_priorities => ARRAY[p_run.priority],
     p_late => ARRAY[p_run.available_at < waypost.now()], p_rid => ARRAY[p_run.rid], p_was_seq => ARRAY[p_was.seq], p_was_stale => ARRAY[p_was.stale_after], p_was_held => ARRAY[v_was_held],
     p_reminds => ARRAY[v_is_held AND NOT coalesce(p_was.lease_token = p_run.lease_token AND p_was.stale_after <= p_run.stale_after, false)],
     p_cancels => ARRAY[coalesce(p_command = 'cancel', false)], p_offset => ARRAY[v_position], p_state => ARRAY[p_run.state]{columns},

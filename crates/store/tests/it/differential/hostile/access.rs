@@ -76,6 +76,10 @@ pub fn asks() -> Asks {
             let found = side.store.stats(Some(format!("no {text}"))).await;
             side.answer(found, |_, stats| json!(stats.ended.len()))
         };
+        "queues tenant": |side, text| {
+            let found = side.store.queues(Some(format!("no {text}"))).await;
+            side.answer(found, |_, queues| json!(queues.len()))
+        };
         "holders tenant": |side, text| {
             let found = side.store.holders(Some(format!("no {text}"))).await;
             side.answer(found, |_, holders| json!(holders.len()))
