@@ -126,8 +126,9 @@ fn main() -> ExitCode {
 
 fn dispatch(cli: Cli) -> Result<u8> {
     let place = cli.place;
+    place.choose_tenant(matches!(&cli.noun, Noun::Token(token::Verb::Create { .. })))?;
     match cli.noun {
-        Noun::Lifecycle(verb) => lifecycle::run(verb).map(|()| 0),
+        Noun::Lifecycle(verb) => block_on(lifecycle::run(&place, verb)).map(|()| 0),
         Noun::Playbook(verb) => block_on(playbook::run(&place, &verb)).map(|()| 0),
         #[cfg(feature = "demo")]
         Noun::Simulate(verb) => simulate::run(verb),

@@ -6,8 +6,8 @@ use waypost_kernel::Outcome;
 use waypost_store::{Ended, HOUSEKEEPING, Holder, QueueRow, Stats, Store};
 
 use crate::output::{Format, Result, cells, pretty, print, table};
-use crate::place::Place;
-use crate::run::{TENANT, age};
+use crate::place::{Place, tenant};
+use crate::run::age;
 
 #[derive(Debug, Args)]
 #[command(
@@ -37,7 +37,7 @@ impl Figures {
     async fn read(store: &dyn Store) -> Result<Figures> {
         let mut queues = store.queues().await?;
         queues.retain(|queue| queue.name != HOUSEKEEPING);
-        let tenant = Some(TENANT.to_owned());
+        let tenant = Some(tenant().to_owned());
         let holders = store.holders(tenant.clone()).await?;
         Ok(Figures { queues, holders, stats: store.stats(tenant).await? })
     }

@@ -14,4 +14,5 @@ mod runs;
 mod schedules;
 mod stream;
 mod support;
+mod tenants;
 mod working;

@@ -34,7 +34,7 @@ impl LifecycleCodes {
             )
             .await?;
         for row in &sources {
-            let _ = known.catalog.add(Columns(row).get(0)?);
+            let _ = known.catalog.add_stored(Columns(row).get(0)?);
         }
         let rows = client
             .query_typed(

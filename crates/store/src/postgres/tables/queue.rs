@@ -257,9 +257,8 @@ fn look_again(tx: &PgTx, cursor: &mut Cursor) -> bool {
 async fn fill(tx: &mut PgTx, cursor: &mut Cursor, claim: &Claim, hungry: &[usize]) -> Result<()> {
     let size = cursor.size;
     cursor.read_size = size;
-    let wanted = (!claim.lifecycles.is_empty()).then(|| {
-        tx.known().codes(|lifecycle, _| claim.lifecycles.iter().any(|name| **name == *lifecycle.name))
-    });
+    let wanted =
+        (!claim.lifecycles.is_empty()).then(|| tx.known().codes(|lifecycle, _| claim.names(&lifecycle.name)));
     let lanes = &cursor.lanes;
     let found = tx
         .query(
