@@ -18,7 +18,7 @@ use super::address::Address;
 use super::fault::{Fault, Patience, Result, damaged};
 use super::notifier::Notifier;
 use super::open;
-use crate::postgres::lifecycle_codes::LifecycleCodes;
+use crate::postgres::lifecycle_codes::{LifecycleCodes, check_room};
 use crate::postgres::log::Gaps;
 use crate::postgres::schema;
 use crate::postgres::sql::{self, Args, Columns, args};
@@ -348,6 +348,7 @@ impl Tx {
         let lifecycle = added(&LifecycleCodes::read(client).await?.catalog, tenant, source)?;
         let sql = "SELECT 1 FROM waypost.lifecycles WHERE name = $1 AND version = $2";
         if self.query(sql, args![&*lifecycle.name, lifecycle.version as i32]).await?.is_empty() {
+            check_room(self, &lifecycle).await?;
             client.batch_execute(&schema::definition(&lifecycle, &stored_source(&lifecycle, source))).await?;
         }
         Ok(lifecycle)
