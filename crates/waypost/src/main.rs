@@ -73,7 +73,7 @@ enum Noun {
     Queue(queue::Verb),
     /// How it goes: queue depth, active runs, success rate, mean durations.
     Stats(stats::Flags),
-    /// Look at lifecycles, and check your own.
+    /// Look at lifecycles, add your own.
     #[command(subcommand)]
     Lifecycle(lifecycle::Verb),
     /// Make, list and revoke tokens for servers that others reach.

@@ -29,8 +29,7 @@ pub struct Place {
     /// The server's token.
     #[arg(long, env = "WAYPOST_TOKEN", global = true, hide_env_values = true)]
     pub token: Option<String>,
-    /// Whose runs, queues, schedules and lifecycles are meant. Default: default; a worker or server without it works for
-    /// all tenants.
+    /// The tenant; workers without one serve all.
     #[arg(long, env = "WAYPOST_TENANT", global = true, value_name = "NAME")]
     tenant: Option<String>,
 }
