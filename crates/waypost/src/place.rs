@@ -29,7 +29,7 @@ pub struct Place {
     /// The server's token.
     #[arg(long, env = "WAYPOST_TOKEN", global = true, hide_env_values = true)]
     pub token: Option<String>,
-    /// The tenant; workers without one serve all.
+    /// Whose runs, schedules and lifecycles. Default: default; of workers and servers, all.
     #[arg(long, env = "WAYPOST_TENANT", global = true, value_name = "NAME")]
     tenant: Option<String>,
 }

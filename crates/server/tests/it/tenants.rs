@@ -257,7 +257,7 @@ async fn a_tenants_schedule_takes_its_lifecycles_and_reaches_nobody_else() {
 #[tokio::test]
 async fn tenants_and_names_have_no_slash() {
     let site = Site::on(On::Sqlite).await;
-    let problem = site.naming("a%2Fb", "GET", "/v1/runs", Value::Null).await.refused(422, "INVALID_INPUT");
+    let problem = site.naming("a%2Fb", "GET", "/v1/runs", Value::Null).await.refused(400, "INVALID_QUERY");
     assert!(problem["detail"].as_str().unwrap().contains("without \"/\""), "{problem}");
     let new = json!({ "name": "n", "role": "viewer", "tenant": "a/b" });
     let problem = site.ask(EVERY_TENANT, "POST", "/v1/tokens", new).await.refused(422, "INVALID_INPUT");
