@@ -22,6 +22,7 @@ pub mod retry_after;
 pub mod run;
 pub mod schedule;
 pub mod tally;
+pub mod tenant;
 pub mod text;
 pub mod time;
 

@@ -129,8 +129,9 @@ impl RemoteStore {
         ask.of(&who.tenant).send(self).await.map(drop)
     }
 
-    pub(crate) async fn add_lifecycle(&self, text: String, _: Who) -> Result<Arc<Lifecycle>> {
-        let answer = Ask::post("/v1/lifecycles", json!({ "source": text })).send(self).await?;
+    pub(crate) async fn add_lifecycle(&self, text: String, who: Who) -> Result<Arc<Lifecycle>> {
+        let ask = Ask::post("/v1/lifecycles", json!({ "source": text })).only_of(Some(who.tenant));
+        let answer = ask.send(self).await?;
         let catalog = self.lifecycles().await?;
         let version = answer["version"].as_u64().and_then(|version| version.try_into().ok());
         let added =

@@ -5,6 +5,7 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use serde_json::Value;
+use waypost_kernel::tenant::DEFAULT;
 use waypost_store::wire::error_from;
 use waypost_store::{Result, StoreError};
 
@@ -53,7 +54,13 @@ impl Ask {
 
     /// A token has its tenant; only without one may it be named.
     pub fn of(mut self, tenant: &str) -> Ask {
-        self.tenant = (tenant != "default").then(|| tenant.to_owned());
+        self.tenant = (tenant != DEFAULT).then(|| tenant.to_owned());
+        self
+    }
+
+    /// For what has several tenants' where none is named.
+    pub fn only_of(mut self, tenant: Option<String>) -> Ask {
+        self.tenant = tenant;
         self
     }
 
@@ -80,7 +87,9 @@ impl Ask {
         if let Some(token) = &store.token {
             request = request.bearer_auth(token);
         }
-        if let Some(tenant) = &self.tenant {
+        let is_named = |tenant: &&str| *tenant != DEFAULT || store.token.is_none();
+        let tenant = self.tenant.as_deref().filter(is_named).or(store.tenant.as_deref());
+        if let Some(tenant) = tenant {
             request = request.header("waypost-tenant", part(tenant));
         }
         if let Some(seq) = self.if_seq {

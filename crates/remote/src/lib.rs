@@ -33,6 +33,8 @@ pub struct RemoteStore {
     /// Without a slash at its end.
     base: Arc<str>,
     token: Option<Arc<str>>,
+    /// Whose runs are asked for where a request does not say.
+    tenant: Option<Arc<str>>,
     known: Arc<RwLock<Catalog>>,
 }
 
@@ -60,10 +62,17 @@ impl RemoteStore {
             client: client.map_err(|error| StoreError::Unavailable(error.to_string()))?,
             base: base.into(),
             token: token.map(Into::into),
+            tenant: None,
             known: Arc::default(),
         };
         store.lifecycles().await?;
         Ok(store)
+    }
+
+    /// The same store for one tenant: for those whose token is of all tenants, or who need none.
+    #[must_use]
+    pub fn for_tenant(self, tenant: &str) -> RemoteStore {
+        RemoteStore { tenant: Some(tenant.into()), ..self }
     }
 
     fn known(&self) -> Catalog {
@@ -78,7 +87,7 @@ impl RemoteStore {
         let (items, runs): (Vec<&Value>, Vec<&Value>) = sources.partition(|it| it["kind"] == "item");
         for source in items.into_iter().chain(runs).filter_map(|it| it["source"].as_str()) {
             // One that this binary cannot read is left alone: so are its runs.
-            let _ = catalog.add(source);
+            let _ = catalog.add_stored(source);
         }
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = catalog.clone();
         Ok(catalog)

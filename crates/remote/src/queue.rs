@@ -38,8 +38,7 @@ impl RemoteStore {
             "start": claim.start,
             "idempotency_key": claim.idempotency_key,
         });
-        let tenant = claim.tenant.as_deref().unwrap_or("default");
-        let answer = Ask::post("/v1/claims", body).of(tenant).send(self).await?;
+        let answer = Ask::post("/v1/claims", body).only_of(claim.tenant).send(self).await?;
         let mut claims = Vec::new();
         for claimed in answer["claims"].as_array().into_iter().flatten() {
             claims.push(self.claimed(claimed).await?);

@@ -12,8 +12,12 @@ fn of(schedule: &str, verb: &str) -> String {
 }
 
 impl RemoteStore {
-    async fn summaries(&self, path: String) -> Result<(Vec<ScheduleSummary>, Option<String>)> {
-        let answer = Ask::get(path).send(self).await?;
+    async fn summaries(
+        &self,
+        path: String,
+        tenant: Option<String>,
+    ) -> Result<(Vec<ScheduleSummary>, Option<String>)> {
+        let answer = Ask::get(path).only_of(tenant).send(self).await?;
         let summaries = answer["schedules"].as_array().into_iter().flatten().map(summary_from);
         let summaries = summaries.collect::<Option<_>>().ok_or_else(|| self.unread("a schedule"))?;
         Ok((summaries, answer["next_cursor"].as_str().map(str::to_owned)))
@@ -43,22 +47,22 @@ impl RemoteStore {
             ScheduleChange::Put(write) => {
                 body["definition"] = write.definition;
                 body["folder"] = json!(write.folder);
-                let answer = Ask::put(of(&write.name, ""), body).send(self).await?;
+                let answer = Ask::put(of(&write.name, ""), body).only_of(Some(who.tenant)).send(self).await?;
                 let put = ScheduleChanged::PUT
                     .into_iter()
                     .find(|put| Some(put.name()) == answer["result"].as_str());
                 put.ok_or_else(|| self.unread("an answer"))
             }
             ScheduleChange::Remove(name) => {
-                Ask::delete(of(&name, "")).send(self).await?;
+                Ask::delete(of(&name, "")).only_of(Some(who.tenant)).send(self).await?;
                 Ok(ScheduleChanged::Removed)
             }
             ScheduleChange::Pause(name) => {
-                Ask::post(of(&name, "/pause"), body).send(self).await?;
+                Ask::post(of(&name, "/pause"), body).only_of(Some(who.tenant)).send(self).await?;
                 Ok(ScheduleChanged::Changed)
             }
             ScheduleChange::Resume(name) => {
-                Ask::post(of(&name, "/resume"), body).send(self).await?;
+                Ask::post(of(&name, "/resume"), body).only_of(Some(who.tenant)).send(self).await?;
                 Ok(ScheduleChanged::Changed)
             }
             ScheduleChange::Plan(plans) => {
@@ -71,7 +75,8 @@ impl RemoteStore {
                         "/backfill"
                     }
                 };
-                let answer = Ask::post(of(&plans.schedule, verb), body).send(self).await?;
+                let answer =
+                    Ask::post(of(&plans.schedule, verb), body).only_of(Some(who.tenant)).send(self).await?;
                 let added = answer["added"].as_u64().ok_or_else(|| self.unread("a count"))?;
                 Ok(ScheduleChanged::Planned(added))
             }
@@ -86,7 +91,8 @@ impl RemoteStore {
 
     pub(crate) async fn executions(&self, filter: ExecutionFilter) -> Result<ExecutionPage> {
         if let Some(run_id) = &filter.run_id {
-            let answer = Ask::get(format!("/v1/executions/{}", part(run_id))).send(self).await;
+            let ask = Ask::get(format!("/v1/executions/{}", part(run_id))).only_of(filter.tenant);
+            let answer = ask.send(self).await;
             return match answer {
                 Ok(object) => {
                     Ok(ExecutionPage { executions: vec![self.execution(&object).await?], next: None })
@@ -107,7 +113,7 @@ impl RemoteStore {
                 path.push_str(&format!("&{name}={}", part(value)));
             }
         }
-        let answer = Ask::get(path).send(self).await?;
+        let answer = Ask::get(path).only_of(filter.tenant).send(self).await?;
         let mut executions = Vec::new();
         for object in answer["executions"].as_array().into_iter().flatten() {
             executions.push(self.execution(object).await?);
@@ -121,6 +127,6 @@ impl RemoteStore {
         }
         let after = filter.after.map(|name| format!("&cursor={}", part(&name))).unwrap_or_default();
         let path = format!("/v1/schedules?limit={}{after}", filter.limit.clamp(1, 500));
-        Ok(self.summaries(path).await?.0)
+        Ok(self.summaries(path, filter.tenant).await?.0)
     }
 }

@@ -10,6 +10,8 @@ use http_body_util::BodyExt;
 use serde_json::{Map, Value};
 use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
+use waypost_kernel::Catalog;
+use waypost_kernel::tenant::stored_name;
 use waypost_kernel::text::{refuse_json, refuse_text};
 use waypost_schema::{FromNode, Kind, Node, Problem as FieldError, Shape, read_request};
 use waypost_store::{Parts, RunRow, Store, Who};
@@ -90,7 +92,11 @@ impl Call {
 
     /// The run of the path, if it is the caller's to see.
     pub async fn run(&self) -> Result<RunRow> {
-        Ok(self.store().run(self.caller.tenant.clone(), self.path("run_id")).await?)
+        let run_id = self.path("run_id");
+        // Who works for all tenants holds runs of any, and looks at their items.
+        let known = self.app.tenant_of(&run_id).filter(|_| self.caller.is_everybodys);
+        let tenant = known.unwrap_or_else(|| self.caller.tenant.clone());
+        Ok(self.store().run(tenant, run_id).await?)
     }
 
     /// The same by its id alone, as cheaply as can be: for those who hold it.
@@ -132,6 +138,26 @@ impl Call {
             object["engine"] = waypost_store::wire::engine(row);
         }
         object
+    }
+
+    /// Whose things are listed: one tenant's, or everybody's.
+    pub fn tenant(&self) -> Option<String> {
+        (!self.caller.is_everybodys).then(|| self.caller.tenant.clone())
+    }
+
+    /// The lifecycles that the caller sees, by the names that it gives them.
+    pub async fn lifecycles(&self) -> Result<Catalog> {
+        let catalog = self.store().lifecycles().await?;
+        Ok(self.tenant().map_or_else(|| catalog.clone(), |tenant| catalog.of_tenant(&tenant)))
+    }
+
+    /// The stored name of what the caller calls so. Whoever sees several tenants names theirs as they are stored.
+    pub fn stored_name(&self, given: &str) -> Option<String> {
+        if self.caller.is_everybodys {
+            Some(given.to_owned())
+        } else {
+            stored_name(&self.caller.tenant, given)
+        }
     }
 
     /// Pages take memory while they are put together: a few at a time.

@@ -3,6 +3,7 @@
 use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::request::Parts;
+use waypost_kernel::tenant::{DEFAULT, check_given};
 use waypost_kernel::text::MAX_NAME_BYTES;
 use waypost_store::{EVERY_TENANT, Secret};
 
@@ -60,6 +61,8 @@ pub struct Caller {
     pub tenant: String,
     /// Works for all tenants: it named none, and no token binds it to one.
     pub is_everybodys: bool,
+    /// May name any tenant: no token binds it to one.
+    pub may_name_any: bool,
     pub role: Role,
     /// None without tokens.
     pub token: Option<Token>,
@@ -74,14 +77,22 @@ pub struct Token {
 impl Caller {
     fn of_tenant(named: Option<String>, own: &str, role: Role, token: Option<Token>) -> Caller {
         let own = Some(own).filter(|own| *own != EVERY_TENANT).map(str::to_owned);
+        let may_name_any = own.is_none();
         let tenant = named.or(own);
         let is_everybodys = tenant.is_none();
-        Caller { tenant: tenant.unwrap_or_else(|| "default".to_owned()), is_everybodys, role, token }
+        let tenant = tenant.unwrap_or_else(|| DEFAULT.to_owned());
+        Caller { tenant, is_everybodys, may_name_any, role, token }
     }
 
     /// For routes that are everybody's.
     pub fn nobody() -> Caller {
-        Caller { tenant: String::new(), is_everybodys: false, role: Role::Viewer, token: None }
+        Caller {
+            tenant: String::new(),
+            is_everybodys: false,
+            may_name_any: false,
+            role: Role::Viewer,
+            token: None,
+        }
     }
 
     pub fn token_id(&self) -> Option<&str> {
@@ -182,11 +193,12 @@ fn unknown() -> Problem {
 fn tenant(headers: &HeaderMap) -> Result<Option<String>> {
     let Some(value) = headers.get("waypost-tenant") else { return Ok(None) };
     let decoded = percent_encoding::percent_decode(value.as_bytes()).decode_utf8().ok();
-    let fits = |name: &str| !name.is_empty() && name.len() <= MAX_NAME_BYTES && !name.contains('\0');
-    match decoded.filter(|name| fits(name)) {
+    match decoded.filter(|name| check_given("tenant", name).is_ok()) {
         Some(name) => Ok(Some(name.into_owned())),
         None => {
-            let message = format!("must be a tenant's name of 1 to {MAX_NAME_BYTES} bytes, percent-encoded");
+            let message = format!(
+                "must be a tenant's name of 1 to {MAX_NAME_BYTES} bytes without \"/\", percent-encoded"
+            );
             Err(Problem::field(&INVALID_QUERY, "Waypost-Tenant", &message))
         }
     }

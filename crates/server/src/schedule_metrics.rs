@@ -54,7 +54,7 @@ pub async fn read(app: &App, own: &mut Registry) -> Result<()> {
     let mut after = None;
     loop {
         let limit = waypost_kernel::text::MAX_PAGE;
-        let page = app.store.schedules(ScheduleFilter { after, limit, name: None }).await?;
+        let page = app.store.schedules(ScheduleFilter { after, limit, ..ScheduleFilter::default() }).await?;
         page.iter().for_each(|look| families.add(look, now));
         if page.len() < limit {
             break;

@@ -1,4 +1,4 @@
-//! `waypost lifecycle list|show|check`.
+//! `waypost lifecycle list|show|check|add`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,17 @@ use clap::{Subcommand, ValueEnum};
 use waypost_kernel::lifecycle::Kind;
 use waypost_kernel::render::{json::json, markdown::markdown, mermaid::mermaid};
 use waypost_kernel::{Catalog, Lifecycle};
+use waypost_store::{Store, StoreError};
 
 use crate::output::{
     BAD_INPUT, ERROR, Failed, Format, NOT_FOUND, Result, cells, pretty, print, print_list, table,
 };
+use crate::place::Place;
+use crate::run::who;
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// All lifecycles that this binary carries.
+    /// All lifecycles that the tenant may use: those that are shipped, and those that were added.
     #[command(after_help = "Examples:\n  waypost lifecycle list\n  waypost lifecycle list -o json")]
     List {
         #[arg(short, long, value_enum, default_value_t)]
@@ -30,6 +33,16 @@ pub enum Verb {
         name: String,
         #[arg(short, long, value_enum, default_value_t = ShowFormat::Table)]
         output: ShowFormat,
+    },
+    /// Add lifecycles, or versions of them, that runs may use from now on. With --tenant they are that tenant's own.
+    #[command(
+        after_help = "Examples:\n  waypost lifecycle add release.toml\n  waypost lifecycle add release.toml --tenant shop"
+    )]
+    Add {
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
     },
     /// Check a lifecycle file of your own: line, rule and mend of what is wrong with it.
     #[command(
@@ -51,13 +64,30 @@ pub enum ShowFormat {
     Markdown,
 }
 
-pub fn run(verb: Verb) -> Result {
-    let catalog = Catalog::shipped().map_err(|problems| Failed::new(ERROR, problems.to_string()))?;
+pub async fn run(place: &Place, verb: Verb) -> Result {
     match verb {
-        Verb::List { output } => list(&catalog, output),
-        Verb::Show { name, output } => show(catalog, &name, output),
-        Verb::Check { files, output } => check(&catalog, &files, output),
+        Verb::List { output } => list(&place.known_lifecycles().await?, output),
+        Verb::Show { name, output } => show(place.known_lifecycles().await?, &name, output),
+        Verb::Add { files, output } => add(&*place.open().await?, &files, output).await,
+        Verb::Check { files, output } => check(&place.known_lifecycles().await?, &files, output),
     }
+}
+
+/// One after the other, in the order in which they are named: a run's items come before it.
+async fn add(store: &dyn Store, files: &[PathBuf], output: Format) -> Result {
+    let mut added = Vec::new();
+    for file in files {
+        let answer = store.add_lifecycle(read(file)?, who(None)).await;
+        let named = |error: StoreError| {
+            let failed = Failed::from(error);
+            Failed::new(failed.code, format!("{}: {}", file.display(), failed.message))
+        };
+        added.push(answer.map_err(named)?);
+    }
+    print_list(added.iter().map(|lifecycle| json(lifecycle)).collect(), output, || {
+        let line = |it: &Arc<Lifecycle>| format!("{} {} is there: runs may use it", it.name, it.version);
+        added.iter().map(line).collect::<Vec<_>>().join("\n")
+    })
 }
 
 fn list(catalog: &Catalog, output: Format) -> Result {

@@ -74,7 +74,7 @@ enum Noun {
     Queue(queue::Verb),
     /// How it goes: queue depth, active runs, success rate, mean durations.
     Stats(stats::Flags),
-    /// Look at lifecycles, and check your own.
+    /// Look at lifecycles, add your own.
     #[command(subcommand)]
     Lifecycle(lifecycle::Verb),
     /// Make, list and revoke tokens for servers that others reach.
@@ -131,8 +131,9 @@ fn main() -> ExitCode {
 
 fn dispatch(cli: Cli) -> Result<u8> {
     let place = cli.place;
+    place.choose_tenant(matches!(&cli.noun, Noun::Token(token::Verb::Create { .. })))?;
     match cli.noun {
-        Noun::Lifecycle(verb) => lifecycle::run(verb).map(|()| 0),
+        Noun::Lifecycle(verb) => block_on(lifecycle::run(&place, verb)).map(|()| 0),
         Noun::Playbook(verb) => block_on(playbook::run(&place, &verb)).map(|()| 0),
         #[cfg(feature = "demo")]
         Noun::Simulate(verb) => simulate::run(verb),

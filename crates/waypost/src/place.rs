@@ -1,14 +1,16 @@
 //! Where the runs are: the embedded store by default, another database by its URL, or a server.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use clap::Args;
 use tokio::sync::watch;
+use waypost_kernel::Catalog;
+use waypost_kernel::tenant::{DEFAULT, check_given, stored_name};
 use waypost_remote::RemoteStore;
 use waypost_store::postgres::PostgresStore;
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{Store, StoreError};
+use waypost_store::{EVERY_TENANT, Store, StoreError};
 use waypost_worker::Stage;
 use waypost_worker::loops::{Supervised, Supervisor};
 use waypost_worker::schedules::SchedulerOptions;
@@ -27,6 +29,33 @@ pub struct Place {
     /// The server's token.
     #[arg(long, env = "WAYPOST_TOKEN", global = true, hide_env_values = true)]
     pub token: Option<String>,
+    /// Whose runs, schedules and lifecycles. Default: default; of workers and servers, all.
+    #[arg(long, env = "WAYPOST_TENANT", global = true, value_name = "NAME")]
+    tenant: Option<String>,
+}
+
+/// As it was given, once for all that this process asks for.
+static NAMED_TENANT: OnceLock<String> = OnceLock::new();
+
+/// The tenant that was named, for those who work for all if none was.
+pub fn named_tenant() -> Option<&'static str> {
+    NAMED_TENANT.get().map(String::as_str)
+}
+
+/// The tenant that things are made for, looked for and listed of.
+pub fn tenant() -> &'static str {
+    named_tenant().unwrap_or(DEFAULT)
+}
+
+/// The stored name of what the tenant calls so.
+pub fn own_stored(what: &'static str, given: &str) -> Result<String> {
+    let missing = || StoreError::NotFound { what, id: given.to_owned() };
+    Ok(stored_name(tenant(), given).ok_or_else(missing)?)
+}
+
+/// The lifecycles that the tenant sees, by the names that it gives them.
+pub async fn lifecycles(store: &dyn Store) -> Result<Catalog> {
+    Ok(store.lifecycles().await?.of_tenant(tenant()))
 }
 
 /// A database by its kind.
@@ -70,6 +99,24 @@ impl Opened {
 }
 
 impl Place {
+    /// Before anything is asked for. All tenants can be meant by a token alone.
+    pub fn choose_tenant(&self, may_be_all: bool) -> Result {
+        let Some(tenant) = self.tenant.as_deref().filter(|tenant| !tenant.is_empty()) else { return Ok(()) };
+        if tenant == EVERY_TENANT {
+            let message =
+                format!("tenant: {tenant:?} is all tenants, and a token's alone; allowed: one tenant");
+            return if may_be_all { Ok(()) } else { Err(Failed::new(BAD_INPUT, message)) };
+        }
+        check_given("tenant", tenant).map_err(|error| Failed::new(BAD_INPUT, error.to_string()))?;
+        let _ = NAMED_TENANT.set(tenant.to_owned());
+        Ok(())
+    }
+
+    /// Whose a new token is.
+    pub fn token_tenant(&self) -> &str {
+        self.tenant.as_deref().filter(|tenant| !tenant.is_empty()).unwrap_or(DEFAULT)
+    }
+
     pub async fn open(&self) -> Result<Arc<dyn Store>> {
         Ok(self.opened().await?.store())
     }
@@ -112,6 +159,10 @@ impl Place {
     /// A server that is set is the only place that is asked: nothing is done in a database here instead.
     pub async fn open_server(&self, url: &str) -> Result<RemoteStore> {
         let opened = RemoteStore::open(url, self.token()?.as_deref()).await;
+        let opened = opened.map(|store| match named_tenant() {
+            Some(tenant) => store.for_tenant(tenant),
+            None => store,
+        });
         opened.map_err(|error| match error {
             StoreError::Unavailable(message) => {
                 let todo = "start one with `waypost serve`, or unset WAYPOST_URL";
@@ -127,6 +178,26 @@ impl Place {
             return Ok(self.token.clone());
         }
         from_file("WAYPOST_TOKEN_FILE")
+    }
+
+    /// The lifecycles that the tenant sees in the server or database that is in use, if there is one: those that were added to it
+    /// are known too. Looking makes none, and a file can be checked where none is reached.
+    pub async fn known_lifecycles(&self) -> Result<Catalog> {
+        let shipped = || Catalog::shipped().map_err(|problems| Failed::new(ERROR, problems.to_string()));
+        if self.server().is_none()
+            && let Database::Sqlite(file) = self.database()?
+            && !file.exists()
+        {
+            return Ok(shipped()?.of_tenant(tenant()));
+        }
+        let found = match self.open().await {
+            Ok(store) => lifecycles(&*store).await,
+            Err(failed) => Err(failed),
+        };
+        found.or_else(|failed| {
+            anstream::eprintln!("only the shipped lifecycles are known: {}", failed.message);
+            Ok(shipped()?.of_tenant(tenant()))
+        })
     }
 
     pub fn database(&self) -> Result<Database> {

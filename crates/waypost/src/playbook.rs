@@ -9,7 +9,7 @@ use waypost_kernel::Catalog;
 use waypost_worker::playbook::{Playbook, Problem, Problems};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Format, NOT_FOUND, Result, print_list};
-use crate::place::{Database, Place};
+use crate::place::Place;
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
@@ -31,29 +31,9 @@ pub enum Verb {
 pub async fn run(place: &Place, verb: &Verb) -> Result {
     match verb {
         Verb::Check { files, lifecycle, output } => {
-            check(files, &catalog(known(place).await?, lifecycle)?, *output)
+            check(files, &catalog(place.known_lifecycles().await?, lifecycle)?, *output)
         }
     }
-}
-
-/// The lifecycles of the server or database that is in use, if there is one: those that were added to it are known too.
-/// Looking makes none, and a file can be checked where none is reached.
-async fn known(place: &Place) -> Result<Catalog> {
-    let shipped = || Catalog::shipped().map_err(|problems| Failed::new(ERROR, problems.to_string()));
-    if place.server().is_none()
-        && let Database::Sqlite(file) = place.database()?
-        && !file.exists()
-    {
-        return shipped();
-    }
-    let found = match place.open().await {
-        Ok(store) => store.lifecycles().await.map_err(Failed::from),
-        Err(failed) => Err(failed),
-    };
-    found.or_else(|failed| {
-        anstream::eprintln!("only the shipped lifecycles are known: {}", failed.message);
-        shipped()
-    })
 }
 
 fn catalog(known: Catalog, own: &[PathBuf]) -> Result<Catalog> {

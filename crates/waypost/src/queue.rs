@@ -3,10 +3,10 @@
 use clap::Subcommand;
 use comfy_table::Cell;
 use waypost_kernel::Time;
-use waypost_store::{DEFAULT_TENANT, QueueRow, Setting, Who};
+use waypost_store::{DEFAULT_TENANT, QueueRow, Setting};
 
 use crate::output::{Format, Result, print, print_list, table};
-use crate::place::Place;
+use crate::place::{Place, named_tenant};
 use crate::run::{age, who};
 
 #[derive(Debug, Subcommand)]
@@ -18,9 +18,6 @@ pub enum Verb {
     Stats {
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
-        /// Of this tenant alone.
-        #[arg(long)]
-        tenant: Option<String>,
     },
     /// Let no worker take from a queue. What is being worked goes on.
     #[command(after_help = "Examples:\n  waypost queue pause default --reason 'database upgrade'")]
@@ -29,9 +26,6 @@ pub enum Verb {
         /// Shown with the queue, and kept in the audit log.
         #[arg(long)]
         reason: Option<String>,
-        /// The tenant whose queue it is.
-        #[arg(long)]
-        tenant: Option<String>,
     },
     /// Let workers take from it again.
     Resume {
@@ -39,9 +33,6 @@ pub enum Verb {
         /// Kept in the audit log.
         #[arg(long)]
         reason: Option<String>,
-        /// The tenant whose queue it is.
-        #[arg(long)]
-        tenant: Option<String>,
     },
     /// How many runs of a queue may be held at once; `none` removes the limit.
     #[command(after_help = "Examples:\n  waypost queue limit default 4\n  waypost queue limit default none")]
@@ -51,32 +42,29 @@ pub enum Verb {
         /// Kept in the audit log.
         #[arg(long)]
         reason: Option<String>,
-        /// The tenant whose queue it is.
-        #[arg(long)]
-        tenant: Option<String>,
     },
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result {
     let store = place.open().await?;
     match verb {
-        Verb::Stats { output, tenant } => {
-            let queues = store.queues(tenant).await?;
+        Verb::Stats { output } => {
+            let queues = store.queues(named_tenant().map(str::to_owned)).await?;
             let now = store.now().await?;
             let objects = queues.iter().map(QueueRow::object).collect();
             print_list(objects, output, || as_table(&queues, now))
         }
-        Verb::Pause { queue, reason, tenant } => {
-            store.configure(Setting::PauseQueue(queue.clone()), of(tenant, reason)).await?;
+        Verb::Pause { queue, reason } => {
+            store.configure(Setting::PauseQueue(queue.clone()), who(reason)).await?;
             print(&format!(
                 "{queue} is paused: workers take nothing from it until `waypost queue resume {queue}`"
             ))
         }
-        Verb::Resume { queue, reason, tenant } => {
-            store.configure(Setting::ResumeQueue(queue.clone()), of(tenant, reason)).await?;
+        Verb::Resume { queue, reason } => {
+            store.configure(Setting::ResumeQueue(queue.clone()), who(reason)).await?;
             print(&format!("{queue} is open"))
         }
-        Verb::Limit { queue, at_most, reason, tenant } => {
+        Verb::Limit { queue, at_most, reason } => {
             let at_most = match at_most.as_str() {
                 "none" => None,
                 number => Some(number.parse().map_err(|_| {
@@ -85,17 +73,11 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
                     crate::output::Failed::new(crate::output::BAD_INPUT, message)
                 })?),
             };
-            store.configure(Setting::QueueLimit(queue.clone(), at_most), of(tenant, reason)).await?;
+            store.configure(Setting::QueueLimit(queue.clone(), at_most), who(reason)).await?;
             let words = at_most.map_or("any number".to_owned(), |number| number.to_string());
             print(&format!("{words} of {queue} may be held at once"))
         }
     }
-}
-
-/// Who asks, and for which tenant.
-fn of(tenant: Option<String>, reason: Option<String>) -> Who {
-    let who = who(reason);
-    Who { tenant: tenant.unwrap_or(who.tenant), ..who }
 }
 
 fn as_table(queues: &[QueueRow], now: Time) -> String {

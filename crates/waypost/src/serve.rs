@@ -18,7 +18,7 @@ use waypost_worker::webhooks::Github;
 use waypost_worker::{Options, Stage, Worker};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
-use crate::place::Place;
+use crate::place::{Place, named_tenant};
 use crate::schedule::with_schedules;
 use crate::worker::{duration, listen, log_to_stderr, playbooks};
 
@@ -159,6 +159,7 @@ async fn schedules(store: &dyn Store, flags: &Flags) -> Result<SchedulerOptions>
 
 fn worker_options(flags: &Flags, playbooks: Playbooks) -> Options {
     Options {
+        tenant: named_tenant().map(str::to_owned),
         queues: flags.queues.clone(),
         slots: flags.slots.max(1),
         lease: flags.lease,

@@ -8,7 +8,7 @@ use waypost_kernel::Outcome;
 use waypost_store::{Ended, HOUSEKEEPING, Holder, QueueRow, Stats, Store};
 
 use crate::output::{Format, Result, cells, print, table};
-use crate::place::Place;
+use crate::place::{Place, named_tenant};
 use crate::run::age;
 
 #[derive(Debug, Args)]
@@ -18,14 +18,11 @@ use crate::run::age;
 pub struct Flags {
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
-    /// Of this tenant alone.
-    #[arg(long)]
-    tenant: Option<String>,
 }
 
 pub async fn run(place: &Place, flags: Flags) -> Result {
     let store = place.open().await?;
-    let figures = Figures::read(&*store, flags.tenant).await?;
+    let figures = Figures::read(&*store, named_tenant().map(str::to_owned)).await?;
     print(&match flags.output {
         Format::Table => figures.in_words(),
         format => format.object(&figures.object()),

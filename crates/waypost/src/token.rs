@@ -6,22 +6,19 @@ use waypost_store::{NewToken, ROLES, Secret, TokenChange, TokenRow, iso};
 
 use crate::output::{Format, Result, cells, print, print_list, table};
 use crate::place::Place;
-use crate::run::{TENANT, user, who};
+use crate::run::{user, who};
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Make a token for a server. It is shown once.
     #[command(
-        after_help = "Roles: viewer looks; operator also starts runs and gives commands; worker also takes runs and reports on them\n(and starts none); admin may do everything.\n\nExamples:\n  waypost token create ci --role operator\n  WAYPOST_TOKEN=$(waypost token create build-1 --role worker)"
+        after_help = "Roles: viewer looks; operator also starts runs and gives commands; worker also takes runs and reports on them\n(and starts none); admin may do everything. --tenant says whose runs it sees; `*` is all tenants.\n\nExamples:\n  waypost token create ci --role operator\n  WAYPOST_TOKEN=$(waypost token create build-1 --role worker)"
     )]
     Create {
         /// Whom the log names.
         name: String,
         #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(ROLES))]
         role: String,
-        /// Whose runs it sees; `*` is all tenants.
-        #[arg(long, default_value = TENANT)]
-        tenant: String,
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
@@ -41,8 +38,9 @@ pub enum Verb {
 
 pub async fn run(place: &Place, verb: Verb) -> Result {
     match verb {
-        Verb::Create { name, role, tenant, output } => {
-            let (id, token) = create(place, &name, &role, &tenant).await?;
+        Verb::Create { name, role, output } => {
+            let tenant = place.token_tenant();
+            let (id, token) = create(place, &name, &role, tenant).await?;
             anstream::eprintln!(
                 "this is shown once; give it as WAYPOST_TOKEN, or in a file named by WAYPOST_TOKEN_FILE"
             );

@@ -14,7 +14,7 @@ use waypost_worker::schedules::SchedulerOptions;
 use waypost_worker::{Options, Stage, Worker};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
-use crate::place::Place;
+use crate::place::{Place, lifecycles, named_tenant};
 
 #[derive(Debug, Args)]
 #[command(
@@ -61,6 +61,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
     let store = opened.store();
     let playbooks = playbooks(&*store, flags.playbooks.as_deref()).await?;
     let options = Options {
+        tenant: named_tenant().map(str::to_owned),
         queues: flags.queues,
         slots: flags.slots.max(1),
         lease: flags.lease,
@@ -95,7 +96,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
 /// What a folder has. One that is wrong is told of at once, not when somebody asks for it.
 pub async fn playbooks(store: &dyn Store, folder: Option<&Path>) -> Result<Playbooks> {
     let Some(folder) = folder else { return Ok(Playbooks::default()) };
-    let loaded = Playbooks::load(folder, &store.lifecycles().await?);
+    let loaded = Playbooks::load(folder, &lifecycles(store).await?);
     loaded.map_err(|problems| Failed::new(BAD_INPUT, problems.to_string()))
 }
 

@@ -20,6 +20,8 @@ pub struct Options {
     pub queues: Vec<String>,
     /// Empty: any.
     pub lifecycles: Vec<String>,
+    /// Runs of this tenant alone; of all tenants if it is not given.
+    pub tenant: Option<String>,
     /// Runs at once.
     pub slots: usize,
     pub lease: Duration,
@@ -74,6 +76,7 @@ impl Default for Options {
             name: incarnation(),
             queues: vec!["default".to_owned()],
             lifecycles: Vec::new(),
+            tenant: None,
             slots: 1,
             lease: Duration::from_secs(60),
             poll_at_least: Duration::from_millis(250),

@@ -108,15 +108,15 @@ pub(crate) async fn work(shared: Shared, job: Job, slot: Option<Slot>) -> End {
 async fn plan_of(shared: &Shared, row: &RunRow, lease: &Lease) -> Option<Plan> {
     // A playbook that comes along may be of a lifecycle that is in the store alone.
     let brought = row.carried.as_ref().is_some_and(|carried| carried.get("playbook").is_some());
-    let catalog = if brought { lifecycles(shared, lease).await? } else { Catalog::default() };
+    let catalog = if brought { lifecycles(shared, lease, &row.tenant).await? } else { Catalog::default() };
     resolve(row, &shared.options, &catalog).map(Plan::from)
 }
 
-/// A store that is away is asked again while the lease lasts: a run does not fail for it.
-async fn lifecycles(shared: &Shared, lease: &Lease) -> Option<Catalog> {
+/// What the run's tenant sees. A store that is away is asked again while the lease lasts: a run does not fail for it.
+async fn lifecycles(shared: &Shared, lease: &Lease, tenant: &str) -> Option<Catalog> {
     for failed in 1.. {
         match shared.store.lifecycles().await {
-            Ok(catalog) => return Some(catalog),
+            Ok(catalog) => return Some(catalog.of_tenant(tenant)),
             Err(_) if lease.is_lost() => break,
             Err(error) => {
                 tracing::warn!(%error, "the lifecycles could not be read; trying again");

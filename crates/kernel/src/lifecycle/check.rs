@@ -10,6 +10,8 @@ use super::{Catalog, Kind, Lifecycle, OnStale, Outcome, Phase, State, StateId, T
 use crate::id::IdFormat;
 use crate::request::DECIDE;
 use crate::tally::Tallies;
+use crate::tenant::own_name;
+use crate::text::MAX_NAME_BYTES;
 use crate::time::Span;
 
 const MAX_STATES: usize = 64;
@@ -47,9 +49,10 @@ pub struct Resolved {
     pub decisions_line: usize,
 }
 
-pub fn check(draft: Draft, catalog: &Catalog) -> Result<Lifecycle, Problems> {
+/// `tenant` is whose lifecycle it is.
+pub fn check(draft: Draft, catalog: &Catalog, tenant: &str) -> Result<Lifecycle, Problems> {
     let mut problems = Vec::new();
-    let resolved = Resolver { draft: &draft, problems: &mut problems }.resolve(catalog);
+    let resolved = Resolver { draft: &draft, problems: &mut problems }.resolve(catalog, tenant);
     let lifecycle = resolved.and_then(|(lifecycle, operation_lines)| {
         if !problems.is_empty() {
             return None;
@@ -78,9 +81,10 @@ pub(super) struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn resolve(mut self, catalog: &Catalog) -> Option<(Lifecycle, Vec<usize>)> {
+    fn resolve(mut self, catalog: &Catalog, tenant: &str) -> Option<(Lifecycle, Vec<usize>)> {
         let draft = self.draft;
         self.name(&draft.name, "the lifecycle's name", &LOWER);
+        let name = self.own_name(tenant);
         if !(1..=i64::from(u16::MAX)).contains(&draft.version.value) {
             self.problem(
                 draft.version.line,
@@ -123,7 +127,7 @@ impl Resolver<'_> {
             operation_lines.push(command.line);
         }
         let lifecycle = Lifecycle {
-            name: draft.name.value.as_str().into(),
+            name,
             version: u32::try_from(draft.version.value).unwrap_or(0),
             kind: draft.kind,
             ids,
@@ -139,6 +143,16 @@ impl Resolver<'_> {
             cancelled_metadata: self.cancelled_metadata(),
         };
         Some((lifecycle, operation_lines))
+    }
+
+    /// The name that it is stored under. With its version it fits into the audit log.
+    fn own_name(&mut self, tenant: &str) -> Arc<str> {
+        let name = own_name(tenant, &self.draft.name.value);
+        if name.len() > MAX_NAME_BYTES - "@65535".len() {
+            let message = format!("{} is {} bytes long", quoted(&name), name.len());
+            self.problem(self.draft.name.line, "bad-name", &message, "shorten the name, or the tenant's");
+        }
+        name.into()
     }
 
     fn ids(&mut self) -> Option<IdFormat> {

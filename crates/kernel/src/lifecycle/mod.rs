@@ -20,6 +20,7 @@ use crate::guard::Guard;
 use crate::id::IdFormat;
 use crate::run::Want;
 use crate::tally::Tallies;
+use crate::tenant::{local_name, tenant_of};
 use crate::time::Span;
 
 /// A state's place in its lifecycle's list of states.
@@ -147,8 +148,15 @@ pub struct Lifecycle {
 impl Lifecycle {
     /// Reads a lifecycle file and checks it; every problem found is named with its line, rule and mend.
     pub fn load(text: &str, catalog: &Catalog) -> Result<Lifecycle, Problems> {
-        let draft = file::read(text)?;
-        check::check(draft, catalog)
+        check::check(file::read(text)?, catalog, catalog.tenant())
+    }
+
+    /// The same of a text whose names are as they are stored.
+    pub fn load_stored(text: &str, catalog: &Catalog) -> Result<Lifecycle, Problems> {
+        let mut draft = file::read(text)?;
+        let stored = std::mem::take(&mut draft.name.value);
+        draft.name.value = local_name(&stored).to_owned();
+        check::check(draft, catalog, tenant_of(&stored))
     }
 
     pub fn state(&self, id: StateId) -> &State {
@@ -179,6 +187,17 @@ impl Lifecycle {
     /// The kind of items that guards count and that a playbook's steps are: the first that the file names.
     pub fn counted_items(&self) -> Option<&Lifecycle> {
         self.items.first().map(|kind| &**kind)
+    }
+
+    /// One of its kinds of items, by its stored name or as its tenant calls it, and the place in the list.
+    pub fn item_named(&self, name: &str) -> Option<(u8, &Arc<Lifecycle>)> {
+        let is_it = |kind: &Arc<Lifecycle>| &*kind.name == name || local_name(&kind.name) == name;
+        self.items.iter().position(is_it).map(|at| (at as u8, &self.items[at]))
+    }
+
+    /// The stored name of what may be one of its kinds of items.
+    pub fn item_name<'n>(&'n self, name: &'n str) -> &'n str {
+        self.item_named(name).map_or(name, |(_, kind)| &*kind.name)
     }
 
     /// The kind of items that show how far a step is: the second that the file names.

@@ -10,3 +10,4 @@ mod prop;
 mod purity;
 mod schedule;
 mod shipped;
+mod tenants;

@@ -83,7 +83,10 @@ impl Housekeeping for Split {
     /// Over the wire a schedule is always one that was applied.
     fn put_schedule(&self, write: ScheduleWrite) -> Reply<'_, ScheduleChanged> {
         match write.carried {
-            true => self.there.change_schedule(ScheduleChange::Put(write), "tests".into()),
+            true => {
+                let who = Who::new(waypost_kernel::tenant::tenant_of(&write.name), "tests", None);
+                self.there.change_schedule(ScheduleChange::Put(write), who)
+            }
             false => self.here.put_schedule(write),
         }
     }

@@ -5,7 +5,6 @@ use waypost_store::{ExecutionFilter, ExecutionRow, StoreError};
 
 use super::requests::{ExecutionsQuery, HistoryQuery};
 use super::schedule_shapes::{EXECUTION, EXECUTIONS};
-use super::schedules::check_tenant;
 use super::{GET, Route, asks, ok, plain};
 use crate::answer::{self, Answer, Result};
 use crate::call::Call;
@@ -15,7 +14,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/executions",
         name: "listExecutions",
-        description: "Executions of all schedules, the latest plan first, page by page.",
+        description: "Executions of all schedules of the tenant, the latest plan first, page by page.",
         responses: &[ok(&EXECUTIONS)],
         ..asks!(GET, list, ExecutionsQuery)
     },
@@ -32,12 +31,14 @@ pub const ROUTES: &[Route] = &[
 async fn list(call: Call, query: ExecutionsQuery) -> Result {
     let ExecutionsQuery { schedule, scope_kind, scope_id, status, limit, cursor } = query;
     let query = HistoryQuery { scope_kind, scope_id, status, limit, cursor };
+    // Of another tenant's there are none to see.
+    let schedule = schedule.map(|given| call.stored_name(&given).unwrap_or(given));
     page(&call, "/v1/executions", schedule, query).await
 }
 
 pub async fn page(call: &Call, path: &str, schedule: Option<String>, query: HistoryQuery) -> Result {
-    check_tenant(call)?;
     let filter = ExecutionFilter {
+        tenant: call.tenant(),
         schedule,
         kind: query.scope_kind,
         id: query.scope_id,
@@ -62,8 +63,12 @@ fn object(call: &Call, row: &ExecutionRow) -> Value {
 async fn show(call: Call) -> Result {
     let run_id = call.path("run_id");
     // As of any run of another tenant, nothing is said of it.
-    check_tenant(&call).map_err(|_| StoreError::NotFound { what: "execution", id: run_id.clone() })?;
-    let filter = ExecutionFilter { run_id: Some(run_id.clone()), limit: 1, ..ExecutionFilter::default() };
+    let filter = ExecutionFilter {
+        tenant: call.tenant(),
+        run_id: Some(run_id.clone()),
+        limit: 1,
+        ..ExecutionFilter::default()
+    };
     let found = call.store().executions(filter).await?.executions.pop();
     let row = found.ok_or(StoreError::NotFound { what: "execution", id: run_id })?;
     Ok(answer::json(200, &object(&call, &row)))

@@ -1,9 +1,10 @@
-//! Schedules. They are the installation's, and so their executions are the default tenant's: nobody else sees them.
+//! Schedules. Each is a tenant's, as its executions are: nobody else sees them. Those without a tenant are the installation's.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
-use waypost_store::{ScheduleChange, ScheduleFilter, ScheduleSummary, ScopeRow, StoreError, iso};
+use waypost_kernel::tenant::{DEFAULT, local_name, tenant_of};
+use waypost_store::{ScheduleChange, ScheduleFilter, ScheduleSummary, ScopeRow, StoreError, Who, iso};
 use waypost_worker::schedules::{self, Asked, Schedule, Scopes, View, What, note, shown, upcoming};
 
 use super::executions;
@@ -17,14 +18,11 @@ use crate::call::Call;
 use crate::guard::{RequiredRole, Role};
 use crate::problem::{FORBIDDEN, INVALID_INPUT, NOT_FOUND, OWN_SCHEDULE, Problem};
 
-/// Schedules are theirs.
-const TENANT: &str = "default";
-
 pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/schedules",
         name: "listSchedules",
-        description: "Schedules by name, page by page: when they fire, how the last one ended, lag, what was skipped.",
+        description: "The tenant's schedules by name, page by page: when they fire, how the last one ended, lag, what was skipped.",
         responses: &[ok(&SCHEDULES)],
         ..asks!(GET, list, SchedulesQuery)
     },
@@ -40,7 +38,8 @@ pub const ROUTES: &[Route] = &[
         method: Method::Put,
         path: "/v1/schedules/{schedule}",
         name: "applySchedule",
-        description: "Adds a schedule, or puts a new definition in place of the old one. A pause stays. It needs the role admin, \
+        description: "Adds a schedule of the tenant's own, stored as `TENANT/NAME`, or puts a new definition in place of the old one. A pause stays. \
+                Without a tenant it is the installation's. It needs the role admin, \
                 unless all that it does is to queue a run of a playbook that workers have.",
         required_role: RequiredRole::Operate,
         body_bytes: BODY_BYTES,
@@ -120,21 +119,23 @@ pub const ROUTES: &[Route] = &[
     },
 ];
 
-/// What belongs to no tenant in particular belongs to the default one.
-pub fn check_tenant(call: &Call) -> Result<()> {
-    if call.caller.is_everybodys || call.caller.tenant == TENANT {
-        return Ok(());
-    }
-    let message = format!("schedules are the tenant {TENANT:?}'s, and yours is {:?}", call.caller.tenant);
-    Err(Problem::new(&FORBIDDEN, message))
-}
-
 fn missing(name: String) -> Problem {
     StoreError::NotFound { what: "schedule", id: name }.into()
 }
 
+/// The stored name of the schedule that the path names. Another tenant's is not there.
+fn named(call: &Call) -> Result<String> {
+    let given = call.path("schedule");
+    call.stored_name(&given).ok_or_else(|| missing(given))
+}
+
+/// Who asks. What is done to a tenant's schedule is in the tenant's audit log, whoever does it.
+fn who_of(call: &Call, schedule: &str, by: Option<String>, reason: Option<String>) -> Who {
+    Who { tenant: tenant_of(schedule).to_owned(), ..call.who(by, reason) }
+}
+
 async fn summary(call: &Call) -> Result<ScheduleSummary> {
-    let name = call.path("schedule");
+    let name = named(call)?;
     call.store().schedules(ScheduleFilter::named(&name)).await?.pop().ok_or_else(|| missing(name))
 }
 
@@ -145,9 +146,13 @@ async fn object(call: &Call) -> Result<Value> {
 }
 
 async fn list(call: Call, query: SchedulesQuery) -> Result {
-    check_tenant(&call)?;
     let limit = query.limit.0;
-    let filter = ScheduleFilter { name: None, after: query.cursor, limit: limit + 1 };
+    let filter = ScheduleFilter {
+        tenant: call.tenant(),
+        after: query.cursor,
+        limit: limit + 1,
+        ..ScheduleFilter::default()
+    };
     let mut found = call.store().schedules(filter).await?;
     // The store gives no more than a page, so the last full one is followed by an empty one.
     let more = found.len() > limit || found.len() == waypost_kernel::text::MAX_PAGE;
@@ -160,17 +165,15 @@ async fn list(call: Call, query: SchedulesQuery) -> Result {
 }
 
 async fn show(call: Call) -> Result {
-    check_tenant(&call)?;
     Ok(answer::json(200, &object(&call).await?))
 }
 
 async fn apply(call: Call, body: ApplyingBody) -> Result {
-    check_tenant(&call)?;
-    let name = call.path("schedule");
+    let name = named(&call)?;
     let mut definition = body.definition;
-    definition.entry("name").or_insert_with(|| name.as_str().into());
+    definition.entry("name").or_insert_with(|| local_name(&name).into());
     let folder = body.folder.unwrap_or_else(|| "/".to_owned());
-    let catalog = call.store().lifecycles().await?;
+    let catalog = call.store().lifecycles().await?.of_tenant(tenant_of(&name));
     pin(&call, definition.get_mut("run"));
     let read = schedules::stored(&Value::Object(definition), Path::new(&folder), &catalog);
     let wrong = |message: &str| Problem::field(&INVALID_INPUT, "definition", message);
@@ -179,9 +182,10 @@ async fn apply(call: Call, body: ApplyingBody) -> Result {
         return Err(wrong(&format!("its name is {:?}, not {name:?} as in the path", schedule.name)));
     }
     check_role(&call, &schedule)?;
+    check_reach(&call, &schedule)?;
     let stored = call.store().schedules(ScheduleFilter::named(&name)).await?.pop();
     check_ours(&call, &name, stored.as_ref())?;
-    let put = schedules::apply(call.store(), &schedule, call.who(body.by, body.reason)).await?;
+    let put = schedules::apply(call.store(), &schedule, who_of(&call, &name, body.by, body.reason)).await?;
     Ok(answer::json(200, &json!({ "result": put.name(), "schedule": object(&call).await? })))
 }
 
@@ -218,12 +222,26 @@ fn check_role(call: &Call, schedule: &Schedule) -> Result<()> {
     Err(Problem::new(&FORBIDDEN, message).with("role", call.caller.role.name()))
 }
 
+/// What reaches the whole installation is not a tenant's: a query reads everybody's rows, and the engine's own handlers prune
+/// everybody's runs.
+fn check_reach(call: &Call, schedule: &Schedule) -> Result<()> {
+    let asks_the_database = matches!(schedule.scopes, Scopes::Sql { .. });
+    let is_engines = matches!(&schedule.what, What::Handler(name) if name.starts_with("waypost."));
+    let is_tenants = tenant_of(&schedule.name) != DEFAULT && !call.caller.may_name_any;
+    if !is_tenants || !(asks_the_database || is_engines) {
+        return Ok(());
+    }
+    let message = "definition: scopes by sql and handlers of the engine's own reach all tenants, and that needs a token of all \
+                   tenants; allowed: scopes with ids, http or handler";
+    Err(Problem::new(&FORBIDDEN, message))
+}
+
 async fn remove(call: Call) -> Result {
-    check_tenant(&call)?;
-    let name = call.path("schedule");
+    let name = named(&call)?;
     // What is left of a file that has it no longer may be removed.
     check_ours(&call, &name, None)?;
-    call.store().change_schedule(ScheduleChange::Remove(name), call.who(None, None)).await?;
+    let who = who_of(&call, &name, None, None);
+    call.store().change_schedule(ScheduleChange::Remove(name), who).await?;
     Ok(answer::empty(204))
 }
 
@@ -236,9 +254,9 @@ async fn resume(call: Call, body: PausingBody) -> Result {
 }
 
 async fn changed(call: Call, change: fn(String) -> ScheduleChange, body: PausingBody) -> Result {
-    check_tenant(&call)?;
-    let who = call.who(body.by, body.reason);
-    call.store().change_schedule(change(call.path("schedule")), who).await?;
+    let name = named(&call)?;
+    let who = who_of(&call, &name, body.by, body.reason);
+    call.store().change_schedule(change(name), who).await?;
     Ok(answer::json(200, &object(&call).await?))
 }
 
@@ -260,16 +278,14 @@ async fn backfill(call: Call, body: BackfillBody) -> Result {
 }
 
 async fn add_plans(call: Call, asked: Asked, again: bool, of: TriggerBody) -> Result {
-    check_tenant(&call)?;
-    let name = call.path("schedule");
-    let who = call.who(of.by, of.reason);
+    let name = named(&call)?;
+    let who = who_of(&call, &name, of.by, of.reason);
     let added = schedules::add_plans(call.store(), &name, asked, of.scopes, again, who).await?;
     Ok(answer::json(200, &json!({ "added": added })))
 }
 
 async fn next(call: Call, query: NextQuery) -> Result {
-    check_tenant(&call)?;
-    let (_, schedule) = schedules::find(call.store(), &call.path("schedule")).await?;
+    let (_, schedule) = schedules::find(call.store(), &named(&call)?).await?;
     let now = call.store().now().await?;
     let timing = &schedule.policy.timing;
     let times = upcoming(timing, now, query.count.unwrap_or(5));
@@ -279,14 +295,13 @@ async fn next(call: Call, query: NextQuery) -> Result {
 }
 
 async fn scopes(call: Call) -> Result {
-    check_tenant(&call)?;
-    let scopes = call.store().scopes(call.path("schedule")).await?;
+    let scopes = call.store().scopes(named(&call)?).await?;
     let objects: Vec<Value> = scopes.iter().map(ScopeRow::object).collect();
     Ok(answer::json(200, &json!({ "scopes": objects })))
 }
 
 async fn history(call: Call, query: HistoryQuery) -> Result {
-    let name = call.path("schedule");
+    let name = named(&call)?;
     let path = format!("/v1/schedules/{}/history", executions::encoded(&name));
     executions::page(&call, &path, Some(name), query).await
 }

@@ -4,10 +4,13 @@
 pub mod hub;
 mod reader;
 
+use std::borrow::Cow;
+
 use axum::body::Body;
 use axum::http::Response;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use futures_util::stream::unfold;
+use waypost_kernel::tenant::meanings;
 use waypost_schema::{Kind, optional};
 
 use crate::answer::{self, Result};
@@ -72,7 +75,10 @@ async fn want(call: &Call, query: StreamQuery) -> Result<Want> {
         let message = format!("{unknown:?} is no topic; allowed: {}", TOPICS.join(", "));
         return Err(Problem::field(&INVALID_QUERY, "topics", &message));
     }
-    Ok(Want { tenant: call.caller.tenant.clone(), run_id, lifecycle: query.lifecycle, topics })
+    let tenant = call.caller.tenant.clone();
+    let stored = |name: String| meanings(&tenant, &name).into_iter().map(Cow::into_owned).collect();
+    let lifecycles = query.lifecycle.map(stored);
+    Ok(Want { tenant, run_id, lifecycles, topics })
 }
 
 fn seen(call: &Call, query: &StreamQuery) -> Result<Option<u64>> {

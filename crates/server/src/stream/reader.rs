@@ -30,7 +30,8 @@ const CHUNK_BYTES: usize = 64 * 1024;
 pub struct Want {
     pub tenant: String,
     pub run_id: Option<String>,
-    pub lifecycle: Option<String>,
+    /// Stored names: what the tenant may mean by the one that it gave.
+    pub lifecycles: Option<Vec<String>>,
     pub topics: Option<Vec<String>>,
 }
 
@@ -39,7 +40,7 @@ impl Want {
         let is = |asked: &Option<String>, has: &str| asked.as_ref().is_none_or(|asked| asked == has);
         frame.tenant == self.tenant
             && is(&self.run_id, &frame.run_id)
-            && is(&self.lifecycle, &frame.lifecycle)
+            && self.lifecycles.as_ref().is_none_or(|names| names.contains(&frame.lifecycle))
             && self.topics.as_ref().is_none_or(|topics| topics.iter().any(|topic| topic == frame.topic))
     }
 }

@@ -14,5 +14,6 @@ mod runs;
 mod schedules;
 mod stream;
 mod support;
+mod tenant_names;
 mod tenants;
 mod working;

@@ -190,15 +190,14 @@ async fn what_is_brought_along_needs_an_admin_and_a_playbook_does_not() {
 }
 
 #[tokio::test]
-async fn schedules_are_the_default_tenants_and_nobody_elses() {
+async fn the_default_tenants_schedules_are_nobody_elses() {
     let server = with_tokens().await;
     let admin = token(&*server.store, "admin", "default").await;
     ask(&server, &admin, "PUT", "/v1/schedules/s", &nightly()).await.expect(200);
+    let run_id = fire(&server, "s").await;
     let foreign = token(&*server.store, "admin", "b").await;
     for (method, path) in [
-        ("GET", ""),
         ("GET", "/s"),
-        ("GET", "/s/history"),
         ("GET", "/s/scopes"),
         ("GET", "/s/next"),
         ("POST", "/s/pause"),
@@ -207,10 +206,14 @@ async fn schedules_are_the_default_tenants_and_nobody_elses() {
         ("DELETE", "/s"),
     ] {
         let answer = ask(&server, &foreign, method, &format!("/v1/schedules{path}"), &json!({})).await;
-        answer.refused(403, "FORBIDDEN");
+        answer.refused(404, "NOT_FOUND");
     }
-    ask(&server, &foreign, "PUT", "/v1/schedules/s", &nightly()).await.refused(403, "FORBIDDEN");
-    ask(&server, &foreign, "GET", "/v1/executions", &json!({})).await.refused(403, "FORBIDDEN");
+    let none = |path: &'static str| ask(&server, &foreign, "GET", path, &Value::Null);
+    assert_eq!(none("/v1/schedules").await.expect(200)["schedules"], json!([]));
+    assert_eq!(none("/v1/executions").await.expect(200)["executions"], json!([]));
+    assert_eq!(none("/v1/schedules/s/history").await.expect(200)["executions"], json!([]));
+    let path = format!("/v1/executions/{run_id}");
+    ask(&server, &foreign, "GET", &path, &Value::Null).await.refused(404, "NOT_FOUND");
 }
 
 #[tokio::test]

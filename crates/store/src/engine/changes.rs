@@ -7,7 +7,7 @@ use waypost_kernel::Lifecycle;
 use super::access::{audit, issue_token, revoke_token};
 use super::schedules::{add_plans, pause_schedule, put_schedule, remove_schedule};
 use super::tx::AdminTx;
-use crate::rules::intake::{check_name, check_reason};
+use crate::rules::intake::{check_given_name, check_name, check_reason};
 use crate::seam::access::{TokenChange, TokenRow, Who};
 use crate::seam::error::Result;
 use crate::seam::schedules::*;
@@ -47,6 +47,7 @@ pub(crate) async fn change_schedule<T: AdminTx>(
     change: &ScheduleChange,
     who: &Who,
 ) -> Result<ScheduleChanged> {
+    check_whose(change.name(), who)?;
     let (action, name, changed) = match change {
         ScheduleChange::Put(write) => {
             check_own(&write.name)?;
@@ -87,7 +88,8 @@ pub(crate) async fn change_token<T: AdminTx>(
 }
 
 pub(crate) async fn add_lifecycle<T: AdminTx>(tx: &mut T, text: &str, who: &Who) -> Result<Arc<Lifecycle>> {
-    let added = tx.add_lifecycle(text).await?;
+    check_given_name("tenant", &who.tenant)?;
+    let added = tx.add_lifecycle(&who.tenant, text).await?;
     audit(tx, who, "lifecycle.add", &format!("{}@{}", added.name, added.version)).await?;
     Ok(added)
 }

@@ -7,6 +7,7 @@ use waypost_kernel::decide::{self, NewRun as KernelRun};
 use waypost_kernel::event::Event;
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Kind;
+use waypost_kernel::tenant::meanings;
 use waypost_kernel::{Actor, Lifecycle, Phase, Run, Span, Time};
 
 use super::claim::Taken;
@@ -56,6 +57,7 @@ pub(crate) struct NewRow {
 /// The parts of the request that are not in the row, for deciding it again.
 #[derive(Debug)]
 struct Requested {
+    lifecycle: String,
     version: Option<u32>,
     status: Option<String>,
     ttl: Option<Span>,
@@ -210,7 +212,17 @@ async fn refused<T: Tx>(tx: &mut T, error: StoreError, run: &CheckedRun) -> Resu
 }
 
 async fn lifecycle<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<Arc<Lifecycle>>> {
-    let found = tx.lifecycle(&new.lifecycle, new.version).await?;
+    named_lifecycle(tx, &new.tenant, &new.lifecycle, new.version).await
+}
+
+/// What a tenant calls by this name: its own, or else the installation's.
+async fn named_lifecycle<T: Tx>(
+    tx: &mut T,
+    tenant: &str,
+    name: &str,
+    version: Option<u32>,
+) -> Result<Option<Arc<Lifecycle>>> {
+    let found = tx.lifecycle(&meanings(tenant, name), version).await?;
     Ok(found.filter(|lifecycle| lifecycle.kind == Kind::Run))
 }
 
@@ -239,6 +251,7 @@ fn new_row<T: Tx>(
         Ok((after, event, items)) => {
             let CheckedRun { mut new, texts } = run;
             let requested = Requested {
+                lifecycle: std::mem::take(&mut new.lifecycle),
                 version: new.version,
                 status: new.status.take(),
                 ttl: new.ttl,
@@ -255,7 +268,7 @@ fn new_row<T: Tx>(
 /// The same request, decided anew.
 async fn decide_again<T: Tx>(tx: &mut T, new_row: NewRow) -> Result<NewRow> {
     let NewRow { mut row, texts, requested, .. } = new_row;
-    let found = tx.lifecycle(&row.lifecycle.name, requested.version).await?;
+    let found = named_lifecycle(tx, &row.tenant, &requested.lifecycle, requested.version).await?;
     let lifecycle = found.unwrap_or_else(|| row.lifecycle.clone());
     let ask = Ask {
         status: requested.status.as_deref(),

@@ -59,16 +59,17 @@ pub(super) async fn look_up<'w, T: Tx>(
 ) -> Result<Items> {
     let mut asks = Vec::new();
     for (stored, writes) in writes.filter(|(_, writes)| !writes.is_empty()) {
-        let kinds = stored.row.lifecycle.items.iter().enumerate();
+        let lifecycle = &stored.row.lifecycle;
+        let kinds = lifecycle.items.iter().enumerate();
         // The run's counts tell whether there is such an item to look for.
         let stops = |(at, kind): &(usize, &std::sync::Arc<waypost_kernel::Lifecycle>)| {
             kind.stops_run
-                && writes.iter().any(|it| *it.kind == *kind.name)
+                && writes.iter().any(|it| *lifecycle.item_name(&it.kind) == *kind.name)
                 && stored.row.run.tallies[*at].counts(kind).failed > 0
         };
         asks.push(ItemsOf {
             stored,
-            names: writes.iter().map(|it| (it.kind.as_str(), it.key.as_str())).collect(),
+            names: writes.iter().map(|it| (lifecycle.item_name(&it.kind), it.key.as_str())).collect(),
             failed: kinds.filter(stops).map(|(at, _)| at as u8).collect(),
         });
     }
@@ -217,7 +218,7 @@ fn new_items(edit: &Edit, wanted: &[Wanted<'_>], change: &Change) -> Vec<NewItem
     let first = edit.row().item_count();
     let one = |(at, it): (usize, &Wanted<'_>)| {
         let new = NewItem {
-            kind: it.write.kind.clone(),
+            kind: edit.row().lifecycle.item_name(&it.write.kind).to_owned(),
             key: it.write.key.clone(),
             name: it.name.clone(),
             status: None,

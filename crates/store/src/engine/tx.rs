@@ -1,5 +1,6 @@
 //! What a database does for the engine. No primitive knows what a verb means.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,8 +36,12 @@ pub(crate) trait Tx {
     /// The database's clock, the only one that counts.
     fn now(&self) -> Time;
 
-    /// By name and version, or the latest version. One that another process added is found too.
-    async fn lifecycle(&mut self, name: &str, version: Option<u32>) -> Result<Option<Arc<Lifecycle>>>;
+    /// The first of these stored names that there is, in this version or the latest. One that another process added is found too.
+    async fn lifecycle(
+        &mut self,
+        names: &[Cow<'_, str>],
+        version: Option<u32>,
+    ) -> Result<Option<Arc<Lifecycle>>>;
     fn catalog(&self) -> Catalog;
     /// The random part of a new id.
     fn random_for_id(&self) -> u128 {
@@ -123,7 +128,8 @@ pub(crate) trait AdminTx: Tx + Sql {
     async fn limit_queue(&mut self, tenant: &str, queue: &str, at_most: Option<u32>) -> Result<()>;
     /// Runs that wait for the key come back as far as there is room now.
     async fn limit_key(&mut self, tenant: &str, key: &str, at_most: Option<u32>) -> Result<()>;
-    async fn add_lifecycle(&mut self, source: &str) -> Result<Arc<Lifecycle>>;
+    /// Adds a tenant's lifecycle.
+    async fn add_lifecycle(&mut self, tenant: &str, source: &str) -> Result<Arc<Lifecycle>>;
 }
 
 /// Items of one run: those with these names, and of each of these kinds one that ended the run's course.

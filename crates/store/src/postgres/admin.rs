@@ -40,10 +40,12 @@ async fn find(tx: &Tx, filter: &Filter, before: i64, limit: i64) -> Result<Vec<S
         return Ok(Vec::new());
     }
     let is = |asked: &Option<String>, name: &str| asked.as_ref().is_none_or(|asked| asked == name);
+    let named = filter.lifecycles();
     let known = tx.known_now().await?;
     let states = (filter.lifecycle.is_some() || filter.status.is_some()).then(|| {
         known.codes(|lifecycle, state| {
-            is(&filter.lifecycle, &lifecycle.name) && is(&filter.status, &lifecycle.state(state).name)
+            named.as_ref().is_none_or(|names| names.iter().any(|name| *name == *lifecycle.name))
+                && is(&filter.status, &lifecycle.state(state).name)
         })
     });
     // Drafts, parked ones and what did not end well are few, and the log has an index of them.
@@ -117,6 +119,7 @@ pub async fn items(tx: &Tx, run_id: &str, kind: &Option<String>) -> Result<Vec<I
     let condition = "WHERE i.rid = $1 AND ($2 IS NULL OR i.kind = $2) ORDER BY i.kind COLLATE \"C\", i.place, i.key COLLATE \"C\"";
     // What the database cannot hold is no kind of anybody's.
     let kind = kind.as_deref().map(|kind| if kind.contains('\0') { "" } else { kind });
+    let kind = kind.map(|kind| stored.row.lifecycle.item_name(kind));
     let of = |_| Some(&*stored.row.lifecycle);
     let found = row::items(tx, condition, args![stored.rid, kind], of).await?;
     Ok(found.into_iter().map(|found| found.row).collect())
@@ -148,7 +151,8 @@ pub async fn item_page(tx: &Tx, filter: &ItemFilter) -> Result<ItemPage> {
         size("details"),
     );
     let limit = filter.page_size() as i64 + 1;
-    let found = tx.query(&sql, args![stored.rid, filter.kind, filter.status, kind, key, limit]).await?;
+    let asked = filter.kind.as_deref().map(|kind| stored.row.lifecycle.item_name(kind));
+    let found = tx.query(&sql, args![stored.rid, asked, filter.status, kind, key, limit]).await?;
     let count = found.first().map_or(Ok(0), |row| Columns(row).get::<i64>(row.len() - 1))?;
     let items = found.iter().map(|row| Ok(rows::item(row, &stored.row.lifecycle)?.row));
     Ok(filter.page(items.collect::<Result<Vec<_>>>()?, count > found.len() as i64))

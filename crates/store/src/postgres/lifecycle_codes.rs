@@ -1,15 +1,40 @@
 //! The lifecycles of a database, and the numbers that their states have there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tokio_postgres::Client;
 use waypost_kernel::lifecycle::Kind;
+use waypost_kernel::render::postgres::base;
 use waypost_kernel::run::Text;
 use waypost_kernel::{Catalog, Lifecycle, StateId};
 
 use crate::postgres::link::fault::{Result, damaged};
-use crate::postgres::sql::Columns;
+use crate::postgres::link::session::Tx;
+use crate::postgres::sql::{Columns, args};
+use crate::seam::error::StoreError;
+
+/// Numbers of each kind of states, all lifecycles and tenants together.
+const ROOM: i64 = 1_000;
+
+/// A state's number tells its phase. What does not fit into the room of its phase would be taken for another's.
+pub async fn check_room(tx: &Tx, lifecycle: &Lifecycle) -> Result<()> {
+    let mut needed: BTreeMap<i16, i64> = BTreeMap::new();
+    for state in lifecycle.states.iter().filter(|_| lifecycle.kind == Kind::Run) {
+        *needed.entry(base(state.phase, state.outcome)).or_default() += 1;
+    }
+    for (first, count) in needed {
+        let sql = "SELECT count(code) FROM waypost.lifecycle_states WHERE code BETWEEN $1 AND $1 + 999";
+        let taken: i64 = Columns(&tx.one(sql, args![first]).await?).get(0)?;
+        if taken + count > ROOM {
+            let message = format!(
+                "has {count} states of a phase of which the database has {taken}; allowed: {ROOM} in all lifecycles together"
+            );
+            return Err(StoreError::invalid("lifecycle", message).into());
+        }
+    }
+    Ok(())
+}
 
 #[derive(Debug, Default)]
 pub struct LifecycleCodes {
@@ -34,7 +59,7 @@ impl LifecycleCodes {
             )
             .await?;
         for row in &sources {
-            let _ = known.catalog.add(Columns(row).get(0)?);
+            let _ = known.catalog.add_stored(Columns(row).get(0)?);
         }
         let rows = client
             .query_typed(

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use waypost_kernel::Failure;
 use waypost_kernel::id::check_id;
+use waypost_kernel::tenant::check_given;
 use waypost_kernel::text::{
     MAX_ERROR_CHARS, MAX_EVENT_BYTES, MAX_KEY_BYTES, MAX_LINE_BYTES, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES,
     MAX_REASON_CHARS, TextError, clean_chars, clean_json, clean_line, refuse_json, refuse_members,
@@ -32,6 +33,7 @@ pub fn check_new(new: &NewRun) -> Result<()> {
             Check::Other => {}
         }
     }
+    check_given_name("tenant", &new.tenant)?;
     refuse_json("input", &new.input, MAX_PAYLOAD_BYTES).map_err(wrong)?;
     check_map("metadata", &new.metadata)?;
     check_map("details", &new.details)?;
@@ -55,6 +57,11 @@ pub(crate) fn check_name(field: &str, name: &str) -> Result<()> {
         return Err(StoreError::invalid(field, "is empty"));
     }
     check_text(field, name, MAX_NAME_BYTES)
+}
+
+/// Of a tenant, or of what it declares: whose a stored name is must be seen from it.
+pub(crate) fn check_given_name(field: &str, name: &str) -> Result<()> {
+    check_given(field, name).map_err(wrong)
 }
 
 pub(crate) fn check_text(field: &str, text: &str, max_bytes: usize) -> Result<()> {

@@ -10,6 +10,7 @@ pub(crate) mod details;
 pub(crate) mod follow;
 pub(crate) mod intake;
 pub(crate) mod item_writes;
+pub(crate) mod lifecycles;
 pub(crate) mod messages;
 pub(crate) mod new_run;
 pub(crate) mod replay;

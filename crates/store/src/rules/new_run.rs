@@ -12,7 +12,8 @@ use crate::seam::verbs::{NewItem, NewRun};
 
 /// The words for a lifecycle that is not there.
 pub fn unknown_lifecycle(run: &NewRun, catalog: &Catalog) -> StoreError {
-    let mut known: Vec<&str> = catalog
+    let seen = catalog.of_tenant(&run.tenant);
+    let mut known: Vec<&str> = seen
         .iter()
         .filter(|lifecycle| lifecycle.kind == waypost_kernel::lifecycle::Kind::Run)
         .map(|lifecycle| &*lifecycle.name)
@@ -33,7 +34,8 @@ pub fn first_items(items: &[NewItem], lifecycle: &Lifecycle) -> Result<Vec<(NewI
     let mut found = Vec::new();
     for new in items {
         let name = if new.name.is_empty() { &new.key } else { &new.name };
-        found.push((NewItem { name: name.clone(), ..new.clone() }, first_item(new, lifecycle)?));
+        let kind = lifecycle.item_name(&new.kind).to_owned();
+        found.push((NewItem { kind, name: name.clone(), ..new.clone() }, first_item(new, lifecycle)?));
     }
     let items: Vec<Item> = found.iter().map(|(_, item)| item.clone()).collect();
     if needs_an_item(lifecycle, &items)
@@ -83,11 +85,9 @@ pub fn first_item(new: &NewItem, lifecycle: &Lifecycle) -> Result<Item> {
 }
 
 pub fn item_kind<'l>(name: &str, lifecycle: &'l Lifecycle) -> Result<(u8, &'l Arc<Lifecycle>)> {
-    let at = lifecycle.items.iter().position(|kind| &*kind.name == name);
-    let Some(at) = at else {
+    lifecycle.item_named(name).ok_or_else(|| {
         let known: Vec<&str> = lifecycle.items.iter().map(|kind| &*kind.name).collect();
         let message = format!("a {} run has no {name:?}; it has: {}", lifecycle.name, known.join(", "));
-        return Err(StoreError::invalid("items.kind", message));
-    };
-    Ok((at as u8, &lifecycle.items[at]))
+        StoreError::invalid("items.kind", message)
+    })
 }

@@ -6,7 +6,7 @@ use subtle::ConstantTimeEq;
 use waypost_kernel::Time;
 use waypost_kernel::text::{MAX_NAME_BYTES, MAX_PAGE};
 
-use crate::rules::intake::{check_name, check_reason, check_text};
+use crate::rules::intake::{check_given_name, check_name, check_reason, check_text};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::iso;
 use crate::seam::verbs::DEFAULT_TENANT;
@@ -138,7 +138,7 @@ impl NewToken {
         check_name("id", &self.id)?;
         check_name("digest", &self.digest)?;
         check_name("name", &self.name)?;
-        check_name("tenant", &self.tenant)?;
+        check_given_name("tenant", &self.tenant)?;
         check_name("by", &self.by)?;
         if !ROLES.contains(&self.role.as_str()) {
             let message = format!("{:?} is no role; allowed: {}", self.role, ROLES.join(", "));
@@ -187,7 +187,7 @@ impl Who {
     }
 
     pub(crate) fn check(&self, action: &str, subject: &str) -> Result<()> {
-        check_name("tenant", &self.tenant)?;
+        check_given_name("tenant", &self.tenant)?;
         check_name("by", &self.by)?;
         check_name("action", action)?;
         check_text("subject", subject, MAX_NAME_BYTES)?;

@@ -5,6 +5,7 @@ pub(crate) mod access;
 pub mod doctor;
 pub(crate) mod error;
 pub(crate) mod messages;
+pub(crate) mod names;
 pub(crate) mod run;
 pub(crate) mod schedule_reads;
 pub(crate) mod schedules;

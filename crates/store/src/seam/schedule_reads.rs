@@ -9,6 +9,8 @@ use crate::seam::schedules::{Counts, ScheduleRow, ScopeRow};
 
 #[derive(Clone, Debug, Default)]
 pub struct ScheduleFilter {
+    /// Those of one tenant, or of all.
+    pub tenant: Option<String>,
     /// This one alone.
     pub name: Option<String>,
     /// Only those whose names come after it.
@@ -17,8 +19,9 @@ pub struct ScheduleFilter {
 }
 
 impl ScheduleFilter {
+    /// By its stored name.
     pub fn named(name: &str) -> ScheduleFilter {
-        ScheduleFilter { name: Some(name.to_owned()), after: None, limit: 1 }
+        ScheduleFilter { name: Some(name.to_owned()), limit: 1, ..ScheduleFilter::default() }
     }
 }
 
@@ -64,6 +67,9 @@ impl ScheduleSummary {
 
 #[derive(Clone, Debug, Default)]
 pub struct ExecutionFilter {
+    /// Those of one tenant, or of all.
+    pub tenant: Option<String>,
+    /// By its stored name.
     pub schedule: Option<String>,
     pub kind: Option<String>,
     pub id: Option<String>,

@@ -7,10 +7,12 @@ use serde_json::{Value, json};
 use waypost_kernel::backoff::Backoff;
 use waypost_kernel::lifecycle::{Outcome, Phase};
 use waypost_kernel::schedule::Skipped;
+use waypost_kernel::tenant::{DEFAULT, local_name, own_name, tenant_of};
 use waypost_kernel::text::MAX_PAYLOAD_BYTES;
 use waypost_kernel::{Span, Time};
 
-use crate::rules::intake::{check_name, check_reason, check_text};
+use crate::rules::intake::{check_given_name, check_name, check_reason, check_text};
+use crate::seam::access::Who;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
 use crate::seam::verbs::{Claimed, NewRun, Pause};
@@ -39,6 +41,7 @@ const AFTER_FAILURE: Backoff = Backoff::Exponential {
 
 #[derive(Clone, Debug, Default)]
 pub struct ScheduleWrite {
+    /// As it is stored: with its tenant.
     pub name: String,
     pub definition: Value,
     /// Where its commands run.
@@ -54,7 +57,7 @@ pub struct ScheduleWrite {
     pub ids: Option<Vec<String>>,
 }
 
-/// What people do with a schedule.
+/// What people do with a schedule of their tenant, by its stored name.
 #[derive(Clone, Debug)]
 pub enum ScheduleChange {
     /// Adds it, or puts a new definition in place of the old one. A pause stays.
@@ -67,6 +70,17 @@ pub enum ScheduleChange {
     Resume(String),
     /// Plans by hand.
     Plan(ManualPlans),
+}
+
+impl ScheduleChange {
+    /// Of the schedule.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            ScheduleChange::Put(write) => &write.name,
+            ScheduleChange::Remove(name) | ScheduleChange::Pause(name) | ScheduleChange::Resume(name) => name,
+            ScheduleChange::Plan(plans) => &plans.schedule,
+        }
+    }
 }
 
 /// What came of it.
@@ -226,6 +240,7 @@ pub struct Firing {
 /// What a plan begins with.
 #[derive(Clone, Debug)]
 pub struct Birth {
+    /// Its tenant is the schedule's, whatever it says.
     pub run: NewRun,
     /// With a lease the run is held from its beginning by who fires it; without one it is queued for any worker.
     pub lease: Option<Span>,
@@ -431,6 +446,7 @@ pub(crate) fn taken_as(before: Option<&RunRow>) -> Counts {
 
 pub(crate) fn check_schedule(write: &ScheduleWrite) -> Result<()> {
     check_name("name", &write.name)?;
+    check_given_name("name", local_name(&write.name))?;
     for (field, text) in [("folder", &write.folder), ("hash", &write.hash), ("timing", &write.timing)] {
         check_text(field, text, MAX_PAYLOAD_BYTES)?;
     }
@@ -440,9 +456,15 @@ pub(crate) fn check_schedule(write: &ScheduleWrite) -> Result<()> {
 /// The beginning of the names of the engine's own schedules.
 const ENGINES: &str = "waypost.";
 
+/// The tenant's own schedules are the only ones that there are for it.
+pub(crate) fn check_whose(name: &str, who: &Who) -> Result<()> {
+    let is_own = tenant_of(name) == who.tenant && own_name(&who.tenant, local_name(name)) == name;
+    if is_own { Ok(()) } else { Err(no_schedule(name)) }
+}
+
 /// People have no schedules by such names.
 pub(crate) fn check_own(name: &str) -> Result<()> {
-    if !name.starts_with(ENGINES) {
+    if !local_name(name).starts_with(ENGINES) {
         return Ok(());
     }
     let message =
@@ -452,7 +474,7 @@ pub(crate) fn check_own(name: &str) -> Result<()> {
 
 /// Without the engine's own ones old runs would stay for ever. They can be paused.
 pub(crate) fn check_removable(name: &str) -> Result<()> {
-    if !name.starts_with(ENGINES) {
+    if tenant_of(name) != DEFAULT || !name.starts_with(ENGINES) {
         return Ok(());
     }
     let message = format!("{name} is the engine's own and cannot be removed; pause it instead");

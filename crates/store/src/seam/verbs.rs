@@ -517,8 +517,7 @@ impl Claim {
     }
 
     pub(crate) fn wants(&self, row: &RunRow) -> bool {
-        let lifecycles = &self.lifecycles;
-        (lifecycles.is_empty() || lifecycles.iter().any(|name| **name == *row.lifecycle.name))
+        (self.lifecycles.is_empty() || self.names(&row.lifecycle.name))
             && self.tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
             && self.can.as_ref().is_none_or(|can| can.execute(row))
     }

@@ -36,6 +36,7 @@ pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<RunRow> {
 pub fn items(tx: &Tx<'_>, run_id: &str, kind: &Option<String>) -> Result<Vec<ItemRow>> {
     let stored = row::by_id(tx, run_id)?;
     let condition = "WHERE run_id = ?1 AND (?2 IS NULL OR kind = ?2) ORDER BY kind, place, key";
+    let kind = kind.as_deref().map(|kind| stored.row.lifecycle.item_name(kind));
     let found = row::items(tx, &stored, condition, params![run_id, kind])?;
     Ok(found.into_iter().map(|found| found.row).collect())
 }
@@ -46,7 +47,8 @@ pub fn item_page(tx: &Tx<'_>, filter: &ItemFilter) -> Result<ItemPage> {
     let condition = "WHERE run_id = ?1 AND (?2 IS NULL OR kind = ?2) AND (?3 IS NULL OR status = ?3) AND (?4 IS NULL OR (kind, place, key) > \
                      (SELECT kind, place, key FROM items WHERE run_id = ?1 AND kind = ?4 AND key = ?5)) ORDER BY kind, place, key LIMIT ?6";
     let limit = filter.page_size() as i64 + 1;
-    let values = params![filter.run_id, filter.kind, filter.status, kind, key, limit];
+    let asked = filter.kind.as_deref().map(|kind| stored.row.lifecycle.item_name(kind));
+    let values = params![filter.run_id, asked, filter.status, kind, key, limit];
     let mut room = Room::of_a_page();
     let found = row::items_within(tx, &stored, condition, values, &mut room)?;
     Ok(filter.page(found.into_iter().map(|found| found.row).collect(), room.is_full))
@@ -55,22 +57,27 @@ pub fn item_page(tx: &Tx<'_>, filter: &ItemFilter) -> Result<ItemPage> {
 /// Newest first.
 pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
     let before = filter.before()?;
+    // Of one that names nothing there are no runs, and the second of two names is the first if there is one alone.
+    let named = filter.lifecycles();
+    let lifecycle = named.as_ref().map(|names| names.first().map_or("", |name| name));
+    let or_lifecycle = named.as_ref().map(|names| names.last().map_or("", |name| name));
     let (found, is_cut) = row::select_page(
         tx,
         filter.include,
         "run_now n CROSS JOIN run_born b ON b.rid = n.rid CROSS JOIN state_codes s ON s.code = n.state \
-         WHERE n.rid < ?1 AND b.tenant = ?2 AND (?3 IS NULL OR s.lifecycle = ?3) AND (?4 IS NULL OR s.state = ?4) \
+         WHERE n.rid < ?1 AND b.tenant = ?2 AND (?3 IS NULL OR s.lifecycle IN (?3, ?9)) AND (?4 IS NULL OR s.state = ?4) \
          AND (?5 IS NULL OR n.queue = ?5) AND (?8 IS NULL OR n.queue <> ?8) AND (?6 IS NULL OR instr(b.run_id, ?6) OR instr(coalesce(b.correlation_id, ''), ?6) \
          OR instr(coalesce(n.metadata, b.metadata, '{}'), ?6)) ORDER BY n.rid DESC LIMIT ?7",
         params![
             before,
             filter.tenant,
-            filter.lifecycle,
+            lifecycle,
             filter.status,
             filter.queue,
             filter.text,
             filter.page_size() as i64 + 1,
-            filter.hidden()
+            filter.hidden(),
+            or_lifecycle
         ],
     )?;
     Ok(filter.page(found, is_cut))
@@ -166,8 +173,12 @@ impl AdminTx for Primitives<'_, '_> {
         Ok(slots::let_in(self.0, tenant, key)?)
     }
 
-    async fn add_lifecycle(&mut self, source: &str) -> crate::seam::error::Result<Arc<Lifecycle>> {
-        Ok(self.0.add_lifecycle(source)?)
+    async fn add_lifecycle(
+        &mut self,
+        tenant: &str,
+        source: &str,
+    ) -> crate::seam::error::Result<Arc<Lifecycle>> {
+        Ok(self.0.add_lifecycle(tenant, source)?)
     }
 }
 

@@ -1,12 +1,14 @@
 //! The lifecycles that a connection knows, and the numbers by which the tables name their states. Both only grow:
 //! what is not known is read again, because another process may have added it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use rusqlite::Connection;
 use waypost_kernel::lifecycle::StateId;
 use waypost_kernel::{Catalog, Lifecycle};
 
+use crate::rules::lifecycles::{added, stored_source};
 use crate::seam::error::StoreError;
 use crate::sqlite::link::fault::{Fault, Result};
 use crate::sqlite::link::hash::{QuickMap, QuickSet};
@@ -20,6 +22,8 @@ pub struct LifecycleCodes {
     codes: Vec<(Arc<Lifecycle>, Vec<i64>)>,
     /// The moves that need no guard.
     steps: QuickSet<i64>,
+    /// How many versions there were, those included that this binary cannot read.
+    count: i64,
 }
 
 /// A state by its code. The lifecycle is missing if this binary cannot read it.
@@ -39,6 +43,7 @@ impl LifecycleCodes {
             states: QuickMap::default(),
             codes: Vec::new(),
             steps: QuickSet::default(),
+            count: conn.query_row("SELECT count(*) FROM lifecycles", [], |row| row.get(0))?,
         };
         let mut statement = conn.prepare("SELECT code, lifecycle, version, state FROM state_codes")?;
         let mut rows = statement.query([])?;
@@ -120,22 +125,32 @@ impl Tx<'_> {
         known.ok_or_else(|| unknown(name, version))
     }
 
-    /// The latest version of a lifecycle by name.
-    pub fn latest(&self, name: &str) -> Option<Arc<Lifecycle>> {
-        if self.cache.lifecycles.borrow().catalog.latest(name).is_none() {
+    /// The first of these names that there is, in this version or the latest.
+    pub fn first_lifecycle(&self, names: &[Cow<'_, str>], version: Option<u32>) -> Option<Arc<Lifecycle>> {
+        let find = || {
+            let known = self.cache.lifecycles.borrow();
+            names.iter().find_map(|name| known.catalog.find(name, version).cloned())
+        };
+        find().or_else(|| {
             let _ = self.read_again();
-        }
-        self.cache.lifecycles.borrow().catalog.latest(name).cloned()
+            find()
+        })
+    }
+
+    /// Reads them again if another process added some. A version or a tenant's own that came so would be passed over otherwise,
+    /// since there is an older or the installation's.
+    pub fn learn(&self) -> Result<()> {
+        let count: i64 = self.prepare("SELECT count(*) FROM lifecycles")?.query_row([], |row| row.get(0))?;
+        if count == self.cache.lifecycles.borrow().count { Ok(()) } else { self.read_again() }
     }
 
     pub fn catalog(&self) -> Catalog {
         self.cache.lifecycles.borrow().catalog.clone()
     }
 
-    pub fn add_lifecycle(&self, source: &str) -> Result<Arc<Lifecycle>> {
-        let added = open::catalog(self.conn)?.add(source);
-        let lifecycle = added.map_err(|problems| StoreError::invalid("lifecycle", problems.to_string()))?;
-        open::add_lifecycle(self.conn, &lifecycle, source)?;
+    pub fn add_lifecycle(&self, tenant: &str, source: &str) -> Result<Arc<Lifecycle>> {
+        let lifecycle = added(&open::catalog(self.conn)?, tenant, source)?;
+        open::add_lifecycle(self.conn, &lifecycle, &stored_source(&lifecycle, source))?;
         self.read_again()?;
         self.lifecycle(&lifecycle.name, lifecycle.version)
     }

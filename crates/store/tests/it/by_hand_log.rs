@@ -149,7 +149,7 @@ async fn words_that_are_no_text_make_nothing_else_unreadable() {
         verified(&store).await;
     }
     let claim = Claim { worker: "w".into(), queues: vec!["default".into()], limit: 9, ..Claim::default() };
-    let claimed = waypost_store::Store::claim(&store, claim).await.unwrap();
+    let claimed = Store::claim(&store, claim).await.unwrap();
     assert_eq!(claimed.len(), 1);
     assert_eq!(claimed[0].run.object()["metadata"]["k"], "\u{fffd}");
     verified(&store).await;

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_postgres::NoTls;
+use waypost_kernel::lifecycle::SHIPPED;
 use waypost_store::postgres::{ListenState, PostgresStore, Versions, migrate, migration_sql, status};
 use waypost_store::{
-    Claim, FinishWrite, Held, Housekeeping, ItemWrite, ItemsWrite, NewRun, Store, StoreError,
+    Claim, FinishWrite, Held, Housekeeping, ItemWrite, ItemsWrite, NewRun, Store, StoreError, Who,
 };
 use waypost_testkit::Postgres;
 
@@ -91,6 +92,20 @@ transitions = [
     store.enqueue(vec![own]).await.unwrap().remove(0).unwrap();
     assert_eq!(store.claim(wants("w", 1)).await.unwrap().len(), 1);
     assert_clean(&store).await;
+}
+
+/// Tenants share the numbers of states: who finds none left is told so, and nobody's are taken for another phase's.
+#[tokio::test]
+async fn a_lifecycle_that_finds_no_numbers_is_refused() {
+    let (store, database) = open().await;
+    let full = "INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, initial, code) \
+                SELECT 'full', 1, 's' || n, 'held', false, n FROM generate_series((SELECT max(code) + 1 FROM waypost.lifecycle_states \
+                WHERE code BETWEEN 3000 AND 3999), 3999) n";
+    database.psql(full).unwrap();
+    let (_, deploy) = SHIPPED.into_iter().find(|(name, _)| *name == "deploy").unwrap();
+    let added = store.add_lifecycle(deploy.into(), Who::new("shop", "ann", None)).await;
+    assert!(matches!(&added, Err(StoreError::Invalid { field, .. }) if field == "lifecycle"), "{added:?}");
+    assert!(store.lifecycles().await.unwrap().latest("shop/deploy").is_none());
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use waypost_kernel::text::{MAX_NAME_BYTES, MAX_PAGE};
 use waypost_store::{AuditRow, NewToken, ROLES, Reply, Result, StoreError, TokenChange, TokenRow, Who};
 
 use super::MemoryStore;
-use super::rules::intake::{check_name, check_reason, check_text};
+use super::rules::intake::{check_name, check_reason, check_tenant, check_text};
 use super::state::State;
 
 impl MemoryStore {
@@ -86,7 +86,7 @@ fn check_token(token: &NewToken) -> Result<()> {
     check_name("id", &token.id)?;
     check_name("digest", &token.digest)?;
     check_name("name", &token.name)?;
-    check_name("tenant", &token.tenant)?;
+    check_tenant(&token.tenant)?;
     check_name("by", &token.by)?;
     if !ROLES.contains(&token.role.as_str()) {
         let message = format!("{:?} is no role; allowed: {}", token.role, ROLES.join(", "));
@@ -96,7 +96,7 @@ fn check_token(token: &NewToken) -> Result<()> {
 }
 
 pub(super) fn check_audit(who: &Who, action: &str, subject: &str) -> Result<()> {
-    check_name("tenant", &who.tenant)?;
+    check_tenant(&who.tenant)?;
     check_name("by", &who.by)?;
     check_name("action", action)?;
     check_text("subject", subject, MAX_NAME_BYTES)?;

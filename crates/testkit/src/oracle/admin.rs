@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use waypost_kernel::render::toml::toml;
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 use waypost_store::{
     CommandWrite, EVERY_TENANT, Filter, Page, Pause, Pruned, QueueRow, Reply, Result, RunRow, Setting,
@@ -10,7 +11,7 @@ use waypost_store::{
 
 use super::MemoryStore;
 use super::access::check_audit;
-use super::rules::intake::{check_name, check_pause};
+use super::rules::intake::{check_name, check_pause, check_tenant};
 use super::state::State;
 
 impl MemoryStore {
@@ -57,12 +58,14 @@ impl MemoryStore {
 
     pub(crate) fn add_lifecycle(&self, text: String, who: Who) -> Reply<'_, Arc<Lifecycle>> {
         self.verb(move |state| {
-            let mut catalog = state.catalog.clone();
-            let added = catalog.add(&text);
+            check_tenant(&who.tenant)?;
+            let added = state.catalog.of_tenant(&who.tenant).add(&text);
             let added = added.map_err(|problems| StoreError::invalid("lifecycle", problems.to_string()))?;
             let subject = format!("{}@{}", added.name, added.version);
             check_audit(&who, "lifecycle.add", &subject)?;
-            state.catalog = catalog;
+            // All that it names is resolved.
+            let kept = state.catalog.add_stored(&toml(&added));
+            kept.map_err(|problems| StoreError::Unusable(problems.to_string()))?;
             state.audit(who, "lifecycle.add", &subject);
             Ok(added)
         })

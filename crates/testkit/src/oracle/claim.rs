@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use waypost_kernel::lifecycle::{Actor, OnStale, Phase};
 use waypost_kernel::request::Ask;
+use waypost_kernel::tenant::may_mean;
 
 use waypost_kernel::{Code, Refusal, Span};
 use waypost_store::{
@@ -206,8 +207,12 @@ fn place(tenant: &str) -> (bool, Reverse<String>) {
 
 fn is_wanted(entry: &Entry, claim: &Claim) -> bool {
     let row = &entry.row;
+    let is_meant = |name: &str| match &claim.tenant {
+        Some(tenant) => may_mean(tenant, name, &row.lifecycle.name),
+        None => *name == *row.lifecycle.name,
+    };
     claim.queues.contains(&row.queue)
-        && (claim.lifecycles.is_empty() || claim.lifecycles.iter().any(|name| **name == *row.lifecycle.name))
+        && (claim.lifecycles.is_empty() || claim.lifecycles.iter().any(|name| is_meant(name)))
         && claim.tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
         && claim.can.as_ref().is_none_or(|can| can_execute(can, row))
 }

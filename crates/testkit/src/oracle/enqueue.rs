@@ -35,12 +35,13 @@ impl State {
     }
 
     pub fn lifecycle_of(&self, new: &NewRun) -> Result<Arc<Lifecycle>> {
+        let seen = self.catalog.of_tenant(&new.tenant);
         let found = match new.version {
-            None => self.catalog.latest(&new.lifecycle),
-            Some(version) => self.catalog.get(&new.lifecycle, version),
+            None => seen.latest(&new.lifecycle),
+            Some(version) => seen.get(&new.lifecycle, version),
         };
         let run = found.filter(|lifecycle| lifecycle.kind == Kind::Run);
-        run.cloned().ok_or_else(|| unknown_lifecycle(new, &self.catalog))
+        run.cloned().ok_or_else(|| unknown_lifecycle(new, &seen))
     }
 
     pub fn with_key(&self, new: &NewRun) -> Option<u64> {

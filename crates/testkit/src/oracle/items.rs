@@ -4,6 +4,7 @@ use waypost_kernel::Token;
 use waypost_kernel::event::Change;
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::Phase;
+use waypost_kernel::tenant::local_name;
 use waypost_kernel::text::MAX_PAGE;
 use waypost_store::{
     ItemFilter, ItemPage, ItemRow, ItemWrite, ItemsWrite, PAGE_BYTES, Reply, Result, StoreError,
@@ -23,7 +24,7 @@ impl MemoryStore {
         self.verb(move |state| {
             let number = state.number_of(&run_id)?;
             let rows = state.entry(number)?.item_rows();
-            let wanted = |row: &ItemRow| kind.as_ref().is_none_or(|kind| row.kind == *kind);
+            let wanted = |row: &ItemRow| kind.as_ref().is_none_or(|kind| is_called(row, kind));
             Ok(rows.into_iter().filter(wanted).collect())
         })
     }
@@ -31,6 +32,11 @@ impl MemoryStore {
     pub(crate) fn item_page(&self, filter: ItemFilter) -> Reply<'_, ItemPage> {
         self.verb(move |state| state.item_page(&filter))
     }
+}
+
+/// By the stored name of its kind, or as the tenant calls it.
+fn is_called(row: &ItemRow, kind: &str) -> bool {
+    row.kind == kind || local_name(&row.kind) == kind
 }
 
 impl State {
@@ -55,11 +61,9 @@ impl State {
         let mut page: Vec<ItemRow> = Vec::new();
         let mut bytes = 0;
         let mut next = None;
-        for row in all
-            .into_iter()
-            .skip(begin)
-            .filter(|row| is(&filter.kind, &row.kind) && is(&filter.status, &row.status))
-        {
+        for row in all.into_iter().skip(begin).filter(|row| {
+            filter.kind.as_ref().is_none_or(|kind| is_called(row, kind)) && is(&filter.status, &row.status)
+        }) {
             bytes += row.object().to_string().len();
             if page.len() == filter.limit.clamp(1, MAX_PAGE) || !page.is_empty() && bytes > PAGE_BYTES {
                 next = page.last().map(|last| serde_json::json!([last.kind, last.key]).to_string());
@@ -77,7 +81,8 @@ impl State {
         let (wanted, change) = self.moves(number, (write.held.token, &write.by), &write.items)?;
         self.commit_items(number, &wanted, change)?;
         let rows = self.entry(number)?.item_rows();
-        let of = |it: &ItemWrite| rows.iter().find(|row| row.kind == it.kind && row.key == it.key).cloned();
+        let of =
+            |it: &ItemWrite| rows.iter().find(|row| is_called(row, &it.kind) && row.key == it.key).cloned();
         Ok(write.items.iter().filter_map(of).collect())
     }
 

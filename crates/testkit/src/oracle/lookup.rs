@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use waypost_kernel::tenant::may_mean;
 use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::{Phase, Span};
 use waypost_store::{
@@ -130,7 +131,7 @@ fn matches(entry: &Entry, filter: &Filter) -> bool {
     // The engine's own runs are shown to whoever asks for their queue or lifecycle.
     let is_hidden = filter.queue.is_none() && filter.lifecycle.is_none() && row.queue == HOUSEKEEPING;
     row.tenant == filter.tenant
-        && is(&filter.lifecycle, &row.lifecycle.name)
+        && filter.lifecycle.as_ref().is_none_or(|name| may_mean(&filter.tenant, name, &row.lifecycle.name))
         && is(&filter.status, row.status())
         && is(&filter.queue, &row.queue)
         && !is_hidden

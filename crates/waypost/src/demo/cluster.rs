@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::Phase;
+use waypost_kernel::tenant::DEFAULT;
 use waypost_simulate::{Host, Server, Site, World};
 use waypost_store::{CommandWrite, NewRun, RunRow};
 
@@ -16,7 +17,7 @@ use super::acts::Act;
 use super::stage::{Cast, Stage};
 use crate::output::{ERROR, Failed, Result};
 use crate::run::brought::of_playbook;
-use crate::run::{TENANT, user};
+use crate::run::user;
 
 const WHAT: &str = "rolling update";
 const PATH: &[&str] = &["pending", "running", "paused", "pending", "running", "completed"];
@@ -81,7 +82,7 @@ async fn decide(stage: &Stage, run: &RunRow) -> Result<String> {
         .collect();
     if run.phase() == Phase::Parked {
         let resume = CommandWrite {
-            tenant: TENANT.into(),
+            tenant: DEFAULT.into(),
             run_id: run.id().to_owned(),
             name: "resume".into(),
             by: user(),

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use waypost_kernel::tenant::DEFAULT;
 use waypost_store::{EventRow, Store};
 use waypost_worker::Stage as Shutdown;
 
-use crate::run::{TENANT, age, output_lines};
+use crate::run::{age, output_lines};
 
 const PAGE: usize = 200;
 const LOOK: Duration = Duration::from_millis(100);
@@ -42,7 +43,7 @@ pub async fn narrate(store: Arc<dyn Store>, shutdown: watch::Receiver<Shutdown>)
 }
 
 async fn name_of(store: &dyn Store, run_id: &str) -> String {
-    let run = store.run(TENANT.into(), run_id.to_owned()).await.ok();
+    let run = store.run(DEFAULT.into(), run_id.to_owned()).await.ok();
     run.and_then(|run| run.correlation_id).unwrap_or_else(|| run_id.to_owned())
 }
 

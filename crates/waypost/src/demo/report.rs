@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use comfy_table::Cell;
+use waypost_kernel::tenant::DEFAULT;
 use waypost_store::{Database, RunRow, Store};
 
 use super::acts::Act;
 use crate::output::{Result, status, table};
-use crate::run::TENANT;
 
 const NEXT: &str = "Try next:
   waypost run start --wait -- echo hi
@@ -25,7 +25,7 @@ pub async fn of(store: &dyn Database, acts: &[Act]) -> Result<Report> {
     let mut rows = Vec::new();
     let mut complaints = Vec::new();
     for (at, act) in acts.iter().enumerate() {
-        let run = store.run(TENANT.into(), act.run_id.clone()).await?;
+        let run = store.run(DEFAULT.into(), act.run_id.clone()).await?;
         let path = path(store, &run).await?;
         complaints.extend(complaint(act, &run, &path));
         rows.push(vec![

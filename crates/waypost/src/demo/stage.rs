@@ -9,11 +9,12 @@ use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 use waypost_kernel::Phase;
+use waypost_kernel::tenant::DEFAULT;
 use waypost_store::sqlite::SqliteStore;
 use waypost_store::{CommandWrite, Database, NewRun, RunRow};
 
 use crate::output::{ERROR, Failed, Result};
-use crate::run::{TENANT, output_lines, user};
+use crate::run::{output_lines, user};
 
 pub const LIFECYCLE: &str = "demo";
 
@@ -103,7 +104,7 @@ impl Stage {
 
     pub async fn cancel(&self, run_id: &str, reason: &str) -> Result {
         let cancel = CommandWrite {
-            tenant: TENANT.into(),
+            tenant: DEFAULT.into(),
             run_id: run_id.to_owned(),
             name: "cancel".into(),
             by: user(),
@@ -115,7 +116,7 @@ impl Stage {
     }
 
     pub async fn run(&self, run_id: &str) -> Result<RunRow> {
-        Ok(self.store.run(TENANT.into(), run_id.to_owned()).await?)
+        Ok(self.store.run(DEFAULT.into(), run_id.to_owned()).await?)
     }
 
     pub async fn settled(&self, run_id: &str) -> Result<RunRow> {

@@ -11,9 +11,9 @@ use waypost_worker::schedules;
 use super::blockers;
 use super::follow::Follower;
 use super::start::work;
-use super::{TENANT, find, user, who};
+use super::{find, user, who};
 use crate::output::{BAD_INPUT, Failed, Format, PARKED, REFUSED, Result, print};
-use crate::place::Opened;
+use crate::place::{Opened, tenant};
 use crate::worker::duration;
 
 #[derive(Debug, Args)]
@@ -166,7 +166,7 @@ impl Waiting {
 }
 
 fn asking(name: &str, reason: Option<String>) -> CommandWrite {
-    CommandWrite { tenant: TENANT.into(), name: name.into(), by: user(), reason, ..CommandWrite::default() }
+    CommandWrite { tenant: tenant().into(), name: name.into(), by: user(), reason, ..CommandWrite::default() }
 }
 
 async fn ask(store: &dyn Store, id: &str, command: CommandWrite) -> Result<RunRow> {

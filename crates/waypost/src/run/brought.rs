@@ -7,6 +7,7 @@ use waypost_store::{NewRun, Store};
 use waypost_worker::playbook::{CannotStart, Playbook};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
+use crate::place::lifecycles;
 
 /// The playbook fills in what is left open: its queue, its priority, its steps. `typed` are inputs as a person types
 /// them, beside those of `new`.
@@ -18,7 +19,7 @@ pub async fn of_playbook(
     queue: Option<String>,
     priority: Option<i16>,
 ) -> Result<NewRun> {
-    let catalog = store.lifecycles().await?;
+    let catalog = lifecycles(store).await?;
     let bad = |message: String| Failed::new(BAD_INPUT, message);
     let playbook = Playbook::load_with(file, &catalog).map_err(|problems| bad(problems.to_string()))?;
     let given = with_typed(&playbook, &new.input, typed);

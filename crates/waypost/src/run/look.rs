@@ -6,8 +6,9 @@ use waypost_kernel::Time;
 use waypost_store::{EventRow, Filter, Parts, RunRow, Store, iso};
 
 use super::show::countdown;
-use super::{TENANT, age, find};
+use super::{age, find};
 use crate::output::{Format, Result, cells, print_list, status, table};
+use crate::place::tenant;
 
 #[derive(Debug, Args)]
 #[command(
@@ -44,7 +45,7 @@ pub struct Events {
 
 pub async fn list(store: &dyn Store, flags: List) -> Result {
     let mut filter = Filter {
-        tenant: TENANT.into(),
+        tenant: tenant().into(),
         lifecycle: flags.lifecycle,
         status: flags.status,
         queue: flags.queue,

@@ -15,9 +15,7 @@ use waypost_kernel::Span;
 use waypost_store::{RunRow, Store, Who};
 
 use crate::output::Result;
-use crate::place::Place;
-
-pub const TENANT: &str = "default";
+use crate::place::{Place, tenant};
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
@@ -65,7 +63,7 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
 
 /// By id or unique beginning of one.
 async fn find(store: &dyn Store, id: &str) -> Result<RunRow> {
-    Ok(store.run(TENANT.into(), id.to_owned()).await?)
+    Ok(store.run(tenant().into(), id.to_owned()).await?)
 }
 
 /// Who the log names for what this process asks for.
@@ -77,7 +75,7 @@ pub fn user() -> String {
 
 /// The same, with a reason, for what is kept in the audit log.
 pub fn who(reason: Option<String>) -> Who {
-    Who { tenant: TENANT.to_owned(), by: user(), reason }
+    Who { tenant: tenant().to_owned(), by: user(), reason }
 }
 
 /// A length of time as people say it: the two largest units.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use serde_json::Value;
+use waypost_kernel::tenant::exactly;
 use waypost_store::{NewRun, RunRow};
 use waypost_worker::first_steps;
 use waypost_worker::playbook::Playbook;
@@ -13,7 +14,7 @@ use super::brought::accepted;
 use super::start::{pairs, split};
 use super::{find, user};
 use crate::output::{BAD_INPUT, Failed, Result};
-use crate::place::Opened;
+use crate::place::{Opened, lifecycles};
 
 #[derive(Debug, Args)]
 #[command(
@@ -37,7 +38,7 @@ pub async fn replay(opened: Opened, flags: Replay) -> Result<u8> {
         return Err(Failed::new(BAD_INPUT, message));
     }
     if let Some(carried) = old.carried.as_ref().and_then(|carried| carried.get("playbook")) {
-        let catalog = store.lifecycles().await?;
+        let catalog = lifecycles(&*store).await?;
         let text = |key: &str| carried[key].as_str().unwrap_or_default();
         let bad = |message: String| Failed::new(BAD_INPUT, message);
         let playbook = Playbook::parse_with(text("text"), Path::new(text("file")), &catalog)
@@ -55,7 +56,8 @@ pub async fn replay(opened: Opened, flags: Replay) -> Result<u8> {
 fn like(old: &RunRow) -> NewRun {
     NewRun {
         tenant: old.tenant.clone(),
-        lifecycle: old.lifecycle.name.to_string(),
+        // The very one, though the tenant may have one of that name by now.
+        lifecycle: exactly(&old.lifecycle.name),
         queue: old.queue.clone(),
         priority: old.priority,
         input: (*old.input).clone(),

@@ -13,9 +13,9 @@ use waypost_worker::{Options, Stage, Worker};
 
 use super::brought::of_playbook;
 use super::follow::{Follower, Stopped};
-use super::{TENANT, find, user};
+use super::{find, user};
 use crate::output::{BAD_INPUT, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print};
-use crate::place::Opened;
+use crate::place::{Opened, tenant};
 use crate::worker::duration;
 
 #[derive(Debug, Args)]
@@ -116,6 +116,7 @@ fn common(flags: &Flags) -> Result<NewRun> {
     });
     let defaults = NewRun::default();
     Ok(NewRun {
+        tenant: tenant().to_owned(),
         queue: flags.queue.clone().unwrap_or(defaults.queue),
         priority: flags.priority.unwrap_or(defaults.priority),
         metadata: pairs("metadata", &flags.metadata)?,
@@ -174,7 +175,7 @@ pub async fn work(opened: Opened, mut follower: Follower, timeout: Option<Durati
     if let Some((_, why)) = gave_up {
         // This process is the run's worker: leaving without a word would leave it to nobody.
         let cancel = CommandWrite {
-            tenant: TENANT.into(),
+            tenant: tenant().into(),
             run_id: run_id.clone(),
             name: "cancel".into(),
             by: user(),

@@ -10,11 +10,12 @@ use waypost_worker::playbook::Problem;
 use waypost_worker::schedules::{self, Asked, Schedule, shown};
 
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print, print_list};
+use crate::place::lifecycles;
 use crate::run::who;
 
 /// Nothing is stored unless all files are sound.
 pub async fn apply(store: &dyn Store, files: &[PathBuf], check: bool, output: Format) -> Result {
-    let catalog = store.lifecycles().await?;
+    let catalog = lifecycles(store).await?;
     let mut found: Vec<(PathBuf, Schedule)> = Vec::new();
     let mut bad = Vec::new();
     for file in files {

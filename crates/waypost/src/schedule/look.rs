@@ -8,6 +8,7 @@ use waypost_store::{ExecutionFilter, ScheduleFilter, Store, iso};
 use waypost_worker::schedules::{View, find, note, shown, upcoming};
 
 use crate::output::{Format, Result, cells, print, print_list, table};
+use crate::place::tenant;
 use crate::run::age;
 
 const PAGE: usize = 500;
@@ -17,7 +18,9 @@ pub async fn list(store: &dyn Store, output: Format) -> Result {
     let mut all: Vec<View> = Vec::new();
     loop {
         let after = all.last().map(|view| view.summary.row.name.clone());
-        let page = store.schedules(ScheduleFilter { after, limit: PAGE, name: None }).await?;
+        let page = store
+            .schedules(ScheduleFilter { tenant: Some(tenant().to_owned()), after, limit: PAGE, name: None })
+            .await?;
         let is_last = page.len() < PAGE;
         all.extend(page.into_iter().map(|look| View::of(look, &catalog)));
         if is_last {
@@ -78,7 +81,13 @@ pub async fn history(
     limit: usize,
     output: Format,
 ) -> Result {
-    let filter = ExecutionFilter { schedule: name.clone(), id: scope, limit, ..ExecutionFilter::default() };
+    let filter = ExecutionFilter {
+        tenant: Some(tenant().to_owned()),
+        schedule: name.clone(),
+        id: scope,
+        limit,
+        ..ExecutionFilter::default()
+    };
     let all = store.executions(filter).await?.executions;
     // One that was removed still has its history.
     if let Some(name) = name.filter(|_| all.is_empty()) {

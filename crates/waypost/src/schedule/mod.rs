@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 use crate::output::{Format, Result};
-use crate::place::Place;
+use crate::place::{Place, own_stored};
 
 pub use work::with_schedules;
 
@@ -104,20 +104,22 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
         return work::run(place.only_database("firing schedules").await?, flags).await;
     }
     let store = place.open().await?;
+    let stored = |name: &str| own_stored("schedule", name);
     match verb {
         Verb::Apply { files, check, output } => ask::apply(&*store, &files, check, output).await,
         Verb::List { output } => look::list(&*store, output).await,
-        Verb::Next { name, count, output } => look::next(&*store, &name, count, output).await,
-        Verb::Pause { name, reason } => ask::pause(&*store, &name, reason).await,
-        Verb::Resume { name } => ask::resume(&*store, &name).await,
-        Verb::Trigger { name, scopes } => ask::trigger(&*store, &name, scopes).await,
+        Verb::Next { name, count, output } => look::next(&*store, &stored(&name)?, count, output).await,
+        Verb::Pause { name, reason } => ask::pause(&*store, &stored(&name)?, reason).await,
+        Verb::Resume { name } => ask::resume(&*store, &stored(&name)?).await,
+        Verb::Trigger { name, scopes } => ask::trigger(&*store, &stored(&name)?, scopes).await,
         Verb::Backfill { name, from, to, again, scopes } => {
-            ask::backfill(&*store, &name, (&from, &to), scopes, again).await
+            ask::backfill(&*store, &stored(&name)?, (&from, &to), scopes, again).await
         }
         Verb::History { name, scope, limit, output } => {
+            let name = name.as_deref().map(stored).transpose()?;
             look::history(&*store, name, scope, limit, output).await
         }
-        Verb::Remove { name } => ask::remove(&*store, &name).await,
+        Verb::Remove { name } => ask::remove(&*store, &stored(&name)?).await,
         Verb::Run(_) => Ok(()),
     }
     .map(|()| 0)

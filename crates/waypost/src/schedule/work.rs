@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tokio::sync::watch;
+use waypost_kernel::tenant::DEFAULT;
 use waypost_store::{Database, Store};
 use waypost_worker::Stage;
 use waypost_worker::loops::Supervisor;
@@ -36,7 +37,8 @@ pub async fn with_schedules(
     file: Option<PathBuf>,
     options: SchedulerOptions,
 ) -> Result<SchedulerOptions> {
-    let catalog = store.lifecycles().await?;
+    // They are the installation's, whoever's runs this process works.
+    let catalog = store.lifecycles().await?.of_tenant(DEFAULT);
     let file = file.or_else(|| Some(PathBuf::from("waypost.toml")).filter(|file| file.exists()));
     let own = match &file {
         Some(file) => {

@@ -12,6 +12,7 @@ mod cli_postgres;
 mod cli_run;
 mod cli_schedule;
 mod cli_stopping;
+mod cli_tenants;
 mod cli_workers;
 mod cron_faults;
 mod demo;

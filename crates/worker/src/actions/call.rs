@@ -11,6 +11,8 @@ pub(crate) const OUTPUT: &str = "WAYPOST_OUTPUT";
 /// One try of one step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Call {
+    /// Whose the run is. What a command starts by the command line is the same tenant's.
+    pub tenant: String,
     pub run_id: String,
     pub step: String,
     /// Counted by claims.
@@ -47,6 +49,7 @@ impl Call {
     /// The variables of a command; `output` is the file that it may write an Outcome to.
     pub fn environment(&self, output: &Path) -> Vec<(&'static str, String)> {
         let mut variables = vec![
+            ("WAYPOST_TENANT", self.tenant.clone()),
             ("WAYPOST_RUN_ID", self.run_id.clone()),
             ("WAYPOST_STEP", self.step.clone()),
             ("WAYPOST_ATTEMPT", self.attempt.to_string()),
@@ -66,6 +69,7 @@ mod tests {
     fn commands_and_endpoints_are_told_the_same() {
         let more = json!({"item": {"name": "h1"}, "run_id": "forged"});
         let call = Call {
+            tenant: "shop".into(),
             run_id: "r1".into(),
             step: "update h1".into(),
             attempt: 2,
@@ -83,6 +87,7 @@ mod tests {
         assert_eq!(call.envelope(), expected);
         let variables = call.environment(Path::new("/tmp/out.json"));
         let expected = [
+            ("WAYPOST_TENANT", "shop"),
             ("WAYPOST_RUN_ID", "r1"),
             ("WAYPOST_STEP", "update h1"),
             ("WAYPOST_ATTEMPT", "2"),

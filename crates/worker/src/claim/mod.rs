@@ -55,7 +55,7 @@ pub(crate) async fn claim(shared: Shared, limit: usize, number: u64) -> Result<T
             worker: options.name.clone(),
             queues: options.queues.clone(),
             lifecycles: options.lifecycles.clone(),
-            tenant: None,
+            tenant: options.tenant.clone(),
             can: Some(options.can()),
             limit,
             lease,

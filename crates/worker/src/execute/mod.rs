@@ -166,6 +166,7 @@ impl<'a> Try<'a> {
         // A server keeps the caller's in the details: metadata are a part of what an idempotency key stands for.
         let kept = [&row.metadata, &row.details].into_iter().find_map(|map| map.get("traceparent")?.as_str());
         Call {
+            tenant: row.tenant.clone(),
             run_id: row.id().to_owned(),
             step: step.to_owned(),
             attempt: row.run.attempt,

@@ -11,6 +11,7 @@ use std::path::Path;
 
 use waypost_kernel::backoff::Backoff;
 use waypost_kernel::lifecycle::Kind;
+use waypost_kernel::tenant::local_name;
 use waypost_kernel::{Catalog, Lifecycle, Span};
 use waypost_schema::{Node, Problems, Report, instead_of, quoted};
 
@@ -253,7 +254,8 @@ impl Builder<'_> {
             return self.problem(node, "unknown-lifecycle", &message, &mend);
         };
         for (section, item) in [("targets", "target"), ("step", "step")] {
-            let has = |lifecycle: &Lifecycle| lifecycle.items.iter().any(|kind| &*kind.name == item);
+            let has =
+                |lifecycle: &Lifecycle| lifecycle.items.iter().any(|kind| local_name(&kind.name) == item);
             if root.get(section).is_some() && !has(lifecycle) {
                 let fit: Vec<&str> =
                     runs.iter().filter(|it| has(it)).map(|lifecycle| &*lifecycle.name).collect();

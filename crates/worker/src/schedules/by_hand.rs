@@ -1,14 +1,12 @@
 //! Plans that somebody asks for: now, or those of a range.
 
-use std::path::Path;
-
 use waypost_kernel::{Catalog, Span, Time};
 use waypost_store::{
     ExecutionFilter, MAX_MANUAL, ManualPlans, Result, ScheduleChange, ScheduleChanged, ScheduleFilter,
     ScheduleRow, Store, StoreError, Who,
 };
 
-use super::file::stored;
+use super::definitions;
 use super::schedule::Schedule;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,8 +99,7 @@ pub async fn find(store: &dyn Store, name: &str) -> Result<(ScheduleRow, Schedul
 }
 
 pub fn typed(row: &ScheduleRow, catalog: &Catalog) -> Result<Schedule> {
-    let read = stored(&row.definition, Path::new(&row.folder), catalog);
-    read.map_err(|problems| StoreError::invalid(&row.name, problems.to_string()))
+    definitions::typed(row, catalog).map_err(|problems| StoreError::invalid(&row.name, problems.to_string()))
 }
 
 async fn range(store: &dyn Store, schedule: &Schedule, from: Time, to: Time) -> Result<Vec<Time>> {

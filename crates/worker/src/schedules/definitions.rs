@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use waypost_kernel::backoff::Backoff;
+use waypost_kernel::tenant::tenant_of;
 use waypost_kernel::{Catalog, Span, Time};
 use waypost_store::{Result, ScheduleFilter, ScheduleRow, Store};
 
@@ -84,7 +85,7 @@ impl Definitions {
         };
         // Lifecycles may have come since this process began, from any other.
         self.catalog = self.store.lifecycles().await?;
-        match self.typed(&row) {
+        match typed(&row, &self.catalog) {
             Ok(schedule) => {
                 let schedule = Arc::new(schedule);
                 self.unread.remove(hash);
@@ -101,8 +102,10 @@ impl Definitions {
             }
         }
     }
+}
 
-    fn typed(&self, row: &ScheduleRow) -> std::result::Result<Schedule, Problems> {
-        file::stored(&row.definition, Path::new(&row.folder), &self.catalog)
-    }
+/// A stored schedule, read as its tenant means it. `catalog` has all lifecycles.
+pub(super) fn typed(row: &ScheduleRow, catalog: &Catalog) -> std::result::Result<Schedule, Problems> {
+    let seen = catalog.of_tenant(tenant_of(&row.name));
+    file::stored(&row.definition, Path::new(&row.folder), &seen)
 }

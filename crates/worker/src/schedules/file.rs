@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use waypost_kernel::schedule::{CatchUp, Cron, First, Overlap, Policy, Timing, Zone};
+use waypost_kernel::tenant::{DEFAULT, own_name};
 use waypost_kernel::{Catalog, Span};
 use waypost_schema::{Node, Problems, Report, quoted, read_json};
 
@@ -18,7 +19,7 @@ const SECOND: Span = Span::from_seconds(1);
 const LONGEST_JITTER: Span = Span::from_seconds(3_600);
 const MAX_ID_BYTES: usize = 200;
 
-/// Reads and checks a file of schedules.
+/// Reads and checks a file of schedules. They are the catalog's tenant's.
 pub fn load(path: &Path, catalog: &Catalog) -> Result<Vec<Schedule>, Problems> {
     let text = text_of(path)?;
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -42,7 +43,7 @@ pub fn parse(text: &str, path: &Path, folder: &Path, catalog: &Catalog) -> Resul
     builder.report.done(schedules)
 }
 
-/// As `parse` made it once. No other file is read.
+/// As `parse` made it once, of the same tenant. No other file is read.
 pub fn stored(definition: &Value, folder: &Path, catalog: &Catalog) -> Result<Schedule, Problems> {
     let members = definition.as_object().cloned().unwrap_or_default();
     let (node, report) = read_json(members, &SCHEDULE);
@@ -63,7 +64,8 @@ pub(super) struct Builder<'t> {
 
 impl Builder<'_> {
     fn schedule(&mut self, node: &Node) -> Option<Schedule> {
-        let name = node.of::<String>("name").unwrap_or_default();
+        // By the catalog's tenant: the installation's name, or the tenant's own.
+        let name = own_name(self.catalog.tenant(), &node.of::<String>("name").unwrap_or_default());
         let timing = self.timing(node);
         let policy = Policy {
             name: name.clone(),
@@ -97,7 +99,7 @@ impl Builder<'_> {
             reentry: node.of("reentry").unwrap_or(true),
             scopes: self.scopes(node)?,
             what,
-            hash: Hash::of(&json!([definition, self.folder.display().to_string()])),
+            hash: self.hash(&definition),
             definition,
             folder: self.folder.to_owned(),
             line: node.line,
@@ -105,6 +107,15 @@ impl Builder<'_> {
         };
         self.times_fit(node, &schedule);
         Some(schedule)
+    }
+
+    /// Two tenants' schedules are two, whatever they say.
+    fn hash(&self, definition: &Value) -> Hash {
+        let folder = self.folder.display().to_string();
+        match self.catalog.tenant() {
+            DEFAULT => Hash::of(&json!([definition, folder])),
+            tenant => Hash::of(&json!([definition, folder, tenant])),
+        }
     }
 
     fn timing(&mut self, node: &Node) -> Option<Timing> {

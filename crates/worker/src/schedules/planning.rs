@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 use waypost_kernel::schedule::Overlap;
+use waypost_kernel::tenant::exactly;
 use waypost_kernel::text::MAX_KEY_BYTES;
 use waypost_kernel::{Actor, Time};
 use waypost_store::codec::hex;
@@ -76,7 +77,8 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
         return Birth { run, lease: None };
     }
     let run = NewRun {
-        lifecycle: super::LIFECYCLE.to_owned(),
+        // The installation's, though the tenant may have one of that name.
+        lifecycle: exactly(super::LIFECYCLE),
         queue: if schedule.name == super::pruning::NAME { HOUSEKEEPING } else { QUEUE }.to_owned(),
         input: Value::Object(about),
         idempotency_key,

@@ -12,6 +12,7 @@ use crate::playbook::{Hash, Playbook};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
+    /// As it is stored: with its tenant.
     pub name: String,
     pub description: Option<String>,
     pub policy: Policy,

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use waypost_kernel::Time;
 use waypost_kernel::schedule::{Overlap, in_words};
+use waypost_kernel::tenant::DEFAULT;
 use waypost_store::{
     Begin, Begun, Claimed, Database, DueExecution, DueListing, DueScope, Each, Ownership, Result,
     ScheduleChange, ScheduleChanged, ScheduleWrite, Store, StoreError, Who,
@@ -95,7 +96,7 @@ pub struct Scheduler {
 impl Scheduler {
     /// Stores the schedules of its own configuration, the built-in ones included.
     pub async fn new(database: Arc<dyn Database>, mut options: SchedulerOptions) -> Result<Scheduler> {
-        options.own.extend(pruning::schedule(&database.lifecycles().await?));
+        options.own.extend(pruning::schedule(&database.lifecycles().await?.of_tenant(DEFAULT)));
         let mut ownership = Ownership { carried: options.carried, ..Ownership::default() };
         for schedule in &options.own {
             database.put_schedule(write_of(schedule, false)).await?;

@@ -1,13 +1,11 @@
 //! Schedules as people see them: one object for the API and the command line.
 
-use std::path::Path;
-
 use serde_json::Value;
 use waypost_kernel::schedule::{Timing, clock_change, in_words};
 use waypost_kernel::{Catalog, Time};
 use waypost_store::{ScheduleSummary, iso};
 
-use super::file::stored;
+use super::definitions::typed;
 use super::schedule::Schedule;
 
 /// Plan times that are shown with a schedule.
@@ -22,7 +20,7 @@ pub struct View {
 
 impl View {
     pub fn of(summary: ScheduleSummary, catalog: &Catalog) -> View {
-        let schedule = stored(&summary.row.definition, Path::new(&summary.row.folder), catalog).ok();
+        let schedule = typed(&summary.row, catalog).ok();
         View { summary, schedule }
     }
 

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use waypost_kernel::Time;
+use waypost_kernel::tenant::tenant_of;
 
 use super::scopes::*;
 use crate::engine::claim;
@@ -13,7 +14,7 @@ use crate::engine::tx::Tx;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
 use crate::seam::schedules::*;
-use crate::seam::verbs::Take;
+use crate::seam::verbs::{NewRun, Take};
 use crate::statement::{Arg, Cells, Sql, query, query_rows, values};
 use crate::tokens::fresh;
 
@@ -289,12 +290,13 @@ async fn new_executions<'f, T: Tx + Sql>(tx: &mut T, plans: Vec<Planned<'f>>) ->
     Ok(plans.into_iter().filter(|(_, key, _)| new.contains(&(key.scope(), key.plan))).collect())
 }
 
-/// Makes the runs of new executions. A run that has the same idempotency key already is not taken for the plan's: the execution's
+/// Makes the runs of new executions, which are their schedule's tenant's. A run that has the same idempotency key already is not taken for the plan's: the execution's
 /// key, not the run's, makes a plan begin once.
 async fn begin_plans<T: Tx + Sql>(tx: &mut T, plans: &[(ExecutionKey<'_>, &Birth)]) -> Result<Vec<Begun>> {
     let (mut held, mut queued) = (Vec::new(), Vec::new());
-    for (_, birth) in plans {
-        let run = CheckedRun::of(birth.run.clone())?;
+    for (key, birth) in plans {
+        let tenant = tenant_of(key.schedule).to_owned();
+        let run = CheckedRun::of(NewRun { tenant, ..birth.run.clone() })?;
         match birth.lease {
             Some(_) => held.push((run, birth.lease)),
             None => queued.push(run),

@@ -4,6 +4,7 @@ pub(crate) mod firing;
 mod scopes;
 
 use waypost_kernel::Time;
+use waypost_kernel::tenant::{prefix, tenant_of};
 use waypost_kernel::text::{MAX_REASON_CHARS, clean_chars};
 
 use super::command::carry_out;
@@ -18,8 +19,28 @@ use crate::seam::verbs::{CommandWrite, PAGE_BYTES, Pause};
 use crate::statement::{Cells, Sql, query, query_rows, values};
 use scopes::{SCHEDULE, locked_schedule, schedule, scopes_of};
 
-/// Whose executions are: schedules belong to the installation.
-const TENANT: &str = "default";
+/// Whether a stored name is the tenant's whose prefix is given. Without one, whoever's.
+macro_rules! of_tenant {
+    ($name:literal, $prefix:literal) => {
+        concat!(
+            "(",
+            $prefix,
+            " IS NULL OR ",
+            $prefix,
+            " = '' AND ",
+            $name,
+            " NOT LIKE '%/%' OR ",
+            $prefix,
+            " <> '' AND substr(",
+            $name,
+            ", 1, length(",
+            $prefix,
+            ")) = ",
+            $prefix,
+            ")"
+        )
+    };
+}
 
 pub(crate) async fn put_schedule<T: Tx + Sql>(tx: &mut T, write: &ScheduleWrite) -> Result<ScheduleChanged> {
     check_schedule(write)?;
@@ -121,7 +142,7 @@ pub(crate) async fn remove_schedule<T: Tx + Sql>(tx: &mut T, name: &str, who: &W
     for run_id in held_executions(tx, name).await? {
         let reason = format!("the schedule {name} was removed");
         let cancel = CommandWrite {
-            tenant: TENANT.into(),
+            tenant: tenant_of(name).into(),
             run_id,
             name: "cancel".into(),
             by: who.by.clone(),
@@ -250,9 +271,12 @@ pub(crate) async fn schedules<T: Tx + Sql>(
     filter: &ScheduleFilter,
 ) -> Result<Vec<ScheduleSummary>> {
     let sql = format!(
-        "{SCHEDULE} WHERE ($1 IS NULL OR name = $1) AND ($2 IS NULL OR name > $2) ORDER BY name LIMIT $3"
+        "{SCHEDULE} WHERE ($1 IS NULL OR name = $1) AND ($2 IS NULL OR name > $2) AND {} ORDER BY name LIMIT $3",
+        of_tenant!("name", "$4")
     );
-    let rows = query(tx, &sql, values![&filter.name, &filter.after, page_size(filter.limit)]).await?;
+    let asked =
+        values![&filter.name, &filter.after, page_size(filter.limit), &filter.tenant.as_deref().map(prefix)];
+    let rows = query(tx, &sql, asked).await?;
     let rows = rows.iter().map(schedule).collect::<Result<Vec<ScheduleRow>>>()?;
     let names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
     let mut scopes = scopes_of(tx, &names, tx.now()).await?;
@@ -275,11 +299,15 @@ pub(crate) async fn scopes<T: Tx + Sql>(tx: &mut T, schedule: &str) -> Result<Ve
 pub(crate) async fn executions<T: Tx + Sql>(tx: &mut T, filter: &ExecutionFilter) -> Result<ExecutionPage> {
     let after = ExecutionCursor::read(filter)?;
     let after = after.as_ref();
-    let sql = "SELECT e.schedule, e.kind, e.id, e.plan_time, e.manual, e.who, e.run_id, e.tried, e.allowed \
-               FROM waypost.executions e WHERE ($1 IS NULL OR e.schedule = $1) AND ($2 IS NULL OR e.kind = $2) AND ($3 IS NULL OR e.id = $3) AND ($4 IS NULL OR e.run_id = $4) \
+    let sql = concat!(
+        "SELECT e.schedule, e.kind, e.id, e.plan_time, e.manual, e.who, e.run_id, e.tried, e.allowed FROM waypost.executions e \
+               WHERE ($1 IS NULL OR e.schedule = $1) AND ($2 IS NULL OR e.kind = $2) AND ($3 IS NULL OR e.id = $3) AND ($4 IS NULL OR e.run_id = $4) \
                AND ($5 IS NULL OR EXISTS (SELECT 1 FROM @RUN, @STATES WHERE @IS_RUN AND s.code = r.state AND s.state = $5)) \
-               AND ($6 IS NULL OR e.plan_time < $6 OR e.plan_time = $6 AND (e.schedule, e.kind, e.id) > ($7, $8, $9)) \
-               ORDER BY e.plan_time DESC, e.schedule, e.kind, e.id LIMIT $10";
+               AND ($6 IS NULL OR e.plan_time < $6 OR e.plan_time = $6 AND (e.schedule, e.kind, e.id) > ($7, $8, $9)) AND ",
+        of_tenant!("e.schedule", "$11"),
+        " \
+               ORDER BY e.plan_time DESC, e.schedule, e.kind, e.id LIMIT $10"
+    );
     let mut asked = values![
         &filter.schedule,
         &filter.kind,
@@ -290,7 +318,7 @@ pub(crate) async fn executions<T: Tx + Sql>(tx: &mut T, filter: &ExecutionFilter
     ];
     let text = |read: fn(&ExecutionCursor) -> &String| after.map(|it| read(it).as_str());
     asked.extend(values![text(|it| &it.schedule), text(|it| &it.kind), text(|it| &it.id)]);
-    asked.extend(values![page_size(filter.limit) + 1]);
+    asked.extend(values![page_size(filter.limit) + 1, &filter.tenant.as_deref().map(prefix)]);
     let rows = query(tx, sql, asked).await?;
     let ids = rows.iter().map(|row| row.get(6)).collect::<Result<Vec<Option<String>>>>()?;
     let (runs, fitting) = runs_of_a_page(tx, &ids).await?;

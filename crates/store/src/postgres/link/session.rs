@@ -19,12 +19,13 @@ use super::fault::{Fault, Patience, Result, damaged};
 use super::notifier::Notifier;
 use super::open;
 use crate::engine::turns::Turns;
-use crate::postgres::lifecycle_codes::LifecycleCodes;
+use crate::postgres::lifecycle_codes::{LifecycleCodes, check_room};
 use crate::postgres::log::Gaps;
 use crate::postgres::schema;
 use crate::postgres::sql::{self, Args, Columns, args};
 use crate::postgres::tables::cursors::LaneCursors;
 use crate::postgres::tables::memory::Memory;
+use crate::rules::lifecycles::{added, stored_source};
 use crate::seam::error::StoreError;
 use crate::seam::stats::PoolStatus;
 use crate::seam::verbs::Reply;
@@ -344,15 +345,14 @@ impl Tx {
         if revision == known.revision { Ok(known) } else { self.session.learn(self.client()?).await }
     }
 
-    pub async fn add_lifecycle(&self, source: &str) -> Result<Arc<Lifecycle>> {
+    pub async fn add_lifecycle(&self, tenant: &str, source: &str) -> Result<Arc<Lifecycle>> {
         let client = self.client()?;
         self.run("SELECT pg_advisory_xact_lock($1)", args![schema::LOCK]).await?;
-        let mut catalog = LifecycleCodes::read(client).await?.catalog;
-        let added = catalog.add(source);
-        let lifecycle = added.map_err(|problems| StoreError::invalid("lifecycle", problems.to_string()))?;
+        let lifecycle = added(&LifecycleCodes::read(client).await?.catalog, tenant, source)?;
         let sql = "SELECT 1 FROM waypost.lifecycles WHERE name = $1 AND version = $2";
         if self.query(sql, args![&*lifecycle.name, lifecycle.version as i32]).await?.is_empty() {
-            client.batch_execute(&schema::definition(&lifecycle, source)).await?;
+            check_room(self, &lifecycle).await?;
+            client.batch_execute(&schema::definition(&lifecycle, &stored_source(&lifecycle, source))).await?;
         }
         Ok(lifecycle)
     }

@@ -14,6 +14,7 @@ pub mod rows;
 mod save;
 mod statement;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -252,11 +253,12 @@ impl crate::engine::Tx for PgTx {
         self.now
     }
 
-    async fn lifecycle(&mut self, name: &str, version: Option<u32>) -> Result<Option<Arc<Lifecycle>>> {
-        let find = |catalog: &Catalog| match version {
-            Some(version) => catalog.get(name, version).cloned(),
-            None => catalog.latest(name).cloned(),
-        };
+    async fn lifecycle(
+        &mut self,
+        names: &[Cow<'_, str>],
+        version: Option<u32>,
+    ) -> Result<Option<Arc<Lifecycle>>> {
+        let find = |catalog: &Catalog| names.iter().find_map(|name| catalog.find(name, version).cloned());
         match find(&self.known().catalog) {
             Some(found) => Ok(Some(found)),
             None => Ok(find(&self.learn().await?.catalog)),

@@ -422,9 +422,8 @@ async fn fill(
     let (each, most) = cursor.shares(hungry, wish);
     cursor.read_size = each;
     cursor.reads_made += 1;
-    let wanted = (!claim.lifecycles.is_empty()).then(|| {
-        tx.known().codes(|lifecycle, _| claim.lifecycles.iter().any(|name| **name == *lifecycle.name))
-    });
+    let wanted =
+        (!claim.lifecycles.is_empty()).then(|| tx.known().codes(|lifecycle, _| claim.names(&lifecycle.name)));
     let lanes = &cursor.lanes;
     let found = tx
         .query(

@@ -106,9 +106,9 @@ impl AdminTx for PgTx {
         Ok(())
     }
 
-    async fn add_lifecycle(&mut self, source: &str) -> Result<Arc<Lifecycle>> {
+    async fn add_lifecycle(&mut self, tenant: &str, source: &str) -> Result<Arc<Lifecycle>> {
         let added = match self.tx() {
-            Ok(tx) => tx.add_lifecycle(source).await,
+            Ok(tx) => tx.add_lifecycle(tenant, source).await,
             Err(fault) => Err(fault),
         };
         self.read(added)

@@ -52,11 +52,14 @@ pub struct RowCache {
 }
 
 impl RowCache {
-    pub fn check(&mut self, version: i64) {
-        if version != self.version {
+    /// Whether others have written since the last time.
+    pub fn check(&mut self, version: i64) -> bool {
+        let is_old = version != self.version;
+        if is_old {
             self.clear();
             self.version = version;
         }
+        is_old
     }
 
     pub fn clear(&mut self) {

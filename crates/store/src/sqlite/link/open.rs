@@ -181,7 +181,7 @@ pub fn catalog(conn: &Connection) -> Result<Catalog> {
     for source in sources {
         let source = source?;
         // A version that this binary cannot read is left alone: its runs stay where they are.
-        let _ = catalog.add(&source);
+        let _ = catalog.add_stored(&source);
     }
     Ok(catalog)
 }

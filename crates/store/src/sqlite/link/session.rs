@@ -306,8 +306,8 @@ impl Tx<'_> {
     /// Cached rows are valid until another connection commits.
     fn forget_if_others_wrote(&self) -> fault::Result<()> {
         let version = self.prepare("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
-        self.cache.rows.borrow_mut().check(version);
-        Ok(())
+        let is_old = self.cache.rows.borrow_mut().check(version);
+        if is_old { self.learn() } else { Ok(()) }
     }
 }
 

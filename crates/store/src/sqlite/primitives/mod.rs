@@ -10,6 +10,7 @@ mod save;
 mod scan;
 pub mod slots;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
@@ -60,11 +61,12 @@ impl engine::Tx for Primitives<'_, '_> {
         self.0.now
     }
 
-    async fn lifecycle(&mut self, name: &str, version: Option<u32>) -> Result<Option<Arc<Lifecycle>>> {
-        Ok(match version {
-            Some(version) => self.0.lifecycle(name, version).ok(),
-            None => self.0.latest(name),
-        })
+    async fn lifecycle(
+        &mut self,
+        names: &[Cow<'_, str>],
+        version: Option<u32>,
+    ) -> Result<Option<Arc<Lifecycle>>> {
+        Ok(self.0.first_lifecycle(names, version))
     }
 
     fn catalog(&self) -> Catalog {

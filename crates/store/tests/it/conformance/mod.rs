@@ -390,6 +390,13 @@ topics! {
         a_version_means_one_thing
         a_run_keeps_the_version_it_was_born_with
         items_follow_as_the_log_says;
+    tenant_names:
+        lifecycles_of_two_tenants_have_one_name_and_version
+        a_tenants_own_lifecycle_stands_before_the_installations
+        a_tenants_lifecycle_has_the_tenants_items
+        schedules_of_two_tenants_have_one_name
+        another_tenants_schedule_is_not_there
+        a_tenant_and_its_names_have_no_slash;
     follow:
         an_end_that_leads_items_into_success_makes_them_whole
         all_items_follow_at_once

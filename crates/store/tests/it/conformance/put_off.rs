@@ -267,7 +267,7 @@ pub async fn plans_of_a_scope_that_is_no_longer_listed_begin_too(store: &dyn Dat
     let found = due(store).await.executions;
     assert_eq!(found.iter().map(|it| (it.id.as_str(), it.plan)).collect::<Vec<_>>(), [("a", plans[0])]);
     assert!(store.begin(begin(&found[0])).await.unwrap().is_some());
-    let filter = ScheduleFilter { name: Some("backup".into()), after: None, limit: 1 };
+    let filter = ScheduleFilter::named("backup");
     assert_eq!(store.schedules(filter).await.unwrap()[0].scopes, 1, "it rests beside those that are listed");
     let scopes: Vec<ScopeRow> = store.scopes("backup".into()).await.unwrap();
     assert_eq!(scopes.iter().map(|it| it.retired).collect::<Vec<_>>(), [true, false]);

@@ -526,14 +526,14 @@ pub async fn a_schedule_is_shown_with_the_sum_of_its_scopes(store: &dyn Database
     let plan = minute(store).await;
     let claimed = fire(store, "s1", None, plan).await.unwrap();
     let page =
-        |after: Option<&str>, limit| ScheduleFilter { after: after.map(Into::into), limit, name: None };
+        |after: Option<&str>, limit| ScheduleFilter { after: after.map(Into::into), limit, ..ScheduleFilter::default() };
     let look = store.schedules(page(Some("audit"), 10)).await.unwrap().remove(0);
     assert_eq!((look.row.name.as_str(), look.scopes, look.running, look.stale), ("backup", 1, 1, 0));
     assert_eq!((look.counts.won, look.counts.superseded, look.last_success), (1, 2, None));
     finish(store, &claimed, "SUCCESS").await.unwrap();
     store.wake_executions(vec![claimed.run.id().into()]).await.unwrap();
     due(store).await;
-    let one = ScheduleFilter { name: Some("backup".into()), after: None, limit: 10 };
+    let one = ScheduleFilter { limit: 10, ..ScheduleFilter::named("backup") };
     let look = store.schedules(one).await.unwrap().remove(0);
     assert_eq!((look.last_plan, look.last_status.as_deref()), (Some(plan), Some("SUCCESS")));
     assert_eq!((look.last_success, look.running, look.counts.succeeded), (Some(plan), 0, 1));

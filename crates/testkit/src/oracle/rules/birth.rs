@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Map;
 use waypost_kernel::item::{Item, Role};
 use waypost_kernel::lifecycle::Kind;
+use waypost_kernel::tenant::local_name;
 use waypost_kernel::{Catalog, Lifecycle, Run};
 use waypost_store::{NewItem, NewRun, PLACEHOLDER, Result, RunRow, StoreError};
 
@@ -23,10 +24,12 @@ pub fn unknown_lifecycle(run: &NewRun, catalog: &Catalog) -> StoreError {
 pub fn first_items(run: &NewRun, lifecycle: &Lifecycle) -> Result<Vec<(NewItem, Item)>> {
     let mut found: Vec<(NewItem, Item)> = Vec::new();
     for new in &run.items {
-        if found.iter().any(|(known, _)| known.kind == new.kind && known.key == new.key) {
+        let (_, kind) = item_kind(&new.kind, lifecycle)?;
+        let named = NewItem { kind: kind.name.to_string(), ..new.clone() };
+        if found.iter().any(|(known, _)| known.kind == named.kind && known.key == new.key) {
             return Err(StoreError::invalid("items.key", format!("{:?} stands twice", new.key)));
         }
-        found.push((new.clone(), first_item(new, lifecycle)?));
+        found.push((named, first_item(new, lifecycle)?));
     }
     let items: Vec<Item> = found.iter().map(|(_, item)| item.clone()).collect();
     if let Some(kind) = lifecycle.items.first().filter(|_| needs_an_item(lifecycle, &items)) {
@@ -66,7 +69,8 @@ fn first_item(new: &NewItem, lifecycle: &Lifecycle) -> Result<Item> {
 }
 
 pub fn item_kind<'l>(name: &str, lifecycle: &'l Lifecycle) -> Result<(u8, &'l Arc<Lifecycle>)> {
-    let at = lifecycle.items.iter().position(|kind| &*kind.name == name);
+    let is_it = |kind: &Arc<Lifecycle>| &*kind.name == name || local_name(&kind.name) == name;
+    let at = lifecycle.items.iter().position(is_it);
     let Some(at) = at else {
         let known: Vec<&str> = lifecycle.items.iter().map(|kind| &*kind.name).collect();
         let message = format!("a {} run has no {name:?}; it has: {}", lifecycle.name, known.join(", "));

@@ -14,6 +14,7 @@ use waypost_store::{NewItem, NewRun, Pause, Result, StoreError};
 pub fn check_new(new: &NewRun) -> Result<()> {
     check_text("by", &new.by, MAX_NAME_BYTES)?;
     check_name("tenant", &new.tenant)?;
+    check_tenant(&new.tenant)?;
     check_name("queue", &new.queue)?;
     check_key("concurrency_key", new.concurrency_key.as_deref())?;
     check_key("correlation_id", new.correlation_id.as_deref())?;
@@ -67,6 +68,11 @@ pub fn check_name(field: &str, name: &str) -> Result<()> {
         return Err(StoreError::invalid(field, "is empty"));
     }
     check_text(field, name, MAX_NAME_BYTES)
+}
+
+/// A tenant's name ends where its own names begin.
+pub fn check_tenant(tenant: &str) -> Result<()> {
+    waypost_kernel::tenant::check_given("tenant", tenant).map_err(wrong)
 }
 
 pub fn check_key(field: &str, key: Option<&str>) -> Result<()> {

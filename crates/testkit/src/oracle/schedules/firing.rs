@@ -1,5 +1,6 @@
 //! What is due of the schedules, and beginning it.
 
+use waypost_kernel::tenant::tenant_of;
 use waypost_kernel::{Actor, Ask, Span, Time};
 use waypost_store::{
     Begin, Begun, Birth, Claimed, Counts, Due, DueExecution, DueListing, DueScope, Failed, Failing, Firing,
@@ -138,7 +139,7 @@ impl State {
             {
                 continue;
             }
-            let one = self.begin_run(plan, &birth).inspect_err(|_| {
+            let one = self.begin_run(&firing.schedule, plan, birth).inspect_err(|_| {
                 let stored = self.schedules.get_mut(&firing.schedule);
                 if let Some(scope) = stored.and_then(|stored| stored.scope(&firing.kind, &firing.id)) {
                     *scope = before.clone();
@@ -170,7 +171,8 @@ impl State {
     }
 
     /// A run that has the key already is somebody else's: that a plan begins once is the execution's to keep.
-    fn begin_run(&mut self, plan: Time, birth: &Birth) -> Result<Begun> {
+    fn begin_run(&mut self, schedule: &str, plan: Time, mut birth: Birth) -> Result<Begun> {
+        birth.run.tenant = tenant_of(schedule).to_owned();
         if let Some(number) = self.with_key(&birth.run) {
             let run_id = self.row(number)?.id().to_owned();
             let key = birth.run.idempotency_key.clone().unwrap_or_default();
@@ -205,7 +207,7 @@ impl State {
         }
         let before = run_id.as_deref().and_then(|run_id| self.run_of(run_id)).cloned();
         let begun = match &before {
-            None => self.begin_run(*plan, &begin.birth)?,
+            None => self.begin_run(schedule, *plan, begin.birth.clone())?,
             Some(row) => match self.taken(row.id(), &begin.by, begin.birth.lease) {
                 Ok(claimed) => Begun::Held(*plan, Box::new(claimed)),
                 Err(StoreError::Refused(_)) => return Ok(None),

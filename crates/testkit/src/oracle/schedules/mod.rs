@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use waypost_kernel::Time;
 use waypost_kernel::lifecycle::Phase;
+use waypost_kernel::tenant::tenant_of;
 use waypost_kernel::text::{MAX_REASON_CHARS, clean_chars};
 use waypost_store::{
     Begin, Begun, CommandWrite, Due, Each, ExecutionFilter, ExecutionPage, Failed, Firing, ManualPlans,
@@ -20,8 +21,8 @@ use super::access::check_audit;
 use super::rules::intake::check_pause;
 use super::state::State;
 use rules::{
-    SCOPES_EVERY, SOON, check_manual, check_own, check_removable, check_schedule, check_scopes, is_born_held,
-    is_over_and_failed, no_schedule,
+    SCOPES_EVERY, SOON, check_manual, check_own, check_removable, check_schedule, check_scopes, check_whose,
+    is_born_held, is_over_and_failed, no_schedule,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -189,6 +190,7 @@ impl State {
             ScheduleChange::Plan(plans) => ("schedule.backfill", &plans.schedule),
         };
         let name = name.clone();
+        check_whose(&name, &who)?;
         match &change {
             ScheduleChange::Put(write) => {
                 check_own(&write.name)?;
@@ -237,7 +239,7 @@ impl State {
         ids.sort();
         for run_id in ids {
             let cancel = CommandWrite {
-                tenant: "default".into(),
+                tenant: tenant_of(name).into(),
                 run_id,
                 name: "cancel".into(),
                 by: by.to_owned(),

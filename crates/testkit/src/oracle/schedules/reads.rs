@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use waypost_kernel::Time;
+use waypost_kernel::tenant::tenant_of;
 use waypost_kernel::text::MAX_PAGE;
 use waypost_store::{
     ExecutionFilter, ExecutionPage, ExecutionRow, Result, ScheduleFilter, ScheduleRow, ScheduleSummary,
@@ -16,6 +17,7 @@ impl State {
         let is_asked_for = |name: &str| {
             filter.name.as_deref().is_none_or(|asked| asked == name)
                 && filter.after.as_deref().is_none_or(|after| name > after)
+                && is_of(&filter.tenant, name)
         };
         let rows = self.schedules.values().map(|stored| &stored.row).filter(|row| is_asked_for(&row.name));
         rows.take(page_size(filter.limit)).map(|row| Ok(summary_of(row, &self.scopes(&row.name)?))).collect()
@@ -26,6 +28,7 @@ impl State {
         let fits = |asked: &Option<String>, is: &str| asked.as_ref().is_none_or(|asked| asked == is);
         let is_asked_for = |it: &&Execution| {
             fits(&filter.schedule, &it.schedule)
+                && is_of(&filter.tenant, &it.schedule)
                 && fits(&filter.kind, &it.kind)
                 && fits(&filter.id, &it.id)
                 && fits(&filter.run_id, it.run_id.as_deref().unwrap_or_default())
@@ -59,6 +62,10 @@ impl State {
             run,
         }
     }
+}
+
+fn is_of(tenant: &Option<String>, stored: &str) -> bool {
+    tenant.as_ref().is_none_or(|tenant| tenant_of(stored) == tenant)
 }
 
 /// Where an execution stands in a list: the newest plan comes first, then by name.

@@ -1,9 +1,12 @@
 //! When plans and executions are looked at again, and what becomes of them.
 
 use waypost_kernel::lifecycle::{Outcome, Phase};
+use waypost_kernel::tenant::{check_given, local_name};
 use waypost_kernel::text::MAX_PAYLOAD_BYTES;
 use waypost_kernel::{Span, Time};
-use waypost_store::{Counts, MAX_MANUAL, ManualPlans, Result, RunRow, ScheduleWrite, ScopeRow, StoreError};
+use waypost_store::{
+    Counts, MAX_MANUAL, ManualPlans, Result, RunRow, ScheduleWrite, ScopeRow, StoreError, Who,
+};
 
 use crate::oracle::rules::intake::{check_name, check_text};
 
@@ -103,8 +106,17 @@ pub fn taken_as(before: Option<&RunRow>) -> Counts {
     }
 }
 
+/// What is not the tenant's is not there for it.
+pub fn check_whose(name: &str, who: &Who) -> Result<()> {
+    let own = if who.tenant == "default" { None } else { Some(who.tenant.as_str()) };
+    match name.split_once('/').map(|(tenant, _)| tenant) == own {
+        true => Ok(()),
+        false => Err(no_schedule(name)),
+    }
+}
+
 pub fn check_own(name: &str) -> Result<()> {
-    if name.starts_with("waypost.") {
+    if local_name(name).starts_with("waypost.") {
         let message =
             format!("is {name:?}, and names that begin with \"waypost.\" are the engine's: choose another");
         return Err(StoreError::invalid("name", message));
@@ -113,7 +125,7 @@ pub fn check_own(name: &str) -> Result<()> {
 }
 
 pub fn check_removable(name: &str) -> Result<()> {
-    if name.starts_with("waypost.") {
+    if name.starts_with("waypost.") && !name.contains('/') {
         let message = format!("{name} is the engine's own and cannot be removed; pause it instead");
         return Err(StoreError::invalid("name", message));
     }
@@ -122,6 +134,9 @@ pub fn check_removable(name: &str) -> Result<()> {
 
 pub fn check_schedule(write: &ScheduleWrite) -> Result<()> {
     check_name("name", &write.name)?;
+    if let Err(error) = check_given("name", local_name(&write.name)) {
+        return Err(StoreError::invalid(&error.field, error.message));
+    }
     for (field, text) in [("folder", &write.folder), ("hash", &write.hash), ("timing", &write.timing)] {
         check_text(field, text, MAX_PAYLOAD_BYTES)?;
     }

@@ -10,6 +10,7 @@ mod queued;
 mod requests;
 mod simulated;
 mod stage;
+mod tenants;
 mod traps;
 
 use std::path::Path;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use waypost_kernel::{Catalog, Span, Time};
-use waypost_store::{Database, ExecutionFilter, ExecutionRow, ScopeRow};
+use waypost_store::{Database, ExecutionFilter, ExecutionRow, ScopeRow, Who};
 use waypost_testkit::oracle::MemoryStore;
 use waypost_worker::Handlers;
 use waypost_worker::schedules::{Schedule, Scheduler, SchedulerOptions, Tick, apply, parse};
@@ -54,13 +54,13 @@ impl Stage {
         self.apply_as("job", lines, &Catalog::shipped().unwrap()).await
     }
 
-    /// As somebody reads it who knows these lifecycles.
+    /// As somebody reads it who knows these lifecycles: the catalog's tenant's.
     pub async fn apply_as(&self, name: &str, lines: &str, catalog: &Catalog) -> Schedule {
         let text = format!("[[schedule]]\nname = \"{name}\"\n{lines}\n");
         let schedule = parse(&text, Path::new("test.toml"), self.folder.path(), catalog)
             .unwrap_or_else(|problems| panic!("{problems}"))
             .remove(0);
-        apply(&*self.store, &schedule, "tests".into()).await.unwrap();
+        apply(&*self.store, &schedule, Who::new(catalog.tenant(), "tests", None)).await.unwrap();
         schedule
     }
 

@@ -1,7 +1,8 @@
 //! What clients and people send.
 
 use serde_json::{Map, Value, json};
-use waypost_store::{CommandWrite, Filter, NewItem, NewRun, Pause};
+use waypost_kernel::lifecycle::SHIPPED;
+use waypost_store::{CommandWrite, Filter, NewItem, NewRun, Pause, Who};
 use waypost_testkit::Shorthand;
 
 use super::{Asks, table};
@@ -182,5 +183,13 @@ fn of_lookups() -> Asks {
             let added = side.store.add_lifecycle(text, "tests".into()).await;
             side.answer(added, |side, it| normal(json!(&*it.name), &side.ids()))
         };
+        "lifecycle tenant": |side, text| {
+            let (_, deploy) = SHIPPED.into_iter().find(|(name, _)| *name == "deploy").unwrap();
+            let source = deploy.replacen("\"deploy\"", "\"mine\"", 1);
+            let added = side.store.add_lifecycle(source, Who::new(&text, "ann", None)).await;
+            let added = side.answer(added, |side, it| normal(json!(&*it.name), &side.ids()));
+            json!([added, side.put(NewRun { tenant: text, ..new("mine") }).await])
+        };
+        "a tenant's own name": |side, text| side.put(NewRun { tenant: "t".into(), ..new(&format!("t/{text}")) }).await;
     }
 }

@@ -1,10 +1,11 @@
 //! Schedules, their scopes and plans.
 
 use serde_json::{Value, json};
+use waypost_kernel::tenant::own_name;
 use waypost_kernel::{Actor, Span, Time};
 use waypost_store::{
     Begin, Birth, ExecutionFilter, Failed, Failing, Firing, ManualPlans, NewRun, Ownership, Pause,
-    ScheduleFilter, ScheduleWrite,
+    ScheduleChange, ScheduleFilter, ScheduleWrite, Who,
 };
 use waypost_testkit::Shorthand;
 
@@ -139,6 +140,13 @@ pub fn asks() -> Asks {
 fn of_definitions() -> Asks {
     table! {
         "schedule name": |side, text| side.applied(ScheduleWrite { name: text, ..nightly() }).await;
+        "schedule tenant": |side, text| {
+            let write = ScheduleWrite { name: own_name(&text, "nightly"), ..nightly() };
+            let put = side.store.change_schedule(ScheduleChange::Put(write), Who::new(&text, "ann", None)).await;
+            let put = side.answer(put, |_, put| json!(put.name()));
+            let seen = side.looked_at(ScheduleFilter { tenant: Some(text), ..ScheduleFilter::default() }).await;
+            json!([put, seen])
+        };
         "schedule definition": |side, text| side.applied(ScheduleWrite { definition: json!({ "exec": [text] }), ..nightly() }).await;
         "schedule folder": |side, text| side.applied(ScheduleWrite { folder: text, ..nightly() }).await;
         "schedule hash": |side, text| side.applied(ScheduleWrite { hash: text, ..nightly() }).await;
