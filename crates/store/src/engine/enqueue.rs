@@ -86,6 +86,12 @@ impl JsonTexts {
 }
 
 impl CheckedRun {
+    /// One that somebody else than the engine asks for.
+    pub fn of_client(new: NewRun) -> Result<CheckedRun> {
+        intake::check_client_key(new.idempotency_key.as_deref())?;
+        CheckedRun::of(new)
+    }
+
     pub fn of(new: NewRun) -> Result<CheckedRun> {
         intake::check_new(&new)?;
         let texts = JsonTexts::of(&new);

@@ -10,13 +10,14 @@ use waypost_store::{Enqueued, NewItem, NewRun, Result, StoreError};
 
 use super::rules::birth::{ask_for_the_same, first_items, row_of, unknown_lifecycle};
 use super::rules::details::check as check_details;
-use super::rules::intake::check_new;
+use super::rules::intake::{check_client_key, check_new};
 use super::state::{Beside, Entry, State};
 use super::who;
 
 impl State {
     pub fn enqueue(&mut self, new: &NewRun) -> Result<Enqueued> {
         check_new(new)?;
+        check_client_key(new.idempotency_key.as_deref())?;
         let lifecycle = self.lifecycle_of(new)?;
         if let Some(number) = self.with_key(new) {
             let entry = self.entry(number)?;

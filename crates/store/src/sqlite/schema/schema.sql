@@ -335,5 +335,5 @@ CREATE INDEX executions_wake ON executions(wake_at) WHERE wake_at IS NOT NULL AN
 CREATE INDEX executions_open ON executions(schedule, kind, id) WHERE wake_at IS NOT NULL AND run_id IS NOT NULL;
 CREATE INDEX executions_waiting ON executions(schedule, kind, id, plan_time) WHERE wake_at IS NOT NULL AND run_id IS NULL;
 CREATE INDEX executions_run ON executions(run_id) WHERE run_id IS NOT NULL;
-CREATE TRIGGER executions_leave AFTER DELETE ON run_born WHEN OLD.idempotency_key GLOB 'schedule:*'
+CREATE TRIGGER executions_leave AFTER DELETE ON run_born WHEN OLD.idempotency_key GLOB 'waypost:schedule:*'
   BEGIN DELETE FROM executions WHERE run_id = OLD.run_id; END;

@@ -86,6 +86,7 @@ topics! {
         the_same_key_with_another_body_is_refused
         who_asks_and_how_its_members_are_ordered_is_no_other_body
         keys_are_per_tenant
+        a_key_of_the_engines_own_is_refused
         a_replay_answers_with_the_run_as_it_is_now
         a_refused_run_leaves_its_key_free
         a_key_twice_in_one_list_makes_one_run
