@@ -102,6 +102,7 @@ async fn abandoned<T: Tx>(
 ) -> Result<()> {
     let queues: Vec<&str> = rooms.keys().map(String::as_str).collect();
     let mut after = BEGINNING;
+    let mut bytes = 0;
     while edits.len() < claim.limit {
         let found = tx.overdue(Overdue::Leases(Some(&queues)), after, PAGE).await?;
         let Some(last) = found.last() else { break };
@@ -111,9 +112,15 @@ async fn abandoned<T: Tx>(
             let state = stored.row.lifecycle.state(stored.row.run.state);
             let vacant = stored.row.run.lease.as_ref().is_some_and(Lease::is_vacant);
             let is_left = vacant || state.on_stale != Some(OnStale::Steal);
-            if edits.len() < claim.limit && is_left && claim.wants(&stored.row) {
-                edits.extend(decide(tx, stored, &claim.take()));
+            if edits.len() >= claim.limit || !is_left || !claim.wants(&stored.row) {
+                continue;
             }
+            let Some(edit) = decide(tx, stored, &claim.take()) else { continue };
+            bytes += edit.stored.weight();
+            if !fits(claim, bytes) && !edits.is_empty() {
+                return Ok(());
+            }
+            edits.push(edit);
         }
     }
     Ok(())
@@ -130,7 +137,9 @@ async fn ready<T: Tx>(
     let how = claim.take();
     let mut slots: BTreeMap<String, Option<i64>> = BTreeMap::new();
     let mut set_aside = 0;
-    while edits.len() < claim.limit && set_aside < MAX_SET_ASIDE {
+    let mut bytes: usize = edits.iter().map(|edit| edit.stored.weight()).sum();
+    let mut is_full = false;
+    while edits.len() < claim.limit && set_aside < MAX_SET_ASIDE && !is_full {
         let page = tx.candidates(cursor, claim, claim.limit - edits.len()).await?;
         if page.is_empty() {
             break;
@@ -149,6 +158,11 @@ async fn ready<T: Tx>(
         }
         let mut aside = Vec::new();
         for candidate in page {
+            is_full |= !fits(claim, bytes + candidate.stored.weight()) && !edits.is_empty();
+            if is_full {
+                tx.leave(cursor, &candidate, false);
+                continue;
+            }
             let row = &candidate.stored.row;
             let room = rooms.get(&row.queue).copied().unwrap_or(Room::Paused);
             if matches!(room, Room::Paused | Room::Left(..=0)) {
@@ -178,6 +192,7 @@ async fn ready<T: Tx>(
             if let Some(Room::Left(left)) = rooms.get_mut(&row.queue) {
                 *left -= 1;
             }
+            bytes += edit.stored.weight();
             edits.push(edit);
         }
         if !aside.is_empty() {
@@ -185,6 +200,11 @@ async fn ready<T: Tx>(
         }
     }
     Ok(())
+}
+
+/// Whether runs that take so much memory may be taken by one claim.
+fn fits(claim: &Claim, bytes: usize) -> bool {
+    claim.bytes.is_none_or(|most| bytes <= most)
 }
 
 pub(crate) async fn claim_run<T: Tx>(tx: &mut T, run_id: &str, how: &Take) -> Result<Taken> {

@@ -14,7 +14,7 @@ use super::edit::{NewItemRow, Stored};
 use super::tx::{Inserted, Tx};
 use crate::columns::COLUMNS;
 use crate::json::fingerprint::fingerprint;
-use crate::rules::{details, intake, new_run};
+use crate::rules::{details, intake, new_run, room};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::{self, RunRow};
 use crate::seam::verbs::{Each, NewItem, NewRun};
@@ -79,9 +79,11 @@ impl JsonTexts {
         }
     }
 
+    /// What they take in memory as values.
     pub fn bytes(&self) -> usize {
         let rest = [&self.metadata, &self.details, &self.carried];
-        self.input.len() + rest.into_iter().flatten().map(String::len).sum::<usize>()
+        let texts = rest.into_iter().flatten().chain([&self.input]);
+        texts.map(|text| room::weight(text.as_bytes())).sum()
     }
 }
 

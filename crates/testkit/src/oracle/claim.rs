@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use serde_json::Value;
 use waypost_kernel::lifecycle::{Actor, OnStale, Phase};
 use waypost_kernel::request::Ask;
 
@@ -44,12 +45,17 @@ impl State {
         }
         let mut claimed = Vec::new();
         let mut taken_now = Vec::new();
+        let mut bytes = 0;
         for number in self.left_behind(claim).into_iter().chain(self.ready(claim)) {
             if claimed.len() >= claim.limit {
                 break;
             }
             if self.wait_reason(number)?.is_some() {
                 continue;
+            }
+            bytes += memory_of(self.row(number)?);
+            if !claimed.is_empty() && claim.bytes.is_some_and(|most| bytes > most) {
+                break;
             }
             match self.take(number, &claim.take()) {
                 Ok(taken) => {
@@ -181,6 +187,22 @@ fn is_wanted(entry: &Entry, claim: &Claim) -> bool {
 fn can_execute(can: &Can, row: &RunRow) -> bool {
     let named = row.playbook.as_ref().is_some_and(|playbook| can.playbooks.contains(playbook));
     named || can.carried && row.carried.is_some()
+}
+
+/// Roughly what a run's own values take in memory.
+fn memory_of(row: &RunRow) -> usize {
+    fn of(value: &Value) -> usize {
+        match value {
+            Value::String(text) => text.len() + 2,
+            Value::Array(values) => 64 + values.iter().map(|it| of(it) + 32).sum::<usize>(),
+            Value::Object(members) => {
+                640 + members.iter().map(|(name, it)| name.len() + of(it) + 32).sum::<usize>()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => 4,
+        }
+    }
+    let maps = [&row.metadata, &row.details].map(|map| map.values().map(of).sum::<usize>());
+    of(&row.input) + row.carried.as_ref().map_or(0, of) + maps.iter().sum::<usize>()
 }
 
 /// The lifecycle would let a worker take it, but a pause or a limit makes it wait.

@@ -111,7 +111,7 @@ pub async fn overdue(tx: &mut PgTx, what: Overdue<'_>, after: TimeKey, limit: us
         Overdue::Lives => {
             let condition = "FROM waypost.runs r WHERE r.expires_at IS NOT NULL AND r.expires_at <= $1 AND (r.expires_at, r.rid) > ($2, $3) \
                              ORDER BY r.expires_at, r.rid LIMIT $4";
-            tx.select(condition, args![now, at, rid, limit as i64]).await
+            tx.select_page(condition, args![now, at, rid, limit as i64]).await
         }
         Overdue::Leases(queues) => {
             if after == crate::engine::BEGINNING {
@@ -121,7 +121,7 @@ pub async fn overdue(tx: &mut PgTx, what: Overdue<'_>, after: TimeKey, limit: us
                              WHERE ($2::text[] IS NULL OR r.queue = ANY ($2)) AND r.state / 1000 = 3 AND (r.claimed_by IS NULL OR r.stale_after < $1) \
                              AND (r.stale_after, r.rid) > ($3, $4) ORDER BY r.stale_after, r.rid LIMIT $5";
             let queues = queues.map(<[&str]>::to_vec);
-            tx.select(condition, args![now, queues, at, rid, limit as i64]).await
+            tx.select_page(condition, args![now, queues, at, rid, limit as i64]).await
         }
     }
 }

@@ -10,7 +10,7 @@ use waypost_kernel::Time;
 
 use super::slots;
 use crate::engine::{Candidate, Room, Scan, Stored};
-use crate::seam::verbs::Claim;
+use crate::seam::verbs::{Claim, PAGE_BYTES};
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::row;
@@ -70,8 +70,10 @@ pub fn room(tx: &Tx<'_>, queue: &str) -> Result<Room> {
 
 impl Cursor {
     pub fn next(&mut self, tx: &Tx<'_>, claim: &Claim, limit: usize) -> Result<Vec<Candidate>> {
-        let mut found = Vec::new();
-        while found.len() < limit {
+        let mut found: Vec<Candidate> = Vec::new();
+        let mut bytes = 0;
+        // More is asked for when these are taken and there is room for more.
+        while found.len() < limit && bytes < PAGE_BYTES {
             for lane in &mut self.lanes {
                 lane.fill(tx, self.can.as_ref(), limit - found.len())?;
             }
@@ -80,6 +82,7 @@ impl Cursor {
             // What this binary cannot read, or the claimer does not want, stays where it is.
             let stored = row::by_rid(tx, place.1)?.filter(|stored| claim.wants(&stored.row));
             let place = (Time::from_ms(place.0), place.1);
+            bytes += stored.as_ref().map_or(0, Stored::weight);
             found.extend(stored.map(|stored| Candidate { stored, lane, place, entry: String::new() }));
         }
         Ok(found)
