@@ -7,7 +7,7 @@ use waypost_kernel::lifecycle::OnStale;
 use waypost_kernel::{Actor, Ask, Change, Lease, Phase, Refusal, Request, Time, Token, Who};
 
 use super::edit::{Edit, Extra, Stored};
-use super::tx::{BEGINNING, Overdue, Room, Saved, Scan, Tx};
+use super::tx::{BEGINNING, Candidate, Overdue, Room, Saved, Scan, Tx};
 use crate::rules::intake;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
@@ -144,18 +144,7 @@ async fn ready<T: Tx>(
         if page.is_empty() {
             break;
         }
-        let mut keys: Vec<String> =
-            page.iter().filter_map(|candidate| candidate.stored.row.concurrency_key.clone()).collect();
-        keys.retain(|key| !slots.contains_key(key));
-        keys.sort_unstable();
-        keys.dedup();
-        if !keys.is_empty() {
-            let free = tx.free_slots(keys.clone()).await?;
-            slots.extend(keys.into_iter().map(|key| {
-                let free = free.get(&key).copied();
-                (key, free)
-            }));
-        }
+        count_slots(tx, &page, &mut slots).await?;
         let mut aside = Vec::new();
         for candidate in page {
             is_full |= !fits(claim, bytes + candidate.stored.weight()) && !edits.is_empty();
@@ -198,6 +187,27 @@ async fn ready<T: Tx>(
         if !aside.is_empty() {
             set_aside += tx.set_aside(cursor, &aside).await?;
         }
+    }
+    Ok(())
+}
+
+/// How many more runs of the candidates' keys may be held; none of a key that somebody else counts at the moment.
+async fn count_slots<T: Tx>(
+    tx: &mut T,
+    page: &[Candidate],
+    slots: &mut BTreeMap<String, Option<i64>>,
+) -> Result<()> {
+    let mut keys: Vec<String> =
+        page.iter().filter_map(|candidate| candidate.stored.row.concurrency_key.clone()).collect();
+    keys.retain(|key| !slots.contains_key(key));
+    keys.sort_unstable();
+    keys.dedup();
+    if !keys.is_empty() {
+        let free = tx.free_slots(keys.clone()).await?;
+        slots.extend(keys.into_iter().map(|key| {
+            let free = free.get(&key).copied();
+            (key, free)
+        }));
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ const KEY_LIMIT: u32 = 1;
 
 impl MemoryStore {
     pub(crate) fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
-        self.verb(move |state| Ok(runs.iter().map(|new| state.enqueue(new)).collect()))
+        self.verb(move |state| Ok(runs.iter().map(|new| state.enqueue_of_client(new)).collect()))
     }
 
     pub(crate) fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {

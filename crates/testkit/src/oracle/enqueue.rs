@@ -15,9 +15,15 @@ use super::state::{Beside, Entry, State};
 use super::who;
 
 impl State {
-    pub fn enqueue(&mut self, new: &NewRun) -> Result<Enqueued> {
+    /// What somebody else than the engine asks for.
+    pub fn enqueue_of_client(&mut self, new: &NewRun) -> Result<Enqueued> {
         check_new(new)?;
         check_client_key(new.idempotency_key.as_deref())?;
+        self.enqueue(new)
+    }
+
+    pub fn enqueue(&mut self, new: &NewRun) -> Result<Enqueued> {
+        check_new(new)?;
         let lifecycle = self.lifecycle_of(new)?;
         if let Some(number) = self.with_key(new) {
             let entry = self.entry(number)?;

@@ -100,6 +100,7 @@ topics! {
         only_what_was_named_is_taken
         as_many_are_taken_as_were_asked_for
         a_claim_has_no_more_than_fits
+        what_was_left_behind_is_no_more_than_fits_too
         a_claim_grants_a_lease
         a_claim_may_begin_the_work
         a_claim_that_is_sent_again_brings_the_same_runs
