@@ -184,7 +184,7 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
 }
 
 /// A run of another tenant is no parent, and nothing that can be repeated: what becomes of it would be seen, and felt, here. One that
-/// is not there (any more) may be named.
+/// is not there is refused in the same words: else they would tell which ids others have.
 async fn check_relatives(call: &Call, new: &NewRun) -> Result<()> {
     for (field, id) in [("parent_run_id", &new.parent_run_id), ("retry_of", &new.retry_of)] {
         let Some(id) = id.as_ref().filter(|id| waypost_kernel::id::check_id(id).is_ok()) else { continue };
@@ -197,11 +197,8 @@ async fn check_relatives(call: &Call, new: &NewRun) -> Result<()> {
             },
         };
         match tenant {
-            Some(tenant) if tenant != new.tenant => {
-                return Err(Problem::field(&INVALID_INPUT, field, &format!("there is no run {id:?} here")));
-            }
-            Some(tenant) => call.app.remember_tenant(id, &tenant),
-            None => {}
+            Some(tenant) if tenant == new.tenant => call.app.remember_tenant(id, &tenant),
+            _ => return Err(Problem::field(&INVALID_INPUT, field, &format!("there is no run {id:?} here"))),
         }
     }
     Ok(())
