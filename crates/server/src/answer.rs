@@ -113,7 +113,7 @@ impl Pieces {
         self.raw(b"]");
     }
 
-    pub fn len(&self) -> usize {
+    pub fn byte_count(&self) -> usize {
         self.bytes
     }
 
@@ -191,8 +191,7 @@ mod tests {
     async fn a_list_is_an_object_with_its_entries_and_what_follows() {
         for entries in [vec![], vec![1], vec![1, 2, 3]] {
             let expected = json!({ "runs": entries, "next_cursor": null });
-            let answer =
-                list(200, "runs", entries, |text, it| text.value(it), ("next_cursor", &None::<String>));
+            let answer = list(200, "runs", entries, Pieces::value, ("next_cursor", &None::<String>));
             assert_eq!(told(answer).await.2, expected);
         }
     }

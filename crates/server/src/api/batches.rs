@@ -82,7 +82,7 @@ async fn finishes(call: Call, body: FinishesBody) -> Result {
     let write = |held, entry: FinishBody| finish_of(&call, held, entry);
     let show = |text: &mut Pieces, row: RunRow| {
         call.app.metrics.finished.inc();
-        let parts = if text.len() + row.weight() <= PAGE_BYTES { Parts::ALL } else { Parts::NONE };
+        let parts = if text.byte_count() + row.weight() <= PAGE_BYTES { Parts::ALL } else { Parts::NONE };
         text.raw(b"{\"run\":");
         text.value(&row.written(parts, call.shows_engine()));
         text.raw(b"}");

@@ -113,7 +113,8 @@ async fn a_token_has_a_share_of_what_waits_and_others_theirs() {
         .collect();
     let refused = async {
         loop {
-            let body = json!({ "worker": "w", "wait_ms": 1 });
+            // Long enough to wait after a first look on a machine that is busy.
+            let body = json!({ "worker": "w", "wait_ms": 500 });
             let answer = ask(&server, &worker, "POST", "/v1/claims", &body).await;
             if answer.status != 200 {
                 return answer;

@@ -64,7 +64,7 @@ fn selecting(parts: Parts) -> String {
 }
 
 fn selecting_columns(column: impl Fn(&RunColumn) -> String) -> String {
-    let columns: Vec<String> = COLUMNS.iter().map(|it| column(it)).collect();
+    let columns: Vec<String> = COLUMNS.iter().map(column).collect();
     format!(
         "r.rid, r.state, {}, CASE WHEN r.item_count > 0 THEN (SELECT json_agg(json_build_array(c.kind, c.status, c.n, c.stays))::text \
          FROM (SELECT i.kind, i.status, count(*) AS n, count(*) FILTER (WHERE i.stays) AS stays FROM waypost.items i \
