@@ -21,7 +21,7 @@ use crate::wait::Lines;
 
 /// Each takes memory of its own, and a processor.
 const PARSERS: usize = 2;
-const PAGES: usize = 3;
+const PAGES: usize = 2;
 /// Runs that are remembered, so that a heartbeat need not look up their tenant.
 const REMEMBERED: usize = 20_000;
 
