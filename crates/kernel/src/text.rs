@@ -10,6 +10,8 @@ use serde_json::{Map, Value};
 pub use clean::{CUT_MARKER, Cleaned, clean_chars, clean_json, clean_line};
 
 pub const MAX_KEY_BYTES: usize = 255;
+/// Idempotency keys that begin so are the engine's own: nobody else can have taken one before it.
+pub const ENGINE_KEYS: &str = "waypost:";
 pub const MAX_NAME_BYTES: usize = 255;
 /// Input and metadata of a run.
 pub const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
-use waypost_store::Database;
+use waypost_store::{Database, RunRow};
 use waypost_worker::Stage;
 use waypost_worker::webhooks::Github;
 
@@ -21,8 +21,8 @@ use crate::wait::Lines;
 
 /// Each takes memory of its own, and a processor.
 const PARSERS: usize = 2;
-const PAGES: usize = 4;
-/// Runs whose tenant is remembered, so that a heartbeat need not look it up.
+const PAGES: usize = 2;
+/// Runs that are remembered, so that a heartbeat need not look up their tenant.
 const REMEMBERED: usize = 20_000;
 
 #[derive(Clone, Debug)]
@@ -67,8 +67,8 @@ impl Default for Options {
             rate: Rate::default(),
             own_schedules: Vec::new(),
             write_within: Duration::from_secs(20),
-            body_bytes: 128 * 1024 * 1024,
-            answer_bytes: 64 * 1024 * 1024,
+            body_bytes: 64 * 1024 * 1024,
+            answer_bytes: 48 * 1024 * 1024,
         }
     }
 }
@@ -85,12 +85,12 @@ pub struct App {
     /// Large bodies that are parsed at once.
     pub(crate) parsers: Semaphore,
     /// Pages that are put together at once.
-    pub(crate) pages: Semaphore,
+    pub(crate) pages: Arc<Semaphore>,
     pub(crate) queues: Lines,
     /// Who asked for work lately, by name.
     pub(crate) claimers: Mutex<HashMap<crate::api::workers::WorkerKey, Claimer>>,
-    /// The tenants of runs that were claimed here.
-    tenants: Mutex<[HashMap<String, String>; 2]>,
+    /// Runs that were claimed here.
+    runs: Mutex<[HashMap<String, KnownRun>; 2]>,
     pub shutdown: watch::Receiver<Stage>,
 }
 
@@ -106,6 +106,12 @@ pub(crate) struct Claimer {
     pub token: Option<String>,
 }
 
+#[derive(Clone, Debug)]
+struct KnownRun {
+    tenant: String,
+    bytes: Option<usize>,
+}
+
 impl App {
     pub fn new(store: Arc<dyn Database>, options: Options, shutdown: watch::Receiver<Stage>) -> Arc<App> {
         Arc::new(App {
@@ -116,12 +122,12 @@ impl App {
             bodies: Budget::new("bodies", options.body_bytes),
             answers: Budget::new("answers", options.answer_bytes),
             parsers: Semaphore::new(PARSERS),
-            pages: Semaphore::new(PAGES),
+            pages: Arc::new(Semaphore::new(PAGES)),
             queues: Lines::default(),
             options,
             metrics: Metrics::default(),
             claimers: Mutex::default(),
-            tenants: Mutex::default(),
+            runs: Mutex::default(),
             shutdown,
         })
     }
@@ -139,16 +145,42 @@ impl App {
     }
 
     pub fn remember_tenant(&self, run_id: &str, tenant: &str) {
-        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        if tenants[0].len() >= REMEMBERED {
-            tenants[1] = std::mem::take(&mut tenants[0]);
+        let known = self.known(run_id).and_then(|known| known.bytes);
+        self.remember(run_id, KnownRun { tenant: tenant.to_owned(), bytes: known });
+    }
+
+    /// What a claim gave: with how large it is.
+    pub fn remember_run(&self, row: &RunRow) {
+        self.remember(row.id(), KnownRun { tenant: row.tenant.clone(), bytes: Some(row.weight()) });
+    }
+
+    /// A run gets larger by this.
+    pub fn has_grown(&self, run_id: &str, bytes: usize) {
+        if let Some(KnownRun { tenant, bytes: Some(had) }) = self.known(run_id).filter(|_| bytes > 0) {
+            self.remember(run_id, KnownRun { tenant, bytes: Some(had + bytes) });
         }
-        tenants[0].insert(run_id.to_owned(), tenant.to_owned());
     }
 
     pub fn tenant_of(&self, run_id: &str) -> Option<String> {
-        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        tenants.iter().find_map(|known| known.get(run_id).cloned())
+        self.known(run_id).map(|known| known.tenant)
+    }
+
+    /// What a run's JSON takes in memory, as far as it went through this server.
+    pub fn bytes_of(&self, run_id: &str) -> Option<usize> {
+        self.known(run_id)?.bytes
+    }
+
+    fn remember(&self, run_id: &str, known: KnownRun) {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        if runs[0].len() >= REMEMBERED {
+            runs[1] = std::mem::take(&mut runs[0]);
+        }
+        runs[0].insert(run_id.to_owned(), known);
+    }
+
+    fn known(&self, run_id: &str) -> Option<KnownRun> {
+        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.iter().find_map(|known| known.get(run_id).cloned())
     }
 }
 

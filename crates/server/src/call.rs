@@ -8,7 +8,7 @@ use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH, TRANSFER_ENCODING};
 use http_body_util::BodyExt;
 use serde_json::{Map, Value};
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use waypost_kernel::Catalog;
 use waypost_kernel::tenant::stored_name;
@@ -16,7 +16,7 @@ use waypost_kernel::text::{refuse_json, refuse_text};
 use waypost_schema::{FromNode, Kind, Node, Problem as FieldError, Shape, read_request};
 use waypost_store::{Parts, RunRow, Store, Who};
 
-use crate::answer::Result;
+use crate::answer::{self, Answer, Result};
 use crate::api::{Route, SMALL_BYTES};
 use crate::app::App;
 use crate::guard::Caller;
@@ -34,7 +34,7 @@ const MOST_PARAMETERS: usize = 50;
 const LARGE: usize = 256 * 1024;
 /// What a body may take in memory: so many times its limit, and never more than this.
 const MOST_TIMES: usize = 32;
-const MOST_WEIGHT: usize = 96 * 1024 * 1024;
+const MOST_WEIGHT: usize = 48 * 1024 * 1024;
 /// What is still read of a body that is refused.
 const MOST_DRAINED: usize = 32 * 1024 * 1024;
 const DRAINED_WITHIN: Duration = Duration::from_secs(3);
@@ -50,6 +50,20 @@ pub struct Call {
     pub headers: HeaderMap,
     /// On one that is kept for others: nothing is waited for.
     pub is_on_kept_seat: bool,
+}
+
+/// One of those that put a page together.
+#[derive(Clone, Debug)]
+pub struct Turn(
+    #[expect(dead_code, reason = "it counts as long as it lives")] Option<Arc<OwnedSemaphorePermit>>,
+);
+
+impl Turn {
+    /// It lasts until what the answer takes is counted.
+    pub fn lasting_with(self, mut answer: Answer) -> Answer {
+        answer.extensions_mut().insert(self);
+        answer
+    }
 }
 
 /// What the route's function takes, checked against its shapes.
@@ -125,19 +139,15 @@ impl Call {
     /// The run object; for Waypost's own workers and command line also what only the engine looks at.
     pub fn show(&self, row: &RunRow) -> Value {
         let mut object = row.object();
-        if self.header("waypost-detail") == Some("engine") {
+        if self.shows_engine() {
             object["engine"] = waypost_store::wire::engine(row);
         }
         object
     }
 
-    /// The same as a list shows it.
-    pub fn show_listed(&self, row: &RunRow, include: Parts) -> Value {
-        let mut object = row.listed(include);
-        if self.header("waypost-detail") == Some("engine") {
-            object["engine"] = waypost_store::wire::engine(row);
-        }
-        object
+    /// The same as an answer.
+    pub fn json_of(&self, status: u16, row: &RunRow) -> Answer {
+        answer::json(status, &row.written(Parts::ALL, self.shows_engine()))
     }
 
     /// Whose things are listed: one tenant's, or everybody's.
@@ -161,8 +171,13 @@ impl Call {
     }
 
     /// Pages take memory while they are put together: a few at a time.
-    pub async fn page_turn(&self) -> Option<SemaphorePermit<'_>> {
-        self.app.pages.acquire().await.ok()
+    pub async fn page_turn(&self) -> Turn {
+        Turn(self.app.pages.clone().acquire_owned().await.ok().map(Arc::new))
+    }
+
+    /// Whether it is one of Waypost's own workers or command lines that asks.
+    pub fn shows_engine(&self) -> bool {
+        self.header("waypost-detail") == Some("engine")
     }
 
     /// Whose queues, workers and figures the caller sees; all tenants' if there is none.
@@ -366,6 +381,10 @@ async fn collect(
                 return Err(too_large());
             }
             held.hold(bytes.len() + data.len())?;
+            // All that is to come at once, of which the system gives what is written to: else it would be copied as it grows.
+            if bytes.capacity() < bytes.len() + data.len() {
+                bytes.reserve_exact(said.unwrap_or_default().saturating_sub(bytes.len()).max(data.len()));
+            }
             bytes.extend_from_slice(&data);
         }
         Ok(bytes)

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::answer::Result;
 use crate::api::{self, Method, Route};
 use crate::app::App;
-use crate::call::{Asked, Call, check_headers, drain, read_body, read_query};
+use crate::call::{Asked, Call, Turn, check_headers, drain, read_body, read_query};
 use crate::guard;
 use crate::problem::{BUSY, INTERNAL_ERROR, INVALID_QUERY, METHOD_NOT_ALLOWED, NOT_FOUND, Problem};
 use crate::room::bytes::Bytes;
@@ -52,7 +52,7 @@ async fn answer(app: Arc<App>, route: &'static Route, request: Request) -> Respo
     let waits = request.headers().contains_key(EXPECT);
     let in_flight = app.metrics.begin();
     let (parts, mut body) = request.into_parts();
-    let asked = AssertUnwindSafe(ask(app.clone(), route, parts, &mut body, seat.as_deref())).catch_unwind();
+    let asked = AssertUnwindSafe(ask(app.clone(), route, parts, &mut body, seat.clone())).catch_unwind();
     let asked = asked.await;
     if !waits && !matches!(asked, Ok(Ok(_))) {
         drain(&mut body).await;
@@ -90,7 +90,7 @@ async fn ask(
     route: &'static Route,
     mut parts: Parts,
     body: &mut Body,
-    seat: Option<&Seat>,
+    seat: Option<Arc<Seat>>,
 ) -> Result<(Response<Body>, Taken)> {
     guard::check_site(&app, &parts)?;
     let caller = guard::identify(&app, &parts.headers).await;
@@ -103,8 +103,8 @@ async fn ask(
         }
     };
     let token = caller.token_id().map(str::to_owned);
-    let is_on_kept_seat = seat.is_some_and(|seat| seat.is_kept);
-    match (&token, seat) {
+    let is_on_kept_seat = seat.as_ref().is_some_and(|seat| seat.is_kept);
+    match (&token, &seat) {
         (Some(_), Some(seat)) => seat.has_shown_a_token(),
         _ if is_on_kept_seat && !api::is_health(route) => {
             let message =
@@ -118,17 +118,18 @@ async fn ask(
     let (query, asked) = read_query(route, parts.uri.query())?;
     check_headers(route, &parts.headers)?;
     let read = read_body(&app, &caller, route, &parts.headers, body).await?;
-    let mut answered = app.answers.open(token.as_deref());
+    let mut answered = app.answers.open_for(token.as_deref(), seat);
     let asked = Asked { query: asked, body: read.body, raw: read.raw };
     let call = Call { app, caller, path, query, headers: parts.headers, is_on_kept_seat };
-    let response = (route.run)(call, asked).await?;
+    let mut response = (route.run)(call, asked).await?;
     drop(read.held);
     let bytes = response.body().size_hint().exact().unwrap_or_default() as usize;
     match route.method {
-        Method::Get => answered.hold(bytes)?,
+        Method::Get => answered.hold_soon(bytes).await?,
         // It is done: who asked has to hear of it.
         Method::Post | Method::Put | Method::Delete => answered.hold_anyway(bytes),
     }
+    response.extensions_mut().remove::<Turn>();
     Ok((response, (share, answered)))
 }
 

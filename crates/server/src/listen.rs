@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Request, Response};
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -20,6 +21,7 @@ use tower_service::Service;
 
 use crate::app::App;
 use crate::dispatch::router;
+use crate::problem::{HEADERS_TOO_LARGE, Problem};
 use crate::room::kept::keeping;
 use crate::room::seats::{Seats, Taken};
 use crate::room::socket::Socket;
@@ -100,7 +102,10 @@ async fn serve_connection(app: Arc<App>, router: axum::Router, stream: TcpStream
         let under_way = asked.begin();
         request.extensions_mut().insert(asked.clone());
         async move {
-            let answer: Result<Response<Body>, Infallible> = router.call(request.map(Body::new)).await;
+            let answer: Result<Response<Body>, Infallible> = match head_bytes(&request) > HEAD_BYTES {
+                true => Ok(refuse_head()),
+                false => router.call(request.map(Body::new)).await,
+            };
             // The seat is at work until the answer is written.
             answer.map(|answer| answer.map(|body| keeping(body, under_way)))
         }
@@ -117,6 +122,24 @@ async fn serve_connection(app: Arc<App>, router: axum::Router, stream: TcpStream
         () = app.stopping() => connection.as_mut().graceful_shutdown(),
     }
     log_end(connection.await);
+}
+
+/// What hyper reads at once may be more than it was told to take.
+fn head_bytes(request: &Request<Incoming>) -> usize {
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let uri = request.uri();
+    let authority = uri.authority().map_or(0, |authority| authority.as_str().len());
+    let query = uri.query().map_or(0, str::len);
+    request.method().as_str().len() + uri.path().len() + authority + query + headers.sum::<usize>()
+}
+
+fn refuse_head() -> Response<Body> {
+    let message = format!("the request line and the headers may have at most {HEAD_BYTES} bytes together");
+    let problem = Problem::new(&HEADERS_TOO_LARGE, message);
+    let request_id = uuid::Uuid::now_v7().simple().to_string();
+    let mut response = problem.response(&request_id, "");
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Clients that go away or send nonsense are everyday.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
@@ -117,6 +118,7 @@ pub async fn serve(store: Arc<dyn Database>, listener: TcpListener, flags: &Flag
         own_schedules: scheduled.own.iter().map(|schedule| schedule.name.clone()).collect(),
         ..waypost_server::Options::default()
     };
+    raise_open_files(options.connections);
     let app = App::new(store.clone(), options, shutdown.clone());
     let may_work = !flags.no_worker && (flags.allow_commands || !playbooks.is_empty());
     let worker = Worker::new(store.clone(), worker_options(flags, playbooks));
@@ -131,6 +133,25 @@ pub async fn serve(store: Arc<dyn Database>, listener: TcpListener, flags: &Flag
         tokio::join!(waypost_server::serve(app, listener), supervised.run(may_work.then_some(worker)));
     worked?;
     Ok(())
+}
+
+/// Beside connections: those that are told that there is no room, the database's own, and what the worker opens.
+const OTHER_FILES: u64 = 512;
+
+/// Each connection is an open file, and the limit that a shell gives is mostly far below what the system allows.
+fn raise_open_files(connections: usize) {
+    let needed = connections as u64 + OTHER_FILES;
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    let has = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    if let Some(has) = has.filter(|has| *has < needed) {
+        anstream::eprintln!(
+            "warning: this process may have {has} files open, and {connections} connections need {needed}: raise the limit (ulimit -Hn, LimitNOFILE=)"
+        );
+    }
 }
 
 /// `[github]` of `waypost.toml`. A secret that cannot be read is told of now, not when the first delivery comes.

@@ -3,28 +3,26 @@
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use waypost_kernel::Span;
 use waypost_store::codec::token_text;
-use waypost_store::{Can, Claim, Claimed, EVERY_TENANT, Held, PAGE_BYTES, Take, iso};
+use waypost_store::{Can, Claim, Claimed, EVERY_TENANT, Held, PAGE_BYTES, Parts, Take, iso};
 
 use super::requests::{ChangesQuery, ClaimBody, ClaimOneBody};
 use super::runs::renamed;
 use super::shapes::{CLAIMED, CLAIMS};
 use super::{Content, GET, POST, Route, RouteResponse, SMALL_BYTES, asks, ok, takes};
-use crate::answer::{self, Result};
+use crate::answer::{self, Pieces, Result};
 use crate::app::Claimer;
 use crate::call::Call;
 use crate::guard::RequiredRole;
 use crate::problem::{INTERNAL_ERROR, NOT_FOUND, Problem, STOPPING, TOKEN_BUSY};
 use crate::wait;
 
-/// Runs that are taken at a time, at first.
-const FIRST_PART: usize = 16;
-/// Each part has so many times the runs of the one before, if those to come are no larger.
-const GROWTH: usize = 8;
+/// What runs of one claim may take in memory.
+const CLAIM_BYTES: usize = 2 * PAGE_BYTES;
 /// Of those that a worker asks for, so many are shown with it.
 const SHOWN_QUEUES: usize = 8;
 
@@ -81,12 +79,15 @@ async fn claim(call: Call, body: ClaimBody) -> Result {
     tokio::spawn(async move {
         let claims = take(&call, body, pin!(send.closed())).await;
         let answer = claims.map(|claims| {
-            let objects: Vec<Value> = claims.iter().map(|claimed| object(&call, claimed)).collect();
-            (answer::json(200, &json!({ "claims": objects })), claims)
-        });
-        if let Err(Ok((_, claims))) = send.send(answer) {
             let held = |claimed: &Claimed| Held { run_id: claimed.run.id().to_owned(), token: claimed.token };
-            let _ = call.store().release(claims.iter().map(held).collect()).await;
+            let held: Vec<Held> = claims.iter().map(held).collect();
+            let mut text = Pieces::default();
+            text.entries("claims", claims, |text, claimed| write(text, &call, claimed));
+            text.raw(b"}");
+            (text.answer(200), held)
+        });
+        if let Err(Ok((_, held))) = send.send(answer) {
+            let _ = call.store().release(held).await;
         }
     });
     let lost = |_| Problem::new(&INTERNAL_ERROR, "the claim did not end");
@@ -111,6 +112,7 @@ async fn take(
         can: can(body.playbooks, renamed("embedded", body.embedded, "carried", body.carried)?),
         tenant: Some(call.caller.tenant.clone()).filter(|_| !call.caller.is_everybodys),
         limit: body.limit.unwrap_or(1),
+        bytes: Some(CLAIM_BYTES),
         lease: body.lease_ms.map(Span::from_ms),
         start: body.start,
         idempotency_key: body.idempotency_key,
@@ -121,7 +123,7 @@ async fn take(
         let claim = claim.clone();
         async move {
             let begun = Instant::now();
-            let claims = take_in_parts(call, claim).await?;
+            let claims = call.store().claim(claim).await?;
             call.app.metrics.claim_took.observe(begun.elapsed().as_secs_f64());
             Ok(Some(claims).filter(|claims| !claims.is_empty()))
         }
@@ -130,37 +132,7 @@ async fn take(
     let claims = wait::until_found(call, body.wait_ms, same, gone, look).await?.unwrap_or_default();
     call.app.metrics.claimed.inc_by(claims.len() as u64);
     for claimed in &claims {
-        call.app.remember_tenant(claimed.run.id(), &claimed.run.tenant);
-    }
-    Ok(claims)
-}
-
-/// Runs may be large: a few are taken at first, and then as many as there is room for in one answer if they are of the same size. Of a claim with a key each
-/// part has one of its own, so that the same claim again gives the same runs.
-async fn take_in_parts(call: &Call, claim: Claim) -> Result<Vec<Claimed>> {
-    let mut claims: Vec<Claimed> = Vec::new();
-    let mut bytes = 0;
-    for part in 0_u32.. {
-        let fits = (PAGE_BYTES - bytes) * claims.len().max(1) / bytes.max(1);
-        let most = FIRST_PART * GROWTH.pow(part);
-        let limit = most.min(fits.max(1)).min(claim.limit - claims.len());
-        let key = claim.idempotency_key.as_ref();
-        let idempotency_key = key.map(|key| if part == 0 { key.clone() } else { format!("{key}/{part}") });
-        let taken = call.store().claim(Claim { limit, idempotency_key, ..claim.clone() }).await;
-        // What was taken is given to who asked, even if no more can be had.
-        let taken = match taken {
-            Err(_) if part > 0 => break,
-            taken => taken?,
-        };
-        let is_last = taken.len() < limit;
-        claims.extend(taken);
-        if is_last || claims.len() >= claim.limit {
-            break;
-        }
-        bytes += claims.iter().rev().take(limit).map(|claimed| claimed.run.part_bytes()).sum::<usize>();
-        if bytes >= PAGE_BYTES {
-            break;
-        }
+        call.app.remember_run(&claimed.run);
     }
     Ok(claims)
 }
@@ -176,16 +148,18 @@ fn see(call: &Call, claim: &Claim) {
     super::workers::see(&call.app, claim.worker.clone(), claimer);
 }
 
-fn object(call: &Call, claimed: &Claimed) -> Value {
-    json!({
-        "run": call.show(&claimed.run),
-        "lease": {
-            "token": token_text(claimed.token),
-            "fence": claimed.fence,
-            "expires_at": iso(claimed.expires_at),
-            "now": iso(claimed.now),
-        },
-    })
+fn write(text: &mut Pieces, call: &Call, claimed: &Claimed) {
+    let lease = json!({
+        "token": token_text(claimed.token),
+        "fence": claimed.fence,
+        "expires_at": iso(claimed.expires_at),
+        "now": iso(claimed.now),
+    });
+    text.raw(b"{\"lease\":");
+    text.value(&lease);
+    text.raw(b",\"run\":");
+    text.value(&claimed.run.written(Parts::ALL, call.shows_engine()));
+    text.raw(b"}");
 }
 
 async fn claim_run(call: Call, body: ClaimOneBody) -> Result {
@@ -193,5 +167,7 @@ async fn claim_run(call: Call, body: ClaimOneBody) -> Result {
     let take = Take { worker: body.worker, lease: body.lease_ms.map(Span::from_ms), start: body.start };
     let claimed = call.store().claim_run(call.path("run_id"), take).await?;
     call.app.metrics.claimed.inc();
-    Ok(answer::json(200, &object(&call, &claimed)))
+    let mut text = Pieces::default();
+    write(&mut text, &call, &claimed);
+    Ok(text.answer(200))
 }

@@ -1,12 +1,12 @@
 //! What happens to all runs of a tenant.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use waypost_store::EventRow;
 
 use super::requests::FeedQuery;
 use super::shapes::{FEED, LAST};
 use super::{GET, Route, asks, ok, plain};
-use crate::answer::{self, Result};
+use crate::answer::{self, Pieces, Result};
 use crate::call::Call;
 
 /// Pages that are looked through for a tenant's own before an answer without any is given.
@@ -32,8 +32,8 @@ pub const ROUTES: &[Route] = &[
 
 async fn feed(call: Call, query: FeedQuery) -> Result {
     let mut after = query.after.unwrap_or_default();
-    let mut found: Vec<Value> = Vec::new();
-    let _turn = call.page_turn().await;
+    let mut found: Vec<EventRow> = Vec::new();
+    let turn = call.page_turn().await;
     for _ in 0..MOST_PAGES {
         let page = call.store().feed(Some(after), PAGE).await?.events;
         let is_last = page.is_empty();
@@ -42,17 +42,14 @@ async fn feed(call: Call, query: FeedQuery) -> Result {
                 break;
             }
             after = event.position;
-            found.extend(
-                Some(event)
-                    .filter(|event| event.tenant == call.caller.tenant)
-                    .map(|it| EventRow::object(&it)),
-            );
+            found.extend(Some(event).filter(|event| event.tenant == call.caller.tenant));
         }
         if is_last || !found.is_empty() {
             break;
         }
     }
-    Ok(answer::json(200, &json!({ "events": found, "next_after": after })))
+    let write = |text: &mut Pieces, event: &EventRow| text.value(&event.written());
+    Ok(turn.lasting_with(answer::list(200, "events", found, write, ("next_after", &after))))
 }
 
 async fn last(call: Call) -> Result {

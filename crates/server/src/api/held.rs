@@ -1,6 +1,6 @@
 //! What the holder of a run may do with it. Every write needs the lease's token.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use waypost_kernel::request::Level;
 use waypost_kernel::{Failure, Span};
 use waypost_store::{
@@ -142,6 +142,7 @@ pub fn noted(noted: &Noted) -> Value {
 }
 
 pub fn note_of(call: &Call, held: Held, body: NewEventBody) -> NoteWrite {
+    call.app.has_grown(&held.run_id, json_bytes(&body.metadata) + json_bytes(&body.details));
     let repeat = match (body.key, body.once.as_deref()) {
         (Some(key), _) => Repeat::Key(key),
         (None, Some("never")) => Repeat::Never,
@@ -157,6 +158,10 @@ pub fn note_of(call: &Call, held: Held, body: NewEventBody) -> NoteWrite {
         metadata: body.metadata,
         details: body.details,
     }
+}
+
+fn json_bytes(members: &Map<String, Value>) -> usize {
+    if members.is_empty() { 0 } else { serde_json::to_string(members).map_or(0, |text| text.len()) }
 }
 
 async fn items(call: Call, body: ItemWritesBody) -> Result {
@@ -196,7 +201,7 @@ async fn finish(call: Call, body: FinishBody) -> Result {
     let finish = finish_of(&call, held, body)?;
     let row = call.store().finish(vec![finish]).await?.remove(0).map_err(|error| refused(&call, error))?;
     call.app.metrics.finished.inc();
-    Ok(tagged(answer::json(200, &call.show(&row)), &row))
+    Ok(tagged(call.json_of(200, &row), &row))
 }
 
 pub fn finish_of(call: &Call, held: Held, body: FinishBody) -> Result<FinishWrite> {
@@ -217,7 +222,7 @@ pub fn finish_of(call: &Call, held: Held, body: FinishBody) -> Result<FinishWrit
 async fn release(call: Call, body: LeaseBody) -> Result {
     let held = held(&call, body.lease_token).await?;
     let row = call.store().release(vec![held]).await?.remove(0).map_err(|error| refused(&call, error))?;
-    Ok(tagged(answer::json(200, &call.show(&row)), &row))
+    Ok(tagged(call.json_of(200, &row), &row))
 }
 
 async fn require_cleanup_by_old_name(call: Call, body: OweBody) -> Result {
@@ -233,5 +238,5 @@ async fn require_cleanup(call: Call, body: RequireCleanupBody) -> Result {
     let failing = body.failing_status.map(|status| (status, failure));
     let write = CleanupWrite { held, by: call.caller.by(body.by), required: body.required, failing };
     let row = call.store().require_cleanup(write).await.map_err(|error| refused(&call, error))?;
-    Ok(tagged(answer::json(200, &call.show(&row)), &row))
+    Ok(tagged(call.json_of(200, &row), &row))
 }

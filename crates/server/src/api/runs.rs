@@ -16,7 +16,7 @@ use super::requests::{
 };
 use super::shapes::{ALL_MADE, EVENTS, ITEM_PAGE, RUN, RUNS};
 use super::{BATCH_BYTES, BODY_BYTES, Content, GET, POST, Route, RouteResponse, asks, ok, plain, takes};
-use crate::answer::{self, Answer, Result};
+use crate::answer::{self, Answer, Pieces, Result};
 use crate::call::Call;
 use crate::guard::{Caller, RequiredRole, Role};
 use crate::problem::{
@@ -133,7 +133,7 @@ async fn start(call: Call, mut body: NewRunBody) -> Result {
     check_relatives(&call, &new).await?;
     let made = call.store().enqueue(vec![new]).await?.remove(0)?;
     call.app.metrics.enqueued.inc_by(u64::from(!made.replayed));
-    let answer = answer::json(if made.replayed { 200 } else { 201 }, &call.show(&made.run));
+    let answer = call.json_of(if made.replayed { 200 } else { 201 }, &made.run);
     let answer = answer::with(tagged(answer, &made.run), "location", &format!("/v1/runs/{}", made.run.id()));
     Ok(if made.replayed { answer::with(answer, "idempotency-replayed", "true") } else { answer })
 }
@@ -189,7 +189,7 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
 }
 
 /// A run of another tenant is no parent, and nothing that can be repeated: what becomes of it would be seen, and felt, here. One that
-/// is not there (any more) may be named.
+/// is not there is refused in the same words: else they would tell which ids others have.
 async fn check_relatives(call: &Call, new: &NewRun) -> Result<()> {
     for (field, id) in [("parent_run_id", &new.parent_run_id), ("retry_of", &new.retry_of)] {
         let Some(id) = id.as_ref().filter(|id| waypost_kernel::id::check_id(id).is_ok()) else { continue };
@@ -202,11 +202,8 @@ async fn check_relatives(call: &Call, new: &NewRun) -> Result<()> {
             },
         };
         match tenant {
-            Some(tenant) if tenant != new.tenant => {
-                return Err(Problem::field(&INVALID_INPUT, field, &format!("there is no run {id:?} here")));
-            }
-            Some(tenant) => call.app.remember_tenant(id, &tenant),
-            None => {}
+            Some(tenant) if tenant == new.tenant => call.app.remember_tenant(id, &tenant),
+            _ => return Err(Problem::field(&INVALID_INPUT, field, &format!("there is no run {id:?} here"))),
         }
     }
     Ok(())
@@ -302,12 +299,12 @@ async fn list(call: Call, query: RunsQuery) -> Result {
         cursor: query.cursor,
         include: include(query.include.as_deref().unwrap_or_default())?,
     };
-    let _turn = call.page_turn().await;
-    let include = filter.include;
+    let turn = call.page_turn().await;
+    let (include, with_engine) = (filter.include, call.shows_engine());
     let page = call.store().runs(filter).await?;
-    let runs: Vec<Value> = page.runs.iter().map(|row| call.show_listed(row, include)).collect();
-    let answer = answer::json(200, &json!({ "runs": runs, "next_cursor": page.next }));
-    Ok(linked(&call, answer, "/v1/runs", page.next.as_deref()))
+    let write = |text: &mut Pieces, row: &RunRow| text.value(&row.written(include, with_engine));
+    let answer = answer::list(200, "runs", page.runs, write, ("next_cursor", &page.next));
+    Ok(turn.lasting_with(linked(&call, answer, "/v1/runs", page.next.as_deref())))
 }
 
 fn include(asked: &str) -> Result<Parts> {
@@ -324,7 +321,7 @@ async fn show(call: Call) -> Result {
     if known.split(',').any(|one| one.trim().trim_start_matches("W/") == tag) {
         return Ok(tagged(answer::empty(304), &row));
     }
-    Ok(tagged(answer::json(200, &call.show(&row)), &row))
+    Ok(tagged(call.json_of(200, &row), &row))
 }
 
 fn etag(row: &RunRow) -> String {
@@ -345,20 +342,23 @@ async fn events(call: Call, query: EventsQuery) -> Result {
     let look = || {
         let (call, run_id) = (&call, run_id.clone());
         async move {
-            let _turn = call.page_turn().await;
+            let turn = call.page_turn().await;
             let found = call.store().events(run_id, after, limit).await?;
-            let objects: Vec<Value> = found.iter().map(waypost_store::EventRow::object).collect();
-            Ok(Some(objects).filter(|objects| !objects.is_empty()))
+            Ok(Some((found, turn)).filter(|(found, _)| !found.is_empty()))
         }
     };
     let same = ("events", &run_id, after, limit);
     let found = wait::until_found(&call, query.wait_ms, same, pin!(std::future::pending()), look).await?;
-    Ok(answer::json(200, &json!({ "events": found.unwrap_or_default() })))
+    let Some((found, turn)) = found else { return Ok(answer::json(200, &json!({ "events": [] }))) };
+    let mut text = Pieces::default();
+    text.entries("events", found, |text, event| text.value(&event.written()));
+    text.raw(b"}");
+    Ok(turn.lasting_with(text.answer(200)))
 }
 
 async fn items(call: Call, query: ItemsQuery) -> Result {
     let run_id = call.run().await?.id().to_owned();
-    let _turn = call.page_turn().await;
+    let turn = call.page_turn().await;
     let filter = ItemFilter {
         run_id: run_id.clone(),
         kind: query.kind,
@@ -367,10 +367,10 @@ async fn items(call: Call, query: ItemsQuery) -> Result {
         cursor: query.cursor,
     };
     let page = call.store().item_page(filter).await?;
-    let objects: Vec<Value> = page.items.iter().map(waypost_store::ItemRow::object).collect();
-    let answer = answer::json(200, &json!({ "items": objects, "next_cursor": page.next }));
+    let write = |text: &mut Pieces, item: &waypost_store::ItemRow| text.value(&item.written());
+    let answer = answer::list(200, "items", page.items, write, ("next_cursor", &page.next));
     let path = format!("/v1/runs/{}/items", encoded(&run_id));
-    Ok(linked(&call, answer, &path, page.next.as_deref()))
+    Ok(turn.lasting_with(linked(&call, answer, &path, page.next.as_deref())))
 }
 
 async fn command(call: Call, body: CommandBody) -> Result {
@@ -402,7 +402,7 @@ async fn command(call: Call, body: CommandBody) -> Result {
         }
         (answer, _) => answer?,
     };
-    Ok(tagged(answer::json(200, &call.show(&row)), &row))
+    Ok(tagged(call.json_of(200, &row), &row))
 }
 
 #[cfg(test)]

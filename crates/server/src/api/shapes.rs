@@ -46,7 +46,7 @@ shapes! {
     ALL_MADE "AllMade" [needed("runs", list(&Kind::Either(&[&MADE, &NOT_MADE]), MOST_OF_A_BATCH), "Answers in the order of the request.")];
     ALL_RENEWED "AllRenewed" [needed("leases", list(&Kind::Either(&[&RENEWED, &NOT_MADE]), MOST_OF_A_BATCH), "Answers in the order of the request.")];
     ALL_NOTED "AllNoted" [needed("events", list(&Kind::Either(&[&NOTED, &NOT_MADE]), MOST_OF_A_BATCH), "Answers in the order of the request.")];
-    ENDED_RUN "EndedRun" [needed("run", Kind::Of(&RUN), "The run after its end.")];
+    ENDED_RUN "EndedRun" [needed("run", Kind::Of(&LISTED_RUN), "The run after its end.")];
     ALL_ENDED "AllEnded" [needed("runs", list(&Kind::Either(&[&ENDED_RUN, &NOT_MADE]), MOST_OF_A_BATCH), "Answers in the order of the request.")];
     LEASE "Lease" [
         needed("token", NAME, "Proves who holds the run: every write needs it.").also(&["lease_token"]),

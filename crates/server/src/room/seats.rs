@@ -96,8 +96,7 @@ impl Seats {
         let spared = taken.values().filter(|seat| seat.can_be_spared());
         let first = spared.min_by_key(|seat| (seat.is_known.load(Ordering::Relaxed), seat.waits_since()));
         if let Some(seat) = first {
-            seat.idle_since.store(LEAVING, Ordering::Relaxed);
-            seat.leave.notify_one();
+            seat.ask_to_leave();
         }
         first.is_some()
     }
@@ -129,6 +128,25 @@ impl Seat {
     pub fn set_stalled(&self, is_stalled: bool) {
         let since = if is_stalled { ms_since(self.began) } else { 0 };
         self.stalled_since.store(since, Ordering::Relaxed);
+    }
+
+    /// Whether its client takes nothing of its answer, and was not asked to leave yet.
+    pub fn is_stalled(&self) -> bool {
+        self.stalled_since.load(Ordering::Relaxed) != 0 && !self.is_leaving()
+    }
+
+    /// Asks it to leave if its client has taken nothing for a while; whether it was asked.
+    pub fn make_room(&self) -> bool {
+        let can_be_spared = self.is_stalled() && self.can_be_spared();
+        if can_be_spared {
+            self.ask_to_leave();
+        }
+        can_be_spared
+    }
+
+    fn ask_to_leave(&self) {
+        self.idle_since.store(LEAVING, Ordering::Relaxed);
+        self.leave.notify_one();
     }
 
     /// Returns when somebody else needs the seat.

@@ -11,9 +11,9 @@ use waypost_store::{EventRow, Store};
 use crate::answer::Result;
 use crate::app::App;
 
-/// Events that the ring holds, 64 KiB of each at most: a larger one is read again by whoever wants it.
+/// Events that the ring holds, 16 KiB of each at most: a larger one is read again by whoever wants it.
 const RING: usize = 1_024;
-const FRAME_BYTES: usize = 64 * 1024;
+const FRAME_BYTES: usize = 16 * 1024;
 const PAGE: usize = 500;
 /// A page that has so much may have been cut for its length.
 const FULL_BYTES: usize = 256 * 1024;

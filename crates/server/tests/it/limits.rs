@@ -136,6 +136,13 @@ async fn heads_have_a_size() {
     assert_eq!(status, 431);
     let long = format!("GET /livez HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(100_000));
     assert_eq!(raw(&server, long.as_bytes()).await.0, 431);
+    // What comes at once is read at once, and counted all the same.
+    for bytes in [33_000, 36_000, 40_000] {
+        let long = format!("GET /livez HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(bytes));
+        assert_eq!(raw(&server, long.as_bytes()).await.0, 431, "{bytes}");
+    }
+    let fits = format!("GET /livez HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(31_000));
+    assert_eq!(raw(&server, fits.as_bytes()).await.0, 200);
     assert_eq!(raw(&server, b"nonsense\r\n\r\n").await.0, 400);
     server.get("/livez").await.expect(200);
 }

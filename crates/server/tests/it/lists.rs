@@ -120,6 +120,9 @@ async fn a_run_of_another_tenant_is_no_parent_and_is_not_repeated() {
             let refused = server.post("/v1/runs", body(foreign.run.id())).await.refused(422, "INVALID_INPUT");
             let detail = refused["detail"].as_str().unwrap();
             assert!(detail.starts_with(field) && detail.contains("there is no run"), "{on:?}: {detail}");
+            let unknown = "run-01890a5d-ac96-774b-bcce-b302099a8057";
+            let same = server.post("/v1/runs", body(unknown)).await.refused(422, "INVALID_INPUT");
+            assert_eq!(same["detail"].as_str().unwrap().replace(unknown, foreign.run.id()), detail);
             server.post("/v1/runs", body(own.run.id())).await.expect(201);
             let batch = json!({ "runs": [body(foreign.run.id()), body(own.run.id())] });
             let made = server.post("/v1/runs/batch", batch).await.expect(200);

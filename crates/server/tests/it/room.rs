@@ -113,7 +113,8 @@ async fn a_token_has_a_share_of_what_waits_and_others_theirs() {
         .collect();
     let refused = async {
         loop {
-            let body = json!({ "worker": "w", "wait_ms": 1 });
+            // Long enough to wait after a first look on a machine that is busy.
+            let body = json!({ "worker": "w", "wait_ms": 500 });
             let answer = ask(&server, &worker, "POST", "/v1/claims", &body).await;
             if answer.status != 200 {
                 return answer;
@@ -260,30 +261,26 @@ async fn bodies_take_no_more_memory_than_there_is() {
     server.start().await;
 }
 
+/// However long they stay: they take nothing, and somebody else would.
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_that_nobody_takes_take_no_more_memory_than_there_is() {
-    let options = Options { answer_bytes: 2_000_000, ..Options::default() };
+async fn clients_that_take_nothing_make_room_for_those_who_read() {
+    let options =
+        Options { answer_bytes: 2_000_000, write_within: Duration::from_secs(3_600), ..Options::default() };
     let server = server_of(On::Memory, options).await;
     let run = server.start_with(json!({ "input": "x".repeat(1_000_000) })).await;
     let path = format!("/v1/runs/{}", run["run_id"].as_str().unwrap());
-    server.get(&path).await.expect(200);
     let mut held = Vec::new();
-    let refused = loop {
+    for _ in 0..6 {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4_096).unwrap();
         let mut socket = socket.connect(server.address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", server.address);
         socket.write_all(request.repeat(20).as_bytes()).await.unwrap();
         held.push(socket);
-        let answer = server.get(&path).await;
-        if answer.status != 200 {
-            break answer;
-        }
-        assert!(held.len() < 1_000, "all of it is held");
-    };
-    refused.refused(503, "BUSY");
+    }
+    for _ in 0..3 {
+        let read = async { while server.get(&path).await.status != 200 {} };
+        timeout(SOON, read).await.expect("who reads is answered");
+    }
     server.get("/livez").await.expect(200);
-    drop(held);
-    let again = async { while server.get(&path).await.status != 200 {} };
-    timeout(SOON, again).await.expect("what nobody waits for is given back");
 }

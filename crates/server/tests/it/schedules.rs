@@ -19,7 +19,7 @@ async fn fire(server: &Server, schedule: &str) -> String {
     let run = NewRun {
         lifecycle: "cron".into(),
         queue: "cron".into(),
-        idempotency_key: Some(format!("schedule:{schedule}")),
+        idempotency_key: Some(format!("waypost:schedule:{schedule}")),
         max_attempts: 3,
         by: "s1".into(),
         actor: Actor::Worker,

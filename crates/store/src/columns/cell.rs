@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use waypost_kernel::item::Role;
 use waypost_kernel::{Span, Time, Token};
@@ -115,6 +116,22 @@ impl<'a> Cell<'a> {
             Cell::Json(value) => Some(Cow::Owned(value.to_string())),
             Cell::Members(members) => Some(Cow::Owned(members_text(members))),
             _ => None,
+        }
+    }
+}
+
+/// As [`Cell::into_json`], without the value.
+impl Serialize for Cell<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Cell::Null => serializer.serialize_unit(),
+            Cell::Flag(flag) => serializer.serialize_bool(*flag),
+            Cell::Number(number) => serializer.serialize_i64(*number),
+            Cell::Time(time) => serializer.serialize_str(&iso(*time)),
+            Cell::Token(token) => serializer.serialize_str(&token_text(*token)),
+            Cell::Text(text) => serializer.serialize_str(text),
+            Cell::Json(value) => value.serialize(serializer),
+            Cell::Members(members) => members.serialize(serializer),
         }
     }
 }

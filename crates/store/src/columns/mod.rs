@@ -7,6 +7,7 @@ mod runs;
 
 use std::borrow::Cow;
 
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
 use waypost_schema as schema;
 
@@ -182,6 +183,31 @@ pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{} …", &text[..end]).into(),
         None => text.into(),
+    }
+}
+
+/// A row as the object that the wire has, written out without a copy of its values.
+pub(crate) struct Object<'r, R: 'static, C> {
+    pub row: &'r R,
+    pub columns: C,
+    /// What stands beside its columns.
+    pub more: Option<(&'static str, Value)>,
+}
+
+impl<'c, R, C> Serialize for Object<'_, R, C>
+where
+    R: 'static,
+    C: Iterator<Item = &'c Column<R>> + Clone,
+{
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        for column in self.columns.clone() {
+            object.serialize_entry(column.name, &(column.get)(self.row))?;
+        }
+        if let Some((name, value)) = &self.more {
+            object.serialize_entry(name, value)?;
+        }
+        object.end()
     }
 }
 

@@ -104,6 +104,7 @@ async fn taken_before<T: Tx>(tx: &mut T, claim: &Claim, key: &str) -> Result<Vec
 async fn abandoned<T: Tx>(tx: &mut T, claim: &Claim, edits: &mut Vec<Edit>) -> Result<()> {
     let mut rooms: BTreeMap<(String, String), Room> = BTreeMap::new();
     let mut after = BEGINNING;
+    let mut bytes = 0;
     while edits.len() < claim.limit {
         let found = tx.overdue(Overdue::Leases(Some(claim)), after, PAGE).await?;
         let Some(last) = found.last() else { break };
@@ -122,9 +123,15 @@ async fn abandoned<T: Tx>(tx: &mut T, claim: &Claim, edits: &mut Vec<Edit>) -> R
                 None => tx.room(&queue.0, &queue.1).await?,
             };
             rooms.insert(queue, room);
-            if room != Room::Paused {
-                edits.extend(decide(tx, stored, &claim.take()));
+            if room == Room::Paused {
+                continue;
             }
+            let Some(edit) = decide(tx, stored, &claim.take()) else { continue };
+            bytes += edit.stored.weight();
+            if !fits(claim, bytes) && !edits.is_empty() {
+                return Ok(());
+            }
+            edits.push(edit);
         }
     }
     Ok(())
@@ -140,7 +147,9 @@ async fn ready<T: Tx>(
     let how = claim.take();
     let mut slots: BTreeMap<Slot, Option<i64>> = BTreeMap::new();
     let mut set_aside = 0;
-    while edits.len() < claim.limit && set_aside < MAX_SET_ASIDE {
+    let mut bytes: usize = edits.iter().map(|edit| edit.stored.weight()).sum();
+    let mut is_full = false;
+    while edits.len() < claim.limit && set_aside < MAX_SET_ASIDE && !is_full {
         let page = tx.candidates(cursor, claim, claim.limit - edits.len()).await?;
         if page.is_empty() {
             break;
@@ -148,6 +157,11 @@ async fn ready<T: Tx>(
         count_slots(tx, &page, &mut slots).await?;
         let mut aside = Vec::new();
         for candidate in page {
+            is_full |= !fits(claim, bytes + candidate.stored.weight()) && !edits.is_empty();
+            if is_full {
+                tx.leave(cursor, &candidate, false);
+                continue;
+            }
             let row = &candidate.stored.row;
             let room = tx.room_of(cursor, candidate.lane);
             if matches!(room, Room::Paused | Room::Left(..=0)) {
@@ -182,6 +196,7 @@ async fn ready<T: Tx>(
             if let Room::Left(left) = tx.room_of(cursor, candidate.lane) {
                 *left -= 1;
             }
+            bytes += edit.stored.weight();
             edits.push(edit);
         }
         if !aside.is_empty() {
@@ -213,6 +228,11 @@ async fn count_slots<T: Tx>(
 
 fn slot(row: &RunRow) -> Option<Slot> {
     row.concurrency_key.as_ref().map(|key| (row.tenant.clone(), key.clone()))
+}
+
+/// Whether runs that take so much memory may be taken by one claim.
+fn fits(claim: &Claim, bytes: usize) -> bool {
+    claim.bytes.is_none_or(|most| bytes <= most)
 }
 
 pub(crate) async fn claim_run<T: Tx>(tx: &mut T, run_id: &str, how: &Take) -> Result<Taken> {

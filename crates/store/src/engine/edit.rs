@@ -18,11 +18,21 @@ pub(crate) struct Stored {
     pub row: Arc<RunRow>,
     /// The position of its last event, where a database keeps that with the run.
     pub last: Option<i64>,
-    /// How large it is, for a database that remembers rows.
+    /// What its JSON takes in memory; `usize::MAX` if that changed since it was read.
     pub bytes: usize,
     /// Not read but remembered. Only a write, which compares, shows whether it is still so: what is decided without one
     /// is decided again on the row as it is.
     pub recalled: bool,
+}
+
+impl Stored {
+    /// What its JSON takes in memory by now.
+    pub fn weight(&self) -> usize {
+        match self.bytes {
+            usize::MAX => self.row.weight(),
+            bytes => bytes,
+        }
+    }
 }
 
 /// An item as the kernel decides on it, and as callers see it.

@@ -15,7 +15,7 @@ use super::edit::{NewItemRow, Stored};
 use super::tx::{Inserted, Tx};
 use crate::columns::COLUMNS;
 use crate::json::fingerprint::fingerprint;
-use crate::rules::{details, intake, new_run};
+use crate::rules::{details, intake, new_run, room};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::{self, RunRow};
 use crate::seam::verbs::{Each, NewItem, NewRun};
@@ -81,13 +81,21 @@ impl JsonTexts {
         }
     }
 
+    /// What they take in memory as values.
     pub fn bytes(&self) -> usize {
         let rest = [&self.metadata, &self.details, &self.carried];
-        self.input.len() + rest.into_iter().flatten().map(String::len).sum::<usize>()
+        let texts = rest.into_iter().flatten().chain([&self.input]);
+        texts.map(|text| room::weight(text.as_bytes())).sum()
     }
 }
 
 impl CheckedRun {
+    /// One that somebody else than the engine asks for.
+    pub fn of_client(new: NewRun) -> Result<CheckedRun> {
+        intake::check_client_key(new.idempotency_key.as_deref())?;
+        CheckedRun::of(new)
+    }
+
     pub fn of(mut new: NewRun) -> Result<CheckedRun> {
         intake::check_new(&new)?;
         // Finer than that a file does not keep it, and the log must say what the row says.

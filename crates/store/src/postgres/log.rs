@@ -176,7 +176,13 @@ async fn last_event(session: &Session, until: u64) -> Result<u64> {
 
 /// Up to where the log is sure to be whole, from what this process knows to be settled on. None: that is too far back.
 async fn last_sure(session: &Session) -> Result<Option<u64>> {
-    let mut position = with_gaps(session, |gaps| gaps.settled);
+    let tx = session.look().await?;
+    let told = tx.one("SELECT coalesce(max(position), 0) FROM waypost.settled", &[]).await;
+    let told = Columns(&tx.end(told).await?).get::<i64>(0)?.unsigned_abs();
+    let mut position = with_gaps(session, |gaps| {
+        gaps.settled = gaps.settled.max(told);
+        gaps.settled
+    });
     for _ in 0..MOST_PAGES {
         match feed(session, position, MAX_PAGE).await?.last() {
             Some(last) => position = last.position,
@@ -186,8 +192,10 @@ async fn last_sure(session: &Session) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// Keeps up with what is settled, so that a reader who comes while somebody writes for long need not look far back.
+/// Keeps up with what is settled, so that a reader who comes while somebody writes for long need not look far back; one of another
+/// process either.
 pub async fn keep_up(session: &Session) -> Result<()> {
+    let known = with_gaps(session, |gaps| gaps.settled);
     let watched = with_gaps(session, |gaps| gaps.watched.as_ref().map(|watch| watch.number));
     let drawn = drawn(session).await?;
     let writing = writing(session).await?;
@@ -196,7 +204,15 @@ pub async fn keep_up(session: &Session) -> Result<()> {
         None if writing.is_empty() => gaps.settled = gaps.settled.max(drawn),
         None => gaps.watch(drawn, writing),
     });
-    Ok(())
+    let settled = with_gaps(session, |gaps| gaps.settled);
+    if settled == known {
+        return Ok(());
+    }
+    let tx = session.begin().await?;
+    let sql = "INSERT INTO waypost.settled(position) VALUES ($1) ON CONFLICT (is_only) DO UPDATE SET position = excluded.position \
+               WHERE settled.position < excluded.position";
+    let kept = tx.run(sql, args![i64::try_from(settled).unwrap_or(i64::MAX)]).await.map(drop);
+    tx.end(kept).await
 }
 
 impl Gaps {

@@ -141,7 +141,7 @@ impl PostgresStore {
     }
 
     fn enqueue_all(session: &Session, runs: Vec<NewRun>) -> Reply<'static, Each<Enqueued>> {
-        let runs = runs.into_iter().map(CheckedRun::of).collect();
+        let runs = runs.into_iter().map(CheckedRun::of_client).collect();
         let queued = once!(session, PoolKind::Work, |tx| engine::enqueue(tx, runs));
         let own = |(run, replayed): engine::Queued| Enqueued { run: own(run), replayed };
         Box::pin(async move { Ok(queued.await?.into_iter().map(|answer| answer.map(own)).collect()) })

@@ -8,9 +8,9 @@ use waypost_kernel::Failure;
 use waypost_kernel::id::check_id;
 use waypost_kernel::tenant::check_given;
 use waypost_kernel::text::{
-    MAX_ERROR_CHARS, MAX_EVENT_BYTES, MAX_KEY_BYTES, MAX_LINE_BYTES, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES,
-    MAX_REASON_CHARS, TextError, clean_chars, clean_json, clean_line, refuse_json, refuse_members,
-    refuse_text,
+    ENGINE_KEYS, MAX_ERROR_CHARS, MAX_EVENT_BYTES, MAX_KEY_BYTES, MAX_LINE_BYTES, MAX_NAME_BYTES,
+    MAX_PAYLOAD_BYTES, MAX_REASON_CHARS, TextError, clean_chars, clean_json, clean_line, refuse_json,
+    refuse_members, refuse_text,
 };
 
 use crate::columns::{COLUMNS, Check};
@@ -73,6 +73,18 @@ pub(crate) fn check_key(field: &str, key: Option<&str>) -> Result<()> {
         None => Ok(()),
         Some("") => Err(StoreError::invalid(field, "is empty: leave it out instead")),
         Some(key) => refuse_text(field, key, MAX_KEY_BYTES).map_err(wrong),
+    }
+}
+
+/// The engine's own keys can be worked out (a schedule's name and a plan's time): whoever could take one beforehand would keep the
+/// engine's run from being made.
+pub(crate) fn check_client_key(key: Option<&str>) -> Result<()> {
+    match key.is_some_and(|key| key.starts_with(ENGINE_KEYS)) {
+        true => Err(StoreError::invalid(
+            "idempotency_key",
+            format!("begins with {ENGINE_KEYS:?}, as the engine's own do: use another one"),
+        )),
+        false => Ok(()),
     }
 }
 

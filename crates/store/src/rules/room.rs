@@ -1,6 +1,10 @@
 //! How much a page has room for. What JSON takes in memory is many times its text if it is made of small parts, so those are
 //! counted too.
 
+use std::io;
+
+use serde::Serialize;
+
 use crate::seam::verbs::PAGE_BYTES;
 
 /// What the columns that are always there take.
@@ -27,6 +31,14 @@ impl Room {
         Room { bytes: 0, weight: 0, is_bounded: false, is_begun: false, is_full: false }
     }
 
+    /// Whether a row that takes so much memory fits too. The first one does.
+    pub fn has_weight(&mut self, weight: usize) -> bool {
+        self.bytes += weight;
+        self.is_full |= self.is_bounded && self.is_begun && self.bytes > 2 * PAGE_BYTES;
+        self.is_begun = true;
+        !self.is_full
+    }
+
     /// Whether a row with these texts fits too. The first one does.
     pub fn has_for<'t>(&mut self, texts: impl Iterator<Item = &'t [u8]>) -> bool {
         if !self.is_bounded {
@@ -43,8 +55,13 @@ impl Room {
     }
 }
 
-/// Roughly what a text takes once it is read as JSON: an object is at least one leaf of a tree with room for eleven members.
-fn weight(text: &[u8]) -> usize {
+/// Roughly what a text takes once it is read as JSON. An empty object or list takes nothing.
+pub(crate) fn weight(text: &[u8]) -> usize {
+    if text.len() <= 2 { text.len() } else { weight_of_bytes(text) }
+}
+
+/// An object is at least one leaf of a tree with room for eleven members.
+fn weight_of_bytes(text: &[u8]) -> usize {
     let part = |byte: &u8| match byte {
         b'{' => 640,
         b'[' => 64,
@@ -52,6 +69,23 @@ fn weight(text: &[u8]) -> usize {
         _ => 1,
     };
     text.iter().map(part).sum()
+}
+
+/// The same of a value, without its text.
+pub(crate) fn weight_of(value: &impl Serialize) -> usize {
+    struct Scale(usize);
+    impl io::Write for Scale {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0 += weight_of_bytes(text);
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut scale = Scale(0);
+    serde_json::to_writer(&mut scale, value).map_or(0, |()| scale.0)
 }
 
 #[cfg(test)]

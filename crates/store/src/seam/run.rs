@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use waypost_kernel::item::Role;
 use waypost_kernel::lifecycle::Lifecycle;
@@ -10,6 +11,8 @@ use waypost_kernel::{Failure, Run, Time, fold};
 use waypost_schema::{Kind as Api, needed};
 
 use crate::columns::{self, COLUMNS, Cell, DERIVED, LONG, NAME, columns};
+use crate::json::wire;
+use crate::rules::room;
 use crate::seam::verbs::Parts;
 
 /// What the kernel decides on, and what is stored beside it.
@@ -144,12 +147,28 @@ impl RunRow {
         columns::members(self, shown).into()
     }
 
+    /// What [`RunRow::listed`] gives, to be written out: nothing is copied. `with_engine`: with what only Waypost's own workers and
+    /// command line are shown.
+    pub fn written(&self, parts: Parts, with_engine: bool) -> impl Serialize + '_ {
+        let columns = SORTED.iter().copied().filter(move |column| !parts.leaves_out(column.name));
+        let more = with_engine.then(|| ("engine", wire::engine(self)));
+        columns::Object { row: self, columns, more }
+    }
+
     /// How long its parts are that may be large.
     pub fn part_bytes(&self) -> usize {
         let members = |members: &Map<String, Value>| serde_json::to_vec(members).map_or(0, |text| text.len());
         let value = |value: &Value| serde_json::to_vec(value).map_or(0, |text| text.len());
         let carried = self.carried.as_ref().map_or(0, value);
         value(&self.input) + members(&self.metadata) + members(&self.details) + carried
+    }
+
+    /// What those parts take in memory.
+    pub fn weight(&self) -> usize {
+        let maps = [&self.metadata, &self.details];
+        let maps = maps.into_iter().filter(|map| !map.is_empty()).map(|map| room::weight_of(&**map));
+        let values = self.carried.iter().chain([&*self.input]).map(room::weight_of);
+        maps.chain(values).sum()
     }
 
     /// How many items it has, of all kinds.
@@ -187,13 +206,31 @@ impl RunRow {
     }
 }
 
+/// What everybody sees of a run, in the order that objects on the wire have.
+static SORTED: LazyLock<Vec<&'static columns::Column<RunRow>>> = LazyLock::new(|| {
+    let shown = COLUMNS.iter().map(|column| &**column).filter(|column| column.is_shown());
+    let mut sorted: Vec<_> = shown.chain(DERIVED).collect();
+    sorted.sort_unstable_by_key(|column| column.name);
+    sorted
+});
+
 impl EventRow {
+    /// The same, to be written out.
+    pub fn written(&self) -> impl Serialize + '_ {
+        columns::Object { row: self, columns: EVENT_COLUMNS.iter(), more: None }
+    }
+
     pub fn object(&self) -> Value {
         columns::object(self, EVENT_COLUMNS)
     }
 }
 
 impl ItemRow {
+    /// The same, to be written out.
+    pub fn written(&self) -> impl Serialize + '_ {
+        columns::Object { row: self, columns: ITEM_COLUMNS.iter(), more: None }
+    }
+
     pub fn object(&self) -> Value {
         columns::object(self, ITEM_COLUMNS)
     }

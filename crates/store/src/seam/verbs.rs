@@ -88,6 +88,9 @@ pub struct Claim {
     /// What the claimer can execute. Anything if it is not given.
     pub can: Option<Can>,
     pub limit: usize,
+    /// What the JSON of these runs may take in memory together, as far as its text tells; any amount if it is not given. The first run
+    /// always fits.
+    pub bytes: Option<usize>,
     pub lease: Option<Span>,
     /// The work begins with the claim: see [`Take::start`].
     pub start: bool,

@@ -131,7 +131,7 @@ impl Store for SqliteStore {
     }
 
     fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
-        let runs = runs.into_iter().map(CheckedRun::of).collect();
+        let runs = runs.into_iter().map(CheckedRun::of_client).collect();
         then!(self, |tx| engine::enqueue(tx, runs), |answers| {
             let own = |(run, replayed)| Enqueued { run: Arc::unwrap_or_clone(run), replayed };
             Ok(answers.into_iter().map(|answer| answer.map(own)).collect())

@@ -6,7 +6,7 @@ use rusqlite::{Row, params};
 use waypost_kernel::{Lifecycle, Phase};
 
 use crate::engine::{Stored, StoredItem};
-use crate::rules::room::Room;
+use crate::rules::room::{self, Room};
 use crate::seam::error::StoreError;
 use crate::seam::run::{ITEM_COLUMNS, ItemRow, RunRow};
 use crate::seam::verbs::Parts;
@@ -127,7 +127,7 @@ fn read(tx: &Tx<'_>, row: &Row<'_>) -> Result<Option<Stored>> {
     for (at, place) in LAYOUT.iter().enumerate() {
         let value = row.get_ref(FIRST + at)?;
         if place.is_json() {
-            bytes += value.as_bytes().map_or(0, <[u8]>::len);
+            bytes += value.as_bytes().map_or(0, room::weight);
         }
         place.read(&mut found, value, is_held)?;
     }

@@ -77,7 +77,7 @@ impl Base {
             ..NewRun::default()
         };
         if lifecycle.phase(lifecycle.initial[0]) == Phase::Held {
-            let key = format!("schedule:plan {}", self.store.now().await.unwrap().micros());
+            let key = format!("waypost:schedule:plan {}", self.store.now().await.unwrap().micros());
             let plan = NewRun {
                 idempotency_key: Some(key.clone()),
                 by: "w".into(),

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use waypost_kernel::lifecycle::{Actor, OnStale, Phase};
 use waypost_kernel::request::Ask;
 use waypost_kernel::tenant::may_mean;
@@ -22,7 +23,7 @@ const KEY_LIMIT: u32 = 1;
 
 impl MemoryStore {
     pub(crate) fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
-        self.verb(move |state| Ok(runs.iter().map(|new| state.enqueue(new)).collect()))
+        self.verb(move |state| Ok(runs.iter().map(|new| state.enqueue_of_client(new)).collect()))
     }
 
     pub(crate) fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
@@ -47,13 +48,17 @@ impl State {
             return same.into_iter().map(|number| self.claimed(number)).collect();
         }
         let mut claimed = Vec::new();
+        let mut room = ByteRoom { most: claim.bytes, used: 0 };
         for number in self.left_behind(claim) {
-            if claimed.len() < claim.limit {
-                claimed.extend(self.try_to_take(number, claim)?);
+            if claimed.len() < claim.limit && room.has_for(self.row(number)?) {
+                let taken = self.try_to_take(number, claim)?;
+                room.used += taken.as_ref().map_or(0, |taken| memory_of(&taken.run));
+                claimed.extend(taken);
             }
         }
         while claimed.len() < claim.limit {
-            let Some(taken) = self.take_next(claim)? else { break };
+            let Some(taken) = self.take_next(claim, &room)? else { break };
+            room.used += memory_of(&taken.run);
             claimed.push(taken);
         }
         let number = |taken: &Claimed| Ok((self.number_of(taken.run.id())?, taken.fence));
@@ -91,7 +96,7 @@ impl State {
 
     /// Of the best priority of which something can be taken, the run of the tenant whose turn it is; of a tenant the one
     /// that may be taken the longest, then the one that was created first.
-    fn take_next(&mut self, claim: &Claim) -> Result<Option<Claimed>> {
+    fn take_next(&mut self, claim: &Claim, room: &ByteRoom) -> Result<Option<Claimed>> {
         let mut lists: BTreeMap<(Reverse<i16>, String), Vec<_>> = BTreeMap::new();
         for (number, entry) in &self.runs {
             if is_wanted(entry, claim) && entry.row.phase() == Phase::Ready {
@@ -108,6 +113,9 @@ impl State {
         for ((priority, tenant), mut list) in order {
             list.sort();
             for (_, number) in list {
+                if !room.has_for(self.row(number)?) {
+                    return Ok(None);
+                }
                 let taken = self.try_to_take(number, claim)?;
                 if taken.is_some() {
                     if claim.tenant.is_none() {
@@ -220,6 +228,34 @@ fn is_wanted(entry: &Entry, claim: &Claim) -> bool {
 fn can_execute(can: &Can, row: &RunRow) -> bool {
     let named = row.playbook.as_ref().is_some_and(|playbook| can.playbooks.contains(playbook));
     named || can.carried && row.carried.is_some()
+}
+
+/// What one claim may take in memory; its first run always has room.
+struct ByteRoom {
+    most: Option<usize>,
+    used: usize,
+}
+
+impl ByteRoom {
+    fn has_for(&self, row: &RunRow) -> bool {
+        self.used == 0 || self.most.is_none_or(|most| self.used + memory_of(row) <= most)
+    }
+}
+
+/// Roughly what a run's own values take in memory.
+fn memory_of(row: &RunRow) -> usize {
+    fn of(value: &Value) -> usize {
+        match value {
+            Value::String(text) => text.len() + 2,
+            Value::Array(values) => 64 + values.iter().map(|it| of(it) + 32).sum::<usize>(),
+            Value::Object(members) => {
+                640 + members.iter().map(|(name, it)| name.len() + of(it) + 32).sum::<usize>()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => 4,
+        }
+    }
+    let maps = [&row.metadata, &row.details].map(|map| map.values().map(of).sum::<usize>());
+    of(&row.input) + row.carried.as_ref().map_or(0, of) + maps.iter().sum::<usize>()
 }
 
 /// The lifecycle would let a worker take it, but a pause or a limit makes it wait.

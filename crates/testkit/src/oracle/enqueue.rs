@@ -10,11 +10,18 @@ use waypost_store::{Enqueued, NewItem, NewRun, Result, StoreError};
 
 use super::rules::birth::{ask_for_the_same, first_items, row_of, unknown_lifecycle};
 use super::rules::details::check as check_details;
-use super::rules::intake::check_new;
+use super::rules::intake::{check_client_key, check_new};
 use super::state::{Beside, Entry, State};
 use super::who;
 
 impl State {
+    /// What somebody else than the engine asks for.
+    pub fn enqueue_of_client(&mut self, new: &NewRun) -> Result<Enqueued> {
+        check_new(new)?;
+        check_client_key(new.idempotency_key.as_deref())?;
+        self.enqueue(new)
+    }
+
     pub fn enqueue(&mut self, new: &NewRun) -> Result<Enqueued> {
         check_new(new)?;
         let to_the_millisecond = |at: Time| Time::from_micros(at.micros().div_euclid(1_000) * 1_000);

@@ -1,6 +1,7 @@
 //! `waypost run list|events`: looking only.
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use comfy_table::Cell;
 use waypost_kernel::Time;
 use waypost_store::{EventRow, Filter, Parts, RunRow, Store, iso};
@@ -24,7 +25,7 @@ pub struct List {
     /// A part of the id, the correlation id or the metadata.
     #[arg(long)]
     text: Option<String>,
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     limit: usize,
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,

@@ -3,6 +3,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,16 +13,16 @@ use waypost_store::NewRun;
 
 use crate::support::{Running, Shop, memory_of};
 
-/// What a server may have at most, in KiB, whatever is done to it; while bodies are read, as much more as they may take.
+/// What a server may have at most, in KiB, whatever is done to it.
 const MOST_MEMORY: u64 = 300 * 1024;
-const BODY_MEMORY: u64 = 128 * 1024;
 
 fn size(name: &str, otherwise: usize) -> usize {
     std::env::var(format!("WAYPOST_ATTACK_{name}")).map_or(otherwise, |text| text.parse().unwrap())
 }
 
 struct Target {
-    server: Running,
+    /// None: another one looks after it.
+    server: Option<Running>,
     /// `127.0.0.1:7070`.
     address: String,
 }
@@ -28,7 +30,7 @@ struct Target {
 impl Target {
     fn of(shop: &Shop) -> Target {
         let (server, url) = shop.serve(&["serve", "--no-worker"]);
-        Target { server, address: url.strip_prefix("http://").unwrap().to_owned() }
+        Target { server: Some(server), address: url.strip_prefix("http://").unwrap().to_owned() }
     }
 
     fn open(&self) -> TcpStream {
@@ -45,18 +47,22 @@ impl Target {
     }
 
     fn ask(&self, request: &str, body: &[u8]) -> (u16, String) {
+        self.ask_of("default", request, body)
+    }
+
+    fn ask_of(&self, tenant: &str, request: &str, body: &[u8]) -> (u16, String) {
         let mut socket = self.open();
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(600))).unwrap();
         let length = body.len();
         let head = format!(
-            "{request} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n",
+            "{request} HTTP/1.1\r\nhost: {}\r\nwaypost-tenant: {tenant}\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n",
             self.address
         );
         socket.write_all(head.as_bytes()).unwrap();
         socket.write_all(body).unwrap();
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
-        let text = String::from_utf8_lossy(&answer).into_owned();
+        let text = String::from_utf8(answer).unwrap();
         (text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default(), text)
     }
 
@@ -67,20 +73,15 @@ impl Target {
     /// Others are answered; says how long that took and what the server has.
     #[track_caller]
     fn is_well(&self, what: &str) {
-        self.is_well_within(what, MOST_MEMORY);
-    }
-
-    #[track_caller]
-    fn is_well_within(&self, what: &str, most_memory: u64) {
         let began = Instant::now();
         for path in ["/livez", "/readyz", "/v1/clock"] {
             let (status, text) = self.ask(&format!("GET {path}"), b"");
             assert_eq!(status, 200, "{what}: {path}: {text}");
         }
         let took = began.elapsed();
-        let (now, most) = memory_of(&self.server);
+        let (now, most) = memory_of(self.server.as_ref().unwrap());
         println!("{what}: three answers in {took:?}; memory {} MiB, at most {} MiB", now / 1024, most / 1024);
-        assert!(most < most_memory, "{what}: {most} KiB");
+        assert!(most < MOST_MEMORY, "{what}: {most} KiB");
     }
 }
 
@@ -150,14 +151,14 @@ async fn readers_that_do_not_read_cost_a_server_on_postgres_little() {
 fn claimers(shop: &Shop) {
     let target = Target::of(shop);
     let queues: Vec<String> = (0..100).map(|at| format!("{at}{}", "q".repeat(250))).collect();
-    let (before, _) = memory_of(&target.server);
+    let (before, _) = memory_of(target.server.as_ref().unwrap());
     let count = size("CLAIMERS", 300);
     for at in 0..count {
         let (status, text) = target
             .post("/v1/claims", &json!({ "worker": format!("{at}{}", "w".repeat(200)), "queues": queues }));
         assert_eq!(status, 200, "{text}");
     }
-    let (after, _) = memory_of(&target.server);
+    let (after, _) = memory_of(target.server.as_ref().unwrap());
     println!("{count} claimers: memory {} MiB, then {} MiB", before / 1024, after / 1024);
     let (status, text) = target.ask("GET /v1/workers", b"");
     println!("GET /v1/workers: {} bytes", text.len());
@@ -178,6 +179,7 @@ fn claimers_with_many_names_cost_a_server_on_postgres_little() {
 /// Bodies that are as large as can be, and cost most to read.
 fn heavy_bodies(shop: &Shop) {
     let target = Target::of(shop);
+    let healthy = Healthy::of(&target);
     let bytes = size("BODY_BYTES", 4 * 1024 * 1024);
     let junk = format!("[{}0]", "{\"a\":0},".repeat(bytes / 8));
     let token = "0".repeat(32);
@@ -198,9 +200,94 @@ fn heavy_bodies(shop: &Shop) {
                 assert!([expected, 503].contains(&status), "{request}: {status}: {text}");
             });
         }
-        target.is_well_within("heavy bodies", MOST_MEMORY + BODY_MEMORY);
+        target.is_well("heavy bodies");
     });
-    target.is_well_within("after heavy bodies", MOST_MEMORY + BODY_MEMORY);
+    healthy.stop();
+    target.is_well("after heavy bodies");
+}
+
+/// A worker of another tenant that has a run and a short lease, and does what it has to meanwhile.
+struct Healthy {
+    is_over: Arc<AtomicBool>,
+    works: thread::JoinHandle<usize>,
+}
+
+impl Healthy {
+    fn of(target: &Target) -> Healthy {
+        let lease = Duration::from_millis(size("LEASE_MS", 30_000) as u64);
+        let post = |target: &Target, path: &str, body: &Value| {
+            let (status, text) = target.ask_of("other", &format!("POST {path}"), body.to_string().as_bytes());
+            assert!([200, 201].contains(&status), "{path}: {text}");
+            serde_json::from_str::<Value>(text.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+        };
+        post(target, "/v1/runs", &json!({ "lifecycle": "deploy" }));
+        let claim = json!({ "worker": "healthy", "lease_ms": lease.as_millis() as u64 });
+        let claimed = post(target, "/v1/claims", &claim)["claims"][0].take();
+        let path = format!("/v1/runs/{}/heartbeat", claimed["run"]["run_id"].as_str().unwrap());
+        let token = json!({ "lease_token": claimed["lease"]["token"] });
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (other, over) = (Target { server: None, address: target.address.clone() }, is_over.clone());
+        let works = thread::spawn(move || {
+            let mut beats = 0;
+            while !over.load(Ordering::Relaxed) {
+                post(&other, &path, &token);
+                beats += 1;
+                thread::park_timeout(lease / 4);
+            }
+            beats
+        });
+        Healthy { is_over, works }
+    }
+
+    fn stop(self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.works.thread().unpark();
+        println!("a healthy worker kept its lease: {} heartbeats", self.works.join().unwrap());
+    }
+}
+
+/// Whoever holds many large runs tells of all of them at once.
+async fn holder_of_large_runs(shop: Shop) {
+    let count = size("RUNS", 6);
+    fill(&shop, count).await;
+    let target = Target::of(&shop);
+    let body_of = |(status, text): (u16, String)| -> Value {
+        assert_eq!(status, 200, "{}", &text[..text.len().min(1_000)]);
+        serde_json::from_str(text.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+    };
+    let mut held = Vec::new();
+    while held.len() < count {
+        let claimed =
+            body_of(target.post(
+                "/v1/claims",
+                &json!({ "worker": "w", "limit": 100, "start": true, "lease_ms": 600_000 }),
+            ));
+        let claims = claimed["claims"].as_array().unwrap();
+        assert!(!claims.is_empty());
+        held.extend(
+            claims
+                .iter()
+                .map(|it| json!({ "run_id": it["run"]["run_id"], "lease_token": it["lease"]["token"] })),
+        );
+    }
+    target.is_well("claims of all");
+    let renewed = body_of(target.post("/v1/heartbeats", &json!({ "leases": held })));
+    assert!(renewed["leases"].as_array().unwrap().iter().all(|it| it["expires_at"].is_string()));
+    target.is_well("heartbeats of all");
+    held.iter_mut().for_each(|it| it["status"] = json!("success"));
+    let ended = body_of(target.post("/v1/finishes", &json!({ "finishes": held })));
+    assert!(ended["runs"].as_array().unwrap().iter().all(|it| it["run"]["status"] == "success"));
+    target.is_well("finishes of all");
+}
+
+#[tokio::test]
+async fn a_holder_of_large_runs_costs_a_server_on_sqlite_little() {
+    holder_of_large_runs(Shop::new()).await;
+}
+
+#[tokio::test]
+async fn a_holder_of_large_runs_costs_a_server_on_postgres_little() {
+    holder_of_large_runs(Shop::on_postgres()).await;
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! A server, and the same commands through it.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Ran, Shop, eventually};
+use crate::support::{Ran, Running, Shop, eventually, surround};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -254,4 +256,28 @@ fn what_people_do_is_kept_the_same_with_and_without_a_server() {
     let shop = Shop::new();
     let (_server, url) = shop.serve(&["serve", "--no-worker"]);
     assert_eq!(told(&shop, Some(&url)), expected);
+}
+
+/// A shell's limit is for the shell; what the system allows is for whoever needs it.
+#[test]
+fn a_server_has_as_many_files_as_it_may_and_says_if_they_are_too_few() {
+    let shop = Shop::new();
+    for (hard, is_enough) in [(700, false), (2_000, true)] {
+        let mut command = std::process::Command::new("sh");
+        let script = format!(
+            "ulimit -Sn 200 && ulimit -Hn {hard} && exec \"$0\" serve --no-worker --listen 127.0.0.1:0"
+        );
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_waypost")]);
+        surround(&mut command, shop.folder());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut server = Running(command.spawn().unwrap());
+        let lines = BufReader::new(server.0.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let said: Vec<String> = lines.take_while(|line| !line.starts_with("listening on ")).collect();
+        let warned = said.iter().any(|line| line.contains("700 files open, and 1024 connections need 1536"));
+        assert_eq!(warned, !is_enough, "{said:?}");
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.0.id())).unwrap();
+        let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        let files: Vec<&str> = files.split_whitespace().skip(3).take(2).collect();
+        assert_eq!(files, [hard.to_string(), hard.to_string()]);
+    }
 }

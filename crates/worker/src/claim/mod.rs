@@ -58,6 +58,7 @@ pub(crate) async fn claim(shared: Shared, limit: usize, number: u64) -> Result<T
             tenant: options.tenant.clone(),
             can: Some(options.can()),
             limit,
+            bytes: None,
             lease,
             start: true,
             idempotency_key: Some(number.to_string()),

@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 use waypost_kernel::schedule::Overlap;
 use waypost_kernel::tenant::exactly;
-use waypost_kernel::text::MAX_KEY_BYTES;
+use waypost_kernel::text::{ENGINE_KEYS, MAX_KEY_BYTES};
 use waypost_kernel::{Actor, Time};
 use waypost_store::codec::hex;
 use waypost_store::{Birth, Counts, DueScope, Firing, HOUSEKEEPING, NewRun};
@@ -91,21 +91,21 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
     Birth { run, lease: Some(schedule.stale_timeout) }
 }
 
-/// A key that nobody else can have, for a plan whose own one a client has taken. That a plan begins once does not hang on it:
+/// A key that nobody else can have, for a plan whose own one another run has: clients cannot take it, SQL by hand can. That a plan begins once does not hang on it:
 /// its execution is unique.
 pub fn rekey(birth: &mut Birth) {
     birth.run.idempotency_key = Some(fresh_key());
 }
 
 fn fresh_key() -> String {
-    format!("schedule:{}", Uuid::new_v4())
+    format!("{ENGINE_KEYS}schedule:{}", Uuid::new_v4())
 }
 
 /// Unique per job, scope and plan time.
 fn key(schedule: &str, slot: &Slot) -> String {
-    let key = format!("schedule:{schedule}:{}:{}:{}", slot.kind, slot.id, slot.plan);
+    let key = format!("{ENGINE_KEYS}schedule:{schedule}:{}:{}:{}", slot.kind, slot.id, slot.plan);
     if key.len() <= MAX_KEY_BYTES {
         return key;
     }
-    format!("schedule:{}", hex(&Sha256::digest(key.as_bytes())))
+    format!("{ENGINE_KEYS}schedule:{}", hex(&Sha256::digest(key.as_bytes())))
 }

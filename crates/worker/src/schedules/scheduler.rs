@@ -399,7 +399,7 @@ fn is_alone(schedule: &Schedule) -> bool {
     schedule.policy.overlap != Overlap::Allow
 }
 
-/// A plan whose key a client has taken begins under another one.
+/// A plan whose key another run has begins under another one.
 async fn fire_all(
     shared: &Shared,
     planned: &[(Arc<Schedule>, DueScope)],

@@ -82,5 +82,5 @@ BEGIN
   DELETE FROM waypost.executions WHERE run_id = OLD.run_id;
   RETURN NULL;
 END $$;
-CREATE TRIGGER runs_execution AFTER DELETE ON waypost.runs FOR EACH ROW WHEN (OLD.idempotency_key LIKE 'schedule:%')
+CREATE TRIGGER runs_execution AFTER DELETE ON waypost.runs FOR EACH ROW WHEN (OLD.idempotency_key LIKE 'waypost:schedule:%')
   EXECUTE FUNCTION waypost.execution_leaves();

@@ -199,6 +199,9 @@ CREATE VIEW waypost.log AS
 -- Lists of what people look for: drafts, parked, and whatever did not end well. The bulk, which did, is found by scanning.
 CREATE INDEX events_unusual ON waypost.events(dst, rid) WHERE dst < 2000 OR dst BETWEEN 4000 AND 4999 OR dst >= 6000;
 
+-- Up to where the log is whole, as far as any process knows: one that begins while somebody writes for long need not look further back.
+CREATE TABLE waypost.settled(is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only), position bigint NOT NULL);
+
 CREATE TABLE waypost.pruned(day date, lifecycle text, runs bigint NOT NULL, events bigint NOT NULL, PRIMARY KEY(day, lifecycle));
 
 -- Messages from outside, such as a webhook's deliveries: what has come lately.

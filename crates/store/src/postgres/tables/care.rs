@@ -111,7 +111,7 @@ pub async fn overdue(tx: &mut PgTx, what: Overdue<'_>, after: TimeKey, limit: us
         Overdue::Lives => {
             let condition = "FROM waypost.runs r WHERE r.expires_at IS NOT NULL AND r.expires_at <= $1 AND (r.expires_at, r.rid) > ($2, $3) \
                              ORDER BY r.expires_at, r.rid LIMIT $4";
-            tx.select(condition, args![now, at, rid, limit as i64]).await
+            tx.select_page(condition, args![now, at, rid, limit as i64]).await
         }
         Overdue::Leases(claim) => {
             if after == crate::engine::BEGINNING {
@@ -122,7 +122,7 @@ pub async fn overdue(tx: &mut PgTx, what: Overdue<'_>, after: TimeKey, limit: us
                              AND ($6 IS NULL OR r.tenant = $6) AND (r.stale_after, r.rid) > ($3, $4) ORDER BY r.stale_after, r.rid LIMIT $5";
             let queues = claim.map(|claim| claim.queues.iter().map(String::as_str).collect::<Vec<_>>());
             let tenant = claim.and_then(|claim| claim.tenant.as_deref());
-            tx.select(condition, args![now, queues, at, rid, limit as i64, tenant]).await
+            tx.select_page(condition, args![now, queues, at, rid, limit as i64, tenant]).await
         }
     }
 }

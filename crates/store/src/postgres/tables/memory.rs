@@ -12,7 +12,7 @@ use crate::engine::{Stored, StoredItem};
 
 /// Rows that are remembered at least; twice as many at most.
 const ROWS: usize = 20_000;
-/// And of their JSON. What is larger is read again each time.
+/// And what their JSON takes in memory. What is larger is read again each time.
 const BYTES: usize = 16 * 1024 * 1024;
 const ROW_BYTES: usize = 64 * 1024;
 
@@ -68,11 +68,7 @@ impl Memory {
     pub fn put(&self, rows: impl Iterator<Item = Remembered>) {
         let mut inner = self.inner();
         for row in rows.filter(|row| row.stored.row.phase() == Phase::Held) {
-            // What was patched is measured again.
-            let bytes = match row.stored.bytes {
-                usize::MAX => row.stored.row.part_bytes(),
-                bytes => bytes,
-            };
+            let bytes = row.stored.weight();
             if bytes > ROW_BYTES {
                 inner.older.remove(&row.stored.row.run.id);
                 inner.rows.remove(&row.stored.row.run.id);

@@ -33,9 +33,10 @@ use crate::postgres::link::fault::{Fault, Patience, Result as Outcome, damaged};
 use crate::postgres::link::session::{PoolKind, Session, Tx};
 use crate::postgres::row::is_askable;
 use crate::postgres::sql::{Args, Columns, args};
+use crate::rules::room::{Room as RunRoom, weight};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
-use crate::seam::verbs::Claim;
+use crate::seam::verbs::{Claim, PAGE_BYTES, Parts};
 use crate::tokens::random;
 use arrays::Parameters;
 pub use queue::Cursor;
@@ -51,6 +52,8 @@ pub struct PgTx {
     fault: Option<Fault>,
     /// Items of runs that this verb recalled.
     recalled: HashMap<i64, Vec<StoredItem>>,
+    /// Runs that were read without their large parts, and about how many bytes those have.
+    left_out: HashMap<i64, usize>,
     /// Gates that this transaction has entered, as tenant and queue; no tenant stands for all.
     gates: Vec<(Option<String>, String)>,
     /// Entries of `ready` that lead nowhere.
@@ -97,6 +100,7 @@ impl PgTx {
             now,
             fault: None,
             recalled: HashMap::new(),
+            left_out: HashMap::new(),
             gates: Vec::new(),
             orphans: Vec::new(),
             scanned: None,
@@ -236,6 +240,65 @@ impl PgTx {
         let read: Outcome<Vec<Option<Stored>>> =
             found.iter().map(|row| rows::run(&known, row, from)).collect();
         Ok(self.read(read)?.into_iter().flatten().collect())
+    }
+
+    /// The same, as many as a page has room for, and at least one.
+    async fn select_page(&mut self, condition: &str, values: &Args<'_>) -> Result<Vec<Stored>> {
+        let found = self.query(&format!("SELECT {} {condition}", *rows::SMALL), values).await?;
+        for row in &found {
+            let read = rows::left_out(row, 0).and_then(|bytes| Ok((Columns(row).get(0)?, bytes)));
+            let (rid, bytes) = self.read(read)?;
+            self.left_out.extend(bytes.map(|bytes| (rid, bytes)));
+        }
+        let mut read = self.runs_of(&found, 0).await?;
+        drop(found);
+        self.fill_in(&mut read, true).await?;
+        Ok(read)
+    }
+
+    /// Gives runs the parts that were left out because they are large, a few at a time. `is_page`: as many of the runs as a page has
+    /// room for; the others are dropped.
+    async fn fill_in(&mut self, found: &mut Vec<Stored>, is_page: bool) -> Result<()> {
+        let mut room = if is_page { RunRoom::of_a_page() } else { RunRoom::unbounded() };
+        let mut parts: HashMap<i64, Row> = HashMap::new();
+        for at in 0..found.len() {
+            let rid = found[at].rid;
+            if self.left_out.contains_key(&rid) {
+                parts = self.parts_from(&found[at..]).await?;
+            }
+            if let Some(row) = parts.remove(&rid) {
+                let stored = &mut found[at];
+                let set = rows::set_parts(Arc::make_mut(&mut stored.row), Parts::ALL, &row);
+                self.read(set)?;
+                stored.bytes = rows::texts(&row).map(weight).sum();
+            }
+            if !room.has_weight(found[at].weight()) {
+                found.truncate(at);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The parts that were left out of the next of these runs.
+    async fn parts_from(&mut self, found: &[Stored]) -> Result<HashMap<i64, Row>> {
+        let mut bytes = 0;
+        let mut rids = Vec::new();
+        for stored in found {
+            let Some(more) = self.left_out.get(&stored.rid) else { continue };
+            bytes += more;
+            if bytes > PAGE_BYTES && !rids.is_empty() {
+                break;
+            }
+            rids.push(stored.rid);
+        }
+        rids.iter().for_each(|rid| _ = self.left_out.remove(rid));
+        let parts = rows::selecting_parts(Parts::ALL);
+        let sql = format!("SELECT {parts} FROM waypost.runs r WHERE r.rid = ANY ($1)");
+        let rows = self.query(&sql, args![rids]).await?;
+        let read: Outcome<HashMap<i64, Row>> =
+            rows.into_iter().map(|row| Ok((Columns(&row).get(0)?, row))).collect();
+        self.read(read)
     }
 
     /// After the commit whoever waits for a change is told; other processes too, if there is work for them.
@@ -421,7 +484,7 @@ impl crate::engine::Tx for PgTx {
 
     async fn children(&mut self, parent: &str, after: i64, limit: usize) -> Result<Vec<Stored>> {
         let condition = "FROM waypost.runs r WHERE r.parent_run_id = $1 AND r.state < 5000 AND r.rid > $2 ORDER BY r.rid LIMIT $3";
-        self.select(condition, args![parent, after, limit as i64]).await
+        self.select_page(condition, args![parent, after, limit as i64]).await
     }
 
     async fn lock_children(&mut self, parent: &str, lifecycle: &str) -> Result<Vec<(String, u64)>> {

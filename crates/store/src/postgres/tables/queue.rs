@@ -281,7 +281,7 @@ pub async fn candidates(
             }
         };
         if !read.is_empty() {
-            return Ok(read);
+            return with_parts(tx, cursor, read, claim.bytes.is_some()).await;
         }
         if !hungry.is_empty() {
             fill(tx, cursor, claim, &hungry, limit).await?;
@@ -289,6 +289,24 @@ pub async fn candidates(
             cursor.size = (cursor.size * 2).clamp(64, LARGEST_PAGE);
         }
     }
+}
+
+/// Candidates with their large parts too; of a claim that is bounded, those that a page has room for. The others stay where they are.
+async fn with_parts(
+    tx: &mut PgTx,
+    cursor: &mut Cursor,
+    mut best: Vec<Candidate>,
+    is_page: bool,
+) -> Result<Vec<Candidate>> {
+    let mut rows: Vec<Stored> = best.iter().map(|candidate| candidate.stored.clone()).collect();
+    tx.fill_in(&mut rows, is_page).await?;
+    for left in best.drain(rows.len()..) {
+        cursor.leave(&left, false);
+    }
+    for (candidate, stored) in best.iter_mut().zip(rows) {
+        candidate.stored = stored;
+    }
+    Ok(best)
 }
 
 impl Cursor {
@@ -451,6 +469,7 @@ async fn fill(
     let mut counts = vec![0; cursor.lanes.len()];
     for row in &found {
         let picked = tx.read(Picked::read(&known, row))?;
+        tx.left_out.extend(picked.stored.as_ref().and_then(|stored| Some((stored.rid, picked.left_out?))));
         counts[picked.lane] += 1;
         cursor.lanes[picked.lane].meet(picked, &mut tx.orphans);
     }
@@ -466,6 +485,8 @@ struct Picked {
     /// None: this binary does not know its lifecycle, or the run has moved on.
     stored: Option<Stored>,
     is_orphan: bool,
+    /// About how many bytes the run's parts have, if some are large and were left out.
+    left_out: Option<usize>,
 }
 
 impl Picked {
@@ -477,6 +498,7 @@ impl Picked {
             place: (columns.time(1)?.unwrap_or_default(), columns.get::<i64>(2)?),
             entry: columns.get(3)?,
             stored: if is_orphan { None } else { rows::run(known, row, 4)? },
+            left_out: if is_orphan { None } else { rows::left_out(row, 4)? },
             is_orphan,
         })
     }
@@ -484,7 +506,7 @@ impl Picked {
 
 impl LaneScan {
     fn meet(&mut self, picked: Picked, orphans: &mut Vec<String>) {
-        let Picked { lane, place, entry, stored, is_orphan } = picked;
+        let Picked { lane, place, entry, stored, is_orphan, .. } = picked;
         self.read_to = place;
         match stored {
             Some(stored) => self.page.push_back(Candidate { stored, lane, place, entry }),

@@ -5,12 +5,14 @@ use std::sync::{Arc, LazyLock};
 
 use tokio_postgres::Row;
 use waypost_kernel::Lifecycle;
+use waypost_kernel::text::MAX_PAYLOAD_BYTES;
 
 use crate::columns::{COLUMNS, Cell, Column, Kind, RunColumn};
 use crate::engine::{Stored, StoredItem};
 use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::{Fault, Result, damaged};
 use crate::postgres::sql::Columns;
+use crate::rules::room::weight;
 use crate::seam::run::{ITEM_COLUMNS, ItemRow, RunRow};
 use crate::seam::verbs::Parts;
 
@@ -25,11 +27,43 @@ pub static SELECTED: LazyLock<String> = LazyLock::new(|| selecting(Parts::ALL));
 /// The same without the parts that may be large.
 pub static LEAN: LazyLock<String> = LazyLock::new(|| selecting(Parts::NONE));
 
+/// The same with those parts that are small; and, beside them, how many bytes all have, if one is not.
+pub static SMALL: LazyLock<String> = LazyLock::new(|| {
+    let columns = selecting_columns(|column| match Parts::NAMES.contains(&column.name) {
+        true => {
+            format!("CASE WHEN {} <= {SMALL_BYTES} THEN {} END", bytes(column.name), selected("r", column))
+        }
+        false => selected("r", column),
+    });
+    let all = Parts::NAMES.map(bytes);
+    format!(
+        "{columns}, CASE WHEN greatest({}) <= {SMALL_BYTES} THEN 0 ELSE {} END",
+        all.join(", "),
+        all.join(" + ")
+    )
+});
+
+/// About how long the text of a part is. The server tells it only by unpacking what it has compressed, which may be a thousand times as
+/// long: of what is long even so, the most that it may have is told.
+fn bytes(name: &str) -> String {
+    format!(
+        "CASE WHEN pg_column_compression(r.{name}) IS NULL THEN 2 * coalesce(pg_column_size(r.{name}), 0) \
+         WHEN pg_column_size(r.{name}) <= {UNPACKED_BYTES} THEN octet_length(r.{name}::text) ELSE {MAX_PAYLOAD_BYTES} END"
+    )
+}
+
+const SMALL_BYTES: usize = 16 * 1024;
+/// What is stored in as many bytes is unpacked.
+const UNPACKED_BYTES: usize = 8 * 1024;
+
 fn selecting(parts: Parts) -> String {
-    let column = |column: &RunColumn| match parts.leaves_out(column.name) {
+    selecting_columns(|column| match parts.leaves_out(column.name) {
         true => "NULL::text".to_owned(),
         false => selected("r", column),
-    };
+    })
+}
+
+fn selecting_columns(column: impl Fn(&RunColumn) -> String) -> String {
     let columns: Vec<String> = COLUMNS.iter().map(column).collect();
     format!(
         "r.rid, r.state, {}, CASE WHEN r.item_count > 0 THEN (SELECT json_agg(json_build_array(c.kind, c.status, c.n, c.stays))::text \
@@ -70,7 +104,7 @@ pub fn run(known: &LifecycleCodes, row: &Row, from: usize) -> Result<Option<Stor
     for (at, column) in COLUMNS.iter().enumerate() {
         let cell = cell(&columns, column.kind, from + 2 + at)?;
         if let (true, Cell::Text(text)) = (column.kind.is_json(), &cell) {
-            bytes += text.len();
+            bytes += weight(text.as_bytes());
         }
         (column.set)(&mut run, cell);
     }
@@ -87,6 +121,12 @@ pub fn unread(run: &RunRow, row: &Row) -> Result<Vec<String>> {
         }
     }
     Ok(lines)
+}
+
+/// Of a row of [`SMALL`]: about how many bytes its parts have, if some of them are large and were left out.
+pub fn left_out(row: &Row, from: usize) -> Result<Option<usize>> {
+    let bytes: i32 = Columns(row).get(from + 3 + COLUMNS.len())?;
+    Ok(Some(bytes.unsigned_abs() as usize).filter(|bytes| *bytes > 0))
 }
 
 fn cell<'r>(columns: &Columns<'r>, kind: Kind, at: usize) -> Result<Cell<'r>> {

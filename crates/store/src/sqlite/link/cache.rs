@@ -17,7 +17,9 @@ use crate::tokens::random;
 
 /// Enough for the runs that are under way. Those that wait longer, or are large, are read again.
 const MAX_ROWS: usize = 4_096;
-const MAX_BYTES: usize = 4_096;
+/// What the JSON of one takes in memory, and of all.
+const ROW_BYTES: usize = 16 * 1024;
+const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug)]
 pub struct Cache {
@@ -48,6 +50,7 @@ pub struct RowCache {
     by_rid: QuickMap<i64, Stored>,
     by_id: QuickMap<Arc<str>, i64>,
     order: VecDeque<i64>,
+    bytes: usize,
     version: i64,
 }
 
@@ -66,18 +69,24 @@ impl RowCache {
         self.by_rid.clear();
         self.by_id.clear();
         self.order.clear();
+        self.bytes = 0;
     }
 
-    pub fn put(&mut self, stored: Stored) {
-        if stored.row.phase() == Phase::Settled || stored.bytes > MAX_BYTES {
-            // The cache may have an older version of it, from an earlier write of the same verb.
-            self.take(stored.rid);
+    pub fn put(&mut self, mut stored: Stored) {
+        // The cache may have an older version of it, from an earlier write of the same verb.
+        self.take(stored.rid);
+        if stored.row.phase() == Phase::Settled {
             return;
         }
-        while self.order.len() >= MAX_ROWS {
-            let oldest = self.order.pop_front().and_then(|rid| self.by_rid.remove(&rid));
-            oldest.map(|oldest| self.by_id.remove(&oldest.row.run.id));
+        stored.bytes = stored.weight();
+        if stored.bytes > ROW_BYTES {
+            return;
         }
+        while self.order.len() >= MAX_ROWS || self.bytes + stored.bytes > MAX_BYTES {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.take(oldest);
+        }
+        self.bytes += stored.bytes;
         self.order.push_back(stored.rid);
         self.by_id.insert(stored.row.run.id.clone(), stored.rid);
         self.by_rid.insert(stored.rid, stored);
@@ -87,6 +96,7 @@ impl RowCache {
     pub fn take(&mut self, rid: i64) -> Option<Stored> {
         let found = self.by_rid.remove(&rid)?;
         self.by_id.remove(&found.row.run.id);
+        self.bytes -= found.bytes;
         Some(found)
     }
 

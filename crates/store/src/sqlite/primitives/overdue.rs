@@ -4,6 +4,7 @@ use rusqlite::params;
 
 use crate::engine::turns::short;
 use crate::engine::{Overdue, Stored, TimeKey};
+use crate::seam::verbs::PAGE_BYTES;
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::row;
@@ -36,9 +37,8 @@ pub fn overdue(tx: &Tx<'_>, what: Overdue<'_>, after: TimeKey, limit: usize) -> 
         })?;
         let Some((last, _)) = page.last() else { break };
         after = *last;
-        for ((_, rid), _) in page.into_iter().filter(|(_, is_asked_for)| *is_asked_for) {
-            found.extend(row::by_rid(tx, rid)?);
-        }
+        let asked_for = page.into_iter().filter(|(_, is_asked_for)| *is_asked_for);
+        read_page(tx, asked_for.map(|((_, rid), _)| rid), &mut found)?;
     }
     Ok(found)
 }
@@ -72,11 +72,22 @@ pub fn children(tx: &Tx<'_>, parent: &str, after: i64, limit: usize) -> Result<V
         let page: Vec<i64> = tx.list(sql, params![parent, after, limit as i64], |row| row.get(0))?;
         let Some(last) = page.last() else { break };
         after = *last;
-        for rid in page {
-            found.extend(row::by_rid(tx, rid)?);
-        }
+        read_page(tx, page.into_iter(), &mut found)?;
     }
     Ok(found)
+}
+
+/// As many as a page has room for; whoever asks reads on from the last.
+fn read_page(tx: &Tx<'_>, rids: impl Iterator<Item = i64>, found: &mut Vec<Stored>) -> Result<()> {
+    let mut bytes = 0;
+    for rid in rids {
+        found.extend(row::by_rid(tx, rid)?);
+        bytes += found.last().map_or(0, Stored::weight);
+        if bytes > PAGE_BYTES {
+            break;
+        }
+    }
+    Ok(())
 }
 
 pub fn open_children(tx: &Tx<'_>, parent: &str, lifecycle: &str) -> Result<Vec<(String, u64)>> {

@@ -12,7 +12,7 @@ use super::slots;
 use crate::engine::turns::{ClaimTurns, named, short};
 use crate::engine::{Candidate, Room, Scan};
 use crate::seam::run::RunRow;
-use crate::seam::verbs::Claim;
+use crate::seam::verbs::{Claim, PAGE_BYTES};
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::row;
@@ -123,13 +123,16 @@ pub fn room(tx: &Tx<'_>, tenant: &str, queue: &str) -> Result<Room> {
 impl Cursor {
     pub fn next(&mut self, tx: &Tx<'_>, claim: &Claim, limit: usize) -> Result<Vec<Candidate>> {
         let mut found = Vec::new();
-        while found.len() < limit {
+        let mut bytes = 0;
+        // More is asked for when these are taken and there is room for more.
+        while found.len() < limit && bytes < PAGE_BYTES {
             let Some(mut level) = self.level.take().map_or_else(|| self.next_level(tx), |it| Ok(Some(it)))?
             else {
                 break;
             };
             match self.turn(tx, claim, &mut level, limit - found.len())? {
                 Some(candidate) => {
+                    bytes += candidate.stored.weight();
                     found.push(candidate);
                     self.level = Some(level);
                 }

@@ -349,5 +349,5 @@ CREATE TRIGGER by_hand_execution_move BEFORE UPDATE ON executions
   BEGIN SELECT RAISE(ABORT, 'IMMUTABLE: what an execution is comes from its run: update the view runs'); END;
 CREATE TRIGGER by_hand_execution_delete BEFORE DELETE ON executions
   BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: executions cannot be deleted; settled ones leave by pruning'); END;
-CREATE TRIGGER executions_leave AFTER DELETE ON run_born WHEN OLD.idempotency_key GLOB 'schedule:*'
+CREATE TRIGGER executions_leave AFTER DELETE ON run_born WHEN OLD.idempotency_key GLOB 'waypost:schedule:*'
   BEGIN DELETE FROM executions WHERE run_id = OLD.run_id; END;

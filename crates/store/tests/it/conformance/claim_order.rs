@@ -38,6 +38,43 @@ pub async fn priority_comes_before_age(store: &dyn Database) {
     assert_eq!(order, [3, 2, 0, 1, 4].map(|at: usize| ids[at].clone()));
 }
 
+/// A claim ends before what it took takes too much memory; what it left comes with the next one, in its order.
+pub async fn a_claim_has_no_more_than_fits(store: &dyn Database) {
+    let large = |queue: &str| NewRun {
+        input: json!("x".repeat(700_000)),
+        metadata: serde_json::Map::from_iter([("a".to_owned(), json!("x".repeat(300_000)))]),
+        queue: queue.into(),
+        ..deploy()
+    };
+    let ids = put_ids(store, vec![large("a"), large("b"), large("a"), deploy(), large("b"), large("a")]).await;
+    let ids: Vec<String> = [0, 1, 2, 4, 5].map(|at: usize| ids[at].clone()).into();
+    let claim = |bytes| Claim { queues: vec!["a".into(), "b".into()], bytes, ..wants("w1", 9) };
+    let first = store.claim(claim(Some(2_100_000))).await.unwrap();
+    let names: Vec<&str> = first.iter().map(|it| it.run.id()).collect();
+    assert_eq!(names, ids[..2]);
+    for claimed in &first {
+        assert_eq!(claimed.run.input.as_str().map(str::len), Some(700_000));
+        assert_eq!(claimed.run.metadata["a"].as_str().map(str::len), Some(300_000));
+    }
+    assert_eq!(claimed_ids(store, claim(Some(1))).await, ids[2..3], "the first always fits");
+    assert_eq!(claimed_ids(store, claim(None)).await, ids[3..]);
+}
+
+pub async fn what_was_left_behind_is_no_more_than_fits_too(store: &dyn Database) {
+    let large = NewRun { input: json!("x".repeat(1_000_000)), ..job(&["a"]) };
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(held_run(store, large.clone()).await);
+    }
+    for claimed in &held {
+        release(store, claimed).await.unwrap();
+    }
+    let ids: Vec<String> = held.iter().map(|claimed| claimed.run.id().to_owned()).collect();
+    let bounded = Claim { bytes: Some(2_100_000), ..wants("w2", 9) };
+    assert_eq!(claimed_ids(store, bounded).await, ids[..2]);
+    assert_eq!(claimed_ids(store, wants("w2", 9)).await, ids[2..]);
+}
+
 // proves X9
 pub async fn several_queues_are_one_order(store: &dyn Database) {
     let with = |queue: &str, priority| NewRun { queue: queue.into(), priority, ..deploy() };

@@ -64,6 +64,14 @@ pub async fn keys_are_per_tenant(store: &dyn Database) {
     assert_eq!(code(&store.run(TENANT.into(), there.id().into()).await), "NOT_FOUND");
 }
 
+pub async fn a_key_of_the_engines_own_is_refused(store: &dyn Database) {
+    let taken = NewRun { idempotency_key: Some("waypost:schedule:backup:global:global:2026-02-14".into()), ..keyed() };
+    let refused = try_put(store, taken).await.unwrap_err().to_string();
+    assert!(refused.contains("idempotency_key: begins with \"waypost:\""), "{refused}");
+    let others = NewRun { idempotency_key: Some("waypost".into()), ..keyed() };
+    assert!(try_put(store, others).await.is_ok());
+}
+
 // proves X7 and X3
 pub async fn a_replay_answers_with_the_run_as_it_is_now(store: &dyn Database) {
     let claimed = begun_run(store, keyed()).await;

@@ -15,7 +15,7 @@ use waypost_store::{
 use super::schedules::every;
 
 /// What a scheduler does about a schedule's only plan: it fires it, or if that was done, takes up the execution. The run's key
-/// begins with `schedule:`, as a scheduler's do: by that databases know runs that have an execution.
+/// begins with `waypost:schedule:`, as a scheduler's do: by that databases know runs that have an execution.
 pub async fn claim_plan(
     store: &dyn Database,
     schedule: &str,

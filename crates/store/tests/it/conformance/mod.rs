@@ -86,6 +86,7 @@ topics! {
         the_same_key_with_another_body_is_refused
         who_asks_and_how_its_members_are_ordered_is_no_other_body
         keys_are_per_tenant
+        a_key_of_the_engines_own_is_refused
         a_replay_answers_with_the_run_as_it_is_now
         a_refused_run_leaves_its_key_free
         a_key_twice_in_one_list_makes_one_run
@@ -98,6 +99,8 @@ topics! {
         what_is_due_longest_comes_first
         only_what_was_named_is_taken
         as_many_are_taken_as_were_asked_for
+        a_claim_has_no_more_than_fits
+        what_was_left_behind_is_no_more_than_fits_too
         a_claim_grants_a_lease
         a_claim_may_begin_the_work
         a_claim_that_is_sent_again_brings_the_same_runs

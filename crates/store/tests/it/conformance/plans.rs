@@ -8,7 +8,7 @@ use super::kit::{self, *};
 
 fn plan(worker: &str) -> NewRun {
     NewRun {
-        idempotency_key: Some("schedule:backup:global:all:2026-02-14T02:00:00Z".into()),
+        idempotency_key: Some("waypost:schedule:backup:global:all:2026-02-14T02:00:00Z".into()),
         by: worker.into(),
         actor: Actor::Worker,
         max_attempts: 3,
@@ -46,7 +46,7 @@ pub async fn the_first_claimer_wins_and_the_others_are_silent(store: &dyn Databa
     for worker in ["s2", "s1"] {
         assert!(claim_plan(store, plan(worker)).await.is_none());
     }
-    let other = NewRun { idempotency_key: Some("schedule:another".into()), ..plan("s2") };
+    let other = NewRun { idempotency_key: Some("waypost:schedule:another".into()), ..plan("s2") };
     assert!(claim_plan(store, other).await.is_some());
     let body = NewRun { input: json!({"changed": true}), ..plan("s2") };
     assert!(claim_plan(store, body).await.is_none(), "the key alone decides");
@@ -92,7 +92,7 @@ pub async fn attempts_come_to_an_end(store: &dyn Database) {
         advance(store, 70).await;
     }
     assert!(claim_plan(store, plan("s1")).await.is_none());
-    let no_retry = NewRun { idempotency_key: Some("schedule:no-retry".into()), ..plan("s1") };
+    let no_retry = NewRun { idempotency_key: Some("waypost:schedule:no-retry".into()), ..plan("s1") };
     let claimed = claim_plan(store, no_retry.clone()).await.unwrap();
     fail(store, &claimed, None).await;
     advance(store, DAY).await;

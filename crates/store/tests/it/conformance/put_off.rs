@@ -51,7 +51,7 @@ async fn backfill(store: &dyn Database, name: &str, count: i64) -> Vec<Time> {
 
 fn birth(schedule: &str, plan: Time) -> Birth {
     let Birth { run, lease } = firing("s1", None, plan).plans.remove(0).1;
-    Birth { run: NewRun { idempotency_key: Some(format!("schedule:{schedule}:{plan}")), ..run }, lease }
+    Birth { run: NewRun { idempotency_key: Some(format!("waypost:schedule:{schedule}:{plan}")), ..run }, lease }
 }
 
 fn begin(it: &DueExecution) -> Begin {
@@ -183,11 +183,13 @@ pub async fn a_plan_that_cannot_begin_waits_by_itself(store: &dyn Database) {
 pub async fn a_key_that_somebody_else_has_is_not_taken_for_the_plans(store: &dyn Database) {
     add(store, "backup", &["a"]).await;
     let plan = minute(store).await;
-    let key = format!("schedule:backup:{plan}");
+    let key = format!("backup:{plan}");
     let stranger = put(store, NewRun { idempotency_key: Some(key.clone()), ..deploy() }).await;
     let queued =
         |key: &str| Birth { run: NewRun { idempotency_key: Some(key.into()), ..deploy() }, lease: None };
-    for birth in [birth("backup", plan), queued(&key)] {
+    let mut held = birth("backup", plan);
+    held.run.idempotency_key = Some(key.clone());
+    for birth in [held, queued(&key)] {
         let firing = Firing { plans: vec![(plan, birth)], ..fires("backup", plan) };
         let refused = store.fire(vec![firing]).await.unwrap().remove(0).unwrap_err();
         assert!(

@@ -52,7 +52,7 @@ pub async fn due(store: &dyn Database) -> Due {
 
 fn birth(by: &str, plan: Time) -> Birth {
     let run = NewRun {
-        idempotency_key: Some(format!("schedule:backup:shop:a:{plan}")),
+        idempotency_key: Some(format!("waypost:schedule:backup:shop:a:{plan}")),
         by: by.into(),
         actor: Actor::Worker,
         max_attempts: 3,
@@ -362,7 +362,7 @@ pub async fn a_plan_that_failed_for_good_is_executed_again(store: &dyn Database)
     let told = due(store).await.executions;
     assert_eq!((told.len(), told[0].plan, told[0].run_id.as_deref()), (1, plan, None));
     let mut begin = begin("s2", &told[0]);
-    begin.birth.run.idempotency_key = Some("schedule:again".into());
+    begin.birth.run.idempotency_key = Some("waypost:schedule:again".into());
     let begun = store.begin(begin).await.unwrap().unwrap();
     assert_ne!(begun.run_id(), claimed.run.id(), "another run, the same plan");
     let Begun::Held(_, second) = begun else { panic!("{begun:?}") };
@@ -438,7 +438,7 @@ pub async fn the_end_of_an_execution_wakes_what_waits_for_it(store: &dyn Databas
 pub async fn a_firing_may_queue_a_run_in_the_same_transaction(store: &dyn Database) {
     put_one(store).await;
     let plan = minute(store).await;
-    let run = NewRun { idempotency_key: Some(format!("schedule:backup:shop:a:{plan}")), ..deploy() };
+    let run = NewRun { idempotency_key: Some(format!("waypost:schedule:backup:shop:a:{plan}")), ..deploy() };
     let firing = Firing { plans: vec![(plan, Birth { run, lease: None })], ..firing("s1", None, plan) };
     let begun = fire_one(store, firing.clone()).await.unwrap();
     assert!(matches!(&begun[0], Begun::Queued(at, _) if *at == plan));
@@ -547,7 +547,7 @@ pub async fn many_are_fired_at_once_and_each_is_answered_by_itself(store: &dyn D
     store.put_schedule(write("backup", &["a", "b", "c", "d"])).await.unwrap();
     let plan = minute(store).await;
     let of = |id: &str| {
-        let key = Some(format!("schedule:backup:shop:{id}:{plan}"));
+        let key = Some(format!("waypost:schedule:backup:shop:{id}:{plan}"));
         let run = NewRun { idempotency_key: key, ..birth("s1", plan).run };
         let plans = vec![(plan, Birth { run, ..birth("s1", plan) })];
         Firing { id: id.into(), plans, ..firing("s1", None, plan) }

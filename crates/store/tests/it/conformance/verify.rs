@@ -26,7 +26,7 @@ pub async fn a_busy_store_is_what_its_log_says(store: &dyn Database) {
     move_items(store, &released, "target", &[("a", "APPLYING")]).await.unwrap();
     release(store, &released).await.unwrap();
     let plan = NewRun {
-        idempotency_key: Some("schedule:backup:p".into()),
+        idempotency_key: Some("waypost:schedule:backup:p".into()),
         by: "s1".into(),
         actor: Actor::Worker,
         reentrant: true,

@@ -38,7 +38,7 @@ impl Side {
                 self.store.claim_run(id, take).await.map(|it| vec![it])
             }
             Op::ClaimPlan { plan, worker, attempts, reentrant } => {
-                let key = format!("schedule:plan{plan}");
+                let key = format!("waypost:schedule:plan{plan}");
                 let run = NewRun {
                     lifecycle: "cron".into(),
                     queue: "q0".into(),

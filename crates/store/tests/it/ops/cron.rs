@@ -112,7 +112,7 @@ async fn fired(store: &PostgresStore, name: &str, birth: Birth) -> (Time, Begun)
 fn born(lifecycle: &str, key: &str, actor: Actor) -> NewRun {
     NewRun {
         lifecycle: lifecycle.into(),
-        idempotency_key: Some(format!("schedule:{key}")),
+        idempotency_key: Some(format!("waypost:schedule:{key}")),
         max_attempts: 3,
         by: "s1".into(),
         actor,

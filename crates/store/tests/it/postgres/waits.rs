@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use waypost_store::postgres::client;
+use waypost_store::postgres::{PostgresStore, client};
 use waypost_store::{CommandWrite, Filter, Housekeeping, NewRun, Parts, Store, StoreError};
 
 use super::{deploy, open, wants};
@@ -36,6 +36,29 @@ async fn a_reader_begins_while_somebody_writes_without_an_end_and_misses_nothing
         seen.extend(page.events.into_iter().map(|event| event.run_id));
     }
     assert_eq!((seen.len(), seen[1].as_str()), (3, after.id()), "the late one, and those after it: {seen:?}");
+}
+
+// proves X4
+#[tokio::test]
+async fn a_process_that_begins_while_somebody_writes_waits_for_nobody() {
+    // More than are looked through.
+    const EVENTS: usize = 10_500;
+    let (store, database) = open().await;
+    for _ in 0..EVENTS / 500 {
+        store.enqueue(vec![deploy(); 500]).await.unwrap();
+    }
+    store.sweep("s".into(), 10).await.unwrap();
+    let late = client(&database.url()).await.unwrap();
+    late.batch_execute(&format!("BEGIN; {QUEUED}")).await.unwrap();
+    store.enqueue(vec![deploy()]).await.unwrap();
+    let begins = PostgresStore::open(&database.url()).await.unwrap();
+    let begun = begins.feed(None, 0).await.expect("it does not wait for an end").position;
+    late.batch_execute("COMMIT").await.unwrap();
+    let mut seen = 0;
+    while seen < 2 {
+        seen += begins.feed(Some(begun), 50).await.unwrap().events.len();
+    }
+    assert_eq!(seen, 2, "the late one and the one after it");
 }
 
 #[tokio::test]

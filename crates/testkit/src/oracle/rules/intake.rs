@@ -4,9 +4,9 @@ use serde_json::{Map, Value};
 use waypost_kernel::Failure;
 use waypost_kernel::id::check_id;
 use waypost_kernel::text::{
-    MAX_ERROR_CHARS, MAX_EVENT_BYTES, MAX_KEY_BYTES, MAX_LINE_BYTES, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES,
-    MAX_REASON_CHARS, TextError, clean_chars, clean_json, clean_line, refuse_json, refuse_members,
-    refuse_text,
+    ENGINE_KEYS, MAX_ERROR_CHARS, MAX_EVENT_BYTES, MAX_KEY_BYTES, MAX_LINE_BYTES, MAX_NAME_BYTES,
+    MAX_PAYLOAD_BYTES, MAX_REASON_CHARS, TextError, clean_chars, clean_json, clean_line, refuse_json,
+    refuse_members, refuse_text,
 };
 use waypost_store::{NewItem, NewRun, Pause, Result, StoreError};
 
@@ -81,6 +81,15 @@ pub fn check_key(field: &str, key: Option<&str>) -> Result<()> {
         Some("") => Err(StoreError::invalid(field, "is empty: leave it out instead")),
         Some(key) => check_text(field, key, MAX_KEY_BYTES),
     }
+}
+
+/// What the engine names its own runs by is not for others.
+pub fn check_client_key(key: Option<&str>) -> Result<()> {
+    if key.unwrap_or_default().starts_with(ENGINE_KEYS) {
+        let message = format!("begins with {ENGINE_KEYS:?}, as the engine's own do: use another one");
+        return Err(StoreError::invalid("idempotency_key", message));
+    }
+    Ok(())
 }
 
 /// A person's reason for a command. A handler's is cleaned instead.

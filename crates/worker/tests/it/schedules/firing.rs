@@ -236,7 +236,7 @@ async fn a_schedule_may_queue_a_run_with_its_plan_in_the_key() {
         (&json!("deploy"), &json!("queued"), &json!(1))
     );
     let plan = run["metadata"]["schedule"]["plan_time"].as_str().unwrap().to_owned();
-    assert_eq!(run["idempotency_key"], json!(format!("schedule:job:global:global:{plan}")));
+    assert_eq!(run["idempotency_key"], json!(format!("waypost:schedule:job:global:global:{plan}")));
 }
 
 // proves C6

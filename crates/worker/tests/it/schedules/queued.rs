@@ -80,7 +80,7 @@ async fn a_playbooks_run_is_pinned_and_executed_by_who_has_that_content() {
         (&json!("job"), &json!(7), &json!("backup-a"), &json!({ "shop": "a" }))
     );
     let plan = run["metadata"]["schedule"]["plan_time"].as_str().unwrap();
-    assert_eq!(run["idempotency_key"], json!(format!("schedule:job:global:global:{plan}")));
+    assert_eq!(run["idempotency_key"], json!(format!("waypost:schedule:job:global:global:{plan}")));
     let steps = stage.store.items(run["run_id"].as_str().unwrap().into(), None).await.unwrap();
     assert_eq!(steps.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["dump", "copy"]);
     let folder = stage.folder.path();

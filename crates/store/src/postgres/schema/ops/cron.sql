@@ -68,7 +68,7 @@ BEGIN
   END LOOP;
   RETURN NULL;
 END $$;
-CREATE TRIGGER runs_execution_follows AFTER UPDATE ON waypost.runs FOR EACH ROW WHEN (NEW.idempotency_key LIKE 'schedule:%')
+CREATE TRIGGER runs_execution_follows AFTER UPDATE ON waypost.runs FOR EACH ROW WHEN (NEW.idempotency_key LIKE 'waypost:schedule:%')
   EXECUTE FUNCTION waypost.cron_moved_on();
 
 -- The run of another lifecycle that a schedule queued: with that the execution has done what it was for.
@@ -181,7 +181,7 @@ BEGIN
   v_run := waypost.cron_lease(v_run, NEW.lease_token, NEW.stale_after);
   v_run.max_attempts := NEW.max_attempts;
   v_run.reentrant := true;
-  v_run.idempotency_key := 'schedule:sql:' || NEW.run_id;
+  v_run.idempotency_key := 'waypost:schedule:sql:' || NEW.run_id;
   v_run.input := json_build_object('job_name', NEW.schedule, 'scope_kind', NEW.kind, 'scope_id', NEW.id, 'plan_time', NEW.plan_time);
   PERFORM waypost.insert_one(v_run, 'worker', NEW.runner_id, v_effect);
   RETURN NULL;

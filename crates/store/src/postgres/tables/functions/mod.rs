@@ -180,6 +180,6 @@ pub fn pick() -> String {
         .iter()
         .map(|column| format!(", o_{} {}", column.name, sent(column.kind.postgres())))
         .collect();
-    let parts = [("outputs", &*outputs), ("settings", SETTINGS), ("selected", rows::SELECTED.as_str())];
+    let parts = [("outputs", &*outputs), ("settings", SETTINGS), ("selected", rows::SMALL.as_str())];
     filled(include_str!("pick.sql"), &parts)
 }

@@ -1,10 +1,11 @@
 
--- The next entries of lanes that are due, each lane in its order, at most `p_each` of one and `p_all` in all, with their runs. What somebody
+-- The next entries of lanes that are due, each lane in its order, at most `p_each` of one and `p_all` in all, with their runs, but for
+-- those parts of them that are large. What somebody
 -- else is given is skipped, and what is given here nobody else is until the transaction ends. Entry and run are of one snapshot: an entry
 -- without a run is one whose run has moved on.
 CREATE FUNCTION waypost.pick(p_lanes int[], p_tenants text[], p_queues text[], p_priorities smallint[], p_marks timestamptz[], p_mark_rids bigint[],
     p_now timestamptz, p_states smallint[], p_playbooks text[], p_carried boolean, p_each int, p_all int)
-  RETURNS TABLE(o_lane int, o_due timestamptz, o_entry_rid bigint, o_entry text, o_rid bigint, o_state smallint{outputs}, o_items text)
+  RETURNS TABLE(o_lane int, o_due timestamptz, o_entry_rid bigint, o_entry text, o_rid bigint, o_state smallint{outputs}, o_items text, o_left_out int)
   LANGUAGE plpgsql {settings} AS $$
 BEGIN
   RETURN QUERY
