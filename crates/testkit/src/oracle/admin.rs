@@ -41,7 +41,7 @@ impl MemoryStore {
     }
 
     pub(crate) fn configure(&self, setting: Setting, who: Who) -> Reply<'_, ()> {
-        self.verb(move |state| state.configure(setting, who))
+        self.verb(move |state| state.configure(&setting, who))
     }
 
     pub(crate) fn prune(&self, limit: usize) -> Reply<'_, Pruned> {
@@ -88,8 +88,8 @@ impl MemoryStore {
 }
 
 impl State {
-    fn configure(&mut self, setting: Setting, who: Who) -> Result<()> {
-        let (action, field, name) = match &setting {
+    fn configure(&mut self, setting: &Setting, who: Who) -> Result<()> {
+        let (action, field, name) = match setting {
             Setting::PauseQueue(queue) => ("queue.pause", "queue", queue.clone()),
             Setting::ResumeQueue(queue) => ("queue.resume", "queue", queue.clone()),
             Setting::QueueLimit(queue, _) => ("queue.limit", "queue", queue.clone()),
@@ -110,8 +110,8 @@ impl State {
         match setting {
             Setting::PauseQueue(_) => self.queues.entry(of).or_default().paused = Some(pause),
             Setting::ResumeQueue(_) => self.queues.entry(of).or_default().paused = None,
-            Setting::QueueLimit(_, at_most) => self.queues.entry(of).or_default().at_most = at_most,
-            Setting::KeyLimit(_, Some(at_most)) => drop(self.key_limits.insert(of, at_most)),
+            Setting::QueueLimit(_, at_most) => self.queues.entry(of).or_default().at_most = *at_most,
+            Setting::KeyLimit(_, Some(at_most)) => drop(self.key_limits.insert(of, *at_most)),
             Setting::KeyLimit(_, None) => drop(self.key_limits.remove(&of)),
         }
         self.forget_defaults();

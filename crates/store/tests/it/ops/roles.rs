@@ -30,7 +30,7 @@ const CASES: &[(&str, &[&str])] = &[
     ("SELECT * FROM waypost.pause_queue('ops', 'why')", &[ADMIN]),
     ("SELECT * FROM waypost.resume_queue('ops')", &[ADMIN]),
     ("SELECT * FROM waypost.prune()", &[ADMIN]),
-    ("SELECT waypost.put_pause('ops', 'somebody else', 'why')", &[]),
+    ("SELECT waypost.put_pause('default', 'ops', 'somebody else', 'why')", &[]),
     ("SELECT * FROM waypost.prune_runs(10)", &[]),
     ("UPDATE waypost.queues SET paused_at = NULL", &[]),
     ("DELETE FROM waypost.audit", &[]),
