@@ -144,8 +144,11 @@ fn of_definitions() -> Asks {
             let write = ScheduleWrite { name: own_name(&text, "nightly"), ..nightly() };
             let put = side.store.change_schedule(ScheduleChange::Put(write), Who::new(&text, "ann", None)).await;
             let put = side.answer(put, |_, put| json!(put.name()));
-            let seen = side.looked_at(ScheduleFilter { tenant: Some(text), ..ScheduleFilter::default() }).await;
-            json!([put, seen])
+            let seen = side.looked_at(ScheduleFilter { tenant: Some(text.clone()), ..ScheduleFilter::default() }).await;
+            let remove = ScheduleChange::Remove(own_name(&text, "nightly"));
+            let removed = side.store.change_schedule(remove, Who::new(&text, "ann", None)).await;
+            let removed = side.answer(removed, |_, removed| json!(removed.name()));
+            json!([put, seen, removed])
         };
         "schedule definition": |side, text| side.applied(ScheduleWrite { definition: json!({ "exec": [text] }), ..nightly() }).await;
         "schedule folder": |side, text| side.applied(ScheduleWrite { folder: text, ..nightly() }).await;
