@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
-use waypost_store::{Claim, Claimed, Result, Store, StoreError, Take};
+use waypost_store::{Claim, Claimed, PAGE_BYTES, Result, Store, StoreError, Take};
 
 use crate::claim::slots::Slots;
 use crate::pace;
@@ -64,7 +64,9 @@ pub(crate) async fn claim(shared: Shared, limit: usize, number: u64) -> Result<T
             idempotency_key: Some(number.to_string()),
         };
         let claims = shared.store.claim(claim).await?;
-        let is_full = claims.len() >= limit;
+        // A server gives no more than fits into one answer.
+        let bytes = || claims.iter().map(|claimed| claimed.run.weight()).sum::<usize>();
+        let is_full = claims.len() >= limit || bytes() >= PAGE_BYTES;
         return Ok(Taken { claims, is_full, ..none });
     };
     let take = Take { worker: options.name.clone(), lease, start: true };
