@@ -27,7 +27,7 @@ impl RemoteStore {
         if claim.limit == 0 {
             return Ok(Vec::new());
         }
-        let body = json!({
+        let mut body = json!({
             "worker": claim.worker,
             "queues": claim.queues,
             "lifecycles": Some(claim.lifecycles).filter(|names| !names.is_empty()),
@@ -38,6 +38,10 @@ impl RemoteStore {
             "start": claim.start,
             "idempotency_key": claim.idempotency_key,
         });
+        // A server of before does not know it.
+        if let Some(most) = claim.bytes {
+            body["max_bytes"] = most.into();
+        }
         let answer = Ask::post("/v1/claims", body).only_of(claim.tenant).send(self).await?;
         let mut claims = Vec::new();
         for claimed in answer["claims"].as_array().into_iter().flatten() {

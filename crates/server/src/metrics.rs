@@ -315,8 +315,5 @@ async fn read_store(app: &App, own: &mut Registry, tenant: Option<String>) -> Re
         Unit::Seconds,
         mean,
     );
-    if tenant.is_some_and(|tenant| tenant != DEFAULT_TENANT) {
-        return Ok(());
-    }
-    crate::schedule_metrics::read(app, own).await
+    crate::schedule_metrics::read(app, tenant, own).await
 }

@@ -48,13 +48,15 @@ struct Families {
     claims: Family<Claims, Count>,
 }
 
-pub async fn read(app: &App, own: &mut Registry) -> Result<()> {
+/// Of one tenant, or of all.
+pub async fn read(app: &App, tenant: Option<String>, own: &mut Registry) -> Result<()> {
     let now = app.store.now().await?;
     let families = Families::default();
     let mut after = None;
     loop {
         let limit = waypost_kernel::text::MAX_PAGE;
-        let page = app.store.schedules(ScheduleFilter { after, limit, ..ScheduleFilter::default() }).await?;
+        let filter = ScheduleFilter { tenant: tenant.clone(), after, limit, ..ScheduleFilter::default() };
+        let page = app.store.schedules(filter).await?;
         page.iter().for_each(|look| families.add(look, now));
         if page.len() < limit {
             break;

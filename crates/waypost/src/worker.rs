@@ -119,7 +119,7 @@ pub fn listen(stage: &Arc<watch::Sender<Stage>>) -> Result {
 async fn stop_when_idle(store: Arc<dyn Store>, queues: Vec<String>, stage: Arc<watch::Sender<Stage>>) {
     loop {
         store.changed(Duration::from_millis(200)).await;
-        let Ok(rows) = store.queues(None).await else { continue };
+        let Ok(rows) = store.queues(named_tenant().map(str::to_owned)).await else { continue };
         let busy = rows.iter().filter(|row| queues.contains(&row.name)).any(|row| row.ready + row.held > 0);
         if !busy {
             stage.send_replace(Stage::Draining);

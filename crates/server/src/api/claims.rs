@@ -112,7 +112,7 @@ async fn take(
         can: can(body.playbooks, renamed("embedded", body.embedded, "carried", body.carried)?),
         tenant: Some(call.caller.tenant.clone()).filter(|_| !call.caller.is_everybodys),
         limit: body.limit.unwrap_or(1),
-        bytes: Some(CLAIM_BYTES),
+        bytes: Some(body.max_bytes.map_or(CLAIM_BYTES, |most| most.min(CLAIM_BYTES))),
         lease: body.lease_ms.map(Span::from_ms),
         start: body.start,
         idempotency_key: body.idempotency_key,

@@ -79,6 +79,7 @@ requests! {
         optional embedded: Option<bool> = Kind::Boolean, "Whether this worker executes what runs bring along. Without this and `playbooks` any run may come.";
         optional carried: Option<bool> = Kind::Boolean, "Deprecated: the old name of `embedded`.";
         optional limit: Option<usize> = Kind::Integer(1, 100), "How many runs at most; 1 if left out.";
+        optional max_bytes: Option<usize> = Kind::Integer(1, 1 << 30), "About how much the runs may take in memory; the first one always comes. A server has a bound of its own.";
         optional wait_ms: Option<i64> = WAIT, "How long to wait for work.";
         optional lease_ms: Option<i64> = LEASE, "How long a lease lasts without a heartbeat.";
         optional start: bool = Kind::Boolean, START_TEXT;
@@ -219,7 +220,7 @@ requests! {
     }
     WORKERS_QUERY "WorkersQuery" WorkersQuery {
         optional limit: Option<Limit> = PAGE, "How many at most; 500 if left out.";
-        optional cursor: Option<String> = NAME, "From `next_cursor` of the page before.";
+        optional cursor: Option<String> = Kind::Text(1_024), "From `next_cursor` of the page before.";
     }
     EVENTS_QUERY "EventsQuery" EventsQuery {
         optional after: Option<u64> = COUNT, "Only events after this seq.";
@@ -259,7 +260,7 @@ requests! {
     }
     SCHEDULES_QUERY "SchedulesQuery" SchedulesQuery {
         optional limit: Limit = PAGE, LIMIT_TEXT;
-        optional cursor: Option<String> = NAME, "From `next_cursor` of the page before.";
+        optional cursor: Option<String> = Kind::Text(1_024), "From `next_cursor` of the page before.";
     }
     NEXT_QUERY "NextQuery" NextQuery {
         optional count: Option<usize> = Kind::Integer(1, 1_000), "How many plan times; 5 if left out.";

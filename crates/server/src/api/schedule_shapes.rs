@@ -24,7 +24,7 @@ pub const SCHEDULE: Shape = Shape::of_api(
 shapes! {
     SCHEDULES "Schedules" [
         needed("schedules", list(&Kind::Of(&SCHEDULE), MAX_PAGE), "Schedules by name."),
-        optional("next_cursor", NAME, "What to ask `cursor` for the next page; null at the end."),
+        optional("next_cursor", LONG, "What to ask `cursor` for the next page; null at the end."),
     ];
     APPLIED "Applied" [
         needed("result", Kind::Choice(&["added", "changed", "unchanged"]), "What became of the definition."),

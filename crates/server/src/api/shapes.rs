@@ -83,7 +83,7 @@ shapes! {
     ];
     WORKERS "Workers" [
         needed("workers", list(&Kind::Of(&WORKER), MAX_PAGE), "Who holds runs, or asked for some within 5 minutes."),
-        optional("next_cursor", NAME, "What to ask `cursor` for the next page; null at the end."),
+        optional("next_cursor", LONG, "What to ask `cursor` for the next page; null at the end."),
     ];
     ENDED "Ended" [
         needed("lifecycle", NAME, "The lifecycle of these runs."),

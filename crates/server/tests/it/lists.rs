@@ -1,10 +1,11 @@
 //! Lists show what they are asked for, and no page is larger than it may be.
 
 use serde_json::{Value, json};
+use waypost_server::Options;
 use waypost_store::{EVERY_TENANT, NewRun, PAGE_BYTES};
 
 use crate::roles::{ask, token, with_tokens};
-use crate::support::{On, Server};
+use crate::support::{On, Server, open};
 
 const PARTS: [&str; 4] = ["input", "metadata", "details", "carried"];
 
@@ -110,22 +111,28 @@ async fn workers_are_listed_page_by_page_with_the_first_of_their_queues() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_of_another_tenant_is_no_parent_and_is_not_repeated() {
     for on in [On::Sqlite, On::Postgres] {
-        let server = Server::on(on).await;
+        let (store, lives) = open(on).await;
+        let server = Server::with(store, lives, Options { needs_tokens: true, ..Options::default() }).await;
+        let operator = token(&*server.store, "operator", "default").await;
         let new =
             |tenant: &str| NewRun { tenant: tenant.into(), lifecycle: "deploy".into(), ..NewRun::default() };
         let foreign = server.store.enqueue(vec![new("a")]).await.unwrap().remove(0).unwrap();
         let own = server.store.enqueue(vec![new("default")]).await.unwrap().remove(0).unwrap();
         for field in ["parent_run_id", "retry_of"] {
             let body = |id: &str| json!({ "lifecycle": "deploy", field: id });
-            let refused = server.post("/v1/runs", body(foreign.run.id())).await.refused(422, "INVALID_INPUT");
+            let post = |path: &'static str, body: Value| {
+                let (server, operator) = (&server, &operator);
+                async move { ask(server, operator, "POST", path, &body).await }
+            };
+            let refused = post("/v1/runs", body(foreign.run.id())).await.refused(422, "INVALID_INPUT");
             let detail = refused["detail"].as_str().unwrap();
             assert!(detail.starts_with(field) && detail.contains("there is no run"), "{on:?}: {detail}");
             let unknown = "run-01890a5d-ac96-774b-bcce-b302099a8057";
-            let same = server.post("/v1/runs", body(unknown)).await.refused(422, "INVALID_INPUT");
+            let same = post("/v1/runs", body(unknown)).await.refused(422, "INVALID_INPUT");
             assert_eq!(same["detail"].as_str().unwrap().replace(unknown, foreign.run.id()), detail);
-            server.post("/v1/runs", body(own.run.id())).await.expect(201);
+            post("/v1/runs", body(own.run.id())).await.expect(201);
             let batch = json!({ "runs": [body(foreign.run.id()), body(own.run.id())] });
-            let made = server.post("/v1/runs/batch", batch).await.expect(200);
+            let made = post("/v1/runs/batch", batch).await.expect(200);
             assert_eq!(made["runs"][0]["error"]["code"], "INVALID_INPUT");
             assert_eq!(made["runs"][1]["replayed"], false);
         }

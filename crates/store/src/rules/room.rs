@@ -5,8 +5,8 @@ use std::io;
 
 use serde::Serialize;
 
-use crate::seam::verbs::PAGE_BYTES;
-
+/// What a page of runs or of events may have at most. One row it always has, however large.
+pub const PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// What the columns that are always there take.
 const ROW_BYTES: usize = 1_024;
 /// What a page may take in memory.

@@ -14,6 +14,7 @@ use waypost_kernel::{Failure, Run, Span, Time, Token};
 
 use crate::engine::Stored;
 use crate::rules::decisions::Decisions;
+pub use crate::rules::room::PAGE_BYTES;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 
@@ -290,9 +291,6 @@ pub struct Filter {
     /// What else is wanted of each run.
     pub include: Parts,
 }
-
-/// What a page of runs or of events may have at most. One row it always has, however large.
-pub const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Parts of a run that may be large: a list leaves out those that are not asked for, and does not read them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

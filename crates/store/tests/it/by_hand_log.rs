@@ -345,7 +345,7 @@ async fn executions_of_a_file_are_forged_by_nobody() {
     let store = SqliteStore::open(&path).unwrap();
     let run = NewRun {
         lifecycle: "cron".into(),
-        idempotency_key: Some("schedule:backup:global:a:2026-02-14T02:00:00Z".into()),
+        idempotency_key: Some("waypost:schedule:backup:global:a:2026-02-14T02:00:00Z".into()),
         by: "victim".into(),
         actor: waypost_kernel::Actor::Worker,
         ..NewRun::default()

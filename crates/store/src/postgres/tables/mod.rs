@@ -8,6 +8,7 @@ mod care;
 pub mod cursors;
 pub mod functions;
 mod insert;
+mod kept_claims;
 pub mod memory;
 mod queue;
 pub mod rows;
@@ -449,11 +450,11 @@ impl crate::engine::Tx for PgTx {
     }
 
     async fn recall_claim(&mut self, worker: &str, key: &str) -> Result<Vec<(Stored, u64)>> {
-        queue::recall_claim(self, worker, key).await
+        kept_claims::recall_claim(self, worker, key).await
     }
 
     async fn keep_claim(&mut self, worker: &str, key: &str, taken: &[(i64, u64)], until: Time) -> Result<()> {
-        queue::keep_claim(self, worker, key, taken, until);
+        kept_claims::keep_claim(self, worker, key, taken, until);
         Ok(())
     }
 

@@ -5,10 +5,7 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
-use waypost_kernel::Time;
 
-use super::arrays::Parameters;
 use super::cursors::{End, Lane, Start};
 use super::{PgTx, rows};
 use crate::engine::turns::{ClaimTurns, place_after, short};
@@ -573,31 +570,6 @@ pub async fn set_aside(tx: &mut PgTx, candidates: &[Candidate]) -> Result<()> {
                SELECT available_at, rid, seq, priority, state, tenant, queue, key FROM met";
     let entries: Vec<String> = candidates.iter().map(|candidate| candidate.entry.clone()).collect();
     tx.query(sql, args![entries]).await.map(drop)
-}
-
-pub async fn recall_claim(tx: &mut PgTx, worker: &str, key: &str) -> Result<Vec<(Stored, u64)>> {
-    let condition = "FROM waypost.claims c CROSS JOIN LATERAL unnest(c.rids, c.fences) WITH ORDINALITY AS u(rid, fence, place) JOIN waypost.runs r ON r.rid = u.rid \
-                     AND r.fence = u.fence WHERE c.worker = $1 AND c.key = $2 ORDER BY u.place";
-    let found = tx.select(condition, args![worker, key]).await?;
-    let with_fence = |stored: Stored| {
-        let fence = stored.row.run.fence;
-        (stored, fence)
-    };
-    Ok(found.into_iter().map(with_fence).collect())
-}
-
-/// With the commit, in one round trip.
-pub fn keep_claim(tx: &mut PgTx, worker: &str, key: &str, taken: &[(i64, u64)], until: Time) {
-    let (rids, fences): (Vec<i64>, Vec<i32>) = taken.iter().map(|(rid, fence)| (*rid, *fence as i32)).unzip();
-    let sql = "INSERT INTO waypost.claims(worker, key, rids, fences, until) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (worker, key) \
-               DO UPDATE SET rids = excluded.rids, fences = excluded.fences, until = excluded.until";
-    let mut values = Parameters::default();
-    values.add(worker.to_owned(), Type::TEXT);
-    values.add(key.to_owned(), Type::TEXT);
-    values.add(rids, Type::INT8_ARRAY);
-    values.add(fences, Type::INT4_ARRAY);
-    values.add(stamp(until), Type::TIMESTAMPTZ);
-    tx.last = Some((sql, values));
 }
 
 /// What was picked may have been committed after the statement that reads runs began: so it is looked at once more.

@@ -1,10 +1,10 @@
 //! PostgreSQL's guard judges every pair of states as the lifecycles' moves say, for a superuser too.
 // proves X2
 
-use waypost_kernel::Guard;
 use waypost_kernel::guard::Facts;
 use waypost_kernel::lifecycle::{Kind, Lifecycle, Phase, StateId};
 use waypost_kernel::render::sql::moves;
+use waypost_kernel::{Guard, Outcome};
 use waypost_store::postgres::migration_sql;
 use waypost_testkit::Postgres;
 
@@ -70,8 +70,16 @@ impl Plan {
                 self.runs.push(run_row(&id, lifecycle, status));
                 self.items.extend(item_rows(lifecycle, &id, items));
             }
+            let has_failed = lifecycle.items.first().is_some_and(|kind| {
+                let failed = |state: &StateId| kind.state(*state).outcome == Some(Outcome::Failed);
+                kind.stops_run && items.iter().any(failed)
+            });
             let items = counts(lifecycle, items);
             for (from, to) in pairs(lifecycle) {
+                // After a failed step nobody says by hand that all went well.
+                let is_late = has_failed
+                    && lifecycle.state(to).outcome == Some(Outcome::Succeeded)
+                    && lifecycle.phase(from) != Phase::Settled;
                 for (rise, given) in [-1, 0, 1, 2].into_iter().flat_map(|rise| [(rise, true), (rise, false)])
                 {
                     let facts = Facts {
@@ -100,10 +108,10 @@ impl Plan {
                         let sql = format!(
                             "UPDATE waypost.board SET status = '{name}', reason = {reason}, resolved = {given} WHERE run_id = '{id}'"
                         );
-                        let legal = is_legal(lifecycle, from, to, 0, &by_board);
+                        let legal = is_legal(lifecycle, from, to, 0, &by_board) && !is_late;
                         self.cases.push(Case { sql, legal });
                     }
-                    let legal = is_legal(lifecycle, from, to, rise, &facts);
+                    let legal = is_legal(lifecycle, from, to, rise, &facts) && !(rise == 0 && is_late);
                     self.cases.push(Case { sql, legal });
                 }
             }

@@ -68,7 +68,7 @@ async fn commands_that_wait_for_one_key_leave_connections_to_the_others() {
     let keyed = || NewRun { concurrency_key: Some("K".into()), ..deploy() };
     let runs = store.enqueue((0..CANCELS).map(|_| keyed()).collect()).await.unwrap();
     let stranger = client(&database.url()).await.unwrap();
-    stranger.batch_execute("SELECT pg_advisory_lock(hashtextextended('K', 7002))").await.unwrap();
+    stranger.batch_execute("SELECT pg_advisory_lock(waypost.slot(false, 'default', 'K'))").await.unwrap();
     let cancels: Vec<_> = runs
         .into_iter()
         .map(|run| {
