@@ -107,10 +107,27 @@ impl Call {
     /// The run of the path, if it is the caller's to see.
     pub async fn run(&self) -> Result<RunRow> {
         let run_id = self.path("run_id");
-        // Who works for all tenants holds runs of any, and looks at their items.
-        let known = self.app.tenant_of(&run_id).filter(|_| self.caller.is_everybodys);
-        let tenant = known.unwrap_or_else(|| self.caller.tenant.clone());
+        let tenant = match self.caller.is_everybodys {
+            true => self.tenant_of(&run_id).await?,
+            false => None,
+        };
+        let tenant = tenant.unwrap_or_else(|| self.caller.tenant.clone());
         Ok(self.store().run(tenant, run_id).await?)
+    }
+
+    /// Whose run it is, by its whole id: for those who work for all tenants.
+    pub async fn tenant_of(&self, run_id: &str) -> Result<Option<String>> {
+        if let Some(known) = self.app.tenant_of(run_id) {
+            return Ok(Some(known));
+        }
+        if waypost_kernel::id::check_id(run_id).is_err() {
+            return Ok(None);
+        }
+        match self.store().events(run_id.to_owned(), 0, 1).await {
+            Ok(first) => Ok(first.into_iter().next().map(|event| event.tenant)),
+            Err(waypost_store::StoreError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The same by its id alone, as cheaply as can be: for those who hold it.

@@ -193,15 +193,7 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
 async fn check_relatives(call: &Call, new: &NewRun) -> Result<()> {
     for (field, id) in [("parent_run_id", &new.parent_run_id), ("retry_of", &new.retry_of)] {
         let Some(id) = id.as_ref().filter(|id| waypost_kernel::id::check_id(id).is_ok()) else { continue };
-        let tenant = match call.app.tenant_of(id) {
-            Some(known) => Some(known),
-            None => match call.store().events(id.clone(), 0, 1).await {
-                Ok(first) => first.into_iter().next().map(|event| event.tenant),
-                Err(StoreError::NotFound { .. }) => None,
-                Err(error) => return Err(error.into()),
-            },
-        };
-        match tenant {
+        match call.tenant_of(id).await? {
             Some(tenant) if tenant == new.tenant => call.app.remember_tenant(id, &tenant),
             // Who is of one tenant must not learn by this which runs others have.
             None if call.caller.may_name_any => {}

@@ -43,8 +43,9 @@ async fn of_parent<T: Tx>(tx: &mut T, parent: &str, limit: usize, asked: &mut Ve
         let found = tx.children(parent.row.id(), after, PAGE).await?;
         let Some(last) = found.last() else { return Ok(true) };
         after = last.rid;
-        let mut edits: Vec<Edit> =
-            found.into_iter().filter_map(|child| decide(tx, child, &request)).collect();
+        // Whoever names another tenant's run as a parent is no child of it.
+        let own = found.into_iter().filter(|child| child.row.tenant == parent.row.tenant);
+        let mut edits: Vec<Edit> = own.filter_map(|child| decide(tx, child, &request)).collect();
         let fits = limit - asked.len();
         let is_all = edits.len() <= fits;
         edits.truncate(fits);

@@ -4,7 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,7 +14,7 @@ use rusqlite::{Connection, OpenFlags};
 use waypost_kernel::Time;
 
 use super::link::fault::{Fault, Result};
-use super::link::open::{APPLICATION_ID, VERSION};
+use super::link::open::{self, APPLICATION_ID, VERSION};
 use crate::seam::error::StoreError;
 
 const LOOK: Duration = Duration::from_millis(100);
@@ -52,29 +52,73 @@ pub fn restore(
     replace: bool,
     progress: Progress<'_>,
 ) -> std::result::Result<(Copied, Option<PathBuf>), StoreError> {
+    let place = fs::canonicalize(to).unwrap_or_else(|_| to.to_owned());
+    let to = &*place;
     let restored = || -> Result<(Copied, Option<PathBuf>)> {
         let source = checked(from)?;
-        if to.exists() && !replace {
+        let is_there = to.exists();
+        if is_there && !replace {
             let message =
                 format!("{} is there already; --replace keeps it beside the restored one", to.display());
             return Err(StoreError::invalid("replace", message).into());
         }
-        super::link::open::make_folder(to).map_err(|error| no_file(to, &error))?;
-        let _nobody = to.exists().then(|| closed_to_others(to)).transpose()?;
+        open::make_folder(to).map_err(|error| no_file(to, &error))?;
+        let kept = is_there.then(|| aside(to));
+        let _nobody = if is_there { closed_to_others(to)? } else { None };
         let copied = copy(&source, to, progress)?;
-        let kept = to.exists().then(|| aside(to));
+        let part = part_of(to);
         if let Some(kept) = &kept {
+            like(to, &part)?;
             second_name(to, kept)?;
+            // Of a file that cannot be opened any more they are still there, and would be taken for the copy's.
+            for (log, name) in logs_of(to).zip(logs_of(kept)).filter(|(log, _)| log.exists()) {
+                fs::rename(&log, name).map_err(|error| no_file(&log, &error))?;
+            }
+            fs::rename(&part, to).map_err(|error| no_file(to, &error))?;
+        } else {
+            no_logs(to)?;
+            // Never over a file that came meanwhile.
+            second_name(&part, to)?;
+            fs::remove_file(&part).map_err(|error| no_file(&part, &error))?;
         }
-        fs::rename(part_of(to), to).map_err(|error| no_file(to, &error))?;
         sync_folder(to)?;
         Ok((copied, kept))
     };
     restored().map_err(|fault| finished(to, fault))
 }
 
+/// What SQLite keeps beside a file while it is open, or after a crash.
+fn logs_of(path: &Path) -> impl Iterator<Item = PathBuf> {
+    ["-wal", "-shm", "-journal"].into_iter().map(|ending| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        PathBuf::from(name)
+    })
+}
+
+/// Without its file a log belongs to a database that was moved away, or is still open somewhere: it would be taken for the copy's.
+fn no_logs(path: &Path) -> Result<()> {
+    let Some(log) = logs_of(path).find(|log| log.exists()) else { return Ok(()) };
+    let message = format!(
+        "{} is there without its database: stop whoever has that open, and move it to where the database went",
+        log.display()
+    );
+    Err(StoreError::Unavailable(message).into())
+}
+
+/// With the owner and the rights of the file that it replaces.
+fn like(old: &Path, new: &Path) -> Result<()> {
+    let was = fs::metadata(old).map_err(|error| no_file(old, &error))?;
+    // Who may not give files away has one of his own.
+    let _ = chown(new, Some(was.uid()), Some(was.gid()));
+    fs::set_permissions(new, was.permissions()).map_err(|error| no_file(new, &error))
+}
+
 fn finished(to: &Path, fault: Fault) -> StoreError {
-    let _ = fs::remove_file(part_of(to));
+    let part = part_of(to);
+    for left in std::iter::once(part.clone()).chain(logs_of(&part)) {
+        let _ = fs::remove_file(left);
+    }
     fault.into()
 }
 
@@ -108,10 +152,6 @@ fn checked(path: &Path) -> Result<Connection> {
 /// Into the place's `.part`, flushed.
 fn copy(source: &Connection, to: &Path, progress: Progress<'_>) -> Result<Copied> {
     let part = part_of(to);
-    match fs::remove_file(&part) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(no_file(&part, &error)),
-        Ok(()) | Err(_) => {}
-    }
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
     let file = made.map_err(|error| no_file(&part, &error))?;
     let pages = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
@@ -138,20 +178,21 @@ fn copy(source: &Connection, to: &Path, progress: Progress<'_>) -> Result<Copied
     Ok(Copied { runs, bytes })
 }
 
-/// Takes the log into a file and keeps everybody else out of it for as long as this lives.
-fn closed_to_others(path: &Path) -> Result<Connection> {
+/// Takes the log into a file and keeps everybody else out of it for as long as this lives. None if it is no database any more.
+fn closed_to_others(path: &Path) -> Result<Option<Connection>> {
     let close = || -> rusqlite::Result<Connection> {
         let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         conn.execute_batch("PRAGMA locking_mode = exclusive; PRAGMA journal_mode = delete; BEGIN EXCLUSIVE")?;
         Ok(conn)
     };
-    close().map_err(|error| match error.sqlite_error_code() {
+    close().map(Some).or_else(|error| match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::NotADatabase | rusqlite::ErrorCode::DatabaseCorrupt) => Ok(None),
         Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
             let message =
                 format!("{}: a process has it open: stop servers and workers first", path.display());
-            StoreError::Unavailable(message).into()
+            Err(StoreError::Unavailable(message).into())
         }
-        _ => Fault::from(error).at(path),
+        _ => Err(Fault::from(error).at(path)),
     })
 }
 
@@ -164,8 +205,9 @@ fn second_name(file: &Path, name: &Path) -> Result<()> {
     named.map_err(|error| no_file(name, &error))
 }
 
+/// Of this process alone: two that copy to one place do not meet.
 fn part_of(path: &Path) -> PathBuf {
-    beside(path, "part")
+    beside(path, &format!("part-{}", std::process::id()))
 }
 
 /// The name under which a file stays that another one replaces.

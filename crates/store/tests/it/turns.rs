@@ -7,7 +7,7 @@ use waypost_store::sqlite::SqliteStore;
 use waypost_store::{Database, NewRun};
 use waypost_testkit::Postgres;
 
-use crate::conformance::kit::{deploy, wants};
+use crate::conformance::kit::{check, command, deploy, wants};
 
 const MANY: usize = 10_000;
 const FEW: usize = 10;
@@ -63,4 +63,32 @@ async fn on_postgres_few_begin_beside_many_whoever_claims() {
         processes.push(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
     }
     few_begin_within_forty(&processes).await;
+}
+
+/// Whoever names another tenant's run as a parent is not cancelled with it.
+async fn a_foreign_child_stays(store: &dyn Database) {
+    let new = |tenant: &str, parent: Option<String>| NewRun {
+        tenant: tenant.into(),
+        parent_run_id: parent,
+        ..deploy()
+    };
+    let parent = store.enqueue(vec![new("default", None)]).await.unwrap().remove(0).unwrap().run;
+    let of = Some(parent.id().to_owned());
+    let children = store.enqueue(vec![new("default", of.clone()), new("b", of)]).await.unwrap();
+    let children: Vec<_> = children.into_iter().map(|child| child.unwrap().run).collect();
+    command(store, parent.id(), "cancel").await.unwrap();
+    for (child, status) in children.iter().zip(["cancelled", "queued"]) {
+        let row = store.run(child.tenant.clone(), child.id().to_owned()).await.unwrap();
+        assert_eq!(row.status(), status, "{}", child.tenant);
+    }
+    check(store).await;
+}
+
+// proves U14
+#[tokio::test]
+async fn a_run_of_another_tenant_is_no_child() {
+    let folder = tempfile::tempdir().unwrap();
+    a_foreign_child_stays(&SqliteStore::open(&folder.path().join("waypost.db")).unwrap()).await;
+    let database = Postgres::with_schema(&migration_sql()).unwrap();
+    a_foreign_child_stays(&PostgresStore::open(&database.url()).await.unwrap()).await;
 }

@@ -53,7 +53,9 @@ impl State {
     /// None of a run that has left.
     fn children(&self, parent: u64) -> Vec<u64> {
         let Ok(parent) = self.row(parent) else { return Vec::new() };
-        let is_child = |entry: &Entry| entry.row.parent_run_id.as_deref() == Some(parent.id());
+        let is_child = |entry: &Entry| {
+            entry.row.parent_run_id.as_deref() == Some(parent.id()) && entry.row.tenant == parent.tenant
+        };
         self.runs.iter().filter(|(_, entry)| is_child(entry)).map(|(number, _)| *number).collect()
     }
 }

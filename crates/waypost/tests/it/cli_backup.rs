@@ -2,7 +2,7 @@
 // proves U7
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 use std::time::Duration;
 
@@ -89,6 +89,46 @@ fn a_database_is_replaced_only_if_that_is_meant_and_nobody_uses_it() {
     let kept = kept.filter_map(|name| name.into_string().ok()).find(|name| name.contains("before-")).unwrap();
     let url = format!("sqlite://{}", shop.path(".waypost").join(kept).display());
     shop.ok(&["--database-url", &url, "run", "show", &second]);
+}
+
+/// A log without its file is another database's: it would be taken for the copy's and destroy it.
+#[test]
+fn a_copy_is_not_put_beside_the_log_of_a_file_that_is_gone() {
+    let shop = Shop::new();
+    shop.queue(&[], "true");
+    shop.ok(&["backup", "copy.db"]);
+    {
+        let (mut server, _) = shop.serve(&["serve", "--no-worker"]);
+        shop.queue(&[], "echo in the log");
+        server.kill();
+    }
+    fs::rename(shop.database(), shop.path("gone.db")).unwrap();
+    shop.run(&["restore", "copy.db"]).expect(1, &["waypost.db-wal", "without its database"]);
+    assert!(!shop.database().exists());
+    // Where it belongs it is taken in, and the place is free.
+    for log in ["-wal", "-shm"] {
+        let _ =
+            fs::rename(shop.path(&format!(".waypost/waypost.db{log}")), shop.path(&format!("gone.db{log}")));
+    }
+    let url = format!("sqlite://{}", shop.path("gone.db").display());
+    assert_eq!(shop.json(&["--database-url", &url, "run", "list"]).as_array().unwrap().len(), 2);
+    shop.ok(&["restore", "copy.db"]);
+    assert_eq!(shop.runs().len(), 1);
+}
+
+#[test]
+fn what_cannot_be_opened_any_more_is_replaced_and_kept() {
+    let shop = Shop::new();
+    let id = shop.queue(&[], "true");
+    shop.ok(&["backup", "copy.db"]);
+    fs::write(shop.database(), "no database, but as long as the header of one. ".repeat(100)).unwrap();
+    fs::set_permissions(shop.database(), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::rename(shop.database(), shop.path("real.db")).unwrap();
+    std::os::unix::fs::symlink(shop.path("real.db"), shop.database()).unwrap();
+    shop.ok(&["restore", "copy.db", "--replace"]);
+    assert_eq!(shop.show(&id)["status"], "queued");
+    assert_eq!(mode(&shop.path("real.db")), 0o640, "the file behind the link, with its rights");
+    shop.verifies();
 }
 
 #[test]

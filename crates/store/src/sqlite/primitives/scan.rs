@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use rusqlite::params;
+use rusqlite::{Row, params};
 use serde_json::json;
 use waypost_kernel::Time;
 
@@ -23,9 +23,12 @@ const READY: &str = "SELECT due_at, rid FROM run_now INDEXED BY run_ready WHERE 
 const READY_FOR: &str = "SELECT due_at, rid FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 AND queue = ?1 \
   AND priority = ?2 AND tenant = ?3 AND due_at <= ?4 AND (due_at, rid) > (?5, ?6) AND EXISTS (SELECT 1 FROM run_born b WHERE b.rid = run_now.rid \
     AND (b.playbook IN (SELECT value FROM json_each(?8)) OR ?9 AND b.carried IS NOT NULL)) ORDER BY due_at, rid LIMIT ?7";
-/// The best priority, and within it the last tenant, before a place in that order.
-const NEXT_LANE: &str = "SELECT priority, tenant FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 AND queue = ?1 \
-  AND (priority, tenant) < (?2, ?3) ORDER BY priority DESC, tenant DESC LIMIT 1";
+/// The next tenant of a priority; if there is none, the last one of the next priority. Two looks: SQLite would step through all
+/// runs of a lane to find what is below it, if both were asked for in one.
+const NEXT_TENANT: &str = "SELECT priority, tenant FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 AND queue = ?1 \
+  AND priority = ?2 AND tenant < ?3 ORDER BY tenant DESC LIMIT 1";
+const NEXT_PRIORITY: &str = "SELECT priority, tenant FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 AND queue = ?1 \
+  AND priority < ?2 ORDER BY priority DESC, tenant DESC LIMIT 1";
 
 /// Where a claim stands.
 pub struct Cursor {
@@ -107,7 +110,7 @@ pub fn begin(tx: &Tx<'_>, claim: &Claim) -> Result<Scan<Cursor>> {
 /// How many more of a queue may be held.
 pub fn room(tx: &Tx<'_>, tenant: &str, queue: &str) -> Result<Room> {
     let sql = "SELECT at_most, paused_at IS NOT NULL FROM queues WHERE tenant = ?1 AND name = ?2";
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
     let found: Option<(Option<i64>, bool)> = tx.find(sql, [tenant, queue], read)?;
     let at_most = match found {
         Some((_, true)) => return Ok(Room::Paused),
@@ -339,8 +342,15 @@ impl QueueScan {
         let after = |tenant: &str| format!("{tenant}\0");
         let mut below = below.clone();
         self.next = loop {
-            let values = params![self.name, below.0, below.1];
-            let found: Option<LaneKey> = tx.find(NEXT_LANE, values, |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            let mut found: Option<LaneKey> = None;
+            // Nobody comes after the one without a name.
+            if !below.1.is_empty() {
+                found = tx.find(NEXT_TENANT, params![self.name, below.0, below.1], read)?;
+            }
+            if found.is_none() {
+                found = tx.find(NEXT_PRIORITY, params![self.name, below.0], read)?;
+            }
             match (&found, tenant) {
                 (Some((priority, other)), Some(tenant)) if **other > *tenant => {
                     below = (*priority, after(tenant));

@@ -1,7 +1,7 @@
 //! Concurrency keys. A ready run whose key is at its limit is set aside (`blocked`), at birth or when a claim meets it:
 //! so a hundred thousand of them cost a claim nothing. When one of the key leaves, the next best is let in again.
 
-use rusqlite::params;
+use rusqlite::{Row, params};
 use waypost_kernel::Phase;
 
 use crate::engine::turns::{named, short};
@@ -64,13 +64,17 @@ pub fn let_in(tx: &Tx<'_>, tenant: &str, key: &str) -> Result<()> {
 
 /// The sweeper's look: no key waits while it has a free slot, whatever happened.
 pub fn let_in_all(tx: &Tx<'_>) -> Result<()> {
-    let next = "SELECT concurrency_key, tenant FROM run_now INDEXED BY run_keyed \
-                WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 1 AND concurrency_key IS NOT NULL \
-                AND (concurrency_key, tenant) > (?1, ?2) ORDER BY concurrency_key, tenant LIMIT 1";
+    const BLOCKED: &str = "SELECT concurrency_key, tenant FROM run_now INDEXED BY run_keyed \
+                           WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 1 AND concurrency_key";
+    let next_tenant = format!("{BLOCKED} = ?1 AND tenant > ?2 ORDER BY tenant LIMIT 1");
+    let next_key = format!("{BLOCKED} > ?1 ORDER BY concurrency_key, tenant LIMIT 1");
     let mut last: (String, String) = Default::default();
     loop {
-        let found: Option<(String, String)> =
-            tx.find(next, params![last.0, last.1], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let mut found: Option<(String, String)> = tx.find(&next_tenant, params![last.0, last.1], read)?;
+        if found.is_none() {
+            found = tx.find(&next_key, params![last.0], read)?;
+        }
         let Some((key, tenant)) = found else { return Ok(()) };
         let_in(tx, named(&tenant), &key)?;
         last = (key, tenant);
