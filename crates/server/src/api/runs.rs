@@ -331,7 +331,7 @@ pub fn tagged(answer: Answer, row: &RunRow) -> Answer {
 }
 
 async fn events(call: Call, query: EventsQuery) -> Result {
-    let run_id = call.run().await?.id().to_owned();
+    let run_id = call.run_of_any().await?.id().to_owned();
     let (after, limit) = (query.after.unwrap_or_default(), query.limit.0);
     let look = || {
         let (call, run_id) = (&call, run_id.clone());
@@ -351,7 +351,7 @@ async fn events(call: Call, query: EventsQuery) -> Result {
 }
 
 async fn items(call: Call, query: ItemsQuery) -> Result {
-    let run_id = call.run().await?.id().to_owned();
+    let run_id = call.run_of_any().await?.id().to_owned();
     let turn = call.page_turn().await;
     let filter = ItemFilter {
         run_id: run_id.clone(),

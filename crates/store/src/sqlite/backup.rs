@@ -64,14 +64,15 @@ pub fn restore(
         }
         open::make_folder(to).map_err(|error| no_file(to, &error))?;
         let kept = is_there.then(|| aside(to));
-        let _nobody = if is_there { closed_to_others(to)? } else { None };
+        let nobody = if is_there { closed_to_others(to)? } else { None };
         let copied = copy(&source, to, progress)?;
         let part = part_of(to);
         if let Some(kept) = &kept {
             like(to, &part)?;
             second_name(to, kept)?;
             // Of a file that cannot be opened any more they are still there, and would be taken for the copy's.
-            for (log, name) in logs_of(to).zip(logs_of(kept)).filter(|(log, _)| log.exists()) {
+            let left = logs_of(to).zip(logs_of(kept)).filter(|(log, _)| nobody.is_none() && log.exists());
+            for (log, name) in left {
                 fs::rename(&log, name).map_err(|error| no_file(&log, &error))?;
             }
             fs::rename(&part, to).map_err(|error| no_file(to, &error))?;
