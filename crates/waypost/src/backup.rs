@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 use waypost_store::sqlite::backup::{self, Copied};
 
 use crate::output::{BAD_INPUT, Failed, Format, Result, pretty, print};
 use crate::place::{Database, Place};
 use crate::verify;
+
+const BYTES: &str = "{bar:30} {bytes}/{total_bytes} {eta}";
 
 #[derive(Debug, Args)]
 #[command(
@@ -47,7 +49,7 @@ pub fn run(place: &Place, flags: &Flags) -> Result<u8> {
         }
     };
     there(&file)?;
-    let bar = progress_bar();
+    let bar = verify::bar_of(BYTES);
     let copied = backup::backup(&file, &flags.file, &|done, total| show(&bar, done, total));
     bar.finish_and_clear();
     let copied = copied?;
@@ -70,7 +72,7 @@ pub async fn restore(place: &Place, flags: RestoreFlags) -> Result<u8> {
         }
     };
     there(&flags.file)?;
-    let bar = progress_bar();
+    let bar = verify::bar_of(BYTES);
     let restored = backup::restore(&flags.file, &file, flags.replace, &|done, total| show(&bar, done, total));
     bar.finish_and_clear();
     let (copied, kept) = restored?;
@@ -107,13 +109,4 @@ fn shape(copied: Copied, file: &Path) -> serde_json::Value {
 fn show(bar: &ProgressBar, done: u64, total: u64) {
     bar.set_length(total);
     bar.set_position(done);
-}
-
-/// On a terminal's stderr only; elsewhere it draws nothing.
-fn progress_bar() -> ProgressBar {
-    let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {eta}") {
-        bar.set_style(style);
-    }
-    bar
 }

@@ -56,8 +56,9 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
         }
         Verb::Pause { queue, reason } => {
             store.configure(Setting::PauseQueue(queue.clone()), who(reason)).await?;
+            let whose = named_tenant().map(|tenant| format!(" --tenant {tenant}")).unwrap_or_default();
             print(&format!(
-                "{queue} is paused: workers take nothing from it until `waypost queue resume {queue}`"
+                "{queue} is paused: workers take nothing from it until `waypost queue resume {queue}{whose}`"
             ))
         }
         Verb::Resume { queue, reason } => {

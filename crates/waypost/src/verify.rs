@@ -58,10 +58,14 @@ pub async fn report(store: &dyn Database, output: Format) -> Result<u8> {
     Ok(if sound { 0 } else { ERROR })
 }
 
-/// On a terminal's stderr only; elsewhere it draws nothing.
 pub fn progress_bar() -> ProgressBar {
+    bar_of("{bar:30} {pos}/{len} {msg} {eta}")
+}
+
+/// On a terminal's stderr only; elsewhere it draws nothing.
+pub fn bar_of(template: &str) -> ProgressBar {
     let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta}") {
+    if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
     bar

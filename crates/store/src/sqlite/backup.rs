@@ -36,6 +36,12 @@ pub fn backup(from: &Path, to: &Path, progress: Progress<'_>) -> std::result::Re
         if to.exists() {
             return Err(StoreError::invalid("FILE", format!("{} is there already", to.display())).into());
         }
+        let folder = folder_of(to);
+        if !folder.is_dir() {
+            return Err(
+                StoreError::invalid("FILE", format!("there is no folder {}", folder.display())).into()
+            );
+        }
         let copied = copy(&source, to, progress)?;
         second_name(&part_of(to), to)?;
         fs::remove_file(part_of(to)).map_err(|error| no_file(to, &error))?;
@@ -225,9 +231,12 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 fn sync_folder(path: &Path) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| no_file(path, &error))
+    File::open(folder_of(path)).and_then(|folder| folder.sync_all()).map_err(|error| no_file(path, &error))
 }
 
 fn no_file(path: &Path, error: &std::io::Error) -> Fault {

@@ -80,7 +80,7 @@ pub struct Flags {
 
 pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
     let store = opened.store();
-    let new = match &flags.playbook {
+    let mut new = match &flags.playbook {
         Some(file) => {
             let (queue, priority) = (flags.queue.clone(), flags.priority);
             let typed = split("input", &flags.inputs)?;
@@ -88,6 +88,9 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
         }
         None => of_command(&flags)?,
     };
+    if let Some(parent) = &flags.parent {
+        new.parent_run_id = Some(find(&*store, parent).await?.id().to_owned());
+    }
     let started = store.enqueue(vec![new]).await?.remove(0)?;
     let run_id = started.run.id().to_owned();
     if started.replayed {
@@ -126,7 +129,6 @@ fn common(flags: &Flags) -> Result<NewRun> {
         concurrency_key: flags.concurrency_key.clone(),
         title: flags.title.clone(),
         correlation_id: flags.correlation_id.clone(),
-        parent_run_id: flags.parent.clone(),
         by: user(),
         ..defaults
     })

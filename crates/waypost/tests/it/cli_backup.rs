@@ -147,7 +147,7 @@ fn what_is_no_copy_is_refused_and_nothing_is_left() {
         shop.run(args).expect(code, &[words]);
     }
     shop.queue(&[], "true");
-    shop.run(&["backup", "no/folder/copy.db"]).expect(1, &["no/folder/copy.db"]);
+    shop.run(&["backup", "no/folder/copy.db"]).expect(2, &["FILE", "there is no folder no/folder"]);
     let mut names: Vec<String> = fs::read_dir(shop.folder())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

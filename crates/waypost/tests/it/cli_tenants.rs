@@ -130,6 +130,25 @@ fn a_worker_works_for_its_tenant_or_for_all() {
     assert_eq!(fs::read_to_string(shop.path("seen")).unwrap(), "shop\nbank\n");
 }
 
+/// What is not there, or is another tenant's, is no parent.
+#[test]
+fn a_parent_is_a_run_of_the_same_tenant() {
+    let shop = Shop::new();
+    let parent = shop.ok(&["run", "start", "--tenant", "bank", "--", "true"]).trim().to_owned();
+    for tenant in ["shop", "default"] {
+        shop.run(&["run", "start", "--tenant", tenant, "--parent", &parent, "--", "true"])
+            .expect(4, &[&parent]);
+    }
+    shop.run(&["run", "start", "--parent", "run-nope", "--", "true"]).expect(4, &["run-nope"]);
+    let child = shop.ok(&["run", "start", "--tenant", "bank", "--parent", &parent, "--", "true"]);
+    assert_eq!(
+        shop.json(&["run", "show", child.trim(), "--tenant", "bank"])["parent_run_id"],
+        parent.as_str()
+    );
+    let said = shop.ok(&["queue", "pause", "default", "--tenant", "bank"]);
+    assert!(said.contains("waypost queue resume default --tenant bank"), "{said}");
+}
+
 #[test]
 fn a_tenant_that_cannot_be_one_is_refused() {
     let shop = Shop::new();
