@@ -172,7 +172,7 @@ mod tests {
     use http_body_util::BodyExt;
     use serde_json::{Value, json};
 
-    async fn told(answer: Answer) -> (Option<u64>, usize, Value) {
+    async fn read_back(answer: Answer) -> (Option<u64>, usize, Value) {
         let said = answer.body().size_hint().exact();
         let text = answer.into_body().collect().await.expect("a body").to_bytes();
         (said, text.len(), serde_json::from_slice(&text).expect("JSON"))
@@ -182,7 +182,7 @@ mod tests {
     async fn a_long_text_is_whole_and_says_how_long_it_is() {
         for length in [0, 10, PIECE - 2, PIECE - 1, PIECE, 3 * PIECE + 7] {
             let value = json!({ "a": "x".repeat(length) });
-            let (said, bytes, read) = told(json(200, &value)).await;
+            let (said, bytes, read) = read_back(json(200, &value)).await;
             assert_eq!((said, read), (Some(bytes as u64), value), "{length}");
         }
     }
@@ -192,7 +192,7 @@ mod tests {
         for entries in [vec![], vec![1], vec![1, 2, 3]] {
             let expected = json!({ "runs": entries, "next_cursor": null });
             let answer = list(200, "runs", entries, Pieces::value, ("next_cursor", &None::<String>));
-            assert_eq!(told(answer).await.2, expected);
+            assert_eq!(read_back(answer).await.2, expected);
         }
     }
 }

@@ -13,7 +13,7 @@ use super::chunk::{Chunk, Line};
 use super::lines::Lines;
 use crate::actions::Mask;
 use crate::report::journal::Journal;
-use crate::steps::{TaskBoard, told};
+use crate::steps::{TaskBoard, task_progress};
 
 /// How an event's lines name the streams.
 const OUT: &str = "out";
@@ -113,7 +113,7 @@ impl Listener {
             last_line.get_or_insert_default().clone_from(&text);
         }
         if let Some(board) = self.board.as_ref().filter(|_| stream == OUT)
-            && let Some((name, progress)) = told(&text)
+            && let Some((name, progress)) = task_progress(&text)
         {
             return board.report(name, progress);
         }

@@ -68,7 +68,7 @@ impl Builder<'_> {
                         (node.get("input").unwrap_or(named), "give the playbook the inputs that it declares")
                     }
                 };
-                self.problem(at, RULE, &told(&error), mend);
+                self.problem(at, RULE, &on_one_line(&error), mend);
                 return None;
             }
         };
@@ -110,8 +110,8 @@ impl Builder<'_> {
     }
 }
 
-/// On one line.
-fn told(error: &CannotStart) -> String {
+/// All that keeps a run from being started.
+fn on_one_line(error: &CannotStart) -> String {
     match error {
         CannotStart::Inputs(problems) => {
             problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")

@@ -7,8 +7,8 @@ use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_store::ItemRow;
 
-use super::born::key_of;
 use super::once::pause_facts;
+use super::planned_steps::key_of;
 use super::playbook_run::PlaybookRun;
 use super::state_names::StepState;
 use super::step_log::{Halt, StepResult, is_dropped};

@@ -5,11 +5,11 @@
 //! goes. `step_log` is what is stored of the steps, `deadlines` when they may begin, `state_names` what the lifecycle calls
 //! their states, `scope` what templates see.
 
-mod born;
 mod deadlines;
 mod durable;
 mod ending;
 mod once;
+mod planned_steps;
 mod playbook_run;
 mod scope;
 mod state_names;
@@ -20,11 +20,11 @@ use serde_json::{Map, Value};
 use waypost_kernel::Failure;
 use waypost_kernel::run::Want;
 
-pub(crate) use born::CLEANUP;
-pub use born::first_steps;
 pub(crate) use durable::Durable;
+pub(crate) use planned_steps::CLEANUP;
+pub use planned_steps::first_steps;
 pub(crate) use playbook_run::perform;
-pub(crate) use tasks::{TaskBoard, told};
+pub(crate) use tasks::{TaskBoard, task_progress};
 
 /// How the steps of a run came to an end.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use waypost_kernel::request::Level;
 use waypost_kernel::{Failure, Lifecycle};
 use waypost_store::ItemRow;
 
-use super::born::runs_again;
+use super::planned_steps::runs_again;
 use super::playbook_run::{NOT_TRUE, PlaybookRun, bad_template};
 use super::scope::{is_unattended, resolutions, unattended};
 use super::state_names::StepState;
@@ -129,12 +129,12 @@ impl PlaybookRun<'_> {
             self.step_log.flush().await?;
             self.require_cleanup(true, None).await?;
         }
-        let mut told = StepResult::default().told("does", rendered.action.in_words());
+        let mut told = StepResult::default().with_detail("does", rendered.action.in_words());
         // What was marked before a pause is not so any more.
         let marked =
             |result: &&str| self.step_log.row(key).is_some_and(|row| row.details.contains_key(*result));
         for stale in [FINISH, LEFT_OUT].into_iter().filter(marked) {
-            told = told.told(stale, false);
+            told = told.with_detail(stale, false);
         }
         self.step_log.put(key, StepState::Held, told).await?;
         if self.began.is_none() {
@@ -224,7 +224,7 @@ impl PlaybookRun<'_> {
         match self.began {
             Some(began) => {
                 let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                result.told("duration_ms", ms)
+                result.with_detail("duration_ms", ms)
             }
             None => result,
         }
@@ -251,7 +251,7 @@ impl PlaybookRun<'_> {
         let state = if is_skipped { StepState::Skipped } else { StepState::Done };
         let mut result = answered(outcome);
         if word == Word::Finish {
-            result = result.told(FINISH, true);
+            result = result.with_detail(FINISH, true);
         }
         self.step_log.put_later(key, state, self.timed(result));
         self.tell_of(step, key).await;
@@ -277,7 +277,8 @@ impl PlaybookRun<'_> {
                 return self.failed(step, key, &Failure::new("UNATTENDED", &message), board).await;
             }
             close(board, None).await;
-            let result = StepResult::default().told("reason", format!("nobody is there to decide: {reason}"));
+            let result =
+                StepResult::default().with_detail("reason", format!("nobody is there to decide: {reason}"));
             self.step_log.put_later(key, StepState::Skipped, result);
             return Ok(Next::On);
         }
@@ -289,7 +290,8 @@ impl PlaybookRun<'_> {
             self.journal.note(Level::Warn, &told, asked).await;
         }
         let details = pause_details(lifecycle, key, &reason, &outcome.blockers);
-        let result = StepResult { answered: true, ..StepResult::default() }.told("pause", details.clone());
+        let result =
+            StepResult { answered: true, ..StepResult::default() }.with_detail("pause", details.clone());
         self.step_log.put_later(key, StepState::Parked, result);
         Ok(Next::End(PlaybookEnd::Paused { reason, details }))
     }
@@ -341,13 +343,13 @@ async fn close(board: &Option<Arc<TaskBoard>>, failure: Option<&Failure>) {
 fn answered(outcome: Outcome) -> StepResult {
     let mut result = StepResult { answered: true, output: Some(outcome.output), ..StepResult::default() };
     if let Some(reason) = outcome.reason.or(outcome.message) {
-        result = result.told("reason", reason);
+        result = result.with_detail("reason", reason);
     }
     if !outcome.artifacts.is_empty() {
-        result = result.told("artifacts", outcome.artifacts);
+        result = result.with_detail("artifacts", outcome.artifacts);
     }
     if !outcome.proposals.is_empty() {
-        result = result.told("proposals", outcome.proposals);
+        result = result.with_detail("proposals", outcome.proposals);
     }
     result
 }

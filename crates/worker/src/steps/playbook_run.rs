@@ -12,9 +12,9 @@ use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_store::{Claimed, CleanupWrite, EventRow, ItemRow, RunRow, StoreError, iso};
 
-use super::born::{Revised, key_of, known_steps, revised, single};
 use super::deadlines::{Deadlines, May};
 use super::once::paused_by;
+use super::planned_steps::{Revised, key_of, known_steps, revised, single};
 use super::scope::scope;
 use super::state_names::StepState;
 use super::step_log::{Added, DROPPED, Halt, LEFT_OUT, StepLog, because};
@@ -290,7 +290,7 @@ impl PlaybookRun<'_> {
         let (owed, dropped): (Vec<String>, Vec<String>) = open.into_iter().partition(is_owed);
         for key in &dropped {
             self.step_log.make_room().await?;
-            let result = because("it is no longer in the list").told(DROPPED, true);
+            let result = because("it is no longer in the list").with_detail(DROPPED, true);
             self.step_log.put_later(key, StepState::Skipped, result);
         }
         for key in keys.into_iter().chain(owed) {

@@ -154,7 +154,7 @@ impl StepLog {
 
     /// For templates: it was begun, in this holder's hands or another's, and not left out after a pause.
     pub fn has_run(&self, row: &ItemRow) -> bool {
-        row.started_at.is_some() && told(row, LEFT_OUT) != &Value::Bool(true)
+        row.started_at.is_some() && detail(row, LEFT_OUT) != &Value::Bool(true)
     }
 
     pub async fn add(&mut self, added: Vec<Added>) -> Result<(), Halt> {
@@ -284,7 +284,7 @@ impl StepLog {
         let at = self.rows.len();
         self.places.insert(row.key.clone(), at);
         let number = number(&row);
-        let step = told(&row, "of").as_str().map(str::to_owned);
+        let step = detail(&row, "of").as_str().map(str::to_owned);
         self.rows.push(row);
         if let Some(step) = step {
             let parts = self.parts.entry(step).or_default();
@@ -307,7 +307,7 @@ impl StepResult {
         StepResult { failure: Some(failure), ..StepResult::default() }
     }
 
-    pub fn told(mut self, key: &str, value: impl Into<Value>) -> StepResult {
+    pub fn with_detail(mut self, key: &str, value: impl Into<Value>) -> StepResult {
         self.details.insert(key.to_owned(), value.into());
         self
     }
@@ -320,19 +320,19 @@ pub(crate) const LEFT_OUT: &str = "left_out";
 pub(crate) const DROPPED: &str = "dropped";
 
 pub(crate) fn is_dropped(row: &ItemRow) -> bool {
-    told(row, DROPPED) == &Value::Bool(true)
+    detail(row, DROPPED) == &Value::Bool(true)
 }
 
 /// For the log and for people: why a step was left out.
 pub(crate) fn because(reason: &str) -> StepResult {
-    StepResult::default().told("reason", reason).told(LEFT_OUT, true)
+    StepResult::default().with_detail("reason", reason).with_detail(LEFT_OUT, true)
 }
 
-fn told<'r>(row: &'r ItemRow, key: &str) -> &'r Value {
+fn detail<'r>(row: &'r ItemRow, key: &str) -> &'r Value {
     row.details.get(key).unwrap_or(&Value::Null)
 }
 
 /// Of an item of a `for_each`, from 1.
 pub(crate) fn number(row: &ItemRow) -> u64 {
-    told(row, "number").as_u64().unwrap_or_default()
+    detail(row, "number").as_u64().unwrap_or_default()
 }

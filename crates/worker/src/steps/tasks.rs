@@ -27,7 +27,7 @@ pub(crate) enum Progress {
 }
 
 /// What a line says about a task, if it is one that does.
-pub(crate) fn told(line: &str) -> Option<(String, Progress)> {
+pub(crate) fn task_progress(line: &str) -> Option<(String, Progress)> {
     let (how_far, name) = line.strip_prefix(MARK)?.trim().split_once(' ')?;
     let progress = match how_far {
         FAILED => Progress::Failed,
@@ -223,7 +223,7 @@ mod tests {
             ("task 40 x", None),
         ] {
             let expected = expected.map(|(name, progress)| (name.to_owned(), progress));
-            assert_eq!(told(line), expected, "{line}");
+            assert_eq!(task_progress(line), expected, "{line}");
         }
     }
 }
