@@ -3,9 +3,6 @@
 //! Nothing here reads a clock, draws a random number, waits or does I/O. Instants come in as [`Time`],
 //! randomness as tokens and numbers; what should be written goes out as a [`Change`].
 
-pub mod backoff;
-pub mod breaker;
-pub mod bucket;
 pub mod decide;
 pub mod event;
 pub mod fold;
@@ -14,11 +11,11 @@ pub mod guard;
 pub mod id;
 pub mod item;
 pub mod lifecycle;
+mod pace;
 pub mod plan;
 pub mod refusal;
 pub mod render;
 pub mod request;
-pub mod retry_after;
 pub mod run;
 pub mod schedule;
 pub mod tally;
@@ -30,6 +27,7 @@ pub use decide::{allowed, create, decide};
 pub use event::{Change, Event};
 pub use guard::Guard;
 pub use lifecycle::{Actor, Catalog, Lifecycle, Outcome, Phase, StateId};
+pub use pace::{backoff, breaker, bucket, retry_after};
 pub use refusal::{Code, Refusal};
 pub use request::{Ask, Request, Who};
 pub use run::{Failure, Intent, Lease, Run, Token};

@@ -7,16 +7,13 @@ mod events;
 mod executions;
 mod health;
 mod held;
-mod kinds;
 mod lifecycles;
 mod queues;
-pub mod requests;
 mod runs;
-mod schedule_shapes;
 mod schedules;
-pub mod shapes;
 mod stats;
 mod webhooks;
+mod wire;
 pub mod workers;
 
 use std::future::Future;
@@ -28,6 +25,8 @@ use crate::answer::{Answer, Result};
 use crate::call::{Asked, Call};
 use crate::guard::RequiredRole;
 use crate::problem::Reason;
+use wire::{kinds, schedule_shapes};
+pub use wire::{requests, shapes};
 
 pub type Running = Pin<Box<dyn Future<Output = Result<Answer>> + Send>>;
 
