@@ -21,7 +21,7 @@ pub fn prune(tx: &Tx<'_>, limit: usize) -> Result<Pruned> {
         [],
         |row| row.get(0),
     )?;
-    let found = row::select(
+    let found = row::select_bare(
         tx,
         &format!("{BOTH} WHERE n.rid > ?1 ORDER BY n.rid LIMIT ?2"),
         params![cursor, LOOK as i64],
