@@ -172,6 +172,7 @@ impl<'a> Course<'a> {
     }
 }
 
+/// Which end counts if there are several.
 fn gravity(end: &PlaybookEnd) -> u8 {
     match end {
         PlaybookEnd::Done => 0,
@@ -402,7 +403,10 @@ impl<'a> PlaybookRun<'a> {
                 present.began.get_or_insert_with(Instant::now);
             }
             self.tell_beginning_of(&once, &context).await;
-            if let Some(attempt) = self.attempt(&once, rendered) {
+            // Telling of it may have taken as long as the lease.
+            if self.lease.is_leaving() {
+                course.end_with(PlaybookEnd::Left);
+            } else if let Some(attempt) = self.attempt(&once, rendered) {
                 course.under_way.spawn(attempt.carry_out(at));
             }
         }

@@ -1,5 +1,7 @@
 //! Which steps wait for which. Without `needs` a step follows the one before it.
 
+use std::collections::VecDeque;
+
 use waypost_schema::{Node, quoted};
 
 use super::Builder;
@@ -37,18 +39,24 @@ fn reached(own: &[Vec<usize>], at: usize) -> Vec<usize> {
     (0..own.len()).filter(|at| is_reached[*at]).collect()
 }
 
-/// The way from a step over those that it waits for back to itself.
+/// The shortest way from a step over those that it waits for back to itself.
 fn round_trip(own: &[Vec<usize>], at: usize) -> Vec<usize> {
-    let mut way = vec![at];
-    while let Some(last) = way.last().copied() {
-        let leads_back = |next: &&usize| **next == at || reached(own, **next).contains(&at);
-        match own[last].iter().filter(|next| **next == at || !way.contains(next)).find(leads_back) {
-            Some(next) if *next == at => break,
-            Some(next) => way.push(*next),
-            None => break,
+    let mut from = vec![None; own.len()];
+    let mut open = VecDeque::from([at]);
+    while let Some(step) = open.pop_front() {
+        if own[step].contains(&at) {
+            let mut way: Vec<usize> = std::iter::successors(Some(step), |step| from[*step]).collect();
+            way.reverse();
+            return way;
+        }
+        for next in own[step].iter().filter(|next| **next != at) {
+            if from[*next].is_none() {
+                from[*next] = Some(step);
+                open.push_back(*next);
+            }
         }
     }
-    way
+    vec![at]
 }
 
 impl Builder<'_> {
@@ -63,9 +71,9 @@ impl Builder<'_> {
             for step in &way {
                 told[*step] = true;
             }
-            let names: Vec<String> =
-                way.iter().chain([&at]).map(|step| quoted(&self.steps[*step]).to_string()).collect();
-            let message = format!("steps wait for each other: {}", names.join(" waits for "));
+            let names: Vec<String> = way.iter().chain([&at]).map(|step| quoted(&self.steps[*step])).collect();
+            let way = names[1..].join(", which waits for ");
+            let message = format!("steps wait for each other: {} waits for {way}", names[0]);
             let mend = "take one of them out; a step without needs waits for the one before it";
             self.problem(said, "needs-cycle", &message, mend);
         }
@@ -110,6 +118,7 @@ mod tests {
             (vec![vec![0]], 0, vec![0]),
             (vec![vec![1], vec![0]], 0, vec![0, 1]),
             (vec![vec![], vec![0, 3], vec![1], vec![2, 0]], 1, vec![1, 3, 2]),
+            (vec![vec![2], vec![2], vec![0, 1]], 1, vec![1, 2]),
         ] {
             assert_eq!(round_trip(&own, at), expected);
         }

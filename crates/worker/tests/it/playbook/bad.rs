@@ -160,7 +160,7 @@ fn what_a_step_does_not_wait_for_is_told_with_its_mend() {
         (
             file(&[step("a", "needs = [\"c\"]"), step("b", ""), step("c", "")]),
             6,
-            "steps wait for each other: `a` waits for `c` waits for `b` waits for `a`",
+            "steps wait for each other: `a` waits for `c`, which waits for `b`, which waits for `a`",
             "take one of them out; a step without needs waits for the one before it",
         ),
     ] {
