@@ -77,17 +77,19 @@ pub(crate) struct Beginning<'a> {
 
 /// Why a try does not begin.
 enum Later {
-    At(Wait),
+    At(Due),
     /// And what the run fails with.
     Never(Failure),
 }
 
 /// Nothing begins before this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wait {
-    pub until: Instant,
-    /// The window opens then; without it, a try is due.
-    pub opens: Option<Time>,
+struct Due {
+    until: Instant,
+    /// The same, by the database's clock.
+    at: Time,
+    /// The window opens then; otherwise the next try of a step is due.
+    opens: bool,
 }
 
 impl<'a> Course<'a> {
@@ -205,28 +207,28 @@ impl<'a> PlaybookRun<'a> {
 
     /// Begins what may, and waits for what comes first: the end of a try, or a time.
     async fn turn(&mut self, course: &mut Course<'a>) -> Result<Option<PlaybookEnd>, Halt> {
-        let wait = if course.has_ended() { None } else { self.begin_what_may(course).await? };
+        let due = if course.has_ended() { None } else { self.begin_what_may(course).await? };
         if course.under_way.is_empty() {
             if course.has_ended() {
                 return Ok(Some(course.end.take().unwrap_or(PlaybookEnd::Left)));
             }
-            return match wait {
-                Some(wait) => self.idle(course, wait).await.map(|()| None),
+            return match due {
+                Some(due) => self.idle(course, due).await,
                 None => Ok(Some(course.rest().unwrap_or_else(|| self.all_done()))),
             };
         }
         // What has ended is stored at once while others go on: they may take hours.
         self.step_log.flush().await?;
-        self.announce(course, wait).await;
-        let due = async {
-            match wait {
-                Some(wait) => sleep_until(wait.until).await,
+        self.announce(course, due).await;
+        let is_due = async {
+            match due {
+                Some(due) => sleep_until(due.until).await,
                 None => std::future::pending().await,
             }
         };
         let mut next = tokio::select! {
             tried = course.under_way.join_next() => tried,
-            () = due => None,
+            () = is_due => None,
         };
         // All that have ended by now, so that what follows from them is one write.
         while let Some(tried) = next {
@@ -239,18 +241,18 @@ impl<'a> PlaybookRun<'a> {
 
     /// Nothing is under way, and nothing may begin before a time that is stored. The one place where a run is held for
     /// nothing but that.
-    async fn idle(&mut self, course: &mut Course<'a>, wait: Wait) -> Result<(), Halt> {
+    async fn idle(&mut self, course: &mut Course<'a>, due: Due) -> Result<Option<PlaybookEnd>, Halt> {
         self.step_log.flush().await?;
-        self.announce(course, Some(wait)).await;
-        self.wait(wait.until, course.legs.iter().all(|leg| leg.step.is_cleanup)).await;
-        Ok(())
+        self.announce(course, Some(due)).await;
+        let is_cleanup = course.legs.iter().all(|leg| leg.step.is_cleanup);
+        self.wait(due.until, is_cleanup).await;
+        Ok(None)
     }
 
     /// People are told once that a window is waited for.
-    async fn announce(&mut self, course: &mut Course<'a>, wait: Option<Wait>) {
-        let Some(opens) = wait.and_then(|wait| wait.opens).filter(|opens| course.told != Some(*opens)) else {
-            return;
-        };
+    async fn announce(&mut self, course: &mut Course<'a>, due: Option<Due>) {
+        let opens = due.filter(|due| due.opens).map(|due| due.at);
+        let Some(opens) = opens.filter(|opens| course.told != Some(*opens)) else { return };
         course.told = Some(opens);
         let notice = format!("Waiting for the maintenance window at {}", iso(opens));
         self.journal.note(Level::Info, &notice, json!({ "opens": iso(opens) })).await;
@@ -258,8 +260,8 @@ impl<'a> PlaybookRun<'a> {
 
     /// One write for all that may begin, with the results that waited for it. What is left to wait for, if nothing else
     /// happens before.
-    async fn begin_what_may(&mut self, course: &mut Course<'a>) -> Result<Option<Wait>, Halt> {
-        let (mut beginnings, mut wait) = (Vec::new(), None);
+    async fn begin_what_may(&mut self, course: &mut Course<'a>) -> Result<Option<Due>, Halt> {
+        let (mut beginnings, mut due) = (Vec::new(), None);
         loop {
             let over = course.legs.iter().filter(|leg| matches!(leg.stage, Stage::Over)).count();
             for at in 0..course.legs.len() {
@@ -267,7 +269,7 @@ impl<'a> PlaybookRun<'a> {
                     continue;
                 }
                 self.come_to(course, at).await?;
-                self.begin_of(course, at, &mut beginnings, &mut wait).await?;
+                self.begin_of(course, at, &mut beginnings, &mut due).await?;
                 // None of them has begun yet, and none does.
                 if course.has_ended() {
                     return Ok(None);
@@ -279,7 +281,7 @@ impl<'a> PlaybookRun<'a> {
             }
         }
         self.begin(course, beginnings).await?;
-        Ok(wait)
+        Ok(due)
     }
 
     /// Makes the list of a step whose turn has come.
@@ -302,7 +304,7 @@ impl<'a> PlaybookRun<'a> {
         course: &mut Course<'a>,
         at: usize,
         beginnings: &mut Vec<Beginning<'a>>,
-        wait: &mut Option<Wait>,
+        due: &mut Option<Due>,
     ) -> Result<(), Halt> {
         let mut passed = 0;
         while !course.has_ended() {
@@ -333,7 +335,7 @@ impl<'a> PlaybookRun<'a> {
                     return Ok(());
                 }
                 Err(Later::At(later)) => {
-                    *wait = Some(wait.filter(|known| known.until <= later.until).unwrap_or(later));
+                    *due = Some(due.filter(|known| known.at <= later.at).unwrap_or(later));
                     passed += 1;
                     continue;
                 }
@@ -370,14 +372,14 @@ impl<'a> PlaybookRun<'a> {
             return Err(Later::Never(self.out_of_time()));
         }
         let now = self.deadlines.now();
-        if let Some(due) = not_before.filter(|due| *due > now) {
-            let until = Instant::now() + pace::duration(due - now);
-            return Err(Later::At(Wait { until, opens: None }));
+        if let Some(at) = not_before.filter(|at| *at > now) {
+            let until = Instant::now() + pace::duration(at - now);
+            return Err(Later::At(Due { until, at, opens: false }));
         }
         match may {
             May::Begin | May::TimedOut => Ok(()),
             May::Closed { opens } => Err(Later::Never(outside(opens))),
-            May::Wait { until, opens } => Err(Later::At(Wait { until, opens: Some(opens) })),
+            May::Wait { until, opens } => Err(Later::At(Due { until, at: opens, opens: true })),
         }
     }
 
