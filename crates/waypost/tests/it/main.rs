@@ -20,6 +20,7 @@ mod examples_http;
 mod history;
 mod hostile_steps;
 mod http;
+mod kill_branches;
 mod kill_workers;
 mod late_commits;
 mod metrics;

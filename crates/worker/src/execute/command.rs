@@ -46,7 +46,8 @@ pub(crate) async fn execute(
         Err(error) => return failed(cannot_start(exec, &error)),
     };
     let (enough, told_enough) = oneshot::channel();
-    let listener = output::Listener::new(it.journal.clone(), mask.clone(), it.board.cloned());
+    let step = it.step.map(str::to_owned);
+    let listener = output::Listener::new(it.journal.clone(), mask.clone(), it.board.cloned(), step);
     let output = tokio::spawn(output::record(out, err, listener, told_enough));
     let ended = tokio::select! {
         biased;

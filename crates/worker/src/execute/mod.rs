@@ -45,6 +45,8 @@ pub(crate) struct Try<'a> {
     pub is_cleanup: bool,
     /// What it tells about its parts.
     pub board: Option<&'a Arc<TaskBoard>>,
+    /// The key of the step that its output is of.
+    pub step: Option<&'a str>,
 }
 
 /// What a try of any kind left behind.
@@ -89,7 +91,7 @@ impl<'a> Try<'a> {
         grace: Duration,
         number: u32,
     ) -> Try<'a> {
-        Try { row, lease, journal, grace, number, until: None, is_cleanup: false, board: None }
+        Try { row, lease, journal, grace, number, until: None, is_cleanup: false, board: None, step: None }
     }
 
     /// `None`: it was stopped, and what it left behind means nothing.

@@ -4,6 +4,7 @@
 mod action;
 mod bulk;
 mod keys;
+mod needs;
 mod place;
 mod single;
 
@@ -17,12 +18,13 @@ use waypost_schema::{Node, Problems, Report, instead_of, quoted};
 
 use super::action::{ActionTemplate, ExecTemplate, JsonTemplate, Way};
 use super::canonical::Hash;
-use super::format::WEEKDAYS;
+use super::format::{DEFAULT_PARALLEL, WEEKDAYS};
 use super::inputs::{Input, Type};
 use super::secret::Reference;
 use super::template::{Expression, Template, Trouble};
 use super::window::{self, Outside, Window};
 use super::{Playbook, Step, Tasks, Unattended};
+use needs::Needs;
 use place::Place;
 
 pub use place::RUN_KEYS;
@@ -35,6 +37,7 @@ pub fn build(root: &Node, mut report: Report, file: &Path, catalog: &Catalog) ->
         inputs: Vec::new(),
         secrets: Vec::new(),
         steps: Vec::new(),
+        needs: Needs::default(),
     };
     let playbook = builder.playbook(root, file, catalog);
     report.done(playbook)
@@ -47,6 +50,7 @@ struct Builder<'t> {
     secrets: Vec<(String, Reference)>,
     /// The key of every step of the file, in order.
     steps: Vec<String>,
+    needs: Needs,
 }
 
 impl Builder<'_> {
@@ -77,6 +81,7 @@ impl Builder<'_> {
             queue: root.of("queue"),
             priority: root.of("priority").unwrap_or(0),
             concurrency_key,
+            max_parallel: root.of("max_parallel").unwrap_or(DEFAULT_PARALLEL),
             timeout: root.of("timeout"),
             window: root.get("window").and_then(|node| self.window(node)),
             details: self.details(root, &Place::before_all_steps()),
@@ -133,6 +138,7 @@ impl Builder<'_> {
         let nodes = root.get("step").map(Node::items).unwrap_or_default();
         self.steps = nodes.iter().map(key_of).collect();
         self.keys_of_steps(nodes);
+        self.needs = self.needs(nodes);
         let steps = nodes.iter().enumerate().map(|(at, node)| self.step(node, Some(at))).collect();
         let cleanups = root.get("cleanup").map(Node::items).unwrap_or_default();
         self.keys_of_cleanups(cleanups);
@@ -156,11 +162,14 @@ impl Builder<'_> {
             key: key_of(node),
             name: name.unwrap_or_default(),
             action: self.action(node, &each),
+            needs: at.map(|at| self.needs.own[at].clone()).unwrap_or_default(),
+            before: at.map(|at| self.needs.all[at].clone()).unwrap_or_default(),
+            parallel: self.parallel(node),
             for_each: for_each.flatten(),
             when: when.flatten(),
             tasks: self.tasks(node, &each),
             // What it came to itself is told as well.
-            details: self.details(node, &Place::in_step(at.map(|at| at + 1), for_each_is_given)),
+            details: self.details(node, &each.and_itself()),
             timeout: node.of("timeout"),
             retries,
             backoff,
@@ -173,6 +182,14 @@ impl Builder<'_> {
     fn details(&mut self, node: &Node, place: &Place) -> Vec<(String, JsonTemplate)> {
         let entries = node.get("details").map(Node::entries).unwrap_or_default();
         entries.iter().map(|(name, value)| (name.clone(), self.json(value, place))).collect()
+    }
+
+    fn parallel(&mut self, node: &Node) -> usize {
+        if let Some(parallel) = node.get("parallel").filter(|_| node.get("for_each").is_none()) {
+            let message = "it has no items that could be under way at once";
+            self.problem(parallel, "misplaced-key", message, "add for_each = \"…\", or remove it");
+        }
+        node.of("parallel").unwrap_or(1)
     }
 
     fn tasks(&mut self, node: &Node, place: &Place) -> Tasks {

@@ -63,6 +63,8 @@ pub struct Playbook {
     pub queue: Option<String>,
     pub priority: i64,
     pub concurrency_key: Option<Template>,
+    /// Steps of a run that may be under way at once.
+    pub max_parallel: usize,
     /// Of a whole run.
     pub timeout: Option<Span>,
     pub window: Option<Window>,
@@ -79,7 +81,13 @@ pub struct Step {
     pub key: String,
     pub name: Template,
     pub action: ActionTemplate,
+    /// The places of the steps that it waits for.
+    pub needs: Vec<usize>,
+    /// The places of all that have ended before it begins, whose results it sees: also those that the others wait for.
+    pub before: Vec<usize>,
     pub for_each: Option<Expression>,
+    /// Items of it that may be under way at once.
+    pub parallel: usize,
     pub when: Option<Expression>,
     pub tasks: Tasks,
     /// What the run's details say while this is under way, and once it has ended.
@@ -121,7 +129,10 @@ impl Step {
             key: key.to_owned(),
             name: Template::default(),
             action,
+            needs: Vec::new(),
+            before: Vec::new(),
             for_each: None,
+            parallel: 1,
             when: None,
             tasks: Tasks::None,
             details: Vec::new(),

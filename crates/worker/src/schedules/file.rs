@@ -369,6 +369,7 @@ impl Builder<'_> {
             queue: None,
             priority: 0,
             concurrency_key: None,
+            max_parallel: 1,
             timeout: None,
             window: None,
             details: Vec::new(),

@@ -1,10 +1,12 @@
 //! Executing a playbook, step by step. What a step came to is stored before the next one begins; whoever takes the
 //! run over goes on after the last one that was completed, and asks for a half-done one again under the same key.
 //!
-//! `playbook_run` goes through the steps, `once` does one of them with its tries, `ending` cleans up and says where the run
-//! goes. `step_log` is what is stored of the steps, `deadlines` when they may begin, `state_names` what the lifecycle calls
+//! `playbook_run` is one holder's way from the claim on, `course` says which steps may begin and waits for those under way,
+//! `once` is one of them with its tries, `attempt` one try, `ending` cleans up and says where the run goes. `step_log` is what is stored of the steps, `deadlines` when they may begin, `state_names` what the lifecycle calls
 //! their states, `scope` what templates see.
 
+mod attempt;
+mod course;
 mod deadlines;
 mod durable;
 mod ending;
@@ -47,6 +49,8 @@ pub(crate) enum PlaybookEnd {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Next {
     On,
+    /// Nothing more is needed: what has begun goes on, and nothing else begins.
+    Finish,
     End(PlaybookEnd),
 }
 

@@ -145,11 +145,18 @@ impl StepLog {
         &self.rows
     }
 
-    /// The step that waits for a person. A cleanup that failed on the way to a pause is parked too, and waits for nobody.
-    pub fn parked(&self) -> Option<&ItemRow> {
+    /// Whether it is to be done, as far as this end of the run is concerned. A cleanup that failed on the way to a pause
+    /// is parked, and left for the next end.
+    pub fn is_open(&self, key: &str) -> bool {
+        let state = self.state(key);
+        !state.is_settled() && state != StepState::Parked
+    }
+
+    /// The steps that wait for a person. A cleanup that failed on the way to a pause is parked too, and waits for nobody.
+    pub fn parked(&self) -> impl Iterator<Item = &ItemRow> {
         let waits =
             |row: &&ItemRow| row.role != Role::Cleanup && self.names.state(&row.status) == StepState::Parked;
-        self.rows.iter().find(waits)
+        self.rows.iter().filter(waits)
     }
 
     /// For templates: it was begun, in this holder's hands or another's, and not left out after a pause.
@@ -182,7 +189,14 @@ impl StepLog {
         self.write(vec![write]).await
     }
 
-    /// Written together with what comes next: see [`Sheet::flush`].
+    /// Several steps begin, in one write with what waited.
+    pub async fn begin(&mut self, begun: Vec<(String, StepResult)>) -> Result<(), Halt> {
+        let writes = begun.into_iter().map(|(key, told)| self.write_of(&key, StepState::Held, told));
+        let writes = writes.collect();
+        self.write(writes).await
+    }
+
+    /// Written together with what comes next: see [`StepLog::flush`].
     pub fn put_later(&mut self, key: &str, state: StepState, result: StepResult) {
         let write = self.write_of(key, state, result);
         if let Some(at) = self.places.get(key) {

@@ -8,4 +8,5 @@ mod forward;
 mod hours;
 mod kit;
 mod own_words;
+mod parallel;
 mod pauses;
