@@ -66,7 +66,7 @@ fn give_up(draft: &mut Draft<'_>) -> Result<(), Refusal> {
             Actor::Engine,
             Effect { intent: Some(intent), shifts, ..Effect::hold(Hold::Vacate) },
         );
-        draft.vacate();
+        draft.vacate(draft.now);
         return Ok(());
     }
     let message = match state.deadline {

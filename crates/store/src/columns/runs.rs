@@ -173,7 +173,7 @@ columns! { pub(crate) COLUMNS: RunColumn of RunRow {
     lease(claimed_by = worker, "The worker that holds the run.", NAME);
     moves(fence, "A number that rises with every new holder.");
     lease(lease_ms = length);
-    lease(stale_after = until, "When the holder's lease ends.", TIME);
+    lease(stale_after = until, "When the holder's lease ends; of a held run that nobody has (`claimed_by` is null), from when a worker may take it.", TIME);
     secret_moves(ended_by);
     fixed(queued_at = run.created_at, "When the run came in.");
     moves(started_at, "When work on the run began.");

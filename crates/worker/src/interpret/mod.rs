@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::backoff::Backoff;
 use waypost_kernel::text::{MAX_ERROR_CHARS, clean_chars};
 use waypost_kernel::{Failure, Span};
-use waypost_store::ItemWrite;
+use waypost_store::{ItemWrite, Wait};
 
 use crate::execute::{Answer, Exit};
 use crate::outcome::{Outcome, Word};
@@ -54,6 +54,14 @@ pub(crate) struct Ending {
     pub items: Vec<ItemWrite>,
     /// When what failed may be taken up again; none is never.
     pub retry_in: Option<Span>,
+}
+
+/// What becomes of a run that its worker is done with.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Parting {
+    End(Ending),
+    /// It goes on in other hands: at once, or when it has waited.
+    GiveBack(Option<Wait>),
 }
 
 /// In whose words an end is told.

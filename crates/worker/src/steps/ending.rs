@@ -144,7 +144,7 @@ impl PlaybookRun<'_> {
 
     fn ending(&self, end: PlaybookEnd) -> Ending {
         let mut ending = match end {
-            PlaybookEnd::Done | PlaybookEnd::Left => Ending::new(Goal::Succeed),
+            PlaybookEnd::Done | PlaybookEnd::Left | PlaybookEnd::Waits(_) => Ending::new(Goal::Succeed),
             PlaybookEnd::Failed(failure) => Ending::failed(failure),
             PlaybookEnd::Paused { reason, details } => {
                 let details = details.into_iter().chain(self.deadlines.note()).collect();

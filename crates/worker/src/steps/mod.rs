@@ -2,8 +2,8 @@
 //! run over goes on after the last one that was completed, and asks for a half-done one again under the same key.
 //!
 //! `playbook_run` goes through the steps, `once` does one of them with its tries, `ending` cleans up and says where the run
-//! goes. `step_log` is what is stored of the steps, `deadlines` when they may begin, `state_names` what the lifecycle calls
-//! their states, `scope` what templates see.
+//! goes. `step_log` is what is stored of the steps, `deadlines` when they may begin, `waiting` when that is worth giving the run
+//! back for, `state_names` what the lifecycle calls their states, `scope` what templates see.
 
 mod deadlines;
 mod durable;
@@ -15,16 +15,19 @@ mod scope;
 mod state_names;
 mod step_log;
 mod tasks;
+mod waiting;
 
 use serde_json::{Map, Value};
 use waypost_kernel::Failure;
 use waypost_kernel::run::Want;
+use waypost_store::Wait;
 
 pub(crate) use durable::Durable;
 pub(crate) use planned_steps::CLEANUP;
 pub use planned_steps::first_steps;
 pub(crate) use playbook_run::perform;
 pub(crate) use tasks::{TaskBoard, task_progress};
+pub(crate) use waiting::WORTH_GIVING_BACK;
 
 /// How the steps of a run came to an end.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +42,8 @@ pub(crate) enum PlaybookEnd {
     },
     /// A person asks for it, or an earlier holder recorded a failure.
     Wanted(Want),
+    /// There is nothing to do before a time: the run waits in nobody's hands.
+    Waits(Wait),
     /// The run is left to others.
     Left,
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use waypost_kernel::lifecycle::{DecisionPart, Decisions};
 use waypost_kernel::request::Level;
 use waypost_kernel::{Failure, Lifecycle};
-use waypost_store::ItemRow;
+use waypost_store::{ItemRow, Wait};
 
 use super::planned_steps::runs_again;
 use super::playbook_run::{NOT_TRUE, PlaybookRun, bad_template};
@@ -101,6 +101,9 @@ impl PlaybookRun<'_> {
     async fn wait_for_try(&mut self, key: &str, is_cleanup: bool) -> Result<Option<PlaybookEnd>, Halt> {
         let due = self.step_log.row(key).and_then(|row| row.not_before);
         if let Some(due) = due.filter(|due| *due > self.deadlines.now()) {
+            if let Some(end) = self.gives_back(due, Wait::RETRY, is_cleanup) {
+                return Ok(Some(end));
+            }
             let until = Instant::now() + pace::duration(due - self.deadlines.now());
             self.wait(until, is_cleanup).await;
         }

@@ -4,7 +4,7 @@ use super::cases::{Case, RETRY_IN};
 use super::oracle::what_happens;
 use super::scene::{LEASE, LeaseIs, NOW, OURS, RECORDED, Scene, Wish};
 use super::verdict::{Stay, Verdict};
-use waypost_kernel::request::{Finish, With};
+use waypost_kernel::request::{Finish, Wait, With};
 use waypost_kernel::run::Want;
 use waypost_kernel::{Actor, Ask, Change, Lease, Lifecycle, Outcome, Phase, Run, Time};
 
@@ -159,7 +159,8 @@ impl View<'_> {
         let held = self.before.lease.as_ref();
         if self.is_vacated() {
             let length = held.map_or(LEASE, |lease| lease.length);
-            return Some(Lease { token: self.case.fresh, worker: None, length, until: NOW });
+            let until = self.waits().map_or(NOW, |wait| wait.until);
+            return Some(Lease { token: self.case.fresh, worker: None, length, until });
         }
         if self.is_granted() {
             let asked = match self.case.ask {
@@ -173,11 +174,25 @@ impl View<'_> {
             return Some(Lease { token: self.case.fresh, worker: Some("w9".into()), length, until });
         }
         let mut lease = held?.clone();
+        if self.stay == Some(Stay::Wanted) && lease.is_vacant() {
+            // U6: whoever comes to clean up need not wait.
+            lease.until = lease.until.min(NOW);
+        }
         let renews = matches!(self.stay, Some(Stay::Heartbeat | Stay::Noted | Stay::Owes)) && !state.fixed;
         if renews || self.how == "start" {
             lease.until = lease.until.max(NOW + LEASE);
         }
         Some(lease)
+    }
+
+    /// U6: what a run that is given back waits for, unless somebody wants something of it.
+    fn waits(&self) -> Option<Wait<'_>> {
+        match self.case.ask {
+            Ask::Release { wait, .. } if self.case.scene.wish == Wish::None => {
+                wait.filter(|wait| wait.until > NOW)
+            }
+            _ => None,
+        }
     }
 
     fn started_at(&self) -> Option<Time> {
@@ -271,6 +286,14 @@ impl View<'_> {
     }
 
     fn reason(&self) -> Option<&str> {
+        let waited = self.before.lease.as_ref().is_some_and(Lease::is_vacant);
+        match self.stay {
+            Some(Stay::Released) => return self.waits().map(|wait| wait.reason),
+            _ if self.is_granted() => return None,
+            Some(Stay::Wanted | Stay::CleanupFirst) if waited => return None,
+            Some(_) if self.phase == Phase::Held => return self.before.reason.as_deref(),
+            _ => {}
+        }
         if self.phase != Phase::Parked {
             return None;
         }

@@ -83,6 +83,8 @@ fn take(scene: &Scene<'_>, fresh: Token) -> Verdict<'static> {
     }
     match scene.lease {
         LeaseIs::Vacant => Verdict::Stays(Stay::TakenOver),
+        // U6: not before its time.
+        LeaseIs::Waiting => Verdict::Refused(Code::NotDue),
         LeaseIs::Expired => next_holder(scene).unwrap_or(Verdict::Refused(Code::LeaseHeld)),
         _ => Verdict::Refused(Code::LeaseHeld),
     }

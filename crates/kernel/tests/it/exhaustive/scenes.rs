@@ -110,7 +110,14 @@ fn waiting<'t>(scene: Scene<'t>, scenes: &mut Vec<Scene<'t>>) {
 }
 
 fn held<'t>(scene: Scene<'t>, scenes: &mut Vec<Scene<'t>>) {
-    let leases = [LeaseIs::Valid, LeaseIs::AtEnd, LeaseIs::Expired, LeaseIs::Vacant, LeaseIs::Abandoned];
+    let leases = [
+        LeaseIs::Valid,
+        LeaseIs::AtEnd,
+        LeaseIs::Expired,
+        LeaseIs::Vacant,
+        LeaseIs::Waiting,
+        LeaseIs::Abandoned,
+    ];
     let steals = scene.table.state(scene.state).stale == "steal";
     for lease in leases {
         for wish in wishes(&scene) {

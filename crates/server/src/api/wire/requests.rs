@@ -93,6 +93,11 @@ requests! {
     HEARTBEAT "Heartbeat" LeaseBody {
         needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
     }
+    RELEASE "Release" ReleaseBody {
+        needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
+        optional until: Option<Time> = TIME, "Nobody takes the run before.";
+        optional reason: Option<String> = REASON, "What the run waits for: `window` or `retry`, or another word; `retry` if left out.";
+    }
     NEW_EVENT "NewEvent" NewEventBody {
         needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
         optional level: Option<Level> = Kind::Choice(&["debug", "info", "warn", "error"]), "How important the event is; info if left out.";

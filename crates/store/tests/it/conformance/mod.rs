@@ -144,6 +144,14 @@ topics! {
         one_run_is_taken_over_by_its_id
         one_of_many_takes_over
         the_oldest_expired_lease_is_taken_first;
+    waiting:
+        a_run_that_waits_is_taken_when_it_is_due
+        nobody_has_a_day_to_come
+        a_cancel_does_not_wait
+        a_pause_does_not_wait
+        what_is_wanted_of_a_run_comes_before_its_wait
+        a_waiting_run_keeps_its_key_and_frees_its_queue
+        a_limit_that_comes_later_does_not_count_it;
     notes:
         the_first_event_begins_the_work
         events_are_kept_as_they_were_said

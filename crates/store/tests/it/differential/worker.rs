@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use waypost_kernel::request::Level;
 use waypost_kernel::{Actor, Failure, Span};
 use waypost_store::{
-    Claim, Claimed, CleanupWrite, FinishWrite, Held, ItemWrite, ItemsWrite, NewRun, NoteWrite, Repeat,
-    Result, Take,
+    Claim, Claimed, CleanupWrite, FinishWrite, Held, ItemWrite, ItemsWrite, NewRun, NoteWrite, ReleaseWrite,
+    Repeat, Result, Take, Wait,
 };
 
 use super::normal::error;
@@ -68,11 +68,18 @@ impl Side {
         json!([seen, claimed.fence])
     }
 
-    pub async fn keep_or_leave(&mut self, keep: bool, held: Held) -> Value {
-        if !keep {
-            let answer = self.store.release(vec![held]).await.unwrap().remove(0);
-            return self.row(answer);
-        }
+    pub async fn leave(&mut self, held: Held, minutes: Option<u8>) -> Value {
+        let row = self.row_of(&held).await;
+        let end = row.and_then(|row| row.run.lease).map(|lease| lease.until);
+        let wait = minutes.zip(end).map(|(minutes, end)| Wait {
+            until: end + Span::from_seconds(i64::from(minutes) * 60),
+            reason: Wait::WINDOW.to_owned(),
+        });
+        let answer = self.store.release(vec![ReleaseWrite { held, wait }]).await.unwrap().remove(0);
+        self.row(answer)
+    }
+
+    pub async fn keep(&mut self, held: Held) -> Value {
         match self.store.renew(vec![held]).await.unwrap().remove(0) {
             Ok(renewed) => json!([renewed.intent, renewed.graceful]),
             Err(refused) => error(&refused, &self.ids()),

@@ -9,3 +9,4 @@ mod hours;
 mod kit;
 mod own_words;
 mod pauses;
+mod waiting;
