@@ -170,7 +170,7 @@ fn enter(lifecycle: &Lifecycle, run: &mut Run, event: &Event) {
         Phase::Parked => {
             reopen(run);
             run.available_at = None;
-            run.expires_at = None;
+            run.expires_at = effect.expires_at;
             run.resolved = false;
             run.forced = false;
         }

@@ -53,6 +53,8 @@ pub struct Finish<'a> {
     pub reason: Option<&'a str>,
     /// When a state that can be retried should be; nothing means never.
     pub retry_in: Option<Span>,
+    /// Of a parked state: when the run goes on by itself if no person has let it. Nothing means never.
+    pub goes_on_at: Option<Time>,
 }
 
 /// What a run waits for in nobody's hands.

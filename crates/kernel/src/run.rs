@@ -86,7 +86,7 @@ pub struct Run {
     pub finished_at: Option<Time>,
     /// From when a worker may take it: ready, or settled with a retry to come. Nothing means never.
     pub available_at: Option<Time>,
-    /// When a draft or ready run's time to live ends.
+    /// When a draft or ready run's time to live ends, or a parked one no longer waits for a person.
     pub expires_at: Option<Time>,
     /// One per item kind of the lifecycle, in its order.
     pub tallies: Tallies,

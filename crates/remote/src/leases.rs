@@ -291,6 +291,7 @@ fn finish(finish: FinishWrite) -> Result<Value> {
         "error_msg": words(finish.failure.as_ref()),
         "reason": finish.reason,
         "retry_in_ms": finish.retry_in.map(Span::ms),
+        "goes_on_at": finish.goes_on_at.map(iso),
         "metadata": finish.metadata,
         "details": finish.details,
         "items": finish.items.iter().map(item).collect::<Vec<_>>(),

@@ -71,7 +71,9 @@ pub(super) fn finish(mut draft: Draft<'_>, token: Token, finish: &Finish<'_>) ->
     if leaves && draft.run.requires_cleanup {
         return Err(draft.refusal(Code::CleanupOwed, "run the cleanup first".to_owned()));
     }
-    let effect = finish_effect(&draft, finish);
+    let parks = draft.lifecycle.phase(to) == Phase::Parked;
+    let expires_at = finish.goes_on_at.filter(|_| parks);
+    let effect = Effect { expires_at, ..finish_effect(&draft, finish) };
     let row = match edge(&draft, to, &effect)? {
         Some(row) => row,
         None => {

@@ -214,6 +214,7 @@ pub fn finish_of(call: &Call, held: Held, body: FinishBody) -> Result<FinishWrit
         failure: failure(body.error_code.as_deref(), body.error_msg.as_deref()),
         reason: body.reason,
         retry_in: body.retry_in_ms.map(Span::from_ms),
+        goes_on_at: body.goes_on_at,
         metadata: body.metadata,
         details: body.details,
         items: body.items.into_iter().enumerate().map(item).collect::<Result<_>>()?,

@@ -180,7 +180,7 @@ columns! { pub(crate) COLUMNS: RunColumn of RunRow {
     later(finished_at, "When the run was settled.");
     given(schedule_at, Other, "When the run may be taken at the earliest, as was asked for.");
     moves(available_at, "From when a worker may take the run.");
-    moves(expires_at, "When the run's time to live ends.");
+    moves(expires_at, "When the run's time to live ends; of a parked run, until when a person may answer.");
     given(concurrency_key, Key, "Runs with the same key are held one at a time.");
     given(correlation_id, Key, "The caller's own name for the run.");
     given(idempotency_key, Key, "The idempotency key that made the run.");

@@ -232,6 +232,7 @@ impl Entry for &CleanedFinish {
             failure: write.failure.as_ref(),
             reason: write.reason.as_deref(),
             retry_in: write.retry_in,
+            goes_on_at: write.goes_on_at.map(intake::whole_ms),
         };
         let token = write.token.unwrap_or(fold::UNKNOWN);
         let ask = Ask::Finish { token, finish };

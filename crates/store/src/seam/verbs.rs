@@ -230,6 +230,8 @@ pub struct FinishWrite {
     pub failure: Option<Failure>,
     pub reason: Option<String>,
     pub retry_in: Option<Span>,
+    /// Of a run that parks: when it goes on by itself if no person has let it.
+    pub goes_on_at: Option<Time>,
     pub metadata: Map<String, Value>,
     pub details: Map<String, Value>,
     /// The last moves of its items, decided before the end and written with it: all or none.

@@ -104,6 +104,7 @@ impl State {
             failure: failure.as_ref(),
             reason: reason.as_deref(),
             retry_in: write.retry_in,
+            goes_on_at: write.goes_on_at.map(whole_ms),
         };
         let by = cleaned_name(&write.by);
         let row = self.row(number)?;
@@ -131,11 +132,7 @@ impl State {
     fn release(&mut self, write: &ReleaseWrite) -> Result<RunRow> {
         let number = self.number_of(&write.held.run_id)?;
         let reason = write.wait.as_ref().map(|wait| cleaned_reason(&wait.reason)).unwrap_or_default();
-        // Databases keep milliseconds; rather late than early.
-        let until = |wait: &waypost_store::Wait| {
-            Time::from_ms(wait.until.micros().saturating_add(999).div_euclid(1_000)).min(LAST)
-        };
-        let wait = write.wait.as_ref().map(|wait| Wait { until: until(wait), reason: &reason });
+        let wait = write.wait.as_ref().map(|wait| Wait { until: whole_ms(wait.until), reason: &reason });
         let lease = self.row(number)?.run.lease.as_ref();
         let worker = lease.and_then(|lease| lease.worker.clone()).unwrap_or_default();
         let who = who(Actor::Worker, &worker);
@@ -175,6 +172,11 @@ impl Entry {
         let event_id = format!("evt-{}", first.row.position);
         Some(Noted { event_id, seq: first.row.seq, repeated: true })
     }
+}
+
+/// Databases keep milliseconds; rather late than early.
+fn whole_ms(at: Time) -> Time {
+    Time::from_ms(at.micros().saturating_add(999).div_euclid(1_000)).min(LAST)
 }
 
 fn lost(row: &RunRow, requested: &str) -> StoreError {

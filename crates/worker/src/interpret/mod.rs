@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use waypost_kernel::backoff::Backoff;
 use waypost_kernel::text::{MAX_ERROR_CHARS, clean_chars};
-use waypost_kernel::{Failure, Span};
+use waypost_kernel::{Failure, Span, Time};
 use waypost_store::{ItemWrite, Wait};
 
 use crate::execute::{Answer, Exit};
@@ -54,6 +54,8 @@ pub(crate) struct Ending {
     pub items: Vec<ItemWrite>,
     /// When what failed may be taken up again; none is never.
     pub retry_in: Option<Span>,
+    /// When what waits for a person goes on without an answer; none is never.
+    pub goes_on_at: Option<Time>,
 }
 
 /// What becomes of a run that its worker is done with.
@@ -82,6 +84,7 @@ impl Ending {
             details: Map::new(),
             items: Vec::new(),
             retry_in: None,
+            goes_on_at: None,
         }
     }
 

@@ -79,6 +79,8 @@ pub struct Step {
     pub key: String,
     pub name: Template,
     pub action: ActionTemplate,
+    /// It asks a person instead.
+    pub ask: Option<Ask>,
     pub for_each: Option<Expression>,
     pub when: Option<Expression>,
     pub tasks: Tasks,
@@ -95,6 +97,15 @@ pub struct Step {
     /// Of a cleanup: the key of the step that it undoes.
     pub after: Option<String>,
     pub line: usize,
+}
+
+/// What a person is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ask {
+    pub question: Template,
+    pub choices: Vec<String>,
+    /// What is taken for the answer when nobody gives one in time, or nobody is there.
+    pub on_timeout: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -121,6 +132,7 @@ impl Step {
             key: key.to_owned(),
             name: Template::default(),
             action,
+            ask: None,
             for_each: None,
             when: None,
             tasks: Tasks::None,

@@ -170,6 +170,7 @@ fn write(held: &Held, by: &str, status: &str, ending: &Ending) -> FinishWrite {
         failure: ending.failure.clone(),
         reason: ending.reason.clone(),
         retry_in: ending.retry_in.filter(|_| ending.goal == Goal::Fail),
+        goes_on_at: ending.goes_on_at,
         metadata: ending.metadata.clone(),
         details: ending.details.clone(),
         items: ending.items.clone(),

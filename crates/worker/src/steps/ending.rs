@@ -148,7 +148,8 @@ impl PlaybookRun<'_> {
             PlaybookEnd::Failed(failure) => Ending::failed(failure),
             PlaybookEnd::Paused { reason, details } => {
                 let details = details.into_iter().chain(self.deadlines.note()).collect();
-                Ending { reason: Some(reason), details, ..Ending::new(Goal::Park) }
+                let goes_on_at = self.answer_by();
+                Ending { reason: Some(reason), details, goes_on_at, ..Ending::new(Goal::Park) }
             }
             PlaybookEnd::Wanted(Want::Pause) => {
                 Ending { details: self.deadlines.note(), ..Ending::new(Goal::Park) }

@@ -2,9 +2,10 @@
 //! run over goes on after the last one that was completed, and asks for a half-done one again under the same key.
 //!
 //! `playbook_run` goes through the steps, `once` does one of them with its tries, `ending` cleans up and says where the run
-//! goes. `step_log` is what is stored of the steps, `deadlines` when they may begin, `waiting` when that is worth giving the run
+//! goes, `asking` is a step that asks a person. `step_log` is what is stored of the steps, `deadlines` when they may begin, `waiting` when that is worth giving the run
 //! back for, `state_names` what the lifecycle calls their states, `scope` what templates see.
 
+mod asking;
 mod deadlines;
 mod durable;
 mod ending;

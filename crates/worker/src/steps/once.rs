@@ -47,6 +47,9 @@ impl PlaybookRun<'_> {
                 Ok(false) => return self.leave_out(step, key).await,
                 Err(error) => return self.failed(step, key, &bad_template(&error), &board).await,
             }
+            if let Some(ask) = &step.ask {
+                return self.ask_a_person(step, ask, key, context).await;
+            }
             let rendered = match self.rendered(step, context) {
                 Ok(rendered) => rendered,
                 Err(failure) => return self.failed(step, key, &failure, &board).await,
@@ -367,7 +370,7 @@ pub(crate) fn pause_facts(lifecycle: &Lifecycle) -> impl Iterator<Item = &str> {
 
 /// What a handler's pause puts into the run's details. What it asks people to decide (`blockers`) has a place there if the
 /// lifecycle says where.
-fn pause_details(
+pub(crate) fn pause_details(
     lifecycle: &Lifecycle,
     key: &str,
     reason: &str,

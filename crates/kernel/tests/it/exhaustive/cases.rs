@@ -55,7 +55,13 @@ pub fn asks(table: &Table) -> Vec<Ask<'static>> {
         asks.extend([true, false].map(|required| Ask::RequireCleanup { token, required, failing: None }));
         for to in states.iter().copied() {
             let bare = Finish { to, ..Finish::default() };
-            let full = Finish { to, failure: Some(&FAILURE), reason: Some("why"), retry_in: Some(RETRY_IN) };
+            let full = Finish {
+                to,
+                failure: Some(&FAILURE),
+                reason: Some("why"),
+                retry_in: Some(RETRY_IN),
+                goes_on_at: Some(NOW + RETRY_IN),
+            };
             asks.extend([bare, full].map(|finish| Ask::Finish { token, finish }));
             asks.push(Ask::RequireCleanup { token, required: true, failing: Some((to, &FAILURE)) });
         }

@@ -54,7 +54,7 @@ pub fn check(
     same("started_at", text(after.started_at), text(view.started_at()));
     same("finished_at", text(after.finished_at), text(view.finished_at()));
     same("available_at", text(after.available_at), text(view.available_at()));
-    same("expires_at", text(after.expires_at), text(before.expires_at.filter(|_| !view.moves())));
+    same("expires_at", text(after.expires_at), text(view.expires_at()));
     same("ended_by", text(after.ended_by), text(view.ended_by()));
     same("intent", text(after.intent.as_ref().map(|intent| intent.want)), text(view.want()));
     same("required", text(after.requires_cleanup), text(view.required()));
@@ -230,6 +230,15 @@ impl View<'_> {
         }
     }
 
+    /// U4: until when a person may answer.
+    fn expires_at(&self) -> Option<Time> {
+        match self.phase {
+            _ if !self.moves() => self.before.expires_at,
+            Phase::Parked => self.finish().goes_on_at,
+            _ => None,
+        }
+    }
+
     /// X3: the token that settled the run, and no other: every move forgets it.
     fn ended_by(&self) -> Option<waypost_kernel::Token> {
         match self.case.ask {
@@ -308,7 +317,10 @@ impl View<'_> {
     fn resolved(&self) -> (bool, bool) {
         match self.phase {
             Phase::Parked if self.moves() => (false, false),
-            Phase::Ready if self.moves() => (self.before.resolved || self.with().resolved, self.with().force),
+            Phase::Ready if self.moves() => {
+                let is_forced = self.with().force || matches!(self.case.ask, Ask::Sweep);
+                (self.before.resolved || self.with().resolved, is_forced)
+            }
             _ => (self.before.resolved, self.before.forced),
         }
     }

@@ -122,6 +122,12 @@ fn sweep(scene: &Scene<'_>) -> Verdict<'static> {
             LeaseIs::Expired | LeaseIs::Abandoned => lease_over(scene),
             _ => nothing,
         },
+        // U4: nobody has answered in time, so the run goes on as if somebody insisted.
+        Phase::Parked if scene.expires.is_here() => {
+            let given = Supplied { forced: true, ..Supplied::default() };
+            let onward = |row: &&Row| scene.table.phase(row.to) == Phase::Ready && holds(scene, row, given);
+            scene.table.from(scene.state).find(onward).map_or(nothing, Verdict::moves)
+        }
         Phase::Parked | Phase::Settled => nothing,
     }
 }

@@ -160,8 +160,10 @@ fn wishes(scene: &Scene<'_>) -> Vec<Wish> {
 
 fn parked<'t>(scene: Scene<'t>, scenes: &mut Vec<Scene<'t>>) {
     for resolved in [false, true] {
-        for attempt_left in [true, false] {
-            scenes.push(Scene { resolved, attempt_left, ..scene });
+        for expires in [Instant::Never, Instant::Past, Instant::Now, Instant::Later] {
+            for attempt_left in [true, false] {
+                scenes.push(Scene { resolved, attempt_left, expires, ..scene });
+            }
         }
     }
 }

@@ -144,6 +144,7 @@ fn finish(ending: &Ending) -> Finish<'_> {
         failure: ending.failure.as_ref(),
         reason: Some("as told"),
         retry_in: ending.retry.then_some(RETRY_IN),
+        goes_on_at: None,
     }
 }
 

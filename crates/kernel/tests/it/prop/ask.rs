@@ -166,6 +166,7 @@ impl World {
                     failure: fails.then(failure),
                     reason: words(*reason),
                     retry_in: retry_seconds.map(Span::from_seconds),
+                    goes_on_at: retry_seconds.map(|seconds| self.now + Span::from_seconds(seconds)),
                 };
                 Ask::Finish { token, finish }
             }

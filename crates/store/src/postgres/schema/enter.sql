@@ -102,7 +102,7 @@ BEGIN
         v_run.expires_at := NULL;
       WHEN p_dst / 1000 = 4 THEN
         v_run.available_at := NULL;
-        v_run.expires_at := NULL;
+        v_run.expires_at := waypost.at((v_effect ->> 'expires_at')::bigint);
         v_run.resolved := false;
         v_run.forced := false;
       WHEN v_was_settled THEN

@@ -151,7 +151,9 @@ topics! {
         a_pause_does_not_wait
         what_is_wanted_of_a_run_comes_before_its_wait
         a_waiting_run_keeps_its_key_and_frees_its_queue
-        a_limit_that_comes_later_does_not_count_it;
+        a_limit_that_comes_later_does_not_count_it
+        a_person_has_until_then_to_answer
+        who_answers_in_time_ends_the_wait;
     notes:
         the_first_event_begins_the_work
         events_are_kept_as_they_were_said

@@ -1,6 +1,8 @@
 //! Runs that wait for a time in nobody's hands.
 
-use waypost_store::{Claim, CleanupWrite, CommandWrite, Database, NewRun, Pause, Wait};
+use serde_json::json;
+use waypost_kernel::{Span, Time};
+use waypost_store::{Claim, CleanupWrite, CommandWrite, Database, FinishWrite, NewRun, Pause, Wait};
 use waypost_testkit::Shorthand;
 
 use super::kit::*;
@@ -107,6 +109,43 @@ pub async fn a_waiting_run_keeps_its_key_and_frees_its_queue(store: &dyn Databas
     finish(store, &taken[0], "completed").await.unwrap();
     let taken = store.claim(all).await.unwrap();
     assert_eq!(taken.iter().map(|it| it.run.id()).collect::<Vec<_>>(), [second.id()]);
+}
+
+// proves U4, X4: a parked run whose time has come goes on, and not before
+pub async fn a_person_has_until_then_to_answer(store: &dyn Database) {
+    let first = held_run(store, job(&["a"])).await;
+    let until = first.now + Span::from_seconds(2 * HOUR);
+    let park = FinishWrite {
+        reason: Some("go ahead?".into()),
+        goes_on_at: Some(until),
+        details: map(json!({ "awaiting_blocker_resolution": true, "current_blockers": { "a": {} } })),
+        ..ending(&first, "paused")
+    };
+    let parked = write_finish(store, park).await.unwrap();
+    assert_eq!(parked.run.expires_at, Some(Time::from_ms(until.ms() + i64::from(until.micros() % 1_000 > 0))));
+    advance(store, HOUR).await;
+    assert!(sweep(store).await.moved.is_empty());
+    advance(store, HOUR + 1).await;
+    assert_eq!(sweep(store).await.moved, [(parked.id().to_owned(), "resume".to_owned())]);
+    let row = get(store, parked.id()).await;
+    assert_eq!((row.status(), &row.details["awaiting_blocker_resolution"]), ("pending", &json!(false)));
+    assert_eq!((row.run.expires_at, last_event(store, row.id()).await.actor.as_str()), (None, "engine"));
+    assert_eq!(claim(store, "w2").await.unwrap().run.run.attempt, 2);
+}
+
+// proves U4
+pub async fn who_answers_in_time_ends_the_wait(store: &dyn Database) {
+    let first = held_run(store, job(&["a"])).await;
+    let park = FinishWrite {
+        reason: Some("go ahead?".into()),
+        goes_on_at: Some(first.now + Span::from_seconds(HOUR)),
+        ..ending(&first, "paused")
+    };
+    write_finish(store, park).await.unwrap();
+    let force = CommandWrite { force: true, ..asking(first.run.id(), "resume") };
+    assert_eq!(store.command(force).await.unwrap().run.expires_at, None);
+    advance(store, 2 * HOUR).await;
+    assert!(sweep(store).await.moved.is_empty());
 }
 
 // proves U6, X9: a limit that comes later does not count it, and a pause keeps it

@@ -115,6 +115,8 @@ impl Side {
             }
             Op::Finish { to, reason, failure, retry, ref items, .. } => {
                 let items = self.moves(&held, items).await;
+                let lease = row.as_ref().and_then(|row| row.run.lease.as_ref());
+                let end = lease.filter(|_| retry).map(|lease| lease.until);
                 let write = FinishWrite {
                     run_id: held.run_id,
                     token: Some(held.token),
@@ -123,6 +125,7 @@ impl Side {
                     failure: failure.then(|| Failure::new("CODE", "words")),
                     reason: reason.then(|| "why".to_owned()),
                     retry_in: retry.then_some(Span::from_seconds(100)),
+                    goes_on_at: end.map(|end| end + Span::from_seconds(100)),
                     metadata: patch(reason),
                     details: patch(failure),
                     items,

@@ -1,6 +1,7 @@
 //! Playbooks, executed: real commands, a real store, workers that die.
 
 mod again;
+mod asking;
 mod boundaries;
 mod ends;
 mod failing;
