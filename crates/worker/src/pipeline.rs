@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, json};
 use tokio::time::{Instant, sleep};
+use waypost_kernel::lifecycle::OnStale;
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_kernel::{Catalog, Span};
@@ -13,7 +14,7 @@ use waypost_store::{Claimed, RunRow, Store, Wait};
 use crate::actions::http::Client;
 use crate::claim::slots::Slot;
 use crate::execute::Try;
-use crate::interpret::{EndNames, Ending, Goal, Parting, Tries, Verdict, execution, interpret};
+use crate::interpret::{EndNames, Ending, Goal, Parting, Tries, Verdict, all_lost, execution, interpret};
 use crate::lease::heartbeat::Leases;
 use crate::lease::{Keeping, Lease};
 use crate::options::Options;
@@ -141,6 +142,9 @@ async fn tries(
     let (row, grace, began) = (&claimed.run, options.grace, Instant::now());
     let until = plan.timeout.map(|limit| began + pace::duration(limit));
     for number in made_before(row) + 1.. {
+        if number > plan.retries + 1 && number > 1 {
+            return Parting::End(all_lost(Tries { made: number - 1, retries: plan.retries }));
+        }
         let it = Try { until, ..Try::of_run(row, lease, &journal, grace, number) };
         let Some(answer) = it.execute(shared, plan).await else { return given(stopped(lease, plan, began)) };
         let tries = Tries { made: number, retries: plan.retries };
@@ -177,12 +181,14 @@ async fn tries(
 /// In the run's details: how many tries its present attempt has had.
 const TRIES: &str = "tries";
 
-/// By earlier holders of this attempt.
+/// By earlier holders of this attempt. Where a lost worker costs a try, that is one too: what became of it nobody knows.
 fn made_before(row: &RunRow) -> u32 {
+    let costs = row.lifecycle.state(row.run.state).on_stale == Some(OnStale::Lose);
+    let lost = if costs { row.run.take_overs } else { 0 };
     let made =
         row.details.get(TRIES).filter(|tries| tries["attempt"].as_u64() == Some(row.run.attempt.into()));
     let made = made.and_then(|tries| tries["made"].as_u64()).unwrap_or_default();
-    u32::try_from(made).unwrap_or(u32::MAX - 1)
+    u32::try_from(made).unwrap_or(u32::MAX / 2).saturating_add(lost).min(u32::MAX - 1)
 }
 
 fn given(ending: Option<Ending>) -> Parting {

@@ -87,6 +87,8 @@ pub(super) fn may_take_over(draft: &Draft<'_>) -> bool {
         (Some(intent), true) if intent.want != Want::Pause && state.on_stale != Some(OnStale::TakeOver) => {
             MAX_CLEANUP_TAKE_OVERS
         }
+        // Who asked for several attempts loses one with a worker, and not the run.
+        _ if state.on_stale == Some(OnStale::Lose) => run.max_attempts.saturating_sub(run.attempt),
         _ => state.max_take_overs,
     };
     run.take_overs < limit

@@ -166,7 +166,7 @@ columns! { pub(crate) COLUMNS: RunColumn of RunRow {
     given(queue, Name, "The queue that workers take the run from.");
     given(priority, Other, "Runs of a higher priority come first.");
     moves(attempt, "How often the run was claimed.");
-    fixed(max_attempts = run.max_attempts, "How often the run may be claimed.");
+    fixed(max_attempts = run.max_attempts, "How often the run may be claimed; where a lost worker would lose the run, also how many workers it may have.");
     later(take_overs, "How many expired leases were taken over since the last claim.");
     moves(seq, "The number of the run's last event; its ETag.");
     secret_lease(lease_token = token, or Lease NO_LEASE);

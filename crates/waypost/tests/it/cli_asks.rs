@@ -62,7 +62,7 @@ fn the_command_line_says_what_is_asked_and_takes_the_answer() {
 fn http_takes_the_answer() {
     let shop = Shop::new();
     let id = asked(&shop);
-    let (_server, url) = shop.serve(&["--no-worker"]);
+    let (_server, url) = shop.serve(&["serve", "--no-worker"]);
     let run = shop.curl(&url, &format!("/v1/runs/{id}"));
     let choices = &run["details"]["current_blockers"]["go ahead?"]["choices"];
     assert_eq!((&run["reason"], choices), (&json!("ship it to production?"), &json!(["approve", "reject"])));

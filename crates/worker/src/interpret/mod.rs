@@ -163,14 +163,25 @@ fn word_of(exit: Option<&Exit>) -> Word {
     }
 }
 
+const EXHAUSTED: &str = "Max retries exceeded";
+
+/// Of a run whose tries were all made by workers that were lost.
+pub(crate) fn all_lost(tries: Tries) -> Ending {
+    let lost = Failure::new("WORKER_LOST", "the worker's lease ran out");
+    failed(&Answer::default(), tries, &lost, &Outcome::default())
+}
+
 fn failed(answer: &Answer, tries: Tries, failure: &Failure, outcome: &Outcome) -> Ending {
     let mut ending = carrying(Ending::failed(failure.clone()), answer, outcome);
     let exhausted = tries.retries > 0 && tries.made > tries.retries;
     if exhausted {
-        ending.failure = Some(Failure::new("MAX_RETRIES", "Max retries exceeded"));
-        ending.metadata.insert("last_error".into(), json!(format!("{}: {}", failure.code, failure.message)));
+        let last = format!("{}: {}", failure.code, failure.message);
+        ending.failure =
+            Some(Failure::new("MAX_RETRIES", &format!("{EXHAUSTED}: {last} ({} tries)", tries.made)));
+        ending.metadata.insert("last_error".into(), json!(last));
     }
-    let error = ending.failure.as_ref().map(|failure| failure.message.to_string());
+    // The seed's words for programs; for people the failure says what it was.
+    let error = if exhausted { EXHAUSTED } else { &failure.message };
     ending.metadata.insert("error".into(), json!(error));
     let retry_count = if tries.retries > 0 { tries.made } else { 0 };
     ending.metadata.insert("retry_count".into(), json!(retry_count));

@@ -1,7 +1,7 @@
 //! Rules that a playbook can break.
 
 /// Every rule that a playbook can break, with what it asks for: the reference's table.
-pub const RULES: [(&str, &str); 47] = [
+pub const RULES: [(&str, &str); 44] = [
     ("unreadable", "a playbook can be read"),
     ("too-large", "a playbook has at most 256 KiB"),
     ("syntax", "a playbook is TOML in UTF-8"),
@@ -40,12 +40,6 @@ pub const RULES: [(&str, &str); 47] = [
     ("two-bodies", "a request has one body"),
     ("bad-backoff", "there are as many waits as retries, or fewer"),
     ("bad-window", "a maintenance window is open at some time"),
-    (
-        "cannot-ask",
-        "only runs that can wait for a person ask one: their lifecycle has a parked state and decisions",
-    ),
-    ("bad-choice", "a choice is a line of text without spaces around it"),
-    ("unknown-choice", "what is taken without an answer is one of the choices"),
     ("unknown-step", "every step that is named is in the file"),
     ("later-step", "a step sees the results of earlier steps only"),
     ("template-syntax", "a template is text with {{ expressions }}"),

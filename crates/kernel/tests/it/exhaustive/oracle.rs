@@ -2,7 +2,7 @@
 //! hand-written tables only.
 
 use super::oracle_held::{carry_out, hold};
-use super::scene::{Instant, LeaseIs, OURS, Scene, Wish};
+use super::scene::{Instant, LeaseIs, MAX_ATTEMPTS, OURS, Scene, Wish};
 use super::table::Row;
 use super::verdict::{Stay, Verdict};
 use waypost_kernel::request::With;
@@ -97,6 +97,11 @@ fn next_holder(scene: &Scene<'_>) -> Option<Verdict<'static>> {
     let taken_over = Some(Verdict::Stays(Stay::TakenOver));
     match (scene.wish, scene.required) {
         (Wish::None, _) if state.stale == "take-over" && budget => taken_over,
+        // U12: a lost worker costs an attempt, while there are some left.
+        (Wish::None, _) if state.stale == "lose" => {
+            let left = if scene.attempt_left { MAX_ATTEMPTS - 1 } else { 0 };
+            (scene.take_overs < left).then_some(Verdict::Stays(Stay::TakenOver))
+        }
         (Wish::None, _) if state.stale == "steal" => {
             let row = scene.table.from(scene.state).find(|row| row.how == "steal").unwrap();
             holds(scene, row, Supplied::default()).then(|| Verdict::moves(row))

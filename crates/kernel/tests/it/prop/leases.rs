@@ -1,7 +1,7 @@
 //! X5: leases fence. Who holds a run, what it costs to take one, and whose writes count.
 
 use waypost_kernel::event::Hold;
-use waypost_kernel::lifecycle::Phase;
+use waypost_kernel::lifecycle::{OnStale, Phase};
 use waypost_kernel::*;
 
 use super::ask::{Asked, note};
@@ -76,7 +76,10 @@ fn counts(world: &World, taken: &Taken) -> Result<(), String> {
     let anew = after.take_overs == 0 && after.intent.is_some();
     ensure!(after.take_overs == expected || anew, "take-overs {} -> {}", before.take_overs, after.take_overs);
     let state = lifecycle.state(after.state);
-    let limit = state.max_take_overs.max(if after.requires_cleanup { MAX_CLEANUP_TAKE_OVERS } else { 0 });
+    let loses = state.on_stale == Some(OnStale::Lose);
+    let attempts_left = if loses { after.max_attempts.saturating_sub(after.attempt) } else { 0 };
+    let of_cleanup = if after.requires_cleanup { MAX_CLEANUP_TAKE_OVERS } else { 0 };
+    let limit = state.max_take_overs.max(of_cleanup).max(attempts_left);
     ensure!(state.phase != Phase::Held || after.take_overs <= limit.max(before.take_overs), "{after:?}");
     Ok(())
 }

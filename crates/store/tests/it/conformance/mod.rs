@@ -141,6 +141,7 @@ topics! {
         five_expired_leases_are_taken_over_and_the_sixth_is_lost
         a_vacant_lease_waits_a_day
         what_is_lost_when_its_lease_ends_is_not_taken_over
+        a_lost_worker_costs_an_attempt_where_there_are_some
         one_run_is_taken_over_by_its_id
         one_of_many_takes_over
         the_oldest_expired_lease_is_taken_first;

@@ -36,7 +36,7 @@ impl Builder<'_> {
             if !choices.iter().any(|known| known == choice.text()) {
                 let message = format!("{} is no choice", quoted(choice.text()));
                 let known: Vec<&str> = choices.iter().map(String::as_str).collect();
-                self.problem(choice, "unknown-choice", &message, &instead_of(choice.text(), &known));
+                self.problem(choice, "unknown-word", &message, &instead_of(choice.text(), &known));
             }
             choice.text().to_owned()
         });
@@ -62,7 +62,7 @@ impl Builder<'_> {
                 let message = format!(
                     "a choice is one line of at most {MAX_CHOICE_CHARS} characters, without spaces around it"
                 );
-                self.problem(choice, "bad-choice", &message, "write a word or a few");
+                self.problem(choice, "bad-name", &message, "write a word or a few");
             }
             choices.push(word.to_owned());
         }
@@ -80,7 +80,7 @@ impl Builder<'_> {
             runs.iter().filter(|it| waits_for_people(it)).map(|lifecycle| &*lifecycle.name).collect();
         let message = format!("runs of {} cannot wait for a person", quoted(&lifecycle.name));
         let mend = format!("use a lifecycle with a parked state and [decisions]: {}", fit.join(", "));
-        self.problem(question, "cannot-ask", &message, &mend);
+        self.problem(question, "misplaced-key", &message, &mend);
     }
 }
 

@@ -20,15 +20,15 @@ fn a_question_has_choices() {
 #[test]
 fn what_is_wrong_with_a_question_is_told() {
     for (lifecycle, step, rule, field) in [
-        ("deploy", "ask = \"ship it?\"", "cannot-ask", "step[0].ask"),
-        ("agent", "ask = \"ship it?\"", "cannot-ask", "step[0].ask"),
+        ("deploy", "ask = \"ship it?\"", "misplaced-key", "step[0].ask"),
+        ("agent", "ask = \"ship it?\"", "misplaced-key", "step[0].ask"),
         ("job", "ask = \" \"", "empty", "step[0].ask"),
         ("job", "ask = \"{{ inputs.x\"", "template-syntax", "step[0].ask"),
         ("job", "exec = [\"true\"]\nask = \"a?\"", "one-action", "step[0].ask"),
         ("job", "ask = \"a?\"\nchoices = []", "empty", "step[0].choices"),
         ("job", "ask = \"a?\"\nchoices = [\"a\", \"a\"]", "duplicate-name", "step[0].choices[1]"),
-        ("job", "ask = \"a?\"\nchoices = [\" a\"]", "bad-choice", "step[0].choices[0]"),
-        ("job", "ask = \"a?\"\non_timeout = \"maybe\"", "unknown-choice", "step[0].on_timeout"),
+        ("job", "ask = \"a?\"\nchoices = [\" a\"]", "bad-name", "step[0].choices[0]"),
+        ("job", "ask = \"a?\"\non_timeout = \"maybe\"", "unknown-word", "step[0].on_timeout"),
         ("job", "ask = \"a?\"\nretries = 2", "misplaced-key", "step[0].retries"),
         ("job", "exec = [\"true\"]\nchoices = [\"a\"]", "misplaced-key", "step[0].choices"),
     ] {

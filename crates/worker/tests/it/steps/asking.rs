@@ -16,7 +16,7 @@ fn asking(more: &str) -> String {
     job(&[
         inputs.to_owned(),
         step("scan", "true", ""),
-        format!("{ASKS}{more}"),
+        format!("{ASKS}{more}\n"),
         step("update", "true", after),
     ])
 }

@@ -7,7 +7,7 @@ mod ends;
 mod failing;
 mod forward;
 mod hours;
-mod kit;
+pub mod kit;
 mod own_words;
 mod pauses;
 mod waiting;
