@@ -3,17 +3,18 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use serde_json::json;
+use serde_json::{Map, json};
 use tokio::time::{Instant, sleep};
+use waypost_kernel::lifecycle::OnStale;
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_kernel::{Catalog, Span};
-use waypost_store::{Claimed, RunRow, Store};
+use waypost_store::{Claimed, RunRow, Store, Wait};
 
 use crate::actions::http::Client;
 use crate::claim::slots::Slot;
 use crate::execute::Try;
-use crate::interpret::{EndNames, Ending, Goal, Tries, Verdict, execution, interpret};
+use crate::interpret::{EndNames, Ending, Goal, Parting, Tries, Verdict, all_lost, execution, interpret};
 use crate::lease::heartbeat::Leases;
 use crate::lease::{Keeping, Lease};
 use crate::options::Options;
@@ -22,7 +23,7 @@ use crate::report;
 use crate::report::journal::Journal;
 use crate::report::reporter::Reporter;
 use crate::resolve::{Plan, Work, resolve};
-use crate::steps;
+use crate::steps::{self, WORTH_GIVING_BACK};
 use crate::summary::End;
 
 /// What all runs of a worker share.
@@ -84,12 +85,12 @@ pub(crate) async fn work(shared: Shared, job: Job, slot: Option<Slot>) -> End {
     let Some(plan) = plan else {
         drop(holding);
         tracing::warn!(run_id = claimed.run.id(), "nothing here may execute this run: giving it back");
-        report::release(&shared.store, &lease.held).await;
+        report::release(&shared.store, &lease.held, None).await;
         return End::LeftAlone;
     };
-    let ending = match &plan.work {
+    let parting = match &plan.work {
         Work::Playbook(playbook) => steps::perform(&shared, &claimed, &lease, asked_at, playbook).await,
-        _ => tries(&shared, &claimed, &lease, &plan).await,
+        _ => tries(&shared, &claimed, &lease, asked_at, &plan).await,
     };
     drop(slot);
     // Its finish is sent until the store has it; a heartbeat could only overtake it.
@@ -97,11 +98,11 @@ pub(crate) async fn work(shared: Shared, job: Job, slot: Option<Slot>) -> End {
     if lease.is_lost() {
         return End::Lost;
     }
-    match ending {
-        Some(ending) => {
+    match parting {
+        Parting::End(ending) => {
             report::finish(&shared.reporter, &claimed.run, &lease.held, &shared.options.name, ending).await
         }
-        None => report::release(&shared.store, &lease.held).await,
+        Parting::GiveBack(wait) => report::release(&shared.store, &lease.held, wait).await,
     }
 }
 
@@ -127,37 +128,71 @@ async fn lifecycles(shared: &Shared, lease: &Lease, tenant: &str) -> Option<Cata
     None
 }
 
-/// Executes a run until it has an end, all within the one claim. `None`: it was stopped before it had one.
-async fn tries(shared: &Shared, claimed: &Claimed, lease: &Arc<Lease>, plan: &Plan) -> Option<Ending> {
+/// Executes a run until it has an end, or waits for long. How many tries were made is stored, so that whoever takes the run over goes on
+/// counting.
+async fn tries(
+    shared: &Shared,
+    claimed: &Claimed,
+    lease: &Arc<Lease>,
+    asked_at: Instant,
+    plan: &Plan,
+) -> Parting {
     let options = &shared.options;
     let journal = Journal::new(shared.reporter.clone(), lease.clone(), &options.name);
     let (row, grace, began) = (&claimed.run, options.grace, Instant::now());
     let until = plan.timeout.map(|limit| began + pace::duration(limit));
-    for number in 1.. {
+    for number in made_before(row) + 1.. {
+        if number > plan.retries + 1 && number > 1 {
+            return Parting::End(all_lost(Tries { made: number - 1, retries: plan.retries }));
+        }
         let it = Try { until, ..Try::of_run(row, lease, &journal, grace, number) };
-        let Some(answer) = it.execute(shared, plan).await else { return stopped(lease, plan, began) };
+        let Some(answer) = it.execute(shared, plan).await else { return given(stopped(lease, plan, began)) };
         let tries = Tries { made: number, retries: plan.retries };
         match interpret(&answer, tries, &options.backoff, pace::random()) {
             // What was told to end because the process does has not failed.
-            Verdict::Settle(ending) if ending.goal == Goal::Fail && lease.is_leaving() => return None,
+            Verdict::Settle(ending) if ending.goal == Goal::Fail && lease.is_leaving() => break,
             Verdict::Settle(_) if plan.end_names == EndNames::OfExecution => {
-                return Some(execution::timed(execution::ending_of(&answer, plan.retry_in), began));
+                return Parting::End(execution::timed(execution::ending_of(&answer, plan.retry_in), began));
             }
-            Verdict::Settle(ending) => return Some(ending),
+            Verdict::Settle(ending) => return Parting::End(ending),
             Verdict::Again { wait, notice, error } => {
                 if lease.want().is_some() {
-                    return wanted(lease);
+                    return given(wanted(lease));
                 }
                 let why = json!({ "code": &*error.code, "message": &*error.message, "try": number + 1 });
-                journal.note(Level::Warn, &notice, why).await;
+                let made = json!({ "attempt": row.run.attempt, "made": number });
+                journal.tell(Level::Warn, &notice, why, Map::from_iter([(TRIES.to_owned(), made)])).await;
+                // What a time limit is counted from is known to this holder alone.
+                if wait > WORTH_GIVING_BACK && plan.timeout.is_none() {
+                    let now = claimed.now + pace::span(asked_at.elapsed());
+                    let wait = Wait { until: now + pace::span(wait), reason: Wait::RETRY.to_owned() };
+                    return Parting::GiveBack(Some(wait));
+                }
                 tokio::select! {
                     () = sleep(wait) => {}
-                    () = lease.asked_to_end() => return wanted(lease),
+                    () = lease.asked_to_end() => return given(wanted(lease)),
                 }
             }
         }
     }
-    None
+    Parting::GiveBack(None)
+}
+
+/// In the run's details: how many tries its present attempt has had.
+const TRIES: &str = "tries";
+
+/// By earlier holders of this attempt. Where a lost worker costs a try, that is one too: what became of it nobody knows.
+fn made_before(row: &RunRow) -> u32 {
+    let costs = row.lifecycle.state(row.run.state).on_stale == Some(OnStale::Lose);
+    let lost = if costs { row.run.take_overs } else { 0 };
+    let made =
+        row.details.get(TRIES).filter(|tries| tries["attempt"].as_u64() == Some(row.run.attempt.into()));
+    let made = made.and_then(|tries| tries["made"].as_u64()).unwrap_or_default();
+    u32::try_from(made).unwrap_or(u32::MAX / 2).saturating_add(lost).min(u32::MAX - 1)
+}
+
+fn given(ending: Option<Ending>) -> Parting {
+    ending.map_or(Parting::GiveBack(None), Parting::End)
 }
 
 /// What comes of a run whose work was stopped: its time is over, or something else is wanted of it.

@@ -9,6 +9,8 @@ pub enum End {
     Parked,
     /// Given back unharmed at shutdown.
     Released,
+    /// Given back until a time before which there is nothing to do.
+    Waits,
     /// The lease went to somebody else, or could not be confirmed in time; nothing more was written.
     Lost,
     /// Nothing here may execute it; given back at once.
@@ -22,6 +24,7 @@ pub struct Summary {
     pub failed: u64,
     pub cancelled: u64,
     pub parked: u64,
+    /// Those that wait for a time included.
     pub released: u64,
     pub lost: u64,
     pub left_alone: u64,
@@ -34,7 +37,7 @@ impl Summary {
             End::Failed => &mut self.failed,
             End::Cancelled => &mut self.cancelled,
             End::Parked => &mut self.parked,
-            End::Released => &mut self.released,
+            End::Released | End::Waits => &mut self.released,
             End::Lost => &mut self.lost,
             End::LeftAlone => &mut self.left_alone,
         };

@@ -87,7 +87,7 @@ async fn claim(call: Call, body: ClaimBody) -> Result {
             (text.answer(200), held)
         });
         if let Err(Ok((_, held))) = send.send(answer) {
-            let _ = call.store().release(held).await;
+            let _ = call.store().release(held.into_iter().map(Into::into).collect()).await;
         }
     });
     let lost = |_| Problem::new(&INTERNAL_ERROR, "the claim did not end");

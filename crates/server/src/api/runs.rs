@@ -160,6 +160,9 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
         details.insert("traceparent".into(), trace.into());
     }
     let default = NewRun::default();
+    // Of an embedded command: a lost worker costs one of these, and not the run.
+    let retries = embedded.as_ref().and_then(|embedded| embedded["retries"].as_u64());
+    let retries = retries.and_then(|retries| u32::try_from(retries).ok()).unwrap_or_default().min(100);
     Ok(NewRun {
         tenant: call.caller.tenant.clone(),
         lifecycle: body.lifecycle,
@@ -177,7 +180,7 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
         title: body.title,
         playbook: body.playbook,
         carried: embedded,
-        max_attempts: body.max_attempts.unwrap_or(default.max_attempts),
+        max_attempts: body.max_attempts.unwrap_or(1 + retries),
         reentrant: body.reentrant,
         by: call.caller.by(body.by),
         input: body.input.unwrap_or(default.input),

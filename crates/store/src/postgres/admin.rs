@@ -79,11 +79,13 @@ pub async fn queues(tx: &Tx, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
         .query(
             "WITH waiting AS (SELECT q.tenant, q.queue, q.available_at FROM waypost.ready q JOIN waypost.runs r ON r.rid = q.rid AND r.seq = q.seq \
                UNION ALL SELECT a.tenant, a.queue, a.available_at FROM waypost.blocked a JOIN waypost.runs r ON r.rid = a.rid AND r.seq = a.seq), \
-             held AS (SELECT DISTINCT r.rid, r.tenant, r.queue FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid) JOIN waypost.runs r ON r.rid = u.rid \
+             held AS (SELECT DISTINCT r.rid, r.tenant, r.queue, r.claimed_by, r.stale_after FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid) JOIN waypost.runs r ON r.rid = u.rid \
                WHERE r.state / 1000 = 3), \
              counted AS (SELECT tenant, queue, count(*) FILTER (WHERE available_at <= $1) AS due, count(*) FILTER (WHERE available_at > $1) AS later, \
                  min(available_at) FILTER (WHERE available_at <= $1) AS oldest, 0 AS held FROM waiting GROUP BY tenant, queue \
-               UNION ALL SELECT tenant, queue, 0, 0, NULL, count(*) FROM held GROUP BY tenant, queue \
+               UNION ALL SELECT tenant, queue, count(*) FILTER (WHERE claimed_by IS NULL AND stale_after <= $1), \
+                 count(*) FILTER (WHERE claimed_by IS NULL AND stale_after > $1), min(stale_after) FILTER (WHERE claimed_by IS NULL AND stale_after <= $1), \
+                 count(claimed_by) FROM held GROUP BY tenant, queue \
                UNION ALL SELECT tenant, name, 0, 0, NULL, 0 FROM waypost.queues) \
              SELECT c.queue, sum(c.due)::bigint, sum(c.later)::bigint, sum(c.held)::bigint, min(c.oldest), q.at_most, q.paused_by, q.pause_reason, q.paused_at, c.tenant \
              FROM counted c LEFT JOIN waypost.queues q ON q.name = c.queue AND q.tenant = c.tenant WHERE $2 IS NULL OR c.tenant = $2 \

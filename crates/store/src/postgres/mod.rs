@@ -220,7 +220,7 @@ impl Store for PostgresStore {
         Box::pin(self.finishes.list(finishes, move |finishes| PostgresStore::finish_all(&session, finishes)))
     }
 
-    fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
+    fn release(&self, leases: Vec<ReleaseWrite>) -> Reply<'_, Each<RunRow>> {
         let released =
             self.in_turn(once!(self.session, PgTx::fresh, PoolKind::Work, |tx| engine::release(tx, &leases)));
         Box::pin(async move { released.await.map(each_own) })

@@ -32,7 +32,7 @@ const BESIDE: &[&str] = &[
      SELECT format('%s: nobody looks after its lease', r.run_id) FROM waypost.runs r LEFT JOIN looked l ON l.rid = r.rid AND l.due_at <= r.stale_after \
      WHERE r.state / 1000 = 3 AND l.rid IS NULL LIMIT 1000",
     "SELECT format('%s: it has a slot of %s and is not held', coalesce(r.run_id, 'run number ' || h.rid), h.name) FROM waypost.holders h \
-     LEFT JOIN waypost.runs r ON r.rid = h.rid WHERE r.state / 1000 IS DISTINCT FROM 3 LIMIT 1000",
+     LEFT JOIN waypost.runs r ON r.rid = h.rid WHERE r.state / 1000 IS DISTINCT FROM 3 OR h.of_queue AND r.claimed_by IS NULL LIMIT 1000",
     "SELECT format('%s: it is held and has no slot of its key %s', r.run_id, r.concurrency_key) FROM waypost.runs r WHERE r.state / 1000 = 3 \
      AND r.concurrency_key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM waypost.holders h WHERE NOT h.of_queue AND h.name = r.concurrency_key AND h.tenant = r.tenant \
      AND h.rid = r.rid) LIMIT 1000",

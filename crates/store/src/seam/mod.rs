@@ -47,7 +47,7 @@ macro_rules! store_verbs {
             renew(leases: Vec<Held>) -> Each<Renewed>;
             note(notes: Vec<NoteWrite>) -> Each<Noted>;
             finish(finishes: Vec<FinishWrite>) -> Each<RunRow>;
-            release(leases: Vec<Held>) -> Each<RunRow>;
+            release(leases: Vec<ReleaseWrite>) -> Each<RunRow>;
             require_cleanup(write: CleanupWrite) -> RunRow;
             /// Adds or moves items of a held run, all or none.
             put_items(write: ItemsWrite) -> Vec<ItemRow>;

@@ -151,6 +151,33 @@ pub struct Renewed {
     pub graceful: bool,
 }
 
+/// A run that its holder gives back.
+#[derive(Clone, Debug)]
+pub struct ReleaseWrite {
+    pub held: Held,
+    /// Nothing: whoever comes may take it.
+    pub wait: Option<Wait>,
+}
+
+/// What a run waits for in nobody's hands: nobody takes it before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wait {
+    pub until: Time,
+    /// In a word, for people and programs: [`Wait::WINDOW`], [`Wait::RETRY`].
+    pub reason: String,
+}
+
+impl Wait {
+    pub const WINDOW: &'static str = "window";
+    pub const RETRY: &'static str = "retry";
+}
+
+impl From<Held> for ReleaseWrite {
+    fn from(held: Held) -> ReleaseWrite {
+        ReleaseWrite { held, wait: None }
+    }
+}
+
 impl Renewed {
     pub fn of(run: &Run, now: Time) -> Self {
         let intent = run.intent.as_ref();
@@ -203,6 +230,8 @@ pub struct FinishWrite {
     pub failure: Option<Failure>,
     pub reason: Option<String>,
     pub retry_in: Option<Span>,
+    /// Of a run that parks: when it goes on by itself if no person has let it.
+    pub goes_on_at: Option<Time>,
     pub metadata: Map<String, Value>,
     pub details: Map<String, Value>,
     /// The last moves of its items, decided before the end and written with it: all or none.
@@ -448,9 +477,11 @@ impl ItemFilter {
 pub struct QueueRow {
     pub tenant: String,
     pub name: String,
+    /// Those that a worker may take, if limits let it: ready, or given back.
     pub ready: u64,
-    /// Ready runs whose scheduled time is still to come.
+    /// Those whose time is still to come.
     pub scheduled: u64,
+    /// Those that a worker has.
     pub held: u64,
     pub oldest_ready_at: Option<Time>,
     pub at_most: Option<u32>,

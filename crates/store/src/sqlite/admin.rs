@@ -91,7 +91,8 @@ pub fn queues(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
              FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 \
            UNION ALL SELECT tenant, queue, due_at <= ?1, due_at > ?1, 0, iif(due_at <= ?1, due_at, NULL) \
              FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND state & 7 = 1 AND concurrency_key IS NOT NULL AND blocked = 1 \
-           UNION ALL SELECT tenant, queue, 0, 0, 1, NULL FROM run_now INDEXED BY run_held WHERE state & 7 = 2 \
+           UNION ALL SELECT tenant, queue, claimed_by IS NULL AND due_at <= ?1, claimed_by IS NULL AND due_at > ?1, claimed_by IS NOT NULL, \
+               iif(claimed_by IS NULL AND due_at <= ?1, due_at, NULL) FROM run_now INDEXED BY run_held WHERE state & 7 = 2 \
            UNION ALL SELECT iif(tenant = ?3, '', tenant), name, 0, 0, 0, NULL FROM queues) \
          WHERE ?2 IS NULL OR tenant = ?2 GROUP BY name, tenant",
         params![tx.now.ms(), tenant.as_deref().map(short), DEFAULT_TENANT],

@@ -156,7 +156,7 @@ impl Store for SqliteStore {
         then!(self, |tx| engine::finish(tx, &finishes), each_own)
     }
 
-    fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
+    fn release(&self, leases: Vec<ReleaseWrite>) -> Reply<'_, Each<RunRow>> {
         then!(self, |tx| engine::release(tx, &leases), each_own)
     }
 

@@ -103,9 +103,11 @@ impl State {
             row.paused.clone_from(&settings.paused);
         }
         for row in self.runs.values().map(|entry| &entry.row) {
-            let at = row.run.available_at;
+            let left = row.run.lease.as_ref().filter(|lease| lease.worker.is_none());
+            let at = left.map(|lease| lease.until).or(row.run.available_at);
             let of = (row.queue.as_str(), row.tenant.as_str());
-            match row.phase() {
+            // What was given back waits as what is ready does.
+            match if left.is_some() { Phase::Ready } else { row.phase() } {
                 Phase::Held => queues.entry(of).or_default().held += 1,
                 Phase::Ready if at.is_some_and(|at| at <= self.now) => {
                     let queue = queues.entry(of).or_default();

@@ -46,12 +46,12 @@ pub struct Pause {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "On a terminal you are asked about each host that blocks the run. Decisions can be given one by one: they are kept, and the run goes on with the last (exit code 6 until then). The first decision about a host counts. A run that a person paused asks nothing: it goes on with --force.\n\nExamples:\n  waypost run resume 0192\n  waypost run resume 0192 --resolve esx1=power_off\n  waypost run resume 0192 --resolve esx2=skip --reason 'agreed with Kim' --wait\n  waypost run resume 0192 --force"
+    after_help = "On a terminal you are asked what the run asks: the question of a step, or about each thing that blocks it. Answers can be given one by one: they are kept, and the run goes on with the last (exit code 6 until then). The first answer counts. A run that a person paused asks nothing: it goes on with --force.\n\nExamples:\n  waypost run resume 0192\n  waypost run resume 0192 --resolve 'go ahead?=yes'\n  waypost run resume 0192 --resolve esx1=power_off\n  waypost run resume 0192 --resolve esx2=skip --reason 'agreed with Kim' --wait\n  waypost run resume 0192 --force"
 )]
 pub struct Resume {
     run: String,
-    /// What to do about a host that blocks the run; may be given several times.
-    #[arg(long = "resolve", value_name = "HOST=DECISION", conflicts_with = "force")]
+    /// An answer: to the question of a step, by the step's name, or about a thing that blocks the run; may be given several times.
+    #[arg(long = "resolve", value_name = "STEP=CHOICE", conflicts_with = "force")]
     resolutions: Vec<String>,
     /// Go on without the decisions that are missing.
     #[arg(long)]
@@ -103,7 +103,7 @@ pub async fn pause(store: &dyn Store, flags: Pause) -> Result {
 pub async fn resume(opened: Opened, flags: Resume) -> Result<u8> {
     let store = opened.store();
     let run = find(&*store, &flags.run).await?;
-    let given = decisions(&flags.resolutions)?;
+    let given = decisions(&flags.resolutions, &run)?;
     let resolutions = if given.is_empty() && !flags.force { blockers::ask_about(&run)? } else { given };
     let asks_nothing = run.phase() == Phase::Parked && blockers::open(&run).is_empty();
     let command = CommandWrite { force: flags.force, resolutions, ..asking("resume", flags.reason) };
@@ -200,15 +200,22 @@ fn tell(run: &RunRow, output: Format) -> Result {
     })
 }
 
-fn decisions(given: &[String]) -> Result<Map<String, Value>> {
+fn decisions(given: &[String], run: &RunRow) -> Result<Map<String, Value>> {
+    let asked = blockers::of(run);
     let mut decisions = Map::new();
     for pair in given {
-        let parts = pair.split_once('=').filter(|(host, decision)| !host.is_empty() && !decision.is_empty());
-        let Some((host, decision)) = parts else {
-            return Err(Failed::new(BAD_INPUT, format!("resolve: {pair:?} is not HOST=DECISION")));
+        // What is asked about may have an equals sign itself.
+        let known = asked.into_iter().flat_map(Map::keys).filter_map(|subject| {
+            Some((subject.as_str(), pair.strip_prefix(subject.as_str())?.strip_prefix('=')?))
+        });
+        let parts = known.max_by_key(|(subject, _)| subject.len()).or_else(|| pair.split_once('='));
+        let Some((subject, choice)) =
+            parts.filter(|(subject, choice)| !subject.is_empty() && !choice.is_empty())
+        else {
+            return Err(Failed::new(BAD_INPUT, format!("resolve: {pair:?} is not STEP=CHOICE")));
         };
-        if decisions.insert(host.to_owned(), decision.into()).is_some() {
-            return Err(Failed::new(BAD_INPUT, format!("resolve: {host} is there twice")));
+        if decisions.insert(subject.to_owned(), choice.into()).is_some() {
+            return Err(Failed::new(BAD_INPUT, format!("resolve: {subject} is there twice")));
         }
     }
     Ok(decisions)

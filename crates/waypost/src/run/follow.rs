@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use waypost_kernel::Phase;
 use waypost_store::{EventRow, RunRow, Store};
 
-use super::{age, find, output_lines};
+use super::{age, blockers, find, output_lines};
 use crate::output::{Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print};
 use crate::worker::duration;
 
@@ -190,6 +190,9 @@ impl Follower {
         if run.phase() == Phase::Draft {
             let next = waypost_kernel::allowed(&run.lifecycle, &run.run).join(", ");
             anstream::eprintln!("nothing was executed yet: it is a draft; allowed now: {next}");
+        }
+        if run.phase() == Phase::Parked {
+            blockers::told(run).iter().for_each(|line| anstream::eprintln!("{line}"));
         }
         if let Some(failure) = &run.run.failure {
             anstream::eprintln!("{}: {}", failure.code, failure.message);

@@ -45,19 +45,11 @@ pub async fn show(store: &dyn Store, flags: Show) -> Result {
 
 /// What a person has to decide, and how.
 fn waits_for(run: &RunRow) -> Option<String> {
-    let blocked = blockers::of(run).filter(|_| run.phase() == Phase::Parked)?;
+    let asked = blockers::of(run).filter(|_| run.phase() == Phase::Parked)?;
     let open = blockers::open(run);
-    let mut lines = Vec::new();
-    for (host, about) in blocked {
-        if !open.contains(host) {
-            lines.push(format!("{host} is decided"));
-            continue;
-        }
-        lines.push(format!("{host} is blocked:"));
-        lines.extend(blockers::lines(about).into_iter().map(|line| format!("  {line}")));
-    }
-    lines.push(format!("decide: waypost run resume {}", run.id()));
-    Some(lines.join("\n"))
+    let decided = asked.keys().filter(|subject| !open.contains(subject));
+    let decided = decided.map(|subject| format!("{subject} is decided"));
+    Some(decided.chain(blockers::told(run)).collect::<Vec<_>>().join("\n"))
 }
 
 /// One that could would have taken it.

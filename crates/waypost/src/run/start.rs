@@ -143,7 +143,10 @@ fn of_command(flags: &Flags) -> Result<NewRun> {
         carried["retries"] = flags.retries.into();
     }
     let input = Value::Object(pairs("input", &flags.inputs)?);
-    Ok(NewRun { lifecycle: flags.lifecycle.clone(), input, carried: Some(carried), ..common(flags)? })
+    // A lost worker costs a try, and not the run.
+    let max_attempts = flags.retries.saturating_add(1);
+    let lifecycle = flags.lifecycle.clone();
+    Ok(NewRun { lifecycle, input, max_attempts, carried: Some(carried), ..common(flags)? })
 }
 
 /// Where nobody declares types: numbers, true, false and JSON keep theirs.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod attacks;
+mod cli_asks;
 mod cli_backup;
 mod cli_bad_database;
 mod cli_bad_input;

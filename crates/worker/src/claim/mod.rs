@@ -225,6 +225,10 @@ impl Claims {
     }
 
     fn ended(&mut self, end: End) {
+        if end == End::Waits {
+            // The one run that this worker is for goes on later.
+            self.is_over = false;
+        }
         self.detour = match end {
             End::LeftAlone => (self.detour * 2).clamp(Duration::from_secs(1), LONGEST_DETOUR),
             _ => Duration::ZERO,

@@ -2,6 +2,7 @@
 //! that belong together compared. Where something is missing it goes on with less, to tell all problems at once.
 
 mod action;
+mod ask;
 mod bulk;
 mod keys;
 mod needs;
@@ -165,6 +166,7 @@ impl Builder<'_> {
             needs: at.map(|at| self.needs.own[at].clone()).unwrap_or_default(),
             before: at.map(|at| self.needs.all[at].clone()).unwrap_or_default(),
             parallel: self.parallel(node),
+            ask: self.ask(node, &each),
             for_each: for_each.flatten(),
             when: when.flatten(),
             tasks: self.tasks(node, &each),
@@ -270,6 +272,7 @@ impl Builder<'_> {
             let mend = format!("{}; or name the file of your own", instead_of(node.text(), &known));
             return self.problem(node, "unknown-lifecycle", &message, &mend);
         };
+        self.can_ask(root, lifecycle, &runs);
         for (section, item) in [("targets", "target"), ("step", "step")] {
             let has =
                 |lifecycle: &Lifecycle| lifecycle.items.iter().any(|kind| local_name(&kind.name) == item);

@@ -39,6 +39,7 @@ pub static FILE: Document = Document {
 };
 
 const ACTION: &[&str] = &["exec", "http"];
+const STEP_ACTION: &[&str] = &["exec", "http", "ask"];
 pub const TYPES: &[&str] = &["string", "number", "boolean", "list", "object"];
 pub const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 pub const WEEKDAYS: &[&str] = &["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
@@ -157,6 +158,9 @@ static STEP: Shape = Shape::of_file(
         ),
         optional("exec", EXEC, EXEC_ABOUT),
         optional("http", HTTP, HTTP_ABOUT),
+        optional("ask", TEMPLATE, "A question to a person. The run waits for the answer in no worker's slot; it is the step's output: `choice`, `by`, `reason`, `at`."),
+        optional("choices", list(&TEXT, 1, 20), "What may be answered. Default: [\"yes\", \"no\"]."),
+        optional("on_timeout", TEXT, "The choice that is taken when nobody answers within `timeout`, and by a run that nobody watches. Default: the step fails."),
         optional("env", ENV, ENV_ABOUT),
         optional("for_each", EXPRESSION, FOR_EACH_ABOUT),
         optional("parallel", PARALLEL, PARALLEL_ABOUT),
@@ -167,7 +171,7 @@ static STEP: Shape = Shape::of_file(
             DETAILS,
             "Told in the run's details when it begins, and again when it has ended.",
         ),
-        optional("timeout", DURATION, TIMEOUT_ABOUT),
+        optional("timeout", DURATION, "How long one try may take, or how long an answer is waited for."),
         optional("retries", RETRIES, RETRIES_ABOUT),
         optional("backoff", BACKOFF, BACKOFF_ABOUT),
         optional(
@@ -177,7 +181,7 @@ static STEP: Shape = Shape::of_file(
         ),
     ],
 )
-.with_one_of(ACTION);
+.with_one_of(STEP_ACTION);
 
 static CLEANUP: Shape = Shape::of_file("a cleanup", &[
         needed("name", TEMPLATE, "What people see."),

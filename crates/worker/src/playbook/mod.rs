@@ -85,6 +85,8 @@ pub struct Step {
     pub needs: Vec<usize>,
     /// The places of all that have ended before it begins, whose results it sees: also those that the others wait for.
     pub before: Vec<usize>,
+    /// It asks a person instead.
+    pub ask: Option<Ask>,
     pub for_each: Option<Expression>,
     /// Items of it that may be under way at once.
     pub parallel: usize,
@@ -103,6 +105,15 @@ pub struct Step {
     /// Of a cleanup: the key of the step that it undoes.
     pub after: Option<String>,
     pub line: usize,
+}
+
+/// What a person is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ask {
+    pub question: Template,
+    pub choices: Vec<String>,
+    /// What is taken for the answer when nobody gives one in time, or nobody is there.
+    pub on_timeout: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -131,6 +142,7 @@ impl Step {
             action,
             needs: Vec::new(),
             before: Vec::new(),
+            ask: None,
             for_each: None,
             parallel: 1,
             when: None,

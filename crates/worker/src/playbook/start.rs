@@ -3,7 +3,8 @@
 use std::fmt;
 
 use serde_json::Value;
-use waypost_kernel::Catalog;
+use waypost_kernel::lifecycle::OnStale;
+use waypost_kernel::{Catalog, Lifecycle};
 use waypost_store::NewRun;
 
 use super::{InputProblem, Playbook, RenderError, Scope};
@@ -34,6 +35,13 @@ impl fmt::Display for CannotStart {
 }
 
 impl Playbook {
+    /// Where a lost worker would lose the run, as many as the step with most of them has tries: it costs one of these.
+    fn max_attempts(&self, lifecycle: &Lifecycle) -> u32 {
+        let loses = lifecycle.states.iter().any(|state| state.on_stale == Some(OnStale::Lose));
+        let retries = self.steps.iter().map(|step| step.retries).max().filter(|_| loses);
+        1 + retries.unwrap_or_default()
+    }
+
     /// Its queue, priority, key and first steps, and the inputs that it declares, filled in and checked. It is named by its
     /// pin: a worker with another content leaves the run alone.
     pub fn new_run(&self, catalog: &Catalog, given: &Value) -> Result<NewRun, CannotStart> {
@@ -52,6 +60,7 @@ impl Playbook {
             priority: i16::try_from(self.priority).unwrap_or_default(),
             concurrency_key: key,
             playbook: Some(self.pin()),
+            max_attempts: self.max_attempts(lifecycle),
             items: first_steps(self, lifecycle, &inputs),
             input: Value::Object(inputs),
             ..NewRun::default()

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_kernel::{Failure, Time};
-use waypost_store::iso;
+use waypost_store::{Wait, iso};
 
 use super::attempt::Tried;
 use super::deadlines::May;
@@ -177,7 +177,7 @@ impl<'a> Course<'a> {
 /// Which end counts if there are several.
 fn gravity(end: &PlaybookEnd) -> u8 {
     match end {
-        PlaybookEnd::Done => 0,
+        PlaybookEnd::Done | PlaybookEnd::Waits(_) => 0,
         PlaybookEnd::Wanted(Want::Pause) => 1,
         // It has more to say than that somebody wants a pause.
         PlaybookEnd::Paused { .. } => 2,
@@ -240,11 +240,15 @@ impl<'a> PlaybookRun<'a> {
     }
 
     /// Nothing is under way, and nothing may begin before a time that is stored. The one place where a run is held for
-    /// nothing but that.
+    /// nothing but that, or given back until then.
     async fn idle(&mut self, course: &mut Course<'a>, due: Due) -> Result<Option<PlaybookEnd>, Halt> {
         self.step_log.flush().await?;
         self.announce(course, Some(due)).await;
         let is_cleanup = course.legs.iter().all(|leg| leg.step.is_cleanup);
+        let reason = if due.opens { Wait::WINDOW } else { Wait::RETRY };
+        if let Some(end) = self.gives_back(due.at, reason, is_cleanup) {
+            return Ok(Some(end));
+        }
         self.wait(due.until, is_cleanup).await;
         Ok(None)
     }

@@ -146,11 +146,12 @@ impl<'a> PlaybookRun<'a> {
 
     fn ending(&self, end: PlaybookEnd) -> Ending {
         let mut ending = match end {
-            PlaybookEnd::Done | PlaybookEnd::Left => Ending::new(Goal::Succeed),
+            PlaybookEnd::Done | PlaybookEnd::Left | PlaybookEnd::Waits(_) => Ending::new(Goal::Succeed),
             PlaybookEnd::Failed(failure) => Ending::failed(failure),
             PlaybookEnd::Paused { reason, details } => {
                 let details = details.into_iter().chain(self.deadlines.note()).collect();
-                Ending { reason: Some(reason), details, ..Ending::new(Goal::Park) }
+                let goes_on_at = self.answer_by();
+                Ending { reason: Some(reason), details, goes_on_at, ..Ending::new(Goal::Park) }
             }
             PlaybookEnd::Wanted(Want::Pause) => {
                 Ending { details: self.deadlines.note(), ..Ending::new(Goal::Park) }

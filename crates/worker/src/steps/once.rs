@@ -38,7 +38,10 @@ impl PlaybookRun<'_> {
         context: &Context,
     ) -> Result<Result<Rendered, Next>, Halt> {
         let rendered = match self.playbook.applies(once.step, context) {
-            Ok(true) => self.rendered(once.step, context),
+            Ok(true) => match &once.step.ask {
+                Some(ask) => return self.ask_a_person(once, ask, context).await.map(Err),
+                None => self.rendered(once.step, context),
+            },
             Ok(false) => return self.leave_out(once).await.map(Err),
             Err(error) => Err(bad_template(&error)),
         };
@@ -337,7 +340,7 @@ pub(crate) fn pause_facts(lifecycle: &Lifecycle) -> impl Iterator<Item = &str> {
 
 /// What a handler's pause puts into the run's details. What it asks people to decide (`blockers`) has a place there if the
 /// lifecycle says where.
-fn pause_details(
+pub(crate) fn pause_details(
     lifecycle: &Lifecycle,
     key: &str,
     reason: &str,

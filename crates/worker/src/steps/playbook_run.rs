@@ -21,7 +21,7 @@ use super::state_names::StepState;
 use super::step_log::{Added, DROPPED, Halt, LEFT_OUT, StepLog, because};
 use super::tasks::{self, Known};
 use super::{Next, PlaybookEnd};
-use crate::interpret::{Ending, Goal};
+use crate::interpret::{Ending, Goal, Parting};
 use crate::lease::Lease;
 use crate::pace;
 use crate::pipeline::Shared;
@@ -52,21 +52,20 @@ pub(crate) struct PlaybookRun<'a> {
     pub told: Map<String, Value>,
 }
 
-/// `None`: the run is left to others.
 pub(crate) async fn perform(
     shared: &Shared,
     claimed: &Claimed,
     lease: &Arc<Lease>,
     asked_at: Instant,
     playbook: &Playbook,
-) -> Option<Ending> {
+) -> Parting {
     let row = &claimed.run;
     let name = &shared.options.name;
     let step_log = match StepLog::open(&shared.store, lease, name, row).await {
         Ok(Some(step_log)) => step_log,
         Ok(None) => {
             let message = format!("a {} run has no steps, and {} has", row.lifecycle.name, playbook.name);
-            return Some(Ending::failed(Failure::new("UNFIT", &message)));
+            return Parting::End(Ending::failed(Failure::new("UNFIT", &message)));
         }
         Err(halt) => return given_up(halt),
     };
@@ -96,18 +95,24 @@ pub(crate) async fn perform(
         Err(Halt::Failing) => PlaybookEnd::Wanted(Want::Fail),
         Err(Halt::Refused(failure)) => PlaybookEnd::Failed(failure),
     };
+    if let PlaybookEnd::Waits(wait) = end {
+        return match run.step_log.flush().await {
+            Ok(()) => Parting::GiveBack(Some(wait)),
+            Err(halt) => given_up(halt),
+        };
+    }
     match run.end(end).await {
-        Ok(ending) => ending,
+        Ok(ending) => ending.map_or(Parting::GiveBack(None), Parting::End),
         Err(halt) => given_up(halt),
     }
 }
 
 /// What a run comes to whose steps cannot be written any more. Given back, it would be refused the same again.
-fn given_up(halt: Halt) -> Option<Ending> {
+fn given_up(halt: Halt) -> Parting {
     match halt {
-        Halt::Lost => None,
-        Halt::Failing => Some(Ending::new(Goal::Fail)),
-        Halt::Refused(failure) => Some(Ending::failed(failure)),
+        Halt::Lost => Parting::GiveBack(None),
+        Halt::Failing => Parting::End(Ending::new(Goal::Fail)),
+        Halt::Refused(failure) => Parting::End(Ending::failed(failure)),
     }
 }
 

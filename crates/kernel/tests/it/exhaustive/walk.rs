@@ -6,7 +6,7 @@ use super::cases::{NOTE, load};
 use super::scene::NOW;
 use waypost_kernel::decide::NewRun;
 use waypost_kernel::item::{Item, ItemAsk, decide_items};
-use waypost_kernel::request::{Finish, With};
+use waypost_kernel::request::{Finish, Wait, With};
 use waypost_kernel::{
     Actor, Ask, Change, Event, Failure, Lifecycle, Refusal, Request, Run, Span, Time, Token, Who, create,
     decide, fold,
@@ -103,7 +103,12 @@ impl Walk {
     }
 
     pub fn release(&mut self, token: Token) -> Result<Change, Refusal> {
-        self.ask(Actor::Worker, NOBODY, Ask::Release { token })
+        self.ask(Actor::Worker, NOBODY, Ask::Release { token, wait: None })
+    }
+
+    pub fn wait(&mut self, token: Token, span: Span) -> Result<Change, Refusal> {
+        let wait = Some(Wait { until: self.now + span, reason: "window" });
+        self.ask(Actor::Worker, NOBODY, Ask::Release { token, wait })
     }
 
     pub fn require_cleanup(&mut self, token: Token, required: bool) -> Result<Change, Refusal> {

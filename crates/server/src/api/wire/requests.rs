@@ -93,6 +93,11 @@ requests! {
     HEARTBEAT "Heartbeat" LeaseBody {
         needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
     }
+    RELEASE "Release" ReleaseBody {
+        needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
+        optional until: Option<Time> = TIME, "Nobody takes the run before.";
+        optional reason: Option<String> = REASON, "What the run waits for: `window` or `retry`, or another word; `retry` if left out.";
+    }
     NEW_EVENT "NewEvent" NewEventBody {
         needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
         optional level: Option<Level> = Kind::Choice(&["debug", "info", "warn", "error"]), "How important the event is; info if left out.";
@@ -134,6 +139,7 @@ requests! {
         optional error_msg: Option<String> = LONG, "Why the run failed, in words.";
         optional reason: Option<String> = LONG, "Why the run pauses or stops.";
         optional retry_in_ms: Option<i64> = MS, "When a state that can be retried should be.";
+        optional goes_on_at: Option<Time> = TIME, "Of a run that parks: when it goes on by itself if no person has let it.";
         optional metadata: Map<String, Value> = Kind::Object, "Merged into the run's metadata.";
         optional details: Map<String, Value> = Kind::Object, "Merged into the run's details.";
         optional items: Vec<ItemWriteBody> = list(&Kind::Of(&ITEM_WRITE), 10_000), "The items' last moves, written with the end: all, or nothing.";

@@ -107,15 +107,16 @@ CREATE INDEX ready_order ON waypost.ready(queue, tenant, priority DESC, availabl
 CREATE TABLE waypost.lanes(tenant text NOT NULL, queue text NOT NULL, priority smallint NOT NULL, revision bigint NOT NULL DEFAULT 0);
 CREATE INDEX lanes_of ON waypost.lanes(queue, tenant, priority);
 
--- Whose lease ends when, a row per claim. A vacant lease is due at once; what waits for another worker to take it
--- over is abandoned, and then the row has one run.
+-- Whose lease ends when, a row per claim. A vacant lease is due at once, or when the run has waited; what waits for another worker to
+-- take it over is abandoned, and then the row has one run.
 CREATE TABLE waypost.watch(due_at timestamptz NOT NULL, abandoned boolean NOT NULL DEFAULT false, rids bigint[] NOT NULL)
   WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 ALTER TABLE waypost.watch ALTER rids SET STORAGE EXTERNAL;
 CREATE INDEX watch_due ON waypost.watch(due_at) WHERE NOT abandoned;
 CREATE INDEX watch_abandoned ON waypost.watch(due_at) WHERE abandoned;
 
--- Who holds a slot of a tenant's concurrency key or of its queue with a limit; nothing for runs without either.
+-- Who holds a slot of a tenant's concurrency key or of its queue with a limit; nothing for runs without either. A run whose lease is vacant
+-- keeps its key, and not its place in the queue's limit.
 CREATE TABLE waypost.holders(of_queue boolean NOT NULL, tenant text NOT NULL, name text NOT NULL, rid bigint NOT NULL,
   PRIMARY KEY(of_queue, name, tenant, rid));
 CREATE INDEX holders_run ON waypost.holders(rid);

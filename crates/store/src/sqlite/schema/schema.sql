@@ -66,7 +66,7 @@ CREATE TABLE run_now(
   queue TEXT NOT NULL,
   priority INTEGER NOT NULL DEFAULT 0,
   blocked INTEGER NOT NULL DEFAULT 0,             -- ready, but its concurrency key is at its limit
-  due_at INTEGER,                                 -- from when a worker may take it: held, the lease's end; null: never
+  due_at INTEGER,                                 -- from when a worker may take it: held, the lease's end, or, if it is vacant, what it waits for; null: never
   attempt INTEGER NOT NULL DEFAULT 0,
   take_overs INTEGER NOT NULL DEFAULT 0,
   fence INTEGER NOT NULL DEFAULT 0,

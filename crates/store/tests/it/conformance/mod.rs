@@ -141,9 +141,20 @@ topics! {
         five_expired_leases_are_taken_over_and_the_sixth_is_lost
         a_vacant_lease_waits_a_day
         what_is_lost_when_its_lease_ends_is_not_taken_over
+        a_lost_worker_costs_an_attempt_where_there_are_some
         one_run_is_taken_over_by_its_id
         one_of_many_takes_over
         the_oldest_expired_lease_is_taken_first;
+    waiting:
+        a_run_that_waits_is_taken_when_it_is_due
+        nobody_has_a_day_to_come
+        a_cancel_does_not_wait
+        a_pause_does_not_wait
+        what_is_wanted_of_a_run_comes_before_its_wait
+        a_waiting_run_keeps_its_key_and_frees_its_queue
+        a_limit_that_comes_later_does_not_count_it
+        a_person_has_until_then_to_answer
+        who_answers_in_time_ends_the_wait;
     notes:
         the_first_event_begins_the_work
         events_are_kept_as_they_were_said
