@@ -19,6 +19,7 @@ mod serve;
 #[cfg(feature = "demo")]
 mod simulate;
 mod stats;
+mod times;
 mod token;
 mod verify;
 mod worker;

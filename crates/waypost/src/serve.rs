@@ -16,7 +16,7 @@ use waypost_worker::loops::Supervisor;
 use waypost_worker::playbook::{Input, Playbook, Playbooks};
 use waypost_worker::schedules::SchedulerOptions;
 use waypost_worker::webhooks::Github;
-use waypost_worker::{Options, Stage, Worker};
+use waypost_worker::{Options, PassedEnv, Stage, Worker};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 use crate::place::{Place, named_tenant};
@@ -55,6 +55,10 @@ pub struct Flags {
     /// Execute commands that runs bring along. Whoever may start such runs may then run anything here.
     #[arg(long)]
     pub allow_commands: bool,
+    /// Hand this variable of the environment on to commands; may be given several times, and end with `*`. Without it they get
+    /// PATH, HOME, the language and the like, and never what opens Waypost.
+    #[arg(long, value_name = "NAME", value_parser = PassedEnv::check)]
+    pub pass_env: Vec<String>,
 }
 
 pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
@@ -79,6 +83,10 @@ async fn check_tokens(store: &dyn Store, flags: &Flags) -> Result {
 impl Flags {
     fn needs_tokens(&self) -> bool {
         self.require_tokens || !self.listen.ip().is_loopback()
+    }
+
+    fn passed_env(&self) -> PassedEnv {
+        PassedEnv::basics().and(self.pass_env.iter().cloned())
     }
 }
 
@@ -173,8 +181,12 @@ async fn schedules(store: &dyn Store, flags: &Flags) -> Result<SchedulerOptions>
     if flags.no_worker {
         return Ok(SchedulerOptions::default());
     }
-    let options =
-        SchedulerOptions { carried: flags.allow_commands, grace: flags.grace, ..SchedulerOptions::default() };
+    let options = SchedulerOptions {
+        carried: flags.allow_commands,
+        grace: flags.grace,
+        passed_env: flags.passed_env(),
+        ..SchedulerOptions::default()
+    };
     with_schedules(store, None, options).await
 }
 
@@ -187,6 +199,7 @@ fn worker_options(flags: &Flags, playbooks: Playbooks) -> Options {
         grace: flags.grace,
         allow_commands: flags.allow_commands,
         playbooks,
+        passed_env: flags.passed_env(),
         ..Options::default()
     }
 }

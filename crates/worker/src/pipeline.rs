@@ -10,9 +10,10 @@ use waypost_kernel::run::Want;
 use waypost_kernel::{Catalog, Span};
 use waypost_store::{Claimed, RunRow, Store};
 
+use crate::actions::Mask;
 use crate::actions::http::Client;
 use crate::claim::slots::Slot;
-use crate::execute::Try;
+use crate::execute::{Answer, Try, environment};
 use crate::interpret::{EndNames, Ending, Goal, Tries, Verdict, execution, interpret};
 use crate::lease::heartbeat::Leases;
 use crate::lease::{Keeping, Lease};
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub reporter: Arc<Reporter>,
     /// For requests of all steps; made when the first is sent.
     pub http: Arc<OnceLock<Result<Client, String>>>,
+    /// Of this process's environment, hidden in whatever comes of a command or request.
+    pub own_secrets: Arc<Mask>,
     /// How many claims were numbered.
     claims: Arc<AtomicU64>,
 }
@@ -47,6 +50,7 @@ impl Shared {
             leases,
             reporter,
             http: Arc::default(),
+            own_secrets: Arc::new(Mask::new(environment::own_secrets().iter().map(String::as_str))),
             claims: Arc::default(),
         }
     }
@@ -134,8 +138,14 @@ async fn tries(shared: &Shared, claimed: &Claimed, lease: &Arc<Lease>, plan: &Pl
     let (row, grace, began) = (&claimed.run, options.grace, Instant::now());
     let until = plan.timeout.map(|limit| began + pace::duration(limit));
     for number in 1.. {
+        let own = plan.try_timeout.map(|limit| Instant::now() + pace::duration(limit));
+        let until = own.into_iter().chain(until).min();
         let it = Try { until, ..Try::of_run(row, lease, &journal, grace, number) };
-        let Some(answer) = it.execute(shared, plan).await else { return stopped(lease, plan, began) };
+        let executed = it.execute(shared, plan).await;
+        let is_late =
+            own.is_some_and(|own| own <= Instant::now()) && !lease.is_leaving() && lease.want().is_none();
+        let too_late = || plan.try_timeout.filter(|_| is_late).map(Answer::too_late);
+        let Some(answer) = executed.or_else(too_late) else { return stopped(lease, plan, began) };
         let tries = Tries { made: number, retries: plan.retries };
         match interpret(&answer, tries, &options.backoff, pace::random()) {
             // What was told to end because the process does has not failed.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::schedule::Schedule;
 use crate::actions::http::Client;
+use crate::execute::environment::PassedEnv;
 use crate::handler::Handlers;
 use crate::options::Options;
 
@@ -46,6 +47,8 @@ pub struct SchedulerOptions {
     /// Between asking a process to end and killing it; and how long a shutdown waits for executions to end.
     pub grace: Duration,
     pub guardian: Option<Vec<OsString>>,
+    /// What commands see of this process's environment.
+    pub passed_env: PassedEnv,
 }
 
 impl Default for SchedulerOptions {
@@ -62,6 +65,7 @@ impl Default for SchedulerOptions {
             tick: Duration::from_secs(1),
             grace: like.grace,
             guardian: like.guardian,
+            passed_env: like.passed_env,
         }
     }
 }

@@ -52,6 +52,7 @@ impl Shared {
             grace: options.grace,
             allow_private: options.allow_private,
             guardian: options.guardian.clone(),
+            passed_env: options.passed_env.clone(),
             ..Options::default()
         };
         Arc::new(Shared { work: pipeline::Shared::new(database.clone(), work), database, options })

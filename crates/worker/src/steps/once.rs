@@ -172,10 +172,7 @@ impl PlaybookRun<'_> {
         let call = self.call(&it, &row);
         let answer = it.act(self.shared, rendered, &call, step.timeout.map(pace::duration)).await;
         let is_late = own.is_some_and(|own| own <= Instant::now()) && !self.is_interrupted(is_cleanup);
-        let too_late = || {
-            let limit = step.timeout.map(|limit| limit.to_string()).unwrap_or_default();
-            is_late.then(|| late(&limit))
-        };
+        let too_late = || step.timeout.filter(|_| is_late).map(Answer::too_late);
         Some((answer.or_else(too_late)?, row))
     }
 
@@ -389,11 +386,4 @@ fn pause_details(
         details.insert(member.to_owned(), value);
     }
     details
-}
-
-/// Nobody knows what was done by then: it is asked for again under the same key.
-fn late(limit: &str) -> Answer {
-    let outcome =
-        Outcome { code: Some("TIMEOUT".to_owned()), ..Outcome::retry(&format!("no end within {limit}")) };
-    Answer { outcome: Some(Ok(outcome)), is_unknown: true, ..Answer::default() }
 }
