@@ -19,7 +19,10 @@ pub use rules::artifacts::marked as marked_artifact;
 pub use rules::intake::check_new;
 pub use rules::new_run::PLACEHOLDER;
 pub use rules::replay::Written;
-pub use seam::access::{AuditRow, EVERY_TENANT, NewToken, ROLES, Secret, TokenChange, TokenRow, Who};
+pub use seam::access::{
+    AuditRow, EVERY_TENANT, MAX_TOKEN_SPAN, NewToken, ROLES, Secret, TokenChange, TokenRow, USE_NOTED_EVERY,
+    Who,
+};
 pub use seam::doctor;
 pub use seam::error::{Result, StoreError};
 pub use seam::messages::{Message, REMEMBERED, Received};

@@ -70,7 +70,11 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
 
 /// Whoever reaches a server without tokens could do anything with it.
 async fn check_tokens(store: &dyn Store, flags: &Flags) -> Result {
-    if !flags.needs_tokens() || store.tokens(None).await?.iter().any(|token| token.revoked_at.is_none()) {
+    if !flags.needs_tokens() {
+        return Ok(());
+    }
+    let now = store.now().await?;
+    if store.tokens(None).await?.iter().any(|token| token.counts_at(now)) {
         return Ok(());
     }
     let message = format!(

@@ -22,7 +22,7 @@ mod sweep;
 pub(crate) mod turns;
 mod tx;
 
-pub(crate) use access::{audits, tokens};
+pub(crate) use access::{audits, token_used, tokens};
 pub(crate) use changes::{add_lifecycle, change_schedule, change_token, configure};
 pub(crate) use claim::{Taken, claim, claim_run};
 pub(crate) use command::{cancel_children, command};

@@ -294,6 +294,7 @@ impl Housekeeping for PostgresStore {
     verbs! {
         PgTx::begin => engine {
             receive(message: Message) -> Received;
+            token_used(id: String) -> ();
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
             put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
             begin(begin: Begin) -> Option<Begun>;

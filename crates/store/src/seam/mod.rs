@@ -113,6 +113,8 @@ macro_rules! housekeeping_verbs {
             /// A message from outside has come: under which id it came first. One whose content is known is not taken up again,
             /// whatever id it comes under: an id need not be signed.
             receive(message: Message) -> Received;
+            /// Somebody uses this token: when, to within a minute.
+            token_used(id: String) -> ();
             /// A schedule of the process's own files. Nobody asked for it, so that the audit log has no entry of it.
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
             /// The scopes as they are now; those that are not listed rest.

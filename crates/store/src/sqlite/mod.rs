@@ -213,6 +213,7 @@ impl Housekeeping for SqliteStore {
     verbs! {
         write engine {
             receive(message: Message) -> Received;
+            token_used(id: String) -> ();
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
             put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
             begin(begin: Begin) -> Option<Begun>;

@@ -5,7 +5,7 @@ use waypost_kernel::item::Role;
 use waypost_kernel::request::Level;
 use waypost_kernel::{Actor, Time};
 use waypost_schema::{Field, FromNode, Kind, Node, Shape, Takes, joined, needed, requests};
-use waypost_store::{MAX_MANUAL, ROLES};
+use waypost_store::{MAX_MANUAL, MAX_TOKEN_SPAN, ROLES};
 
 use super::kinds::{
     COUNT, KEY, LEASE, LONG, LeaseToken, Limit, MS, NAME, PAGE, REASON, ROLE, TIME, TOKEN, WAIT, list,
@@ -180,6 +180,7 @@ requests! {
         needed name: String = NAME, "Whom the log names when this token is used.";
         needed role: String = Kind::Choice(&ROLES), "What the token may do.";
         optional tenant: Option<String> = NAME, "The tenant whose runs the token sees; the caller's own if left out, `*` is all of them.";
+        optional expires_in_ms: Option<i64> = Kind::Integer(1, MAX_TOKEN_SPAN.ms()), "The token counts no longer than this from now on; until it is revoked if left out.";
         optional by: Option<String> = NAME, BY_TEXT;
     }
     REVOKING "Revoking" RevokingBody {

@@ -210,7 +210,8 @@ CREATE INDEX messages_at ON waypost.messages(at);
 
 -- Who may ask a server for what: of a token only the digest of its secret half.
 CREATE TABLE waypost.tokens(id text PRIMARY KEY, digest text NOT NULL, name text NOT NULL, role text NOT NULL, tenant text NOT NULL,
-  created_at timestamptz NOT NULL, created_by text NOT NULL, revoked_at timestamptz, revoked_by text);
+  created_at timestamptz NOT NULL, created_by text NOT NULL, expires_at timestamptz, last_used_at timestamptz,
+  revoked_at timestamptz, revoked_by text);
 -- What people did, kept for good.
 CREATE TABLE waypost.audit(number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL, tenant text NOT NULL,
   who text NOT NULL, action text NOT NULL, subject text NOT NULL, reason text);

@@ -340,6 +340,7 @@ topics! {
         a_token_is_found_by_its_public_half
         a_revoked_token_stays_revoked
         a_token_has_a_name_and_a_known_role
+        a_token_may_expire_and_tells_its_last_use_by_the_minute
         what_people_did_is_kept_in_order
         what_cannot_be_kept_is_not_done
         whatever_people_do_is_kept_with_who_and_why
