@@ -139,12 +139,26 @@ pub async fn serve(store: Arc<dyn Database>, listener: TcpListener, flags: &Flag
         swept.metrics.sweeps.inc();
         swept.metrics.swept.inc_by(moved as u64);
     });
+    let fired = fired(&scheduled);
     let supervised = supervisor.firing(scheduled).start().await?;
-    anstream::eprintln!("{hello}");
+    anstream::eprintln!("{hello}\n{fired}");
     let ((), worked) =
         tokio::join!(waypost_server::serve(app, listener), supervised.run(may_work.then_some(worker)));
     worked?;
     Ok(())
+}
+
+/// What people look for when nothing happens at the hour.
+fn fired(scheduled: &SchedulerOptions) -> String {
+    let own: Vec<&str> = scheduled.own.iter().map(|schedule| schedule.name.as_str()).collect();
+    match (own.is_empty(), scheduled.carried) {
+        (true, false) => "fires no schedules but its own pruning".to_owned(),
+        (true, true) => "fires schedules that were applied".to_owned(),
+        (false, false) => format!("fires schedules of waypost.toml: {}", own.join(", ")),
+        (false, true) => {
+            format!("fires schedules of waypost.toml: {}; and those that were applied", own.join(", "))
+        }
+    }
 }
 
 /// Beside connections: those that are told that there is no room, the database's own, and what the worker opens.

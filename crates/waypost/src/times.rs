@@ -1,5 +1,6 @@
 //! Times as people type them. One without a zone is nobody's: it is refused, and not taken for UTC.
 
+use waypost_kernel::schedule::Zone;
 use waypost_kernel::{Span, Time};
 use waypost_store::parse_time;
 
@@ -24,6 +25,16 @@ pub fn instant(field: &str, text: &str, allowed: &str) -> Result<Time> {
         }
         Some(time) => Ok(time),
         None => Err(bad("is no time")),
+    }
+}
+
+/// A day of that zone, with the instant at which the next one begins; or an instant.
+pub fn day_or_instant(field: &str, text: &str, zone: &Zone) -> Result<(Time, Option<Time>)> {
+    match zone.day(text) {
+        Some((begins, next)) => Ok((begins, Some(next))),
+        None => {
+            Ok((instant(field, text, "2026-02-14, 2026-02-14T08:00:00Z, 2026-02-14T09:00:00+01:00")?, None))
+        }
     }
 }
 

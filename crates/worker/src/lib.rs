@@ -21,6 +21,7 @@ mod pipeline;
 pub mod playbook;
 mod report;
 mod resolve;
+pub mod retention;
 pub mod schedules;
 mod shutdown;
 mod steps;

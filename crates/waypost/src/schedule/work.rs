@@ -9,6 +9,8 @@ use tokio::sync::watch;
 use waypost_kernel::tenant::DEFAULT;
 use waypost_store::{Database, Store};
 use waypost_worker::loops::Supervisor;
+use waypost_worker::playbook::Problems;
+use waypost_worker::retention;
 use waypost_worker::schedules::{SchedulerOptions, load};
 use waypost_worker::{PassedEnv, Stage};
 
@@ -50,7 +52,9 @@ pub async fn with_schedules(
         }
         None => Vec::new(),
     };
-    Ok(SchedulerOptions { own, ..options })
+    let bad = |problems: Problems| Failed::new(BAD_INPUT, problems.to_string());
+    let retention = file.as_deref().map(|file| retention::load(file, &catalog).map_err(bad)).transpose()?;
+    Ok(SchedulerOptions { own, retention, ..options })
 }
 
 pub async fn run(store: Arc<dyn Database>, flags: Flags) -> Result<u8> {

@@ -12,6 +12,7 @@ mod cli_playbook;
 mod cli_postgres;
 mod cli_run;
 mod cli_schedule;
+mod cli_schedule_looks;
 mod cli_start;
 mod cli_stopping;
 mod cli_tenants;

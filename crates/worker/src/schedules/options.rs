@@ -8,6 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use waypost_store::Retention;
+
 use super::schedule::Schedule;
 use crate::actions::http::Client;
 use crate::execute::environment::PassedEnv;
@@ -35,6 +37,8 @@ pub struct SchedulerOptions {
     pub name: String,
     /// Schedules of its own configuration: stored at its start, and executed by those that have the same.
     pub own: Vec<Schedule>,
+    /// How long runs are kept, as its configuration says; stored at its start. Without one, what is stored stays.
+    pub retention: Option<Vec<Retention>>,
     /// Schedules that others applied are executed too: whoever may apply them may then run anything here.
     pub carried: bool,
     pub handlers: Handlers,
@@ -57,6 +61,7 @@ impl Default for SchedulerOptions {
         SchedulerOptions {
             name: like.name,
             own: Vec::new(),
+            retention: None,
             carried: false,
             handlers: Handlers::default(),
             providers: HashMap::new(),

@@ -55,7 +55,7 @@ requests! {
         optional max_attempts: Option<u32> = Kind::Integer(1, 1_000), "How often the run may be claimed; 1 if left out.";
         optional reentrant: bool = Kind::Boolean, "Whether a stale execution may be taken up again.";
         optional items: Vec<NewItemBody> = list(&Kind::Of(&NEW_ITEM), 100_000), "Steps or targets that are known already.";
-        optional embedded: Option<Value> = Kind::Object, "A command that the run brings along; needs the role admin.";
+        optional embedded: Option<Value> = Kind::Object, "A command that the run brings along: `command`, its words; `directory`, `env`, `timeout_ms` and `retries` of it. Needs the role admin.";
         optional carried: Option<Value> = Kind::Object, "Deprecated: the old name of `embedded`.";
         optional by: Option<String> = NAME, BY_TEXT;
     }
@@ -258,6 +258,10 @@ requests! {
     AUDIT_QUERY "AuditQuery" AuditQuery {
         optional after: Option<u64> = COUNT, "Only entries after this number.";
         optional limit: Limit = PAGE, LIMIT_TEXT;
+    }
+    REMOVING_QUERY "RemovingQuery" RemovingQuery {
+        optional reason: Option<String> = REASON, AUDIT_TEXT;
+        optional by: Option<String> = NAME, BY_TEXT;
     }
     SCHEDULES_QUERY "SchedulesQuery" SchedulesQuery {
         optional limit: Limit = PAGE, LIMIT_TEXT;

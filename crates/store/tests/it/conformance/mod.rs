@@ -243,6 +243,7 @@ topics! {
         a_plan_without_a_key_or_of_another_kind_is_refused;
     schedules:
         a_planning_is_written_with_what_it_fires
+        who_fires_a_schedule_is_known_while_they_say_so
         of_sixteen_planners_one_fires
         a_failed_plan_is_not_stranded_by_a_newer_one
         a_stale_execution_is_told_of_and_stolen
@@ -370,6 +371,7 @@ topics! {
         holders_are_counted_by_name;
     prune:
         successes_stay_a_month_and_failures_three
+        an_installation_says_how_long_a_lifecycles_runs_stay
         what_is_not_settled_stays
         small_batches_oldest_first
         events_leave_with_their_run
