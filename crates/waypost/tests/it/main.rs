@@ -7,6 +7,7 @@ mod cli_bad_database;
 mod cli_bad_input;
 mod cli_environment;
 mod cli_golden;
+mod cli_init;
 mod cli_jobs;
 mod cli_playbook;
 mod cli_postgres;
