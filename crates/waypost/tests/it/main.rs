@@ -28,6 +28,7 @@ mod http;
 mod kill_workers;
 mod late_commits;
 mod metrics;
+mod operate;
 mod postgres_faults;
 mod rolling_update;
 mod schemathesis;
