@@ -29,7 +29,7 @@ pub fn run(flags: &Flags) -> Result {
         FILES.iter().map(|(name, _)| folder.join(name)).filter(|file| file.exists()).map(shown).collect();
     if !there.is_empty() {
         let message = format!(
-            "nothing was written: {} is there already; name another folder: waypost init DIR",
+            "nothing was written: {} would be overwritten; name another folder: waypost init DIR",
             there.join(", ")
         );
         return Err(Failed::new(REFUSED, message));

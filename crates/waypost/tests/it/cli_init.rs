@@ -19,7 +19,8 @@ fn init_writes_files_that_are_sound_and_overwrites_nothing() {
     let steps = playbook["step"].as_array().unwrap();
     assert!(steps.iter().any(|step| step.get("ask").is_some()), "one asks a person");
     shop.ok(&["schedule", "apply", "ops/waypost.toml", "--check"]);
-    shop.run(&["init", "ops"]).expect(5, &["nothing was written", "ops/waypost.toml", "is there already"]);
+    shop.run(&["init", "ops"])
+        .expect(5, &["nothing was written", "ops/waypost.toml", "would be overwritten"]);
     fs::remove_file(shop.path("ops/waypost.toml")).unwrap();
     shop.run(&["init", "ops"]).expect(5, &["ops/playbooks/deploy.toml"]);
     assert!(!shop.path("ops/waypost.toml").exists(), "all of it or nothing");

@@ -64,7 +64,7 @@ async fn what_nobody_fires_is_marked_until_somebody_does() {
         assert!(!list.out.contains("nobody") && list.err.is_empty(), "{}{}", list.out, list.err);
         eventually("nothing is late any more", SOON, || of(&shop, "hello")["overdue_s"].is_null());
         let shown = shop.ok(&["schedule", "show", "hello"]);
-        for words in ["hello: Says so", "every 1h", "1 process", "was applied"] {
+        for words in ["hello: Says so", "every 1h", "1 process", "its commands run in"] {
             assert!(shown.contains(words), "no {words:?} in {shown}");
         }
     }
@@ -110,7 +110,7 @@ async fn what_a_file_no_longer_has_is_marked_and_pruned() {
 fn history_leads_to_the_run_on_the_wall_clock_of_the_schedule() {
     let shop = shop();
     shop.ok(&["schedule", "apply", "waypost.toml"]);
-    let _running = fires(&shop);
+    let mut running = fires(&shop);
     eventually("both were executed", SOON, || {
         let of = |name: &str| shop.json(&["schedule", "history", name]);
         of("hello")[0]["run"]["status"] == "SUCCESS" && of("tokyo")[0]["run"].is_object()
@@ -128,6 +128,9 @@ fn history_leads_to_the_run_on_the_wall_clock_of_the_schedule() {
     );
     let both = shop.ok(&["schedule", "history"]);
     assert!(both.contains("SCHEDULE") && both.contains("tokyo") && !both.contains("global"), "{both}");
+    running.signal("TERM");
+    assert_eq!(running.end(), Some(0));
+    assert_eq!(of(&shop, "hello")["fired_by"], 0, "who is told to stop says that, too");
 }
 
 // proves C8 and D10

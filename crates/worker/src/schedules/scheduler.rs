@@ -183,9 +183,12 @@ impl Scheduler {
         }
         self.said_so = Some(Instant::now());
         let (carried, hashes) = (self.ownership.carried, self.ownership.hashes.clone());
-        let sign = SchedulerSign { name: self.name().to_owned(), carried, hashes };
+        self.sign(SchedulerSign { name: self.name().to_owned(), carried, hashes }).await;
+    }
+
+    async fn sign(&self, sign: SchedulerSign) {
         if let Err(error) = self.shared.database.scheduler_seen(sign).await {
-            tracing::debug!(%error, "that schedules are fired is said later");
+            tracing::debug!(%error, "which schedules are fired is said later, or forgotten in a minute");
         }
     }
 
@@ -414,6 +417,7 @@ impl Loop for Scheduler {
         self.listings.shutdown().await;
         self.ended.extend(self.slots.close(shutdown).await);
         self.tell().await;
+        self.sign(SchedulerSign { name: self.name().to_owned(), ..SchedulerSign::default() }).await;
     }
 }
 
