@@ -7,7 +7,9 @@ mod completions;
 mod demo;
 mod dev;
 mod doctor;
+mod init;
 mod lifecycle;
+mod man;
 mod migrate;
 mod output;
 mod place;
@@ -19,6 +21,7 @@ mod serve;
 #[cfg(feature = "demo")]
 mod simulate;
 mod stats;
+mod times;
 mod token;
 mod verify;
 mod worker;
@@ -60,6 +63,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Noun {
+    /// Write files to begin with: a waypost.toml, a playbook, a lifecycle.
+    Init(init::Flags),
     /// Start runs, look at them, and ask things of them.
     #[command(subcommand)]
     Run(run::Verb),
@@ -103,6 +108,8 @@ enum Noun {
     Bench(bench::Flags),
     /// Print a completion script for your shell.
     Completions(completions::Flags),
+    /// Write manual pages, one for each command.
+    Man(man::Flags),
     #[cfg(feature = "demo")]
     /// A cluster to try things on: `cluster` serves it, `govc` acts on it.
     #[command(subcommand, hide = true)]
@@ -133,10 +140,12 @@ fn dispatch(cli: Cli) -> Result<u8> {
     let place = cli.place;
     place.choose_tenant(matches!(&cli.noun, Noun::Token(token::Verb::Create { .. })))?;
     match cli.noun {
+        Noun::Init(flags) => init::run(&flags).map(|()| 0),
         Noun::Lifecycle(verb) => block_on(lifecycle::run(&place, verb)).map(|()| 0),
         Noun::Playbook(verb) => block_on(playbook::run(&place, &verb)).map(|()| 0),
         #[cfg(feature = "demo")]
         Noun::Simulate(verb) => simulate::run(verb),
+        Noun::Man(flags) => man::run(&flags).map(|()| 0),
         Noun::Completions(flags) => completions::run(&flags).map(|()| 0),
         Noun::Run(verb) => block_on(run::run(&place, verb)),
         Noun::Worker(flags) => block_on(worker::run(&place, flags)),

@@ -156,6 +156,15 @@ impl Place {
         })
     }
 
+    /// The database that is in use, if it is there and no server is asked instead. Looking makes none.
+    pub async fn existing_database(&self) -> Result<Option<Arc<dyn waypost_store::Database>>> {
+        let is_there = match self.database()? {
+            Database::Sqlite(file) => file.exists(),
+            Database::Postgres(_) => true,
+        };
+        if self.server().is_some() || !is_there { Ok(None) } else { self.open_database().await.map(Some) }
+    }
+
     /// A server that is set is the only place that is asked: nothing is done in a database here instead.
     pub async fn open_server(&self, url: &str) -> Result<RemoteStore> {
         let opened = RemoteStore::open(url, self.token()?.as_deref()).await;

@@ -16,7 +16,7 @@ use waypost_worker::loops::Supervisor;
 use waypost_worker::playbook::{Input, Playbook, Playbooks};
 use waypost_worker::schedules::SchedulerOptions;
 use waypost_worker::webhooks::Github;
-use waypost_worker::{Options, Stage, Worker};
+use waypost_worker::{Options, PassedEnv, Stage, Worker};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 use crate::place::{Place, named_tenant};
@@ -55,6 +55,10 @@ pub struct Flags {
     /// Execute commands that runs bring along. Whoever may start such runs may then run anything here.
     #[arg(long)]
     pub allow_commands: bool,
+    /// Hand this variable of the environment on to commands; may be given several times, and end with `*`. Without it they get
+    /// PATH, HOME, the language and the like, and never what opens Waypost.
+    #[arg(long, value_name = "NAME", value_parser = PassedEnv::check)]
+    pub pass_env: Vec<String>,
 }
 
 pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
@@ -66,7 +70,11 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
 
 /// Whoever reaches a server without tokens could do anything with it.
 async fn check_tokens(store: &dyn Store, flags: &Flags) -> Result {
-    if !flags.needs_tokens() || store.tokens(None).await?.iter().any(|token| token.revoked_at.is_none()) {
+    if !flags.needs_tokens() {
+        return Ok(());
+    }
+    let now = store.now().await?;
+    if store.tokens(None).await?.iter().any(|token| token.counts_at(now)) {
         return Ok(());
     }
     let message = format!(
@@ -79,6 +87,10 @@ async fn check_tokens(store: &dyn Store, flags: &Flags) -> Result {
 impl Flags {
     fn needs_tokens(&self) -> bool {
         self.require_tokens || !self.listen.ip().is_loopback()
+    }
+
+    fn passed_env(&self) -> PassedEnv {
+        PassedEnv::basics().and(self.pass_env.iter().cloned())
     }
 }
 
@@ -127,12 +139,26 @@ pub async fn serve(store: Arc<dyn Database>, listener: TcpListener, flags: &Flag
         swept.metrics.sweeps.inc();
         swept.metrics.swept.inc_by(moved as u64);
     });
+    let fired = fired(&scheduled);
     let supervised = supervisor.firing(scheduled).start().await?;
-    anstream::eprintln!("{hello}");
+    anstream::eprintln!("{hello}\n{fired}");
     let ((), worked) =
         tokio::join!(waypost_server::serve(app, listener), supervised.run(may_work.then_some(worker)));
     worked?;
     Ok(())
+}
+
+/// What people look for when nothing happens at the hour.
+fn fired(scheduled: &SchedulerOptions) -> String {
+    let own: Vec<&str> = scheduled.own.iter().map(|schedule| schedule.name.as_str()).collect();
+    match (own.is_empty(), scheduled.carried) {
+        (true, false) => "fires no schedules but its own pruning".to_owned(),
+        (true, true) => "fires schedules that were applied".to_owned(),
+        (false, false) => format!("fires schedules of waypost.toml: {}", own.join(", ")),
+        (false, true) => {
+            format!("fires schedules of waypost.toml: {}; and those that were applied", own.join(", "))
+        }
+    }
 }
 
 /// Beside connections: those that are told that there is no room, the database's own, and what the worker opens.
@@ -173,8 +199,12 @@ async fn schedules(store: &dyn Store, flags: &Flags) -> Result<SchedulerOptions>
     if flags.no_worker {
         return Ok(SchedulerOptions::default());
     }
-    let options =
-        SchedulerOptions { carried: flags.allow_commands, grace: flags.grace, ..SchedulerOptions::default() };
+    let options = SchedulerOptions {
+        carried: flags.allow_commands,
+        grace: flags.grace,
+        passed_env: flags.passed_env(),
+        ..SchedulerOptions::default()
+    };
     with_schedules(store, None, options).await
 }
 
@@ -187,6 +217,7 @@ fn worker_options(flags: &Flags, playbooks: Playbooks) -> Options {
         grace: flags.grace,
         allow_commands: flags.allow_commands,
         playbooks,
+        passed_env: flags.passed_env(),
         ..Options::default()
     }
 }

@@ -11,7 +11,7 @@ use waypost_kernel::Span;
 use waypost_store::Store;
 use waypost_worker::playbook::Playbooks;
 use waypost_worker::schedules::SchedulerOptions;
-use waypost_worker::{Options, Stage, Worker};
+use waypost_worker::{Options, PassedEnv, Stage, Worker};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 use crate::place::{Place, lifecycles, named_tenant};
@@ -39,6 +39,10 @@ pub struct Flags {
     /// Execute commands and playbooks that runs bring along. Whoever may enqueue may then run anything here.
     #[arg(long)]
     allow_commands: bool,
+    /// Hand this variable of the environment on to commands; may be given several times, and end with `*`. Without it they get
+    /// PATH, HOME, the language and the like, and never what opens Waypost.
+    #[arg(long, value_name = "NAME", value_parser = PassedEnv::check)]
+    pass_env: Vec<String>,
     /// End when nothing is due and nothing is running.
     #[arg(long, hide = true)]
     until_idle: bool,
@@ -68,6 +72,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         grace: flags.grace,
         allow_commands: flags.allow_commands,
         playbooks,
+        passed_env: PassedEnv::basics().and(flags.pass_env),
         ..Options::default()
     };
     let (stage, shutdown) = watch::channel(Stage::Working);

@@ -21,6 +21,7 @@ mod pipeline;
 pub mod playbook;
 mod report;
 mod resolve;
+pub mod retention;
 pub mod schedules;
 mod shutdown;
 mod steps;
@@ -28,6 +29,7 @@ mod summary;
 pub mod webhooks;
 mod worker;
 
+pub use execute::environment::PassedEnv;
 pub use handler::{Context, Handler, Handlers};
 pub use options::Options;
 pub use outcome::{Outcome, Word};

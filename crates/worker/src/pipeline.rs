@@ -11,9 +11,10 @@ use waypost_kernel::run::Want;
 use waypost_kernel::{Catalog, Span};
 use waypost_store::{Claimed, RunRow, Store, Wait};
 
+use crate::actions::Mask;
 use crate::actions::http::Client;
 use crate::claim::slots::Slot;
-use crate::execute::Try;
+use crate::execute::{Answer, Try, environment};
 use crate::interpret::{EndNames, Ending, Goal, Parting, Tries, Verdict, all_lost, execution, interpret};
 use crate::lease::heartbeat::Leases;
 use crate::lease::{Keeping, Lease};
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub reporter: Arc<Reporter>,
     /// For requests of all steps; made when the first is sent.
     pub http: Arc<OnceLock<Result<Client, String>>>,
+    /// Of this process's environment, hidden in whatever comes of a command or request.
+    pub own_secrets: Arc<Mask>,
     /// How many claims were numbered.
     claims: Arc<AtomicU64>,
 }
@@ -48,6 +51,7 @@ impl Shared {
             leases,
             reporter,
             http: Arc::default(),
+            own_secrets: Arc::new(Mask::new(environment::own_secrets().iter().map(String::as_str))),
             claims: Arc::default(),
         }
     }
@@ -145,8 +149,16 @@ async fn tries(
         if number > plan.retries + 1 && number > 1 {
             return Parting::End(all_lost(Tries { made: number - 1, retries: plan.retries }));
         }
+        let own = plan.try_timeout.map(|limit| Instant::now() + pace::duration(limit));
+        let until = own.into_iter().chain(until).min();
         let it = Try { until, ..Try::of_run(row, lease, &journal, grace, number) };
-        let Some(answer) = it.execute(shared, plan).await else { return given(stopped(lease, plan, began)) };
+        let executed = it.execute(shared, plan).await;
+        let is_late =
+            own.is_some_and(|own| own <= Instant::now()) && !lease.is_leaving() && lease.want().is_none();
+        let too_late = || plan.try_timeout.filter(|_| is_late).map(Answer::too_late);
+        let Some(answer) = executed.or_else(too_late) else {
+            return given(stopped(lease, plan, began));
+        };
         let tries = Tries { made: number, retries: plan.retries };
         match interpret(&answer, tries, &options.backoff, pace::random()) {
             // What was told to end because the process does has not failed.

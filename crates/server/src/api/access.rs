@@ -1,6 +1,7 @@
 //! Tokens, and what people did.
 
 use serde_json::{Value, json};
+use waypost_kernel::Span;
 use waypost_store::{AuditRow, EVERY_TENANT, NewToken, Secret, TokenChange, TokenRow, iso};
 
 use super::requests::{AuditQuery, NewTokenBody, RevokingBody};
@@ -67,6 +68,7 @@ async fn create(call: Call, body: NewTokenBody) -> Result {
         name: body.name,
         role: body.role,
         tenant,
+        lasts: body.expires_in_ms.map(Span::from_ms),
         by: who.by.clone(),
     };
     let row = call.store().change_token(TokenChange::Issue(new), who).await?;

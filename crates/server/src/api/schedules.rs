@@ -9,7 +9,8 @@ use waypost_worker::schedules::{self, Asked, Schedule, Scopes, View, What, note,
 
 use super::executions;
 use super::requests::{
-    ApplyingBody, BackfillBody, HistoryQuery, NextQuery, PausingBody, SchedulesQuery, TriggerBody,
+    ApplyingBody, BackfillBody, HistoryQuery, NextQuery, PausingBody, RemovingQuery, SchedulesQuery,
+    TriggerBody,
 };
 use super::schedule_shapes::{ADDED, APPLIED, EXECUTIONS, PLAN_TIMES, SCHEDULE, SCHEDULE_SCOPES, SCHEDULES};
 use super::{BODY_BYTES, Content, GET, Method, POST, Route, RouteResponse, asks, ok, plain, takes};
@@ -55,7 +56,7 @@ pub const ROUTES: &[Route] = &[
         required_role: RequiredRole::Admin,
         responses: &[RouteResponse { status: 204, description: "it is gone", body: Content::Nothing }],
         refuses: &[&NOT_FOUND, &OWN_SCHEDULE],
-        ..plain!(GET, remove)
+        ..asks!(GET, remove, RemovingQuery)
     },
     Route {
         path: "/v1/schedules/{schedule}/pause",
@@ -245,11 +246,11 @@ fn check_installations(call: &Call, name: &str) -> Result<()> {
     Err(Problem::new(&FORBIDDEN, message))
 }
 
-async fn remove(call: Call) -> Result {
+async fn remove(call: Call, query: RemovingQuery) -> Result {
     let name = named(&call)?;
     // What is left of a file that has it no longer may be removed.
     check_ours(&call, &name, None)?;
-    let who = who_of(&call, &name, None, None);
+    let who = who_of(&call, &name, query.by, query.reason);
     call.store().change_schedule(ScheduleChange::Remove(name), who).await?;
     Ok(answer::empty(204))
 }

@@ -6,6 +6,7 @@ pub mod doctor;
 pub(crate) mod error;
 pub(crate) mod messages;
 pub(crate) mod names;
+pub(crate) mod retention;
 pub(crate) mod run;
 pub(crate) mod schedule_reads;
 pub(crate) mod schedules;
@@ -21,6 +22,7 @@ use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 use access::{AuditRow, TokenChange, TokenRow, Who};
 use messages::{Message, Received};
+use retention::Retention;
 use run::{EventRow, ItemRow, RunRow};
 use schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use schedules::*;
@@ -113,6 +115,14 @@ macro_rules! housekeeping_verbs {
             /// A message from outside has come: under which id it came first. One whose content is known is not taken up again,
             /// whatever id it comes under: an id need not be signed.
             receive(message: Message) -> Received;
+            /// Somebody uses this token: when, to within a minute.
+            token_used(id: String) -> ();
+            /// How long runs are kept, in place of all that was said before.
+            put_retention(rules: Vec<Retention>) -> ();
+            /// Where somebody says otherwise than the lifecycle; of one, or of all.
+            retention(lifecycle: Option<String>) -> Vec<Retention>;
+            /// This process fires schedules. Who has not said so for a minute does not any more.
+            scheduler_seen(sign: SchedulerSign) -> ();
             /// A schedule of the process's own files. Nobody asked for it, so that the audit log has no entry of it.
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
             /// The scopes as they are now; those that are not listed rest.

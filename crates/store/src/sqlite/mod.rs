@@ -29,6 +29,7 @@ use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
 use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::messages::{Message, Received};
+use crate::seam::retention::Retention;
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::seam::schedules::*;
@@ -213,11 +214,17 @@ impl Housekeeping for SqliteStore {
     verbs! {
         write engine {
             receive(message: Message) -> Received;
+            token_used(id: String) -> ();
+            put_retention(rules: Vec<Retention>) -> ();
+            scheduler_seen(sign: SchedulerSign) -> ();
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
             put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
             begin(begin: Begin) -> Option<Begun>;
             put_off(failed: Vec<Failed>) -> ();
             wake_executions(run_ids: Vec<String>) -> ();
+        }
+        read engine {
+            retention(lifecycle: Option<String>) -> Vec<Retention>;
         }
     }
     verbs! {

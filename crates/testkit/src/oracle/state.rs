@@ -9,7 +9,10 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::request::{Ask, Request, Who};
 use waypost_kernel::{Catalog, Lifecycle, Time};
-use waypost_store::{AuditRow, EventRow, Message, NewRun, Pause, Result, RunRow, StoreError, TokenRow};
+use waypost_store::{
+    AuditRow, EventRow, Message, NewRun, Pause, Result, Retention, RunRow, SchedulerSign, StoreError,
+    TokenRow,
+};
 
 use super::children::is_cancel;
 use super::rules::follow::follow;
@@ -41,6 +44,10 @@ pub(super) struct State {
     pub schedules: BTreeMap<String, Stored>,
     pub executions: Vec<Execution>,
     pub tokens: Vec<TokenRow>,
+    /// By lifecycle.
+    pub retention: BTreeMap<String, Retention>,
+    /// With the time of their last sign.
+    pub schedulers: BTreeMap<String, (SchedulerSign, Time)>,
     pub audits: Vec<AuditRow>,
     /// With the time at which each came.
     pub messages: Vec<(Message, Time)>,
@@ -118,6 +125,8 @@ impl State {
             queues: BTreeMap::new(),
             key_limits: BTreeMap::new(),
             served: BTreeMap::new(),
+            retention: BTreeMap::new(),
+            schedulers: BTreeMap::new(),
             cancelled_parents: BTreeSet::new(),
             schedules: BTreeMap::new(),
             executions: Vec::new(),

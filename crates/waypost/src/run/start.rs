@@ -1,5 +1,6 @@
 //! `waypost run start`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,20 +8,21 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use waypost_kernel::Span;
-use waypost_store::{CommandWrite, NewRun, RunRow, parse_time};
-use waypost_worker::playbook::MAX_RETRIES;
-use waypost_worker::{Options, Stage, Worker};
+use waypost_store::{CommandWrite, NewRun, RunRow};
+use waypost_worker::playbook::{MAX_RETRIES, check_variable};
+use waypost_worker::{Options, PassedEnv, Stage, Worker};
 
 use super::brought::of_playbook;
 use super::follow::{Follower, Stopped};
 use super::{find, user};
-use crate::output::{BAD_INPUT, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print};
+use crate::output::{BAD_INPUT, ERROR, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print};
 use crate::place::{Opened, tenant};
+use crate::times::not_before;
 use crate::worker::duration;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --wait this process also works the run: nothing to start first. Its exit code is then the run's:\n0 succeeded, 3 failed or cancelled, 6 waits for a person, 124 not done in time.\n\nExamples:\n  waypost run start --wait -- echo hi\n  waypost run start update.toml --input cluster=c1 --wait\n  waypost run start --wait --retries 2 -- ./deploy.sh staging\n  waypost run start --queue builds --idempotency-key \"build-$GIT_SHA\" -- make release"
+    after_help = "With --wait this process also works the run: nothing to start first. Its exit code is then the run's:\n0 succeeded, 3 failed or cancelled, 6 waits for a person, 124 not done in time.\n\nExamples:\n  waypost run start --wait -- echo hi\n  waypost run start update.toml --input cluster=c1 --wait\n  waypost run start --wait --retries 2 -- ./deploy.sh staging\n  waypost run start --timeout 10m --env STAGE=eu --dir /srv/app --schedule-at 10m -- ./deploy.sh\n  waypost run start --queue builds --idempotency-key \"build-$GIT_SHA\" -- make release"
 )]
 pub struct Flags {
     /// A playbook file, instead of a command.
@@ -54,13 +56,24 @@ pub struct Flags {
     /// Found again by `run list --text`.
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
-    /// Tries after the first one, at most 100: 5 s and 10 s later, then every 10 s. Steps of a playbook have their own.
+    /// Tries after the first one, at most 100: 5 s after it failed, 10 s after the second, and 10 s after each later one. Steps of a
+    /// playbook have their own.
     #[arg(long, default_value_t = 0, conflicts_with = "playbook", value_parser = clap::value_parser!(u32).range(0..=MAX_RETRIES))]
     retries: u32,
     /// The run that this one is a part of: cancelled with it.
     #[arg(long, value_name = "RUN", env = "WAYPOST_RUN_ID", hide_env = true)]
     parent: Option<String>,
-    /// Not before: 2026-02-14T08:00:00Z. Nobody is asked then: what would pause the run is skipped or fails it.
+    /// A variable of the command's environment. It is kept with the run and shown: no secrets. A playbook has `secrets` for those.
+    #[arg(long = "env", value_name = "NAME=VALUE", conflicts_with = "playbook")]
+    env: Vec<String>,
+    /// Where the command is executed. Default: this folder.
+    #[arg(long, value_name = "DIR", conflicts_with = "playbook")]
+    dir: Option<PathBuf>,
+    /// How long each try of the command may take, whoever executes it: then it is stopped and has failed with TIMEOUT. Steps of a
+    /// playbook have their own.
+    #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with = "playbook")]
+    run_timeout: Option<Duration>,
+    /// Not before: 2026-02-14T08:00:00Z, or 10m from now. Nobody is asked then: what would pause the run is skipped or fails it.
     #[arg(long, value_name = "TIME")]
     schedule_at: Option<String>,
     /// Cancelled if nobody has taken it after this time.
@@ -69,8 +82,9 @@ pub struct Flags {
     /// Work the run here and follow it to its end.
     #[arg(long)]
     wait: bool,
-    /// With --wait: give up waiting after this time. The run is cancelled, since this process works it.
-    #[arg(long, value_parser = duration, value_name = "TIME", requires = "wait")]
+    /// With --wait: give up waiting after this time; the run is cancelled, since this process works it. Without: as
+    /// --run-timeout.
+    #[arg(long, value_parser = duration, value_name = "TIME")]
     timeout: Option<Duration>,
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -80,6 +94,13 @@ pub struct Flags {
 
 pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
     let store = opened.store();
+    if let (Some(file), Some(_), false) = (&flags.playbook, flags.timeout, flags.wait) {
+        let message = format!(
+            "timeout: {}: a playbook and its steps have timeouts of their own; with --wait it is how long to wait",
+            file.display()
+        );
+        return Err(Failed::new(BAD_INPUT, message));
+    }
     let mut new = match &flags.playbook {
         Some(file) => {
             let (queue, priority) = (flags.queue.clone(), flags.priority);
@@ -88,6 +109,9 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
         }
         None => of_command(&flags)?,
     };
+    if let Some(text) = &flags.schedule_at {
+        new.schedule_at = Some(not_before("schedule-at", text, store.now().await?)?);
+    }
     if let Some(parent) = &flags.parent {
         new.parent_run_id = Some(find(&*store, parent).await?.id().to_owned());
     }
@@ -113,17 +137,12 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
 
 /// What both kinds of runs are given.
 fn common(flags: &Flags) -> Result<NewRun> {
-    let schedule_at = flags.schedule_at.as_deref().map(|text| {
-        let message = format!("schedule-at: {text:?} is no time; write 2026-02-14T08:00:00Z");
-        parse_time(text).ok_or_else(|| Failed::new(BAD_INPUT, message))
-    });
     let defaults = NewRun::default();
     Ok(NewRun {
         tenant: tenant().to_owned(),
         queue: flags.queue.clone().unwrap_or(defaults.queue),
         priority: flags.priority.unwrap_or(defaults.priority),
         metadata: pairs("metadata", &flags.metadata)?,
-        schedule_at: schedule_at.transpose()?,
         ttl: flags.ttl.map(|ttl| Span::from_ms(ttl.as_millis() as i64)),
         idempotency_key: flags.idempotency_key.clone(),
         concurrency_key: flags.concurrency_key.clone(),
@@ -135,12 +154,25 @@ fn common(flags: &Flags) -> Result<NewRun> {
 }
 
 fn of_command(flags: &Flags) -> Result<NewRun> {
-    let directory = std::env::current_dir().map_err(|error| {
-        Failed::new(crate::output::ERROR, format!("cannot tell the current folder: {error}"))
-    })?;
+    let directory = match &flags.dir {
+        Some(folder) => std::path::absolute(folder),
+        None => std::env::current_dir(),
+    };
+    let directory = directory
+        .map_err(|error| Failed::new(ERROR, format!("cannot tell the command's folder: {error}")))?;
     let mut carried = json!({ "command": flags.command, "directory": directory.to_string_lossy() });
     if flags.retries > 0 {
         carried["retries"] = flags.retries.into();
+    }
+    if let Some(timeout) = flags.run_timeout.or(flags.timeout.filter(|_| !flags.wait)) {
+        carried["timeout_ms"] = json!(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+    }
+    let env = split("env", &flags.env)?;
+    for (name, _) in &env {
+        check_variable(name).map_err(|problem| Failed::new(BAD_INPUT, format!("env: {problem}")))?;
+    }
+    if !env.is_empty() {
+        carried["env"] = json!(env.into_iter().collect::<BTreeMap<_, _>>());
     }
     let input = Value::Object(pairs("input", &flags.inputs)?);
     // A lost worker costs a try, and not the run.
@@ -168,7 +200,8 @@ pub async fn work(opened: Opened, mut follower: Follower, timeout: Option<Durati
     let store = opened.store();
     let run_id = follower.run_id().to_owned();
     let (stage, shutdown) = watch::channel(Stage::Working);
-    let options = Options { only: Some(run_id.clone()), ..Options::default() };
+    let passed_env = PassedEnv::of_person();
+    let options = Options { only: Some(run_id.clone()), passed_env, ..Options::default() };
     let worker = Worker::new(store.clone(), options);
     let supervised = opened.supervised(worker.name(), None, shutdown).await?;
     let working = tokio::spawn(supervised.run(Some(worker)));

@@ -2,6 +2,7 @@
 
 mod chunk;
 pub(crate) mod command;
+pub(crate) mod environment;
 mod lines;
 mod output;
 mod process;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep_until};
+use waypost_kernel::Span;
 use waypost_store::RunRow;
 
 use crate::actions::http::Reply;
@@ -73,6 +75,13 @@ impl Answer {
     pub fn not_started(problem: String) -> Answer {
         Answer { exit: Some(Exit::NotStarted(problem)), ..Answer::default() }
     }
+
+    /// It was stopped because its own time was over. Nobody knows what was done by then: it is asked for again under the same key.
+    pub fn too_late(limit: Span) -> Answer {
+        let retry = Outcome::retry(&format!("no end within {limit}"));
+        let outcome = Outcome { code: Some("TIMEOUT".to_owned()), ..retry };
+        Answer { outcome: Some(Ok(outcome)), is_unknown: true, ..Answer::default() }
+    }
 }
 
 /// A request has no process, and all that it came to is its outcome.
@@ -124,11 +133,9 @@ impl<'a> Try<'a> {
         call: &Call,
         timeout: Option<Duration>,
     ) -> Option<Answer> {
+        let mask = rendered.mask.clone().and(&shared.own_secrets);
         let request = match &rendered.action {
-            Action::Exec(exec) => {
-                let guardian = shared.options.guardian.as_deref();
-                return command::execute(self, exec, call, &rendered.mask, guardian).await;
-            }
+            Action::Exec(exec) => return command::execute(self, exec, call, &mask, &shared.options).await,
             Action::Http(request) => request,
         };
         let client = match shared.client() {
@@ -140,7 +147,7 @@ impl<'a> Try<'a> {
         };
         tokio::select! {
             biased;
-            reply = client.send(request, call, timeout, &rendered.mask) => Some(reply.into()),
+            reply = client.send(request, call, timeout, &mask) => Some(reply.into()),
             () = self.stopped() => None,
         }
     }

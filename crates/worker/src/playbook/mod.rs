@@ -30,6 +30,7 @@ use waypost_kernel::{Catalog, Span};
 pub use action::{ActionTemplate, BodyTemplate, ExecTemplate, HttpTemplate, JsonTemplate, Way};
 pub use canonical::Hash;
 pub use format::MAX_RETRIES;
+pub use formats::check_variable;
 pub use inputs::{Input, InputProblem, Type};
 pub use library::Playbooks;
 pub use problem::RULES;

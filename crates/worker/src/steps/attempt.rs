@@ -13,7 +13,6 @@ use super::tasks::TaskBoard;
 use crate::actions::Rendered;
 use crate::execute::{Answer, Try};
 use crate::lease::Lease;
-use crate::outcome::Outcome;
 use crate::pace;
 use crate::pipeline::Shared;
 use crate::report::journal::Journal;
@@ -67,15 +66,7 @@ impl Attempt {
         let answer = it.act(&self.shared, &self.rendered, &call, self.timeout.map(pace::duration)).await;
         let is_interrupted = if self.is_cleanup { self.lease.is_leaving() } else { self.lease.is_stopped() };
         let is_late = own.is_some_and(|own| own <= Instant::now()) && !is_interrupted;
-        let answer = answer.or_else(|| is_late.then(|| late(self.timeout)));
+        let answer = answer.or_else(|| self.timeout.filter(|_| is_late).map(Answer::too_late));
         Tried { at, row: self.row, answer }
     }
-}
-
-/// Nobody knows what was done by then: it is asked for again under the same key.
-fn late(limit: Option<Span>) -> Answer {
-    let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
-    let outcome =
-        Outcome { code: Some("TIMEOUT".to_owned()), ..Outcome::retry(&format!("no end within {limit}")) };
-    Answer { outcome: Some(Ok(outcome)), is_unknown: true, ..Answer::default() }
 }

@@ -5,7 +5,7 @@ use waypost_kernel::item::Role;
 use waypost_kernel::request::Level;
 use waypost_kernel::{Actor, Time};
 use waypost_schema::{Field, FromNode, Kind, Node, Shape, Takes, joined, needed, requests};
-use waypost_store::{MAX_MANUAL, ROLES};
+use waypost_store::{MAX_MANUAL, MAX_TOKEN_SPAN, ROLES};
 
 use super::kinds::{
     COUNT, KEY, LEASE, LONG, LeaseToken, Limit, MS, NAME, PAGE, REASON, ROLE, TIME, TOKEN, WAIT, list,
@@ -55,7 +55,7 @@ requests! {
         optional max_attempts: Option<u32> = Kind::Integer(1, 1_000), "How often the run may be claimed; 1 if left out.";
         optional reentrant: bool = Kind::Boolean, "Whether a stale execution may be taken up again.";
         optional items: Vec<NewItemBody> = list(&Kind::Of(&NEW_ITEM), 100_000), "Steps or targets that are known already.";
-        optional embedded: Option<Value> = Kind::Object, "A command that the run brings along; needs the role admin.";
+        optional embedded: Option<Value> = Kind::Object, "A command that the run brings along: `command`, its words; `directory`, `env`, `timeout_ms` and `retries` of it. Needs the role admin.";
         optional carried: Option<Value> = Kind::Object, "Deprecated: the old name of `embedded`.";
         optional by: Option<String> = NAME, BY_TEXT;
     }
@@ -186,6 +186,7 @@ requests! {
         needed name: String = NAME, "Whom the log names when this token is used.";
         needed role: String = Kind::Choice(&ROLES), "What the token may do.";
         optional tenant: Option<String> = NAME, "The tenant whose runs the token sees; the caller's own if left out, `*` is all of them.";
+        optional expires_in_ms: Option<i64> = Kind::Integer(1, MAX_TOKEN_SPAN.ms()), "The token counts no longer than this from now on; until it is revoked if left out.";
         optional by: Option<String> = NAME, BY_TEXT;
     }
     REVOKING "Revoking" RevokingBody {
@@ -263,6 +264,10 @@ requests! {
     AUDIT_QUERY "AuditQuery" AuditQuery {
         optional after: Option<u64> = COUNT, "Only entries after this number.";
         optional limit: Limit = PAGE, LIMIT_TEXT;
+    }
+    REMOVING_QUERY "RemovingQuery" RemovingQuery {
+        optional reason: Option<String> = REASON, AUDIT_TEXT;
+        optional by: Option<String> = NAME, BY_TEXT;
     }
     SCHEDULES_QUERY "SchedulesQuery" SchedulesQuery {
         optional limit: Limit = PAGE, LIMIT_TEXT;

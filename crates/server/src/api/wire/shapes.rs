@@ -132,6 +132,8 @@ shapes! {
         needed("tenant", NAME, "The tenant whose runs the token sees."),
         needed("created_at", TIME, "When the token was made."),
         needed("created_by", LONG, "Who made the token."),
+        optional("expires_at", TIME, "When the token stops counting by itself."),
+        optional("last_used_at", TIME, "When the token was last used, to within a minute."),
         optional("revoked_at", TIME, "When the token was revoked."),
         optional("revoked_by", LONG, "Who revoked the token."),
     ];

@@ -211,7 +211,14 @@ CREATE INDEX messages_at ON waypost.messages(at);
 
 -- Who may ask a server for what: of a token only the digest of its secret half.
 CREATE TABLE waypost.tokens(id text PRIMARY KEY, digest text NOT NULL, name text NOT NULL, role text NOT NULL, tenant text NOT NULL,
-  created_at timestamptz NOT NULL, created_by text NOT NULL, revoked_at timestamptz, revoked_by text);
+  created_at timestamptz NOT NULL, created_by text NOT NULL, expires_at timestamptz, last_used_at timestamptz,
+  revoked_at timestamptz, revoked_by text);
+-- For how long settled runs stay, where somebody says otherwise than their lifecycle.
+CREATE TABLE waypost.retention(lifecycle text COLLATE "C" PRIMARY KEY, success_ms bigint, failure_ms bigint);
+CREATE FUNCTION waypost.keep_of(p_state waypost.lifecycle_states) RETURNS interval LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT coalesce((SELECT CASE p_state.outcome WHEN 'succeeded' THEN r.success_ms ELSE r.failure_ms END FROM waypost.retention r
+      WHERE r.lifecycle = p_state.lifecycle), p_state.keep_ms) * interval '1 millisecond'
+$$;
 -- What people did, kept for good.
 CREATE TABLE waypost.audit(number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL, tenant text NOT NULL,
   who text NOT NULL, action text NOT NULL, subject text NOT NULL, reason text);

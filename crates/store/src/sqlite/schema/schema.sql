@@ -166,7 +166,10 @@ CREATE TABLE messages(source TEXT, digest TEXT, id TEXT NOT NULL, at INTEGER NOT
 CREATE INDEX messages_at ON messages(at);
 -- Who may ask a server for what: of a token only the digest of its secret half.
 CREATE TABLE tokens(id TEXT PRIMARY KEY, digest TEXT NOT NULL, name TEXT NOT NULL, role TEXT NOT NULL, tenant TEXT NOT NULL,
-  created_at INTEGER NOT NULL, created_by TEXT NOT NULL, revoked_at INTEGER, revoked_by TEXT) WITHOUT ROWID;
+  created_at INTEGER NOT NULL, created_by TEXT NOT NULL, expires_at INTEGER, last_used_at INTEGER, revoked_at INTEGER,
+  revoked_by TEXT) WITHOUT ROWID;
+-- For how long settled runs stay, where somebody says otherwise than their lifecycle.
+CREATE TABLE retention(lifecycle TEXT PRIMARY KEY, success_ms INTEGER, failure_ms INTEGER) WITHOUT ROWID;
 -- What people did, kept for good.
 CREATE TABLE audit(number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, tenant TEXT NOT NULL, who TEXT NOT NULL,
   action TEXT NOT NULL, subject TEXT NOT NULL, reason TEXT);
@@ -303,6 +306,8 @@ CREATE TABLE schedules(
   pause_reason TEXT,
   paused_at INTEGER
 ) WITHOUT ROWID;
+-- Who fires schedules: hashes of its own ones, with blanks between; forgotten a minute after its last sign.
+CREATE TABLE schedulers(name TEXT PRIMARY KEY, carried INTEGER NOT NULL, hashes TEXT NOT NULL, seen_at INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE schedule_scopes(
   schedule TEXT NOT NULL,
   kind TEXT NOT NULL,

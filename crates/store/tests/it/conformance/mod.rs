@@ -254,6 +254,7 @@ topics! {
         a_plan_without_a_key_or_of_another_kind_is_refused;
     schedules:
         a_planning_is_written_with_what_it_fires
+        who_fires_a_schedule_is_known_while_they_say_so
         of_sixteen_planners_one_fires
         a_failed_plan_is_not_stranded_by_a_newer_one
         a_stale_execution_is_told_of_and_stolen
@@ -351,6 +352,7 @@ topics! {
         a_token_is_found_by_its_public_half
         a_revoked_token_stays_revoked
         a_token_has_a_name_and_a_known_role
+        a_token_may_expire_and_tells_its_last_use_by_the_minute
         what_people_did_is_kept_in_order
         what_cannot_be_kept_is_not_done
         whatever_people_do_is_kept_with_who_and_why
@@ -380,6 +382,7 @@ topics! {
         holders_are_counted_by_name;
     prune:
         successes_stay_a_month_and_failures_three
+        an_installation_says_how_long_a_lifecycles_runs_stay
         what_is_not_settled_stays
         small_batches_oldest_first
         events_leave_with_their_run
