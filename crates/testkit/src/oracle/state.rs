@@ -9,7 +9,9 @@ use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::request::{Ask, Request, Who};
 use waypost_kernel::{Catalog, Lifecycle, Time};
-use waypost_store::{AuditRow, EventRow, Message, NewRun, Pause, Result, RunRow, StoreError, TokenRow};
+use waypost_store::{
+    AuditRow, EventRow, Message, NewRun, Pause, Result, RunRow, StoreError, TokenRow, WorkerBeat,
+};
 
 use super::children::is_cancel;
 use super::rules::follow::follow;
@@ -42,6 +44,8 @@ pub(super) struct State {
     pub executions: Vec<Execution>,
     pub tokens: Vec<TokenRow>,
     pub audits: Vec<AuditRow>,
+    /// Each with when it came first and last.
+    pub workers: Vec<(WorkerBeat, Time, Time)>,
     /// With the time at which each came.
     pub messages: Vec<(Message, Time)>,
     pub last_number: u64,
@@ -123,6 +127,7 @@ impl State {
             executions: Vec::new(),
             tokens: Vec::new(),
             audits: Vec::new(),
+            workers: Vec::new(),
             messages: Vec::new(),
             last_number: 0,
             last_position: 0,

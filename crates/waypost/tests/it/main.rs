@@ -13,6 +13,7 @@ mod cli_run;
 mod cli_schedule;
 mod cli_stopping;
 mod cli_tenants;
+mod cli_waiting;
 mod cli_workers;
 mod cron_faults;
 mod demo;

@@ -15,6 +15,7 @@ use waypost_kernel::{Code, Failure};
 use waypost_store::{FinishWrite, Held, ItemsWrite, NoteWrite, Repeat, RunRow, Store, StoreError};
 
 use crate::interpret::{Ending, Goal};
+use crate::outage;
 use crate::pace;
 use crate::report::journal::is_lost;
 use crate::report::reporter::Reporter;
@@ -34,7 +35,7 @@ pub(crate) async fn finish(reporter: &Reporter, row: &RunRow, held: &Held, by: &
                 return End::Lost;
             }
             Err(error @ StoreError::Unavailable(_)) => {
-                tracing::warn!(run_id = held.run_id, %error, "result not accepted; trying again");
+                outage::met(&format!("the result of {} was not accepted", held.run_id), &error);
                 retry += 1;
                 sleep(pace::store_away(retry)).await;
             }
@@ -149,7 +150,7 @@ pub(crate) async fn release(store: &Arc<dyn Store>, held: &Held) -> End {
             Ok(row) if row.phase() != Phase::Held => return end_of(&row, Goal::Cancel),
             Ok(_) => return End::Released,
             Err(error @ StoreError::Unavailable(_)) => {
-                tracing::warn!(run_id = held.run_id, %error, "lease not given back; trying again");
+                outage::met(&format!("the lease of {} was not given back", held.run_id), &error);
                 sleep(pace::store_away(retry)).await;
             }
             Err(_) => break,

@@ -211,6 +211,10 @@ CREATE INDEX messages_at ON waypost.messages(at);
 -- Who may ask a server for what: of a token only the digest of its secret half.
 CREATE TABLE waypost.tokens(id text PRIMARY KEY, digest text NOT NULL, name text NOT NULL, role text NOT NULL, tenant text NOT NULL,
   created_at timestamptz NOT NULL, created_by text NOT NULL, revoked_at timestamptz, revoked_by text);
+-- Workers' signs of life. Lists are texts of JSON; tenant '*' is everybody's; playbooks and carried are null of one that executes anything.
+CREATE TABLE waypost.workers(name text, tenant text, queues text NOT NULL, lifecycles text NOT NULL, playbooks text, carried boolean, only_run text,
+  slots bigint NOT NULL, version text NOT NULL, by_claims boolean NOT NULL, started_at timestamptz NOT NULL, seen_at timestamptz NOT NULL,
+  PRIMARY KEY(name, tenant));
 -- What people did, kept for good.
 CREATE TABLE waypost.audit(number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL, tenant text NOT NULL,
   who text NOT NULL, action text NOT NULL, subject text NOT NULL, reason text);
