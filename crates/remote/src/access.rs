@@ -72,7 +72,7 @@ impl RemoteStore {
         limit: usize,
     ) -> Result<Vec<AuditRow>> {
         let path = format!("/v1/audit?after={after}&limit={}", limit.clamp(1, 500));
-        let answer = Ask::get(path).of(tenant.as_deref().unwrap_or("default")).send(self).await?;
+        let answer = Ask::get(path).of_only(tenant.as_deref()).send(self).await?;
         let row = |object: &Value| {
             let text = |name: &str| object[name].as_str().map(str::to_owned);
             Some(AuditRow {

@@ -87,22 +87,20 @@ pub struct App {
     /// Pages that are put together at once.
     pub(crate) pages: Arc<Semaphore>,
     pub(crate) queues: Lines,
-    /// Who asked for work lately, by name.
-    pub(crate) claimers: Mutex<HashMap<crate::api::workers::WorkerKey, Claimer>>,
+    /// Whose signs of life were stored lately.
+    pub(crate) seen_workers: Mutex<HashMap<crate::api::workers::WorkerKey, SeenWorker>>,
     /// Runs that were claimed here.
     runs: Mutex<[HashMap<String, KnownRun>; 2]>,
     pub shutdown: watch::Receiver<Stage>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Claimer {
+pub(crate) struct SeenWorker {
     pub at: Instant,
-    /// `*` if it takes everybody's.
-    pub tenant: String,
-    /// The first of them.
-    pub queues: Vec<String>,
-    /// How many it asked for: what it has free.
-    pub free: usize,
+    /// The worker said it itself; else its claims told.
+    pub is_declared: bool,
+    /// Of what it takes: another one is stored at once.
+    pub kind: u64,
     pub token: Option<String>,
 }
 
@@ -126,7 +124,7 @@ impl App {
             queues: Lines::default(),
             options,
             metrics: Metrics::default(),
-            claimers: Mutex::default(),
+            seen_workers: Mutex::default(),
             runs: Mutex::default(),
             shutdown,
         })

@@ -32,6 +32,7 @@ pub use seam::schedule_reads::{
     ExecutionFilter, ExecutionPage, ExecutionRow, ScheduleFilter, ScheduleSummary,
 };
 pub use seam::schedules::*;
-pub use seam::stats::{Ended, Holder, PoolStatus, Stats};
+pub use seam::stats::{Ended, ForPeople, Holder, PoolStatus, Stats};
 pub use seam::verbs::*;
+pub use seam::workers::{BEAT, LIVE, WorkerBeat, WorkerRow};
 pub use seam::{Database, Housekeeping, Store};

@@ -1,5 +1,6 @@
 //! The `waypost` command: one file per noun.
 
+mod audit;
 mod backup;
 mod bench;
 mod completions;
@@ -25,6 +26,7 @@ mod times;
 mod token;
 mod verify;
 mod worker;
+mod worker_metrics;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -79,6 +81,8 @@ enum Noun {
     Queue(queue::Verb),
     /// How it goes: queue depth, active runs, success rate, mean durations.
     Stats(stats::Flags),
+    /// What people did: who, when, why.
+    Audit(audit::Flags),
     /// Look at lifecycles, add your own.
     #[command(subcommand)]
     Lifecycle(lifecycle::Verb),
@@ -153,6 +157,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Noun::Dev(flags) => block_on(dev::run(&place, flags)),
         Noun::Queue(verb) => block_on(queue::run(&place, verb)).map(|()| 0),
         Noun::Stats(flags) => block_on(stats::run(&place, flags)).map(|()| 0),
+        Noun::Audit(flags) => block_on(audit::run(&place, flags)).map(|()| 0),
         Noun::Token(verb) => block_on(token::run(&place, verb)).map(|()| 0),
         Noun::Migrate(flags) => block_on(migrate::run(&place, flags)).map(|()| 0),
         Noun::Doctor(flags) => block_on(doctor::run(&place, flags)),

@@ -8,6 +8,7 @@
 
 pub mod actions;
 mod claim;
+mod counts;
 mod execute;
 pub mod guardian;
 mod handler;
@@ -15,10 +16,12 @@ mod interpret;
 mod lease;
 pub mod loops;
 mod options;
+mod outage;
 mod outcome;
 mod pace;
 mod pipeline;
 pub mod playbook;
+mod registration;
 mod report;
 mod resolve;
 pub mod retention;
@@ -30,6 +33,7 @@ pub mod webhooks;
 mod worker;
 
 pub use execute::environment::PassedEnv;
+pub use counts::{Counts, Labels};
 pub use handler::{Context, Handler, Handlers};
 pub use options::Options;
 pub use outcome::{Outcome, Word};

@@ -3,29 +3,30 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 use waypost_kernel::lifecycle::OnStale;
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_kernel::{Catalog, Span};
-use waypost_store::{Claimed, RunRow, Store, Wait};
+use waypost_store::{Claimed, HOUSEKEEPING, RunRow, Store, Wait};
 
 use crate::actions::Mask;
 use crate::actions::http::Client;
 use crate::claim::slots::Slot;
+use crate::counts::{Counts, Labels};
 use crate::execute::{Answer, Try, environment};
 use crate::interpret::{EndNames, Ending, Goal, Parting, Tries, Verdict, all_lost, execution, interpret};
 use crate::lease::heartbeat::Leases;
 use crate::lease::{Keeping, Lease};
 use crate::options::Options;
-use crate::pace;
 use crate::report;
 use crate::report::journal::Journal;
 use crate::report::reporter::Reporter;
 use crate::resolve::{Plan, Work, resolve};
 use crate::steps::{self, WORTH_GIVING_BACK};
 use crate::summary::End;
+use crate::{outage, pace};
 
 /// What all runs of a worker share.
 #[derive(Clone)]
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     pub http: Arc<OnceLock<Result<Client, String>>>,
     /// Of this process's environment, hidden in whatever comes of a command or request.
     pub own_secrets: Arc<Mask>,
+    pub counts: Arc<Counts>,
     /// How many claims were numbered.
     claims: Arc<AtomicU64>,
 }
@@ -52,6 +54,7 @@ impl Shared {
             reporter,
             http: Arc::default(),
             own_secrets: Arc::new(Mask::new(environment::own_secrets().iter().map(String::as_str))),
+            counts: Arc::default(),
             claims: Arc::default(),
         }
     }
@@ -77,8 +80,48 @@ pub(crate) struct Job {
     pub plan: Option<Plan>,
 }
 
-/// The slot is free when the work has ended, which is before its end is written.
+/// Works a run to its end: a line in the log for its claim, and one for its end.
 pub(crate) async fn work(shared: Shared, job: Job, slot: Option<Slot>) -> End {
+    let (row, began) = (&job.claimed.run, Instant::now());
+    let (labels, what, run_id) = (Labels::of(row), what(row), row.run.id.clone());
+    let (run_id, queue) = (&*run_id, labels.queue.clone());
+    // What the engine does for itself is told only if it fails.
+    let is_own = queue == HOUSEKEEPING;
+    if !is_own {
+        tracing::info!(run_id, what, queue, "claimed a run");
+    }
+    shared.counts.begin();
+    let counts = shared.counts.clone();
+    let (end, why) = work_to_end(shared, job, slot).await;
+    counts.end(labels, end);
+    let took_s = began.elapsed().as_millis() as f64 / 1_000.0;
+    match why.filter(|_| end == End::Failed) {
+        Some(why) => tracing::warn!(run_id, what, queue, took_s, why, "ended: failed"),
+        None if is_own => {}
+        None => tracing::info!(run_id, what, queue, took_s, "ended: {}", end.name()),
+    }
+    end
+}
+
+/// What a run is, for people.
+fn what(row: &RunRow) -> String {
+    let command = || {
+        let words = row.carried.as_ref()?.get("command")?.as_array()?;
+        Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))
+    };
+    // Of an execution.
+    let schedule = || row.input.get("job_name")?.as_str().map(str::to_owned);
+    let named = row.title.clone().or_else(|| row.playbook.clone()).or_else(command).or_else(schedule);
+    let text = named.unwrap_or_else(|| row.lifecycle.name.to_string());
+    let plain = text.chars().map(|character| if character.is_control() { ' ' } else { character });
+    plain.take(MAX_WHAT).collect()
+}
+
+/// Of a line in the log.
+const MAX_WHAT: usize = 120;
+
+/// The slot is free when the work has ended, which is before its end is written. Gives why it failed, too.
+async fn work_to_end(shared: Shared, job: Job, slot: Option<Slot>) -> (End, Option<String>) {
     let Job { claimed, asked_at, keeping, plan } = job;
     let holding = shared.leases.hold(&claimed, asked_at, keeping);
     let lease = holding.lease.clone();
@@ -90,7 +133,7 @@ pub(crate) async fn work(shared: Shared, job: Job, slot: Option<Slot>) -> End {
         drop(holding);
         tracing::warn!(run_id = claimed.run.id(), "nothing here may execute this run: giving it back");
         report::release(&shared.store, &lease.held, None).await;
-        return End::LeftAlone;
+        return (End::LeftAlone, None);
     };
     let parting = match &plan.work {
         Work::Playbook(playbook) => steps::perform(&shared, &claimed, &lease, asked_at, playbook).await,
@@ -100,14 +143,20 @@ pub(crate) async fn work(shared: Shared, job: Job, slot: Option<Slot>) -> End {
     // Its finish is sent until the store has it; a heartbeat could only overtake it.
     drop(holding);
     if lease.is_lost() {
-        return End::Lost;
+        return (End::Lost, None);
     }
-    match parting {
+    let why = match &parting {
+        Parting::End(ending) => ending.failure.as_ref(),
+        Parting::GiveBack(_) => None,
+    };
+    let why = why.map(|failure| format!("{}: {}", failure.code, failure.message));
+    let end = match parting {
         Parting::End(ending) => {
             report::finish(&shared.reporter, &claimed.run, &lease.held, &shared.options.name, ending).await
         }
         Parting::GiveBack(wait) => report::release(&shared.store, &lease.held, wait).await,
-    }
+    };
+    (end, why)
 }
 
 async fn plan_of(shared: &Shared, row: &RunRow, lease: &Lease) -> Option<Plan> {
@@ -124,7 +173,7 @@ async fn lifecycles(shared: &Shared, lease: &Lease, tenant: &str) -> Option<Cata
             Ok(catalog) => return Some(catalog.of_tenant(tenant)),
             Err(_) if lease.is_lost() => break,
             Err(error) => {
-                tracing::warn!(%error, "the lifecycles could not be read; trying again");
+                outage::met("the lifecycles could not be read", &error);
                 sleep(pace::store_away(failed)).await;
             }
         }

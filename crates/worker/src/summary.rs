@@ -1,5 +1,7 @@
 //! What a worker did.
 
+use waypost_kernel::Outcome;
+
 /// How this worker's part in a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -15,6 +17,21 @@ pub enum End {
     Lost,
     /// Nothing here may execute it; given back at once.
     LeftAlone,
+}
+
+impl End {
+    pub fn name(self) -> &'static str {
+        match self {
+            End::Succeeded => Outcome::Succeeded.name(),
+            End::Failed => Outcome::Failed.name(),
+            End::Cancelled => Outcome::Cancelled.name(),
+            End::Parked => "waits for a person",
+            End::Released => "given back",
+            End::Waits => "given back until later",
+            End::Lost => "lost",
+            End::LeftAlone => "left alone",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

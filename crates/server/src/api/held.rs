@@ -201,7 +201,7 @@ async fn finish(call: Call, body: FinishBody) -> Result {
     let held = held(&call, body.lease_token).await?;
     let finish = finish_of(&call, held, body)?;
     let row = call.store().finish(vec![finish]).await?.remove(0).map_err(|error| refused(&call, error))?;
-    call.app.metrics.finished.inc();
+    call.app.metrics.finished.count(&row);
     Ok(tagged(call.json_of(200, &row), &row))
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::{Code, Span};
 use waypost_schema::{Field, Kind, optional};
-use waypost_store::{CommandWrite, Filter, ItemFilter, NewItem, NewRun, Parts, RunRow, StoreError};
+use waypost_store::{CommandWrite, Filter, ItemFilter, Needs, NewItem, NewRun, Parts, RunRow, StoreError};
 use waypost_worker::schedules;
 
 use super::executions::{encoded, linked};
@@ -17,7 +17,7 @@ use super::requests::{
 use super::shapes::{ALL_MADE, EVENTS, ITEM_PAGE, RUN, RUNS};
 use super::{BATCH_BYTES, BODY_BYTES, Content, GET, POST, Route, RouteResponse, asks, ok, plain, takes};
 use crate::answer::{self, Answer, Pieces, Result};
-use crate::call::Call;
+use crate::call::{Call, WAITS_TAG};
 use crate::guard::{Caller, RequiredRole, Role};
 use crate::problem::{
     FORBIDDEN, IDEMPOTENCY_KEY_REUSED, INVALID_INPUT, INVALID_QUERY, NOT_FOUND, PRECONDITION_FAILED, Problem,
@@ -291,6 +291,10 @@ async fn list(call: Call, query: RunsQuery) -> Result {
         lifecycle: query.lifecycle,
         status: query.status,
         queue: query.queue,
+        needs: query
+            .needs
+            .as_deref()
+            .map(|needs| if needs == "worker" { Needs::Worker } else { Needs::Person }),
         text: query.q,
         limit: query.limit.0,
         cursor: query.cursor,
@@ -298,7 +302,8 @@ async fn list(call: Call, query: RunsQuery) -> Result {
     };
     let turn = call.page_turn().await;
     let (include, with_engine) = (filter.include, call.shows_engine());
-    let page = call.store().runs(filter).await?;
+    let mut page = call.store().runs(filter).await?;
+    page.runs = call.store().explain(page.runs).await?;
     let write = |text: &mut Pieces, row: &RunRow| text.value(&row.written(include, with_engine));
     let answer = answer::list(200, "runs", page.runs, write, ("next_cursor", &page.next));
     Ok(turn.lasting_with(linked(&call, answer, "/v1/runs", page.next.as_deref())))
@@ -313,16 +318,20 @@ fn include(asked: &str) -> Result<Parts> {
 
 async fn show(call: Call) -> Result {
     let row = call.run().await?;
+    let row = call.store().explain(vec![row]).await?.remove(0);
     let tag = etag(&row);
     let known = call.header("if-none-match").unwrap_or_default();
-    if known.split(',').any(|one| one.trim().trim_start_matches("W/") == tag) {
+    let is_known = known.split(',').any(|one| one.trim().trim_start_matches("W/") == tag);
+    if is_known && row.waiting().is_none() {
         return Ok(tagged(answer::empty(304), &row));
     }
     Ok(tagged(call.json_of(200, &row), &row))
 }
 
+/// What a run waits for changes without an event of its own: it is always told anew, and not mistaken for one that does not wait.
 fn etag(row: &RunRow) -> String {
-    format!("\"{}\"", row.run.seq)
+    let waits = if row.waiting().is_some() { WAITS_TAG } else { "" };
+    format!("\"{}{waits}\"", row.run.seq)
 }
 
 pub fn tagged(answer: Answer, row: &RunRow) -> Answer {

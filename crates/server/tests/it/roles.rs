@@ -50,6 +50,8 @@ const OPERATOR: &[&str] = &[
     "POST /v1/schedules/{schedule}/backfill",
 ];
 const WORKER: &[&str] = &[
+    "DELETE /v1/workers/{worker}",
+    "POST /v1/workers",
     "POST /v1/claims",
     "POST /v1/runs/{run_id}/claim",
     "POST /v1/runs/{run_id}/heartbeat",

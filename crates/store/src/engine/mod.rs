@@ -22,6 +22,8 @@ mod schedules;
 mod sweep;
 pub(crate) mod turns;
 mod tx;
+mod waiting;
+mod workers;
 
 pub(crate) use access::{audits, token_used, tokens};
 pub(crate) use changes::{add_lifecycle, change_schedule, change_token, configure};
@@ -41,3 +43,5 @@ pub(crate) use sweep::sweep;
 pub(crate) use tx::{
     AdminTx, BEGINNING, Candidate, Inserted, ItemsOf, NoteKey, Overdue, Room, Saved, Scan, Slot, TimeKey, Tx,
 };
+pub(crate) use waiting::{WaitTx, explain};
+pub(crate) use workers::{beat, registered, remove_worker};

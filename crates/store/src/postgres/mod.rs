@@ -12,6 +12,7 @@ mod sql;
 mod stats;
 mod tables;
 mod verify;
+mod waiting;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -31,6 +32,7 @@ use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter
 use crate::seam::schedules::*;
 use crate::seam::stats::{Holder, PoolStatus, Stats};
 use crate::seam::verbs::*;
+use crate::seam::workers::{WorkerBeat, WorkerRow, with_holders};
 use crate::seam::{Housekeeping, Store};
 pub use doctor::doctor;
 use link::address::Address;
@@ -160,12 +162,15 @@ impl Store for PostgresStore {
         PgTx::begin => engine {
             change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
             change_token(change: TokenChange, who: Who) -> TokenRow;
+            beat(worker: WorkerBeat) -> ();
+            remove_worker(name: String, tenant: Option<String>) -> ();
         }
         PgTx::look => engine {
             schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
             scopes(schedule: String) -> Vec<ScopeRow>;
             executions(filter: ExecutionFilter) -> ExecutionPage;
             tokens(id: Option<String>) -> Vec<TokenRow>;
+            explain(runs: Vec<RunRow>) -> Vec<RunRow>;
         }
         Session::look => admin {
             run(tenant: String, id: String) -> RunRow;
@@ -284,6 +289,14 @@ impl Store for PostgresStore {
 
     fn audits(&self, tenant: Option<String>, after: u64, limit: usize) -> Reply<'_, Vec<AuditRow>> {
         verb!(self, PgTx::look, tenant, |tx, tenant| engine::audits(tx, tenant.as_deref(), after, limit))
+    }
+
+    fn workers(&self, tenant: Option<String>) -> Reply<'_, Vec<WorkerRow>> {
+        let registered = verb!(self, PgTx::look, tenant.clone(), |tx, tenant| engine::registered(tx, tenant));
+        Box::pin(async move {
+            let registered = registered.await?;
+            Ok(with_holders(registered, self.holders(tenant).await?))
+        })
     }
 
     fn now(&self) -> Reply<'_, Time> {

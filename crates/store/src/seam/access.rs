@@ -107,6 +107,20 @@ pub struct AuditRow {
     pub reason: Option<String>,
 }
 
+impl AuditRow {
+    pub fn object(&self) -> Value {
+        json!({
+            "number": self.number,
+            "at": iso(self.at),
+            "tenant": self.tenant,
+            "by": self.by,
+            "action": self.action,
+            "subject": self.subject,
+            "reason": self.reason,
+        })
+    }
+}
+
 /// A token as its owner has it: `wp_<public half>_<256 random bits>`. It is shown once.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {

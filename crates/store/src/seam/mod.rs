@@ -12,6 +12,7 @@ pub(crate) mod schedule_reads;
 pub(crate) mod schedules;
 pub(crate) mod stats;
 pub(crate) mod verbs;
+pub(crate) mod workers;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,6 +29,10 @@ use schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSum
 use schedules::*;
 use stats::{Holder, PoolStatus, Stats};
 use verbs::*;
+use workers::{WorkerBeat, WorkerRow};
+
+/// Between two looks at a database for a run's next event: not all that is written is notified.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// The verbs of `Store`, once: `$each` is given the whole list. The trait is made of it, and so is whatever passes verbs on: to
 /// a server, to the oracle, to a store that a test takes away.
@@ -65,11 +70,20 @@ macro_rules! store_verbs {
             change_token(change: TokenChange, who: Who) -> TokenRow;
             add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
 
+            // Workers say that they are there: whoever asks why a run waits is told of those who could take it.
+
+            /// A sign of life. Those that were silent for long are forgotten with it.
+            beat(worker: WorkerBeat) -> ();
+            /// The worker has stopped. One that is not there is no error.
+            remove_worker(name: String, tenant: Option<String>) -> ();
+
             // Looking things up.
 
             /// By id or unique prefix of one.
             run(tenant: String, id: String) -> RunRow;
             runs(filter: Filter) -> Page;
+            /// The same runs, each with why it waits, by a number of statements that does not grow with them.
+            explain(runs: Vec<RunRow>) -> Vec<RunRow>;
             items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
             /// The same page by page.
             item_page(filter: ItemFilter) -> ItemPage;
@@ -93,6 +107,8 @@ macro_rules! store_verbs {
             stats(tenant: Option<String>) -> Stats;
             /// Who holds runs now, by name and tenant; of one tenant, or of all.
             holders(tenant: Option<String>) -> Vec<Holder>;
+            /// Who gave a sign of life within ten minutes, and who holds runs now; of one tenant, or of all.
+            workers(tenant: Option<String>) -> Vec<WorkerRow>;
             /// The database's clock, the only one that counts.
             now() -> Time;
         }
@@ -158,6 +174,23 @@ pub trait Store: Send + Sync {
 
     /// Returns when something may have changed, or after `at_most`.
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Returns when the run may have an event after this one, or after `at_most`. Where each look is a request, it returns for an
+    /// event or for the time alone.
+    fn event_after(
+        &self,
+        _run_id: &str,
+        _seq: u64,
+        at_most: Duration,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.changed(at_most.min(LOOK))
+    }
+
+    /// How long a claim should wait for a run by itself, where asking again and again costs requests. None: it is told of changes
+    /// by [`Store::changed`].
+    fn claim_wait(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// What processes do beside their database: sweeping, pruning, planning. A server does these for its clients, so that a store

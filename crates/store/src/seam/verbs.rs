@@ -17,6 +17,8 @@ use crate::rules::decisions::Decisions;
 pub use crate::rules::room::PAGE_BYTES;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::{EventRow, ItemRow, RunRow};
+pub use crate::seam::stats::Pruned;
+pub use crate::seam::workers::Needs;
 
 /// Boxed, so that callers hold one `Arc<dyn Store>` whatever is behind it.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -98,6 +100,8 @@ pub struct Claim {
     /// Asked again with the same key, while a lease of its runs lasts, a claim gives the same runs and tokens: an answer
     /// that was lost costs nothing. Of this worker alone.
     pub idempotency_key: Option<String>,
+    /// How long to wait for a run if there is none ([`crate::Store::claim_wait`]). A database answers at once.
+    pub wait: Option<Span>,
 }
 
 /// How a run is taken, and by whom.
@@ -311,6 +315,8 @@ pub struct Filter {
     pub lifecycle: Option<String>,
     pub status: Option<String>,
     pub queue: Option<String>,
+    /// Only those that need somebody to look at them.
+    pub needs: Option<Needs>,
     /// A part of the id, the correlation id or the metadata's text.
     pub text: Option<String>,
     /// Rows; a page has fewer if they are large ([`PAGE_BYTES`]).
@@ -483,6 +489,8 @@ pub struct QueueRow {
     pub scheduled: u64,
     /// Those that a worker has.
     pub held: u64,
+    /// Of those that are held: nobody works them, since their leases ran out or were given back.
+    pub orphaned: u64,
     pub oldest_ready_at: Option<Time>,
     pub at_most: Option<u32>,
     pub paused: Option<Pause>,
@@ -520,13 +528,6 @@ impl Feed {
     pub fn after(position: u64, events: Vec<EventRow>) -> Feed {
         Feed { position: events.last().map_or(position, |event| event.position), events }
     }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
-    pub runs: u64,
-    pub events: u64,
-    pub more: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

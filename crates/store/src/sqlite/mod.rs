@@ -13,6 +13,7 @@ mod row;
 mod statement;
 mod stats;
 mod verify;
+mod waiting;
 
 use std::future::Future;
 use std::path::Path;
@@ -35,6 +36,7 @@ use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter
 use crate::seam::schedules::*;
 use crate::seam::stats::{Holder, PoolStatus, Stats};
 use crate::seam::verbs::*;
+use crate::seam::workers::{WorkerBeat, WorkerRow, with_holders};
 use crate::seam::{Housekeeping, Store};
 use link::session::{Session, Tx};
 use primitives::{Primitives, ready};
@@ -106,12 +108,15 @@ impl Store for SqliteStore {
             change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
             change_token(change: TokenChange, who: Who) -> TokenRow;
             add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
+            beat(worker: WorkerBeat) -> ();
+            remove_worker(name: String, tenant: Option<String>) -> ();
         }
         read engine {
             schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
             scopes(schedule: String) -> Vec<ScopeRow>;
             executions(filter: ExecutionFilter) -> ExecutionPage;
             tokens(id: Option<String>) -> Vec<TokenRow>;
+            explain(runs: Vec<RunRow>) -> Vec<RunRow>;
         }
     }
     verbs! {
@@ -203,6 +208,13 @@ impl Store for SqliteStore {
 
     fn audits(&self, tenant: Option<String>, after: u64, limit: usize) -> Reply<'_, Vec<AuditRow>> {
         self.session.read(move |tx| ready(engine::audits(&mut tx.engine(), tenant.as_deref(), after, limit)))
+    }
+
+    fn workers(&self, tenant: Option<String>) -> Reply<'_, Vec<WorkerRow>> {
+        self.session.read(move |tx| {
+            let registered = ready(engine::registered(&mut tx.engine(), &tenant))?;
+            Ok(with_holders(registered, stats::holders(tx, &tenant)?))
+        })
     }
 
     fn now(&self) -> Reply<'_, Time> {

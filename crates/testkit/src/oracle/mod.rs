@@ -24,6 +24,8 @@ mod seam;
 mod state;
 mod sweep;
 mod verify;
+mod waiting;
+mod workers;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -11,7 +11,7 @@ use waypost_kernel::request::{Ask, Request, Who};
 use waypost_kernel::{Catalog, Lifecycle, Time};
 use waypost_store::{
     AuditRow, EventRow, Message, NewRun, Pause, Result, Retention, RunRow, SchedulerSign, StoreError,
-    TokenRow,
+    TokenRow, WorkerBeat,
 };
 
 use super::children::is_cancel;
@@ -49,6 +49,8 @@ pub(super) struct State {
     /// With the time of their last sign.
     pub schedulers: BTreeMap<String, (SchedulerSign, Time)>,
     pub audits: Vec<AuditRow>,
+    /// Each with when it came first and last.
+    pub workers: Vec<(WorkerBeat, Time, Time)>,
     /// With the time at which each came.
     pub messages: Vec<(Message, Time)>,
     pub last_number: u64,
@@ -132,6 +134,7 @@ impl State {
             executions: Vec::new(),
             tokens: Vec::new(),
             audits: Vec::new(),
+            workers: Vec::new(),
             messages: Vec::new(),
             last_number: 0,
             last_position: 0,

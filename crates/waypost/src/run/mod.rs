@@ -66,6 +66,19 @@ async fn find(store: &dyn Store, id: &str) -> Result<RunRow> {
     Ok(store.run(tenant().into(), id.to_owned()).await?)
 }
 
+/// The same, with why it waits.
+async fn explained(store: &dyn Store, id: &str) -> Result<RunRow> {
+    let run = find(store, id).await?;
+    Ok(store.explain(vec![run]).await?.remove(0))
+}
+
+/// Why a run waits, and what to do about it, for people.
+pub fn waiting_text(run: &RunRow) -> Option<String> {
+    let waiting = run.waiting()?;
+    let hint = waiting.hint.as_ref().map(|hint| format!("\n  {hint}")).unwrap_or_default();
+    Some(format!("{}{hint}", waiting.text))
+}
+
 /// Who the log names for what this process asks for.
 pub fn user() -> String {
     let named =

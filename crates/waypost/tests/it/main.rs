@@ -19,6 +19,7 @@ mod cli_start;
 mod cli_stopping;
 mod cli_tenants;
 mod cli_tokens;
+mod cli_waiting;
 mod cli_workers;
 mod cron_faults;
 mod demo;

@@ -17,6 +17,7 @@ use waypost_store::{
 };
 
 use crate::interpret::{Ending, Goal};
+use crate::outage;
 use crate::pace;
 use crate::report::journal::is_lost;
 use crate::report::reporter::Reporter;
@@ -36,7 +37,7 @@ pub(crate) async fn finish(reporter: &Reporter, row: &RunRow, held: &Held, by: &
                 return End::Lost;
             }
             Err(error @ StoreError::Unavailable(_)) => {
-                tracing::warn!(run_id = held.run_id, %error, "result not accepted; trying again");
+                outage::met(&format!("the result of {} was not accepted", held.run_id), &error);
                 retry += 1;
                 sleep(pace::store_away(retry)).await;
             }
@@ -152,7 +153,7 @@ pub(crate) async fn release(store: &Arc<dyn Store>, held: &Held, wait: Option<Wa
             Ok(_) if wait.is_some() => return End::Waits,
             Ok(_) => return End::Released,
             Err(error @ StoreError::Unavailable(_)) => {
-                tracing::warn!(run_id = held.run_id, %error, "lease not given back; trying again");
+                outage::met(&format!("the lease of {} was not given back", held.run_id), &error);
                 sleep(pace::store_away(retry)).await;
             }
             Err(_) => break,

@@ -403,7 +403,7 @@ impl<'a> PlaybookRun<'a> {
             match self.shared.store.require_cleanup(write.clone()).await {
                 Ok(_) => break,
                 Err(error @ StoreError::Unavailable(_)) => {
-                    tracing::warn!(run_id = self.row.id(), %error, "cleanup not noted; trying again");
+                    crate::outage::met(&format!("the cleanup of {} was not noted", self.row.id()), &error);
                     let soon = Instant::now() + pace::store_away(retry);
                     tokio::select! {
                         () = sleep_until(soon) => {}

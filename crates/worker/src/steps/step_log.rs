@@ -308,7 +308,7 @@ impl StepLog {
     }
 
     async fn away(&self, error: &StoreError, retry: u32) -> Result<(), Halt> {
-        tracing::warn!(run_id = self.lease.held.run_id, %error, "steps not accepted; trying again");
+        crate::outage::met(&format!("steps of {} were not accepted", self.lease.held.run_id), error);
         tokio::select! {
             () = self.lease.lost() => Err(Halt::Lost),
             () = sleep(pace::store_away(retry)) => Ok(()),

@@ -90,6 +90,16 @@ requests! {
         optional lease_ms: Option<i64> = LEASE, "How long the lease lasts without a heartbeat.";
         optional start: bool = Kind::Boolean, START_TEXT;
     }
+    WORKER_REPORT "WorkerReport" WorkerBody {
+        needed name: String = NAME, "The worker's name, as its claims have it.";
+        optional queues: Vec<String> = list(&NAME, 1_000), "Queues that the worker takes runs from.";
+        optional lifecycles: Vec<String> = list(&NAME, 1_000), "Lifecycles whose runs are taken; any if left out.";
+        optional playbooks: Option<Vec<String>> = list(&KEY, 20_000), "Playbooks that the worker has, as runs name them.";
+        optional embedded: Option<bool> = Kind::Boolean, "Whether the worker executes what runs bring along. Without this and `playbooks` it takes any run.";
+        optional only: Option<String> = NAME, "The one run that the worker is for, if it takes no other.";
+        optional slots: Option<u64> = Kind::Integer(0, 1_000_000), "How many runs the worker works at once; 1 if left out.";
+        optional version: Option<String> = NAME, "The version of the worker's program.";
+    }
     HEARTBEAT "Heartbeat" LeaseBody {
         needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
     }
@@ -220,6 +230,7 @@ requests! {
         optional lifecycle: Option<String> = NAME, "Only runs of this lifecycle.";
         optional status: Option<String> = NAME, "Only runs in this state.";
         optional queue: Option<String> = NAME, "Only runs of this queue.";
+        optional needs: Option<String> = Kind::Choice(&["worker", "person"]), "Only runs that are held and that nobody works any more (`worker`), or that wait for a person to decide (`person`).";
         optional q: Option<String> = NAME, "Only runs with this in their id, correlation id or metadata.";
         optional limit: Limit = PAGE, LIMIT_TEXT;
         optional cursor: Option<String> = NAME, "From `next_cursor` of the page before.";
@@ -228,6 +239,7 @@ requests! {
     WORKERS_QUERY "WorkersQuery" WorkersQuery {
         optional limit: Option<Limit> = PAGE, "How many at most; 500 if left out.";
         optional cursor: Option<String> = Kind::Text(1_024), "From `next_cursor` of the page before.";
+        optional by_tenant: bool = Kind::Boolean, "Only who holds runs, with a row for each tenant whose runs one holds.";
     }
     EVENTS_QUERY "EventsQuery" EventsQuery {
         optional after: Option<u64> = COUNT, "Only events after this seq.";

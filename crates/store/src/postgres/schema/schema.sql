@@ -219,6 +219,10 @@ CREATE FUNCTION waypost.keep_of(p_state waypost.lifecycle_states) RETURNS interv
   SELECT coalesce((SELECT CASE p_state.outcome WHEN 'succeeded' THEN r.success_ms ELSE r.failure_ms END FROM waypost.retention r
       WHERE r.lifecycle = p_state.lifecycle), p_state.keep_ms) * interval '1 millisecond'
 $$;
+-- Workers' signs of life. Lists are texts of JSON; tenant '*' is everybody's; playbooks and carried are null of one that executes anything.
+CREATE TABLE waypost.workers(name text, tenant text, queues text NOT NULL, lifecycles text NOT NULL, playbooks text, carried boolean, only_run text,
+  slots bigint NOT NULL, version text NOT NULL, by_claims boolean NOT NULL, started_at timestamptz NOT NULL, seen_at timestamptz NOT NULL,
+  PRIMARY KEY(name, tenant));
 -- What people did, kept for good.
 CREATE TABLE waypost.audit(number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL, tenant text NOT NULL,
   who text NOT NULL, action text NOT NULL, subject text NOT NULL, reason text);

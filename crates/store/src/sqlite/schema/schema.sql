@@ -170,6 +170,10 @@ CREATE TABLE tokens(id TEXT PRIMARY KEY, digest TEXT NOT NULL, name TEXT NOT NUL
   revoked_by TEXT) WITHOUT ROWID;
 -- For how long settled runs stay, where somebody says otherwise than their lifecycle.
 CREATE TABLE retention(lifecycle TEXT PRIMARY KEY, success_ms INTEGER, failure_ms INTEGER) WITHOUT ROWID;
+-- Workers' signs of life. Lists are texts of JSON; tenant '*' is everybody's; playbooks and carried are null of one that executes anything.
+CREATE TABLE workers(name TEXT, tenant TEXT, queues TEXT NOT NULL, lifecycles TEXT NOT NULL, playbooks TEXT, carried INTEGER, only_run TEXT,
+  slots INTEGER NOT NULL, version TEXT NOT NULL, by_claims INTEGER NOT NULL, started_at INTEGER NOT NULL, seen_at INTEGER NOT NULL,
+  PRIMARY KEY(name, tenant)) WITHOUT ROWID;
 -- What people did, kept for good.
 CREATE TABLE audit(number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, tenant TEXT NOT NULL, who TEXT NOT NULL,
   action TEXT NOT NULL, subject TEXT NOT NULL, reason TEXT);

@@ -380,6 +380,15 @@ topics! {
         durations_are_from_start_to_end
         figures_are_of_one_tenant_or_of_all
         holders_are_counted_by_name;
+    why_it_waits:
+        each_reason_is_told_and_the_first_that_applies
+        a_key_that_is_held_is_told_with_its_holder
+        what_is_for_later_or_for_people_says_so
+        a_run_whose_worker_is_gone_is_orphaned
+        a_page_is_explained_at_once
+        a_tenants_own_workers_and_those_of_all_count
+        workers_are_known_by_their_signs_of_life
+        a_sign_of_life_that_is_wrong_is_refused;
     prune:
         successes_stay_a_month_and_failures_three
         an_installation_says_how_long_a_lifecycles_runs_stay

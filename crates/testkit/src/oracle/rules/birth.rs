@@ -82,6 +82,7 @@ pub fn item_kind<'l>(name: &str, lifecycle: &'l Lifecycle) -> Result<(u8, &'l Ar
 /// The row of a new run: what was asked for, and what the kernel made of it.
 pub fn row_of(new: &NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
     RunRow {
+        waits: None,
         run,
         lifecycle,
         tenant: new.tenant.clone(),
