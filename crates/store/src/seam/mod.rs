@@ -4,6 +4,7 @@
 pub(crate) mod access;
 pub mod doctor;
 pub(crate) mod error;
+mod holding;
 pub(crate) mod messages;
 pub(crate) mod names;
 pub(crate) mod retention;

@@ -28,7 +28,9 @@ pub fn seconds(count: i64) -> Span {
 
 impl Walk {
     pub fn new(name: &str) -> Walk {
-        Walk::with(name, &NewRun { max_attempts: 3, reentrant: true, ..NewRun::default() }, &[])
+        // A deploy is queued for one attempt, unless somebody asks for more.
+        let max_attempts = if name == "deploy" { 1 } else { 3 };
+        Walk::with(name, &NewRun { max_attempts, reentrant: true, ..NewRun::default() }, &[])
     }
 
     /// With items of the first kind, each in a state by name.

@@ -90,9 +90,9 @@ async fn nobody_answers_in_time() {
             );
             if status == "failed" {
                 assert_eq!(code(&row), Some("NOBODY_ANSWERED"));
-                assert_eq!(message(&row), Some("go ahead?: nobody answered within 24h: update c1?"));
+                assert_eq!(message(&row), Some("go ahead?: nobody answered within 1d: update c1?"));
             } else {
-                assert_eq!(output(&shop, &row).await["reason"], "nobody answered within 24h");
+                assert_eq!(output(&shop, &row).await["reason"], "nobody answered within 1d");
             }
             shop.verify().await;
         }
