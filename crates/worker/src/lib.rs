@@ -19,6 +19,7 @@ mod outcome;
 mod pace;
 mod pipeline;
 pub mod playbook;
+pub mod replay;
 mod report;
 mod resolve;
 pub mod schedules;

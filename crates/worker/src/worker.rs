@@ -9,6 +9,7 @@ use crate::claim::slots::Slots;
 use crate::claim::{Claims, claim};
 use crate::options::Options;
 use crate::pipeline::Shared;
+use crate::playbook::known;
 use crate::shutdown::Stage;
 use crate::summary::Summary;
 
@@ -33,10 +34,23 @@ impl Worker {
         if !self.shared.options.may_execute_anything() {
             tracing::warn!("this worker has no handlers and may not run commands: it claims nothing");
         }
+        self.offer().await;
         let ended = claims.fill(&mut slots, &mut shutdown).await;
         claims.give_back(&mut slots).await;
         slots.close(&mut shutdown).await;
         ended.map(|()| slots.summary)
+    }
+
+    /// So that runs can be started by the names of what it has. It works without: others may have offered the same.
+    async fn offer(&self) {
+        let Options { playbooks, handlers, tenant, name, only, .. } = &*self.shared.options;
+        if only.is_some() {
+            return;
+        }
+        let store = &*self.shared.store;
+        if let Err(error) = known::offer(store, playbooks, handlers.names(), tenant.as_deref(), name).await {
+            tracing::warn!(%error, "its playbooks are not known by name to others");
+        }
     }
 
     /// Claims once, at most one run per slot, and works those to their ends.

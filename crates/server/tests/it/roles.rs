@@ -19,6 +19,7 @@ const VIEWER: &[&str] = &[
     "GET /v1/lifecycles",
     "GET /v1/lifecycles/{name}",
     "GET /v1/playbooks",
+    "GET /v1/playbooks/{name}",
     "GET /v1/queues",
     "GET /v1/runs",
     "GET /v1/runs/{run_id}",
@@ -35,6 +36,8 @@ const VIEWER: &[&str] = &[
 const OPERATOR: &[&str] = &[
     "POST /v1/runs",
     "POST /v1/runs/batch",
+    "POST /v1/runs/dry-run",
+    "POST /v1/runs/{run_id}/replay",
     "POST /v1/runs/{run_id}/{command}",
     "POST /v1/queues/{queue}/pause",
     "POST /v1/queues/{queue}/resume",
@@ -48,6 +51,7 @@ const OPERATOR: &[&str] = &[
 ];
 const WORKER: &[&str] = &[
     "POST /v1/claims",
+    "POST /v1/playbooks",
     "POST /v1/runs/{run_id}/claim",
     "POST /v1/runs/{run_id}/heartbeat",
     "POST /v1/runs/{run_id}/events",

@@ -25,6 +25,7 @@ use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
 use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::messages::{Message, Received};
+use crate::seam::playbooks::{OfferedPlaybook, PlaybookFilter, PlaybookRow};
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::seam::schedules::*;
@@ -159,12 +160,14 @@ impl Store for PostgresStore {
         PgTx::begin => engine {
             change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
             change_token(change: TokenChange, who: Who) -> TokenRow;
+            offer_playbooks(playbooks: Vec<OfferedPlaybook>) -> ();
         }
         PgTx::look => engine {
             schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
             scopes(schedule: String) -> Vec<ScopeRow>;
             executions(filter: ExecutionFilter) -> ExecutionPage;
             tokens(id: Option<String>) -> Vec<TokenRow>;
+            playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
         }
         Session::look => admin {
             run(tenant: String, id: String) -> RunRow;

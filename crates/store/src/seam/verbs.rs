@@ -69,6 +69,9 @@ pub struct NewItem {
     pub reruns: bool,
     pub role: Role,
     pub details: Map<String, Value>,
+    /// It is the copy of the item of this kind and key in the run that the new one repeats, with its state, output and all else that
+    /// is known of it. That one is done or was skipped, and its run has ended.
+    pub copied: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -29,6 +29,7 @@ use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
 use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::messages::{Message, Received};
+use crate::seam::playbooks::{OfferedPlaybook, PlaybookFilter, PlaybookRow};
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::seam::schedules::*;
@@ -105,12 +106,14 @@ impl Store for SqliteStore {
             change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
             change_token(change: TokenChange, who: Who) -> TokenRow;
             add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
+            offer_playbooks(playbooks: Vec<OfferedPlaybook>) -> ();
         }
         read engine {
             schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
             scopes(schedule: String) -> Vec<ScopeRow>;
             executions(filter: ExecutionFilter) -> ExecutionPage;
             tokens(id: Option<String>) -> Vec<TokenRow>;
+            playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
         }
     }
     verbs! {

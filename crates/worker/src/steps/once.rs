@@ -78,9 +78,7 @@ impl PlaybookRun<'_> {
         let Some(row) = self.step_log.row(key).filter(|_| !step.is_cleanup) else { return Next::On };
         match self.step_log.names.state(&row.status) {
             StepState::Failed if !step.continue_on_failure => Next::End(PlaybookEnd::Failed(failure_of(row))),
-            StepState::Done if row.details.get(FINISH) == Some(&Value::Bool(true)) => {
-                Next::End(self.all_done())
-            }
+            StepState::Done if is_finish(row) => Next::End(self.all_done()),
             StepState::Parked => Next::End(paused_by(row)),
             _ => Next::On,
         }
@@ -338,6 +336,11 @@ async fn close(board: &Option<Arc<TaskBoard>>, failure: Option<&Failure>) {
     if let Some(board) = board {
         board.close(failure).await;
     }
+}
+
+/// Its handler said that nothing more is needed: whoever comes to it again ends there.
+pub(crate) fn is_finish(row: &ItemRow) -> bool {
+    row.details.get(FINISH) == Some(&Value::Bool(true))
 }
 
 fn answered(outcome: Outcome) -> StepResult {

@@ -26,6 +26,7 @@ pub fn first_steps(playbook: &Playbook, lifecycle: &Lifecycle, inputs: &Map<Stri
             reruns: added.reruns,
             role: added.role,
             details: added.details,
+            copied: false,
         })
         .collect()
 }
@@ -131,6 +132,17 @@ fn plain(value: &Value) -> Value {
         Value::Object(entries) => entries.iter().map(|(key, value)| (key.clone(), plain(value))).collect(),
         Value::Null | Value::Bool(_) => value.clone(),
     }
+}
+
+/// What a part of a list is known by, without what came of it.
+pub(crate) fn planned_part(row: &ItemRow) -> Map<String, Value> {
+    let kept = ["of", "number", "item", "hash", "order"].into_iter();
+    kept.filter_map(|name| Some((name.to_owned(), row.details.get(name)?.clone()))).collect()
+}
+
+/// What is done when a step's turn comes: what it waits for, and whatever stands before it.
+pub(crate) fn steps_before(playbook: &Playbook, key: &str) -> Vec<String> {
+    playbook.steps.iter().take_while(|step| step.key != key).map(|step| step.key.clone()).collect()
 }
 
 /// A cleanup may have a step's name.
