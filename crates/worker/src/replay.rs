@@ -276,7 +276,7 @@ impl Steps<'_> {
 
     fn all_done(&self) -> Result<HashSet<&str>> {
         if self.old.outcome() == Some(Outcome::Succeeded) {
-            return refused("failed", "nothing of the run failed: repeat the whole run, or from a step");
+            return refused("from", "nothing of the run failed: repeat the whole run, or from a step");
         }
         Ok(self.rows.iter().filter(|row| self.is_done(row)).map(|row| row.key.as_str()).collect())
     }

@@ -162,6 +162,7 @@ pub(super) fn course_ended(dialect: Dialect) -> String {
 /// own run repeats ([`crate::item::Item::may_be_copied`]). It comes with its run, and nothing that it gave is another's.
 pub(super) fn is_copy(dialect: Dialect) -> String {
     let schema = schema(dialect);
+    let (done, left_out) = (quoted(Outcome::Succeeded.name()), quoted(Outcome::Skipped.name()));
     let (own, old, not, null) = match dialect {
         Dialect::Sqlite => ("r.run_id = NEW.run_id", "c.run_id = o.run_id", "NEW.reruns = 0", "'null'"),
         Dialect::Postgres => ("r.rid = NEW.rid", "c.rid = o.rid", "NOT NEW.reruns", "'null'::jsonb"),
@@ -171,7 +172,7 @@ pub(super) fn is_copy(dialect: Dialect) -> String {
     SELECT 1 FROM {schema}runs r CROSS JOIN {schema}runs o CROSS JOIN {schema}items c CROSS JOIN {schema}lifecycle_states s
     WHERE {own} AND o.run_id = r.retry_of AND o.tenant = r.tenant AND o.finished_at IS NOT NULL AND {old} AND c.kind = NEW.kind
       AND c.key = NEW.key AND c.status = NEW.status AND coalesce(c.output, {null}) = coalesce(NEW.output, {null})
-      AND s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.outcome IN ('succeeded', 'skipped')
+      AND s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.outcome IN ({done}, {left_out})
       AND EXISTS (SELECT 1 FROM {schema}lifecycle_states f WHERE f.lifecycle = NEW.kind AND f.version = NEW.version AND f.course = 'ends'))"
     )
 }

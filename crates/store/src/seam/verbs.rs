@@ -361,9 +361,7 @@ impl Filter {
     pub(crate) fn hidden(&self) -> Option<&'static str> {
         (self.queue.is_none() && self.lifecycle.is_none()).then_some(HOUSEKEEPING)
     }
-}
 
-impl Filter {
     /// The number of the run that the page before ended with.
     pub(crate) fn before(&self) -> Result<i64> {
         let wrong = |_| StoreError::invalid("cursor", "not a cursor of this list");

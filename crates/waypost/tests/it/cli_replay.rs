@@ -225,3 +225,35 @@ fn what_is_advised_instead_of_a_retry_works() {
     assert!(said.contains("is executed again"), "{said}");
     shop.ok(&["schedule", "trigger", "flaky"]);
 }
+
+const ASKS: &str = r#"name = "asks"
+lifecycle = "job"
+
+[[step]]
+name = "ask"
+exec = ["sh", "-c", "echo ask >> did; [ -e asked ] || echo '{\"outcome\": \"pause\", \"reason\": \"esx1\", \"blockers\": {\"esx1\": {\"choices\": [\"skip\"]}}}' > $WAYPOST_OUTPUT; touch asked"]
+
+[[step]]
+name = "use"
+exec = ["sh", "-c", "echo use $0 >> did; [ -e up ]", "{{ run.resolutions.esx1.decision }}"]
+"#;
+
+// proves U3: decisions included
+#[test]
+fn what_people_decided_stays_decided() {
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        fs::write(shop.path("asks.toml"), ASKS).unwrap();
+        let paused = shop.run(&["run", "start", "asks.toml", "--wait", "-o", "json"]);
+        assert_eq!(paused.code, Some(6), "{}", paused.err);
+        let run: Value = serde_json::from_str(&paused.out).unwrap();
+        let id = run["run_id"].as_str().unwrap();
+        assert_eq!(shop.run(&["run", "resume", id, "--resolve", "esx1=skip", "--wait"]).code, Some(3));
+        assert_eq!(did(&shop), ["ask", "ask", "use skip"]);
+        fs::write(shop.path("up"), "").unwrap();
+        let new = shop.json(&["run", "replay", id, "--failed", "--wait"]);
+        assert_eq!((&new["status"], did(&shop)), (&json!("completed"), vec!["use skip".to_owned()]));
+        let decision = &new["details"]["maintenance_blocker_resolutions"]["esx1"];
+        assert_eq!((&decision["by"], &decision["attempt"]), (&json!("tester"), &json!(0)), "of no pause of this run");
+        shop.verifies();
+    }
+}
