@@ -26,6 +26,9 @@ pub enum ReplayFrom {
     Failed,
 }
 
+/// Changes an input; the playbook, if there is one, says what type a value has.
+pub type Edit<'e> = dyn Fn(Option<&Playbook>, &mut Value) + Send + Sync + 'e;
+
 /// Why a run cannot be repeated so.
 #[derive(Clone, Debug)]
 pub enum CannotReplay {
@@ -63,7 +66,7 @@ pub async fn replay(
     catalog: &Catalog,
     old: &RunRow,
     from: &ReplayFrom,
-    edit: Option<&(dyn Fn(Option<&Playbook>, &mut Value) + Send + Sync)>,
+    edit: Option<&Edit<'_>>,
 ) -> Result<NewRun> {
     if edit.is_some() && *from != ReplayFrom::Beginning {
         return refused(

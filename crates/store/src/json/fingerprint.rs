@@ -49,7 +49,7 @@ pub(crate) fn fingerprint(new: &NewRun) -> String {
             Member::Column(_) => write_canonical(&exactly(cell), &mut out),
             Member::Input => write_canonical(&new.input, &mut out),
             Member::Items => {
-                write_canonical(&new.items.iter().map(|it| item(it, &new.retry_of)).collect(), &mut out)
+                write_canonical(&new.items.iter().map(|it| item(it, &new.retry_of)).collect(), &mut out);
             }
             Member::Metadata => write_members(&new.metadata, &mut out),
         }

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::Value;
 use waypost_store::NewRun;
 use waypost_worker::playbook::Playbook;
-use waypost_worker::replay::{CannotReplay, ReplayFrom, replay as replayed};
+use waypost_worker::replay::{CannotReplay, Edit, ReplayFrom, replay as replayed};
 
 use super::ask::Waiting;
 use super::brought::with_typed;
@@ -57,8 +57,7 @@ pub async fn replay(opened: Opened, flags: Replay) -> Result<u8> {
         (None, Value::Object(input)) => input.extend(plain.clone()),
         (None, _) => {}
     };
-    let edit: Option<&(dyn Fn(Option<&Playbook>, &mut Value) + Send + Sync)> =
-        if flags.inputs.is_empty() { None } else { Some(&edit) };
+    let edit: Option<&Edit<'_>> = if flags.inputs.is_empty() { None } else { Some(&edit) };
     let new = replayed(&*store, &catalog, &old, &from, edit).await.map_err(|error| match error {
         CannotReplay::Store(error) => error.into(),
         error => Failed::new(BAD_INPUT, error.to_string()),

@@ -253,7 +253,11 @@ fn what_people_decided_stays_decided() {
         let new = shop.json(&["run", "replay", id, "--failed", "--wait"]);
         assert_eq!((&new["status"], did(&shop)), (&json!("completed"), vec!["use skip".to_owned()]));
         let decision = &new["details"]["maintenance_blocker_resolutions"]["esx1"];
-        assert_eq!((&decision["by"], &decision["attempt"]), (&json!("tester"), &json!(0)), "of no pause of this run");
+        assert_eq!(
+            (&decision["by"], &decision["attempt"]),
+            (&json!("tester"), &json!(0)),
+            "of no pause of this run"
+        );
         shop.verifies();
     }
 }

@@ -5,7 +5,7 @@ use waypost_kernel::Lifecycle;
 use waypost_store::{NewRun, iso};
 
 use super::action::{ActionTemplate, BodyTemplate, Way};
-use super::template::{Named, Template};
+use super::template::{Expression, Named, Template};
 use super::{Context, Playbook, Scope, Step};
 
 /// Where an answer to a question is only known while a run is under way.
@@ -58,7 +58,7 @@ impl Playbook {
             let is_known = |named: &&Named| {
                 !is_later(std::slice::from_ref(*named)) && (has_item || !roots(named, &["item"]))
             };
-            named.iter().all(|it| is_known(it))
+            named.iter().all(is_known)
         };
         let shown = |template: &Template| {
             let named: Vec<&Named> = template.named().collect();
@@ -85,7 +85,7 @@ impl Playbook {
             ("after", step.after.as_ref().map(|after| json!(after))),
             ("timeout", step.timeout.map(|timeout| json!(timeout.to_string()))),
             ("retries", (step.retries > 0).then(|| json!(step.retries))),
-            ("continue_on_failure", step.continue_on_failure.then(|| json!(true))),
+            ("continue_on_failure", step.continue_on_failure.then_some(json!(true))),
         ];
         for (name, value) in optional {
             if let Some(value) = value {
@@ -112,7 +112,7 @@ fn does(action: &ActionTemplate, shown: &dyn Fn(&Template) -> String) -> Value {
 /// The steps whose outputs it is made of.
 fn outputs_of(step: &Step) -> Vec<String> {
     let mut named: Vec<&Named> = step.name.named().collect();
-    named.extend(step.for_each.iter().chain(&step.when).flat_map(|expression| expression.named()));
+    named.extend(step.for_each.iter().chain(&step.when).flat_map(Expression::named));
     match &step.action.way {
         Way::Exec(exec) => {
             let templates = exec.arguments.iter().chain(exec.env.iter().map(|(_, template)| template));
@@ -124,7 +124,7 @@ fn outputs_of(step: &Step) -> Vec<String> {
             match &http.body {
                 BodyTemplate::Text(template) => named.extend(template.named()),
                 BodyTemplate::Json(json) => {
-                    named.extend(json.templates().into_iter().flat_map(Template::named))
+                    named.extend(json.templates().into_iter().flat_map(Template::named));
                 }
                 BodyTemplate::None | BodyTemplate::Envelope => {}
             }

@@ -20,9 +20,12 @@ const FRESH: Duration = Duration::from_secs(1);
 /// Names that are remembered.
 const MOST: usize = 1_000;
 
+/// When it was looked up, and what there was.
+type Found = (Instant, Catalog, Option<Arc<Playbook>>);
+
 /// What was looked up lately, by tenant and name.
 #[derive(Default)]
-pub struct Lately(Mutex<HashMap<(String, String), (Instant, Catalog, Option<Arc<Playbook>>)>>);
+pub struct Lately(Mutex<HashMap<(String, String), Found>>);
 
 impl Lately {
     fn get(&self, key: &(String, String)) -> Option<(Catalog, Option<Arc<Playbook>>)> {

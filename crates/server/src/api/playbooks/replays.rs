@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use waypost_worker::playbook::Playbook;
-use waypost_worker::replay::{CannotReplay, ReplayFrom, replay as replayed};
+use waypost_worker::replay::{CannotReplay, Edit, ReplayFrom, replay as replayed};
 
 use super::by_name::cannot_start;
 use crate::answer::{self, Result};
@@ -46,7 +46,7 @@ async fn replay(call: Call, body: ReplayBody) -> Result {
         other => *other = Value::Object(given.clone().unwrap_or_default()),
     };
     let catalog = call.store().lifecycles().await?.of_tenant(&old.tenant);
-    let edited = is_edited.then_some(&edit as &(dyn Fn(Option<&Playbook>, &mut Value) + Send + Sync));
+    let edited = is_edited.then_some(&edit as &Edit<'_>);
     let mut new =
         replayed(call.store(), &catalog, &old, &from, edited).await.map_err(|error| match error {
             CannotReplay::Field(field, message) => Problem::field(&INVALID_INPUT, field, &message),
