@@ -58,7 +58,7 @@ pub async fn play(stage: &mut Stage, folder: &Path) -> Result<Option<Act>> {
     let new = NewRun { input: set.input(&before), correlation_id: Some(WHAT.into()), ..NewRun::default() };
     let new = NewRun { queue: "clusters".into(), by: user(), ..new };
     let catalog = lifecycles(&*stage.store).await?;
-    let (new, _) = of_playbook(&catalog, &set.playbook, &[], new, Some("clusters".into()), None)?;
+    let (new, _) = of_playbook(&catalog, &set.playbook, &[], new, Some("clusters"), None)?;
     let run_id = stage.store.enqueue(vec![new]).await?.remove(0)?.run.id().to_owned();
     stage.hire_with(&Cast { queue: "clusters", slots: "1", lease: "10s" }, set.environment())?;
     let paused = stage.rests(&run_id).await?;

@@ -17,7 +17,7 @@ pub fn of_playbook(
     file: &Path,
     typed: &[(&str, &str)],
     new: NewRun,
-    queue: Option<String>,
+    queue: Option<&str>,
     priority: Option<i16>,
 ) -> Result<(NewRun, Playbook)> {
     let bad = |message: String| Failed::new(BAD_INPUT, message);

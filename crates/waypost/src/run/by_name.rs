@@ -30,7 +30,7 @@ pub async fn planned(store: Option<&dyn Store>, catalog: &Catalog, flags: &Flags
     let typed = split("input", &flags.inputs)?;
     if is_file(named) {
         check_lifecycle_flag(flags)?;
-        let (queue, priority) = (flags.queue.clone(), flags.priority);
+        let (queue, priority) = (flags.queue.as_deref(), flags.priority);
         let file = Path::new(named);
         let (new, playbook) = of_playbook(catalog, file, &typed, common(flags)?, queue, priority)?;
         return Ok(Planned { new, playbook: Some(Arc::new(playbook)), own });
