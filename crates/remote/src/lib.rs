@@ -7,6 +7,7 @@ mod access;
 mod admin;
 mod ask;
 mod leases;
+mod playbooks;
 mod queue;
 mod schedules;
 mod stats;

@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use waypost_store::{Database, RunRow};
 use waypost_worker::Stage;
 use waypost_worker::webhooks::Github;
 
+use crate::api::playbooks::by_name::Lately;
 use crate::metrics::Metrics;
 use crate::room::bytes::Budget;
 use crate::room::shares::Shares;
@@ -29,8 +29,6 @@ const REMEMBERED: usize = 20_000;
 pub struct Options {
     /// Without: whoever reaches the server may do everything. Only on loopback.
     pub needs_tokens: bool,
-    /// What the server's own folder has, as `GET /v1/playbooks` lists it.
-    pub playbooks: Vec<Playbook>,
     /// What `/webhooks/github` takes.
     pub github: Option<Arc<Github>>,
     /// Connections at once.
@@ -47,21 +45,10 @@ pub struct Options {
     pub answer_bytes: usize,
 }
 
-/// A playbook that workers with this folder can execute.
-#[derive(Clone, Debug)]
-pub struct Playbook {
-    pub name: String,
-    pub lifecycle: String,
-    pub hash: String,
-    pub description: Option<String>,
-    pub inputs: Value,
-}
-
 impl Default for Options {
     fn default() -> Options {
         Options {
             needs_tokens: false,
-            playbooks: Vec::new(),
             github: None,
             connections: 1_024,
             rate: Rate::default(),
@@ -87,6 +74,8 @@ pub struct App {
     /// Pages that are put together at once.
     pub(crate) pages: Arc<Semaphore>,
     pub(crate) queues: Lines,
+    /// Playbooks that runs were started by.
+    pub(crate) lately: Lately,
     /// Whose signs of life were stored lately.
     pub(crate) seen_workers: Mutex<HashMap<crate::api::workers::WorkerKey, SeenWorker>>,
     /// Runs that were claimed here.
@@ -122,6 +111,7 @@ impl App {
             parsers: Semaphore::new(PARSERS),
             pages: Arc::new(Semaphore::new(PAGES)),
             queues: Lines::default(),
+            lately: Lately::default(),
             options,
             metrics: Metrics::default(),
             seen_workers: Mutex::default(),

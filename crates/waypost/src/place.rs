@@ -121,6 +121,17 @@ impl Place {
         Ok(self.opened().await?.store())
     }
 
+    /// The same, for those who only look: none where there is no database yet, and none is made.
+    pub async fn existing(&self) -> Result<Option<Arc<dyn Store>>> {
+        if self.server().is_none()
+            && let Database::Sqlite(file) = self.database()?
+            && !file.exists()
+        {
+            return Ok(None);
+        }
+        self.open().await.map(Some)
+    }
+
     /// The same, for those who take care of a database if it is one.
     pub async fn opened(&self) -> Result<Opened> {
         match self.server() {

@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use waypost_server::App;
 use waypost_store::{Database, Store};
 use waypost_worker::loops::Supervisor;
-use waypost_worker::playbook::{Input, Playbook, Playbooks};
+use waypost_worker::playbook::{Playbooks, known};
 use waypost_worker::schedules::SchedulerOptions;
 use waypost_worker::webhooks::Github;
 use waypost_worker::{Options, PassedEnv, Stage, Worker};
@@ -122,10 +121,12 @@ pub async fn serve(store: Arc<dyn Database>, listener: TcpListener, flags: &Flag
     let (stage, shutdown) = watch::channel(Stage::Working);
     listen(&Arc::new(stage))?;
     let playbooks = playbooks(&*store, flags.playbooks.as_deref()).await?;
+    let name =
+        format!("serve on {}", listener.local_addr().map_or_else(|_| "?".to_owned(), |it| it.to_string()));
+    known::offer(&*store, &playbooks, std::iter::empty(), named_tenant(), &name).await?;
     let scheduled = schedules(&*store, flags).await?;
     let options = waypost_server::Options {
         needs_tokens: flags.needs_tokens(),
-        playbooks: playbooks.iter().map(|playbook| described(playbook)).collect(),
         github: github(&playbooks)?,
         own_schedules: scheduled.own.iter().map(|schedule| schedule.name.clone()).collect(),
         ..waypost_server::Options::default()
@@ -220,26 +221,4 @@ fn worker_options(flags: &Flags, playbooks: Playbooks) -> Options {
         passed_env: flags.passed_env(),
         ..Options::default()
     }
-}
-
-fn described(playbook: &Playbook) -> waypost_server::Playbook {
-    waypost_server::Playbook {
-        name: playbook.name.clone(),
-        lifecycle: playbook.lifecycle.clone(),
-        hash: playbook.hash.to_string(),
-        description: playbook.description.clone(),
-        inputs: playbook.inputs.iter().map(input).collect(),
-    }
-}
-
-/// A secret's default is a reference, and still nobody's business.
-fn input(input: &Input) -> Value {
-    json!({
-        "name": input.name,
-        "type": input.kind.name(),
-        "required": input.required,
-        "default": input.default.as_ref().filter(|_| !input.secret),
-        "description": input.description,
-        "secret": input.secret,
-    })
 }

@@ -22,6 +22,7 @@ mod pace;
 mod pipeline;
 pub mod playbook;
 mod registration;
+pub mod replay;
 mod report;
 mod resolve;
 pub mod retention;

@@ -92,15 +92,10 @@ pub(crate) fn resolve(row: &RunRow, options: &Options, catalog: &Catalog) -> Opt
     options.playbooks.get(playbook).map(|it| Work::Playbook(it.clone())).or_else(handler)
 }
 
-/// The text itself, since the file may have changed; what is relative is so to where it was.
-fn brought_along(brought: &Value, catalog: &Catalog) -> Result<Playbook, String> {
+pub(crate) fn brought_along(brought: &Value, catalog: &Catalog) -> Result<Playbook, String> {
     let text = |key: &str| brought[key].as_str().ok_or_else(|| format!("its playbook has no {key}"));
-    let file = Path::new(text("file")?);
-    let mut playbook =
-        Playbook::parse_with(text("text")?, file, catalog).map_err(|problems| problems.to_string())?;
-    playbook.file = file.to_owned();
-    playbook.folder = file.parent().unwrap_or(Path::new("/")).to_owned();
-    Ok(playbook)
+    let (file, text) = (text("file")?, text("text")?);
+    Playbook::of_text(text, Path::new(file), catalog).map_err(|problems| problems.to_string())
 }
 
 fn carried_of(command: &Value, carried: &Value) -> Result<Carried, String> {

@@ -1,20 +1,24 @@
 //! Runs: start them, look at them, and ask things of them.
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::{Code, Span};
 use waypost_schema::{Field, Kind, optional};
 use waypost_store::{CommandWrite, Filter, ItemFilter, Needs, NewItem, NewRun, Parts, RunRow, StoreError};
+use waypost_worker::playbook::Playbook;
+use waypost_worker::playbook::known::LeftOpen;
 use waypost_worker::schedules;
 
 use super::executions::{encoded, linked};
 use super::kinds::KEY;
+use super::playbooks::by_name;
 use super::requests::{
     CommandBody, EventsQuery, ItemsQuery, NewItemBody, NewRunBody, NewRunsBody, RunsQuery,
 };
-use super::shapes::{ALL_MADE, EVENTS, ITEM_PAGE, RUN, RUNS};
+use super::shapes::{ALL_MADE, DRY_RUN, EVENTS, ITEM_PAGE, RUN, RUNS};
 use super::{BATCH_BYTES, BODY_BYTES, Content, GET, POST, Route, RouteResponse, asks, ok, plain, takes};
 use crate::answer::{self, Answer, Pieces, Result};
 use crate::call::{Call, WAITS_TAG};
@@ -55,6 +59,16 @@ pub const ROUTES: &[Route] = &[
         refuses: &[&IDEMPOTENCY_KEY_REUSED],
         may_conflict: true,
         ..takes!(POST, start, NewRunBody)
+    },
+    Route {
+        path: "/v1/runs/dry-run",
+        name: "previewRun",
+        description: "What would become of `POST /v1/runs` with this body: where the run would wait, with which input, and what its steps would \
+                do, as far as that is known. Nothing is written.",
+        required_role: RequiredRole::Operate,
+        body_bytes: BODY_BYTES,
+        responses: &[ok(&DRY_RUN)],
+        ..takes!(POST, dry_run, NewRunBody)
     },
     Route {
         path: "/v1/runs/batch",
@@ -129,13 +143,19 @@ async fn start(call: Call, mut body: NewRunBody) -> Result {
         }
         body.idempotency_key = Some(key);
     }
-    let new = new_run(&call, body)?;
+    let (new, _) = new_run(&call, body).await?;
     check_relatives(&call, &new).await?;
     let made = call.store().enqueue(vec![new]).await?.remove(0)?;
     call.app.metrics.enqueued.inc_by(u64::from(!made.replayed));
     let answer = call.json_of(if made.replayed { 200 } else { 201 }, &made.run);
     let answer = answer::with(tagged(answer, &made.run), "location", &format!("/v1/runs/{}", made.run.id()));
     Ok(if made.replayed { answer::with(answer, "idempotency-replayed", "true") } else { answer })
+}
+
+async fn dry_run(call: Call, body: NewRunBody) -> Result {
+    let (new, playbook) = new_run(&call, body).await?;
+    check_relatives(&call, &new).await?;
+    Ok(answer::json(200, &by_name::preview(&call, &new, playbook.as_deref()).await?))
 }
 
 /// A structured-field string (`"key"`), or the key alone.
@@ -152,7 +172,7 @@ fn key_of(text: Option<&str>) -> Result<String> {
     Ok(key.replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 
-fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
+async fn new_run(call: &Call, body: NewRunBody) -> Result<(NewRun, Option<Arc<Playbook>>)> {
     let embedded = renamed("embedded", body.embedded, "carried", body.carried)?;
     check_embedded(&call.caller, embedded.as_ref())?;
     let mut details = body.details;
@@ -163,9 +183,14 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
     // Of an embedded command: a lost worker costs one of these, and not the run.
     let retries = embedded.as_ref().and_then(|embedded| embedded["retries"].as_u64());
     let retries = retries.and_then(|retries| u32::try_from(retries).ok()).unwrap_or_default().min(100);
-    Ok(NewRun {
+    let open = LeftOpen {
+        queue: body.queue.is_none(),
+        priority: body.priority.is_none(),
+        lifecycle: body.lifecycle.is_none(),
+    };
+    let new = NewRun {
         tenant: call.caller.tenant.clone(),
-        lifecycle: body.lifecycle,
+        lifecycle: body.lifecycle.unwrap_or_default(),
         version: body.version,
         status: body.status,
         queue: body.queue.unwrap_or(default.queue),
@@ -188,7 +213,8 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
         items: body.items.into_iter().map(new_item).collect(),
         details,
         ..default
-    })
+    };
+    by_name::filled(call, new, open, body.unknown_playbook).await
 }
 
 /// A run of another tenant is no parent, and nothing that can be repeated: what becomes of it would be seen, and felt, here. One that
@@ -216,7 +242,7 @@ pub fn renamed<T>(name: &str, given: Option<T>, old_name: &str, old: Option<T>) 
 }
 
 /// Enqueuing must not be a way to execute code.
-fn check_embedded(caller: &Caller, embedded: Option<&Value>) -> Result<()> {
+pub fn check_embedded(caller: &Caller, embedded: Option<&Value>) -> Result<()> {
     if embedded.is_none() || caller.role == Role::Admin {
         return Ok(());
     }
@@ -246,6 +272,7 @@ fn new_item(item: NewItemBody) -> NewItem {
         reruns: item.reruns,
         role: item.role,
         details: item.details,
+        copied: item.copied,
     }
 }
 
@@ -253,8 +280,8 @@ async fn start_many(call: Call, body: NewRunsBody) -> Result {
     let mut answers: Vec<Option<Value>> = Vec::new();
     let mut runs = Vec::new();
     for body in body.runs {
-        let new = match new_run(&call, body) {
-            Ok(new) => check_relatives(&call, &new).await.map(|()| new),
+        let new = match new_run(&call, body).await {
+            Ok((new, _)) => check_relatives(&call, &new).await.map(|()| new),
             Err(problem) => Err(problem),
         };
         match new {

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use waypost_kernel::tenant::{DEFAULT, local_name, tenant_of};
-use waypost_store::{ScheduleChange, ScheduleFilter, ScheduleSummary, ScopeRow, StoreError, Who, iso};
+use waypost_store::{
+    PlaybookFilter, ScheduleChange, ScheduleFilter, ScheduleSummary, ScopeRow, StoreError, Who, iso,
+};
 use waypost_worker::schedules::{self, Asked, Schedule, Scopes, View, What, note, shown, upcoming};
 
 use super::executions;
@@ -175,7 +177,7 @@ async fn apply(call: Call, body: ApplyingBody) -> Result {
     definition.entry("name").or_insert_with(|| local_name(&name).into());
     let folder = body.folder.unwrap_or_else(|| "/".to_owned());
     let catalog = call.store().lifecycles().await?.of_tenant(tenant_of(&name));
-    pin(&call, definition.get_mut("run"));
+    pin(&call, tenant_of(&name), definition.get_mut("run")).await?;
     let read = schedules::stored(&Value::Object(definition), Path::new(&folder), &catalog);
     let wrong = |message: &str| Problem::field(&INVALID_INPUT, "definition", message);
     let schedule = read.map_err(|problems| wrong(&problems.to_string()))?;
@@ -202,13 +204,17 @@ fn check_ours(call: &Call, name: &str, stored: Option<&ScheduleSummary>) -> Resu
     Err(Problem::new(&OWN_SCHEDULE, message))
 }
 
-/// The version of a playbook that the server's own folder has now, as `run start` pins it.
-fn pin(call: &Call, run: Option<&mut Value>) {
-    let Some(run) = run else { return };
-    let name = run["playbook"].as_str().unwrap_or_default();
-    if let Some(known) = call.app.options.playbooks.iter().find(|known| known.name == name) {
+/// The version of a playbook that is known now, as `run start` pins it. A name that nobody has yet stays as it is.
+async fn pin(call: &Call, tenant: &str, run: Option<&mut Value>) -> Result<()> {
+    let Some(run) = run else { return Ok(()) };
+    let Some(name) = run["playbook"].as_str().map(str::to_owned) else { return Ok(()) };
+    let filter =
+        PlaybookFilter { tenant: Some(tenant.to_owned()), name: Some(name), ..PlaybookFilter::default() };
+    let known = call.store().playbooks(filter).await?.into_iter().map(|row| row.offered);
+    if let Some(known) = known.into_iter().find(|known| !known.hash.is_empty()) {
         run["playbook"] = format!("{}@{}", known.name, known.hash).into();
     }
+    Ok(())
 }
 
 /// Applying must not be a way to execute code, to read the database, or to send its secrets somewhere.

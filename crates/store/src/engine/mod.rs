@@ -11,6 +11,7 @@ mod changes;
 mod children;
 mod claim;
 mod command;
+mod copies;
 mod edit;
 mod enqueue;
 mod hold;
@@ -18,6 +19,7 @@ mod items;
 mod messages;
 mod operations;
 mod retention;
+mod playbooks;
 mod schedules;
 mod sweep;
 pub(crate) mod turns;
@@ -35,6 +37,7 @@ pub(crate) use hold::{CleanedFinish, finish, note, release, renew, require_clean
 pub(crate) use items::put_items;
 pub(crate) use messages::receive;
 pub(crate) use retention::{put_retention, retention};
+pub(crate) use playbooks::{offer_playbooks, playbooks};
 pub(crate) use schedules::firing::{begin, due, due_scopes, fire, put_off};
 pub(crate) use schedules::{
     executions, put_schedule, put_scopes, scheduler_seen, schedules, scopes, wake_executions,

@@ -86,6 +86,8 @@ pub fn new_run(run: &NewRun) -> Value {
         "reentrant": run.reentrant,
         "items": run.items.iter().map(new_item).collect::<Vec<_>>(),
         "by": run.by,
+        // Whoever asks through a store has looked it up.
+        "unknown_playbook": run.playbook.as_ref().map(|_| true),
     });
     body.extend(rest.as_object().cloned().unwrap_or_default());
     // An older server knows fewer members, and refuses only those that are used.
@@ -94,7 +96,7 @@ pub fn new_run(run: &NewRun) -> Value {
 }
 
 fn new_item(item: &NewItem) -> Value {
-    json!({
+    let mut body = json!({
         "kind": item.kind,
         "key": item.key,
         "name": item.name,
@@ -103,7 +105,12 @@ fn new_item(item: &NewItem) -> Value {
         "reruns": item.reruns,
         "role": item.role.name(),
         "details": item.details,
-    })
+    });
+    // An older server does not know it, and is asked for no copy.
+    if item.copied {
+        body["copied"] = true.into();
+    }
+    body
 }
 
 fn tallies(object: &Value, engine: &Value, lifecycle: &Lifecycle) -> Tallies {

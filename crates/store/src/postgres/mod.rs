@@ -27,6 +27,7 @@ use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::messages::{Message, Received};
 use crate::seam::retention::Retention;
+use crate::seam::playbooks::{OfferedPlaybook, PlaybookFilter, PlaybookRow};
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::seam::schedules::*;
@@ -164,6 +165,7 @@ impl Store for PostgresStore {
             change_token(change: TokenChange, who: Who) -> TokenRow;
             beat(worker: WorkerBeat) -> ();
             remove_worker(name: String, tenant: Option<String>) -> ();
+            offer_playbooks(playbooks: Vec<OfferedPlaybook>) -> ();
         }
         PgTx::look => engine {
             schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
@@ -171,6 +173,7 @@ impl Store for PostgresStore {
             executions(filter: ExecutionFilter) -> ExecutionPage;
             tokens(id: Option<String>) -> Vec<TokenRow>;
             explain(runs: Vec<RunRow>) -> Vec<RunRow>;
+            playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
         }
         Session::look => admin {
             run(tenant: String, id: String) -> RunRow;

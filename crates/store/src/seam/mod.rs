@@ -8,6 +8,7 @@ mod holding;
 pub(crate) mod messages;
 pub(crate) mod names;
 pub(crate) mod retention;
+pub(crate) mod playbooks;
 pub(crate) mod run;
 pub(crate) mod schedule_reads;
 pub(crate) mod schedules;
@@ -25,6 +26,7 @@ use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 use access::{AuditRow, TokenChange, TokenRow, Who};
 use messages::{Message, Received};
 use retention::Retention;
+use playbooks::{OfferedPlaybook, PlaybookFilter, PlaybookRow};
 use run::{EventRow, ItemRow, RunRow};
 use schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use schedules::*;
@@ -59,6 +61,9 @@ macro_rules! store_verbs {
             require_cleanup(write: CleanupWrite) -> RunRow;
             /// Adds or moves items of a held run, all or none.
             put_items(write: ItemsWrite) -> Vec<ItemRow>;
+
+            /// What a process has, so that runs can be started by its name. What is known as the latest already is not written.
+            offer_playbooks(playbooks: Vec<OfferedPlaybook>) -> ();
 
             // What people change, each together with its entry in the audit log: what cannot be told of later is not done. Each of
             // these done twice is done once, so that whoever is not answered may ask again.
@@ -95,6 +100,8 @@ macro_rules! store_verbs {
             /// By name, then by tenant; of one tenant, or of all.
             queues(tenant: Option<String>) -> Vec<QueueRow>;
             lifecycles() -> Catalog;
+            /// By name; of one name the tenant's own before everybody's, and the latest version first.
+            playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
             /// By name, each with what came of its plans.
             schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
             scopes(schedule: String) -> Vec<ScopeRow>;

@@ -71,6 +71,9 @@ pub struct NewItem {
     pub reruns: bool,
     pub role: Role,
     pub details: Map<String, Value>,
+    /// It is the copy of the item of this kind and key in the run that the new one repeats, with its state, output and all else that
+    /// is known of it. That one is done or was skipped, and its run has ended.
+    pub copied: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -344,9 +347,7 @@ impl Filter {
     pub(crate) fn hidden(&self) -> Option<&'static str> {
         (self.queue.is_none() && self.lifecycle.is_none()).then_some(HOUSEKEEPING)
     }
-}
 
-impl Filter {
     /// The number of the run that the page before ended with.
     pub(crate) fn before(&self) -> Result<i64> {
         let wrong = |_| StoreError::invalid("cursor", "not a cursor of this list");

@@ -31,6 +31,7 @@ use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::messages::{Message, Received};
 use crate::seam::retention::Retention;
+use crate::seam::playbooks::{OfferedPlaybook, PlaybookFilter, PlaybookRow};
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::seam::schedules::*;
@@ -110,6 +111,7 @@ impl Store for SqliteStore {
             add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
             beat(worker: WorkerBeat) -> ();
             remove_worker(name: String, tenant: Option<String>) -> ();
+            offer_playbooks(playbooks: Vec<OfferedPlaybook>) -> ();
         }
         read engine {
             schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
@@ -117,6 +119,7 @@ impl Store for SqliteStore {
             executions(filter: ExecutionFilter) -> ExecutionPage;
             tokens(id: Option<String>) -> Vec<TokenRow>;
             explain(runs: Vec<RunRow>) -> Vec<RunRow>;
+            playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
         }
     }
     verbs! {

@@ -17,6 +17,7 @@ mod leases;
 mod log;
 mod lookup;
 mod messages;
+mod playbooks;
 mod prune;
 mod rules;
 mod schedules;

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Map, Value};
-use waypost_kernel::lifecycle::Phase;
+use waypost_kernel::lifecycle::{Outcome, Phase};
 use waypost_store::{CommandWrite, RunRow, Store, StoreError};
+use waypost_worker::playbook::Playbooks;
+use waypost_worker::replay::{execution_words, is_execution};
 use waypost_worker::schedules;
 
 use super::blockers;
 use super::follow::Follower;
-use super::start::work;
+use super::start::work_with;
 use super::{find, user, who};
 use crate::output::{BAD_INPUT, Failed, Format, PARKED, REFUSED, Result, print};
 use crate::place::{Opened, tenant};
@@ -153,11 +155,16 @@ pub async fn retry(opened: Opened, flags: Retry) -> Result<u8> {
 impl Waiting {
     /// Follows the run here, if asked to.
     pub async fn go_on(self, opened: Opened, run: RunRow) -> Result<u8> {
+        self.go_on_with(opened, run, Playbooks::default()).await
+    }
+
+    /// The same, with playbooks that this process has.
+    pub async fn go_on_with(self, opened: Opened, run: RunRow, own: Playbooks) -> Result<u8> {
         if !self.wait {
             return tell(&run, self.output).map(|()| 0);
         }
         let follower = Follower::new(run.id().to_owned(), self.output == Format::Table).after(&run);
-        let (run, code) = work(opened, follower, self.timeout).await?;
+        let (run, code) = work_with(opened, follower, self.timeout, own).await?;
         if self.output != Format::Table {
             print(&self.output.object(&run.object()))?;
         }
@@ -170,20 +177,29 @@ fn asking(name: &str, reason: Option<String>) -> CommandWrite {
 }
 
 async fn ask(store: &dyn Store, id: &str, command: CommandWrite) -> Result<RunRow> {
-    let run_id = find(store, id).await?.id().to_owned();
+    let run = find(store, id).await?;
+    let run_id = run.id().to_owned();
     let name = command.name.clone();
     match store.command(CommandWrite { run_id: run_id.clone(), ..command }).await {
         Err(StoreError::Refused(refusal))
             if name == "retry" && !refusal.allowed.iter().any(|it| **it == *name) =>
         {
             let failed = Failed::from(StoreError::Refused(refusal));
-            let hint = format!(
-                "{}\n  waypost run replay {run_id} starts a new run with the same input",
-                failed.message
-            );
-            Err(Failed::new(failed.code, hint))
+            Err(Failed::new(failed.code, format!("{}\n  {}", failed.message, instead_of_retry(&run))))
         }
         answer => Ok(answer?),
+    }
+}
+
+/// What works where there is no retry.
+fn instead_of_retry(run: &RunRow) -> String {
+    let id = run.id();
+    match run.outcome() {
+        _ if is_execution(run) => execution_words(run),
+        Some(Outcome::Failed | Outcome::Cancelled) if run.lifecycle.counted_items().is_some() => format!(
+            "waypost run replay {id} --failed goes on where it failed, in a new run; without --failed it begins anew"
+        ),
+        _ => format!("waypost run replay {id} starts a new run with the same input"),
     }
 }
 

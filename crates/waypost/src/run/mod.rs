@@ -3,6 +3,7 @@
 mod ask;
 mod blockers;
 pub mod brought;
+pub mod by_name;
 mod follow;
 mod look;
 mod replay;
@@ -44,6 +45,11 @@ pub enum Verb {
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
+    if let Verb::Start(flags) = &verb
+        && flags.dry_run
+    {
+        return by_name::dry_run(place, flags).await.map(|()| 0);
+    }
     let opened = place.opened().await?;
     let store = opened.store();
     match verb {

@@ -9,38 +9,47 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use waypost_kernel::Span;
 use waypost_store::{CommandWrite, NewRun, RunRow};
-use waypost_worker::playbook::{MAX_RETRIES, check_variable};
+use waypost_worker::playbook::{MAX_RETRIES, Playbooks, check_variable};
 use waypost_worker::{Options, PassedEnv, Stage, Worker};
 
-use super::brought::of_playbook;
+use super::by_name::{Planned, planned};
 use super::follow::{Follower, Stopped};
 use super::{find, user};
 use crate::output::{BAD_INPUT, ERROR, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print};
-use crate::place::{Opened, tenant};
+use crate::place::{Opened, lifecycles, tenant};
 use crate::times::not_before;
 use crate::worker::duration;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --wait this process also works the run: nothing to start first. Its exit code is then the run's:\n0 succeeded, 3 failed or cancelled, 6 waits for a person, 124 not done in time.\n\nExamples:\n  waypost run start --wait -- echo hi\n  waypost run start update.toml --input cluster=c1 --wait\n  waypost run start --wait --retries 2 -- ./deploy.sh staging\n  waypost run start --timeout 10m --env STAGE=eu --dir /srv/app --schedule-at 10m -- ./deploy.sh\n  waypost run start --queue builds --idempotency-key \"build-$GIT_SHA\" -- make release"
+    after_help = "With --wait this process also works the run: nothing to start first. Its exit code is then the run's:\n0 succeeded, 3 failed or cancelled, 6 waits for a person, 124 not done in time.\n\nExamples:\n  waypost run start --wait -- echo hi\n  waypost run start update --input cluster=c1\n  waypost run start update.toml --input cluster=c1 --wait\n  waypost run start update --input cluster=c1 --dry-run\n  waypost run start --wait --retries 2 -- ./deploy.sh staging\n  waypost run start --timeout 10m --env STAGE=eu --dir /srv/app --schedule-at 10m -- ./deploy.sh\n  waypost run start --queue builds --idempotency-key \"build-$GIT_SHA\" -- make release"
 )]
 pub struct Flags {
-    /// A playbook file, instead of a command.
-    #[arg(value_name = "PLAYBOOK", required_unless_present = "command", conflicts_with = "command")]
-    playbook: Option<PathBuf>,
-    /// Of a command's run; a playbook names its own.
-    #[arg(long, default_value = "deploy", conflicts_with = "playbook")]
-    lifecycle: String,
+    /// A playbook instead of a command: the name of one that the server or a worker has (`waypost playbook list`), or a file.
+    #[arg(value_name = "NAME|FILE", required_unless_present = "command", conflicts_with = "command")]
+    pub playbook: Option<String>,
+    /// Of a command's run; deploy if left out. A playbook has its own.
+    #[arg(long, value_name = "NAME")]
+    pub lifecycle: Option<String>,
+    /// A folder of playbooks that this process has: found by name, and with --wait worked here.
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub playbooks: Option<PathBuf>,
+    /// Take a name that nobody has yet: the run waits for a worker that has it.
+    #[arg(long, requires = "lifecycle", conflicts_with = "command")]
+    pub unknown_playbook: bool,
+    /// Say what would happen, and write nothing.
+    #[arg(long, conflicts_with_all = ["wait", "idempotency_key"])]
+    pub dry_run: bool,
     /// Default: the playbook's, or `default`.
     #[arg(long)]
-    queue: Option<String>,
+    pub queue: Option<String>,
     /// Higher comes first. Default: the playbook's, or 0.
     #[arg(long, allow_hyphen_values = true)]
-    priority: Option<i16>,
+    pub priority: Option<i16>,
     /// An input by name. A playbook's is read as the type that it declares; elsewhere numbers, true, false and JSON
     /// keep their type. The command reads it on its stdin.
     #[arg(long = "input", value_name = "KEY=VALUE")]
-    inputs: Vec<String>,
+    pub inputs: Vec<String>,
     /// Shown with the run.
     #[arg(long = "metadata", value_name = "KEY=VALUE")]
     metadata: Vec<String>,
@@ -75,7 +84,7 @@ pub struct Flags {
     run_timeout: Option<Duration>,
     /// Not before: 2026-02-14T08:00:00Z, or 10m from now. Nobody is asked then: what would pause the run is skipped or fails it.
     #[arg(long, value_name = "TIME")]
-    schedule_at: Option<String>,
+    pub schedule_at: Option<String>,
     /// Cancelled if nobody has taken it after this time.
     #[arg(long, value_parser = duration, value_name = "TIME")]
     ttl: Option<Duration>,
@@ -87,28 +96,21 @@ pub struct Flags {
     #[arg(long, value_parser = duration, value_name = "TIME")]
     timeout: Option<Duration>,
     #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    pub output: Format,
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
     let store = opened.store();
-    if let (Some(file), Some(_), false) = (&flags.playbook, flags.timeout, flags.wait) {
+    if let (Some(playbook), Some(_), false) = (&flags.playbook, flags.timeout, flags.wait) {
         let message = format!(
-            "timeout: {}: a playbook and its steps have timeouts of their own; with --wait it is how long to wait",
-            file.display()
+            "timeout: {playbook}: a playbook and its steps have timeouts of their own; with --wait it is how long to wait"
         );
         return Err(Failed::new(BAD_INPUT, message));
     }
-    let mut new = match &flags.playbook {
-        Some(file) => {
-            let (queue, priority) = (flags.queue.clone(), flags.priority);
-            let typed = split("input", &flags.inputs)?;
-            of_playbook(&*store, file, &typed, common(&flags)?, queue, priority).await?
-        }
-        None => of_command(&flags)?,
-    };
+    let catalog = lifecycles(&*store).await?;
+    let Planned { mut new, own, .. } = planned(Some(&*store), &catalog, &flags).await?;
     if let Some(text) = &flags.schedule_at {
         new.schedule_at = Some(not_before("schedule-at", text, store.now().await?)?);
     }
@@ -128,7 +130,7 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
         return print(&text).map(|()| 0);
     }
     let follower = Follower::new(run_id, flags.output == Format::Table);
-    let (run, code) = work(opened, follower, flags.timeout).await?;
+    let (run, code) = work_with(opened, follower, flags.timeout, own).await?;
     if flags.output != Format::Table {
         print(&flags.output.object(&run.object()))?;
     }
@@ -136,7 +138,7 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
 }
 
 /// What both kinds of runs are given.
-fn common(flags: &Flags) -> Result<NewRun> {
+pub fn common(flags: &Flags) -> Result<NewRun> {
     let defaults = NewRun::default();
     Ok(NewRun {
         tenant: tenant().to_owned(),
@@ -153,7 +155,7 @@ fn common(flags: &Flags) -> Result<NewRun> {
     })
 }
 
-fn of_command(flags: &Flags) -> Result<NewRun> {
+pub fn of_command(flags: &Flags) -> Result<NewRun> {
     let directory = match &flags.dir {
         Some(folder) => std::path::absolute(folder),
         None => std::env::current_dir(),
@@ -177,7 +179,7 @@ fn of_command(flags: &Flags) -> Result<NewRun> {
     let input = Value::Object(pairs("input", &flags.inputs)?);
     // A lost worker costs a try, and not the run.
     let max_attempts = flags.retries.saturating_add(1);
-    let lifecycle = flags.lifecycle.clone();
+    let lifecycle = flags.lifecycle.clone().unwrap_or_else(|| "deploy".to_owned());
     Ok(NewRun { lifecycle, input, max_attempts, carried: Some(carried), ..common(flags)? })
 }
 
@@ -196,12 +198,17 @@ pub fn split<'t>(field: &str, given: &'t [String]) -> Result<Vec<(&'t str, &'t s
 }
 
 /// Works the run in this process and follows it. Another worker may be faster: then it is only followed.
-pub async fn work(opened: Opened, mut follower: Follower, timeout: Option<Duration>) -> Result<(RunRow, u8)> {
+pub async fn work_with(
+    opened: Opened,
+    mut follower: Follower,
+    timeout: Option<Duration>,
+    playbooks: Playbooks,
+) -> Result<(RunRow, u8)> {
     let store = opened.store();
     let run_id = follower.run_id().to_owned();
     let (stage, shutdown) = watch::channel(Stage::Working);
     let passed_env = PassedEnv::of_person();
-    let options = Options { only: Some(run_id.clone()), passed_env, ..Options::default() };
+    let options = Options { only: Some(run_id.clone()), playbooks, passed_env, ..Options::default() };
     let worker = Worker::new(store.clone(), options);
     let supervised = opened.supervised(worker.name(), None, shutdown).await?;
     let working = tokio::spawn(supervised.run(Some(worker)));

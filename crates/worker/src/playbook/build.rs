@@ -73,6 +73,7 @@ impl Builder<'_> {
             description: root.of("description"),
             hash: Hash::of(&root.to_json()),
             file: file.to_owned(),
+            text: String::new(),
             folder,
             takes_any_input: !self.declares_inputs,
             inputs: self.inputs.clone(),

@@ -11,7 +11,9 @@ mod canonical;
 pub(crate) mod format;
 pub(crate) mod formats;
 mod inputs;
+pub mod known;
 mod library;
+mod preview;
 mod problem;
 mod render;
 mod rule;
@@ -33,6 +35,7 @@ pub use format::MAX_RETRIES;
 pub use formats::check_variable;
 pub use inputs::{Input, InputProblem, Type};
 pub use library::Playbooks;
+pub use preview::preview;
 pub use problem::RULES;
 pub use render::{Context, RenderError, Scope};
 pub use rule::{Breaker, Fetch, Limit, Rate, Reconcile, Rule, Source, TargetAction, Targets};
@@ -53,6 +56,8 @@ pub struct Playbook {
     /// Of its content without comments and layout.
     pub hash: Hash,
     pub file: PathBuf,
+    /// As it was written, comments included.
+    pub text: String,
     /// Commands run here, and relative files are found here.
     pub folder: PathBuf,
     pub inputs: Vec<Input>,
@@ -183,7 +188,15 @@ impl Playbook {
     /// All problems at once.
     pub fn parse_with(text: &str, path: &Path, catalog: &Catalog) -> Result<Playbook, Problems> {
         let (root, report) = format::FILE.read(text, path)?;
-        build::build(&root, report, path, catalog)
+        let playbook = build::build(&root, report, path, catalog)?;
+        Ok(Playbook { text: text.to_owned(), ..playbook })
+    }
+
+    /// One whose text is at hand, though its file may have changed or be elsewhere; what is relative is so to where it was.
+    pub fn of_text(text: &str, file: &Path, catalog: &Catalog) -> Result<Playbook, Problems> {
+        let playbook = Playbook::parse_with(text, file, catalog)?;
+        let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
+        Ok(Playbook { file: file.to_owned(), folder, ..playbook })
     }
 
     /// What a run keeps, so that it is executed by this very content: `update@3f2a…`, in full.

@@ -54,6 +54,11 @@ impl Context {
         Context { item: Some(from_json(item)), ..self.clone() }
     }
 
+    /// Without secrets; none if it cannot be rendered.
+    pub(super) fn text_of(&self, template: &Template) -> Option<String> {
+        template.text(&self.shown()).ok()
+    }
+
     fn shown(&self) -> Value {
         let pairs = self.shown.iter().map(|(name, value)| (*name, value.clone()));
         Value::from_pairs(pairs.chain(self.item.clone().map(|item| ("item", item))))

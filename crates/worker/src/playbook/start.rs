@@ -16,6 +16,11 @@ pub enum CannotStart {
     /// It has no steps that a worker could execute.
     BulkChange,
     UnknownLifecycle(String),
+    /// The request names another lifecycle than the playbook.
+    OtherLifecycle {
+        asked: String,
+        own: String,
+    },
     Inputs(Vec<InputProblem>),
     Key(RenderError),
 }
@@ -25,6 +30,9 @@ impl fmt::Display for CannotStart {
         match self {
             CannotStart::BulkChange => f.write_str("bulk changes cannot be started yet"),
             CannotStart::UnknownLifecycle(name) => write!(f, "there is no lifecycle {name:?}"),
+            CannotStart::OtherLifecycle { asked, own } => {
+                write!(f, "the playbook is one of {own:?}, not of {asked:?}: leave the lifecycle out")
+            }
             CannotStart::Inputs(problems) => {
                 let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
                 f.write_str(&told.join("\n"))

@@ -12,7 +12,7 @@ use waypost_kernel::Time;
 use waypost_kernel::schedule::{Overlap, in_words};
 use waypost_kernel::tenant::DEFAULT;
 use waypost_store::{
-    Begin, Begun, Claimed, Database, DueExecution, DueListing, DueScope, Each, Ownership, Result,
+    Begin, Begun, Claimed, Database, DueExecution, DueListing, DueScope, Each, Firing, Ownership, Result,
     ScheduleChange, ScheduleChanged, ScheduleWrite, SchedulerSign, Store, StoreError, Who,
 };
 
@@ -21,7 +21,7 @@ use super::failures::Failures;
 use super::options::SchedulerOptions;
 use super::planning::{Slot, birth, firing, rekey};
 use super::schedule::{Schedule, What};
-use super::{execution, providers, pruning};
+use super::{by_name, execution, providers, pruning};
 use crate::claim::slots::Slots;
 use crate::handler::Handler;
 use crate::loops::{Loop, More, drive};
@@ -338,7 +338,10 @@ impl Scheduler {
                 room -= 1;
                 let begin = self.begin_of(&schedule, &due);
                 let (store, asked_at) = (self.shared.database.clone(), Instant::now());
-                begins.spawn(async move { (schedule, due, asked_at, begin_one(&*store, begin).await) });
+                begins.spawn(async move {
+                    let begun = begin_one(&*store, &schedule, begin).await;
+                    (schedule, due, asked_at, begun)
+                });
             }
             let Some(answered) = begins.join_next().await else { break };
             let Ok((schedule, due, asked_at, answer)) = answered else { continue };
@@ -431,10 +434,16 @@ async fn fire_all(
     planned: &[(Arc<Schedule>, DueScope)],
     now: Time,
 ) -> Result<Each<Option<Vec<Begun>>>> {
-    let firing =
-        |(schedule, scope): &(Arc<Schedule>, DueScope)| firing(schedule, scope, now, &shared.options.name);
-    let mut answers = shared.database.fire(planned.iter().map(firing).collect()).await?;
-    for (planned, answer) in planned.iter().zip(&mut answers) {
+    let by = &shared.options.name;
+    let mut firings: Vec<Firing> =
+        planned.iter().map(|(schedule, scope)| firing(schedule, scope, now, by)).collect();
+    for ((schedule, _), firing) in planned.iter().zip(&mut firings) {
+        for (_, birth) in &mut firing.plans {
+            by_name::fill(&*shared.database, schedule, birth).await?;
+        }
+    }
+    let mut answers = shared.database.fire(firings.clone()).await?;
+    for ((planned, firing), answer) in planned.iter().zip(firings).zip(answers.iter_mut()) {
         if let Err(StoreError::KeyReused { key, run_id }) = answer {
             tracing::warn!(
                 schedule = planned.1.schedule,
@@ -442,7 +451,7 @@ async fn fire_all(
                 run_id,
                 "its key is another run's: begun under a new one"
             );
-            let mut again = firing(planned);
+            let mut again = firing;
             again.plans.iter_mut().for_each(|(_, birth)| rekey(birth));
             *answer = match shared.database.fire(vec![again]).await {
                 Ok(mut fired) => fired.pop().unwrap_or(Ok(None)),
@@ -453,7 +462,8 @@ async fn fire_all(
     Ok(answers)
 }
 
-async fn begin_one(store: &dyn Database, begin: Begin) -> Result<Option<Begun>> {
+async fn begin_one(store: &dyn Database, schedule: &Schedule, mut begin: Begin) -> Result<Option<Begun>> {
+    by_name::fill(store, schedule, &mut begin.birth).await?;
     match store.begin(begin.clone()).await {
         Err(StoreError::KeyReused { key, run_id }) => {
             tracing::warn!(

@@ -81,7 +81,7 @@ impl PlaybookRun<'_> {
         let Some(row) = self.step_log.row(key).filter(|_| !step.is_cleanup) else { return Next::On };
         match self.step_log.names.state(&row.status) {
             StepState::Failed if !step.continue_on_failure => Next::End(PlaybookEnd::Failed(failure_of(row))),
-            StepState::Done if row.details.get(FINISH) == Some(&Value::Bool(true)) => Next::Finish,
+            StepState::Done if is_finish(row) => Next::Finish,
             StepState::Parked => {
                 let asks = paused_by(&self.row.lifecycle, [row].into_iter());
                 asks.map_or(Next::On, Next::End)
@@ -314,6 +314,11 @@ async fn close(once: &Once<'_>, failure: Option<&Failure>) {
     if let Some(board) = &once.board {
         board.close(failure).await;
     }
+}
+
+/// Its handler said that nothing more is needed: whoever comes to it again ends there.
+pub(crate) fn is_finish(row: &ItemRow) -> bool {
+    row.details.get(FINISH) == Some(&Value::Bool(true))
 }
 
 fn answered(outcome: Outcome) -> StepResult {

@@ -337,6 +337,14 @@ pub(crate) fn is_dropped(row: &ItemRow) -> bool {
     detail(row, DROPPED) == &Value::Bool(true)
 }
 
+/// Of a step that was skipped: its `when` or its handler said so, and not the end of its run.
+pub(crate) fn was_left_out(row: &ItemRow) -> bool {
+    let has = |name: &str| row.details.contains_key(name);
+    let was_answered =
+        row.started_at.is_some() && row.failure.is_none() && (has("duration_ms") || has("reason"));
+    has(LEFT_OUT) || was_answered
+}
+
 /// For the log and for people: why a step was left out.
 pub(crate) fn because(reason: &str) -> StepResult {
     StepResult::default().with_detail("reason", reason).with_detail(LEFT_OUT, true)

@@ -155,6 +155,7 @@ async fn states_are_named_by_the_lifecycle() {
         reruns: false,
         role: waypost_kernel::item::Role::Step,
         details: serde_json::Map::new(),
+        copied: false,
     };
     let pause = r#"echo '{"outcome":"pause","reason":"two hosts are blocked"}' > "$WAYPOST_OUTPUT""#;
     for (lifecycle, script, status) in

@@ -33,14 +33,16 @@ requests! {
         optional reruns: bool = Kind::Boolean, "Whether the item runs again on resume.";
         optional role: Role = ROLE, "What the item's failure means to the run; `step` if left out.";
         optional details: Map<String, Value> = Kind::Object, "An object that is kept beside the item.";
+        optional copied: bool = Kind::Boolean, "Whether the item is the copy of the one of this kind and key in the run that `retry_of` names, with its state and output: that one is done or was skipped, and its run has ended.";
     }
     NEW_RUN "NewRun" NewRunBody {
-        needed lifecycle: String = NAME, "The name of a lifecycle that the server knows.";
+        optional lifecycle: Option<String> = NAME, "The name of a lifecycle that the server knows; of a run with a playbook its own, and so no other.";
         optional version: Option<u32> = Kind::Integer(1, u32::MAX as i64), "The lifecycle's version; the latest if left out.";
         optional status: Option<String> = NAME, "One of the lifecycle's initial states; the first if left out.";
         optional title: Option<String> = KEY, "What the run is, for people.";
-        optional playbook: Option<String> = KEY, "What is to be done: a playbook that a worker has.";
-        optional queue: Option<String> = NAME, "The queue that workers take the run from; `default` if left out.";
+        optional playbook: Option<String> = KEY, "What is to be done: a playbook that the server or a worker has, by its name or as `NAME@HASH`. Lifecycle, queue, priority, key, inputs and steps are the playbook's own where they are left out.";
+        optional unknown_playbook: bool = Kind::Boolean, "Whether a name that nobody has yet is taken: the run waits for a worker that has it.";
+        optional queue: Option<String> = NAME, "The queue that workers take the run from; the playbook's, or `default`, if left out.";
         optional input: Option<Value> = Kind::Any, "Handed to the handler; at most 1 MiB.";
         optional metadata: Map<String, Value> = Kind::Object, "Shown with the run; at most 1 MiB.";
         optional details: Map<String, Value> = Kind::Object, "Kept beside the run; no part of what the idempotency key stands for.";
@@ -58,6 +60,22 @@ requests! {
         optional embedded: Option<Value> = Kind::Object, "A command that the run brings along: `command`, its words; `directory`, `env`, `timeout_ms` and `retries` of it. Needs the role admin.";
         optional carried: Option<Value> = Kind::Object, "Deprecated: the old name of `embedded`.";
         optional by: Option<String> = NAME, BY_TEXT;
+    }
+    REPLAY "Replay" ReplayBody {
+        optional from: Option<String> = NAME, "The step to go on from, by its key or its name: those before it are done from the beginning, with their outputs.";
+        optional failed: bool = Kind::Boolean, "Whether to do again only what did not complete, and what a cleanup undid.";
+        optional input: Option<Map<String, Value>> = Kind::Object, "Members of the input that are to be others; only without `from` and `failed`.";
+        optional idempotency_key: Option<String> = KEY, "The same key and request make one run, however often they are sent.";
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
+    OFFERED "OfferedPlaybook" OfferedBody {
+        needed name: String = NAME, "The playbook's name; of a handler that is compiled into the worker, the handler's.";
+        optional file: Option<String> = Kind::Text(4_096), "Where the playbook is on the worker's machine.";
+        optional text: Option<String> = Kind::Text(1_048_576), "The playbook: TOML. Left out of a handler.";
+    }
+    OFFERING "Offering" OfferingBody {
+        needed playbooks: Vec<OfferedBody> = list(&Kind::Of(&OFFERED), MOST_OF_A_BATCH), "What the worker has.";
+        needed by: String = NAME, WORKER_TEXT;
     }
     NEW_RUNS "NewRuns" NewRunsBody {
         needed runs: Vec<NewRunBody> = list(&Kind::Of(&NEW_RUN), MOST_OF_A_BATCH), "Runs to start; each is answered by itself.";
@@ -269,6 +287,12 @@ requests! {
     LIFECYCLES_QUERY "LifecyclesQuery" LifecyclesQuery {
         optional name: Option<String> = NAME, "Only versions of this lifecycle.";
         optional source: bool = Kind::Boolean, SOURCE_TEXT;
+    }
+    PLAYBOOKS_QUERY "PlaybooksQuery" PlaybooksQuery {
+        optional name: Option<String> = NAME, "Only versions of this playbook.";
+        optional hash: Option<String> = NAME, "Only versions whose hash begins so.";
+        optional versions: bool = Kind::Boolean, "Older versions too.";
+        optional text: bool = Kind::Boolean, "With the text of each.";
     }
     LIFECYCLE_QUERY "LifecycleQuery" LifecycleQuery {
         optional source: bool = Kind::Boolean, SOURCE_TEXT;

@@ -131,10 +131,42 @@ shapes! {
     LIFECYCLES "Lifecycles" [needed("lifecycles", list(&Kind::Of(&LIFECYCLE), 10_000), "Every version of each lifecycle.")];
     PLAYBOOK "Playbook" [
         needed("name", NAME, "The playbook's name."),
-        needed("lifecycle", NAME, "The lifecycle of its runs."),
+        optional("lifecycle", NAME, "The lifecycle of its runs; null for a handler, of which only the name is known."),
         needed("hash", NAME, "The hash of its content, which runs pin."),
         optional("description", LONG, "What the playbook is for, for people."),
         needed("inputs", Kind::Any, "The inputs that the playbook takes."),
+        needed("tenant", NAME, "Whose runs it is for; `*` is everybody's."),
+        needed("file", LONG, "Where it is on the machine of whoever has it."),
+        needed("by", NAME, "The process that offered it."),
+        optional("offered_at", TIME, "When it became the latest version."),
+        optional("text", LONG, "The playbook as a file, with `text=true`."),
+    ];
+    PLAYBOOK_SHOWN "PlaybookShown" [
+        needed("name", NAME, "The playbook's name."),
+        optional("lifecycle", NAME, "The lifecycle of its runs; null for a handler, of which only the name is known."),
+        needed("hash", NAME, "The hash of its content, which runs pin."),
+        optional("description", LONG, "What the playbook is for, for people."),
+        needed("inputs", Kind::Any, "The inputs that the playbook takes."),
+        needed("tenant", NAME, "Whose runs it is for; `*` is everybody's."),
+        needed("file", LONG, "Where it is on the machine of whoever has it."),
+        needed("by", NAME, "The process that offered it."),
+        optional("offered_at", TIME, "When it became the latest version."),
+        needed("text", LONG, "The playbook as a file."),
+        optional("steps", Kind::Any, "Its steps and cleanups, in order: what each does."),
+        optional("queue", NAME, "The queue of its runs; `default` if it names none."),
+        optional("priority", Kind::Any, "The priority of its runs."),
+    ];
+    DRY_RUN "DryRun" [
+        needed("dry_run", Kind::Boolean, "Always true: nothing was written."),
+        optional("playbook", LONG, "The playbook, pinned to its content."),
+        needed("lifecycle", NAME, "The lifecycle that the run would move along."),
+        optional("status", NAME, "The state that it would start in."),
+        needed("queue", NAME, "The queue that workers would take it from."),
+        needed("priority", Kind::Any, "Runs of a higher priority come first."),
+        optional("concurrency_key", LONG, "Runs with the same key are held one at a time."),
+        optional("schedule_at", TIME, "When it might be taken at the earliest."),
+        needed("input", Kind::Any, "Its input, with the playbook's defaults."),
+        needed("steps", Kind::Any, "Its steps and cleanups, in order, as far as they are known: what each does, and whose outputs it needs."),
     ];
     PLAYBOOKS "Playbooks" [needed("playbooks", list(&Kind::Of(&PLAYBOOK), 100_000), "Playbooks by name.")];
     TOKEN_ROW "Token" [

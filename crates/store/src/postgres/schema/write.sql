@@ -188,11 +188,14 @@ END $$;
 CREATE FUNCTION waypost.insert_items(p_items jsonb, p_before bigint, p_made int[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   -- own write
-  INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, progress, not_before)
+  INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, progress, not_before,
+      attempts, try_no, error_code, error_msg, started_at, finished_at, output)
   SELECT p_before + b.run, b.kind, b.key, b.version, b.place, b.name, b.status, b.max_retries, b.reruns, b.role, b.stays, b.details, b.seq, b.progress,
-      waypost.at(b.not_before)
+      waypost.at(b.not_before), coalesce(c.attempts, 0), coalesce(c.try_no, 1), c.error_code, c.error_msg, c.started_at, c.finished_at, c.output
     FROM jsonb_to_recordset(p_items) b(run int, kind text, key text, version int, place int, name text, status text, max_retries int, reruns boolean,
-      role text, stays boolean, details jsonb, seq int, progress smallint, not_before bigint)
+      role text, stays boolean, details jsonb, seq int, progress smallint, not_before bigint, copy_of bigint)
+      -- What a copy has of the old run's item goes from row to row: nothing that it gave is written anew.
+      LEFT JOIN waypost.items c ON c.rid = b.copy_of AND c.kind = b.kind AND c.key = b.key
     WHERE b.run = ANY (p_made);
 END $$;
 

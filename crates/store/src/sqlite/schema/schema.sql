@@ -174,6 +174,9 @@ CREATE TABLE retention(lifecycle TEXT PRIMARY KEY, success_ms INTEGER, failure_m
 CREATE TABLE workers(name TEXT, tenant TEXT, queues TEXT NOT NULL, lifecycles TEXT NOT NULL, playbooks TEXT, carried INTEGER, only_run TEXT,
   slots INTEGER NOT NULL, version TEXT NOT NULL, by_claims INTEGER NOT NULL, started_at INTEGER NOT NULL, seen_at INTEGER NOT NULL,
   PRIMARY KEY(name, tenant)) WITHOUT ROWID;
+-- Playbooks that servers and workers have, by tenant ('*': for all), name and content; of a name the one that was offered last is started.
+CREATE TABLE playbooks(tenant TEXT, name TEXT, hash TEXT, file TEXT NOT NULL, text TEXT NOT NULL, who TEXT NOT NULL, offered_at INTEGER NOT NULL,
+  PRIMARY KEY(tenant, name, hash)) WITHOUT ROWID;
 -- What people did, kept for good.
 CREATE TABLE audit(number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, tenant TEXT NOT NULL, who TEXT NOT NULL,
   action TEXT NOT NULL, subject TEXT NOT NULL, reason TEXT);

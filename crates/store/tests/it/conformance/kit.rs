@@ -69,6 +69,7 @@ pub fn item(kind: &str, key: &str) -> NewItem {
         reruns: false,
         role: waypost_kernel::item::Role::Step,
         details: Map::new(),
+        copied: false,
     }
 }
 

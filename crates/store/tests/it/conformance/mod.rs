@@ -81,6 +81,15 @@ topics! {
         items_of_unknown_kind_or_twice_are_refused
         a_run_starts_only_where_it_may
         a_time_to_live_is_kept;
+    copies:
+        a_repeated_run_begins_with_what_was_done
+        only_what_ended_well_in_that_very_run_is_copied
+        a_key_stands_for_whose_copies_they_are;
+    playbooks:
+        the_version_that_was_offered_last_is_the_one
+        a_tenant_sees_its_own_playbooks_and_everybodys
+        what_is_no_playbook_is_not_kept
+        only_the_latest_versions_are_kept;
     idempotency:
         the_same_key_and_body_is_the_same_run
         the_same_key_with_another_body_is_refused
