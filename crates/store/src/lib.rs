@@ -26,8 +26,8 @@ pub use seam::access::{
 pub use seam::doctor;
 pub use seam::error::{Result, StoreError};
 pub use seam::messages::{Message, REMEMBERED, Received};
-pub use seam::retention::Retention;
 pub use seam::playbooks::{KEPT_VERSIONS, OfferedPlaybook, PlaybookFilter, PlaybookRow};
+pub use seam::retention::Retention;
 pub use seam::run::{EventRow, ItemRow, RunRow, iso, parse_time};
 pub use seam::schedule_reads::{
     ExecutionFilter, ExecutionPage, ExecutionRow, ScheduleFilter, ScheduleSummary,

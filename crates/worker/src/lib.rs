@@ -33,8 +33,8 @@ mod summary;
 pub mod webhooks;
 mod worker;
 
-pub use execute::environment::PassedEnv;
 pub use counts::{Counts, Labels};
+pub use execute::environment::PassedEnv;
 pub use handler::{Context, Handler, Handlers};
 pub use options::Options;
 pub use outcome::{Outcome, Word};

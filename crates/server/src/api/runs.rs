@@ -1,5 +1,6 @@
 //! Runs: start them, look at them, and ask things of them.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -349,16 +350,20 @@ async fn show(call: Call) -> Result {
     let tag = etag(&row);
     let known = call.header("if-none-match").unwrap_or_default();
     let is_known = known.split(',').any(|one| one.trim().trim_start_matches("W/") == tag);
-    if is_known && row.waiting().is_none() {
+    if is_known {
         return Ok(tagged(answer::empty(304), &row));
     }
     Ok(tagged(call.json_of(200, &row), &row))
 }
 
-/// What a run waits for changes without an event of its own: it is always told anew, and not mistaken for one that does not wait.
+/// What a run waits for changes without an event of its own, so it is part of the tag.
 fn etag(row: &RunRow) -> String {
-    let waits = if row.waiting().is_some() { WAITS_TAG } else { "" };
-    format!("\"{}{waits}\"", row.run.seq)
+    let waits = row.waiting().map(|waiting| {
+        let mut hasher = DefaultHasher::new();
+        (waiting.reason, &waiting.text, &waiting.hint).hash(&mut hasher);
+        format!("{WAITS_TAG}{:016x}", hasher.finish())
+    });
+    format!("\"{}{}\"", row.run.seq, waits.unwrap_or_default())
 }
 
 pub fn tagged(answer: Answer, row: &RunRow) -> Answer {

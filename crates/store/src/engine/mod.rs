@@ -18,8 +18,8 @@ mod hold;
 mod items;
 mod messages;
 mod operations;
-mod retention;
 mod playbooks;
+mod retention;
 mod schedules;
 mod sweep;
 pub(crate) mod turns;
@@ -36,8 +36,8 @@ pub(crate) use enqueue::{CheckedRun, NewRow, Queued, enqueue};
 pub(crate) use hold::{CleanedFinish, finish, note, release, renew, require_cleanup};
 pub(crate) use items::put_items;
 pub(crate) use messages::receive;
-pub(crate) use retention::{put_retention, retention};
 pub(crate) use playbooks::{offer_playbooks, playbooks};
+pub(crate) use retention::{put_retention, retention};
 pub(crate) use schedules::firing::{begin, due, due_scopes, fire, put_off};
 pub(crate) use schedules::{
     executions, put_schedule, put_scopes, scheduler_seen, schedules, scopes, wake_executions,

@@ -78,11 +78,10 @@ async fn show(call: Call) -> Result {
     })?;
     let playbook = known.playbook.clone();
     let mut shown = described(&known, true);
-    if let Some(playbook) = playbook {
-        shown["steps"] = playbook.preview(&Map::new()).into();
-        shown["queue"] = json!(playbook.queue);
-        shown["priority"] = json!(playbook.priority);
-    }
+    let playbook = playbook.as_deref();
+    shown["steps"] = json!(playbook.map(|it| it.preview(&Map::new())));
+    shown["queue"] = json!(playbook.map(|it| &it.queue));
+    shown["priority"] = json!(playbook.map(|it| it.priority));
     Ok(answer::json(200, &shown))
 }
 
@@ -94,7 +93,7 @@ fn object(row: PlaybookRow, catalog: &Catalog, with_text: bool) -> Value {
 
 fn described(known: &Known, with_text: bool) -> Value {
     let (offered, playbook) = (&known.offered, known.playbook.as_deref());
-    let mut object = json!({
+    json!({
         "name": offered.name,
         "lifecycle": playbook.map(|it| &it.lifecycle),
         "hash": offered.hash,
@@ -104,11 +103,8 @@ fn described(known: &Known, with_text: bool) -> Value {
         "file": offered.file,
         "by": offered.by,
         "offered_at": known.offered_at.map(iso),
-    });
-    if with_text {
-        object["text"] = offered.text.as_str().into();
-    }
-    object
+        "text": with_text.then_some(&offered.text),
+    })
 }
 
 async fn offer(call: Call, body: OfferingBody) -> Result {
