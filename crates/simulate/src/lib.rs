@@ -3,8 +3,12 @@
 //! model ([`model`]). Each does what goes wrong in earnest on demand, and keeps a record of what was asked of it.
 
 pub mod cluster;
+pub mod model;
+mod serving;
+pub mod shop;
 
 pub use cluster::{
     Cluster, Datastore, Do, Drs, Entry, Fault, Firmware, Ha, Host, Installed, Job, JobState, JobType, Login,
     Maintenance, Server, Site, Vm, When, World, govc, install_govc,
 };
+pub use serving::{Chance, FaultKind, Faults, RetryAfter, Running, Shown, Subject, share_of};
