@@ -7,9 +7,10 @@ use crate::output::{Result, print};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  waypost completions bash > ~/.local/share/bash-completion/completions/waypost"
+    after_help = "Examples:\n  waypost completions bash > ~/.local/share/bash-completion/completions/waypost\n  waypost completions zsh > ~/.zfunc/_waypost\n  waypost completions fish > ~/.config/fish/completions/waypost.fish"
 )]
 pub struct Flags {
+    /// Whose.
     shell: Shell,
 }
 

@@ -121,6 +121,17 @@ impl Place {
         Ok(self.opened().await?.store())
     }
 
+    /// The same, for those who only look: none where there is no database yet, and none is made.
+    pub async fn existing(&self) -> Result<Option<Arc<dyn Store>>> {
+        if self.server().is_none()
+            && let Database::Sqlite(file) = self.database()?
+            && !file.exists()
+        {
+            return Ok(None);
+        }
+        self.open().await.map(Some)
+    }
+
     /// The same, for those who take care of a database if it is one.
     pub async fn opened(&self) -> Result<Opened> {
         match self.server() {
@@ -154,6 +165,15 @@ impl Place {
             Database::Sqlite(file) => Arc::new(SqliteStore::open(&file)?),
             Database::Postgres(url) => Arc::new(PostgresStore::open(&url).await?),
         })
+    }
+
+    /// The database that is in use, if it is there and no server is asked instead. Looking makes none.
+    pub async fn existing_database(&self) -> Result<Option<Arc<dyn waypost_store::Database>>> {
+        let is_there = match self.database()? {
+            Database::Sqlite(file) => file.exists(),
+            Database::Postgres(_) => true,
+        };
+        if self.server().is_some() || !is_there { Ok(None) } else { self.open_database().await.map(Some) }
     }
 
     /// A server that is set is the only place that is asked: nothing is done in a database here instead.

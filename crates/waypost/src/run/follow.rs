@@ -6,14 +6,16 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::Instant;
 use waypost_kernel::Phase;
+use waypost_kernel::waiting::Reason;
 use waypost_store::{EventRow, RunRow, Store};
 
-use super::{age, find, output_lines};
+use super::{age, blockers, explained, find, output_lines, waiting_text};
 use crate::output::{Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print};
 use crate::worker::duration;
 
 const PAGE: usize = 500;
-const LOOK: Duration = Duration::from_millis(250);
+/// Times arrive without an event: what the run waits for is looked at again.
+const LOOK: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Args)]
 #[command(
@@ -85,11 +87,30 @@ pub struct Follower {
     quiet: bool,
     /// Of steps, by their keys.
     names: HashMap<String, String>,
+    waits: Waits,
 }
+
+/// What the run waits for, since when that is known here, and whether it was told.
+#[derive(Debug, Default)]
+struct Waits {
+    known: Option<(Reason, Instant)>,
+    told: Option<Reason>,
+}
+
+/// Who waits no longer than this is not told of.
+const A_MOMENT: Duration = Duration::from_millis(1_500);
 
 impl Follower {
     pub fn new(run_id: String, to_stdout: bool) -> Follower {
-        Follower { run_id, seq: 0, path: Vec::new(), to_stdout, quiet: false, names: HashMap::new() }
+        Follower {
+            run_id,
+            seq: 0,
+            path: Vec::new(),
+            to_stdout,
+            quiet: false,
+            names: HashMap::new(),
+            waits: Waits::default(),
+        }
     }
 
     pub fn run_id(&self) -> &str {
@@ -121,12 +142,25 @@ impl Follower {
     pub async fn follow(&mut self, store: &dyn Store) -> Result {
         loop {
             // The row first: what happened up to it is then in the events.
-            let run = find(store, &self.run_id).await?;
+            let run = explained(store, &self.run_id).await?;
             self.catch_up(store).await?;
+            self.tell_waiting(&run);
             if matches!(run.phase(), Phase::Settled | Phase::Parked | Phase::Draft) {
                 return Ok(());
             }
-            store.changed(LOOK).await;
+            store.event_after(&self.run_id, self.seq, LOOK).await;
+        }
+    }
+
+    /// Once for each reason, if it lasts.
+    fn tell_waiting(&mut self, run: &RunRow) {
+        let reason = run.waiting().map(|waiting| waiting.reason).filter(|reason| *reason != Reason::Person);
+        let since = self.waits.known.filter(|(known, _)| Some(*known) == reason).map(|(_, since)| since);
+        self.waits.known = reason.map(|reason| (reason, since.unwrap_or_else(Instant::now)));
+        let lasts = since.is_some_and(|since| since.elapsed() >= A_MOMENT);
+        if lasts && self.waits.told != reason && !self.quiet {
+            self.waits.told = reason;
+            anstream::eprintln!("waiting: {}", waiting_text(run).unwrap_or_default());
         }
     }
 
@@ -190,6 +224,9 @@ impl Follower {
         if run.phase() == Phase::Draft {
             let next = waypost_kernel::allowed(&run.lifecycle, &run.run).join(", ");
             anstream::eprintln!("nothing was executed yet: it is a draft; allowed now: {next}");
+        }
+        if run.phase() == Phase::Parked {
+            blockers::told(run).iter().for_each(|line| anstream::eprintln!("{line}"));
         }
         if let Some(failure) = &run.run.failure {
             anstream::eprintln!("{}: {}", failure.code, failure.message);

@@ -4,7 +4,8 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use comfy_table::Cell;
 use waypost_kernel::Time;
-use waypost_store::{EventRow, Filter, Parts, RunRow, Store, iso};
+use waypost_kernel::text::MAX_PAGE;
+use waypost_store::{EventRow, Filter, Needs, Parts, RunRow, Store, iso};
 
 use super::show::countdown;
 use super::{age, find};
@@ -13,7 +14,7 @@ use crate::place::tenant;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  waypost run list\n  waypost run list --status failed -o json\n  waypost run list --text staging --limit 5"
+    after_help = "Examples:\n  waypost run list\n  waypost run list --status failed -o json\n  waypost run list --stuck\n  waypost run list --waiting\n  waypost run list --text staging --limit 5"
 )]
 pub struct List {
     #[arg(long)]
@@ -22,6 +23,12 @@ pub struct List {
     status: Option<String>,
     #[arg(long)]
     queue: Option<String>,
+    /// Only those that nobody works any more: their worker is gone, and no other took them over.
+    #[arg(long, conflicts_with = "waiting")]
+    stuck: bool,
+    /// Only those that wait for a person.
+    #[arg(long)]
+    waiting: bool,
     /// A part of the id, the correlation id or the metadata.
     #[arg(long)]
     text: Option<String>,
@@ -45,11 +52,13 @@ pub struct Events {
 }
 
 pub async fn list(store: &dyn Store, flags: List) -> Result {
+    let needs = if flags.stuck { Some(Needs::Worker) } else { flags.waiting.then_some(Needs::Person) };
     let mut filter = Filter {
         tenant: tenant().into(),
         lifecycle: flags.lifecycle,
         status: flags.status,
         queue: flags.queue,
+        needs,
         text: flags.text,
         limit: flags.limit,
         cursor: None,
@@ -66,12 +75,22 @@ pub async fn list(store: &dyn Store, flags: List) -> Result {
             break filter.cursor.is_some();
         }
     };
+    let runs = explained(store, runs).await?;
     let now = store.now().await?;
     if is_cut && flags.output == Format::Table {
         anstream::eprintln!("the newest {}; more with --limit", runs.len());
     }
     let objects = runs.iter().map(|run| run.listed(Parts::NONE)).collect();
     print_list(objects, flags.output, || as_table(&runs, now))
+}
+
+/// Each with why it waits, a page at a time.
+async fn explained(store: &dyn Store, runs: Vec<RunRow>) -> Result<Vec<RunRow>> {
+    let mut all = Vec::with_capacity(runs.len());
+    for page in runs.chunks(MAX_PAGE) {
+        all.extend(store.explain(page.to_vec()).await?);
+    }
+    Ok(all)
 }
 
 fn as_table(runs: &[RunRow], now: Time) -> String {
@@ -94,6 +113,9 @@ fn as_table(runs: &[RunRow], now: Time) -> String {
 }
 
 fn why(run: &RunRow) -> String {
+    if let Some(waiting) = run.waiting() {
+        return waiting.text.clone();
+    }
     let run = &run.run;
     let intent =
         run.intent.as_ref().map(|intent| format!("{} asked by {}", intent.want.command(), intent.by));
@@ -115,6 +137,12 @@ pub async fn events(store: &dyn Store, flags: Events) -> Result {
     print_list(objects, flags.output, || events_table(&found))
 }
 
+/// Why somebody did it, if the message does not say so.
+fn reason_of(event: &EventRow) -> String {
+    let reason = event.payload["reason"].as_str().filter(|reason| !event.message.contains(reason));
+    reason.map(|reason| format!(": {reason}")).unwrap_or_default()
+}
+
 pub fn events_table(events: &[EventRow]) -> String {
     let rows = events.iter().map(|event| {
         let lines = event.payload["lines"].as_array().map(|lines| match lines.len() {
@@ -132,7 +160,7 @@ pub fn events_table(events: &[EventRow]) -> String {
             event.command.clone(),
             moved,
             format!("{} {}", event.actor, event.by),
-            format!("{}{}", event.message, lines.unwrap_or_default()),
+            format!("{}{}{}", event.message, lines.unwrap_or_default(), reason_of(event)),
         ])
     });
     table(&["seq", "at", "command", "state", "by", "message"], rows)

@@ -3,6 +3,7 @@
 mod ask;
 mod blockers;
 pub mod brought;
+pub mod by_name;
 mod follow;
 mod look;
 mod replay;
@@ -44,6 +45,11 @@ pub enum Verb {
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
+    if let Verb::Start(flags) = &verb
+        && flags.dry_run
+    {
+        return by_name::dry_run(place, flags).await.map(|()| 0);
+    }
     let opened = place.opened().await?;
     let store = opened.store();
     match verb {
@@ -64,6 +70,19 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
 /// By id or unique beginning of one.
 async fn find(store: &dyn Store, id: &str) -> Result<RunRow> {
     Ok(store.run(tenant().into(), id.to_owned()).await?)
+}
+
+/// The same, with why it waits.
+async fn explained(store: &dyn Store, id: &str) -> Result<RunRow> {
+    let run = find(store, id).await?;
+    Ok(store.explain(vec![run]).await?.remove(0))
+}
+
+/// Why a run waits, and what to do about it, for people.
+pub fn waiting_text(run: &RunRow) -> Option<String> {
+    let waiting = run.waiting()?;
+    let hint = waiting.hint.as_ref().map(|hint| format!("\n  {hint}")).unwrap_or_default();
+    Some(format!("{}{hint}", waiting.text))
 }
 
 /// Who the log names for what this process asks for.

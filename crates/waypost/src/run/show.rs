@@ -8,7 +8,7 @@ use waypost_kernel::{Span, Time};
 use waypost_store::{ItemRow, RunRow, Store, iso};
 
 use super::look::events_table;
-use super::{age, blockers, find};
+use super::{age, blockers, explained, waiting_text};
 use crate::output::{Format, Result, coloured, print, status, table};
 
 /// Of a run's log, from its beginning.
@@ -26,14 +26,14 @@ pub struct Show {
 }
 
 pub async fn show(store: &dyn Store, flags: Show) -> Result {
-    let run = find(store, &flags.run).await?;
+    let run = explained(store, &flags.run).await?;
     if flags.output != Format::Table {
         return print(&flags.output.object(&run.object()));
     }
     let now = store.now().await?;
     let items = store.items(run.id().to_owned(), None).await?;
     let events = store.events(run.id().to_owned(), 0, EVENTS).await?;
-    let waits = waits_for(&run).or_else(|| waits_for_a_worker(&run, now));
+    let waits = waits_for(&run).or_else(|| waiting_text(&run));
     let parts = [waits, Some(fields(&run, now)), steps(&run, &items, now), artifacts(&run)];
     let mut parts: Vec<String> = parts.into_iter().flatten().collect();
     parts.push(events_table(&events));
@@ -45,38 +45,11 @@ pub async fn show(store: &dyn Store, flags: Show) -> Result {
 
 /// What a person has to decide, and how.
 fn waits_for(run: &RunRow) -> Option<String> {
-    let blocked = blockers::of(run).filter(|_| run.phase() == Phase::Parked)?;
+    let asked = blockers::of(run).filter(|_| run.phase() == Phase::Parked)?;
     let open = blockers::open(run);
-    let mut lines = Vec::new();
-    for (host, about) in blocked {
-        if !open.contains(host) {
-            lines.push(format!("{host} is decided"));
-            continue;
-        }
-        lines.push(format!("{host} is blocked:"));
-        lines.extend(blockers::lines(about).into_iter().map(|line| format!("  {line}")));
-    }
-    lines.push(format!("decide: waypost run resume {}", run.id()));
-    Some(lines.join("\n"))
-}
-
-/// One that could would have taken it.
-fn waits_for_a_worker(run: &RunRow, now: Time) -> Option<String> {
-    let due = run.run.available_at.filter(|_| run.phase() == Phase::Ready)?;
-    let needs = match (&run.playbook, &run.carried) {
-        _ if due > now => return None,
-        (Some(playbook), None) => {
-            format!("{playbook} and a slot free; start one: waypost worker --playbooks DIR")
-        }
-        (Some(playbook), Some(_)) => {
-            format!("{playbook} and a slot free; start one that may: waypost worker --allow-commands")
-        }
-        (None, Some(_)) => {
-            "leave to execute it and a slot free; start one: waypost worker --allow-commands".to_owned()
-        }
-        (None, None) => return None,
-    };
-    Some(format!("no worker has {needs}"))
+    let decided = asked.keys().filter(|subject| !open.contains(subject));
+    let decided = decided.map(|subject| format!("{subject} is decided"));
+    Some(decided.chain(blockers::told(run)).collect::<Vec<_>>().join("\n"))
 }
 
 /// What is empty is left out.
@@ -85,7 +58,7 @@ fn fields(run: &RunRow, now: Time) -> String {
     let rows = object.into_iter().filter_map(|(key, value)| {
         let text = match (key.as_str(), value) {
             (_, Value::Null) => return None,
-            ("items" | "artifacts", _) => return None,
+            ("items" | "artifacts" | "waiting", _) => return None,
             ("carried", carried) => in_words(&carried),
             ("details", Value::Object(mut details)) => {
                 let is_asked = |key: &str| run.lifecycle.decision_part(key) == Some(DecisionPart::Asked);

@@ -2,17 +2,26 @@
 #![allow(clippy::unwrap_used)]
 
 mod attacks;
+mod cli_asks;
 mod cli_backup;
 mod cli_bad_database;
 mod cli_bad_input;
+mod cli_environment;
+mod cli_by_name;
 mod cli_golden;
+mod cli_init;
 mod cli_jobs;
 mod cli_playbook;
 mod cli_postgres;
+mod cli_replay;
 mod cli_run;
 mod cli_schedule;
+mod cli_schedule_looks;
+mod cli_start;
 mod cli_stopping;
 mod cli_tenants;
+mod cli_tokens;
+mod cli_waiting;
 mod cli_workers;
 mod cron_faults;
 mod demo;
@@ -20,9 +29,11 @@ mod examples_http;
 mod history;
 mod hostile_steps;
 mod http;
+mod kill_branches;
 mod kill_workers;
 mod late_commits;
 mod metrics;
+mod operate;
 mod postgres_faults;
 mod rolling_update;
 mod schemathesis;
