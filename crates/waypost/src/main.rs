@@ -115,8 +115,8 @@ enum Noun {
     /// Write manual pages, one for each command.
     Man(man::Flags),
     #[cfg(feature = "demo")]
-    /// A cluster to try things on: `cluster` serves it, `govc` acts on it.
-    #[command(subcommand, hide = true)]
+    /// Things to try it on: a cluster, a shop, a language model, and what goes wrong with them.
+    #[command(subcommand)]
     Simulate(simulate::Verb),
     /// Between a worker and a command: ends the command when the worker dies.
     #[command(hide = true)]

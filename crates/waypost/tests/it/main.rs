@@ -39,6 +39,7 @@ mod rolling_update;
 mod schemathesis;
 mod serve;
 mod serve_kills;
+mod simulators;
 mod sse;
 mod support;
 mod tidy;

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::http::{Answer, Asked};
 use super::{jobs, systems};
-use crate::site::{Host, Site};
-use crate::world::{Done, Request, Trouble, World};
+use crate::cluster::site::{Host, Site};
+use crate::cluster::world::{Done, Request, Trouble, World};
 
 pub type Answered = Result<Done<Answer>, Trouble>;
 

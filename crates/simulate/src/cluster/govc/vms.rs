@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::flags::Flags;
 use super::inventory::Object;
 use super::{Printed, Session, not_found, not_now};
-use crate::site::{Maintenance, Site, Vm};
-use crate::world::{Done, Trouble};
+use crate::cluster::site::{Maintenance, Site, Vm};
+use crate::cluster::world::{Done, Trouble};
 
 pub fn info(session: &Session, flags: &Flags) -> Printed {
     let wanted = flags.needed()?;

@@ -17,7 +17,7 @@ use flags::Flags;
 use serde_json::Value;
 
 use super::world::{Done, Request, Trouble, World};
-use crate::site::Site;
+use crate::cluster::site::Site;
 
 /// What a subcommand prints, or the words after `govc: `.
 type Printed = Result<String, String>;

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::flags::Flags;
 use super::inventory::Object;
 use super::{Printed, Session, not_now};
-use crate::site::{Host, Maintenance, Site};
-use crate::world::{Done, Trouble};
+use crate::cluster::site::{Host, Maintenance, Site};
+use crate::cluster::world::{Done, Trouble};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 

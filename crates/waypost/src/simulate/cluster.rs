@@ -1,30 +1,19 @@
-//! `waypost simulate`: the cluster that the demonstration and the tests update.
+//! `waypost simulate cluster`: the cluster that the demonstration and the tests update.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 use waypost_simulate::{Server, Site, World};
 
 use crate::output::{ERROR, Failed, Result};
 use crate::worker::duration;
 
-#[derive(Debug, Subcommand)]
-pub enum Verb {
-    /// Serve the iDRACs of a simulated cluster until killed; its `govc` is put into DIR/bin.
-    Cluster(Cluster),
-    /// What `govc` would do, on the site in the folder that GOVC_URL names.
-    Govc {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
-}
-
 #[derive(Debug, Args)]
-pub struct Cluster {
+pub struct Flags {
     /// The site's folder. One that has a site in it is used as it is.
     #[arg(long)]
     dir: PathBuf,
@@ -45,16 +34,11 @@ enum Sample {
     Plain,
 }
 
-pub fn run(verb: Verb) -> Result<u8> {
-    match verb {
-        Verb::Govc { arguments } => Ok(waypost_simulate::govc(&arguments)),
-        Verb::Cluster(flags) => serve(&flags)
-            .map(|()| 0)
-            .map_err(|error| Failed::new(ERROR, format!("{}: {error}", flags.dir.display()))),
-    }
+pub fn run(flags: &Flags) -> Result {
+    serve(flags).map_err(|error| Failed::new(ERROR, format!("{}: {error}", flags.dir.display())))
 }
 
-fn serve(flags: &Cluster) -> io::Result<()> {
+fn serve(flags: &Flags) -> io::Result<()> {
     let world = match World::open(&flags.dir) {
         Ok(world) => world,
         Err(_) => World::create(&flags.dir, &new_site(flags))?,
@@ -79,7 +63,7 @@ fn serve(flags: &Cluster) -> io::Result<()> {
     server.run()
 }
 
-fn new_site(flags: &Cluster) -> Site {
+fn new_site(flags: &Flags) -> Site {
     let site = match flags.site {
         Sample::Blockers => Site::with_blockers(),
         Sample::Plain => Site::sample(),

@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::flags::Flags;
 use super::inventory::Object;
 use super::{Printed, Session, hosts, not_found};
-use crate::site::Site;
-use crate::world::{Done, Trouble};
+use crate::cluster::site::Site;
+use crate::cluster::world::{Done, Trouble};
 
 pub fn change(session: &Session, flags: &Flags) -> Printed {
     let (ha, admission) = (flags.truth("ha-enabled")?, flags.truth("ha-admission-control-enabled")?);

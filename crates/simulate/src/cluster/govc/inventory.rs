@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::flags::Flags;
 use super::{Printed, Session, not_found};
-use crate::site::{Datastore, Host, Site, Vm};
-use crate::world::Trouble;
+use crate::cluster::site::{Datastore, Host, Site, Vm};
+use crate::cluster::world::Trouble;
 
 /// What a path or name means.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::http::Answer;
 use super::routes::Answered;
-use crate::site::{Host, Installed, Site};
-use crate::world::{Done, Trouble};
+use crate::cluster::site::{Host, Installed, Site};
+use crate::cluster::world::{Done, Trouble};
 
 const INVENTORY: &str = "/redfish/v1/UpdateService/FirmwareInventory";
 const RESET_TYPES: [&str; 4] = ["GracefulRestart", "ForceRestart", "PowerCycle", "On"];

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::flags::Flags;
 use super::inventory::Object;
 use super::{Printed, Session, not_found};
-use crate::site::{Notes, Site};
-use crate::world::{Done, Trouble};
+use crate::cluster::site::{Notes, Site};
+use crate::cluster::world::{Done, Trouble};
 
 fn by_path(site: &Site, path: &str) -> Result<Object, Trouble> {
     let fits = |object: &Object| object.path(site) == path;

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::http::Answer;
 use super::routes::{Answered, known};
-use crate::site::{Host, Installed, Job, JobState, JobType, Site};
-use crate::world::{Done, Trouble};
+use crate::cluster::site::{Host, Installed, Job, JobState, JobType, Site};
+use crate::cluster::world::{Done, Trouble};
 
 const JOBS: &str = "/redfish/v1/Managers/iDRAC.Embedded.1/Oem/Dell/Jobs";
 
