@@ -6,10 +6,10 @@ use clap_complete::{Shell, generate};
 use crate::output::{Result, print};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  waypost completions bash > ~/.local/share/bash-completion/completions/waypost"
-)]
+#[command(after_help = "Examples:\n  waypost completions bash > ~/.bash_completion.d/waypost")]
 pub struct Flags {
+    /// Your shell.
+    #[arg(value_name = "SHELL")]
     shell: Shell,
 }
 

@@ -18,7 +18,8 @@ pub enum Verb {
         after_help = "Examples:\n  waypost playbook check update.toml\n  waypost playbook check playbooks/*.toml -o json\n  waypost playbook check release.toml --lifecycle release-lifecycle.toml"
     )]
     Check {
-        #[arg(required = true)]
+        /// Files of playbooks.
+        #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         /// The file of a lifecycle of your own that the playbooks name.
         #[arg(long, value_name = "FILE")]

@@ -4,7 +4,7 @@ use clap::Subcommand;
 use serde_json::json;
 use waypost_store::{NewToken, ROLES, Secret, TokenChange, TokenRow, iso};
 
-use crate::output::{Format, Result, cells, print, print_list, table};
+use crate::output::{Format, Result, cells, print, print_list, table, tell};
 use crate::place::Place;
 use crate::run::{user, who};
 
@@ -16,7 +16,9 @@ pub enum Verb {
     )]
     Create {
         /// Whom the log names.
+        #[arg(value_name = "NAME")]
         name: String,
+        /// What it may do.
         #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(ROLES))]
         role: String,
         #[arg(short, long, value_enum, default_value_t)]
@@ -29,6 +31,8 @@ pub enum Verb {
     },
     /// Revoke a token by the id that `list` shows. Within 2 seconds no server takes it any more.
     Revoke {
+        /// The id that `list` shows.
+        #[arg(value_name = "ID")]
         id: String,
         /// Kept in the audit log.
         #[arg(long)]
@@ -41,9 +45,7 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
         Verb::Create { name, role, output } => {
             let tenant = place.token_tenant();
             let (id, token) = create(place, &name, &role, tenant).await?;
-            anstream::eprintln!(
-                "this is shown once; give it as WAYPOST_TOKEN, or in a file named by WAYPOST_TOKEN_FILE"
-            );
+            tell("this is shown once; give it as WAYPOST_TOKEN, or in a file named by WAYPOST_TOKEN_FILE");
             print(&match output {
                 Format::Table => token,
                 format => format.object(
@@ -52,7 +54,8 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
             })
         }
         Verb::List { output } => {
-            let rows = place.open().await?.tokens(None).await?;
+            let opened = place.opened_to_read().await?;
+            let rows = opened.store().tokens(None).await?;
             print_list(rows.iter().map(TokenRow::object).collect(), output, || as_table(&rows))
         }
         Verb::Revoke { id, reason } => {

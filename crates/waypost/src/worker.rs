@@ -13,7 +13,8 @@ use waypost_worker::playbook::Playbooks;
 use waypost_worker::schedules::SchedulerOptions;
 use waypost_worker::{Options, Stage, Worker};
 
-use crate::output::{BAD_INPUT, ERROR, Failed, Result};
+pub use crate::output::log::log_to_stderr;
+use crate::output::{BAD_INPUT, ERROR, Failed, Result, tell};
 use crate::place::{Place, lifecycles, named_tenant};
 
 #[derive(Debug, Args)]
@@ -77,19 +78,14 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         tokio::spawn(stop_when_idle(store.clone(), options.queues.clone(), stage));
     }
     let worker = Worker::new(store, options);
-    anstream::eprintln!("{} is working; Ctrl-C stops it", worker.name());
+    tell(&format!("{} is working; Ctrl-C stops it", worker.name()));
     let schedules = SchedulerOptions { grace: flags.grace, ..SchedulerOptions::default() };
     let supervised = opened.supervised(worker.name(), Some(schedules), shutdown).await?;
     let summary = supervised.run(Some(worker)).await?.runs;
-    anstream::eprintln!(
+    tell(&format!(
         "claimed {}, succeeded {}, failed {}, cancelled {}, given back {}, lost {}",
-        summary.claimed,
-        summary.succeeded,
-        summary.failed,
-        summary.cancelled,
-        summary.released,
-        summary.lost
-    );
+        summary.claimed, summary.succeeded, summary.failed, summary.cancelled, summary.released, summary.lost
+    ));
     Ok(0)
 }
 
@@ -126,10 +122,4 @@ async fn stop_when_idle(store: Arc<dyn Store>, queues: Vec<String>, stage: Arc<w
             return;
         }
     }
-}
-
-pub fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("WAYPOST_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }

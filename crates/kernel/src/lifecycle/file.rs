@@ -122,7 +122,7 @@ pub static LIFECYCLE: Shape = Shape::of_file(
     "a lifecycle file",
     &[
         needed("name", Of(&WORD), "What runs name.").like(r#""deploy""#),
-        optional("description", Of(&Format::TEXT), "What runs of it are, for people who choose one."),
+        optional("description", Of(&WORD), "What runs of it are, for people who choose one."),
         needed("version", Integer(i64::MIN, i64::MAX), "Runs keep the one that they began with.").like("1"),
         optional("kind", Choice(&Kind::NAMES), "Whether it is one of runs or of their items. Default: run."),
         optional("ids", Of(&WORD), "What ids of runs look like."),

@@ -9,11 +9,9 @@ use crate::postgres::row;
 use crate::postgres::sql::{Columns, args, stamp};
 use crate::postgres::tables::rows;
 use crate::seam::error::StoreError;
+use crate::seam::names::{LEAST_PART, NEWEST, may_begin_an_id, only_one};
 use crate::seam::run::{ItemRow, RunRow};
-use crate::seam::verbs::{
-    Filter, ItemFilter, ItemPage, LEAST_PART, NEWEST, PAGE_BYTES, Page, Parts, Pause, QueueRow,
-    may_begin_an_id, only_one,
-};
+use crate::seam::verbs::{Filter, ItemFilter, ItemPage, PAGE_BYTES, Page, Parts, Pause, QueueRow};
 
 /// By id, or by a part of one that only one has.
 pub async fn run(tx: &Tx, tenant: &str, id: &str) -> Result<RunRow> {

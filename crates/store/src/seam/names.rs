@@ -1,4 +1,4 @@
-//! What tenants mean by the names in what they ask for.
+//! What people mean by the names and ids in what they ask for.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,7 +8,9 @@ use waypost_kernel::tenant::{is_seen_by, local_name, may_mean, meanings};
 use waypost_kernel::{Catalog, Lifecycle};
 use waypost_schema::{instead_of, quoted};
 
+use crate::engine::Stored;
 use crate::seam::error::{Result, StoreError};
+use crate::seam::run::RunRow;
 use crate::seam::verbs::{Claim, Filter};
 
 impl Filter {
@@ -55,5 +57,30 @@ impl Claim {
             Some(tenant) => may_mean(tenant, name, lifecycle),
         };
         self.lifecycles.iter().any(is_meant)
+    }
+}
+
+/// Whether a run's id can begin with this text.
+pub(crate) fn may_begin_an_id(id: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    !id.is_empty() && id.len() <= 512 && id.chars().all(fits)
+}
+
+/// The fewest characters of an id that are looked for elsewhere than at its beginning.
+pub(crate) const LEAST_PART: usize = 4;
+
+/// How many of the newest runs are looked at for those: there is no index for them.
+pub(crate) const NEWEST: i64 = 1_000_000;
+
+/// The run with exactly this id among those whose ids begin with it, or else the only one of them.
+pub(crate) fn only_one(id: &str, mut found: Vec<Stored>) -> Result<RunRow> {
+    match found.len() {
+        0 => Err(StoreError::no_run(id)),
+        count if count == 1 || found[0].row.id() == id => Ok(Arc::unwrap_or_clone(found.remove(0).row)),
+        _ => {
+            let some: Vec<&str> = found.iter().map(|stored| stored.row.id()).collect();
+            let message = format!("{id:?} is a part of the ids of several: {}, …", some.join(", "));
+            Err(StoreError::invalid("run_id", message))
+        }
     }
 }

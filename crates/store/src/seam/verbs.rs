@@ -382,31 +382,6 @@ impl Filter {
     }
 }
 
-/// Whether a run's id can begin with this text.
-pub(crate) fn may_begin_an_id(id: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    !id.is_empty() && id.len() <= 512 && id.chars().all(fits)
-}
-
-/// The fewest characters of an id that are looked for elsewhere than at its beginning.
-pub(crate) const LEAST_PART: usize = 4;
-
-/// How many of the newest runs are looked at for those: there is no index for them.
-pub(crate) const NEWEST: i64 = 1_000_000;
-
-/// The run with exactly this id among those whose ids begin with it, or else the only one of them.
-pub(crate) fn only_one(id: &str, mut found: Vec<Stored>) -> Result<RunRow> {
-    match found.len() {
-        0 => Err(StoreError::no_run(id)),
-        count if count == 1 || found[0].row.id() == id => Ok(Arc::unwrap_or_clone(found.remove(0).row)),
-        _ => {
-            let some: Vec<&str> = found.iter().map(|stored| stored.row.id()).collect();
-            let message = format!("{id:?} is a part of the ids of several: {}, …", some.join(", "));
-            Err(StoreError::invalid("run_id", message))
-        }
-    }
-}
-
 #[derive(Clone, Debug)]
 pub struct Page {
     pub runs: Vec<RunRow>,

@@ -10,11 +10,9 @@ use crate::engine::turns::{named, short};
 use crate::engine::{AdminTx, Stored};
 use crate::rules::room::Room;
 use crate::seam::error::StoreError;
+use crate::seam::names::{LEAST_PART, NEWEST, may_begin_an_id, only_one};
 use crate::seam::run::{ItemRow, RunRow, iso, parse_time};
-use crate::seam::verbs::{
-    DEFAULT_TENANT, Filter, ItemFilter, ItemPage, LEAST_PART, NEWEST, Page, Pause, QueueRow, may_begin_an_id,
-    only_one,
-};
+use crate::seam::verbs::{DEFAULT_TENANT, Filter, ItemFilter, ItemPage, Page, Pause, QueueRow};
 use crate::sqlite::link::fault::{Fault, Result};
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::primitives::{Primitives, slots};

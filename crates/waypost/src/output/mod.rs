@@ -1,12 +1,22 @@
-//! What every noun shares: exit codes, formats, tables that fit, and writing to a pipe that may close early.
+//! What every noun shares: exit codes, formats, errors, and writing to a pipe that may close early. All that is written passes
+//! [`print`] or [`tell`], where nothing that others wrote is obeyed by a terminal.
 
-use std::io::{self, IsTerminal, Write};
+mod fit;
+pub mod log;
+mod table;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::sync::OnceLock;
 
 use clap::ValueEnum;
-use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
+use waypost_kernel::text::terminal;
 use waypost_kernel::{Outcome, Phase};
 use waypost_store::{RunRow, StoreError};
+
+pub use fit::{Column, cut, fitted};
+pub use table::{cell, cells, coloured, status, table, table_within, width};
 
 /// Exit codes are a contract: scripts branch on them.
 pub const ERROR: u8 = 1;
@@ -22,6 +32,8 @@ pub const INTERRUPTED: u8 = 130;
 pub struct Failed {
     pub code: u8,
     pub message: String,
+    /// The same for programs, as the API tells it.
+    problem: Option<Box<Map<String, Value>>>,
 }
 
 pub type Result<T = ()> = std::result::Result<T, Failed>;
@@ -37,13 +49,66 @@ pub enum Format {
 impl Format {
     /// One object as JSON: on one line of its own, or indented for people.
     pub fn object(self, value: &Value) -> String {
-        if self == Format::Jsonl { value.to_string() } else { pretty(value) }
+        if self == Format::Jsonl { on_one_line(value) } else { pretty(value) }
+    }
+
+    /// As it stands on the command line, for what goes wrong before the command line is understood, or long after.
+    fn of(arguments: impl IntoIterator<Item = OsString>) -> Format {
+        let own = arguments.into_iter().take_while(|argument| argument != "--");
+        let own: Vec<String> = own.map(|argument| argument.to_string_lossy().into_owned()).collect();
+        let mut asked = Format::Table;
+        for (at, argument) in own.iter().enumerate() {
+            let given = match argument.as_str() {
+                "-o" | "--output" => own.get(at + 1).map(String::as_str),
+                other => other.strip_prefix("--output=").or_else(|| other.strip_prefix("-o")),
+            };
+            match given.map(|given| given.trim_start_matches('=')) {
+                Some("json") => asked = Format::Json,
+                Some("jsonl") => asked = Format::Jsonl,
+                _ => {}
+            }
+        }
+        asked
+    }
+
+    /// What this process was asked for.
+    pub fn asked() -> Format {
+        static ASKED: OnceLock<Format> = OnceLock::new();
+        *ASKED.get_or_init(|| Format::of(std::env::args_os().skip(1)))
     }
 }
 
 impl Failed {
     pub fn new(code: u8, message: impl Into<String>) -> Failed {
-        Failed { code, message: message.into() }
+        Failed { code, message: message.into(), problem: None }
+    }
+
+    /// The same with a line more for people.
+    #[must_use]
+    pub fn with_hint(self, hint: &str) -> Failed {
+        Failed { message: format!("{}\n  {hint}", self.message), ..self }
+    }
+
+    /// For people, or as an object for programs if those asked.
+    pub fn tell(&self) {
+        tell(&match Format::asked() {
+            Format::Table => self.message.clone(),
+            _ => on_one_line(&self.object()),
+        });
+    }
+
+    fn object(&self) -> Value {
+        let code = match self.code {
+            BAD_INPUT => "INVALID_INPUT",
+            NOT_FOUND => "NOT_FOUND",
+            REFUSED => "REFUSED",
+            _ => "ERROR",
+        };
+        let mut object = json!({ "code": code, "detail": self.message, "exit_code": self.code });
+        if let (Some(problem), Value::Object(object)) = (&self.problem, &mut object) {
+            object.extend((**problem).clone());
+        }
+        object
     }
 }
 
@@ -55,16 +120,18 @@ impl From<StoreError> for Failed {
             StoreError::Invalid { .. } | StoreError::KeyReused { .. } => BAD_INPUT,
             StoreError::Unavailable(_) | StoreError::Unusable(_) => ERROR,
         };
-        Failed::new(code, error.to_string())
+        let message = error.to_string();
+        Failed { code, message, problem: Some(Box::new(waypost_server::problem_object(error))) }
     }
 }
 
 /// How a run that was waited for ends the command.
 pub fn exit_code(run: &RunRow) -> u8 {
     match (run.phase(), run.outcome()) {
-        (Phase::Settled, Some(Outcome::Succeeded | Outcome::Skipped)) | (Phase::Draft, _) => 0,
+        (Phase::Settled, Some(Outcome::Succeeded | Outcome::Skipped)) => 0,
         (Phase::Settled, _) => RUN_FAILED,
-        (Phase::Parked, _) => PARKED,
+        // Both wait for a person: one for a decision, the other to be asked for at all.
+        (Phase::Parked | Phase::Draft, _) => PARKED,
         _ => ERROR,
     }
 }
@@ -74,6 +141,7 @@ pub fn print(text: &str) -> Result {
     if text.is_empty() {
         return Ok(());
     }
+    let text = terminal::screened(text);
     let mut out = anstream::stdout().lock();
     let written = out
         .write_all(text.as_bytes())
@@ -86,57 +154,46 @@ pub fn print(text: &str) -> Result {
     }
 }
 
+/// Progress and hints go to stderr. Nobody there to read them is no error.
+pub fn tell(text: &str) {
+    let mut err = anstream::stderr().lock();
+    let _ = writeln!(err, "{}", terminal::screened(text));
+}
+
 /// A list in the format that was asked for; the table is only made if it is wanted.
 pub fn print_list(values: Vec<Value>, format: Format, table: impl FnOnce() -> String) -> Result {
     print(&match format {
         Format::Json => pretty(&Value::Array(values)),
-        Format::Jsonl => values.iter().map(Value::to_string).collect::<Vec<_>>().join("\n"),
+        Format::Jsonl => values.iter().map(on_one_line).collect::<Vec<_>>().join("\n"),
         Format::Table => table(),
     })
 }
 
 pub fn pretty(value: &Value) -> String {
-    format!("{value:#}")
+    terminal::json(format!("{value:#}"))
 }
 
-/// A table without lines, as wide as the terminal.
-pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    if !is_coloured() {
-        table.force_no_tty();
+fn on_one_line(value: &Value) -> String {
+    terminal::json(value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_is_known_before_the_command_line_is() {
+        let of = |line: &str| Format::of(line.split(' ').map(OsString::from));
+        for (line, format) in [
+            ("run list", Format::Table),
+            ("run list -o json", Format::Json),
+            ("run list --output jsonl --nonsense", Format::Jsonl),
+            ("run list --output=json", Format::Json),
+            ("run list -ojson", Format::Json),
+            ("run list -o=jsonl", Format::Jsonl),
+            ("run start -- tool -o json", Format::Table),
+        ] {
+            assert_eq!(of(line), format, "{line}");
+        }
     }
-    table.set_header(head.iter().map(|name| name.to_uppercase()));
-    for row in rows {
-        table.add_row(row);
-    }
-    // Cells are padded on both sides; a table that is pasted or piped needs neither edge.
-    let lines: Vec<String> =
-        table.lines().map(|line| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned()).collect();
-    lines.join("\n")
-}
-
-fn is_coloured() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
-}
-
-pub fn cells(words: impl IntoIterator<Item = String>) -> Vec<Cell> {
-    words.into_iter().map(Cell::new).collect()
-}
-
-/// A status by its meaning, whatever its lifecycle calls it. The word is always there: colour only helps.
-pub fn status(run: &RunRow) -> Cell {
-    coloured(run.status(), run.phase(), run.outcome())
-}
-
-/// The same for the parts of a run.
-pub fn coloured(word: &str, phase: Phase, outcome: Option<Outcome>) -> Cell {
-    let colour = match (phase, outcome) {
-        (_, Some(Outcome::Succeeded)) => Color::Green,
-        (_, Some(Outcome::Failed)) => Color::Red,
-        (_, Some(_)) | (Phase::Parked, _) => Color::Yellow,
-        (Phase::Held, _) => Color::Cyan,
-        _ => Color::Reset,
-    };
-    Cell::new(word).fg(colour)
 }

@@ -9,18 +9,21 @@ use waypost_store::{NewRun, RunRow};
 use waypost_worker::first_steps;
 use waypost_worker::playbook::Playbook;
 
-use super::ask::Waiting;
 use super::brought::accepted;
+use super::ids::find;
 use super::start::{pairs, split};
-use super::{find, user};
+use super::user;
+use super::wait::Waiting;
 use crate::output::{BAD_INPUT, Failed, Result};
 use crate::place::{Opened, lifecycles};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The old run stays as it is; the new one says which it repeats.\n\nExamples:\n  waypost run replay 0192 --wait\n  waypost run replay 0192 --input cluster=c2"
+    after_help = "The old run stays as it is; the new one says which it repeats.\n\nExamples:\n  waypost run replay f9aac1c9 --wait\n  waypost run replay f9aac1c9 --input cluster=c2"
 )]
 pub struct Replay {
+    /// The run: its id, a part of it that no other has, or @1 for the newest.
+    #[arg(value_name = "RUN")]
     run: String,
     /// Instead of the old run's input of this name.
     #[arg(long = "input", value_name = "KEY=VALUE")]
@@ -30,6 +33,7 @@ pub struct Replay {
 }
 
 pub async fn replay(opened: Opened, flags: Replay) -> Result<u8> {
+    flags.waiting.check()?;
     let store = opened.store();
     let old = find(&*store, &flags.run).await?;
     let mut new = like(&old);

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
 use waypost_kernel::Span;
-use waypost_store::{CommandWrite, NewRun, RunRow, parse_time};
+use waypost_store::{NewRun, parse_time};
 use waypost_worker::playbook::MAX_RETRIES;
-use waypost_worker::{Options, Stage, Worker};
 
 use super::brought::of_playbook;
-use super::follow::{Follower, Stopped};
-use super::{find, user};
-use crate::output::{BAD_INPUT, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print};
+use super::follow::Follower;
+use super::ids::find;
+use super::user;
+use super::wait::Waiting;
+use crate::output::{BAD_INPUT, Failed, Format, Result, print, tell};
 use crate::place::{Opened, tenant};
 use crate::worker::duration;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --wait this process also works the run: nothing to start first. Its exit code is then the run's:\n0 succeeded, 3 failed or cancelled, 6 waits for a person, 124 not done in time.\n\nExamples:\n  waypost run start --wait -- echo hi\n  waypost run start update.toml --input cluster=c1 --wait\n  waypost run start --wait --retries 2 -- ./deploy.sh staging\n  waypost run start --queue builds --idempotency-key \"build-$GIT_SHA\" -- make release"
+    after_help = "With --wait the run is followed, and worked here if no worker takes it: nothing to start first. The exit code is then the run's:\n0 succeeded, 3 failed or cancelled, 6 waits for a person, 124 not done in time.\n\nExamples:\n  waypost run start --wait -- echo hi\n  waypost run start update.toml --input cluster=c1 --wait\n  waypost run start --wait --retries 2 -- ./deploy.sh staging\n  waypost run start --queue builds --idempotency-key \"$GIT_SHA\" -- make"
 )]
 pub struct Flags {
     /// A playbook file, instead of a command.
@@ -66,19 +66,15 @@ pub struct Flags {
     /// Cancelled if nobody has taken it after this time.
     #[arg(long, value_parser = duration, value_name = "TIME")]
     ttl: Option<Duration>,
-    /// Work the run here and follow it to its end.
-    #[arg(long)]
-    wait: bool,
-    /// With --wait: give up waiting after this time. The run is cancelled, since this process works it.
-    #[arg(long, value_parser = duration, value_name = "TIME", requires = "wait")]
-    timeout: Option<Duration>,
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    #[command(flatten)]
+    waiting: Waiting,
+    /// The command and its arguments, after `--`.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
+    flags.waiting.check()?;
     let store = opened.store();
     let mut new = match &flags.playbook {
         Some(file) => {
@@ -94,21 +90,17 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
     let started = store.enqueue(vec![new]).await?.remove(0)?;
     let run_id = started.run.id().to_owned();
     if started.replayed {
-        anstream::eprintln!("{run_id} was started before with this key");
+        tell(&format!("{run_id} was started before with this key"));
     }
-    if !flags.wait {
-        let text = match flags.output {
+    let output = flags.waiting.output;
+    if !flags.waiting.follows() {
+        let text = match output {
             Format::Table => run_id,
             format => format.object(&started.run.object()),
         };
         return print(&text).map(|()| 0);
     }
-    let follower = Follower::new(run_id, flags.output == Format::Table);
-    let (run, code) = work(opened, follower, flags.timeout).await?;
-    if flags.output != Format::Table {
-        print(&flags.output.object(&run.object()))?;
-    }
-    Ok(code)
+    flags.waiting.follow(opened, Follower::new(run_id, output == Format::Table)).await
 }
 
 /// What both kinds of runs are given.
@@ -158,40 +150,4 @@ pub fn split<'t>(field: &str, given: &'t [String]) -> Result<Vec<(&'t str, &'t s
         found.ok_or_else(|| Failed::new(BAD_INPUT, format!("{field}: {pair:?} is not KEY=VALUE")))
     };
     given.iter().map(pair).collect()
-}
-
-/// Works the run in this process and follows it. Another worker may be faster: then it is only followed.
-pub async fn work(opened: Opened, mut follower: Follower, timeout: Option<Duration>) -> Result<(RunRow, u8)> {
-    let store = opened.store();
-    let run_id = follower.run_id().to_owned();
-    let (stage, shutdown) = watch::channel(Stage::Working);
-    let options = Options { only: Some(run_id.clone()), ..Options::default() };
-    let worker = Worker::new(store.clone(), options);
-    let supervised = opened.supervised(worker.name(), None, shutdown).await?;
-    let working = tokio::spawn(supervised.run(Some(worker)));
-    let gave_up = match follower.follow_until(&*store, timeout).await? {
-        Stopped::AtRest => None,
-        Stopped::TimedOut => Some((TIMED_OUT, "not done in time")),
-        Stopped::Interrupted => Some((INTERRUPTED, "interrupted")),
-    };
-    if let Some((_, why)) = gave_up {
-        // This process is the run's worker: leaving without a word would leave it to nobody.
-        let cancel = CommandWrite {
-            tenant: tenant().into(),
-            run_id: run_id.clone(),
-            name: "cancel".into(),
-            by: user(),
-            reason: Some(why.into()),
-            ..CommandWrite::default()
-        };
-        if store.command(cancel).await.is_ok() {
-            follower.follow(&*store).await?;
-        }
-    }
-    stage.send_replace(Stage::Draining);
-    let _ = working.await;
-    let run = find(&*store, &run_id).await?;
-    follower.print_path(&run);
-    let code = gave_up.map_or_else(|| exit_code(&run), |(code, _)| code);
-    Ok((run, code))
 }

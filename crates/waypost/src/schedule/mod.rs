@@ -20,7 +20,8 @@ pub enum Verb {
         after_help = "Examples:\n  waypost schedule apply waypost.toml\n  waypost schedule apply jobs/*.toml --check"
     )]
     Apply {
-        #[arg(required = true)]
+        /// Files of schedules.
+        #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         /// Only say what is wrong with them.
         #[arg(long)]
@@ -37,8 +38,11 @@ pub enum Verb {
     /// The next plan times of a schedule, in its time zone.
     #[command(after_help = "Examples:\n  waypost schedule next nightly-backup --count 10")]
     Next {
+        /// The schedule.
+        #[arg(value_name = "NAME")]
         name: String,
-        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        /// How many.
+        #[arg(long, default_value_t = 5, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1000))]
         count: u16,
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
@@ -46,15 +50,24 @@ pub enum Verb {
     /// Let nothing begin. What is being executed goes on.
     #[command(after_help = "Examples:\n  waypost schedule pause nightly-backup --reason 'database upgrade'")]
     Pause {
+        /// The schedule.
+        #[arg(value_name = "NAME")]
         name: String,
-        #[arg(long, default_value = "")]
+        /// Shown with the schedule.
+        #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
     /// Go on with the next plan. What was planned meanwhile is counted as skipped.
-    Resume { name: String },
+    Resume {
+        /// The schedule.
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
     /// Execute it now: a plan of its own, marked as such.
     #[command(after_help = "Examples:\n  waypost schedule trigger rollup --scope shop-1")]
     Trigger {
+        /// The schedule.
+        #[arg(value_name = "NAME")]
         name: String,
         /// Of these scopes alone.
         #[arg(long = "scope", value_name = "ID")]
@@ -62,9 +75,11 @@ pub enum Verb {
     },
     /// Execute the plans of a range that have no execution yet, marked as such.
     #[command(
-        after_help = "Examples:\n  waypost schedule backfill rollup --from 2026-02-14T00:00:00Z --to 2026-02-15T00:00:00Z\n  waypost schedule backfill rollup --from 2026-02-14T00:00:00Z --to 2026-02-15T00:00:00Z --again"
+        after_help = "Examples:\n  waypost schedule backfill up --from 2026-02-14T00:00:00Z \\\n    --to 2026-02-15T00:00:00Z\n  waypost schedule backfill up --from 2026-02-14T00:00:00Z \\\n    --to 2026-02-15T00:00:00Z --again"
     )]
     Backfill {
+        /// The schedule.
+        #[arg(value_name = "NAME")]
         name: String,
         /// From this instant on.
         #[arg(long)]
@@ -75,23 +90,32 @@ pub enum Verb {
         /// Those that failed for good, too: once more, with as many attempts as the schedule gives.
         #[arg(long)]
         again: bool,
+        /// Of these scopes alone.
         #[arg(long = "scope", value_name = "ID")]
         scopes: Vec<String>,
     },
     /// Executions, the latest plan first.
     #[command(after_help = "Examples:\n  waypost schedule history nightly-backup --limit 5 -o json")]
     History {
+        /// Of this schedule alone.
+        #[arg(value_name = "NAME")]
         name: Option<String>,
+        /// Of this scope alone.
         #[arg(long = "scope", value_name = "ID")]
         scope: Option<String>,
-        #[arg(long, default_value_t = 20)]
+        /// How many at most.
+        #[arg(long, default_value_t = 20, value_name = "COUNT")]
         limit: usize,
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
     /// Forget a schedule. Its history stays; what is being executed is asked to cancel.
     #[command(visible_alias = "rm")]
-    Remove { name: String },
+    Remove {
+        /// The schedule.
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
     /// Fire schedules until told to stop: those of a file, and with --allow-commands those that were applied.
     #[command(
         after_help = "Any number of these may run beside each other.\n\nExamples:\n  waypost schedule run\n  waypost schedule run --file jobs.toml --allow-commands"
@@ -103,7 +127,11 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
     if let Verb::Run(flags) = verb {
         return work::run(place.only_database("firing schedules").await?, flags).await;
     }
-    let store = place.open().await?;
+    let opened = match &verb {
+        Verb::Apply { check: false, .. } => place.opened().await?,
+        _ => place.opened_to_read().await?,
+    };
+    let store = opened.store();
     let stored = |name: &str| own_stored("schedule", name);
     match verb {
         Verb::Apply { files, check, output } => ask::apply(&*store, &files, check, output).await,
