@@ -93,6 +93,10 @@ impl Resolver<'_> {
         let draft = self.draft;
         self.name(&draft.name, "the lifecycle's name", &LOWER);
         let name = self.own_name(tenant);
+        if let Some(text) = draft.description.as_ref().filter(|text| text.value.trim().is_empty()) {
+            let hint = "say what runs of it are, or remove the key";
+            self.problem(text.line, "missing-key", "`description` is empty", hint);
+        }
         if !(1..=i64::from(u16::MAX)).contains(&draft.version.value) {
             self.problem(
                 draft.version.line,

@@ -185,9 +185,15 @@ static FILE: Document = Document {
 /// everything is told at once.
 pub fn read(text: &str) -> Result<(Draft, Vec<Problem>), Problems> {
     let (root, mut report) = FILE.read(text, Path::new(""))?;
+    let count = |key: &str| root.get(key).map_or(0, |node| node.entries().len().max(node.items().len()));
+    // Of a state that cannot be read, every row that names it would be told as another mistake.
+    let is_whole = |draft: &Draft| {
+        draft.states.len() == count("states") && draft.transitions.len() == count("transitions")
+    };
     match (draft(&root, &mut report), report.done(())) {
-        (Some(draft), found) => Ok((draft, found.err().map(|problems| problems.0).unwrap_or_default())),
-        (None, Err(problems)) => Err(problems),
+        (Some(draft), Ok(())) => Ok((draft, Vec::new())),
+        (Some(draft), Err(problems)) if is_whole(&draft) => Ok((draft, problems.0)),
+        (_, Err(problems)) => Err(problems),
         // What is missing was told, so that there is no such file.
         (None, Ok(())) => {
             Err(Problems::one(Path::new(""), 1, "missing-key", "the file is incomplete", "add what it lacks"))
