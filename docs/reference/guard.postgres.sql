@@ -20,6 +20,13 @@ EXISTS (SELECT 1 FROM waypost.lifecycle_states n CROSS JOIN waypost.lifecycle_st
     WHERE n.lifecycle = NEW.kind AND n.version = NEW.version AND n.state = NEW.status AND n.course = 'begins'
       AND o.lifecycle = NEW.kind AND o.version = NEW.version AND o.state = OLD.status
       AND CASE o.phase WHEN 'held' THEN false WHEN 'settled' THEN n.phase = 'held' ELSE true END);
+-- item_is_copy
+NEW.seq = 1 AND NEW.role <> 'cleanup' AND NOT NEW.reruns AND EXISTS (
+    SELECT 1 FROM waypost.runs r CROSS JOIN waypost.runs o CROSS JOIN waypost.items c CROSS JOIN waypost.lifecycle_states s
+    WHERE r.rid = NEW.rid AND o.run_id = r.retry_of AND o.tenant = r.tenant AND o.finished_at IS NOT NULL AND c.rid = o.rid AND c.kind = NEW.kind
+      AND c.key = NEW.key AND c.status = NEW.status AND coalesce(c.output, 'null'::jsonb) = coalesce(NEW.output, 'null'::jsonb)
+      AND s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.outcome IN ('succeeded', 'skipped')
+      AND EXISTS (SELECT 1 FROM waypost.lifecycle_states f WHERE f.lifecycle = NEW.kind AND f.version = NEW.version AND f.course = 'ends'));
 -- course_ended
 EXISTS (SELECT 1 FROM waypost.lifecycle_states f CROSS JOIN waypost.items i WHERE f.lifecycle = p_item.kind AND f.version = p_item.version
       AND f.course = 'ends' AND i.rid = p_item.rid AND i.kind = p_item.kind AND i.status = f.state AND i.role = 'step'

@@ -6,7 +6,9 @@ use clap_complete::{Shell, generate};
 use crate::output::{Result, print};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  waypost completions bash > ~/.bash_completion.d/waypost")]
+#[command(
+    after_help = "Examples:\n  waypost completions bash > ~/.local/share/bash-completion/completions/waypost\n  waypost completions zsh > ~/.zfunc/_waypost\n  waypost completions fish > ~/.config/fish/completions/waypost.fish"
+)]
 pub struct Flags {
     /// Your shell.
     #[arg(value_name = "SHELL")]

@@ -48,6 +48,8 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         grace: Duration::from_secs(10),
         playbooks: flags.playbooks,
         allow_commands: true,
+        // A person started it to do what they ask for: as their shell would.
+        pass_env: vec!["*".to_owned()],
     };
     serve::serve(store, listener, &flags, &hello).await.map(|()| 0)
 }

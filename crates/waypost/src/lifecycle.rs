@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use waypost_kernel::lifecycle::Kind;
 use waypost_kernel::render::{json::json as as_json, markdown::markdown, mermaid::mermaid};
 use waypost_kernel::text::terminal::plain;
-use waypost_kernel::{Catalog, Lifecycle};
+use waypost_kernel::{Catalog, Lifecycle, Span};
 use waypost_schema::Problem;
-use waypost_store::{Store, StoreError};
+use waypost_store::{Retention, Store, StoreError};
 
 use crate::output::{
     BAD_INPUT, Column, ERROR, Failed, Format, NOT_FOUND, Result, cells, fitted, pretty, print, print_list,
@@ -73,7 +73,10 @@ pub enum ShowFormat {
 pub async fn run(place: &Place, verb: Verb) -> Result {
     match verb {
         Verb::List { output } => list(&place.known_lifecycles().await?, output),
-        Verb::Show { name, output } => show(place.known_lifecycles().await?, &name, output),
+        Verb::Show { name, output } => {
+            show(place.known_lifecycles().await?, &name, output)?;
+            if matches!(output, ShowFormat::Table) { say_retention(place, &name).await } else { Ok(()) }
+        }
         Verb::Add { files, output } => add(&*place.open().await?, &files, output).await,
         Verb::Check { files, output } => check(&place.known_lifecycles().await?, &files, output),
     }
@@ -140,6 +143,19 @@ fn show(mut catalog: Catalog, name: &str, output: ShowFormat) -> Result {
         ShowFormat::Markdown => markdown(&found),
         ShowFormat::Table => as_tables(&found),
     })
+}
+
+/// What `waypost.toml` says of it, where there is a database to look.
+async fn say_retention(place: &Place, name: &str) -> Result {
+    let Some(database) = place.existing_database().await? else { return Ok(()) };
+    let Some(rule) = database.retention(Some(name.to_owned())).await?.pop() else { return Ok(()) };
+    print(&format!("\nkept as waypost.toml says: {}", kept(&rule)))
+}
+
+/// `success 7d, failure as the lifecycle says`.
+pub fn kept(rule: &Retention) -> String {
+    let span = |kept: Option<Span>| kept.map_or("as the lifecycle says".to_owned(), |kept| kept.to_string());
+    format!("success {}, failure {}", span(rule.success), span(rule.failure))
 }
 
 fn named(catalog: &Catalog, name: &str) -> Result<Arc<Lifecycle>> {

@@ -1,5 +1,6 @@
 //! The `waypost` command: one file per noun.
 
+mod audit;
 mod backup;
 mod bench;
 mod completions;
@@ -7,7 +8,9 @@ mod completions;
 mod demo;
 mod dev;
 mod doctor;
+mod init;
 mod lifecycle;
+mod man;
 mod migrate;
 mod output;
 mod place;
@@ -19,9 +22,11 @@ mod serve;
 #[cfg(feature = "demo")]
 mod simulate;
 mod stats;
+mod times;
 mod token;
 mod verify;
 mod worker;
+mod worker_metrics;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -63,6 +68,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Noun {
+    /// Write files to begin with: a waypost.toml, a playbook, a lifecycle.
+    Init(init::Flags),
     /// Start runs, look at them, and ask things of them.
     #[command(subcommand)]
     Run(run::Verb),
@@ -80,6 +87,8 @@ enum Noun {
     Queue(queue::Verb),
     /// How it goes: queue depth, active runs, success rate, mean durations.
     Stats(stats::Flags),
+    /// What people did: who, when, why.
+    Audit(audit::Flags),
     /// Look at lifecycles, add your own.
     #[command(subcommand)]
     Lifecycle(lifecycle::Verb),
@@ -111,6 +120,8 @@ enum Noun {
     Version,
     /// Print a completion script for your shell.
     Completions(completions::Flags),
+    /// Write manual pages, one for each command.
+    Man(man::Flags),
     #[cfg(feature = "demo")]
     /// A cluster to try things on: `cluster` serves it, `govc` acts on it.
     #[command(subcommand, hide = true)]
@@ -178,10 +189,12 @@ fn dispatch(cli: Cli) -> Result<u8> {
     cli.log.choose()?;
     place.choose_tenant(matches!(&cli.noun, Noun::Token(token::Verb::Create { .. })))?;
     match cli.noun {
+        Noun::Init(flags) => init::run(&flags).map(|()| 0),
         Noun::Lifecycle(verb) => block_on(lifecycle::run(&place, verb)).map(|()| 0),
         Noun::Playbook(verb) => block_on(playbook::run(&place, &verb)).map(|()| 0),
         #[cfg(feature = "demo")]
         Noun::Simulate(verb) => simulate::run(verb),
+        Noun::Man(flags) => man::run(&flags).map(|()| 0),
         Noun::Completions(flags) => completions::run(&flags).map(|()| 0),
         Noun::Run(verb) => block_on(run::run(&place, verb)),
         Noun::Ls(flags) => block_on(run::run(&place, run::Verb::List(flags))),
@@ -191,6 +204,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Noun::Dev(flags) => block_on(dev::run(&place, flags)),
         Noun::Queue(verb) => block_on(queue::run(&place, verb)).map(|()| 0),
         Noun::Stats(flags) => block_on(stats::run(&place, flags)).map(|()| 0),
+        Noun::Audit(flags) => block_on(audit::run(&place, flags)).map(|()| 0),
         Noun::Token(verb) => block_on(token::run(&place, verb)).map(|()| 0),
         Noun::Migrate(flags) => block_on(migrate::run(&place, flags)).map(|()| 0),
         Noun::Doctor(flags) => block_on(doctor::run(&place, flags)),

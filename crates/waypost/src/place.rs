@@ -1,7 +1,6 @@
 //! Where the runs are: the embedded store by default, another database by its URL, or a server.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use clap::Args;
@@ -108,20 +107,12 @@ pub enum Opened {
     },
 }
 
-/// Whether another process had the database open before this one did, and may work in it.
-static HAS_OTHERS: AtomicBool = AtomicBool::new(true);
-
 impl Opened {
     pub fn store(&self) -> Arc<dyn Store> {
         match self {
             Opened::Database(store) | Opened::Nothing { store, .. } => store.clone(),
             Opened::Server(server) => server.clone(),
         }
-    }
-
-    /// Whether somebody else may take a run, as far as can be told: a server's or a shared database's workers.
-    pub fn has_others(&self) -> bool {
-        HAS_OTHERS.load(Ordering::Relaxed)
     }
 
     /// The loops of this process; with a scheduler if there are options for one. A server has its own.
@@ -217,15 +208,17 @@ impl Place {
     /// Whatever WAYPOST_URL says: for those who have looked at it.
     pub async fn open_database(&self) -> Result<Arc<dyn waypost_store::Database>> {
         Ok(match self.database()? {
-            Database::Sqlite(file) => {
-                // The last process that leaves takes the log into the file and removes it.
-                let mut log = file.clone().into_os_string();
-                log.push("-wal");
-                HAS_OTHERS.store(PathBuf::from(log).exists(), Ordering::Relaxed);
-                Arc::new(SqliteStore::open(&file)?)
-            }
+            Database::Sqlite(file) => Arc::new(SqliteStore::open(&file)?),
             Database::Postgres(url) => Arc::new(PostgresStore::open(&url).await?),
         })
+    }
+
+    /// The database that is in use, if it is there and no server is asked instead. Looking makes none.
+    pub async fn existing_database(&self) -> Result<Option<Arc<dyn waypost_store::Database>>> {
+        if self.server().is_some() || !self.has_database()? {
+            return Ok(None);
+        }
+        self.open_database().await.map(Some)
     }
 
     /// A server that is set is the only place that is asked: nothing is done in a database here instead.

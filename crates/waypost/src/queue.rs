@@ -106,12 +106,13 @@ fn as_table(queues: &[QueueRow], now: Time) -> String {
             queue.ready.to_string(),
             queue.scheduled.to_string(),
             queue.held.to_string(),
+            queue.orphaned.to_string(),
             queue.oldest_ready_at.map(|at| age(now - at)).unwrap_or_default(),
             queue.at_most.map(|limit| limit.to_string()).unwrap_or_default(),
             paused.unwrap_or_default(),
         ];
         tenant.into_iter().chain(figures).map(cell).collect()
     });
-    let names = ["tenant", "queue", "ready", "scheduled", "held", "oldest", "limit", "paused"];
+    let names = ["tenant", "queue", "ready", "scheduled", "held", "orphaned", "oldest", "limit", "paused"];
     table(&names[usize::from(!has_tenants)..], rows)
 }

@@ -7,6 +7,7 @@ use waypost_kernel::backoff::Backoff;
 use waypost_store::Can;
 
 use crate::actions::http::Client;
+use crate::execute::environment::PassedEnv;
 use crate::guardian;
 use crate::handler::Handlers;
 use crate::lease::Keeping;
@@ -43,6 +44,8 @@ pub struct Options {
     /// are children of this process, and outlive it when it is killed. Programs that embed a worker either
     /// have such a subcommand or say `None`.
     pub guardian: Option<Vec<OsString>>,
+    /// What commands see of this process's environment.
+    pub passed_env: PassedEnv,
     /// Between the tries of a command that has `retries`.
     pub backoff: Backoff,
 }
@@ -88,6 +91,7 @@ impl Default for Options {
             playbooks: Playbooks::default(),
             allow_private: Client::allowed_by_environment(),
             guardian: Some(guardian::this_program()),
+            passed_env: PassedEnv::basics(),
             backoff: Backoff::deploy(),
         }
     }

@@ -29,10 +29,19 @@ pub fn unknown_lifecycle(run: &NewRun, catalog: &Catalog) -> StoreError {
 /// The item of a run that came without any. A playbook's step must not be called so: it would be taken for that one.
 pub const PLACEHOLDER: &str = "(run)";
 
-/// The items of a new run, as asked for; or the one that a lifecycle needs before it can be claimed.
-pub fn first_items(items: &[NewItem], lifecycle: &Lifecycle) -> Result<Vec<(NewItem, Item)>> {
+/// The items of a new run, as asked for; or the one that a lifecycle needs before it can be claimed. `copy` gives those that the run
+/// has from the one that it repeats.
+pub fn first_items(
+    items: &[NewItem],
+    lifecycle: &Lifecycle,
+    copy: impl Fn(&NewItem) -> Option<(NewItem, Item)>,
+) -> Result<Vec<(NewItem, Item)>> {
     let mut found = Vec::new();
     for new in items {
+        if let Some(copied) = copy(new) {
+            found.push(copied);
+            continue;
+        }
         let name = if new.name.is_empty() { &new.key } else { &new.name };
         let kind = lifecycle.item_name(&new.kind).to_owned();
         found.push((NewItem { kind, name: name.clone(), ..new.clone() }, first_item(new, lifecycle)?));
@@ -50,6 +59,7 @@ pub fn first_items(items: &[NewItem], lifecycle: &Lifecycle) -> Result<Vec<(NewI
             reruns: false,
             role: Role::Step,
             details: Map::new(),
+            copied: false,
         };
         let item = first_item(&new, lifecycle)?;
         found.push((new, item));

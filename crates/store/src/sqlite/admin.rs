@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rusqlite::types::Value;
 use rusqlite::{Row, params};
+use waypost_kernel::waiting::waits_for_people;
 use waypost_kernel::{Lifecycle, Time};
 
 use crate::engine::turns::{named, short};
@@ -12,7 +13,7 @@ use crate::rules::room::Room;
 use crate::seam::error::StoreError;
 use crate::seam::names::{LEAST_PART, NEWEST, may_begin_an_id, only_one};
 use crate::seam::run::{ItemRow, RunRow, iso, parse_time};
-use crate::seam::verbs::{DEFAULT_TENANT, Filter, ItemFilter, ItemPage, Page, Pause, QueueRow};
+use crate::seam::verbs::{DEFAULT_TENANT, Filter, ItemFilter, ItemPage, Needs, Page, Pause, QueueRow};
 use crate::sqlite::link::fault::{Fault, Result};
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::primitives::{Primitives, slots};
@@ -72,12 +73,18 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
     let named = filter.lifecycles();
     let lifecycle = named.as_ref().map(|names| names.first().map_or("", |name| name));
     let or_lifecycle = named.as_ref().map(|names| names.last().map_or("", |name| name));
+    let stale_at = (filter.needs == Some(Needs::Worker)).then(|| tx.now.ms());
+    let people = match filter.needs {
+        Some(Needs::Person) => Some(states_of_people(tx)?),
+        _ => None,
+    };
     let (found, is_cut) = row::select_page(
         tx,
         filter.include,
         "run_now n CROSS JOIN run_born b ON b.rid = n.rid CROSS JOIN state_codes s ON s.code = n.state \
          WHERE n.rid < ?1 AND b.tenant = ?2 AND (?3 IS NULL OR s.lifecycle IN (?3, ?9)) AND (?4 IS NULL OR s.state = ?4) \
-         AND (?5 IS NULL OR n.queue = ?5) AND (?8 IS NULL OR n.queue <> ?8) AND (?6 IS NULL OR instr(b.run_id, ?6) OR instr(coalesce(b.correlation_id, ''), ?6) \
+         AND (?5 IS NULL OR n.queue = ?5) AND (?10 IS NULL OR n.state & 7 = 2 AND (n.due_at < ?10 OR n.claimed_by IS NULL AND n.due_at = ?10)) \
+         AND (?11 IS NULL OR n.state IN (SELECT value FROM json_each(?11))) AND (?8 IS NULL OR n.queue <> ?8) AND (?6 IS NULL OR instr(b.run_id, ?6) OR instr(coalesce(b.correlation_id, ''), ?6) \
          OR instr(coalesce(n.metadata, b.metadata, '{}'), ?6)) ORDER BY n.rid DESC LIMIT ?7",
         params![
             before,
@@ -88,22 +95,40 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
             filter.text,
             filter.page_size() as i64 + 1,
             filter.hidden(),
-            or_lifecycle
+            or_lifecycle,
+            stale_at,
+            people
         ],
     )?;
     Ok(filter.page(found, is_cut))
 }
 
+/// The codes of states in which a run waits for people, as a text of JSON.
+fn states_of_people(tx: &Tx<'_>) -> Result<String> {
+    let codes = tx.list("SELECT code FROM state_codes", [], |row| row.get::<_, i64>(0))?;
+    let mut waiting = Vec::new();
+    for code in codes {
+        if let Some((lifecycle, state)) = tx.named(code)?.of
+            && waits_for_people(&lifecycle, state)
+        {
+            waiting.push(code);
+        }
+    }
+    Ok(serde_json::json!(waiting).to_string())
+}
+
 /// As `run_now` has them; [`short`] tells why.
 pub fn queues(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
     let mut found = tx.list(
-        "SELECT tenant, name, sum(ready), sum(later), sum(held), min(oldest) FROM ( \
-           SELECT tenant, queue AS name, due_at <= ?1 AS ready, due_at > ?1 AS later, 0 AS held, iif(due_at <= ?1, due_at, NULL) AS oldest \
+        "SELECT tenant, name, sum(ready), sum(later), sum(held), min(oldest), sum(orphaned) FROM ( \
+           SELECT tenant, queue AS name, due_at <= ?1 AS ready, due_at > ?1 AS later, 0 AS held, iif(due_at <= ?1, due_at, NULL) AS oldest, 0 AS orphaned \
              FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 \
-           UNION ALL SELECT tenant, queue, due_at <= ?1, due_at > ?1, 0, iif(due_at <= ?1, due_at, NULL) \
+           UNION ALL SELECT tenant, queue, due_at <= ?1, due_at > ?1, 0, iif(due_at <= ?1, due_at, NULL), 0 \
              FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND state & 7 = 1 AND concurrency_key IS NOT NULL AND blocked = 1 \
-           UNION ALL SELECT tenant, queue, 0, 0, 1, NULL FROM run_now INDEXED BY run_held WHERE state & 7 = 2 \
-           UNION ALL SELECT iif(tenant = ?3, '', tenant), name, 0, 0, 0, NULL FROM queues) \
+           UNION ALL SELECT tenant, queue, claimed_by IS NULL AND due_at <= ?1, claimed_by IS NULL AND due_at > ?1, claimed_by IS NOT NULL, \
+               iif(claimed_by IS NULL AND due_at <= ?1, due_at, NULL), due_at < ?1 OR claimed_by IS NULL AND due_at <= ?1 \
+             FROM run_now INDEXED BY run_held WHERE state & 7 = 2 \
+           UNION ALL SELECT iif(tenant = ?3, '', tenant), name, 0, 0, 0, NULL, 0 FROM queues) \
          WHERE ?2 IS NULL OR tenant = ?2 GROUP BY name, tenant",
         params![tx.now.ms(), tenant.as_deref().map(short), DEFAULT_TENANT],
         |row| {
@@ -114,6 +139,7 @@ pub fn queues(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
                 scheduled: row.get(3)?,
                 held: row.get(4)?,
                 oldest_ready_at: row.get::<_, Option<i64>>(5)?.map(Time::from_ms),
+                orphaned: row.get(6)?,
                 ..QueueRow::default()
             })
         },

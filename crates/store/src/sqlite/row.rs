@@ -67,7 +67,12 @@ pub fn select(tx: &Tx<'_>, from: &str, values: impl rusqlite::Params) -> Result<
     query(tx, &format!("{} {from}", *SELECT), values)
 }
 
-/// The same, each with what of its row cannot be read.
+/// The same without inputs, metadata, details and what the run carries: of many runs those would be too much to hold at once.
+pub fn select_bare(tx: &Tx<'_>, from: &str, values: impl rusqlite::Params) -> Result<Vec<Stored>> {
+    query(tx, &format!("{} {from}", selecting(Parts::NONE)), values)
+}
+
+/// As many as fit into a page, each with what of its row cannot be read.
 pub fn select_with_unread(
     tx: &Tx<'_>,
     from: &str,
@@ -76,8 +81,12 @@ pub fn select_with_unread(
     let mut statement = tx.prepare(&format!("{} {from}", *SELECT))?;
     let mut rows = statement.query(values)?;
     let mut found = Vec::new();
+    let mut room = Room::of_a_page();
     while let Some(row) = rows.next()? {
         let Some(stored) = read(tx, row)? else { continue };
+        if !room.has_for(texts(row)) {
+            break;
+        }
         let unread = layout::unread(&stored.row, |at| row.get_ref(FIRST + at).ok()?.as_str().ok());
         found.push((stored, unread));
     }
@@ -110,13 +119,16 @@ fn query_within(
     let mut rows = statement.query(values)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        let texts = (FIRST..FIRST + LAYOUT.len()).map(|at| row.get_ref(at));
-        if !room.has_for(texts.filter_map(|value| value.ok()?.as_bytes().ok())) {
+        if !room.has_for(texts(row)) {
             break;
         }
         found.extend(read(tx, row)?);
     }
     Ok(found)
+}
+
+fn texts<'r>(row: &'r Row<'_>) -> impl Iterator<Item = &'r [u8]> {
+    (FIRST..FIRST + LAYOUT.len()).filter_map(|at| row.get_ref(at).ok()?.as_bytes().ok())
 }
 
 fn read(tx: &Tx<'_>, row: &Row<'_>) -> Result<Option<Stored>> {

@@ -16,7 +16,7 @@ use waypost_kernel::{Outcome, Phase};
 use waypost_store::{RunRow, StoreError};
 
 pub use fit::{Column, cut, fitted};
-pub use table::{cell, cells, coloured, status, table, table_within, width};
+pub use table::{cell, cells, coloured, status, status_in_small_letters, table, table_within, width};
 
 /// Exit codes are a contract: scripts branch on them.
 pub const ERROR: u8 = 1;

@@ -73,6 +73,11 @@ pub fn status(run: &RunRow) -> Cell {
     coloured(run.status(), run.phase(), run.outcome())
 }
 
+/// In small letters, where states of several lifecycles stand below each other.
+pub fn status_in_small_letters(run: &RunRow) -> Cell {
+    coloured(&run.status().to_lowercase(), run.phase(), run.outcome())
+}
+
 /// The same for the parts of a run.
 pub fn coloured(word: &str, phase: Phase, outcome: Option<Outcome>) -> Cell {
     let colour = match (phase, outcome) {

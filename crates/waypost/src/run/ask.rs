@@ -2,9 +2,10 @@
 
 use clap::Args;
 use serde_json::{Map, Value};
-use waypost_kernel::lifecycle::Phase;
+use waypost_kernel::lifecycle::{Outcome, Phase};
 use waypost_kernel::text::terminal::plain;
 use waypost_store::{CommandWrite, RunRow, Store, StoreError};
+use waypost_worker::replay::{execution_words, is_execution};
 use waypost_worker::schedules;
 
 use super::blockers;
@@ -49,14 +50,14 @@ pub struct Pause {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "On a terminal you are asked about each host that blocks the run. Decisions can be given one by one: they are kept, and the run goes on with the last (exit code 6 until then). The first decision about a host counts. A run that a person paused asks nothing: it goes on with --force.\n\nExamples:\n  waypost run resume f9aac1c9\n  waypost run resume f9aac1c9 --resolve esx1=power_off\n  waypost run resume f9aac1c9 --resolve esx2=skip --reason agreed --wait\n  waypost run resume f9aac1c9 --force"
+    after_help = "On a terminal you are asked what the run asks: the question of a step, or about each thing that blocks it. Answers can be given one by one: they are kept, and the run goes on with the last (exit code 6 until then). The first answer counts. A run that a person paused asks nothing: it goes on with --force.\n\nExamples:\n  waypost run resume f9aac1c9\n  waypost run resume f9aac1c9 --resolve 'go ahead?=yes'\n  waypost run resume f9aac1c9 --resolve esx1=power_off\n  waypost run resume f9aac1c9 --resolve esx2=skip --reason agreed --wait\n  waypost run resume f9aac1c9 --force"
 )]
 pub struct Resume {
     /// The run: its id, a part of it that no other has, or @1 for the newest.
     #[arg(value_name = "RUN")]
     run: String,
-    /// What to do about a host that blocks the run; may be given several times.
-    #[arg(long = "resolve", value_name = "HOST=DECISION", conflicts_with = "force")]
+    /// An answer: to the question of a step, by the step's name, or about a thing that blocks the run; may be given several times.
+    #[arg(long = "resolve", value_name = "STEP=CHOICE", conflicts_with = "force")]
     resolutions: Vec<String>,
     /// Go on without the decisions that are missing.
     #[arg(long)]
@@ -122,7 +123,7 @@ pub async fn resume(opened: Opened, flags: Resume) -> Result<u8> {
     flags.waiting.check()?;
     let store = opened.store();
     let run = find(&*store, &flags.run).await?;
-    let given = decisions(&flags.resolutions)?;
+    let given = decisions(&flags.resolutions, &run)?;
     let resolutions = if given.is_empty() && !flags.force { blockers::ask_about(&run)? } else { given };
     let asks_nothing = run.phase() == Phase::Parked && blockers::open(&run).is_empty();
     let command = CommandWrite { force: flags.force, resolutions, ..asking("resume", flags.reason) };
@@ -203,17 +204,29 @@ fn asking(name: &str, reason: Option<String>) -> CommandWrite {
 }
 
 async fn ask(store: &dyn Store, id: &str, command: CommandWrite) -> Result<RunRow> {
-    let run_id = find(store, id).await?.id().to_owned();
+    let run = find(store, id).await?;
+    let run_id = run.id().to_owned();
     let name = command.name.clone();
     match store.command(CommandWrite { run_id: run_id.clone(), ..command }).await {
         Err(StoreError::Refused(refusal))
             if name == "retry" && !refusal.allowed.iter().any(|it| **it == *name) =>
         {
             let failed = Failed::from(StoreError::Refused(refusal));
-            Err(failed
-                .with_hint(&format!("waypost run replay {run_id} starts a new run with the same input")))
+            Err(failed.with_hint(&instead_of_retry(&run)))
         }
         answer => Ok(answer?),
+    }
+}
+
+/// What works where there is no retry.
+fn instead_of_retry(run: &RunRow) -> String {
+    let id = run.id();
+    match run.outcome() {
+        _ if is_execution(run) => execution_words(run),
+        Some(Outcome::Failed | Outcome::Cancelled) if run.lifecycle.counted_items().is_some() => format!(
+            "waypost run replay {id} --failed goes on where it failed, in a new run; without --failed it begins anew"
+        ),
+        _ => format!("waypost run replay {id} starts a new run with the same input"),
     }
 }
 
@@ -230,15 +243,22 @@ pub fn tell_of(run: &RunRow, output: Format) -> Result {
     })
 }
 
-fn decisions(given: &[String]) -> Result<Map<String, Value>> {
+fn decisions(given: &[String], run: &RunRow) -> Result<Map<String, Value>> {
+    let asked = blockers::of(run);
     let mut decisions = Map::new();
     for pair in given {
-        let parts = pair.split_once('=').filter(|(host, decision)| !host.is_empty() && !decision.is_empty());
-        let Some((host, decision)) = parts else {
-            return Err(Failed::new(BAD_INPUT, format!("resolve: {pair:?} is not HOST=DECISION")));
+        // What is asked about may have an equals sign itself.
+        let known = asked.into_iter().flat_map(Map::keys).filter_map(|subject| {
+            Some((subject.as_str(), pair.strip_prefix(subject.as_str())?.strip_prefix('=')?))
+        });
+        let parts = known.max_by_key(|(subject, _)| subject.len()).or_else(|| pair.split_once('='));
+        let Some((subject, choice)) =
+            parts.filter(|(subject, choice)| !subject.is_empty() && !choice.is_empty())
+        else {
+            return Err(Failed::new(BAD_INPUT, format!("resolve: {pair:?} is not STEP=CHOICE")));
         };
-        if decisions.insert(host.to_owned(), decision.into()).is_some() {
-            return Err(Failed::new(BAD_INPUT, format!("resolve: {host} is there twice")));
+        if decisions.insert(subject.to_owned(), choice.into()).is_some() {
+            return Err(Failed::new(BAD_INPUT, format!("resolve: {subject} is there twice")));
         }
     }
     Ok(decisions)

@@ -5,19 +5,20 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::Instant;
 use waypost_kernel::text::terminal::{output_line, plain};
+use waypost_kernel::waiting::Reason;
 use waypost_kernel::{Phase, Time};
 use waypost_store::{EventRow, RunRow, Store};
 
 use super::events::all_events;
-use super::ids::{find, short};
+use super::ids::{explained, find, short};
 use super::told::{Teller, Told};
 use super::{times::age, waits, worked};
 use crate::output::{Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print, tell};
 use crate::worker::duration;
 
 const PAGE: usize = 500;
-/// A change is told of; this is for what nobody tells of.
-pub const LOOK: Duration = Duration::from_secs(1);
+/// Times arrive without an event: what the run waits for is looked at again.
+pub const LOOK: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Args)]
 #[command(
@@ -48,7 +49,7 @@ pub async fn watch(store: &dyn Store, flags: Watch) -> Result<u8> {
     let mut follower = Follower::new(run.id().to_owned(), flags.output == Format::Table);
     tell(&header(&run, store.now().await?));
     let stopped = follower.follow_until(store, flags.timeout).await?;
-    let run = find(store, run.id()).await?;
+    let run = explained(store, run.id()).await?;
     follower.tell_end(store, &run).await?;
     if flags.output != Format::Table {
         print(&flags.output.object(&run.object()))?;
@@ -82,13 +83,23 @@ pub struct Follower {
     /// Output lines are data: on stdout, unless that is for the run object.
     to_stdout: bool,
     teller: Teller,
-    /// What it waits for, as was told last.
-    waits: Option<String>,
+    waits: Waits,
 }
+
+/// What the run waits for, since when that is known here, and whether it was told.
+#[derive(Debug, Default)]
+struct Waits {
+    known: Option<(Reason, Instant)>,
+    told: Option<Reason>,
+}
+
+/// Who waits no longer than this is not told of.
+const A_MOMENT: Duration = Duration::from_millis(1_500);
 
 impl Follower {
     pub fn new(run_id: String, to_stdout: bool) -> Follower {
-        Follower { run_id, seq: 0, path: Vec::new(), to_stdout, teller: Teller::default(), waits: None }
+        let (teller, waits) = (Teller::default(), Waits::default());
+        Follower { run_id, seq: 0, path: Vec::new(), to_stdout, teller, waits }
     }
 
     pub fn run_id(&self) -> &str {
@@ -120,27 +131,25 @@ impl Follower {
     pub async fn follow(&mut self, store: &dyn Store) -> Result {
         loop {
             // The row first: what happened up to it is then in the events.
-            let run = find(store, &self.run_id).await?;
+            let run = explained(store, &self.run_id).await?;
             self.catch_up(store).await?;
+            self.tell_waiting(&run);
             if is_at_rest(&run) {
                 return Ok(());
             }
-            self.tell_waits(&run, store.now().await?);
-            store.changed(LOOK).await;
+            store.event_after(&self.run_id, self.seq, LOOK).await;
         }
     }
 
-    /// Once for each reason, and not of one that is about to be taken.
-    fn tell_waits(&mut self, run: &RunRow, now: Time) {
-        const SOON_MS: i64 = 1_500;
-        let is_new = (now - run.run.created_at).ms() < SOON_MS;
-        let waits = waits::of(run, now).filter(|_| run.phase() == Phase::Ready && !is_new);
-        let Some(waits) = waits else { return };
-        // A countdown changes with every look.
-        let key = if waits::countdown(run, now).is_some() { "later".to_owned() } else { waits.text.clone() };
-        if self.waits.replace(key.clone()) != Some(key) {
-            let hint = waits.hint.map(|hint| format!("\n  {hint}")).unwrap_or_default();
-            tell(&format!("waits: {}{hint}", plain(&waits.text)));
+    /// Once for each reason, if it lasts.
+    fn tell_waiting(&mut self, run: &RunRow) {
+        let reason = run.waiting().map(|waiting| waiting.reason).filter(|reason| *reason != Reason::Person);
+        let since = self.waits.known.filter(|(known, _)| Some(*known) == reason).map(|(_, since)| since);
+        self.waits.known = reason.map(|reason| (reason, since.unwrap_or_else(Instant::now)));
+        let lasts = since.is_some_and(|since| since.elapsed() >= A_MOMENT);
+        if lasts && self.waits.told != reason {
+            self.waits.told = reason;
+            tell(&format!("waiting: {}", waits::in_full(run).unwrap_or_default()));
         }
     }
 
@@ -184,22 +193,21 @@ impl Follower {
             tell(&plain(&format!("{}: {}", failure.code, failure.message)));
         }
         if is_at_rest(run) && run.phase() != Phase::Settled {
-            tell(&asked(run, store.now().await?));
+            tell(&asked(run));
         }
         Ok(())
     }
 }
 
 /// What a run that waits for a person asks, and the command that answers.
-pub fn asked(run: &RunRow, now: Time) -> String {
+fn asked(run: &RunRow) -> String {
     if let Some(decisions) = waits::decisions(run) {
-        return plain(&decisions).into_owned();
+        return decisions;
     }
-    let Some(waits) = waits::of(run, now) else { return String::new() };
-    let draft = if run.phase() == Phase::Draft { "nothing was executed yet: it is a draft; " } else { "" };
+    let draft = if run.phase() == Phase::Draft { "nothing was executed yet: " } else { "" };
     let allowed = waypost_kernel::allowed(&run.lifecycle, &run.run).join(", ");
-    let hint = waits.hint.map(|hint| format!("\n  {hint}")).unwrap_or_default();
-    plain(&format!("{draft}it waits for {}; allowed now: {allowed}{hint}", waits.text)).into_owned()
+    let waits = waits::in_full(run).map(|waits| format!("{waits}\n")).unwrap_or_default();
+    format!("{draft}{waits}allowed now: {}", plain(&allowed))
 }
 
 /// As it is shown between the lines of output.

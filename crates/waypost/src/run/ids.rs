@@ -42,6 +42,12 @@ pub async fn find(store: &dyn Store, id: &str) -> Result<RunRow> {
     }
 }
 
+/// The same, with why it waits.
+pub async fn explained(store: &dyn Store, id: &str) -> Result<RunRow> {
+    let run = find(store, id).await?;
+    Ok(store.explain(vec![run]).await?.remove(0))
+}
+
 async fn newest(store: &dyn Store, asked: &str, number: &str) -> Result<RunRow> {
     let number = number.parse().ok().filter(|number| (1..=MOST).contains(number)).ok_or_else(|| {
         let message =

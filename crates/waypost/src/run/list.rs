@@ -4,8 +4,9 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use comfy_table::Cell;
 use waypost_kernel::Phase;
+use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::text::terminal::plain;
-use waypost_store::{Filter, Parts, RunRow, Store, StoreError};
+use waypost_store::{Filter, Needs, Parts, RunRow, Store, StoreError};
 
 use super::ids::shorts;
 use super::times::{Clock, age};
@@ -17,7 +18,7 @@ use crate::place::{Opened, tenant};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The short ids in the list work wherever a run is asked for, and @1 is the newest run, @2 the one before it.\n\nExamples:\n  waypost run list\n  waypost run list --status failed -o json\n  waypost run list --text staging --limit 5"
+    after_help = "The short ids in the list work wherever a run is asked for, and @1 is the newest run, @2 the one before it.\n\nExamples:\n  waypost run list\n  waypost run list --status failed -o json\n  waypost run list --stuck\n  waypost run list --waiting\n  waypost run list --text staging --limit 5"
 )]
 pub struct List {
     /// Runs of this lifecycle: see `waypost lifecycle list`.
@@ -29,6 +30,12 @@ pub struct List {
     /// Runs of this queue: see `waypost queue stats`.
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
+    /// Runs that nobody works any more: their worker is gone, and no other took them over.
+    #[arg(long, conflicts_with = "waiting")]
+    stuck: bool,
+    /// Runs that wait for a person.
+    #[arg(long)]
+    waiting: bool,
     /// A part of the id, the correlation id or the metadata.
     #[arg(long, value_name = "TEXT")]
     text: Option<String>,
@@ -41,11 +48,13 @@ pub struct List {
 
 pub async fn list(opened: &Opened, flags: List) -> Result {
     let store = opened.store();
+    let needs = if flags.stuck { Some(Needs::Worker) } else { flags.waiting.then_some(Needs::Person) };
     let mut filter = Filter {
         tenant: tenant().into(),
         lifecycle: flags.lifecycle,
         status: flags.status,
         queue: flags.queue,
+        needs,
         text: flags.text,
         limit: flags.limit,
         cursor: None,
@@ -70,12 +79,22 @@ pub async fn list(opened: &Opened, flags: List) -> Result {
     if runs.is_empty() {
         check_queue(&*store, &asked).await?;
     }
+    let runs = explained(&*store, runs).await?;
     let clock = Clock::at(store.now().await?);
     if is_cut && flags.output == Format::Table {
         tell(&format!("the newest {}; more with --limit", runs.len()));
     }
     let objects = runs.iter().map(|run| run.listed(Parts::NONE)).collect();
     print_list(objects, flags.output, || as_table(&runs, &clock, width()))
+}
+
+/// Each with why it waits, a page at a time.
+async fn explained(store: &dyn Store, runs: Vec<RunRow>) -> Result<Vec<RunRow>> {
+    let mut all = Vec::with_capacity(runs.len());
+    for page in runs.chunks(MAX_PAGE) {
+        all.extend(store.explain(page.to_vec()).await?);
+    }
+    Ok(all)
 }
 
 /// A queue that never had a run and has no setting is most likely a typing error.

@@ -115,7 +115,7 @@ pub async fn logs(store: &dyn Store, flags: Logs) -> Result {
         if !flags.follow || is_at_rest(&row) {
             break;
         }
-        store.changed(LOOK).await;
+        store.event_after(run.id(), reader.seq(), LOOK).await;
     }
     match flags.output {
         Format::Json => print(&crate::output::pretty(&all.into())),
@@ -179,6 +179,11 @@ impl Reader {
         let mut teller = Teller::default();
         teller.learn(items);
         Reader { teller, seq: 0 }
+    }
+
+    /// The last event that was read.
+    pub fn seq(&self) -> u64 {
+        self.seq
     }
 
     /// `None`: there is nothing more for now.

@@ -3,6 +3,7 @@
 mod ask;
 mod blockers;
 pub mod brought;
+pub mod by_name;
 mod events;
 mod follow;
 #[cfg(test)]
@@ -61,6 +62,11 @@ pub enum Verb {
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
+    if let Verb::Start(flags) = &verb
+        && flags.dry_run
+    {
+        return by_name::dry_run(place, flags).await.map(|()| 0);
+    }
     // Only what is started needs a database that is not there yet.
     let opened = match &verb {
         Verb::Start(_) => place.opened().await?,

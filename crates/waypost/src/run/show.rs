@@ -8,7 +8,7 @@ use waypost_kernel::text::terminal::plain;
 use waypost_store::{EventRow, ItemRow, RunRow, Store};
 
 use super::events::{all_events, events_table};
-use super::ids::{find, short};
+use super::ids::{explained, short};
 use super::times::{Clock, age};
 use super::{steps, waits, worked};
 use crate::output::{Format, Result, cells, print, table_within, width};
@@ -32,7 +32,7 @@ pub struct Show {
 }
 
 pub async fn show(store: &dyn Store, flags: Show) -> Result {
-    let run = find(store, &flags.run).await?;
+    let run = explained(store, &flags.run).await?;
     if flags.output != Format::Table {
         let mut object = run.object();
         if flags.verbose {
@@ -59,7 +59,7 @@ pub fn page(
     let widest = facts.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     let facts: Vec<String> = facts.iter().map(|(name, text)| fact(name, text, widest)).collect();
     let mut parts = vec![format!("{}\n\n{}", headline(run, events, clock), facts.join("\n"))];
-    parts.extend(waits::decisions(run).map(|text| plain(&text).into_owned()));
+    parts.extend(waits::decisions(run));
     parts.extend(steps::as_table(run, items, clock, (width, is_verbose)));
     parts.extend(artifacts(run, width));
     if is_verbose {
@@ -112,7 +112,7 @@ fn facts(run: &RunRow, events: &[EventRow], clock: &Clock) -> Vec<(&'static str,
     let times = &run.run;
     let by = |event: &EventRow| format!(" by {}", event.by);
     let first = events.first().filter(|event| event.seq == 1).map(by).unwrap_or_default();
-    let waits = waits::of(run, clock.now).filter(|_| times.intent.is_none());
+    let waits = run.waiting().filter(|_| times.intent.is_none());
     let asked =
         times.intent.as_ref().map(|intent| format!("{} asked by {}", intent.want.command(), intent.by));
     let number = |what: i64| (what != 0).then(|| format!(", priority {what}")).unwrap_or_default();
@@ -131,8 +131,8 @@ fn facts(run: &RunRow, events: &[EventRow], clock: &Clock) -> Vec<(&'static str,
             (id != run.id()).then(|| format!("{} (short: {id})", run.id())).or_else(|| Some(id.to_owned())),
         ),
         ("what", what(run)),
-        ("waits", waits.as_ref().map(|waits| waits.text.clone())),
-        ("do", waits.and_then(|waits| waits.hint)),
+        ("why", waits.map(|waits| waits.text.clone())),
+        ("do", waits.and_then(|waits| waits.hint.clone())),
         ("asked", asked),
         ("reason", reason(run, events)),
         ("queued", Some(format!("{}{first}", clock.relative(times.created_at)))),
@@ -208,7 +208,7 @@ fn fields(run: &RunRow, width: Option<usize>) -> String {
     let rows = object.into_iter().filter_map(|(key, value)| {
         let text = match (key.as_str(), value) {
             (_, Value::Null) => return None,
-            ("items" | "artifacts", _) => return None,
+            ("items" | "artifacts" | "waiting", _) => return None,
             ("carried", carried) => match carried["playbook"]["file"].as_str() {
                 Some(file) => format!("playbook {file}"),
                 None => carried.to_string(),

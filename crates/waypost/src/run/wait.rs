@@ -5,12 +5,14 @@ use std::time::Duration;
 use clap::Args;
 use tokio::sync::watch;
 use waypost_kernel::Phase;
+use waypost_kernel::waiting::Reason;
 use waypost_store::{CommandWrite, RunRow, Store};
-use waypost_worker::{Options, Stage, Worker};
+use waypost_worker::playbook::Playbooks;
+use waypost_worker::{Options, PassedEnv, Stage, Worker};
 
 use super::ask::tell_of;
 use super::follow::{Follower, Stopped};
-use super::ids::{find, short};
+use super::ids::{explained, find, short};
 use super::user;
 use crate::output::{BAD_INPUT, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print, tell};
 use crate::place::{Opened, tenant};
@@ -49,16 +51,21 @@ impl Waiting {
 
     /// Follows the run, if asked to; what happened to it before is not told again.
     pub async fn go_on(self, opened: Opened, run: RunRow) -> Result<u8> {
+        self.go_on_with(opened, run, Playbooks::default()).await
+    }
+
+    /// The same, with playbooks that this process has.
+    pub async fn go_on_with(self, opened: Opened, run: RunRow, own: Playbooks) -> Result<u8> {
         if !self.follows() {
             return tell_of(&run, self.output).map(|()| 0);
         }
         let follower = Follower::new(run.id().to_owned(), self.output == Format::Table).after(&run);
-        self.follow(opened, follower).await
+        self.follow(opened, follower, own).await
     }
 
-    pub async fn follow(self, opened: Opened, follower: Follower) -> Result<u8> {
+    pub async fn follow(self, opened: Opened, follower: Follower, own: Playbooks) -> Result<u8> {
         let format = self.output;
-        let (run, code) = follow_and_work(opened, follower, self).await?;
+        let (run, code) = follow_and_work(opened, follower, self, own).await?;
         if format != Format::Table {
             print(&format.object(&run.object()))?;
         }
@@ -66,13 +73,21 @@ impl Waiting {
     }
 }
 
-async fn follow_and_work(opened: Opened, mut follower: Follower, waiting: Waiting) -> Result<(RunRow, u8)> {
+async fn follow_and_work(
+    opened: Opened,
+    mut follower: Follower,
+    waiting: Waiting,
+    playbooks: Playbooks,
+) -> Result<(RunRow, u8)> {
     let store = opened.store();
     let run_id = follower.run_id().to_owned();
-    let head_start = if waiting.here || !opened.has_others() { Duration::ZERO } else { HEAD_START };
+    let is_left = waiting.here || nobody_takes(&explained(&*store, &run_id).await?);
+    let head_start = if is_left { Duration::ZERO } else { HEAD_START };
+    let passed_env = PassedEnv::of_person();
+    let options = Options { only: Some(run_id.clone()), playbooks, passed_env, ..Options::default() };
     let (stage, shutdown) = watch::channel(Stage::Working);
     let (named, own_name) = watch::channel(None);
-    let working = tokio::spawn(work_if_nobody_does(opened, run_id.clone(), head_start, shutdown, named));
+    let working = tokio::spawn(work_if_nobody_does(opened, options, head_start, shutdown, named));
     let gave_up = match follower.follow_until(&*store, waiting.timeout).await? {
         Stopped::AtRest => None,
         Stopped::TimedOut => Some((TIMED_OUT, "not done in time")),
@@ -92,10 +107,16 @@ async fn follow_and_work(opened: Opened, mut follower: Follower, waiting: Waitin
     }
     stage.send_replace(Stage::Draining);
     let _ = working.await;
-    let run = find(&*store, &run_id).await?;
+    let run = explained(&*store, &run_id).await?;
     follower.tell_end(&*store, &run).await?;
     let code = gave_up.map_or_else(|| exit_code(&run), |(code, _)| code);
     Ok((run, code))
+}
+
+/// Whether there is no worker that could take it.
+fn nobody_takes(run: &RunRow) -> bool {
+    let reason = run.waiting().map(|waiting| waiting.reason);
+    matches!(reason, Some(Reason::NoWorker | Reason::NoPlaybook))
 }
 
 /// Whether nobody but this process's worker would go on with the run.
@@ -124,7 +145,7 @@ async fn stop(store: &dyn Store, follower: &mut Follower, run_id: &str, why: &st
 /// Gives others their head start, and works the run if it still waits then. Its worker's name is told once there is one.
 async fn work_if_nobody_does(
     opened: Opened,
-    run_id: String,
+    options: Options,
     head_start: Duration,
     mut shutdown: watch::Receiver<Stage>,
     named: watch::Sender<Option<String>>,
@@ -137,12 +158,12 @@ async fn work_if_nobody_does(
             () = tokio::time::sleep(head_start) => {}
             _ = shutdown.wait_for(|stage| *stage != Stage::Working) => return,
         }
-        let look = async { Ok::<_, Failed>(may_take(find(&*store, &run_id).await?, store.now().await?)) };
+        let run_id = options.only.as_deref().unwrap_or_default();
+        let look = async { Ok::<_, Failed>(may_take(find(&*store, run_id).await?, store.now().await?)) };
         if look.await.unwrap_or(false) {
             break;
         }
     }
-    let options = Options { only: Some(run_id.clone()), ..Options::default() };
     let worker = Worker::new(store.clone(), options);
     named.send_replace(Some(worker.name().to_owned()));
     match opened.supervised(worker.name(), None, shutdown).await {

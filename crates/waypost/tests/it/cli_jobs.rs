@@ -77,7 +77,7 @@ fn a_blocked_job_waits_and_goes_on_with_decisions() {
         shop.run(&["run", "resume", &id])
             .expect(2, &["waits for decisions about esx2\n", "--resolve esx2=skip"]);
         shop.run(&["run", "resume", &id, "--resolve", "esx1"])
-            .expect(2, &["resolve: \"esx1\" is not HOST=DECISION"]);
+            .expect(2, &["resolve: \"esx1\" is not STEP=CHOICE"]);
         let decided = ["run", "resume", &id, "--resolve", "esx2=skip", "--wait"];
         let ran = shop.run(&decided);
         ran.expect(0, &["✓ scan c1", "pending → running → completed"]);

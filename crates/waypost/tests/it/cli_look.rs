@@ -272,7 +272,7 @@ fn errors_are_json_where_json_is_asked_for() {
 fn mistakes_at_the_start_are_answered_with_what_to_type() {
     let shop = Shop::new();
     shop.run(&["run", "start", "echo", "hi"]).expect(2, &["waypost run start -- echo hi"]);
-    shop.run(&["run", "start", "--timeout", "1s", "--", "true"]).expect(2, &["timeout", "--wait"]);
+    shop.run(&["run", "start", "gone.toml", "--timeout", "1s"]).expect(2, &["timeout", "--wait"]);
     let ran = shop.run(&["run", "start", "--wait", "--", "printf", "no line end"]);
     assert_eq!(ran.out, "no line end\n");
     let mut command = shop.command(&["run", "start", "--", "true"]);

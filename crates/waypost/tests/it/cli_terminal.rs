@@ -152,6 +152,7 @@ fn named(text: &str) -> NewRun {
         reruns: false,
         role: waypost_kernel::item::Role::Step,
         details: Map::new(),
+        copied: false,
     };
     let metadata: Map<String, Value> = [(text.to_owned(), json!({ "nested": text }))].into_iter().collect();
     NewRun {

@@ -60,10 +60,11 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
     let idempotency_key = Some(if manual.is_some() { fresh_key() } else { key(&schedule.name, slot) });
     if let What::Run(queued) = &schedule.what {
         let metadata = [("schedule".to_owned(), Value::Object(about))].into_iter().collect();
+        let plain = NewRun::default();
         let run = NewRun {
             lifecycle: queued.lifecycle.clone(),
-            queue: queued.queue.clone(),
-            priority: queued.priority,
+            queue: queued.queue.clone().unwrap_or(plain.queue),
+            priority: queued.priority.unwrap_or(plain.priority),
             input: queued.input.clone(),
             playbook: queued.playbook.clone(),
             carried: queued.carried.clone(),

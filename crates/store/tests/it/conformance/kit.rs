@@ -8,8 +8,8 @@ use waypost_kernel::request::Level;
 use waypost_kernel::{Phase, Refusal, Span, Time};
 use waypost_store::{
     Begin, Begun, Birth, Claim, Claimed, CommandWrite, Database, Enqueued, EventRow, FinishWrite, Firing,
-    Held, ItemRow, ItemWrite, ItemsWrite, NewItem, NewRun, NoteWrite, Noted, Repeat, Result, RunRow,
-    ScheduleWrite, StoreError, Swept,
+    Held, ItemRow, ItemWrite, ItemsWrite, NewItem, NewRun, NoteWrite, Noted, ReleaseWrite, Repeat, Result,
+    RunRow, ScheduleWrite, StoreError, Swept, Wait,
 };
 
 use super::schedules::every;
@@ -69,6 +69,7 @@ pub fn item(kind: &str, key: &str) -> NewItem {
         reruns: false,
         role: waypost_kernel::item::Role::Step,
         details: Map::new(),
+        copied: false,
     }
 }
 
@@ -166,7 +167,14 @@ pub async fn renew(store: &dyn Database, claimed: &Claimed) -> Result<waypost_st
 }
 
 pub async fn release(store: &dyn Database, claimed: &Claimed) -> Result<RunRow> {
-    store.release(vec![held(claimed)]).await.unwrap().pop().unwrap()
+    store.release(vec![held(claimed).into()]).await.unwrap().pop().unwrap()
+}
+
+/// Gives the run back until the clock has gone on so far.
+pub async fn wait(store: &dyn Database, claimed: &Claimed, seconds: i64) -> Result<RunRow> {
+    let wait = Wait { until: claimed.now + Span::from_seconds(seconds), reason: Wait::WINDOW.to_owned() };
+    let write = ReleaseWrite { held: held(claimed), wait: Some(wait) };
+    store.release(vec![write]).await.unwrap().pop().unwrap()
 }
 
 pub fn asking(run_id: &str, name: &str) -> CommandWrite {

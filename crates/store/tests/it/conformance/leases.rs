@@ -169,7 +169,7 @@ pub async fn lists_are_answered_each_by_itself(store: &dyn Database) {
     let expected = ["OK", "NOT_FOUND", "LEASE_LOST", "OK"];
     let codes: Vec<&str> = store.renew(leases.clone()).await.unwrap().iter().map(code).collect();
     assert_eq!(codes, expected);
-    let codes: Vec<&str> = store.release(leases).await.unwrap().iter().map(code).collect();
+    let codes: Vec<&str> = store.release(leases.into_iter().map(Into::into).collect()).await.unwrap().iter().map(code).collect();
     assert_eq!(codes, expected);
     let notes = vec![saying(&one, "a"), saying(&two, "b")];
     let codes: Vec<&str> = store.note(notes).await.unwrap().iter().map(code).collect();

@@ -1,11 +1,14 @@
 //! Playbooks, executed: real commands, a real store, workers that die.
 
 mod again;
+mod asking;
 mod boundaries;
 mod ends;
 mod failing;
 mod forward;
 mod hours;
-mod kit;
+pub mod kit;
 mod own_words;
+mod parallel;
 mod pauses;
+mod waiting;

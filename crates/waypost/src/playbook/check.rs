@@ -3,41 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::Subcommand;
 use serde_json::{Value, json};
 use waypost_kernel::Catalog;
 use waypost_worker::playbook::{Playbook, Problem, Problems};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Format, NOT_FOUND, Result, print_list};
-use crate::place::Place;
 
-#[derive(Debug, Subcommand)]
-pub enum Verb {
-    /// Check playbooks: file, line, field and mend for everything that is wrong with them.
-    #[command(
-        after_help = "Examples:\n  waypost playbook check update.toml\n  waypost playbook check playbooks/*.toml -o json\n  waypost playbook check release.toml --lifecycle release-lifecycle.toml"
-    )]
-    Check {
-        /// Files of playbooks.
-        #[arg(required = true, value_name = "FILE")]
-        files: Vec<PathBuf>,
-        /// The file of a lifecycle of your own that the playbooks name.
-        #[arg(long, value_name = "FILE")]
-        lifecycle: Vec<PathBuf>,
-        #[arg(short, long, value_enum, default_value_t)]
-        output: Format,
-    },
-}
-
-pub async fn run(place: &Place, verb: &Verb) -> Result {
-    match verb {
-        Verb::Check { files, lifecycle, output } => {
-            check(files, &catalog(place.known_lifecycles().await?, lifecycle)?, *output)
-        }
-    }
-}
-
-fn catalog(known: Catalog, own: &[PathBuf]) -> Result<Catalog> {
+pub fn catalog(known: Catalog, own: &[PathBuf]) -> Result<Catalog> {
     let mut catalog = known;
     for file in own {
         let shown = file.display();
@@ -50,7 +22,7 @@ fn catalog(known: Catalog, own: &[PathBuf]) -> Result<Catalog> {
 }
 
 /// Checks every file before it fails, so that one run shows all that is to be mended.
-fn check(files: &[PathBuf], catalog: &Catalog, output: Format) -> Result {
+pub fn check(files: &[PathBuf], catalog: &Catalog, output: Format) -> Result {
     let checked: Vec<(&PathBuf, std::result::Result<Playbook, Problems>)> =
         files.iter().map(|file| (file, Playbook::load_with(file, catalog))).collect();
     let objects = checked.iter().map(|(file, result)| object(file, result)).collect();
