@@ -204,7 +204,7 @@ fn asked(run: &RunRow) -> String {
     if let Some(decisions) = waits::decisions(run) {
         return decisions;
     }
-    let draft = if run.phase() == Phase::Draft { "nothing was executed yet: " } else { "" };
+    let draft = if run.phase() == Phase::Draft { "nothing was executed yet: it is " } else { "" };
     let allowed = waypost_kernel::allowed(&run.lifecycle, &run.run).join(", ");
     let waits = waits::in_full(run).map(|waits| format!("{waits}\n")).unwrap_or_default();
     format!("{draft}{waits}allowed now: {}", plain(&allowed))

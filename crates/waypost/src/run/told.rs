@@ -33,8 +33,9 @@ pub struct Teller {
 fn is_said(event: &EventRow) -> bool {
     let is_own = event.command == "note" || event.from.is_some() && !event.message.starts_with("Run ");
     let is_moved = event.command != "note" && event.from.as_ref() == Some(&event.to);
-    // Why a step failed stands with the step.
-    let is_told = event.level == "debug" || event.payload["code"].is_string();
+    // Why a step failed for good stands with the step; that it is tried again stands nowhere else.
+    let has = |key: &str| event.payload[key].is_string();
+    let is_told = event.level == "debug" || has("step") && has("code") && !has("message");
     event.actor == "worker" && is_own && !is_moved && !is_told
 }
 

@@ -42,6 +42,8 @@ pub enum Verb {
     /// One schedule: when it fires and who does it, what came of its plans, and the latest of them.
     #[command(after_help = "Examples:\n  waypost schedule show nightly-backup")]
     Show {
+        /// The schedule.
+        #[arg(value_name = "NAME")]
         name: String,
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
@@ -92,7 +94,7 @@ pub enum Verb {
     },
     /// Execute the plans of a range that have no execution yet, marked as such.
     #[command(
-        after_help = "Examples:\n  waypost schedule backfill rollup --from 2026-02-14 --to 2026-02-15\n  waypost schedule backfill rollup --from 2026-02-14T00:00:00Z --to 2026-02-15T00:00:00Z --again"
+        after_help = "Examples:\n  waypost schedule backfill rollup --from 2026-02-14 --to 2026-02-15\n  waypost schedule backfill rollup --from 2026-02-14T00:00:00Z \\\n    --to 2026-02-15T00:00:00Z --again"
     )]
     Backfill {
         /// The schedule.
