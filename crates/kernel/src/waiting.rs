@@ -171,6 +171,9 @@ pub fn waiting(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<
     }
 }
 
+/// Commands that the command line has a verb for: it asks what they need. All others are given by `run do`.
+const VERBS: [&str; 2] = ["resume", "retry"];
+
 /// To the second, as people say it.
 fn at(time: Time) -> Time {
     Time::from_ms(time.ms().div_euclid(1_000) * 1_000)
@@ -239,7 +242,8 @@ fn person(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiti
     };
     let waiting = of(Reason::Person, since, text);
     Some(match next {
-        Some(next) => waiting.hint(format!("waypost run {next} {}", run.id)),
+        Some(next) if VERBS.contains(&next) => waiting.hint(format!("waypost run {next} {}", run.id)),
+        Some(next) => waiting.hint(format!("waypost run do {} {next}", run.id)),
         None => waiting,
     })
 }

@@ -26,5 +26,6 @@ mod wait;
 pub use app::{App, Options};
 pub use listen::serve;
 pub use openapi::document as openapi;
+pub use problem::object_of as problem_object;
 pub use reference::markdown as reference;
 pub use tokens::Rate;

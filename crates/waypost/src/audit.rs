@@ -34,7 +34,8 @@ pub struct Flags {
 }
 
 pub async fn run(place: &Place, flags: Flags) -> Result {
-    let store = place.open().await?;
+    let opened = place.opened_to_read().await?;
+    let store = opened.store();
     let now = store.now().await?;
     let since = flags.since.as_deref().map(|text| instant(text, now)).transpose()?;
     let mut found: Vec<AuditRow> = Vec::new();

@@ -32,7 +32,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         );
         return Err(Failed::new(BAD_INPUT, message));
     }
-    let store = place.open_database().await?;
+    let store = place.only_database("dev").await?;
     let (listener, address) = serve::bind(flags.listen).await?;
     let hello = format!(
         "listening on http://{address}\n\n  export WAYPOST_URL=http://{address}\n  waypost run start -- echo hi\n  \

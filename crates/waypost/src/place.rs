@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use clap::Args;
+use tempfile::TempDir;
 use tokio::sync::watch;
 use waypost_kernel::Catalog;
 use waypost_kernel::tenant::{DEFAULT, check_given, stored_name};
@@ -15,22 +16,50 @@ use waypost_worker::Stage;
 use waypost_worker::loops::{Supervised, Supervisor};
 use waypost_worker::schedules::SchedulerOptions;
 
-use crate::output::{BAD_INPUT, ERROR, Failed, Result};
+use crate::output::{BAD_INPUT, ERROR, Failed, Result, tell};
 
 #[derive(Clone, Debug, Args)]
 pub struct Place {
-    /// Where the runs are: sqlite:///path/to/file.db or postgres://user@host/database. Default: .waypost/waypost.db
-    /// in this folder.
-    #[arg(long, env = "WAYPOST_DATABASE_URL", global = true, hide_env_values = true, value_name = "URL")]
+    /// Where the runs are: sqlite:///path/to/file.db or postgres://user@host/database, or in the file that
+    /// WAYPOST_DATABASE_URL_FILE names. Default: .waypost/waypost.db in this folder.
+    #[arg(
+        long,
+        env = "WAYPOST_DATABASE_URL",
+        global = true,
+        hide_env_values = true,
+        value_name = "URL",
+        help_heading = "Global options"
+    )]
     pub database_url: Option<String>,
     /// A Waypost server to ask instead of a database.
-    #[arg(long, env = "WAYPOST_URL", global = true, value_name = "URL")]
+    #[arg(
+        long,
+        env = "WAYPOST_URL",
+        global = true,
+        hide_env_values = true,
+        value_name = "URL",
+        help_heading = "Global options"
+    )]
     pub url: Option<String>,
-    /// The server's token.
-    #[arg(long, env = "WAYPOST_TOKEN", global = true, hide_env_values = true)]
+    /// The server's token; or in the file that WAYPOST_TOKEN_FILE names.
+    #[arg(
+        long,
+        env = "WAYPOST_TOKEN",
+        global = true,
+        hide_env_values = true,
+        value_name = "TOKEN",
+        help_heading = "Global options"
+    )]
     pub token: Option<String>,
     /// Whose runs, schedules and lifecycles. Default: default; of workers and servers, all.
-    #[arg(long, env = "WAYPOST_TENANT", global = true, value_name = "NAME")]
+    #[arg(
+        long,
+        env = "WAYPOST_TENANT",
+        global = true,
+        hide_env_values = true,
+        value_name = "NAME",
+        help_heading = "Global options"
+    )]
     tenant: Option<String>,
 }
 
@@ -71,12 +100,17 @@ pub enum Database {
 pub enum Opened {
     Database(Arc<dyn waypost_store::Database>),
     Server(Arc<RemoteStore>),
+    /// There is none, and looking makes none: an empty one in a folder that goes away with this.
+    Nothing {
+        store: Arc<dyn waypost_store::Database>,
+        _folder: Arc<TempDir>,
+    },
 }
 
 impl Opened {
     pub fn store(&self) -> Arc<dyn Store> {
         match self {
-            Opened::Database(database) => database.clone(),
+            Opened::Database(store) | Opened::Nothing { store, .. } => store.clone(),
             Opened::Server(server) => server.clone(),
         }
     }
@@ -121,15 +155,27 @@ impl Place {
         Ok(self.opened().await?.store())
     }
 
-    /// The same, for those who only look: none where there is no database yet, and none is made.
-    pub async fn existing(&self) -> Result<Option<Arc<dyn Store>>> {
-        if self.server().is_none()
-            && let Database::Sqlite(file) = self.database()?
-            && !file.exists()
-        {
-            return Ok(None);
+    /// For those who only look: nothing is made.
+    pub async fn opened_to_read(&self) -> Result<Opened> {
+        if self.has_database()? {
+            return self.opened().await;
         }
-        self.open().await.map(Some)
+        let unusable = |error: std::io::Error| Failed::new(ERROR, format!("no temporary folder: {error}"));
+        let folder = tempfile::tempdir().map_err(unusable)?;
+        let store = SqliteStore::open(&folder.path().join("nothing.db"))?;
+        Ok(Opened::Nothing { store: Arc::new(store), _folder: Arc::new(folder) })
+    }
+
+    /// Whether there is something to look at: a server, a database server, or a file.
+    fn has_database(&self) -> Result<bool> {
+        match self.server() {
+            Some(_) => Ok(true),
+            None => Ok(match self.database()? {
+                // A place where none can be is not one where none is yet: opening it says why.
+                Database::Sqlite(file) => file.try_exists().unwrap_or(true),
+                Database::Postgres(_) => true,
+            }),
+        }
     }
 
     /// The same, for those who take care of a database if it is one.
@@ -159,7 +205,7 @@ impl Place {
         self.url.as_deref().filter(|url| !url.is_empty())
     }
 
-    /// Whatever WAYPOST_URL says: for those who are the server.
+    /// Whatever WAYPOST_URL says: for those who have looked at it.
     pub async fn open_database(&self) -> Result<Arc<dyn waypost_store::Database>> {
         Ok(match self.database()? {
             Database::Sqlite(file) => Arc::new(SqliteStore::open(&file)?),
@@ -169,11 +215,10 @@ impl Place {
 
     /// The database that is in use, if it is there and no server is asked instead. Looking makes none.
     pub async fn existing_database(&self) -> Result<Option<Arc<dyn waypost_store::Database>>> {
-        let is_there = match self.database()? {
-            Database::Sqlite(file) => file.exists(),
-            Database::Postgres(_) => true,
-        };
-        if self.server().is_some() || !is_there { Ok(None) } else { self.open_database().await.map(Some) }
+        if self.server().is_some() || !self.has_database()? {
+            return Ok(None);
+        }
+        self.open_database().await.map(Some)
     }
 
     /// A server that is set is the only place that is asked: nothing is done in a database here instead.
@@ -204,10 +249,7 @@ impl Place {
     /// are known too. Looking makes none, and a file can be checked where none is reached.
     pub async fn known_lifecycles(&self) -> Result<Catalog> {
         let shipped = || Catalog::shipped().map_err(|problems| Failed::new(ERROR, problems.to_string()));
-        if self.server().is_none()
-            && let Database::Sqlite(file) = self.database()?
-            && !file.exists()
-        {
+        if !self.has_database()? {
             return Ok(shipped()?.of_tenant(tenant()));
         }
         let found = match self.open().await {
@@ -215,7 +257,7 @@ impl Place {
             Err(failed) => Err(failed),
         };
         found.or_else(|failed| {
-            anstream::eprintln!("only the shipped lifecycles are known: {}", failed.message);
+            tell(&format!("only the shipped lifecycles are known: {}", failed.message));
             Ok(shipped()?.of_tenant(tenant()))
         })
     }

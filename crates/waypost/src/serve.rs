@@ -17,7 +17,7 @@ use waypost_worker::schedules::SchedulerOptions;
 use waypost_worker::webhooks::Github;
 use waypost_worker::{Options, PassedEnv, Stage, Worker};
 
-use crate::output::{BAD_INPUT, ERROR, Failed, Result};
+use crate::output::{BAD_INPUT, ERROR, Failed, Result, tell};
 use crate::place::{Place, named_tenant};
 use crate::schedule::with_schedules;
 use crate::worker::{duration, listen, log_to_stderr, playbooks};
@@ -61,7 +61,7 @@ pub struct Flags {
 }
 
 pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
-    let store = place.open_database().await?;
+    let store = place.only_database("serve").await?;
     check_tokens(&*store, &flags).await?;
     let (listener, address) = bind(flags.listen).await?;
     serve(store, listener, &flags, &format!("listening on http://{address}")).await.map(|()| 0)
@@ -142,7 +142,7 @@ pub async fn serve(store: Arc<dyn Database>, listener: TcpListener, flags: &Flag
     });
     let fired = fired(&scheduled);
     let supervised = supervisor.firing(scheduled).start().await?;
-    anstream::eprintln!("{hello}\n{fired}");
+    tell(&format!("{hello}\n{fired}"));
     let ((), worked) =
         tokio::join!(waypost_server::serve(app, listener), supervised.run(may_work.then_some(worker)));
     worked?;
@@ -175,9 +175,9 @@ fn raise_open_files(connections: usize) {
         Err(_) => limit.current,
     };
     if let Some(has) = has.filter(|has| *has < needed) {
-        anstream::eprintln!(
+        tell(&format!(
             "warning: this process may have {has} files open, and {connections} connections need {needed}: raise the limit (ulimit -Hn, LimitNOFILE=)"
-        );
+        ));
     }
 }
 

@@ -1,18 +1,10 @@
 //! Times as people type them. One without a zone is nobody's: it is refused, and not taken for UTC.
 
-use std::time::SystemTime;
-
 use waypost_kernel::schedule::Zone;
 use waypost_kernel::{Span, Time};
 use waypost_store::parse_time;
 
 use crate::output::{BAD_INPUT, Failed, Result};
-
-/// By this machine's clock: where there is no database yet.
-pub fn now() -> Time {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Time::from_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-}
 
 /// An instant with its zone, or a length of time from `now` on.
 pub fn not_before(field: &str, text: &str, now: Time) -> Result<Time> {

@@ -7,7 +7,7 @@ use serde_json::json;
 use waypost_kernel::{Span, Time};
 use waypost_store::{NewToken, ROLES, Secret, TokenChange, TokenRow, iso};
 
-use crate::output::{Format, Result, cells, print, print_list, table};
+use crate::output::{Format, Result, cells, print, print_list, table, tell};
 use crate::place::Place;
 use crate::run::{age, user, who};
 use crate::worker::duration;
@@ -20,7 +20,9 @@ pub enum Verb {
     )]
     Create {
         /// Whom the log names.
+        #[arg(value_name = "NAME")]
         name: String,
+        /// What it may do.
         #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(ROLES))]
         role: String,
         /// It counts no longer than this: 90d, 12h. Default: until it is revoked.
@@ -36,6 +38,8 @@ pub enum Verb {
     },
     /// Revoke a token by the id that `list` shows. Within 2 seconds no server takes it any more.
     Revoke {
+        /// The id that `list` shows.
+        #[arg(value_name = "ID")]
         id: String,
         /// Kept in the audit log.
         #[arg(long)]
@@ -49,9 +53,7 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
             let tenant = place.token_tenant();
             let lasts = expires.map(|expires| Span::from_ms(expires.as_millis() as i64));
             let (id, token) = create(place, &name, &role, tenant, lasts).await?;
-            anstream::eprintln!(
-                "this is shown once; give it as WAYPOST_TOKEN, or in a file named by WAYPOST_TOKEN_FILE"
-            );
+            tell("this is shown once; give it as WAYPOST_TOKEN, or in a file named by WAYPOST_TOKEN_FILE");
             print(&match output {
                 Format::Table => token,
                 format => format.object(
@@ -60,7 +62,8 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
             })
         }
         Verb::List { output } => {
-            let store = place.open().await?;
+            let opened = place.opened_to_read().await?;
+            let store = opened.store();
             let (rows, now) = (store.tokens(None).await?, store.now().await?);
             print_list(rows.iter().map(TokenRow::object).collect(), output, || as_table(&rows, now))
         }

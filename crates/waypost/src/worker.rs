@@ -14,7 +14,8 @@ use waypost_worker::playbook::Playbooks;
 use waypost_worker::schedules::SchedulerOptions;
 use waypost_worker::{Options, PassedEnv, Stage, Worker};
 
-use crate::output::{BAD_INPUT, ERROR, Failed, Format, Result, cells, print_list, table};
+pub use crate::output::log::log_to_stderr;
+use crate::output::{BAD_INPUT, ERROR, Failed, Format, Result, cells, print_list, table, tell};
 use crate::place::{Place, lifecycles, named_tenant};
 use crate::run::age;
 use crate::worker_metrics::{self, Measured};
@@ -110,26 +111,22 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
     if let Some(address) = flags.metrics {
         let measured = Measured { name: worker.name().to_owned(), slots, counts: worker.counts() };
         let bound = worker_metrics::listen(address, measured).await?;
-        anstream::eprintln!("metrics at http://{bound}/metrics");
+        tell(&format!("metrics at http://{bound}/metrics"));
     }
-    anstream::eprintln!("{} is working; Ctrl-C stops it", worker.name());
+    tell(&format!("{} is working; Ctrl-C stops it", worker.name()));
     let schedules = SchedulerOptions { grace: flags.grace, ..SchedulerOptions::default() };
     let supervised = opened.supervised(worker.name(), Some(schedules), shutdown).await?;
     let summary = supervised.run(Some(worker)).await?.runs;
-    anstream::eprintln!(
+    tell(&format!(
         "claimed {}, succeeded {}, failed {}, cancelled {}, given back {}, lost {}",
-        summary.claimed,
-        summary.succeeded,
-        summary.failed,
-        summary.cancelled,
-        summary.released,
-        summary.lost
-    );
+        summary.claimed, summary.succeeded, summary.failed, summary.cancelled, summary.released, summary.lost
+    ));
     Ok(0)
 }
 
 async fn list(place: &Place, output: Format) -> Result {
-    let store = place.open().await?;
+    let opened = place.opened_to_read().await?;
+    let store = opened.store();
     let workers = store.workers(named_tenant().map(str::to_owned)).await?;
     let now = store.now().await?;
     let objects = workers.iter().map(WorkerRow::object).collect();
@@ -221,10 +218,4 @@ async fn stop_when_idle(store: Arc<dyn Store>, queues: Vec<String>, stage: Arc<w
             return;
         }
     }
-}
-
-pub fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("WAYPOST_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }

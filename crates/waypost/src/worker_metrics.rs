@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use waypost_worker::{Counts, Labels};
 
-use crate::output::{ERROR, Failed, Result};
+use crate::output::{ERROR, Failed, Result, tell};
 
 /// Whoever scrapes has asked by then.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ pub async fn listen(address: SocketAddr, measured: Measured) -> Result<SocketAdd
     let listener = TcpListener::bind(address).await.map_err(cannot)?;
     let bound = listener.local_addr().map_err(cannot)?;
     if !bound.ip().is_loopback() {
-        anstream::eprintln!("warning: metrics: whoever reaches {bound} may read them, without a token");
+        tell(&format!("warning: metrics: whoever reaches {bound} may read them, without a token"));
     }
     tokio::spawn(answer(listener, Arc::new(measured)));
     Ok(bound)

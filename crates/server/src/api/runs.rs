@@ -91,7 +91,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/runs/{run_id}",
         name: "getRun",
-        description: "One run, by its id or a unique beginning of it.",
+        description: "One run, by its id or a part of it that no other has: its beginning, with or without `run-`, or its end.",
         headers: &[IF_NONE_MATCH],
         responses: &[
             ok(&RUN),
@@ -328,6 +328,7 @@ async fn list(call: Call, query: RunsQuery) -> Result {
         cursor: query.cursor,
         include: include(query.include.as_deref().unwrap_or_default())?,
     };
+    check_filter(&call, &filter).await?;
     let turn = call.page_turn().await;
     let (include, with_engine) = (filter.include, call.shows_engine());
     let mut page = call.store().runs(filter).await?;
@@ -335,6 +336,19 @@ async fn list(call: Call, query: RunsQuery) -> Result {
     let write = |text: &mut Pieces, row: &RunRow| text.value(&row.written(include, with_engine));
     let answer = answer::list(200, "runs", page.runs, write, ("next_cursor", &page.next));
     Ok(turn.lasting_with(linked(&call, answer, "/v1/runs", page.next.as_deref())))
+}
+
+/// A word that was typed wrongly must not look like an empty list.
+async fn check_filter(call: &Call, filter: &Filter) -> Result<()> {
+    if filter.lifecycle.is_none() && filter.status.is_none() {
+        return Ok(());
+    }
+    match filter.check(&call.store().lifecycles().await?) {
+        Err(StoreError::Invalid { field, message }) => {
+            Err(Problem::field(&INVALID_QUERY, &field, &message).with("field", field))
+        }
+        checked => Ok(checked?),
+    }
 }
 
 fn include(asked: &str) -> Result<Parts> {

@@ -103,6 +103,8 @@ impl CheckedRun {
         // Finer than that a file does not keep it, and the log must say what the row says.
         new.schedule_at = new.schedule_at.map(|at| Time::from_ms(at.ms()));
         let texts = JsonTexts::of(&new);
+        // After the fingerprint, which is of what was asked for.
+        new.title = new.title.take().or_else(|| new_run::title_of(&new));
         Ok(CheckedRun { new, texts })
     }
 }

@@ -10,19 +10,29 @@ use crate::postgres::row;
 use crate::postgres::sql::{Columns, args, stamp};
 use crate::postgres::tables::rows;
 use crate::seam::error::StoreError;
+use crate::seam::names::{LEAST_PART, NEWEST, may_begin_an_id, only_one};
 use crate::seam::run::{ItemRow, RunRow};
-use crate::seam::verbs::{
-    Filter, ItemFilter, ItemPage, Needs, PAGE_BYTES, Page, Parts, Pause, QueueRow, may_begin_an_id, only_one,
-};
+use crate::seam::verbs::{Filter, ItemFilter, ItemPage, Needs, PAGE_BYTES, Page, Parts, Pause, QueueRow};
 
-/// By id, or by the beginning of one if only one begins so.
+/// By id, or by a part of one that only one has.
 pub async fn run(tx: &Tx, tenant: &str, id: &str) -> Result<RunRow> {
     if !may_begin_an_id(id) {
         return Err(StoreError::no_run(id).into());
     }
     let end = format!("{id}\u{7f}");
     let condition = "FROM waypost.runs r WHERE r.tenant = $1 AND r.run_id >= $2 AND r.run_id < $3 ORDER BY r.run_id LIMIT 3";
-    Ok(only_one(id, row::select(tx, condition, args![tenant, id, end]).await?)?)
+    let found = row::select(tx, condition, args![tenant, id, end]).await?;
+    let found =
+        if found.is_empty() && id.len() >= LEAST_PART { by_part(tx, tenant, id).await? } else { found };
+    Ok(only_one(id, found)?)
+}
+
+/// By the end of an id, or by what stands after its first separator.
+async fn by_part(tx: &Tx, tenant: &str, part: &str) -> Result<Vec<Stored>> {
+    let condition = "FROM waypost.runs r WHERE r.tenant = $1 AND r.rid > (SELECT max(rid) FROM waypost.runs) - $3::bigint \
+         AND (right(r.run_id, length($2)) = $2 OR strpos(r.run_id, '-' || $2) > 0 AND strpos(r.run_id, '-' || $2) = strpos(r.run_id, '-') \
+         OR strpos(r.run_id, '_' || $2) > 0 AND strpos(r.run_id, '_' || $2) = strpos(r.run_id, '_')) ORDER BY r.run_id LIMIT 3";
+    row::select(tx, condition, args![tenant, part, NEWEST]).await
 }
 
 /// Newest first.

@@ -85,7 +85,8 @@ macro_rules! store_verbs {
 
             // Looking things up.
 
-            /// By id or unique prefix of one.
+            /// By its id, or by a part of it that is no other's: its beginning, with or without what all ids of its lifecycle begin with
+            /// (`run-`), or its end.
             run(tenant: String, id: String) -> RunRow;
             runs(filter: Filter) -> Page;
             /// The same runs, each with why it waits, by a number of statements that does not grow with them.

@@ -369,25 +369,6 @@ impl Filter {
     }
 }
 
-/// Whether a run's id can begin with this text.
-pub(crate) fn may_begin_an_id(id: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    !id.is_empty() && id.len() <= 512 && id.chars().all(fits)
-}
-
-/// The run with exactly this id among those whose ids begin with it, or else the only one of them.
-pub(crate) fn only_one(id: &str, mut found: Vec<Stored>) -> Result<RunRow> {
-    match found.len() {
-        0 => Err(StoreError::no_run(id)),
-        count if count == 1 || found[0].row.id() == id => Ok(Arc::unwrap_or_clone(found.remove(0).row)),
-        _ => {
-            let some: Vec<&str> = found.iter().map(|stored| stored.row.id()).collect();
-            let message = format!("{id:?} is the beginning of several: {}, …", some.join(", "));
-            Err(StoreError::invalid("run_id", message))
-        }
-    }
-}
-
 #[derive(Clone, Debug)]
 pub struct Page {
     pub runs: Vec<RunRow>,

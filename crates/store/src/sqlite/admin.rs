@@ -7,20 +7,19 @@ use rusqlite::{Row, params};
 use waypost_kernel::waiting::waits_for_people;
 use waypost_kernel::{Lifecycle, Time};
 
-use crate::engine::AdminTx;
 use crate::engine::turns::{named, short};
+use crate::engine::{AdminTx, Stored};
 use crate::rules::room::Room;
 use crate::seam::error::StoreError;
+use crate::seam::names::{LEAST_PART, NEWEST, may_begin_an_id, only_one};
 use crate::seam::run::{ItemRow, RunRow, iso, parse_time};
-use crate::seam::verbs::{
-    DEFAULT_TENANT, Filter, ItemFilter, ItemPage, Needs, Page, Pause, QueueRow, may_begin_an_id, only_one,
-};
+use crate::seam::verbs::{DEFAULT_TENANT, Filter, ItemFilter, ItemPage, Needs, Page, Pause, QueueRow};
 use crate::sqlite::link::fault::{Fault, Result};
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::primitives::{Primitives, slots};
 use crate::sqlite::row;
 
-/// By id, or by the beginning of one if only one begins so.
+/// By id, or by a part of one that only one has.
 pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<RunRow> {
     if !may_begin_an_id(id) {
         return Err(StoreError::no_run(id).into());
@@ -31,7 +30,19 @@ pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<RunRow> {
         "run_born b CROSS JOIN run_now n ON n.rid = b.rid WHERE b.tenant = ?1 AND b.run_id >= ?2 AND b.run_id < ?3 ORDER BY b.run_id LIMIT 3",
         params![tenant, id, end],
     )?;
+    let found = if found.is_empty() && id.len() >= LEAST_PART { by_part(tx, tenant, id)? } else { found };
     Ok(only_one(id, found)?)
+}
+
+/// By the end of an id, or by what stands after its first separator.
+fn by_part(tx: &Tx<'_>, tenant: &str, part: &str) -> Result<Vec<Stored>> {
+    row::select(
+        tx,
+        "run_born b CROSS JOIN run_now n ON n.rid = b.rid WHERE b.tenant = ?1 AND b.rid > (SELECT max(rid) FROM run_born) - ?3 \
+         AND (substr(b.run_id, -length(?2)) = ?2 OR instr(b.run_id, '-' || ?2) > 0 AND instr(b.run_id, '-' || ?2) = instr(b.run_id, '-') \
+         OR instr(b.run_id, '_' || ?2) > 0 AND instr(b.run_id, '_' || ?2) = instr(b.run_id, '_')) ORDER BY b.run_id LIMIT 3",
+        params![tenant, part, NEWEST],
+    )
 }
 
 pub fn items(tx: &Tx<'_>, run_id: &str, kind: &Option<String>) -> Result<Vec<ItemRow>> {

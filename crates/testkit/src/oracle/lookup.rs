@@ -42,12 +42,16 @@ impl State {
         if id.is_empty() {
             return Err(StoreError::no_run(id));
         }
-        let mut found: Vec<&RunRow> = self
-            .runs
-            .values()
-            .map(|entry| &entry.row)
-            .filter(|row| row.tenant == tenant && row.id().starts_with(id))
-            .collect();
+        let rows = || self.runs.values().map(|entry| &entry.row).filter(|row| row.tenant == tenant);
+        let mut found: Vec<&RunRow> = rows().filter(|row| row.id().starts_with(id)).collect();
+        if found.is_empty() && id.len() >= 4 {
+            let after_first = |row: &RunRow, separator| {
+                row.id().split_once(separator).is_some_and(|(_, rest)| rest.starts_with(id))
+            };
+            let fits =
+                |row: &&RunRow| row.id().ends_with(id) || after_first(row, '-') || after_first(row, '_');
+            found = rows().filter(fits).collect();
+        }
         if let Some(exact) = found.iter().find(|row| row.id() == id) {
             return Ok((*exact).clone());
         }

@@ -15,7 +15,7 @@ use waypost_store::{CommandWrite, NewRun, RunRow};
 
 use super::acts::Act;
 use super::stage::{Cast, Stage};
-use crate::output::{ERROR, Failed, Result};
+use crate::output::{ERROR, Failed, Result, tell};
 use crate::place::lifecycles;
 use crate::run::brought::of_playbook;
 use crate::run::user;
@@ -46,10 +46,7 @@ const FILES: [(&str, &str); 8] = shipped![
 pub async fn play(stage: &mut Stage, folder: &Path) -> Result<Option<Act>> {
     let missing: Vec<&str> = NEEDS.into_iter().filter(|program| !is_there(program)).collect();
     if !missing.is_empty() {
-        anstream::eprintln!(
-            "left out: a rolling cluster update, whose scripts need {}",
-            missing.join(" and ")
-        );
+        tell(&format!("left out: a rolling cluster update, whose scripts need {}", missing.join(" and ")));
         return Ok(None);
     }
     let set =

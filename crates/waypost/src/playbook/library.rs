@@ -7,12 +7,12 @@ use comfy_table::Cell;
 use serde_json::{Map, Value, json};
 use waypost_kernel::Catalog;
 use waypost_store::{EVERY_TENANT, PlaybookFilter, iso};
-use waypost_worker::playbook::known::Known;
+use waypost_worker::playbook::known::{Known, find};
 use waypost_worker::playbook::{Input, Playbook, Playbooks};
 
-use crate::output::{BAD_INPUT, Failed, Format, Result, print, print_list, table};
+use crate::output::{BAD_INPUT, Failed, Format, Result, cell, print, print_list, table};
 use crate::place::{Place, tenant};
-use crate::run::by_name::{failed, find, folder, is_file, steps_in_words};
+use crate::run::by_name::{failed, folder, is_file, steps_in_words};
 
 pub async fn list(place: &Place, dir: Option<&Path>, versions: bool, output: Format) -> Result {
     let catalog = place.known_lifecycles().await?;
@@ -31,7 +31,8 @@ pub async fn list(place: &Place, dir: Option<&Path>, versions: bool, output: For
 
 /// One that cannot be read here is listed all the same: whoever has it may be newer.
 async fn stored(place: &Place, catalog: &Catalog, versions: bool) -> Result<Vec<Known>> {
-    let Some(store) = place.existing().await? else { return Ok(Vec::new()) };
+    let opened = place.opened_to_read().await?;
+    let store = opened.store();
     let filter = PlaybookFilter {
         tenant: Some(tenant().to_owned()),
         all_versions: versions,
@@ -59,12 +60,12 @@ fn row(known: &Known) -> Vec<Cell> {
     };
     let from = if offered.by.is_empty() { &offered.file } else { &offered.by };
     vec![
-        Cell::new(&offered.name),
-        Cell::new(playbook.map_or("(handler)", |it| &it.lifecycle)),
-        Cell::new(inputs),
-        Cell::new(offered.hash.get(..12).unwrap_or(&offered.hash)),
-        Cell::new(from),
-        Cell::new(known.offered_at.map(iso).unwrap_or_default()),
+        cell(&offered.name),
+        cell(playbook.map_or("(handler)", |it| &it.lifecycle)),
+        cell(inputs),
+        cell(offered.hash.get(..12).unwrap_or(&offered.hash)),
+        cell(from),
+        cell(known.offered_at.map(iso).unwrap_or_default()),
     ]
 }
 
@@ -79,8 +80,8 @@ pub async fn show(place: &Place, named: &str, output: Format) -> Result {
         let playbook = Playbook::load_with(Path::new(named), &catalog);
         of_folder(&Arc::new(playbook.map_err(|problems| Failed::new(BAD_INPUT, problems.to_string()))?))
     } else {
-        let store = place.existing().await?;
-        let found = find(store.as_deref(), &Playbooks::default(), &catalog, named).await;
+        let opened = place.opened_to_read().await?;
+        let found = find(&*opened.store(), &Playbooks::default(), &catalog, tenant(), named).await;
         found.map_err(|error| failed(error, false))?
     };
     print(&match output {

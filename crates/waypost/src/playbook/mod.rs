@@ -18,7 +18,8 @@ pub enum Verb {
         after_help = "Examples:\n  waypost playbook check update.toml\n  waypost playbook check playbooks/*.toml -o json\n  waypost playbook check release.toml --lifecycle release-lifecycle.toml"
     )]
     Check {
-        #[arg(required = true)]
+        /// Files of playbooks.
+        #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         /// The file of a lifecycle of your own that the playbooks name.
         #[arg(long, value_name = "FILE")]
@@ -56,11 +57,14 @@ pub enum Verb {
         after_help = "Examples:\n  waypost playbook new update\n  waypost playbook new update playbooks/update.toml --lifecycle deploy"
     )]
     New {
+        /// What it is called.
+        #[arg(value_name = "NAME")]
         name: String,
         /// Where to write it; NAME.toml if left out. A file that is there already stays as it is.
+        #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
         /// What its runs move along.
-        #[arg(long, default_value = "job")]
+        #[arg(long, default_value = "job", value_name = "NAME")]
         lifecycle: String,
     },
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde_json::Value;
 use waypost_kernel::Catalog;
 use waypost_store::{NewRun, Store, check_new};
-use waypost_worker::playbook::known::{self, Known, LeftOpen, NotKnown};
+use waypost_worker::playbook::known::{self, LeftOpen, NotKnown};
 use waypost_worker::playbook::{Playbook, Playbooks, preview};
 
 use super::brought::{of_playbook, with_typed};
 use super::start::{Flags, common, of_command, split};
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print};
-use crate::place::{Place, tenant};
+use crate::place::{Place, lifecycles, tenant};
 use crate::times::not_before;
 
 /// A request for a run, and what this process knows of its playbook.
@@ -23,7 +23,7 @@ pub struct Planned {
     pub own: Playbooks,
 }
 
-pub async fn planned(store: Option<&dyn Store>, catalog: &Catalog, flags: &Flags) -> Result<Planned> {
+pub async fn planned(store: &dyn Store, catalog: &Catalog, flags: &Flags) -> Result<Planned> {
     let own = folder(flags.playbooks.as_deref(), catalog)?;
     let Some(named) = &flags.playbook else {
         return Ok(Planned { new: of_command(flags)?, playbook: None, own });
@@ -37,7 +37,7 @@ pub async fn planned(store: Option<&dyn Store>, catalog: &Catalog, flags: &Flags
         return Ok(Planned { new, playbook: Some(Arc::new(playbook)), own });
     }
     let new = NewRun { lifecycle: flags.lifecycle.clone().unwrap_or_default(), ..common(flags)? };
-    let known = match find(store, &own, catalog, named).await {
+    let known = match known::find(store, &own, catalog, tenant(), named).await {
         Ok(known) => known,
         Err(NotKnown::Unknown(_)) if flags.unknown_playbook => {
             let input = super::start::pairs("input", &flags.inputs)?;
@@ -91,19 +91,6 @@ pub fn folder(folder: Option<&Path>, catalog: &Catalog) -> Result<Playbooks> {
     Playbooks::load(folder, catalog).map_err(|problems| Failed::new(BAD_INPUT, problems.to_string()))
 }
 
-/// Where there is no database yet, only this process's own are known.
-pub async fn find(
-    store: Option<&dyn Store>,
-    own: &Playbooks,
-    catalog: &Catalog,
-    named: &str,
-) -> std::result::Result<Known, NotKnown> {
-    match store {
-        Some(store) => known::find(store, own, catalog, tenant(), named).await,
-        None => known::find_own(own, tenant(), named),
-    }
-}
-
 pub fn failed(error: NotKnown, may_be_unknown: bool) -> Failed {
     match error {
         NotKnown::Store(error) => error.into(),
@@ -118,22 +105,19 @@ pub fn failed(error: NotKnown, may_be_unknown: bool) -> Failed {
 
 /// Nothing is written, not even a database.
 pub async fn dry_run(place: &Place, flags: &Flags) -> Result {
-    let store = place.existing().await?;
-    let catalog = place.known_lifecycles().await?;
-    let Planned { mut new, playbook, .. } = planned(store.as_deref(), &catalog, flags).await?;
+    let opened = place.opened_to_read().await?;
+    let store = opened.store();
+    let catalog = lifecycles(&*store).await?;
+    let Planned { mut new, playbook, .. } = planned(&*store, &catalog, flags).await?;
     if let Some(text) = &flags.schedule_at {
-        let now = match &store {
-            Some(store) => store.now().await?,
-            None => crate::times::now(),
-        };
-        new.schedule_at = Some(not_before("schedule-at", text, now)?);
+        new.schedule_at = Some(not_before("schedule-at", text, store.now().await?)?);
     }
     check_new(&new)?;
     let Some(lifecycle) = catalog.latest(&new.lifecycle) else {
         return Err(Failed::new(BAD_INPUT, format!("lifecycle: there is no {:?}", new.lifecycle)));
     };
     let plan = preview(&new, lifecycle, playbook.as_deref());
-    print(&match flags.output {
+    print(&match flags.waiting.output {
         Format::Table => in_words(&plan),
         format => format.object(&plan),
     })

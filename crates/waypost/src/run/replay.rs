@@ -8,19 +8,22 @@ use waypost_store::NewRun;
 use waypost_worker::playbook::Playbook;
 use waypost_worker::replay::{CannotReplay, Edit, ReplayFrom, replay as replayed};
 
-use super::ask::Waiting;
 use super::brought::with_typed;
 use super::by_name::folder;
+use super::ids::find;
 use super::start::{pairs, split};
-use super::{find, user};
+use super::user;
+use super::wait::Waiting;
 use crate::output::{BAD_INPUT, Failed, Result};
 use crate::place::{Opened, lifecycles};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The old run stays as it is; the new one says which it repeats (retry_of). With --from or --failed the steps before are done from the beginning, with the outputs that they had and what people decided. A step that a cleanup undid runs again in any case.\n\nExamples:\n  waypost run replay 0192 --failed --wait\n  waypost run replay 0192 --from 'ship to us'\n  waypost run replay 0192 --input cluster=c2"
+    after_help = "The old run stays as it is; the new one says which it repeats (retry_of). With --from or --failed the steps before are done from the beginning, with the outputs that they had and what people decided. A step that a cleanup undid runs again in any case.\n\nExamples:\n  waypost run replay f9aac1c9 --failed --wait\n  waypost run replay f9aac1c9 --from 'ship to us'\n  waypost run replay f9aac1c9 --input cluster=c2"
 )]
 pub struct Replay {
+    /// The run: its id, a part of it that no other has, or @1 for the newest.
+    #[arg(value_name = "RUN")]
     run: String,
     /// Go on from this step, by its key or its name: `ship`, or one part of it, `ship[2]`.
     #[arg(long, value_name = "STEP", conflicts_with = "failed")]
@@ -39,6 +42,7 @@ pub struct Replay {
 }
 
 pub async fn replay(opened: Opened, flags: Replay) -> Result<u8> {
+    flags.waiting.check()?;
     let store = opened.store();
     let old = find(&*store, &flags.run).await?;
     let catalog = lifecycles(&*store).await?;

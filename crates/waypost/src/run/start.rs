@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
 use waypost_kernel::Span;
-use waypost_store::{CommandWrite, NewRun, RunRow};
-use waypost_worker::playbook::{MAX_RETRIES, Playbooks, check_variable};
-use waypost_worker::{Options, PassedEnv, Stage, Worker};
+use waypost_store::NewRun;
+use waypost_worker::playbook::{MAX_RETRIES, check_variable};
 
 use super::by_name::{Planned, planned};
-use super::follow::{Follower, Stopped};
-use super::{find, user};
-use crate::output::{BAD_INPUT, ERROR, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print};
+use super::follow::Follower;
+use super::ids::find;
+use super::user;
+use super::wait::Waiting;
+use crate::output::{BAD_INPUT, ERROR, Failed, Format, Result, print, tell};
 use crate::place::{Opened, lifecycles, tenant};
 use crate::times::not_before;
 use crate::worker::duration;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --wait this process also works the run: nothing to start first. Its exit code is then the run's:\n0 succeeded, 3 failed or cancelled, 6 waits for a person, 124 not done in time.\n\nExamples:\n  waypost run start --wait -- echo hi\n  waypost run start update --input cluster=c1\n  waypost run start update.toml --input cluster=c1 --wait\n  waypost run start update --input cluster=c1 --dry-run\n  waypost run start --wait --retries 2 -- ./deploy.sh staging\n  waypost run start --timeout 10m --env STAGE=eu --dir /srv/app --schedule-at 10m -- ./deploy.sh\n  waypost run start --queue builds --idempotency-key \"build-$GIT_SHA\" -- make release"
+    after_help = "With --wait the run is followed, and worked here if no worker takes it: nothing to start first. The exit code is then the run's:\n0 succeeded, 3 failed or cancelled, 6 waits for a person, 124 not done in time.\n\nExamples:\n  waypost run start --wait -- echo hi\n  waypost run start update --input cluster=c1\n  waypost run start update.toml --input cluster=c1 --wait\n  waypost run start update --input cluster=c1 --dry-run\n  waypost run start --wait --retries 2 -- ./deploy.sh staging\n  waypost run start --timeout 10m --env STAGE=eu --dir /srv/app -- ./deploy.sh\n  waypost run start --schedule-at 10m -- ./deploy.sh\n  waypost run start --queue builds --idempotency-key \"$GIT_SHA\" -- make"
 )]
 pub struct Flags {
     /// A playbook instead of a command: the name of one that the server or a worker has (`waypost playbook list`), or a file.
@@ -38,10 +38,10 @@ pub struct Flags {
     #[arg(long, requires = "lifecycle", conflicts_with = "command")]
     pub unknown_playbook: bool,
     /// Say what would happen, and write nothing.
-    #[arg(long, conflicts_with_all = ["wait", "idempotency_key"])]
+    #[arg(long, conflicts_with_all = ["wait", "here", "idempotency_key"])]
     pub dry_run: bool,
     /// Default: the playbook's, or `default`.
-    #[arg(long)]
+    #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
     /// Higher comes first. Default: the playbook's, or 0.
     #[arg(long, allow_hyphen_values = true)]
@@ -78,8 +78,8 @@ pub struct Flags {
     /// Where the command is executed. Default: this folder.
     #[arg(long, value_name = "DIR", conflicts_with = "playbook")]
     dir: Option<PathBuf>,
-    /// How long each try of the command may take, whoever executes it: then it is stopped and has failed with TIMEOUT. Steps of a
-    /// playbook have their own.
+    /// How long each try of the command may take, whoever executes it: then it is stopped and has failed with TIMEOUT. --timeout is the
+    /// same where nobody waits. Steps of a playbook have their own.
     #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with = "playbook")]
     run_timeout: Option<Duration>,
     /// Not before: 2026-02-14T08:00:00Z, or 10m from now. Nobody is asked then: what would pause the run is skipped or fails it.
@@ -88,29 +88,25 @@ pub struct Flags {
     /// Cancelled if nobody has taken it after this time.
     #[arg(long, value_parser = duration, value_name = "TIME")]
     ttl: Option<Duration>,
-    /// Work the run here and follow it to its end.
-    #[arg(long)]
-    wait: bool,
-    /// With --wait: give up waiting after this time; the run is cancelled, since this process works it. Without: as
-    /// --run-timeout.
-    #[arg(long, value_parser = duration, value_name = "TIME")]
-    timeout: Option<Duration>,
-    #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    #[command(flatten)]
+    pub waiting: Waiting,
+    /// The command and its arguments, after `--`.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
     let store = opened.store();
-    if let (Some(playbook), Some(_), false) = (&flags.playbook, flags.timeout, flags.wait) {
+    if let (Some(playbook), Some(_), false) =
+        (&flags.playbook, flags.waiting.timeout, flags.waiting.follows())
+    {
         let message = format!(
             "timeout: {playbook}: a playbook and its steps have timeouts of their own; with --wait it is how long to wait"
         );
         return Err(Failed::new(BAD_INPUT, message));
     }
     let catalog = lifecycles(&*store).await?;
-    let Planned { mut new, own, .. } = planned(Some(&*store), &catalog, &flags).await?;
+    let Planned { mut new, own, .. } = planned(&*store, &catalog, &flags).await?;
     if let Some(text) = &flags.schedule_at {
         new.schedule_at = Some(not_before("schedule-at", text, store.now().await?)?);
     }
@@ -120,21 +116,17 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
     let started = store.enqueue(vec![new]).await?.remove(0)?;
     let run_id = started.run.id().to_owned();
     if started.replayed {
-        anstream::eprintln!("{run_id} was started before with this key");
+        tell(&format!("{run_id} was started before with this key"));
     }
-    if !flags.wait {
-        let text = match flags.output {
+    let output = flags.waiting.output;
+    if !flags.waiting.follows() {
+        let text = match output {
             Format::Table => run_id,
             format => format.object(&started.run.object()),
         };
         return print(&text).map(|()| 0);
     }
-    let follower = Follower::new(run_id, flags.output == Format::Table);
-    let (run, code) = work_with(opened, follower, flags.timeout, own).await?;
-    if flags.output != Format::Table {
-        print(&flags.output.object(&run.object()))?;
-    }
-    Ok(code)
+    flags.waiting.follow(opened, Follower::new(run_id, output == Format::Table), own).await
 }
 
 /// What both kinds of runs are given.
@@ -166,7 +158,7 @@ pub fn of_command(flags: &Flags) -> Result<NewRun> {
     if flags.retries > 0 {
         carried["retries"] = flags.retries.into();
     }
-    if let Some(timeout) = flags.run_timeout.or(flags.timeout.filter(|_| !flags.wait)) {
+    if let Some(timeout) = flags.run_timeout.or(flags.waiting.timeout.filter(|_| !flags.waiting.follows())) {
         carried["timeout_ms"] = json!(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
     }
     let env = split("env", &flags.env)?;
@@ -195,46 +187,4 @@ pub fn split<'t>(field: &str, given: &'t [String]) -> Result<Vec<(&'t str, &'t s
         found.ok_or_else(|| Failed::new(BAD_INPUT, format!("{field}: {pair:?} is not KEY=VALUE")))
     };
     given.iter().map(pair).collect()
-}
-
-/// Works the run in this process and follows it. Another worker may be faster: then it is only followed.
-pub async fn work_with(
-    opened: Opened,
-    mut follower: Follower,
-    timeout: Option<Duration>,
-    playbooks: Playbooks,
-) -> Result<(RunRow, u8)> {
-    let store = opened.store();
-    let run_id = follower.run_id().to_owned();
-    let (stage, shutdown) = watch::channel(Stage::Working);
-    let passed_env = PassedEnv::of_person();
-    let options = Options { only: Some(run_id.clone()), playbooks, passed_env, ..Options::default() };
-    let worker = Worker::new(store.clone(), options);
-    let supervised = opened.supervised(worker.name(), None, shutdown).await?;
-    let working = tokio::spawn(supervised.run(Some(worker)));
-    let gave_up = match follower.follow_until(&*store, timeout).await? {
-        Stopped::AtRest => None,
-        Stopped::TimedOut => Some((TIMED_OUT, "not done in time")),
-        Stopped::Interrupted => Some((INTERRUPTED, "interrupted")),
-    };
-    if let Some((_, why)) = gave_up {
-        // This process is the run's worker: leaving without a word would leave it to nobody.
-        let cancel = CommandWrite {
-            tenant: tenant().into(),
-            run_id: run_id.clone(),
-            name: "cancel".into(),
-            by: user(),
-            reason: Some(why.into()),
-            ..CommandWrite::default()
-        };
-        if store.command(cancel).await.is_ok() {
-            follower.follow(&*store).await?;
-        }
-    }
-    stage.send_replace(Stage::Draining);
-    let _ = working.await;
-    let run = find(&*store, &run_id).await?;
-    follower.print_path(&run);
-    let code = gave_up.map_or_else(|| exit_code(&run), |(code, _)| code);
-    Ok((run, code))
 }

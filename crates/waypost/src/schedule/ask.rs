@@ -9,7 +9,7 @@ use waypost_store::{ScheduleChange, ScheduleChanged, ScheduleSummary, Store, Sto
 use waypost_worker::playbook::Problem;
 use waypost_worker::schedules::{self, Asked, Schedule, shown};
 
-use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print, print_list};
+use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print, print_list, tell};
 use crate::place::lifecycles;
 use crate::run::who;
 use crate::times::day_or_instant;
@@ -123,8 +123,8 @@ async fn left_over(store: &dyn Store, named: &[&str]) -> Result<Vec<String>> {
 async fn say_who_fires(store: &dyn Store, named: &[&str]) -> Result {
     let nobody = |it: &&ScheduleSummary| named.contains(&it.row.name.as_str()) && it.fired_by == 0;
     if all(store).await?.iter().any(|it| nobody(&it)) {
-        anstream::eprintln!(
-            "no process fires these yet: start `waypost schedule run --allow-commands`, `waypost serve --allow-commands` or `waypost dev`"
+        tell(
+            "no process fires these yet: start `waypost schedule run --allow-commands`, `waypost serve --allow-commands` or `waypost dev`",
         );
     }
     Ok(())

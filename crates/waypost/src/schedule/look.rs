@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 
-use comfy_table::Cell;
 use serde_json::json;
 use waypost_kernel::Time;
 use waypost_kernel::schedule::{Timing, Zone, in_words};
 use waypost_store::{ExecutionFilter, ExecutionRow, ScheduleFilter, ScheduleSummary, Store, StoreError, iso};
 use waypost_worker::schedules::{View, find, note, shown, upcoming};
 
-use crate::output::{Format, Result, cells, print, print_list, table};
+use crate::output::{Format, Result, cell, cells, print, print_list, status_in_small_letters, table, tell};
 use crate::place::tenant;
 use crate::run::age;
 
@@ -22,7 +21,7 @@ pub async fn list(store: &dyn Store, output: Format) -> Result {
     print_list(objects, output, || as_table(&all, now))?;
     let nobodys = all.iter().filter(|view| is_nobodys(&view.summary)).count();
     if nobodys > 0 && output == Format::Table {
-        anstream::eprintln!("nobody fires {nobodys} of these; `waypost schedule show NAME` says what to do");
+        tell(&format!("nobody fires {nobodys} of these; `waypost schedule show NAME` says what to do"));
     }
     Ok(())
 }
@@ -226,17 +225,17 @@ fn executions_table(
         let begun = run.and_then(|run| run.run.started_at);
         let ended = run.and_then(|run| run.run.finished_at);
         let failure = run.and_then(|run| run.run.failure.as_ref());
-        let mut cells = vec![Cell::new(zone.shown(it.plan))];
-        cells.extend((!is_named).then(|| Cell::new(&it.schedule)));
-        cells.extend((!is_global).then(|| Cell::new(format!("{}/{}", it.kind, it.id))));
+        let mut cells = vec![cell(zone.shown(it.plan))];
+        cells.extend((!is_named).then(|| cell(&it.schedule)));
+        cells.extend((!is_global).then(|| cell(format!("{}/{}", it.kind, it.id))));
         cells.extend([
-            run.map_or_else(|| Cell::new("waits"), crate::output::status_in_small_letters),
-            Cell::new(begun.map(|at| zone.shown(at)).unwrap_or_default()),
-            Cell::new(begun.map(|at| age(ended.unwrap_or(now) - at)).unwrap_or_default()),
-            Cell::new(it.attempt),
-            Cell::new(run.map(|run| run.id().to_owned()).unwrap_or_default()),
-            Cell::new(it.manual.as_deref().unwrap_or_default()),
-            Cell::new(failure.map(|it| format!("{}: {}", it.code, it.message)).unwrap_or_default()),
+            run.map_or_else(|| cell("waits"), status_in_small_letters),
+            cell(begun.map(|at| zone.shown(at)).unwrap_or_default()),
+            cell(begun.map(|at| age(ended.unwrap_or(now) - at)).unwrap_or_default()),
+            cell(it.attempt.to_string()),
+            cell(run.map(|run| run.id().to_owned()).unwrap_or_default()),
+            cell(it.manual.as_deref().unwrap_or_default()),
+            cell(failure.map(|it| format!("{}: {}", it.code, it.message)).unwrap_or_default()),
         ]);
         cells
     });

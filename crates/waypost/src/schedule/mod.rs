@@ -20,7 +20,8 @@ pub enum Verb {
         after_help = "Examples:\n  waypost schedule apply waypost.toml\n  waypost schedule apply jobs/*.toml --check\n  waypost schedule apply jobs/*.toml --prune"
     )]
     Apply {
-        #[arg(required = true)]
+        /// Files of schedules.
+        #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         /// Only say what is wrong with them, and what --prune would remove.
         #[arg(long)]
@@ -41,6 +42,8 @@ pub enum Verb {
     /// One schedule: when it fires and who does it, what came of its plans, and the latest of them.
     #[command(after_help = "Examples:\n  waypost schedule show nightly-backup")]
     Show {
+        /// The schedule.
+        #[arg(value_name = "NAME")]
         name: String,
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
@@ -48,8 +51,11 @@ pub enum Verb {
     /// The next plan times of a schedule, in its time zone.
     #[command(after_help = "Examples:\n  waypost schedule next nightly-backup --count 10")]
     Next {
+        /// The schedule.
+        #[arg(value_name = "NAME")]
         name: String,
-        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        /// How many.
+        #[arg(long, default_value_t = 5, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1000))]
         count: u16,
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
@@ -57,20 +63,27 @@ pub enum Verb {
     /// Let nothing begin. What is being executed goes on.
     #[command(after_help = "Examples:\n  waypost schedule pause nightly-backup --reason 'database upgrade'")]
     Pause {
+        /// The schedule.
+        #[arg(value_name = "NAME")]
         name: String,
-        #[arg(long, default_value = "")]
+        /// Shown with the schedule.
+        #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
     /// Go on with the next plan. What was planned meanwhile is counted as skipped.
     Resume {
+        /// The schedule.
+        #[arg(value_name = "NAME")]
         name: String,
         /// Kept in the audit log.
-        #[arg(long)]
+        #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
     /// Execute it now: a plan of its own, marked as such.
     #[command(after_help = "Examples:\n  waypost schedule trigger rollup --scope shop-1")]
     Trigger {
+        /// The schedule.
+        #[arg(value_name = "NAME")]
         name: String,
         /// Of these scopes alone.
         #[arg(long = "scope", value_name = "ID")]
@@ -81,9 +94,11 @@ pub enum Verb {
     },
     /// Execute the plans of a range that have no execution yet, marked as such.
     #[command(
-        after_help = "Examples:\n  waypost schedule backfill rollup --from 2026-02-14 --to 2026-02-15\n  waypost schedule backfill rollup --from 2026-02-14T00:00:00Z --to 2026-02-15T00:00:00Z --again"
+        after_help = "Examples:\n  waypost schedule backfill rollup --from 2026-02-14 --to 2026-02-15\n  waypost schedule backfill rollup --from 2026-02-14T00:00:00Z \\\n    --to 2026-02-15T00:00:00Z --again"
     )]
     Backfill {
+        /// The schedule.
+        #[arg(value_name = "NAME")]
         name: String,
         /// From this instant on, or from the beginning of this day in the schedule's time zone.
         #[arg(long, value_name = "TIME|DATE")]
@@ -104,10 +119,14 @@ pub enum Verb {
     /// Executions, the latest plan first.
     #[command(after_help = "Examples:\n  waypost schedule history nightly-backup --limit 5 -o json")]
     History {
+        /// Of this schedule alone.
+        #[arg(value_name = "NAME")]
         name: Option<String>,
+        /// Of this scope alone.
         #[arg(long = "scope", value_name = "ID")]
         scope: Option<String>,
-        #[arg(long, default_value_t = 20)]
+        /// How many at most.
+        #[arg(long, default_value_t = 20, value_name = "COUNT")]
         limit: usize,
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
@@ -115,9 +134,11 @@ pub enum Verb {
     /// Forget a schedule. Its history stays; what is being executed is asked to cancel.
     #[command(visible_alias = "rm")]
     Remove {
+        /// The schedule.
+        #[arg(value_name = "NAME")]
         name: String,
         /// Kept in the audit log.
-        #[arg(long)]
+        #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
     /// Fire schedules until told to stop: those of a file, and with --allow-commands those that were applied.
@@ -131,7 +152,11 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
     if let Verb::Run(flags) = verb {
         return work::run(place.only_database("firing schedules").await?, flags).await;
     }
-    let store = place.open().await?;
+    let opened = match &verb {
+        Verb::Apply { check: false, .. } => place.opened().await?,
+        _ => place.opened_to_read().await?,
+    };
+    let store = opened.store();
     let stored = |name: &str| own_stored("schedule", name);
     match verb {
         Verb::Apply { files, check, prune, output } => {

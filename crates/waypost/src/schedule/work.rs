@@ -14,7 +14,7 @@ use waypost_worker::retention;
 use waypost_worker::schedules::{SchedulerOptions, load};
 use waypost_worker::{PassedEnv, Stage};
 
-use crate::output::{BAD_INPUT, Failed, Result};
+use crate::output::{BAD_INPUT, Failed, Result, tell};
 use crate::worker::{duration, listen, log_to_stderr};
 
 #[derive(Debug, Args)]
@@ -71,16 +71,11 @@ pub async fn run(store: Arc<dyn Database>, flags: Flags) -> Result<u8> {
     let options = with_schedules(&*store, flags.file, options).await?;
     let name = options.name.clone();
     let supervised = Supervisor::new(store, &name, shutdown).firing(options).start().await?;
-    anstream::eprintln!("{name} fires schedules; Ctrl-C stops it");
+    tell(&format!("{name} fires schedules; Ctrl-C stops it"));
     let summary = supervised.run(None).await?.executions;
-    anstream::eprintln!(
+    tell(&format!(
         "executed {}, succeeded {}, failed {}, cancelled {}, given back {}, lost {}",
-        summary.claimed,
-        summary.succeeded,
-        summary.failed,
-        summary.cancelled,
-        summary.released,
-        summary.lost
-    );
+        summary.claimed, summary.succeeded, summary.failed, summary.cancelled, summary.released, summary.lost
+    ));
     Ok(0)
 }

@@ -122,7 +122,7 @@ pub async fn find(
 }
 
 /// The same of those alone that this process has.
-pub fn find_own(own: &Playbooks, tenant: &str, asked: &str) -> Result<Known, NotKnown> {
+fn find_own(own: &Playbooks, tenant: &str, asked: &str) -> Result<Known, NotKnown> {
     let (name, hash) = parts(asked);
     let fits = |it: &&Arc<Playbook>| {
         it.name == name && hash.is_none_or(|hash| it.hash.to_string().starts_with(hash))

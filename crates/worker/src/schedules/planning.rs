@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 use waypost_kernel::schedule::Overlap;
-use waypost_kernel::tenant::exactly;
+use waypost_kernel::tenant::{exactly, local_name};
 use waypost_kernel::text::{ENGINE_KEYS, MAX_KEY_BYTES};
 use waypost_kernel::{Actor, Time};
 use waypost_store::codec::hex;
@@ -72,6 +72,7 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
             items: queued.items.clone(),
             metadata,
             idempotency_key,
+            title: Some(local_name(&schedule.name).to_owned()),
             by: by.to_owned(),
             ..NewRun::default()
         };
@@ -83,6 +84,7 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
         queue: if schedule.name == super::pruning::NAME { HOUSEKEEPING } else { QUEUE }.to_owned(),
         input: Value::Object(about),
         idempotency_key,
+        title: Some(local_name(&schedule.name).to_owned()),
         max_attempts: schedule.max_attempts,
         reentrant: schedule.reentry,
         by: by.to_owned(),

@@ -123,6 +123,7 @@ shapes! {
         needed("codes", Kind::Object, "Failure codes of its commands."),
         needed("operations", Kind::Object, "From which states operations start."),
         optional("decisions", Kind::Object, "The members of a run's details in which decisions are asked for and given."),
+        optional("description", LONG, "What runs of it are, for people who choose one."),
         needed("cancelled_metadata", Kind::Object, "What the metadata of a run say that the engine cancels because its lease ran out."),
         needed("states", list(&Kind::Object, 1_000), "The states, each with its phase."),
         needed("transitions", list(&Kind::Object, 10_000), "The moves: from, command, to, by, guards."),

@@ -137,13 +137,29 @@ pub fn row_of(new: &NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
         idempotency_key: new.idempotency_key.clone(),
         parent_run_id: new.parent_run_id.clone(),
         retry_of: new.retry_of.clone(),
-        title: new.title.clone(),
+        title: new.title.clone().or_else(|| title_of(new)),
         playbook: new.playbook.clone(),
         carried: new.carried.clone(),
         input: Arc::new(new.input.clone()),
         metadata: Arc::new(new.metadata.clone()),
         details: Arc::new(new.details.clone()),
     }
+}
+
+/// What a run is called that nobody named: its command's words, or its playbook.
+fn title_of(new: &NewRun) -> Option<String> {
+    let command =
+        new.carried.as_ref().map(|carried| &carried["command"]).and_then(|command| command.as_array());
+    if let Some(command) = command.filter(|command| !command.is_empty()) {
+        let all: Vec<&str> =
+            command.iter().flat_map(|word| word.as_str().unwrap_or_default().split_whitespace()).collect();
+        let all = all.join(" ");
+        let title: String =
+            all.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).take(80).collect();
+        return Some(title).filter(|title| !title.is_empty());
+    }
+    let playbook = new.playbook.as_ref()?;
+    Some(playbook.rsplit_once('@').map_or(playbook.as_str(), |(name, _)| name).to_owned())
 }
 
 /// Whether two requests under one idempotency key ask for the same. Who asks is no part of it.
