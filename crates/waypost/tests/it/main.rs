@@ -20,6 +20,7 @@ mod cli_schedule;
 mod cli_schedule_looks;
 mod cli_start;
 mod cli_stopping;
+mod cli_story;
 mod cli_tenants;
 mod cli_terminal;
 mod cli_tokens;
