@@ -137,7 +137,7 @@ enum Noun {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return misunderstood(error),
+        Err(error) => return misunderstood(&error),
     };
     if let Noun::Guardian { command } = cli.noun {
         return waypost_worker::guardian::main(command);
@@ -152,12 +152,12 @@ fn main() -> ExitCode {
 }
 
 /// Help and the version are no errors. The rest is told as all errors are: for people, or for programs.
-fn misunderstood(error: clap::Error) -> ExitCode {
+fn misunderstood(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         error.exit();
     }
     let typed: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let hint = hint(&error, &typed);
+    let hint = hint(error, &typed);
     if Format::asked() == Format::Table {
         let _ = error.print();
         if let Some(hint) = hint {

@@ -35,7 +35,7 @@ impl State {
             let command = event.command.to_string();
             let metadata = cancelled_metadata(self.row(number)?, &change);
             let details = no_longer_asked(self.row(number)?, &change);
-            self.commit_with(number, change, &Patch { metadata, details, ..Patch::default() })?;
+            self.commit_with(number, change, &Patch { metadata, details })?;
             swept.moved.push((self.row(number)?.id().to_owned(), command));
         }
         let (asked, is_all) = self.ask_children(limit.saturating_sub(swept.moved.len()))?;

@@ -1,5 +1,5 @@
 //! What every noun shares: exit codes, formats, errors, and writing to a pipe that may close early. All that is written passes
-//! [`print`] or [`tell`], where nothing that others wrote is obeyed by a terminal.
+//! [`print()`] or [`tell`], where nothing that others wrote is obeyed by a terminal.
 
 mod fit;
 pub mod log;

@@ -3,6 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write};
 
 use serde_json::{Map, Value};
+use waypost_kernel::text::terminal;
 use waypost_store::RunRow;
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
@@ -90,18 +91,18 @@ fn ask(
     for (host, about) in blockers {
         let heading =
             about["ask"].as_str().map_or_else(|| host.clone(), |question| format!("{host}: {question}"));
-        writeln!(output, "\n{heading}").map_err(broken)?;
+        writeln!(output, "\n{}", terminal::plain(&heading)).map_err(broken)?;
         for line in lines(about) {
-            writeln!(output, "  {line}").map_err(broken)?;
+            writeln!(output, "  {}", terminal::plain(&line)).map_err(broken)?;
         }
         let choices = choices(about);
         loop {
             for (number, choice) in choices.iter().enumerate() {
-                writeln!(output, "  {}) {choice}", number + 1).map_err(broken)?;
+                writeln!(output, "  {}) {}", number + 1, terminal::plain(choice)).map_err(broken)?;
             }
             match about["ask"].is_string() {
                 true => write!(output, "  your answer? "),
-                false => write!(output, "  what to do about {host}? "),
+                false => write!(output, "  what to do about {}? ", terminal::plain(host)),
             }
             .map_err(broken)?;
             output.flush().map_err(broken)?;
@@ -115,7 +116,8 @@ fn ask(
                 decisions.insert(host.clone(), Value::String(choice));
                 break;
             }
-            writeln!(output, "  type a number or one of: {}", choices.join(", ")).map_err(broken)?;
+            let known = choices.join(", ");
+            writeln!(output, "  type a number or one of: {}", terminal::plain(&known)).map_err(broken)?;
         }
     }
     Ok(decisions)

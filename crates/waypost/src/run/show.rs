@@ -115,7 +115,7 @@ fn facts(run: &RunRow, events: &[EventRow], clock: &Clock) -> Vec<(&'static str,
     let waits = run.waiting().filter(|_| times.intent.is_none());
     let asked =
         times.intent.as_ref().map(|intent| format!("{} asked by {}", intent.want.command(), intent.by));
-    let number = |what: i64| (what != 0).then(|| format!(", priority {what}")).unwrap_or_default();
+    let priority = if run.priority == 0 { String::new() } else { format!(", priority {}", run.priority) };
     let held = times.lease.as_ref().filter(|_| run.phase() == Phase::Held);
     let worker = held.map(|lease| {
         let lapsed = if lease.until < clock.now { ", whose lease ran out" } else { "" };
@@ -140,7 +140,7 @@ fn facts(run: &RunRow, events: &[EventRow], clock: &Clock) -> Vec<(&'static str,
         ("started", time(times.started_at)),
         ("finished", time(times.finished_at)),
         ("worker", worker),
-        ("queue", Some(format!("{}{}", run.queue, number(run.priority.into())))),
+        ("queue", Some(format!("{}{priority}", run.queue))),
         ("lifecycle", Some(format!("{} {}", run.lifecycle.name, run.lifecycle.version))),
         ("key", optional(&run.concurrency_key)),
         ("correlation", optional(&run.correlation_id)),

@@ -90,7 +90,7 @@ impl Teller {
         let (key, to) = (text("key"), text("to"));
         if text("kind") == "task" {
             let percent = item["progress"].as_u64().unwrap_or_default();
-            let is_news = percent > 0 || text("from") != "";
+            let is_news = percent > 0 || !text("from").is_empty();
             let name = self.name(key);
             return is_news.then(|| Told::Task { name, to: to.to_owned(), percent });
         }

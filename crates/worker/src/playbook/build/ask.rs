@@ -91,7 +91,5 @@ fn waits_for_people(lifecycle: &Lifecycle) -> bool {
             .iter()
             .any(|row| row.by.contains(Actor::Worker) && lifecycle.phase(row.to) == Phase::Parked)
     };
-    lifecycle.decisions.is_some()
-        && parks(lifecycle)
-        && lifecycle.counted_items().is_some_and(|kind| parks(kind))
+    lifecycle.decisions.is_some() && parks(lifecycle) && lifecycle.counted_items().is_some_and(parks)
 }

@@ -13,7 +13,7 @@ const HOUR: Span = Span::from_seconds(3_600);
 async fn until_waits(shop: &Shop, id: &str) -> RunRow {
     eventually(&format!("{id} waits in nobody's hands"), async || {
         let row = shop.run(id).await;
-        let is_left = row.run.lease.as_ref().is_some_and(|lease| lease.is_vacant());
+        let is_left = row.run.lease.as_ref().is_some_and(waypost_kernel::Lease::is_vacant);
         (is_left && row.run.reason.is_some()).then_some(row)
     })
     .await
