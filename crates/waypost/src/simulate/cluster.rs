@@ -17,7 +17,8 @@ pub struct Flags {
     /// The site's folder. One that has a site in it is used as it is.
     #[arg(long)]
     dir: PathBuf,
-    #[arg(long, default_value = "127.0.0.1:0")]
+    /// Where to listen; port 0 is a free one.
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,
     /// What a new site looks like.
     #[arg(long, value_enum, default_value_t)]

@@ -14,7 +14,7 @@ use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 use crate::worker::duration;
 
 const EXAMPLES: &str = "Examples:\n  waypost simulate model --listen 127.0.0.1:7700\n  \
-    waypost simulate model --rate 5 --fault fail=10% --fault truncated=5% --latency 200ms";
+    waypost simulate model --rate 5 --fault fail=10% --latency 200ms";
 
 fn help() -> String {
     let mut markers = "Markers, in a prompt as [[sim: NAME]] or [[sim: NAME xTIMES]] (the first times of this prompt alone):\n".to_owned();

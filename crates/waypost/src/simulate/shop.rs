@@ -14,7 +14,7 @@ use crate::output::{BAD_INPUT, Failed, Result};
 use crate::worker::duration;
 
 const EXAMPLES: &str = "Examples:\n  waypost simulate shop --listen 127.0.0.1:7600 --rate 2000 --burst 100\n  \
-    waypost simulate shop --products 10000 --dir ./shop --fault permanent=3% --fault transient=10% --fault lost=1%";
+    waypost simulate shop --dir ./shop --fault permanent=3% --fault lost=1%";
 
 fn help() -> String {
     format!("{}\n{EXAMPLES}", faults_help(FAULTS))

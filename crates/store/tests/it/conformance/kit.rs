@@ -7,9 +7,9 @@ use tokio::runtime::Handle;
 use waypost_kernel::request::Level;
 use waypost_kernel::{Phase, Refusal, Span, Time};
 use waypost_store::{
-    Begin, Begun, Birth, Claim, Claimed, CommandWrite, Database, Enqueued, EventRow, FinishWrite, Firing,
-    Held, ItemRow, ItemWrite, ItemsWrite, NewItem, NewRun, NoteWrite, Noted, ReleaseWrite, Repeat, Result,
-    RunRow, ScheduleWrite, StoreError, Swept, Wait,
+    Begin, Begun, Birth, Claim, Claimed, CommandWrite, Database, Enqueued, EventRow, Filter, FinishWrite,
+    Firing, Held, ItemRow, ItemWrite, ItemsWrite, NewItem, NewRun, NoteWrite, Noted, ReleaseWrite, Repeat,
+    Result, RunRow, ScheduleWrite, StoreError, Swept, Wait,
 };
 
 use super::schedules::every;
@@ -225,6 +225,14 @@ pub async fn get(store: &dyn Database, run_id: &str) -> RunRow {
     RunRow { waits: None, ..row }
 }
 
+/// None of a lifecycle that is not there. A server tells who mistyped its name.
+pub async fn found(store: &dyn Database, filter: Filter) -> Vec<RunRow> {
+    match store.runs(filter).await {
+        Err(StoreError::Invalid { field, .. }) if field == "lifecycle" => Vec::new(),
+        page => page.unwrap().runs,
+    }
+}
+
 pub async fn status(store: &dyn Database, run_id: &str) -> String {
     get(store, run_id).await.status().to_owned()
 }
@@ -298,7 +306,7 @@ pub fn in_parallel<T: Send, F: Future<Output = T>>(tasks: usize, work: impl Fn(u
 pub async fn check(store: &dyn Database) {
     let verified = store.verify(std::sync::Arc::new(|_, _| {})).await.unwrap();
     assert_eq!(verified.differences, Vec::<String>::new());
-    let filter = waypost_store::Filter {
+    let filter = Filter {
         tenant: TENANT.into(),
         limit: 500,
         include: waypost_store::Parts::ALL,
