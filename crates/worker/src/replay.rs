@@ -14,7 +14,9 @@ use waypost_store::{ItemRow, NewItem, NewRun, PLACEHOLDER, RunRow, Store, StoreE
 use crate::playbook::known::{self, NotKnown};
 use crate::playbook::{CannotStart, Playbook, Playbooks};
 use crate::resolve::brought_along;
-use crate::steps::{first_steps, is_dropped, is_finish, planned_part, steps_before, was_left_out};
+use crate::steps::{
+    first_steps, is_dropped, is_finish, planned_part, steps_before, was_left_out, was_not_wanted,
+};
 
 /// From where a run is repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -281,7 +283,9 @@ impl Steps<'_> {
         if self.old.outcome() == Some(Outcome::Succeeded) {
             return refused("from", "nothing of the run failed: repeat the whole run, or from a step");
         }
-        Ok(self.rows.iter().filter(|row| self.is_done(row)).map(|row| row.key.as_str()).collect())
+        // What was left out by its `when` is asked again: it may have been because of what failed.
+        let is_kept = |row: &&ItemRow| self.is_done(row) && !was_not_wanted(row);
+        Ok(self.rows.iter().filter(is_kept).map(|row| row.key.as_str()).collect())
     }
 
     /// What stands before a step: it must be done, or may fail and runs again.

@@ -77,7 +77,7 @@ fn only_what_is_left_is_done(shop: &Shop) {
     assert_eq!((&queued["retry_of"], &queued["status"]), (&json!(id), &json!("pending")));
     let expected = [
         ("build", "completed"),
-        ("scan", "skipped"),
+        ("scan", "pending"),
         ("open gate", "pending"),
         ("ship[1]", "completed"),
         ("ship[2]", "pending"),
@@ -186,7 +186,7 @@ fn over_http_a_run_goes_on_too() {
     let page = shop.curl(&url, &format!("/v1/runs/{}/items", run["run_id"].as_str().unwrap()));
     assert_eq!(page["items"][0]["output"]["image"], "i7", "{page}");
     let events = shop.curl(&url, &format!("/v1/runs/{}/events", run["run_id"].as_str().unwrap()));
-    assert_eq!(events["events"][0]["payload"]["copied"], json!(["build", "scan", "ship[1]"]));
+    assert_eq!(events["events"][0]["payload"]["copied"], json!(["build", "ship[1]"]));
     assert_eq!(post(r#"{"from": "tell"}"#)["errors"][0]["pointer"], "/from");
     assert_eq!(post(r#"{"from": "ship", "input": {"env": "y"}}"#)["errors"][0]["pointer"], "/input");
     assert_eq!(post(r#"{"from": "ship", "failed": true}"#)["errors"][0]["pointer"], "/from");
@@ -260,4 +260,46 @@ fn what_people_decided_stays_decided() {
         );
         shop.verifies();
     }
+}
+
+// proves U3
+#[test]
+fn what_was_left_out_because_of_what_failed_is_done_then() {
+    let shop = Shop::new();
+    let text = r#"name = "maybe"
+lifecycle = "job"
+
+[[step]]
+name = "check"
+continue_on_failure = true
+exec = ["test", "-e", "ok"]
+
+[[step]]
+name = "ship"
+when = "steps.check.ok"
+exec = ["sh", "-c", "echo ship >> did"]
+
+[[step]]
+name = "alarm"
+when = "not steps.check.ok"
+exec = ["sh", "-c", "echo alarm >> did"]
+
+[[step]]
+name = "tell {{ item }}"
+id = "tell"
+for_each = "[1, 2]"
+when = "steps.check.ok"
+exec = ["sh", "-c", "echo tell $0 >> did", "{{ item }}"]
+"#;
+    fs::write(shop.path("maybe.toml"), text).unwrap();
+    let ran = shop.run(&["run", "start", "maybe.toml", "--wait", "-o", "json"]);
+    assert_eq!((ran.code, did(&shop)), (Some(3), vec!["alarm".to_owned()]), "{}", ran.err);
+    let old: Value = serde_json::from_str(&ran.out).unwrap();
+    fs::write(shop.path("ok"), "").unwrap();
+    let done = shop.json(&["run", "replay", old["run_id"].as_str().unwrap(), "--failed", "--wait"]);
+    assert_eq!(
+        (done["status"].as_str(), did(&shop)),
+        (Some("completed"), ["ship", "tell 1", "tell 2"].map(str::to_owned).to_vec())
+    );
+    shop.verifies();
 }

@@ -59,7 +59,11 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
     // A plan that was asked for by hand may be one that was executed before, by a run that has that key.
     let idempotency_key = Some(if manual.is_some() { fresh_key() } else { key(&schedule.name, slot) });
     if let What::Run(queued) = &schedule.what {
-        let metadata = [("schedule".to_owned(), Value::Object(about))].into_iter().collect();
+        let mut metadata = Map::from_iter([("schedule".to_owned(), Value::Object(about))]);
+        // Nobody is there to be asked, unless somebody asked for it.
+        if manual.is_none() {
+            metadata.insert("unattended".into(), true.into());
+        }
         let plain = NewRun::default();
         let run = NewRun {
             lifecycle: queued.lifecycle.clone(),

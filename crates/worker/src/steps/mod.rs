@@ -31,7 +31,7 @@ pub(crate) use once::is_finish;
 pub use planned_steps::first_steps;
 pub(crate) use planned_steps::{CLEANUP, planned_part, steps_before};
 pub(crate) use playbook_run::perform;
-pub(crate) use step_log::{is_dropped, was_left_out};
+pub(crate) use step_log::{is_dropped, was_left_out, was_not_wanted};
 pub(crate) use tasks::{TaskBoard, task_progress};
 pub(crate) use waiting::WORTH_GIVING_BACK;
 

@@ -337,6 +337,11 @@ pub(crate) fn is_dropped(row: &ItemRow) -> bool {
     detail(row, DROPPED) == &Value::Bool(true)
 }
 
+/// Its `when` was not true, or its whole list was left out: of what it saw then, something may be otherwise now.
+pub(crate) fn was_not_wanted(row: &ItemRow) -> bool {
+    detail(row, LEFT_OUT) == &Value::Bool(true)
+}
+
 /// Of a step that was skipped: its `when` or its handler said so, and not the end of its run.
 pub(crate) fn was_left_out(row: &ItemRow) -> bool {
     let has = |name: &str| row.details.contains_key(name);
