@@ -198,7 +198,10 @@ fn github(playbooks: &Playbooks) -> Result<Option<Arc<Github>>> {
 /// Schedules are fired here, pruning among them; without a worker, pruning alone.
 async fn schedules(store: &dyn Store, flags: &Flags) -> Result<SchedulerOptions> {
     if flags.no_worker {
-        return Ok(SchedulerOptions::default());
+        // Others fire what stands in the file; how long runs are kept is for whoever prunes.
+        let SchedulerOptions { retention, .. } =
+            with_schedules(store, None, SchedulerOptions::default()).await?;
+        return Ok(SchedulerOptions { retention, ..SchedulerOptions::default() });
     }
     let options = SchedulerOptions {
         carried: flags.allow_commands,
