@@ -11,7 +11,7 @@ use waypost_store::{Database, RunRow};
 use waypost_worker::Stage;
 use waypost_worker::webhooks::Github;
 
-use crate::api::playbooks::by_name::Lately;
+use crate::api::playbooks::by_name::Lookups;
 use crate::metrics::Metrics;
 use crate::room::bytes::Budget;
 use crate::room::shares::Shares;
@@ -75,7 +75,7 @@ pub struct App {
     pub(crate) pages: Arc<Semaphore>,
     pub(crate) queues: Lines,
     /// Playbooks that runs were started by.
-    pub(crate) lately: Lately,
+    pub(crate) lookups: Lookups,
     /// Whose signs of life were stored lately.
     pub(crate) seen_workers: Mutex<HashMap<crate::api::workers::WorkerKey, SeenWorker>>,
     /// Runs that were claimed here.
@@ -110,7 +110,7 @@ impl App {
             parsers: Semaphore::new(PARSERS),
             pages: Arc::new(Semaphore::new(PAGES)),
             queues: Lines::default(),
-            lately: Lately::default(),
+            lookups: Lookups::default(),
             options,
             metrics: Metrics::default(),
             seen_workers: Mutex::default(),

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::{Code, Span};
 use waypost_schema::{Field, Kind, optional};
@@ -136,6 +137,7 @@ pub const ROUTES: &[Route] = &[
 ];
 
 async fn start(call: Call, mut body: NewRunBody) -> Result {
+    let asked_at = Instant::now();
     if let Some(key) = call.headers.get("idempotency-key") {
         let key = key_of(key.to_str().ok())?;
         if body.idempotency_key.as_ref().is_some_and(|other| *other != key) {
@@ -144,7 +146,7 @@ async fn start(call: Call, mut body: NewRunBody) -> Result {
         }
         body.idempotency_key = Some(key);
     }
-    let (new, _) = new_run(&call, body).await?;
+    let (new, _) = new_run(&call, asked_at, body).await?;
     check_relatives(&call, &new).await?;
     let made = call.store().enqueue(vec![new]).await?.remove(0)?;
     call.app.metrics.enqueued.inc_by(u64::from(!made.replayed));
@@ -154,7 +156,8 @@ async fn start(call: Call, mut body: NewRunBody) -> Result {
 }
 
 async fn dry_run(call: Call, body: NewRunBody) -> Result {
-    let (new, playbook) = new_run(&call, body).await?;
+    let asked_at = Instant::now();
+    let (new, playbook) = new_run(&call, asked_at, body).await?;
     check_relatives(&call, &new).await?;
     Ok(answer::json(200, &by_name::preview(&call, &new, playbook.as_deref()).await?))
 }
@@ -173,7 +176,11 @@ fn key_of(text: Option<&str>) -> Result<String> {
     Ok(key.replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 
-async fn new_run(call: &Call, body: NewRunBody) -> Result<(NewRun, Option<Arc<Playbook>>)> {
+async fn new_run(
+    call: &Call,
+    asked_at: Instant,
+    body: NewRunBody,
+) -> Result<(NewRun, Option<Arc<Playbook>>)> {
     let embedded = renamed("embedded", body.embedded, "carried", body.carried)?;
     check_embedded(&call.caller, embedded.as_ref())?;
     let mut details = body.details;
@@ -215,7 +222,7 @@ async fn new_run(call: &Call, body: NewRunBody) -> Result<(NewRun, Option<Arc<Pl
         details,
         ..default
     };
-    by_name::filled(call, new, open, body.unknown_playbook).await
+    by_name::filled(call, asked_at, new, open, body.unknown_playbook).await
 }
 
 /// A run of another tenant is no parent, and nothing that can be repeated: what becomes of it would be seen, and felt, here. One that
@@ -278,10 +285,11 @@ fn new_item(item: NewItemBody) -> NewItem {
 }
 
 async fn start_many(call: Call, body: NewRunsBody) -> Result {
+    let asked_at = Instant::now();
     let mut answers: Vec<Option<Value>> = Vec::new();
     let mut runs = Vec::new();
     for body in body.runs {
-        let new = match new_run(&call, body).await {
+        let new = match new_run(&call, asked_at, body).await {
             Ok((new, _)) => check_relatives(&call, &new).await.map(|()| new),
             Err(problem) => Err(problem),
         };

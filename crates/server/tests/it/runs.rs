@@ -1,6 +1,9 @@
 //! Runs: started, looked at, asked things of.
 
+use std::path::Path;
+
 use serde_json::json;
+use waypost_worker::playbook::Playbook;
 
 use crate::support::{On, Server, send, with_body};
 
@@ -238,5 +241,30 @@ async fn artifacts_of_an_unknown_type_are_refused_in_a_request() {
         );
         let made = server.post("/v1/runs", run("logs")).await.expect(201);
         assert_eq!(made["artifacts"][0]["type"], "logs", "{on:?}");
+    }
+}
+
+// proves U1
+#[tokio::test]
+async fn a_run_by_name_is_of_what_was_offered_before_it_was_asked_for() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let body = json!({ "lifecycle": "deploy", "playbook": "ship", "unknown_playbook": true });
+        let start = async || server.post("/v1/runs", body.clone()).await.expect(201)["playbook"].clone();
+        assert_eq!(start().await, "ship", "{on:?}: nobody has it yet");
+        for name in ["one", "two"] {
+            let text = format!(
+                "name = \"ship\"\nlifecycle = \"deploy\"\n[[step]]\nname = \"{name}\"\nexec = [\"true\"]\n"
+            );
+            let playbook =
+                Playbook::of_text(&text, Path::new("ship.toml"), &server.store.lifecycles().await.unwrap());
+            let offered = playbook.unwrap().offered("*", "w1");
+            let pin = format!("ship@{}", offered.hash);
+            server.store.offer_playbooks(vec![offered]).await.unwrap();
+            assert_eq!(start().await, json!(pin), "{on:?}: {name}");
+            let many = json!({ "runs": [body, body] });
+            let made = server.post("/v1/runs/batch", many).await.expect(200);
+            assert!(made["runs"][1]["run_id"].is_string(), "{made}");
+        }
     }
 }

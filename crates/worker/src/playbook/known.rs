@@ -108,17 +108,28 @@ pub async fn find(
     if let Ok(known) = find_own(own, tenant, asked) {
         return Ok(known);
     }
+    match offered_as(store, tenant, asked, false).await? {
+        Some(row) => Known::of_row(row, catalog),
+        None => Err(NotKnown::Unknown(unknown(store, own, tenant, asked).await?)),
+    }
+}
+
+/// The same of those that were offered, as it is stored; with `names_only` without its definition.
+pub async fn offered_as(
+    store: &dyn Store,
+    tenant: &str,
+    asked: &str,
+    names_only: bool,
+) -> waypost_store::Result<Option<PlaybookRow>> {
     let (name, hash) = parts(asked);
     let filter = PlaybookFilter {
         tenant: Some(tenant.to_owned()),
         name: Some(name.to_owned()),
         hash: hash.map(str::to_owned),
-        ..PlaybookFilter::default()
+        all_versions: false,
+        names_only,
     };
-    match store.playbooks(filter).await?.into_iter().next() {
-        Some(row) => Known::of_row(row, catalog),
-        None => Err(NotKnown::Unknown(unknown(store, own, tenant, asked).await?)),
-    }
+    Ok(store.playbooks(filter).await?.into_iter().next())
 }
 
 /// The same of those alone that this process has.
@@ -139,7 +150,8 @@ fn parts(asked: &str) -> (&str, Option<&str>) {
     asked.split_once('@').map_or((asked, None), |(name, hash)| (name, Some(hash)))
 }
 
-async fn unknown(
+/// Words for a name that nobody has.
+pub async fn unknown(
     store: &dyn Store,
     own: &Playbooks,
     tenant: &str,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use waypost_kernel::Catalog;
-use waypost_store::{NewRun, check_new};
+use waypost_store::{NewRun, OfferedPlaybook, PlaybookRow, check_new};
 use waypost_worker::playbook::known::{self, Known, LeftOpen, NotKnown};
 use waypost_worker::playbook::{self, CannotStart, Playbook, Playbooks};
 
@@ -15,32 +15,78 @@ use crate::answer::Result;
 use crate::call::Call;
 use crate::problem::{INVALID_INPUT, Problem};
 
-/// A client that starts many runs by one name has it looked up once in this time.
+/// How long what was read of a version serves.
 const FRESH: Duration = Duration::from_secs(1);
 /// Names that are remembered.
 const MOST: usize = 1_000;
 
-/// When it was looked up, and what there was.
-type Found = (Instant, Catalog, Option<Arc<Playbook>>);
-
-/// What was looked up lately, by tenant and name.
+/// Names that runs are started by. However many ask for one at once, two look it up in turn: whoever came before a look-up began needs none
+/// of its own, and nobody misses what was offered before it asked.
 #[derive(Default)]
-pub struct Lately(Mutex<HashMap<(String, String), Found>>);
+pub struct Lookups(Mutex<HashMap<(String, String), Slot>>);
 
-impl Lately {
-    fn get(&self, key: &(String, String)) -> Option<(Catalog, Option<Arc<Playbook>>)> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, catalog, playbook) = known.get(key)?;
-        (at.elapsed() < FRESH).then(|| (catalog.clone(), playbook.clone()))
-    }
+/// Held by whoever looks up.
+type Slot = Arc<tokio::sync::Mutex<Option<Found>>>;
 
-    fn put(&self, key: (String, String), catalog: Catalog, playbook: Option<Arc<Playbook>>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST {
-            known.clear();
+struct Found {
+    began: Instant,
+    offered: Option<Offered>,
+}
+
+#[derive(Clone)]
+struct Offered {
+    row: OfferedPlaybook,
+    read_at: Instant,
+    /// None: a handler that is compiled into a worker.
+    definition: Option<(Catalog, Arc<Playbook>)>,
+}
+
+impl Lookups {
+    fn slot(&self, key: (String, String)) -> Slot {
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if slots.len() >= MOST && !slots.contains_key(&key) {
+            slots.clear();
         }
-        known.insert(key, (Instant::now(), catalog, playbook));
+        slots.entry(key).or_default().clone()
     }
+}
+
+/// What the caller's tenant means by a name; none if nobody has it.
+async fn look_up(
+    call: &Call,
+    name: &str,
+    asked_at: Instant,
+) -> std::result::Result<Option<Offered>, NotKnown> {
+    let tenant = &call.caller.tenant;
+    let slot = call.app.lookups.slot((tenant.clone(), name.to_owned()));
+    let mut last = slot.lock().await;
+    if let Some(found) = last.as_ref().filter(|found| found.began >= asked_at) {
+        return Ok(found.offered.clone());
+    }
+    let began = Instant::now();
+    let known = last.take().and_then(|found| found.offered).filter(|it| it.read_at.elapsed() < FRESH);
+    let row = known::offered_as(call.store(), tenant, name, known.is_some()).await?;
+    let is_same =
+        |it: &Offered, row: &OfferedPlaybook| (&it.row.tenant, &it.row.hash) == (&row.tenant, &row.hash);
+    let offered = match (row, known) {
+        (None, _) => None,
+        (Some(row), Some(known)) if is_same(&known, &row.offered) => Some(known),
+        (Some(row), None) => Some(read(call, row).await?),
+        (Some(_), Some(_)) => match known::offered_as(call.store(), tenant, name, false).await? {
+            Some(row) => Some(read(call, row).await?),
+            None => None,
+        },
+    };
+    *last = Some(Found { began, offered: offered.clone() });
+    Ok(offered)
+}
+
+async fn read(call: &Call, row: PlaybookRow) -> std::result::Result<Offered, NotKnown> {
+    let read_at = Instant::now();
+    let catalog = call.store().lifecycles().await?.of_tenant(&call.caller.tenant);
+    let Known { mut offered, playbook, .. } = Known::of_row(row, &catalog)?;
+    offered.text.clear();
+    Ok(Offered { row: offered, read_at, definition: playbook.map(|playbook| (catalog, playbook)) })
 }
 
 pub async fn known(call: &Call, catalog: &Catalog, asked: &str) -> std::result::Result<Known, NotKnown> {
@@ -57,9 +103,10 @@ pub fn problem(error: NotKnown) -> Problem {
 }
 
 /// A run by a playbook's name, with what the playbook says of it. One that brings its playbook along says so itself.
-/// `may_be_unknown`: a name that nobody has yet is taken as it is.
+/// `asked_at`: what was offered before counts. `may_be_unknown`: a name that nobody has yet is taken as it is.
 pub async fn filled(
     call: &Call,
+    asked_at: Instant,
     new: NewRun,
     open: LeftOpen,
     may_be_unknown: bool,
@@ -73,29 +120,17 @@ pub async fn filled(
         false => Ok((new, None)),
     };
     let Some(name) = name else { return needs_lifecycle(new) };
-    let key = (call.caller.tenant.clone(), name.clone());
-    let (catalog, playbook) = match call.app.lately.get(&key) {
-        Some(found) => found,
+    let definition = match look_up(call, &name, asked_at).await.map_err(problem)? {
+        Some(offered) => offered.definition,
+        None if may_be_unknown => None,
         None => {
-            let catalog = call.store().lifecycles().await?.of_tenant(&call.caller.tenant);
-            let playbook = match known(call, &catalog, &name).await {
-                Ok(known) => known.playbook,
-                Err(NotKnown::Unknown(_)) if may_be_unknown => None,
-                Err(NotKnown::Unknown(words)) => {
-                    let message =
-                        format!("{words}; `\"unknown_playbook\": true` takes a name that nobody has yet");
-                    return Err(Problem::field(&INVALID_INPUT, "playbook", &message));
-                }
-                Err(error) => return Err(problem(error)),
-            };
-            // Whether somebody has it matters to the next one who asks, and may change at once.
-            if playbook.is_some() {
-                call.app.lately.put(key, catalog.clone(), playbook.clone());
-            }
-            (catalog, playbook)
+            let words =
+                known::unknown(call.store(), &Playbooks::default(), &call.caller.tenant, &name).await?;
+            let message = format!("{words}; `\"unknown_playbook\": true` takes a name that nobody has yet");
+            return Err(Problem::field(&INVALID_INPUT, "playbook", &message));
         }
     };
-    let Some(playbook) = playbook else { return needs_lifecycle(new) };
+    let Some((catalog, playbook)) = definition else { return needs_lifecycle(new) };
     let new = known::fill(&playbook, &catalog, new, open).map_err(cannot_start)?;
     Ok((new, Some(playbook)))
 }
