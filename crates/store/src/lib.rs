@@ -23,6 +23,7 @@ pub use seam::access::{AuditRow, EVERY_TENANT, NewToken, ROLES, Secret, TokenCha
 pub use seam::doctor;
 pub use seam::error::{Result, StoreError};
 pub use seam::messages::{Message, REMEMBERED, Received};
+pub use seam::projection::{MovedRun, Projected};
 pub use seam::run::{EventRow, ItemRow, RunRow, iso, parse_time};
 pub use seam::schedule_reads::{
     ExecutionFilter, ExecutionPage, ExecutionRow, ScheduleFilter, ScheduleSummary,

@@ -25,6 +25,7 @@ use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
 use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::messages::{Message, Received};
+use crate::seam::projection::Projected;
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::seam::schedules::*;
@@ -294,11 +295,16 @@ impl Housekeeping for PostgresStore {
     verbs! {
         PgTx::begin => engine {
             receive(message: Message) -> Received;
+            put_cursor(name: String, position: u64) -> ();
+            acknowledge(tenant: String, run_id: String, by: String) -> ();
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
             put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
             begin(begin: Begin) -> Option<Begun>;
             put_off(failed: Vec<Failed>) -> ();
             wake_executions(run_ids: Vec<String>) -> ();
+        }
+        PgTx::look => engine {
+            cursor(name: String) -> Option<u64>;
         }
         Session::look => admin {
             ask_scopes(sql: String) -> Vec<String>;
@@ -315,6 +321,10 @@ impl Housekeeping for PostgresStore {
             }
             Ok(swept)
         })
+    }
+
+    fn projected(&self, after: u64, limit: usize) -> Reply<'_, Projected> {
+        self.session.verb(move |session| async move { log::projected(&session, after, limit).await })
     }
 
     fn prune(&self, limit: usize) -> Reply<'_, Pruned> {

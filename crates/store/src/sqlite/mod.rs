@@ -29,6 +29,7 @@ use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
 use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::messages::{Message, Received};
+use crate::seam::projection::Projected;
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::seam::schedules::*;
@@ -213,14 +214,22 @@ impl Housekeeping for SqliteStore {
     verbs! {
         write engine {
             receive(message: Message) -> Received;
+            put_cursor(name: String, position: u64) -> ();
+            acknowledge(tenant: String, run_id: String, by: String) -> ();
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
             put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
             begin(begin: Begin) -> Option<Begun>;
             put_off(failed: Vec<Failed>) -> ();
             wake_executions(run_ids: Vec<String>) -> ();
         }
+        read engine {
+            cursor(name: String) -> Option<u64>;
+        }
     }
     verbs! {
+        read tx log {
+            projected(after: u64, limit: usize) -> Projected;
+        }
         read_apart tx admin {
             ask_scopes(sql: String) -> Vec<String>;
         }

@@ -44,6 +44,8 @@ pub(super) struct State {
     pub audits: Vec<AuditRow>,
     /// With the time at which each came.
     pub messages: Vec<(Message, Time)>,
+    /// By the readers' names.
+    pub cursors: BTreeMap<String, u64>,
     pub last_number: u64,
     /// The feed position of the last event.
     pub last_position: u64,
@@ -124,6 +126,7 @@ impl State {
             tokens: Vec::new(),
             audits: Vec::new(),
             messages: Vec::new(),
+            cursors: BTreeMap::new(),
             last_number: 0,
             last_position: 0,
             writes: 0,

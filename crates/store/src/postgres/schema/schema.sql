@@ -208,6 +208,9 @@ CREATE TABLE waypost.pruned(day date, lifecycle text, runs bigint NOT NULL, even
 CREATE TABLE waypost.messages(source text, digest text, id text NOT NULL, at timestamptz NOT NULL, PRIMARY KEY(source, digest), UNIQUE(source, id));
 CREATE INDEX messages_at ON waypost.messages(at);
 
+-- How far the readers of the log have gone.
+CREATE TABLE waypost.cursors(name text PRIMARY KEY, position bigint NOT NULL);
+
 -- Who may ask a server for what: of a token only the digest of its secret half.
 CREATE TABLE waypost.tokens(id text PRIMARY KEY, digest text NOT NULL, name text NOT NULL, role text NOT NULL, tenant text NOT NULL,
   created_at timestamptz NOT NULL, created_by text NOT NULL, revoked_at timestamptz, revoked_by text);
