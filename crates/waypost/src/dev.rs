@@ -49,5 +49,5 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         playbooks: flags.playbooks,
         allow_commands: true,
     };
-    serve::serve(store, listener, &flags, &hello).await.map(|()| 0)
+    serve::serve((store, place.projection()?), listener, &flags, &hello).await.map(|()| 0)
 }

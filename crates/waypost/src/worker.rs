@@ -68,6 +68,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         grace: flags.grace,
         allow_commands: flags.allow_commands,
         playbooks,
+        projection: opened.projection(),
         ..Options::default()
     };
     let (stage, shutdown) = watch::channel(Stage::Working);

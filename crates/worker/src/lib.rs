@@ -19,6 +19,7 @@ mod outcome;
 mod pace;
 mod pipeline;
 pub mod playbook;
+pub mod projection;
 mod report;
 mod resolve;
 pub mod schedules;

@@ -1,6 +1,7 @@
 //! What a worker is told.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::time::Duration;
 
 use waypost_kernel::backoff::Backoff;
@@ -12,6 +13,7 @@ use crate::handler::Handlers;
 use crate::lease::Keeping;
 use crate::pace;
 use crate::playbook::Playbooks;
+use crate::projection::Projection;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -45,6 +47,8 @@ pub struct Options {
     pub guardian: Option<Vec<OsString>>,
     /// Between the tries of a command that has `retries`.
     pub backoff: Backoff,
+    /// Where the manifest of a projected run is before the run is told as completed. Without it nobody waits for that.
+    pub projection: Option<Arc<Projection>>,
 }
 
 impl Options {
@@ -89,6 +93,7 @@ impl Default for Options {
             allow_private: Client::allowed_by_environment(),
             guardian: Some(guardian::this_program()),
             backoff: Backoff::deploy(),
+            projection: None,
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::lease::heartbeat::Leases;
 use crate::lease::{Keeping, Lease};
 use crate::options::Options;
 use crate::pace;
+use crate::projection::promise::promised;
 use crate::report;
 use crate::report::journal::Journal;
 use crate::report::reporter::Reporter;
@@ -90,6 +91,14 @@ pub(crate) async fn work(shared: Shared, job: Job, slot: Option<Slot>) -> End {
     let ending = match &plan.work {
         Work::Playbook(playbook) => steps::perform(&shared, &claimed, &lease, asked_at, playbook).await,
         _ => tries(&shared, &claimed, &lease, &plan).await,
+    };
+    let until = match &plan.work {
+        Work::Playbook(playbook) => steps::deadline(&claimed, asked_at, playbook),
+        _ => plan.timeout.map(|limit| asked_at + pace::duration(limit)),
+    };
+    let ending = match ending {
+        Some(ending) => promised(&shared, &claimed, &lease, until, ending).await,
+        None => None,
     };
     drop(slot);
     // Its finish is sent until the store has it; a heartbeat could only overtake it.

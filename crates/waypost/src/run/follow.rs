@@ -123,7 +123,9 @@ impl Follower {
             // The row first: what happened up to it is then in the events.
             let run = find(store, &self.run_id).await?;
             self.catch_up(store).await?;
-            if matches!(run.phase(), Phase::Settled | Phase::Parked | Phase::Draft) {
+            // A draft that the engine takes on by itself is on its way.
+            let goes_on = run.lifecycle.acknowledgement(run.run.state).is_some();
+            if matches!(run.phase(), Phase::Settled | Phase::Parked | Phase::Draft) && !goes_on {
                 return Ok(());
             }
             store.changed(LOOK).await;

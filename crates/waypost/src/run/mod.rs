@@ -62,7 +62,7 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
 }
 
 /// By id or unique beginning of one.
-async fn find(store: &dyn Store, id: &str) -> Result<RunRow> {
+pub async fn find(store: &dyn Store, id: &str) -> Result<RunRow> {
     Ok(store.run(tenant().into(), id.to_owned()).await?)
 }
 

@@ -165,7 +165,12 @@ pub async fn work(opened: Opened, mut follower: Follower, timeout: Option<Durati
     let store = opened.store();
     let run_id = follower.run_id().to_owned();
     let (stage, shutdown) = watch::channel(Stage::Working);
-    let options = Options { only: Some(run_id.clone()), ..Options::default() };
+    let options = Options {
+        only: Some(run_id.clone()),
+        tenant: Some(tenant().to_owned()),
+        projection: opened.projection(),
+        ..Options::default()
+    };
     let worker = Worker::new(store.clone(), options);
     let supervised = opened.supervised(worker.name(), None, shutdown).await?;
     let working = tokio::spawn(supervised.run(Some(worker)));

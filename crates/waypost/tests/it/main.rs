@@ -24,6 +24,7 @@ mod kill_workers;
 mod late_commits;
 mod metrics;
 mod postgres_faults;
+mod projection;
 mod rolling_update;
 mod schemathesis;
 mod serve;

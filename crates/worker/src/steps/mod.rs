@@ -17,13 +17,18 @@ mod step_log;
 mod tasks;
 
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 use waypost_kernel::Failure;
 use waypost_kernel::run::Want;
+use waypost_store::Claimed;
+
+use crate::playbook::Playbook;
 
 pub(crate) use durable::Durable;
 pub(crate) use planned_steps::CLEANUP;
 pub use planned_steps::first_steps;
 pub(crate) use playbook_run::perform;
+pub(crate) use state_names::{StateNames, StepState};
 pub(crate) use tasks::{TaskBoard, task_progress};
 
 /// How the steps of a run came to an end.
@@ -48,6 +53,11 @@ pub(crate) enum PlaybookEnd {
 pub(crate) enum Next {
     On,
     End(PlaybookEnd),
+}
+
+/// When a run of this playbook has taken as long as it may.
+pub(crate) fn deadline(claimed: &Claimed, asked_at: Instant, playbook: &Playbook) -> Option<Instant> {
+    deadlines::Deadlines::new(claimed, asked_at, playbook).deadline()
 }
 
 /// The same when a try is repeated because its result was lost. It travels in a header, so it is plain.

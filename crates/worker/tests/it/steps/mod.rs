@@ -6,6 +6,6 @@ mod ends;
 mod failing;
 mod forward;
 mod hours;
-mod kit;
+pub mod kit;
 mod own_words;
 mod pauses;
