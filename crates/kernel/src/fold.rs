@@ -105,6 +105,10 @@ pub(crate) fn apply(lifecycle: &Lifecycle, run: &mut Run, event: &Event) {
             // Left for another worker's cleanup: that one gets a budget of its own.
             run.take_overs = 0;
         }
+        if run.lease.as_ref().is_some_and(Lease::is_vacant) {
+            // Whatever it waited for: it is to be cleaned up now.
+            run.reason = None;
+        }
     }
     run.requires_cleanup = effect.requires_cleanup.unwrap_or(run.requires_cleanup);
     run.operating = effect.operating.unwrap_or(run.operating);
@@ -112,11 +116,18 @@ pub(crate) fn apply(lifecycle: &Lifecycle, run: &mut Run, event: &Event) {
 }
 
 fn hold(run: &mut Run, event: &Event) {
+    let was_vacant = run.lease.as_ref().is_some_and(Lease::is_vacant);
     let worker = match event.effect.hold {
         Hold::Keep => return,
         Hold::Grant => Some(event.by.clone()),
         Hold::Vacate => None,
     };
+    // What a run that nobody has waits for.
+    match &worker {
+        Some(_) if was_vacant => run.reason = None,
+        None if event.effect.reason.is_some() => run.reason.clone_from(&event.effect.reason),
+        _ => {}
+    }
     run.fence += u64::from(worker.is_some());
     run.lease = Some(Lease { token: UNKNOWN, worker, length: Span::ZERO, until: Time::default() });
 }
@@ -159,7 +170,7 @@ fn enter(lifecycle: &Lifecycle, run: &mut Run, event: &Event) {
         Phase::Parked => {
             reopen(run);
             run.available_at = None;
-            run.expires_at = None;
+            run.expires_at = effect.expires_at;
             run.resolved = false;
             run.forced = false;
         }

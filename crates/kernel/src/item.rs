@@ -304,6 +304,12 @@ impl Item {
         }
     }
 
+    /// Whether a run that repeats its run may begin with a copy of it: a step that is done or was skipped, and that nothing undid.
+    pub fn may_be_copied(&self, kind: &Lifecycle) -> bool {
+        let has_ended = matches!(kind.state(self.state).outcome, Some(Outcome::Succeeded | Outcome::Skipped));
+        kind.stops_run && has_ended && !self.reruns && self.role != Role::Cleanup
+    }
+
     /// Whether it stays where it is when its run's command makes its state follow: the guard of that move fails.
     pub fn stays(&self, kind: &Lifecycle) -> bool {
         let state = kind.state(self.state);

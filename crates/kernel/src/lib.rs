@@ -22,6 +22,7 @@ pub mod tally;
 pub mod tenant;
 pub mod text;
 pub mod time;
+pub mod waiting;
 
 pub use decide::{allowed, create, decide};
 pub use event::{Change, Event};

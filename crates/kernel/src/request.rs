@@ -34,8 +34,8 @@ pub enum Ask<'a> {
     Note { token: Token, note: &'a Note },
     /// Move a held run to a state by name.
     Finish { token: Token, finish: Finish<'a> },
-    /// Give the run back unharmed, at shutdown.
-    Release { token: Token },
+    /// Give the run back unharmed: at shutdown, or because there is nothing to do before a time.
+    Release { token: Token, wait: Option<Wait<'a>> },
     /// From now on the run requires cleanup, or no longer does; `failing` says where it goes afterwards.
     RequireCleanup { token: Token, required: bool, failing: Option<(&'a str, &'a Failure)> },
     /// A command of the lifecycle by its name.
@@ -53,6 +53,16 @@ pub struct Finish<'a> {
     pub reason: Option<&'a str>,
     /// When a state that can be retried should be; nothing means never.
     pub retry_in: Option<Span>,
+    /// Of a parked state: when the run goes on by itself if no person has let it. Nothing means never.
+    pub goes_on_at: Option<Time>,
+}
+
+/// What a run waits for in nobody's hands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wait<'a> {
+    /// Nobody takes the run before.
+    pub until: Time,
+    pub reason: &'a str,
 }
 
 /// The event that keeps decisions of a run that goes on waiting for others.

@@ -14,13 +14,14 @@ pub type Text = Arc<str>;
 pub struct Token(pub u128);
 
 /// The right to write a held run. *Vacant* (no worker) is what a release or a client's retry leaves behind:
-/// any worker may take it over, and nobody knows its token.
+/// any worker may take it over from its end on, and nobody knows its token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     pub token: Token,
     pub worker: Option<Text>,
     /// What a heartbeat extends it by.
     pub length: Span,
+    /// Of a vacant one: from when it may be taken.
     pub until: Time,
 }
 
@@ -75,6 +76,7 @@ pub struct Run {
     pub operating: bool,
     /// A stale execution may be taken up again (cron).
     pub reentrant: bool,
+    /// Why it is where it is, as a person or worker said; while nobody holds it, what it waits for.
     pub reason: Option<Text>,
     pub resolved: bool,
     pub forced: bool,
@@ -84,7 +86,7 @@ pub struct Run {
     pub finished_at: Option<Time>,
     /// From when a worker may take it: ready, or settled with a retry to come. Nothing means never.
     pub available_at: Option<Time>,
-    /// When a draft or ready run's time to live ends.
+    /// When a draft or ready run's time to live ends, or a parked one no longer waits for a person.
     pub expires_at: Option<Time>,
     /// One per item kind of the lifecycle, in its order.
     pub tallies: Tallies,

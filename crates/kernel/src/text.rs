@@ -2,6 +2,7 @@
 //! handlers put out is cleaned and cut instead, because a finish must not be lost over what it carries.
 
 mod clean;
+pub mod terminal;
 
 use std::fmt::{self, Write as _};
 

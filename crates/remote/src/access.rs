@@ -1,6 +1,7 @@
 //! Tokens and the audit log of the server. A token's secret is made by the server, so it comes another way.
 
 use serde_json::{Value, json};
+use waypost_kernel::Span;
 use waypost_store::{AuditRow, Result, StoreError, TokenChange, TokenRow, Who, parse_time};
 
 use super::RemoteStore;
@@ -13,9 +14,11 @@ impl RemoteStore {
         name: &str,
         role: &str,
         tenant: Option<&str>,
+        lasts: Option<Span>,
         by: &str,
     ) -> Result<(String, String)> {
-        let body = json!({ "name": name, "role": role, "tenant": tenant, "by": by });
+        let lasts = lasts.map(Span::ms);
+        let body = json!({ "name": name, "role": role, "tenant": tenant, "expires_in_ms": lasts, "by": by });
         let answer = Ask::post("/v1/tokens", body).send(self).await?;
         let id = answer["row"]["id"].as_str().map(str::to_owned);
         let token = id.zip(answer["token"].as_str().map(str::to_owned));
@@ -54,6 +57,8 @@ fn token_from(object: &Value) -> Option<TokenRow> {
         tenant: text("tenant")?,
         created_at: time("created_at")?,
         created_by: text("created_by")?,
+        expires_at: time("expires_at"),
+        last_used_at: time("last_used_at"),
         revoked_at: time("revoked_at"),
         revoked_by: text("revoked_by"),
     })
@@ -67,7 +72,7 @@ impl RemoteStore {
         limit: usize,
     ) -> Result<Vec<AuditRow>> {
         let path = format!("/v1/audit?after={after}&limit={}", limit.clamp(1, 500));
-        let answer = Ask::get(path).of(tenant.as_deref().unwrap_or("default")).send(self).await?;
+        let answer = Ask::get(path).of_only(tenant.as_deref()).send(self).await?;
         let row = |object: &Value| {
             let text = |name: &str| object[name].as_str().map(str::to_owned);
             Some(AuditRow {

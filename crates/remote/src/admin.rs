@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use waypost_kernel::{Actor, Code, Lifecycle, Refusal, Time};
 use waypost_store::wire::{event_from, queue_from};
 use waypost_store::{
-    CommandWrite, EventRow, Feed, Filter, Page, Parts, QueueRow, Result, RunRow, Setting, StoreError, Who,
-    parse_time,
+    CommandWrite, EventRow, Feed, Filter, Needs, Page, Parts, QueueRow, Result, RunRow, Setting, StoreError,
+    Who, parse_time,
 };
 
 use super::RemoteStore;
@@ -81,6 +81,18 @@ impl RemoteStore {
         self.row(&ask.send(self).await?).await
     }
 
+    /// The server says it with each run that is asked for; only those that came another way are asked for again.
+    pub(crate) async fn explain(&self, runs: Vec<RunRow>) -> Result<Vec<RunRow>> {
+        let mut explained = Vec::with_capacity(runs.len());
+        for row in runs {
+            explained.push(match row.waits {
+                Some(_) => row,
+                None => self.run(row.tenant.clone(), row.id().to_owned()).await?,
+            });
+        }
+        Ok(explained)
+    }
+
     pub(crate) async fn runs(&self, filter: Filter) -> Result<Page> {
         let mut path = format!("/v1/runs?limit={}", filter.limit.clamp(1, 500));
         for (name, value) in [
@@ -93,6 +105,9 @@ impl RemoteStore {
             if let Some(value) = value {
                 path.push_str(&format!("&{name}={}", part(value)));
             }
+        }
+        if let Some(needs) = filter.needs {
+            path.push_str(if needs == Needs::Worker { "&needs=worker" } else { "&needs=person" });
         }
         if filter.include != Parts::NONE {
             path.push_str(&format!("&include={}", filter.include.names()));

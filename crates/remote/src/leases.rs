@@ -8,7 +8,7 @@ use waypost_store::codec::token_text;
 use waypost_store::wire::{error_from, item_from};
 use waypost_store::{
     CleanupWrite, Each, FinishWrite, Held, ItemFilter, ItemPage, ItemRow, ItemWrite, ItemsWrite, NoteWrite,
-    Noted, Renewed, Repeat, Result, RunRow, StoreError, parse_time,
+    Noted, ReleaseWrite, Renewed, Repeat, Result, RunRow, StoreError, iso, parse_time,
 };
 
 use super::RemoteStore;
@@ -53,9 +53,14 @@ impl RemoteStore {
         Ok(answers)
     }
 
-    pub(crate) async fn release(&self, leases: Vec<Held>) -> Result<Each<RunRow>> {
-        let one = |held: Held| async move {
-            let body = json!({ "lease_token": token_text(held.token) });
+    pub(crate) async fn release(&self, leases: Vec<ReleaseWrite>) -> Result<Each<RunRow>> {
+        let one = |write: ReleaseWrite| async move {
+            let ReleaseWrite { held, wait } = write;
+            let mut body = json!({ "lease_token": token_text(held.token) });
+            if let Some(wait) = wait {
+                body["until"] = json!(iso(wait.until));
+                body["reason"] = json!(wait.reason);
+            }
             let answer = Ask::post(of_run(&held.run_id, "/release")?, body).send(self).await?;
             self.row(&answer).await
         };
@@ -286,6 +291,7 @@ fn finish(finish: FinishWrite) -> Result<Value> {
         "error_msg": words(finish.failure.as_ref()),
         "reason": finish.reason,
         "retry_in_ms": finish.retry_in.map(Span::ms),
+        "goes_on_at": finish.goes_on_at.map(iso),
         "metadata": finish.metadata,
         "details": finish.details,
         "items": finish.items.iter().map(item).collect::<Vec<_>>(),

@@ -7,9 +7,11 @@ mod access;
 mod admin;
 mod ask;
 mod leases;
+mod playbooks;
 mod queue;
 mod schedules;
 mod stats;
+mod workers;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -119,5 +121,18 @@ impl Store for RemoteStore {
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(RemoteStore::changed(self, at_most))
+    }
+
+    fn event_after(
+        &self,
+        run_id: &str,
+        seq: u64,
+        at_most: Duration,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(RemoteStore::event_after(self, run_id.to_owned(), seq, at_most))
+    }
+
+    fn claim_wait(&self) -> Option<Duration> {
+        Some(queue::CLAIM_WAIT)
     }
 }

@@ -22,6 +22,9 @@ const MOST_BYTES: usize = 8 * 1024 * 1024;
 /// A server that is away is asked again after this time at the soonest.
 const AWAY: Duration = Duration::from_millis(500);
 
+/// A claim that is under way holds up a shutdown, so that it does not wait for long.
+pub(crate) const CLAIM_WAIT: Duration = Duration::from_secs(2);
+
 impl RemoteStore {
     pub(crate) async fn claim(&self, claim: Claim) -> Result<Vec<Claimed>> {
         if claim.limit == 0 {
@@ -38,6 +41,9 @@ impl RemoteStore {
             "start": claim.start,
             "idempotency_key": claim.idempotency_key,
         });
+        if let Some(wait) = claim.wait {
+            body["wait_ms"] = wait.ms().into();
+        }
         // A server of before does not know it.
         if let Some(most) = claim.bytes {
             body["max_bytes"] = most.into();
@@ -62,6 +68,18 @@ impl RemoteStore {
         let wait_ms = at_most.as_millis().min(30_000);
         let ask = Ask::get(format!("/v1/changes?wait_ms={wait_ms}"));
         if ask.within(at_most + Duration::from_secs(5)).send(self).await.is_err() {
+            sleep_until(begun + at_most.min(AWAY)).await;
+        }
+    }
+
+    /// One request, which the server answers when there is an event, or when the time is over.
+    pub(crate) async fn event_after(&self, run_id: String, seq: u64, at_most: Duration) {
+        let begun = Instant::now();
+        let wait_ms = at_most.as_millis().min(30_000);
+        let Ok(path) = of_run(&run_id, &format!("/events?after={seq}&limit=1&wait_ms={wait_ms}")) else {
+            return;
+        };
+        if Ask::get(path).within(at_most + Duration::from_secs(5)).send(self).await.is_err() {
             sleep_until(begun + at_most.min(AWAY)).await;
         }
     }

@@ -54,7 +54,11 @@ impl RemoteStore {
                 put.ok_or_else(|| self.unread("an answer"))
             }
             ScheduleChange::Remove(name) => {
-                Ask::delete(of(&name, "")).only_of(Some(who.tenant)).send(self).await?;
+                let mut query = format!("?by={}", part(&who.by));
+                if let Some(reason) = &who.reason {
+                    query.push_str(&format!("&reason={}", part(reason)));
+                }
+                Ask::delete(of(&name, &query)).only_of(Some(who.tenant)).send(self).await?;
                 Ok(ScheduleChanged::Removed)
             }
             ScheduleChange::Pause(name) => {

@@ -2,35 +2,37 @@
 
 use serde_json::Value;
 use waypost_kernel::{Outcome, Span};
-use waypost_store::{Ended, Holder, Result, Stats, parse_time};
+use waypost_store::{Ended, ForPeople, Holder, Result, Stats, parse_time};
 
 use super::RemoteStore;
-use super::ask::{Ask, part};
+use super::ask::Ask;
 
 impl RemoteStore {
     pub(crate) async fn stats(&self, tenant: Option<String>) -> Result<Stats> {
         let answer = Ask::get("/v1/stats").of_only(tenant.as_deref()).send(self).await?;
         let ended = answer["ended"].as_array().into_iter().flatten().map(ended);
-        Ok(Stats { ended: ended.collect() })
+        let for_people = |it: &Value| {
+            Some(ForPeople {
+                lifecycle: it["lifecycle"].as_str()?.to_owned(),
+                status: it["status"].as_str()?.to_owned(),
+                count: it["count"].as_u64()?,
+            })
+        };
+        let for_people = answer["for_people"].as_array().into_iter().flatten().filter_map(for_people);
+        Ok(Stats { ended: ended.collect(), for_people: for_people.collect() })
     }
 
     pub(crate) async fn holders(&self, tenant: Option<String>) -> Result<Vec<Holder>> {
         let holder = |object: &Value| {
             Some(Holder {
-                worker: object["worker"].as_str()?.to_owned(),
+                worker: object["name"].as_str()?.to_owned(),
                 tenant: object["tenant"].as_str()?.to_owned(),
-                held: object["held"].as_u64().filter(|held| *held > 0)?,
+                held: object["busy"].as_u64().filter(|held| *held > 0)?,
                 stale_after: parse_time(object["stale_after"].as_str()?)?,
             })
         };
-        let mut holders = Vec::new();
-        let mut path = "/v1/workers".to_owned();
-        loop {
-            let answer = Ask::get(path).of_only(tenant.as_deref()).send(self).await?;
-            holders.extend(answer["workers"].as_array().into_iter().flatten().filter_map(holder));
-            let Some(next) = answer["next_cursor"].as_str() else { return Ok(holders) };
-            path = format!("/v1/workers?cursor={}", part(next));
-        }
+        let objects = self.worker_objects(tenant, "&by_tenant=true").await?;
+        Ok(objects.iter().filter_map(holder).collect())
     }
 }
 

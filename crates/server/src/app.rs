@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use waypost_store::{Database, RunRow};
 use waypost_worker::Stage;
 use waypost_worker::webhooks::Github;
 
+use crate::api::playbooks::by_name::Lately;
 use crate::metrics::Metrics;
 use crate::room::bytes::Budget;
 use crate::room::shares::Shares;
@@ -29,8 +29,6 @@ const REMEMBERED: usize = 20_000;
 pub struct Options {
     /// Without: whoever reaches the server may do everything. Only on loopback.
     pub needs_tokens: bool,
-    /// What the server's own folder has, as `GET /v1/playbooks` lists it.
-    pub playbooks: Vec<Playbook>,
     /// What `/webhooks/github` takes.
     pub github: Option<Arc<Github>>,
     /// Connections at once.
@@ -47,21 +45,10 @@ pub struct Options {
     pub answer_bytes: usize,
 }
 
-/// A playbook that workers with this folder can execute.
-#[derive(Clone, Debug)]
-pub struct Playbook {
-    pub name: String,
-    pub lifecycle: String,
-    pub hash: String,
-    pub description: Option<String>,
-    pub inputs: Value,
-}
-
 impl Default for Options {
     fn default() -> Options {
         Options {
             needs_tokens: false,
-            playbooks: Vec::new(),
             github: None,
             connections: 1_024,
             rate: Rate::default(),
@@ -87,22 +74,22 @@ pub struct App {
     /// Pages that are put together at once.
     pub(crate) pages: Arc<Semaphore>,
     pub(crate) queues: Lines,
-    /// Who asked for work lately, by name.
-    pub(crate) claimers: Mutex<HashMap<crate::api::workers::WorkerKey, Claimer>>,
+    /// Playbooks that runs were started by.
+    pub(crate) lately: Lately,
+    /// Whose signs of life were stored lately.
+    pub(crate) seen_workers: Mutex<HashMap<crate::api::workers::WorkerKey, SeenWorker>>,
     /// Runs that were claimed here.
     runs: Mutex<[HashMap<String, KnownRun>; 2]>,
     pub shutdown: watch::Receiver<Stage>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Claimer {
+pub(crate) struct SeenWorker {
     pub at: Instant,
-    /// `*` if it takes everybody's.
-    pub tenant: String,
-    /// The first of them.
-    pub queues: Vec<String>,
-    /// How many it asked for: what it has free.
-    pub free: usize,
+    /// The worker said it itself; else its claims told.
+    pub is_declared: bool,
+    /// Of what it takes: another one is stored at once.
+    pub kind: u64,
     pub token: Option<String>,
 }
 
@@ -124,9 +111,10 @@ impl App {
             parsers: Semaphore::new(PARSERS),
             pages: Arc::new(Semaphore::new(PAGES)),
             queues: Lines::default(),
+            lately: Lately::default(),
             options,
             metrics: Metrics::default(),
-            claimers: Mutex::default(),
+            seen_workers: Mutex::default(),
             runs: Mutex::default(),
             shutdown,
         })

@@ -213,7 +213,7 @@ impl Call {
         Who { tenant: self.caller.tenant.clone(), by: self.caller.by(by), reason }
     }
 
-    /// The seq of `If-Match: "7"`.
+    /// The seq of `If-Match: "7"`, or of the `"7-…"` of a run that waits.
     pub fn if_match(&self) -> Result<Option<u64>> {
         let Some(value) = self.headers.get(IF_MATCH) else { return Ok(None) };
         let text = value.to_str().unwrap_or_default().trim();
@@ -221,6 +221,7 @@ impl Call {
             return Ok(None);
         }
         let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        let quoted = quoted.map(|tag| tag.split_once(WAITS_TAG).map_or(tag, |(seq, _)| seq));
         let seq = quoted.and_then(|digits| digits.parse().ok().filter(|seq: &u64| seq.to_string() == digits));
         let wrong = || {
             let message = "must be one ETag as an earlier answer gave it, like \"7\", or *";
@@ -229,6 +230,9 @@ impl Call {
         seq.map(Some).ok_or_else(wrong)
     }
 }
+
+/// After the seq in the ETag of a run that waits.
+pub const WAITS_TAG: &str = "-";
 
 pub fn read_query(route: &Route, query: Option<&str>) -> Result<(Map<String, Value>, Node)> {
     let mut fields = Map::new();

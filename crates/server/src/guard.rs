@@ -175,6 +175,7 @@ pub async fn identify(app: &App, headers: &HeaderMap) -> Result<Caller> {
     let secret = text.and_then(|text| Secret::parse(text.trim())).ok_or_else(unknown)?;
     let token = app.tokens.find(&*app.store, &secret).await?.ok_or_else(unknown)?;
     app.tokens.check_rate(&token.id)?;
+    note_use(app, &token.id);
     let role = Role::ALL.into_iter().find(|role| role.name() == token.role).ok_or_else(unknown)?;
     if let Some(named) =
         named.as_ref().filter(|named| token.tenant != EVERY_TENANT && token.tenant != **named)
@@ -184,6 +185,19 @@ pub async fn identify(app: &App, headers: &HeaderMap) -> Result<Caller> {
     }
     let known = Token { name: token.name.clone(), secret };
     Ok(Caller::of_tenant(named, &token.tenant, role, Some(known)))
+}
+
+/// Beside the request, which neither waits for it nor fails with it.
+fn note_use(app: &App, id: &str) {
+    if !app.tokens.is_use_news(id) {
+        return;
+    }
+    let (store, id) = (app.store.clone(), id.to_owned());
+    tokio::spawn(async move {
+        if let Err(error) = store.token_used(id.clone()).await {
+            tracing::debug!(%error, token = id, "its last use could not be written");
+        }
+    });
 }
 
 fn unknown() -> Problem {

@@ -23,8 +23,9 @@ mod stream;
 mod tokens;
 mod wait;
 
-pub use app::{App, Options, Playbook};
+pub use app::{App, Options};
 pub use listen::serve;
 pub use openapi::document as openapi;
+pub use problem::object_of as problem_object;
 pub use reference::markdown as reference;
 pub use tokens::Rate;

@@ -1,6 +1,8 @@
 //! What the server counts of itself, and what it reads from the store when it is asked: OpenMetrics.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::text::encode;
@@ -13,7 +15,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use tokio::time::timeout;
-use waypost_store::DEFAULT_TENANT;
+use waypost_store::{DEFAULT_TENANT, RunRow, Stats};
 
 use crate::answer::Result;
 use crate::api::{Method, Route};
@@ -86,6 +88,66 @@ impl Webhooks {
     }
 }
 
+/// What ended runs are counted by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct OfEnd {
+    tenant: String,
+    lifecycle: String,
+    status: String,
+    queue: String,
+    playbook: String,
+}
+
+impl EncodeLabelSet for OfEnd {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> std::fmt::Result {
+        let OfEnd { tenant, lifecycle, status, queue, playbook } = self;
+        for label in [("lifecycle", lifecycle), ("status", status), ("queue", queue), ("playbook", playbook)]
+        {
+            (label.0, label.1.as_str()).encode(encoder.encode_label())?;
+        }
+        match tenant == DEFAULT_TENANT {
+            true => Ok(()),
+            false => ("tenant", tenant.as_str()).encode(encoder.encode_label()),
+        }
+    }
+}
+
+/// Series of ended runs: what comes beyond them is counted together, by tenant, lifecycle and status.
+const MOST_ENDS: usize = 500;
+
+/// Runs that ended, by what they were and how.
+#[derive(Debug, Default)]
+pub struct Finished(Mutex<BTreeMap<OfEnd, u64>>);
+
+impl Finished {
+    pub fn count(&self, row: &RunRow) {
+        let playbook = row.playbook.as_deref().unwrap_or_default();
+        let own = OfEnd {
+            tenant: row.tenant.clone(),
+            lifecycle: row.lifecycle.name.to_string(),
+            status: row.status().to_owned(),
+            queue: row.queue.clone(),
+            playbook: playbook.split('@').next().unwrap_or_default().to_owned(),
+        };
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = known.len() < MOST_ENDS || known.contains_key(&own);
+        let labels =
+            if has_room { own } else { OfEnd { queue: OTHERS.into(), playbook: OTHERS.into(), ..own } };
+        *known.entry(labels).or_default() += 1;
+    }
+
+    /// Of one tenant, or of all.
+    fn family(&self, tenant: Option<&str>) -> Family<OfEnd, Count> {
+        let family = Family::<OfEnd, Count>::default();
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (labels, count) in known.iter().filter(|(labels, _)| tenant.is_none_or(|it| it == labels.tenant))
+        {
+            family.get_or_create(labels).inc_by(*count);
+        }
+        family
+    }
+}
+
 /// Counted as things happen; never by run, which would have no end.
 #[derive(Debug)]
 pub struct Metrics {
@@ -100,7 +162,7 @@ pub struct Metrics {
     pub claim_took: Histogram,
     pub heartbeats: Count,
     pub leases_lost: Count,
-    pub finished: Count,
+    pub finished: Finished,
     pub sweeps: Count,
     pub swept: Count,
     pub projection_behind: Level,
@@ -129,7 +191,7 @@ impl Default for Metrics {
             claim_took: latency(),
             heartbeats: Count::default(),
             leases_lost: Count::default(),
-            finished: Count::default(),
+            finished: Finished::default(),
             sweeps: Count::default(),
             swept: Count::default(),
             projection_behind: Level::default(),
@@ -181,7 +243,7 @@ impl Metrics {
         }
     }
 
-    fn register(&self, registry: &mut Registry) {
+    fn register(&self, registry: &mut Registry, tenant: Option<&str>) {
         let own = registry.sub_registry_with_prefix("waypost");
         own.register("http_requests", "Answers by route and status", self.answered.clone());
         own.register_with_unit(
@@ -208,7 +270,11 @@ impl Metrics {
             "Writes refused because the lease was another's",
             self.leases_lost.clone(),
         );
-        own.register("runs_finished", "Runs that workers finished here", self.finished.clone());
+        own.register(
+            "runs_finished",
+            "Runs that workers finished here, by what they were and how they ended",
+            self.finished.family(tenant),
+        );
         own.register("sweeps", "Times that this server looked for what time moves", self.sweeps.clone());
         own.register(
             "projection_behind_runs",
@@ -240,7 +306,7 @@ const STORE_WITHIN: Duration = Duration::from_secs(5);
 /// named; what the server counts of itself tells nothing of others.
 pub async fn page(app: &App, tenant: Option<String>) -> Result<String> {
     let mut registry = Registry::default();
-    app.metrics.register(&mut registry);
+    app.metrics.register(&mut registry, tenant.as_deref());
     let own = registry.sub_registry_with_prefix("waypost");
     own.register("build", "This server", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
     read_pools(app, own);
@@ -274,7 +340,7 @@ async fn read_store(app: &App, own: &mut Registry, tenant: Option<String>) -> Re
     let queues = app.store.queues(tenant.clone()).await?;
     let now = app.store.now().await?;
     let stats = app.store.stats(tenant.clone()).await?;
-    let families: [Family<OfQueue, Level>; 3] = Default::default();
+    let families: [Family<OfQueue, Level>; 4] = Default::default();
     let oldest = Family::<OfQueue, Ratio>::default();
     for (place, queue) in queues.iter().enumerate() {
         let label = if place < MOST_QUEUES {
@@ -283,7 +349,8 @@ async fn read_store(app: &App, own: &mut Registry, tenant: Option<String>) -> Re
         } else {
             OfQueue { queue: OTHERS.to_owned(), tenant: None }
         };
-        for (family, count) in families.iter().zip([queue.ready, queue.scheduled, queue.held]) {
+        for (family, count) in families.iter().zip([queue.ready, queue.scheduled, queue.held, queue.orphaned])
+        {
             family.get_or_create(&label).inc_by(count as i64);
         }
         // Of several, the one that waits longest.
@@ -294,29 +361,43 @@ async fn read_store(app: &App, own: &mut Registry, tenant: Option<String>) -> Re
     let known = Level::default();
     known.set(queues.len() as i64);
     own.register("queues", "Queues that there are", known);
-    let [ready, scheduled, held] = families;
+    let [ready, scheduled, held, orphaned] = families;
     own.register("queue_depth", "Runs that wait and are due", ready);
     own.register("queue_scheduled", "Runs that wait for their time", scheduled);
     own.register("queue_held", "Runs that are being worked", held);
+    own.register("runs_orphaned", "Runs that are held and that nobody works any more", orphaned);
     own.register_with_unit("queue_oldest_age", "Age of the oldest that is due", Unit::Seconds, oldest);
-    let workers = crate::api::workers::list(app, tenant.clone()).await?;
+    let workers = app.store.workers(tenant.clone()).await?;
+    let live = workers.iter().filter(|row| row.is_live(now) || row.busy > 0).count();
     let level = |value: i64| {
         let level = Level::default();
         level.set(value);
         level
     };
-    own.register("workers", "Who holds runs or asked for some lately", level(workers.len() as i64));
+    own.register("workers", "Workers that live, and who else holds runs", level(live as i64));
     let ratio = |value: f64| {
         let ratio = Ratio::default();
         ratio.set(value);
         ratio
     };
-    if let Some(used) = crate::api::workers::utilisation(&workers) {
+    if let Some(used) = crate::api::workers::utilisation(&workers, now) {
         own.register("worker_utilisation_ratio", "Slots in use, of those known", ratio(used));
     }
     if let Some(success) = stats.success_ratio_24h() {
         own.register("success_ratio_24h", "Succeeded, of what settled in 24 hours", ratio(success));
     }
+    read_stats(&stats, own);
+    crate::schedule_metrics::read(app, tenant, own).await
+}
+
+/// What waits for people, and how long runs took.
+fn read_stats(stats: &Stats, own: &mut Registry) {
+    let for_people = Family::<OfStatus, Level>::default();
+    for it in &stats.for_people {
+        let label = OfStatus { lifecycle: it.lifecycle.clone(), status: it.status.clone() };
+        for_people.get_or_create(&label).set(it.count as i64);
+    }
+    own.register("runs_waiting_for_people", "Runs that wait for a person to decide", for_people);
     let mean = Family::<OfStatus, Ratio>::default();
     for ended in &stats.ended {
         let label = OfStatus { lifecycle: ended.lifecycle.clone(), status: ended.status.clone() };
@@ -330,5 +411,4 @@ async fn read_store(app: &App, own: &mut Registry, tenant: Option<String>) -> Re
         Unit::Seconds,
         mean,
     );
-    crate::schedule_metrics::read(app, tenant, own).await
 }

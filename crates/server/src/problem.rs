@@ -135,6 +135,11 @@ fn title(status: u16) -> &'static str {
     status.canonical_reason().unwrap_or("Error")
 }
 
+/// What the API would answer instead, for those who tell it elsewhere.
+pub fn object_of(error: StoreError) -> Map<String, Value> {
+    Problem::from(error).object()
+}
+
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Problem {
         let detail = error.to_string();

@@ -41,6 +41,7 @@ struct Claims {
 struct Families {
     known: Gauge<i64, AtomicI64>,
     lag: Family<Of, Gauge<f64, AtomicU64>>,
+    overdue: Family<Of, Gauge<f64, AtomicU64>>,
     running: Family<Of, Gauge<i64, AtomicI64>>,
     stale: Family<Of, Gauge<i64, AtomicI64>>,
     failed: Family<Of, Count>,
@@ -78,6 +79,8 @@ impl Families {
             let gauge = self.lag.get_or_create(&of);
             gauge.set(gauge.get().max(lag.ms() as f64 / 1_000.0));
         }
+        let overdue = self.overdue.get_or_create(&of);
+        overdue.set(overdue.get().max(look.overdue(now).map_or(0.0, |late| late.ms() as f64 / 1_000.0)));
         self.running.get_or_create(&of).inc_by(look.running as i64);
         self.stale.get_or_create(&of).inc_by(look.stale as i64);
         self.failed.get_or_create(&of).inc_by(look.counts.failed);
@@ -104,6 +107,12 @@ impl Families {
             "Now less the plan time of the latest success",
             Unit::Seconds,
             self.lag,
+        );
+        own.register_with_unit(
+            "schedule_overdue",
+            "For how long the next plan should have begun",
+            Unit::Seconds,
+            self.overdue,
         );
         own.register("schedule_running", "Executions under way", self.running);
         own.register("schedule_running_stale", "Of these, those whose lease nobody renews", self.stale);

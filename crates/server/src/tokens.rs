@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 use waypost_kernel::Time;
 use waypost_kernel::bucket::{Bucket, MILLI_PER_UNIT};
-use waypost_store::{Secret, Store, TokenRow};
+use waypost_store::{Secret, Store, TokenRow, USE_NOTED_EVERY, iso};
 
 use crate::answer::Result;
-use crate::problem::{Problem, RATE_LIMITED};
+use crate::problem::{Problem, RATE_LIMITED, UNAUTHENTICATED};
 
 /// A token that is revoked counts no longer than this. Whoever waits or follows looks again as often.
 pub const FRESH: Duration = Duration::from_secs(1);
@@ -19,10 +19,20 @@ const MOST: usize = 10_000;
 
 #[derive(Debug)]
 pub struct Known {
-    found: Mutex<HashMap<String, (Instant, Option<TokenRow>)>>,
+    found: Mutex<HashMap<String, Found>>,
+    /// When this server last wrote that a token is used.
+    used: Mutex<HashMap<String, Instant>>,
     buckets: Mutex<HashMap<String, Bucket>>,
     began: Instant,
     rate: Rate,
+}
+
+#[derive(Clone, Debug)]
+struct Found {
+    at: Instant,
+    row: Option<TokenRow>,
+    /// By the database's clock; none if it does not expire.
+    expires: Option<Instant>,
 }
 
 /// Requests per second of one token, and how many at once.
@@ -40,20 +50,55 @@ impl Default for Rate {
 
 impl Known {
     pub fn new(rate: Rate) -> Known {
-        Known { found: Mutex::default(), buckets: Mutex::default(), began: Instant::now(), rate }
+        Known {
+            found: Mutex::default(),
+            used: Mutex::default(),
+            buckets: Mutex::default(),
+            began: Instant::now(),
+            rate,
+        }
     }
 
-    /// The token that this is the secret of, if it still counts.
+    /// The token that this is the secret of, if it still counts. Who knows the secret of one that expired is told so.
     pub async fn find(&self, store: &dyn Store, secret: &Secret) -> Result<Option<TokenRow>> {
-        let row = match self.recall(&secret.id) {
+        let found = match self.recall(&secret.id) {
             Some(known) => known,
-            None => {
-                let row = store.tokens(Some(secret.id.clone())).await?.pop();
-                self.remember(&secret.id, row.clone());
-                row
-            }
+            None => self.look_up(store, &secret.id).await?,
         };
-        Ok(row.filter(|row| row.revoked_at.is_none() && secret.fits(&row.digest)))
+        let row = found.row.filter(|row| row.revoked_at.is_none() && secret.fits(&row.digest));
+        let is_expired = found.expires.is_some_and(|expires| expires <= Instant::now());
+        match row.as_ref().and_then(|row| row.expires_at).filter(|_| is_expired) {
+            Some(at) => {
+                let detail = format!("the token expired at {}: ask for a new one", iso(at));
+                Err(Problem::new(&UNAUTHENTICATED, detail))
+            }
+            None => Ok(row),
+        }
+    }
+
+    async fn look_up(&self, store: &dyn Store, id: &str) -> Result<Found> {
+        let row = store.tokens(Some(id.to_owned())).await?.pop();
+        let expires = match row.as_ref().and_then(|row| row.expires_at) {
+            Some(at) => {
+                let left_ms = u64::try_from((at - store.now().await?).ms()).unwrap_or(0);
+                Some(Instant::now() + Duration::from_millis(left_ms))
+            }
+            None => None,
+        };
+        let found = Found { at: Instant::now(), row, expires };
+        self.remember(id, found.clone());
+        Ok(found)
+    }
+
+    /// Whether the store should be told that the token is used: once a minute. Only for tokens that are known.
+    pub fn is_use_news(&self, id: &str) -> bool {
+        let every = Duration::from_millis(USE_NOTED_EVERY.ms().unsigned_abs());
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = used.get(id).is_none_or(|at| at.elapsed() >= every);
+        if is_news {
+            used.insert(id.to_owned(), Instant::now());
+        }
+        is_news
     }
 
     /// This server is told at once what others learn within a moment.
@@ -61,17 +106,17 @@ impl Known {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
-    fn recall(&self, id: &str) -> Option<Option<TokenRow>> {
+    fn recall(&self, id: &str) -> Option<Found> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.get(id).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, row)| row.clone())
+        found.get(id).filter(|found| found.at.elapsed() < FRESH).cloned()
     }
 
-    fn remember(&self, id: &str, row: Option<TokenRow>) {
+    fn remember(&self, id: &str, it: Found) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if found.len() >= MOST {
             found.clear();
         }
-        found.insert(id.to_owned(), (Instant::now(), row));
+        found.insert(id.to_owned(), it);
     }
 
     /// Only for tokens that are known: their number is bounded.

@@ -19,16 +19,22 @@ pub use rules::artifacts::marked as marked_artifact;
 pub use rules::intake::check_new;
 pub use rules::new_run::PLACEHOLDER;
 pub use rules::replay::Written;
-pub use seam::access::{AuditRow, EVERY_TENANT, NewToken, ROLES, Secret, TokenChange, TokenRow, Who};
+pub use seam::access::{
+    AuditRow, EVERY_TENANT, MAX_TOKEN_SPAN, NewToken, ROLES, Secret, TokenChange, TokenRow, USE_NOTED_EVERY,
+    Who,
+};
 pub use seam::doctor;
 pub use seam::error::{Result, StoreError};
 pub use seam::messages::{Message, REMEMBERED, Received};
 pub use seam::projection::{MovedRun, Projected};
+pub use seam::playbooks::{KEPT_VERSIONS, OfferedPlaybook, PlaybookFilter, PlaybookRow};
+pub use seam::retention::Retention;
 pub use seam::run::{EventRow, ItemRow, RunRow, iso, parse_time};
 pub use seam::schedule_reads::{
     ExecutionFilter, ExecutionPage, ExecutionRow, ScheduleFilter, ScheduleSummary,
 };
 pub use seam::schedules::*;
-pub use seam::stats::{Ended, Holder, PoolStatus, Stats};
+pub use seam::stats::{Ended, ForPeople, Holder, PoolStatus, Stats};
 pub use seam::verbs::*;
+pub use seam::workers::{BEAT, LIVE, WorkerBeat, WorkerRow};
 pub use seam::{Database, Housekeeping, Store};

@@ -7,9 +7,11 @@ use crate::output::{Result, print};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  waypost completions bash > ~/.local/share/bash-completion/completions/waypost"
+    after_help = "Examples:\n  waypost completions bash \\\n    > ~/.local/share/bash-completion/completions/waypost\n  waypost completions zsh > ~/.zfunc/_waypost\n  waypost completions fish > ~/.config/fish/completions/waypost.fish"
 )]
 pub struct Flags {
+    /// Your shell.
+    #[arg(value_name = "SHELL")]
     shell: Shell,
 }
 

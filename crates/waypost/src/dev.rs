@@ -32,7 +32,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         );
         return Err(Failed::new(BAD_INPUT, message));
     }
-    let store = place.open_database().await?;
+    let store = place.only_database("dev").await?;
     let (listener, address) = serve::bind(flags.listen).await?;
     let hello = format!(
         "listening on http://{address}\n\n  export WAYPOST_URL=http://{address}\n  waypost run start -- echo hi\n  \
@@ -48,6 +48,8 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         grace: Duration::from_secs(10),
         playbooks: flags.playbooks,
         allow_commands: true,
+        // A person started it to do what they ask for: as their shell would.
+        pass_env: vec!["*".to_owned()],
     };
     serve::serve((store, place.projection()?), listener, &flags, &hello).await.map(|()| 0)
 }

@@ -4,6 +4,7 @@ use clap::Args;
 use waypost_store::doctor::{Finding, Health};
 use waypost_store::{postgres, sqlite};
 
+use crate::lifecycle::kept;
 use crate::output::{ERROR, Format, Result, cells, print_list, table};
 use crate::place::{Database, Place};
 
@@ -21,6 +22,16 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         Database::Sqlite(file) => sqlite::doctor(&file)?,
         Database::Postgres(url) => postgres::doctor(&url).await?,
     };
+    let mut found = found;
+    // Opening one without tables would make them.
+    let has_tables = found.iter().any(|it| it.what == "schema" && it.health == Health::Ok);
+    if has_tables && let Some(database) = place.existing_database().await? {
+        let rules = database.retention(None).await?;
+        let rules: Vec<String> =
+            rules.iter().map(|rule| format!("{}: {}", rule.lifecycle, kept(rule))).collect();
+        let words = if rules.is_empty() { "as the lifecycles say".to_owned() } else { rules.join("; ") };
+        found.push(Finding::ok("retention", words));
+    }
     let worst = found.iter().map(|finding| finding.health).max();
     print_list(found.iter().map(Finding::object).collect(), flags.output, || as_table(&found))?;
     Ok(if worst == Some(Health::Error) { ERROR } else { 0 })

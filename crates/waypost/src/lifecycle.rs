@@ -5,13 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Subcommand, ValueEnum};
+use serde_json::{Value, json};
 use waypost_kernel::lifecycle::Kind;
-use waypost_kernel::render::{json::json, markdown::markdown, mermaid::mermaid};
-use waypost_kernel::{Catalog, Lifecycle};
-use waypost_store::{Store, StoreError};
+use waypost_kernel::render::{json::json as as_json, markdown::markdown, mermaid::mermaid};
+use waypost_kernel::text::terminal::plain;
+use waypost_kernel::{Catalog, Lifecycle, Span};
+use waypost_schema::Problem;
+use waypost_store::{Retention, Store, StoreError};
 
 use crate::output::{
-    BAD_INPUT, ERROR, Failed, Format, NOT_FOUND, Result, cells, pretty, print, print_list, table,
+    BAD_INPUT, Column, ERROR, Failed, Format, NOT_FOUND, Result, cells, fitted, pretty, print, print_list,
+    table, width,
 };
 use crate::place::Place;
 use crate::run::who;
@@ -39,7 +43,8 @@ pub enum Verb {
         after_help = "Examples:\n  waypost lifecycle add release.toml\n  waypost lifecycle add release.toml --tenant shop"
     )]
     Add {
-        #[arg(required = true)]
+        /// Files of lifecycles.
+        #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
@@ -49,7 +54,8 @@ pub enum Verb {
         after_help = "Examples:\n  waypost lifecycle check release.toml\n  waypost lifecycle check *.toml -o json"
     )]
     Check {
-        #[arg(required = true)]
+        /// Files of lifecycles.
+        #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
@@ -67,7 +73,10 @@ pub enum ShowFormat {
 pub async fn run(place: &Place, verb: Verb) -> Result {
     match verb {
         Verb::List { output } => list(&place.known_lifecycles().await?, output),
-        Verb::Show { name, output } => show(place.known_lifecycles().await?, &name, output),
+        Verb::Show { name, output } => {
+            show(place.known_lifecycles().await?, &name, output)?;
+            if matches!(output, ShowFormat::Table) { say_retention(place, &name).await } else { Ok(()) }
+        }
         Verb::Add { files, output } => add(&*place.open().await?, &files, output).await,
         Verb::Check { files, output } => check(&place.known_lifecycles().await?, &files, output),
     }
@@ -84,7 +93,7 @@ async fn add(store: &dyn Store, files: &[PathBuf], output: Format) -> Result {
         };
         added.push(answer.map_err(named)?);
     }
-    print_list(added.iter().map(|lifecycle| json(lifecycle)).collect(), output, || {
+    print_list(added.iter().map(|lifecycle| as_json(lifecycle)).collect(), output, || {
         let line = |it: &Arc<Lifecycle>| format!("{} {} is there: runs may use it", it.name, it.version);
         added.iter().map(line).collect::<Vec<_>>().join("\n")
     })
@@ -94,30 +103,59 @@ fn list(catalog: &Catalog, output: Format) -> Result {
     // Runs first: items are parts of them.
     let mut found: Vec<&Arc<Lifecycle>> = catalog.iter().collect();
     found.sort_by_key(|lifecycle| lifecycle.kind == Kind::Item);
-    let objects = found.iter().map(|lifecycle| json(lifecycle)).collect();
+    let objects = found.iter().map(|lifecycle| as_json(lifecycle)).collect();
     print_list(objects, output, || {
-        let rows = found.iter().map(|lifecycle| {
+        let texts = found.iter().map(|lifecycle| {
             let states: Vec<&str> = lifecycle.states.iter().map(|state| &*state.name).collect();
-            cells([
-                lifecycle.name.to_string(),
+            let about = lifecycle.description.as_deref().unwrap_or_default();
+            let name = lifecycle.name.to_string();
+            vec![
+                name,
                 lifecycle.version.to_string(),
                 kind(lifecycle).to_owned(),
+                plain(about).into(),
                 states.join(" "),
-            ])
+            ]
         });
-        table(&["name", "version", "kind", "states"], rows)
+        let texts: Vec<Vec<String>> = texts.collect();
+        let fitted = fitted(&COLUMNS, &texts, width());
+        let head: Vec<&str> = fitted.iter().map(|(at, _)| COLUMNS[*at].name).collect();
+        let rows = texts.iter().map(|row| cells(fitted.iter().map(|(at, _)| row[*at].clone())));
+        // Descriptions are read, not scanned: they have as many lines as they need.
+        table(&head, rows)
     })
 }
+
+const COLUMNS: [Column; 5] = [
+    Column { name: "name", rank: 0, least: None },
+    Column { name: "version", rank: 3, least: None },
+    Column { name: "kind", rank: 2, least: None },
+    Column { name: "description", rank: 0, least: Some(30) },
+    Column { name: "states", rank: 4, least: Some(30) },
+];
 
 fn show(mut catalog: Catalog, name: &str, output: ShowFormat) -> Result {
     let found =
         if name.ends_with(".toml") { load(&mut catalog, Path::new(name))? } else { named(&catalog, name)? };
     print(&match output {
-        ShowFormat::Json => pretty(&json(&found)),
+        ShowFormat::Json => pretty(&as_json(&found)),
         ShowFormat::Mermaid => mermaid(&found),
         ShowFormat::Markdown => markdown(&found),
         ShowFormat::Table => as_tables(&found),
     })
+}
+
+/// What `waypost.toml` says of it, where there is a database to look.
+async fn say_retention(place: &Place, name: &str) -> Result {
+    let Some(database) = place.existing_database().await? else { return Ok(()) };
+    let Some(rule) = database.retention(Some(name.to_owned())).await?.pop() else { return Ok(()) };
+    print(&format!("\nkept as waypost.toml says: {}", kept(&rule)))
+}
+
+/// `success 7d, failure as the lifecycle says`.
+pub fn kept(rule: &Retention) -> String {
+    let span = |kept: Option<Span>| kept.map_or("as the lifecycle says".to_owned(), |kept| kept.to_string());
+    format!("success {}, failure {}", span(rule.success), span(rule.failure))
 }
 
 fn named(catalog: &Catalog, name: &str) -> Result<Arc<Lifecycle>> {
@@ -129,8 +167,7 @@ fn named(catalog: &Catalog, name: &str) -> Result<Arc<Lifecycle>> {
 }
 
 fn load(catalog: &mut Catalog, file: &Path) -> Result<Arc<Lifecycle>> {
-    let text = read(file)?;
-    catalog.add(&text).map_err(|problems| Failed::new(BAD_INPUT, problems.in_file(file).to_string()))
+    Checked::of(catalog, file).0.map_err(|(failed, _)| failed)
 }
 
 fn read(file: &Path) -> Result<String> {
@@ -148,31 +185,66 @@ fn read(file: &Path) -> Result<String> {
 
 /// Checks every file before it fails, so that one run shows all that is to be mended.
 fn check(catalog: &Catalog, files: &[PathBuf], output: Format) -> Result {
-    let mut found = Vec::new();
-    let mut bad = Vec::new();
-    for file in files {
-        match load(&mut catalog.clone(), file) {
-            Ok(lifecycle) => found.push((file, lifecycle)),
-            Err(failed) => bad.push(failed),
-        }
-    }
-    let objects = found.iter().map(|(_, lifecycle)| json(lifecycle)).collect();
+    let checked: Vec<(&PathBuf, Checked)> =
+        files.iter().map(|file| (file, Checked::of(&mut catalog.clone(), file))).collect();
+    let objects = checked.iter().map(|(file, checked)| checked.object(file)).collect();
     print_list(objects, output, || {
-        let sound = found.iter().map(|(file, lifecycle)| {
-            format!(
+        let sound = checked.iter().filter_map(|(file, checked)| {
+            let lifecycle = checked.0.as_ref().ok()?;
+            Some(format!(
                 "{}: {} {} is sound: {} states, {} transitions",
                 file.display(),
                 lifecycle.name,
                 lifecycle.version,
                 lifecycle.states.len(),
                 lifecycle.transitions.len()
-            )
+            ))
         });
         sound.collect::<Vec<_>>().join("\n")
     })?;
+    let bad: Vec<&Failed> = checked
+        .iter()
+        .filter_map(|(_, checked)| checked.0.as_ref().err())
+        .map(|(failed, _)| failed)
+        .collect();
     let Some(code) = bad.iter().map(|failed| failed.code).max() else { return Ok(()) };
-    let messages: Vec<String> = bad.into_iter().map(|failed| failed.message).collect();
-    Err(Failed::new(code, messages.join("\n")))
+    let messages: Vec<&str> = bad.iter().map(|failed| failed.message.as_str()).collect();
+    Err(match output {
+        Format::Table => Failed::new(code, messages.join("\n")),
+        Format::Json | Format::Jsonl => {
+            Failed::new(code, format!("{} of {} lifecycles have problems", bad.len(), files.len()))
+        }
+    })
+}
+
+/// A file that was looked at: the lifecycle, or what is wrong with it, in words and for programs.
+struct Checked(std::result::Result<Arc<Lifecycle>, (Failed, Vec<Value>)>);
+
+impl Checked {
+    fn of(catalog: &mut Catalog, file: &Path) -> Checked {
+        let text = match read(file) {
+            Ok(text) => text,
+            Err(failed) => {
+                let problem = json!({ "file": file.display().to_string(), "message": failed.message });
+                return Checked(Err((failed, vec![problem])));
+            }
+        };
+        Checked(catalog.add(&text).map_err(|problems| {
+            let problems = problems.in_file(file);
+            let objects = problems.0.iter().map(Problem::to_json).collect();
+            (Failed::new(BAD_INPUT, problems.to_string()), objects)
+        }))
+    }
+
+    fn object(&self, file: &Path) -> Value {
+        let file = file.display().to_string();
+        match &self.0 {
+            Ok(lifecycle) => {
+                json!({ "file": file, "sound": true, "lifecycle": as_json(lifecycle), "problems": [] })
+            }
+            Err((_, problems)) => json!({ "file": file, "sound": false, "problems": problems }),
+        }
+    }
 }
 
 fn as_tables(lifecycle: &Lifecycle) -> String {
@@ -194,8 +266,9 @@ fn as_tables(lifecycle: &Lifecycle) -> String {
             guards.join(", "),
         ])
     });
+    let about = lifecycle.description.as_deref().map(|about| format!("{about}\n")).unwrap_or_default();
     format!(
-        "{} {} ({})\n\n{}\n\n{}",
+        "{} {} ({})\n{about}\n{}\n\n{}",
         lifecycle.name,
         lifecycle.version,
         kind(lifecycle),

@@ -1,5 +1,6 @@
 //! The `waypost` command: one file per noun.
 
+mod audit;
 mod backup;
 mod bench;
 mod completions;
@@ -7,7 +8,9 @@ mod completions;
 mod demo;
 mod dev;
 mod doctor;
+mod init;
 mod lifecycle;
+mod man;
 mod migrate;
 mod output;
 mod place;
@@ -20,16 +23,19 @@ mod serve;
 #[cfg(feature = "demo")]
 mod simulate;
 mod stats;
+mod times;
 mod token;
 mod verify;
 mod worker;
+mod worker_metrics;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use output::{ERROR, Failed, Result};
+use output::log::Log;
+use output::{BAD_INPUT, ERROR, Failed, Format, Result};
 use place::Place;
 
 /// A quarter of what this process does under load is allocating: decision 14.
@@ -55,15 +61,22 @@ const TRY: &str = "Try:\n  waypost run start --wait -- echo hi\n  waypost run li
 struct Cli {
     #[command(flatten)]
     place: Place,
+    #[command(flatten)]
+    log: Log,
     #[command(subcommand)]
     noun: Noun,
 }
 
 #[derive(Debug, Subcommand)]
 enum Noun {
+    /// Write files to begin with: a waypost.toml, a playbook, a lifecycle.
+    Init(init::Flags),
     /// Start runs, look at them, and ask things of them.
     #[command(subcommand)]
     Run(run::Verb),
+    /// The same as `run list`: runs, newest first.
+    #[command(visible_alias = "ps")]
+    Ls(run::list::List),
     /// Work runs of queues until told to stop.
     Worker(worker::Flags),
     /// Answer HTTP requests, take care of leases and schedules, and work.
@@ -75,6 +88,8 @@ enum Noun {
     Queue(queue::Verb),
     /// How it goes: queue depth, active runs, success rate, mean durations.
     Stats(stats::Flags),
+    /// What people did: who, when, why.
+    Audit(audit::Flags),
     /// Look at lifecycles, add your own.
     #[command(subcommand)]
     Lifecycle(lifecycle::Verb),
@@ -105,11 +120,15 @@ enum Noun {
     Demo(demo::Flags),
     /// Measure this machine, next to the fewest writes that could do the same work.
     Bench(bench::Flags),
+    /// Print the version, as --version does.
+    Version,
     /// Print a completion script for your shell.
     Completions(completions::Flags),
+    /// Write manual pages, one for each command.
+    Man(man::Flags),
     #[cfg(feature = "demo")]
-    /// A cluster to try things on: `cluster` serves it, `govc` acts on it.
-    #[command(subcommand, hide = true)]
+    /// Things to try it on: a cluster, a shop, a language model, and what goes wrong with them.
+    #[command(subcommand)]
     Simulate(simulate::Verb),
     /// Between a worker and a command: ends the command when the worker dies.
     #[command(hide = true)]
@@ -120,34 +139,76 @@ enum Noun {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misunderstood(&error),
+    };
     if let Noun::Guardian { command } = cli.noun {
         return waypost_worker::guardian::main(command);
     }
     match dispatch(cli) {
         Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            anstream::eprintln!("{}", error.message);
-            ExitCode::from(error.code)
+        Err(failed) => {
+            failed.tell();
+            ExitCode::from(failed.code)
         }
     }
 }
 
+/// Help and the version are no errors. The rest is told as all errors are: for people, or for programs.
+fn misunderstood(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    let typed: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let hint = hint(error, &typed);
+    if Format::asked() == Format::Table {
+        let _ = error.print();
+        if let Some(hint) = hint {
+            output::tell(&format!("\n  {hint}"));
+        }
+    } else {
+        let message = error.to_string();
+        let first = message.lines().next().unwrap_or_default();
+        let failed = Failed::new(BAD_INPUT, first.trim_start_matches("error: "));
+        hint.into_iter().fold(failed, |failed, hint| failed.with_hint(&hint)).tell();
+    }
+    ExitCode::from(BAD_INPUT)
+}
+
+/// `run start echo hi`: a command stands after `--`.
+fn hint(error: &clap::Error, typed: &[OsString]) -> Option<String> {
+    let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
+    let at = words.windows(2).position(|pair| pair == ["run", "start"])?;
+    let is_unknown = error.kind() == clap::error::ErrorKind::UnknownArgument;
+    if !is_unknown || words.contains(&"--") {
+        return None;
+    }
+    let command = words[at + 2..].join(" ");
+    Some(format!("a command and its arguments stand after `--`: waypost run start -- {command}"))
+}
+
 fn dispatch(cli: Cli) -> Result<u8> {
     let place = cli.place;
+    cli.log.choose()?;
     place.choose_tenant(matches!(&cli.noun, Noun::Token(token::Verb::Create { .. })))?;
     match cli.noun {
+        Noun::Init(flags) => init::run(&flags).map(|()| 0),
         Noun::Lifecycle(verb) => block_on(lifecycle::run(&place, verb)).map(|()| 0),
         Noun::Playbook(verb) => block_on(playbook::run(&place, &verb)).map(|()| 0),
         #[cfg(feature = "demo")]
         Noun::Simulate(verb) => simulate::run(verb),
+        Noun::Man(flags) => man::run(&flags).map(|()| 0),
         Noun::Completions(flags) => completions::run(&flags).map(|()| 0),
         Noun::Run(verb) => block_on(run::run(&place, verb)),
+        Noun::Ls(flags) => block_on(run::run(&place, run::Verb::List(flags))),
+        Noun::Version => output::print(&format!("waypost {}", env!("CARGO_PKG_VERSION"))).map(|()| 0),
         Noun::Worker(flags) => block_on(worker::run(&place, flags)),
         Noun::Serve(flags) => block_on(serve::run(&place, flags)),
         Noun::Dev(flags) => block_on(dev::run(&place, flags)),
         Noun::Queue(verb) => block_on(queue::run(&place, verb)).map(|()| 0),
         Noun::Stats(flags) => block_on(stats::run(&place, flags)).map(|()| 0),
+        Noun::Audit(flags) => block_on(audit::run(&place, flags)).map(|()| 0),
         Noun::Token(verb) => block_on(token::run(&place, verb)).map(|()| 0),
         Noun::Migrate(flags) => block_on(migrate::run(&place, flags)).map(|()| 0),
         Noun::Doctor(flags) => block_on(doctor::run(&place, flags)),
@@ -166,4 +227,46 @@ fn dispatch(cli: Cli) -> Result<u8> {
 fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.map_err(|error| Failed::new(ERROR, format!("cannot start: {error}")))?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// A line that is wrapped is two commands when it is copied.
+    fn long_examples(command: &clap::Command, found: &mut Vec<String>) {
+        const ROOM: usize = 78;
+        let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let is_long = |line: &&str| line.starts_with("  waypost") && line.chars().count() > ROOM;
+        found.extend(text.lines().filter(is_long).map(str::to_owned));
+        command.get_subcommands().for_each(|command| long_examples(command, found));
+    }
+
+    // proves U9
+    #[test]
+    fn examples_of_the_help_stand_on_one_line() {
+        let mut found = Vec::new();
+        long_examples(&Cli::command(), &mut found);
+        assert_eq!(found, Vec::<String>::new());
+    }
+
+    /// Of what is typed without a name: `<RUN>` alone says little.
+    fn without_words(command: &clap::Command, found: &mut Vec<String>) {
+        let is_hidden = |argument: &&clap::Arg| argument.get_id() == "help" || argument.get_id() == "version";
+        let own = command.get_arguments().filter(|argument| !is_hidden(argument));
+        let silent = own.filter(|argument| argument.get_help().is_none() && argument.get_id() != "output");
+        found.extend(silent.map(|argument| format!("{} {}", command.get_name(), argument.get_id())));
+        let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+        shown.for_each(|command| without_words(command, found));
+    }
+
+    // proves U9
+    #[test]
+    fn arguments_have_words() {
+        let mut found = Vec::new();
+        without_words(&Cli::command(), &mut found);
+        assert_eq!(found, Vec::<String>::new());
+    }
 }

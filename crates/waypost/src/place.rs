@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use clap::Args;
+use tempfile::TempDir;
 use tokio::sync::watch;
 use waypost_kernel::Catalog;
 use waypost_kernel::tenant::{DEFAULT, check_given, stored_name};
@@ -17,22 +18,50 @@ use waypost_worker::projection::Projection;
 use waypost_worker::projection::objects::{self, Folder, Objects};
 use waypost_worker::schedules::SchedulerOptions;
 
-use crate::output::{BAD_INPUT, ERROR, Failed, Result};
+use crate::output::{BAD_INPUT, ERROR, Failed, Result, tell};
 
 #[derive(Clone, Debug, Args)]
 pub struct Place {
-    /// Where the runs are: sqlite:///path/to/file.db or postgres://user@host/database. Default: .waypost/waypost.db
-    /// in this folder.
-    #[arg(long, env = "WAYPOST_DATABASE_URL", global = true, hide_env_values = true, value_name = "URL")]
+    /// Where the runs are: sqlite:///path/to/file.db or postgres://user@host/database, or in the file that
+    /// WAYPOST_DATABASE_URL_FILE names. Default: .waypost/waypost.db in this folder.
+    #[arg(
+        long,
+        env = "WAYPOST_DATABASE_URL",
+        global = true,
+        hide_env_values = true,
+        value_name = "URL",
+        help_heading = "Global options"
+    )]
     pub database_url: Option<String>,
     /// A Waypost server to ask instead of a database.
-    #[arg(long, env = "WAYPOST_URL", global = true, value_name = "URL")]
+    #[arg(
+        long,
+        env = "WAYPOST_URL",
+        global = true,
+        hide_env_values = true,
+        value_name = "URL",
+        help_heading = "Global options"
+    )]
     pub url: Option<String>,
-    /// The server's token.
-    #[arg(long, env = "WAYPOST_TOKEN", global = true, hide_env_values = true)]
+    /// The server's token; or in the file that WAYPOST_TOKEN_FILE names.
+    #[arg(
+        long,
+        env = "WAYPOST_TOKEN",
+        global = true,
+        hide_env_values = true,
+        value_name = "TOKEN",
+        help_heading = "Global options"
+    )]
     pub token: Option<String>,
     /// Whose runs, schedules and lifecycles. Default: default; of workers and servers, all.
-    #[arg(long, env = "WAYPOST_TENANT", global = true, value_name = "NAME")]
+    #[arg(
+        long,
+        env = "WAYPOST_TENANT",
+        global = true,
+        hide_env_values = true,
+        value_name = "NAME",
+        help_heading = "Global options"
+    )]
     tenant: Option<String>,
 }
 
@@ -74,12 +103,17 @@ pub enum Opened {
     /// With where its projected runs are written to, if that is known.
     Database(Arc<dyn waypost_store::Database>, Option<Arc<Projection>>),
     Server(Arc<RemoteStore>),
+    /// There is none, and looking makes none: an empty one in a folder that goes away with this.
+    Nothing {
+        store: Arc<dyn waypost_store::Database>,
+        _folder: Arc<TempDir>,
+    },
 }
 
 impl Opened {
     pub fn store(&self) -> Arc<dyn Store> {
         match self {
-            Opened::Database(database, _) => database.clone(),
+            Opened::Database(store, _) | Opened::Nothing { store, .. } => store.clone(),
             Opened::Server(server) => server.clone(),
         }
     }
@@ -89,7 +123,13 @@ impl Opened {
         match self {
             Opened::Database(_, projection) => projection.clone(),
             Opened::Server(_) => named_objects().ok().flatten().map(projection_into),
+            Opened::Nothing { .. } => None,
         }
+    }
+
+    /// Whether this process takes care of the database, and not a server.
+    pub fn has_loops(&self) -> bool {
+        matches!(self, Opened::Database(..))
     }
 
     /// The loops of this process; with a scheduler if there are options for one. A server has its own.
@@ -132,6 +172,29 @@ impl Place {
         Ok(self.opened().await?.store())
     }
 
+    /// For those who only look: nothing is made.
+    pub async fn opened_to_read(&self) -> Result<Opened> {
+        if self.has_database()? {
+            return self.opened().await;
+        }
+        let unusable = |error: std::io::Error| Failed::new(ERROR, format!("no temporary folder: {error}"));
+        let folder = tempfile::tempdir().map_err(unusable)?;
+        let store = SqliteStore::open(&folder.path().join("nothing.db"))?;
+        Ok(Opened::Nothing { store: Arc::new(store), _folder: Arc::new(folder) })
+    }
+
+    /// Whether there is something to look at: a server, a database server, or a file.
+    fn has_database(&self) -> Result<bool> {
+        match self.server() {
+            Some(_) => Ok(true),
+            None => Ok(match self.database()? {
+                // A place where none can be is not one where none is yet: opening it says why.
+                Database::Sqlite(file) => file.try_exists().unwrap_or(true),
+                Database::Postgres(_) => true,
+            }),
+        }
+    }
+
     /// The same, for those who take care of a database if it is one.
     pub async fn opened(&self) -> Result<Opened> {
         match self.server() {
@@ -159,7 +222,7 @@ impl Place {
         self.url.as_deref().filter(|url| !url.is_empty())
     }
 
-    /// Whatever WAYPOST_URL says: for those who are the server.
+    /// Whatever WAYPOST_URL says: for those who have looked at it.
     pub async fn open_database(&self) -> Result<Arc<dyn waypost_store::Database>> {
         Ok(match self.database()? {
             Database::Sqlite(file) => Arc::new(SqliteStore::open(&file)?),
@@ -181,6 +244,14 @@ impl Place {
             },
         };
         Ok(objects.map(projection_into))
+    }
+
+    /// The database that is in use, if it is there and no server is asked instead. Looking makes none.
+    pub async fn existing_database(&self) -> Result<Option<Arc<dyn waypost_store::Database>>> {
+        if self.server().is_some() || !self.has_database()? {
+            return Ok(None);
+        }
+        self.open_database().await.map(Some)
     }
 
     /// A server that is set is the only place that is asked: nothing is done in a database here instead.
@@ -211,10 +282,7 @@ impl Place {
     /// are known too. Looking makes none, and a file can be checked where none is reached.
     pub async fn known_lifecycles(&self) -> Result<Catalog> {
         let shipped = || Catalog::shipped().map_err(|problems| Failed::new(ERROR, problems.to_string()));
-        if self.server().is_none()
-            && let Database::Sqlite(file) = self.database()?
-            && !file.exists()
-        {
+        if !self.has_database()? {
             return Ok(shipped()?.of_tenant(tenant()));
         }
         let found = match self.open().await {
@@ -222,7 +290,7 @@ impl Place {
             Err(failed) => Err(failed),
         };
         found.or_else(|failed| {
-            anstream::eprintln!("only the shipped lifecycles are known: {}", failed.message);
+            tell(&format!("only the shipped lifecycles are known: {}", failed.message));
             Ok(shipped()?.of_tenant(tenant()))
         })
     }

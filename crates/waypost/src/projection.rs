@@ -8,7 +8,7 @@ use waypost_worker::projection::Projection;
 
 use crate::output::{BAD_INPUT, Failed, Result, print};
 use crate::place::Place;
-use crate::run::find;
+use crate::run::ids::find;
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {

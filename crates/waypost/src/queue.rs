@@ -1,11 +1,10 @@
 //! `waypost queue stats|pause|resume`.
 
 use clap::Subcommand;
-use comfy_table::Cell;
 use waypost_kernel::Time;
 use waypost_store::{DEFAULT_TENANT, QueueRow, Setting};
 
-use crate::output::{Format, Result, print, print_list, table};
+use crate::output::{Format, Result, cell, print, print_list, table};
 use crate::place::{Place, named_tenant};
 use crate::run::{age, who};
 
@@ -22,6 +21,8 @@ pub enum Verb {
     /// Let no worker take from a queue. What is being worked goes on.
     #[command(after_help = "Examples:\n  waypost queue pause default --reason 'database upgrade'")]
     Pause {
+        /// The queue.
+        #[arg(value_name = "QUEUE")]
         queue: String,
         /// Shown with the queue, and kept in the audit log.
         #[arg(long)]
@@ -29,6 +30,8 @@ pub enum Verb {
     },
     /// Let workers take from it again.
     Resume {
+        /// The queue.
+        #[arg(value_name = "QUEUE")]
         queue: String,
         /// Kept in the audit log.
         #[arg(long)]
@@ -37,7 +40,11 @@ pub enum Verb {
     /// How many runs of a queue may be held at once; `none` removes the limit.
     #[command(after_help = "Examples:\n  waypost queue limit default 4\n  waypost queue limit default none")]
     Limit {
+        /// The queue.
+        #[arg(value_name = "QUEUE")]
         queue: String,
+        /// A number, or `none`.
+        #[arg(value_name = "COUNT|none")]
         at_most: String,
         /// Kept in the audit log.
         #[arg(long)]
@@ -46,7 +53,11 @@ pub enum Verb {
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result {
-    let store = place.open().await?;
+    let opened = match &verb {
+        Verb::Stats { .. } => place.opened_to_read().await?,
+        _ => place.opened().await?,
+    };
+    let store = opened.store();
     match verb {
         Verb::Stats { output } => {
             let queues = store.queues(named_tenant().map(str::to_owned)).await?;
@@ -95,12 +106,13 @@ fn as_table(queues: &[QueueRow], now: Time) -> String {
             queue.ready.to_string(),
             queue.scheduled.to_string(),
             queue.held.to_string(),
+            queue.orphaned.to_string(),
             queue.oldest_ready_at.map(|at| age(now - at)).unwrap_or_default(),
             queue.at_most.map(|limit| limit.to_string()).unwrap_or_default(),
             paused.unwrap_or_default(),
         ];
-        tenant.into_iter().chain(figures).map(Cell::new).collect()
+        tenant.into_iter().chain(figures).map(cell).collect()
     });
-    let names = ["tenant", "queue", "ready", "scheduled", "held", "oldest", "limit", "paused"];
+    let names = ["tenant", "queue", "ready", "scheduled", "held", "orphaned", "oldest", "limit", "paused"];
     table(&names[usize::from(!has_tenants)..], rows)
 }

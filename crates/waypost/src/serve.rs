@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use waypost_server::App;
 use waypost_store::{Database, Store};
 use waypost_worker::loops::Supervisor;
-use waypost_worker::playbook::{Input, Playbook, Playbooks};
+
 use waypost_worker::projection::Projection;
+use waypost_worker::playbook::{Playbooks, known};
 use waypost_worker::schedules::SchedulerOptions;
 use waypost_worker::webhooks::Github;
-use waypost_worker::{Options, Stage, Worker};
+use waypost_worker::{Options, PassedEnv, Stage, Worker};
 
-use crate::output::{BAD_INPUT, ERROR, Failed, Result};
+use crate::output::{BAD_INPUT, ERROR, Failed, Result, tell};
 use crate::place::{Place, named_tenant};
 use crate::schedule::with_schedules;
 use crate::worker::{duration, listen, log_to_stderr, playbooks};
@@ -56,10 +56,14 @@ pub struct Flags {
     /// Execute commands that runs bring along. Whoever may start such runs may then run anything here.
     #[arg(long)]
     pub allow_commands: bool,
+    /// Hand this variable of the environment on to commands; may be given several times, and end with `*`. Without it they get
+    /// PATH, HOME, the language and the like, and never what opens Waypost.
+    #[arg(long, value_name = "NAME", value_parser = PassedEnv::check)]
+    pub pass_env: Vec<String>,
 }
 
 pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
-    let store = place.open_database().await?;
+    let store = place.only_database("serve").await?;
     check_tokens(&*store, &flags).await?;
     let (listener, address) = bind(flags.listen).await?;
     let hello = format!("listening on http://{address}");
@@ -68,7 +72,11 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
 
 /// Whoever reaches a server without tokens could do anything with it.
 async fn check_tokens(store: &dyn Store, flags: &Flags) -> Result {
-    if !flags.needs_tokens() || store.tokens(None).await?.iter().any(|token| token.revoked_at.is_none()) {
+    if !flags.needs_tokens() {
+        return Ok(());
+    }
+    let now = store.now().await?;
+    if store.tokens(None).await?.iter().any(|token| token.counts_at(now)) {
         return Ok(());
     }
     let message = format!(
@@ -81,6 +89,10 @@ async fn check_tokens(store: &dyn Store, flags: &Flags) -> Result {
 impl Flags {
     fn needs_tokens(&self) -> bool {
         self.require_tokens || !self.listen.ip().is_loopback()
+    }
+
+    fn passed_env(&self) -> PassedEnv {
+        PassedEnv::basics().and(self.pass_env.iter().cloned())
     }
 }
 
@@ -117,10 +129,12 @@ pub async fn serve(
     let (stage, shutdown) = watch::channel(Stage::Working);
     listen(&Arc::new(stage))?;
     let playbooks = playbooks(&*store, flags.playbooks.as_deref()).await?;
+    let name =
+        format!("serve on {}", listener.local_addr().map_or_else(|_| "?".to_owned(), |it| it.to_string()));
+    known::offer(&*store, &playbooks, std::iter::empty(), named_tenant(), &name).await?;
     let scheduled = schedules(&*store, flags).await?;
     let options = waypost_server::Options {
         needs_tokens: flags.needs_tokens(),
-        playbooks: playbooks.iter().map(|playbook| described(playbook)).collect(),
         github: github(&playbooks)?,
         own_schedules: scheduled.own.iter().map(|schedule| schedule.name.clone()).collect(),
         ..waypost_server::Options::default()
@@ -140,12 +154,26 @@ pub async fn serve(
         behind.metrics.projection_behind.set(lag.runs as i64);
         behind.metrics.projection_lag.set(lag.seconds);
     });
+    let fired = fired(&scheduled);
     let supervised = supervisor.firing(scheduled).start().await?;
-    anstream::eprintln!("{hello}");
+    tell(&format!("{hello}\n{fired}"));
     let ((), worked) =
         tokio::join!(waypost_server::serve(app, listener), supervised.run(may_work.then_some(worker)));
     worked?;
     Ok(())
+}
+
+/// What people look for when nothing happens at the hour.
+fn fired(scheduled: &SchedulerOptions) -> String {
+    let own: Vec<&str> = scheduled.own.iter().map(|schedule| schedule.name.as_str()).collect();
+    match (own.is_empty(), scheduled.carried) {
+        (true, false) => "fires no schedules but its own pruning".to_owned(),
+        (true, true) => "fires schedules that were applied".to_owned(),
+        (false, false) => format!("fires schedules of waypost.toml: {}", own.join(", ")),
+        (false, true) => {
+            format!("fires schedules of waypost.toml: {}; and those that were applied", own.join(", "))
+        }
+    }
 }
 
 /// Beside connections: those that are told that there is no room, the database's own, and what the worker opens.
@@ -161,9 +189,9 @@ fn raise_open_files(connections: usize) {
         Err(_) => limit.current,
     };
     if let Some(has) = has.filter(|has| *has < needed) {
-        anstream::eprintln!(
+        tell(&format!(
             "warning: this process may have {has} files open, and {connections} connections need {needed}: raise the limit (ulimit -Hn, LimitNOFILE=)"
-        );
+        ));
     }
 }
 
@@ -186,8 +214,12 @@ async fn schedules(store: &dyn Store, flags: &Flags) -> Result<SchedulerOptions>
     if flags.no_worker {
         return Ok(SchedulerOptions::default());
     }
-    let options =
-        SchedulerOptions { carried: flags.allow_commands, grace: flags.grace, ..SchedulerOptions::default() };
+    let options = SchedulerOptions {
+        carried: flags.allow_commands,
+        grace: flags.grace,
+        passed_env: flags.passed_env(),
+        ..SchedulerOptions::default()
+    };
     with_schedules(store, None, options).await
 }
 
@@ -200,28 +232,7 @@ fn worker_options(flags: &Flags, playbooks: Playbooks) -> Options {
         grace: flags.grace,
         allow_commands: flags.allow_commands,
         playbooks,
+        passed_env: flags.passed_env(),
         ..Options::default()
     }
-}
-
-fn described(playbook: &Playbook) -> waypost_server::Playbook {
-    waypost_server::Playbook {
-        name: playbook.name.clone(),
-        lifecycle: playbook.lifecycle.clone(),
-        hash: playbook.hash.to_string(),
-        description: playbook.description.clone(),
-        inputs: playbook.inputs.iter().map(input).collect(),
-    }
-}
-
-/// A secret's default is a reference, and still nobody's business.
-fn input(input: &Input) -> Value {
-    json!({
-        "name": input.name,
-        "type": input.kind.name(),
-        "required": input.required,
-        "default": input.default.as_ref().filter(|_| !input.secret),
-        "description": input.description,
-        "secret": input.secret,
-    })
 }

@@ -21,8 +21,8 @@ pub struct Flags {
 }
 
 pub async fn run(place: &Place, flags: Flags) -> Result {
-    let store = place.open().await?;
-    let figures = Figures::read(&*store, named_tenant().map(str::to_owned)).await?;
+    let opened = place.opened_to_read().await?;
+    let figures = Figures::read(&*opened.store(), named_tenant().map(str::to_owned)).await?;
     print(&match flags.output {
         Format::Table => figures.in_words(),
         format => format.object(&figures.object()),

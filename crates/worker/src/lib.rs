@@ -8,6 +8,7 @@
 
 pub mod actions;
 mod claim;
+mod counts;
 mod execute;
 pub mod guardian;
 mod handler;
@@ -15,13 +16,17 @@ mod interpret;
 mod lease;
 pub mod loops;
 mod options;
+mod outage;
 mod outcome;
 mod pace;
 mod pipeline;
 pub mod playbook;
 pub mod projection;
+mod registration;
+pub mod replay;
 mod report;
 mod resolve;
+pub mod retention;
 pub mod schedules;
 mod shutdown;
 mod steps;
@@ -29,6 +34,8 @@ mod summary;
 pub mod webhooks;
 mod worker;
 
+pub use counts::{Counts, Labels};
+pub use execute::environment::PassedEnv;
 pub use handler::{Context, Handler, Handlers};
 pub use options::Options;
 pub use outcome::{Outcome, Word};

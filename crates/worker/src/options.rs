@@ -8,6 +8,7 @@ use waypost_kernel::backoff::Backoff;
 use waypost_store::Can;
 
 use crate::actions::http::Client;
+use crate::execute::environment::PassedEnv;
 use crate::guardian;
 use crate::handler::Handlers;
 use crate::lease::Keeping;
@@ -45,6 +46,8 @@ pub struct Options {
     /// are children of this process, and outlive it when it is killed. Programs that embed a worker either
     /// have such a subcommand or say `None`.
     pub guardian: Option<Vec<OsString>>,
+    /// What commands see of this process's environment.
+    pub passed_env: PassedEnv,
     /// Between the tries of a command that has `retries`.
     pub backoff: Backoff,
     /// Where the manifest of a projected run is before the run is told as completed. Without it nobody waits for that.
@@ -92,6 +95,7 @@ impl Default for Options {
             playbooks: Playbooks::default(),
             allow_private: Client::allowed_by_environment(),
             guardian: Some(guardian::this_program()),
+            passed_env: PassedEnv::basics(),
             backoff: Backoff::deploy(),
             projection: None,
         }

@@ -3,28 +3,31 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
+use waypost_kernel::lifecycle::OnStale;
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_kernel::{Catalog, Span};
-use waypost_store::{Claimed, RunRow, Store};
+use waypost_store::{Claimed, HOUSEKEEPING, RunRow, Store, Wait};
 
+use crate::actions::Mask;
 use crate::actions::http::Client;
 use crate::claim::slots::Slot;
-use crate::execute::Try;
-use crate::interpret::{EndNames, Ending, Goal, Tries, Verdict, execution, interpret};
+use crate::counts::{Counts, Labels};
+use crate::execute::{Answer, Try, environment};
+use crate::interpret::{EndNames, Ending, Goal, Parting, Tries, Verdict, all_lost, execution, interpret};
 use crate::lease::heartbeat::Leases;
 use crate::lease::{Keeping, Lease};
 use crate::options::Options;
-use crate::pace;
 use crate::projection::promise::promised;
 use crate::report;
 use crate::report::journal::Journal;
 use crate::report::reporter::Reporter;
 use crate::resolve::{Plan, Work, resolve};
-use crate::steps;
+use crate::steps::{self, WORTH_GIVING_BACK};
 use crate::summary::End;
+use crate::{outage, pace};
 
 /// What all runs of a worker share.
 #[derive(Clone)]
@@ -35,6 +38,9 @@ pub(crate) struct Shared {
     pub reporter: Arc<Reporter>,
     /// For requests of all steps; made when the first is sent.
     pub http: Arc<OnceLock<Result<Client, String>>>,
+    /// Of this process's environment, hidden in whatever comes of a command or request.
+    pub own_secrets: Arc<Mask>,
+    pub counts: Arc<Counts>,
     /// How many claims were numbered.
     claims: Arc<AtomicU64>,
 }
@@ -48,6 +54,8 @@ impl Shared {
             leases,
             reporter,
             http: Arc::default(),
+            own_secrets: Arc::new(Mask::new(environment::own_secrets().iter().map(String::as_str))),
+            counts: Arc::default(),
             claims: Arc::default(),
         }
     }
@@ -73,8 +81,48 @@ pub(crate) struct Job {
     pub plan: Option<Plan>,
 }
 
-/// The slot is free when the work has ended, which is before its end is written.
+/// Works a run to its end: a line in the log for its claim, and one for its end.
 pub(crate) async fn work(shared: Shared, job: Job, slot: Option<Slot>) -> End {
+    let (row, began) = (&job.claimed.run, Instant::now());
+    let (labels, what, run_id) = (Labels::of(row), what(row), row.run.id.clone());
+    let (run_id, queue) = (&*run_id, labels.queue.clone());
+    // What the engine does for itself is told only if it fails.
+    let is_own = queue == HOUSEKEEPING;
+    if !is_own {
+        tracing::info!(run_id, what, queue, "claimed a run");
+    }
+    shared.counts.begin();
+    let counts = shared.counts.clone();
+    let (end, why) = work_to_end(shared, job, slot).await;
+    counts.end(labels, end);
+    let took_s = began.elapsed().as_millis() as f64 / 1_000.0;
+    match why.filter(|_| end == End::Failed) {
+        Some(why) => tracing::warn!(run_id, what, queue, took_s, why, "ended: failed"),
+        None if is_own => {}
+        None => tracing::info!(run_id, what, queue, took_s, "ended: {}", end.name()),
+    }
+    end
+}
+
+/// What a run is, for people.
+fn what(row: &RunRow) -> String {
+    let command = || {
+        let words = row.carried.as_ref()?.get("command")?.as_array()?;
+        Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))
+    };
+    // Of an execution.
+    let schedule = || row.input.get("job_name")?.as_str().map(str::to_owned);
+    let named = row.title.clone().or_else(|| row.playbook.clone()).or_else(command).or_else(schedule);
+    let text = named.unwrap_or_else(|| row.lifecycle.name.to_string());
+    let plain = text.chars().map(|character| if character.is_control() { ' ' } else { character });
+    plain.take(MAX_WHAT).collect()
+}
+
+/// Of a line in the log.
+const MAX_WHAT: usize = 120;
+
+/// The slot is free when the work has ended, which is before its end is written. Gives why it failed, too.
+async fn work_to_end(shared: Shared, job: Job, slot: Option<Slot>) -> (End, Option<String>) {
     let Job { claimed, asked_at, keeping, plan } = job;
     let holding = shared.leases.hold(&claimed, asked_at, keeping);
     let lease = holding.lease.clone();
@@ -85,33 +133,39 @@ pub(crate) async fn work(shared: Shared, job: Job, slot: Option<Slot>) -> End {
     let Some(plan) = plan else {
         drop(holding);
         tracing::warn!(run_id = claimed.run.id(), "nothing here may execute this run: giving it back");
-        report::release(&shared.store, &lease.held).await;
-        return End::LeftAlone;
+        report::release(&shared.store, &lease.held, None).await;
+        return (End::LeftAlone, None);
     };
-    let ending = match &plan.work {
+    let parting = match &plan.work {
         Work::Playbook(playbook) => steps::perform(&shared, &claimed, &lease, asked_at, playbook).await,
-        _ => tries(&shared, &claimed, &lease, &plan).await,
+        _ => tries(&shared, &claimed, &lease, asked_at, &plan).await,
     };
     let until = match &plan.work {
         Work::Playbook(playbook) => steps::deadline(&claimed, asked_at, playbook),
         _ => plan.timeout.map(|limit| asked_at + pace::duration(limit)),
     };
-    let ending = match ending {
-        Some(ending) => promised(&shared, &claimed, &lease, until, ending).await,
-        None => None,
+    let parting = match parting {
+        Parting::End(ending) => given(promised(&shared, &claimed, &lease, until, ending).await),
+        given_back => given_back,
     };
     drop(slot);
     // Its finish is sent until the store has it; a heartbeat could only overtake it.
     drop(holding);
     if lease.is_lost() {
-        return End::Lost;
+        return (End::Lost, None);
     }
-    match ending {
-        Some(ending) => {
+    let why = match &parting {
+        Parting::End(ending) => ending.failure.as_ref(),
+        Parting::GiveBack(_) => None,
+    };
+    let why = why.map(|failure| format!("{}: {}", failure.code, failure.message));
+    let end = match parting {
+        Parting::End(ending) => {
             report::finish(&shared.reporter, &claimed.run, &lease.held, &shared.options.name, ending).await
         }
-        None => report::release(&shared.store, &lease.held).await,
-    }
+        Parting::GiveBack(wait) => report::release(&shared.store, &lease.held, wait).await,
+    };
+    (end, why)
 }
 
 async fn plan_of(shared: &Shared, row: &RunRow, lease: &Lease) -> Option<Plan> {
@@ -128,7 +182,7 @@ async fn lifecycles(shared: &Shared, lease: &Lease, tenant: &str) -> Option<Cata
             Ok(catalog) => return Some(catalog.of_tenant(tenant)),
             Err(_) if lease.is_lost() => break,
             Err(error) => {
-                tracing::warn!(%error, "the lifecycles could not be read; trying again");
+                outage::met("the lifecycles could not be read", &error);
                 sleep(pace::store_away(failed)).await;
             }
         }
@@ -136,37 +190,79 @@ async fn lifecycles(shared: &Shared, lease: &Lease, tenant: &str) -> Option<Cata
     None
 }
 
-/// Executes a run until it has an end, all within the one claim. `None`: it was stopped before it had one.
-async fn tries(shared: &Shared, claimed: &Claimed, lease: &Arc<Lease>, plan: &Plan) -> Option<Ending> {
+/// Executes a run until it has an end, or waits for long. How many tries were made is stored, so that whoever takes the run over goes on
+/// counting.
+async fn tries(
+    shared: &Shared,
+    claimed: &Claimed,
+    lease: &Arc<Lease>,
+    asked_at: Instant,
+    plan: &Plan,
+) -> Parting {
     let options = &shared.options;
     let journal = Journal::new(shared.reporter.clone(), lease.clone(), &options.name);
     let (row, grace, began) = (&claimed.run, options.grace, Instant::now());
     let until = plan.timeout.map(|limit| began + pace::duration(limit));
-    for number in 1.. {
+    for number in made_before(row) + 1.. {
+        if number > plan.retries + 1 && number > 1 {
+            return Parting::End(all_lost(Tries { made: number - 1, retries: plan.retries }));
+        }
+        let own = plan.try_timeout.map(|limit| Instant::now() + pace::duration(limit));
+        let until = own.into_iter().chain(until).min();
         let it = Try { until, ..Try::of_run(row, lease, &journal, grace, number) };
-        let Some(answer) = it.execute(shared, plan).await else { return stopped(lease, plan, began) };
+        let executed = it.execute(shared, plan).await;
+        let is_late =
+            own.is_some_and(|own| own <= Instant::now()) && !lease.is_leaving() && lease.want().is_none();
+        let too_late = || plan.try_timeout.filter(|_| is_late).map(Answer::too_late);
+        let Some(answer) = executed.or_else(too_late) else {
+            return given(stopped(lease, plan, began));
+        };
         let tries = Tries { made: number, retries: plan.retries };
         match interpret(&answer, tries, &options.backoff, pace::random()) {
             // What was told to end because the process does has not failed.
-            Verdict::Settle(ending) if ending.goal == Goal::Fail && lease.is_leaving() => return None,
+            Verdict::Settle(ending) if ending.goal == Goal::Fail && lease.is_leaving() => break,
             Verdict::Settle(_) if plan.end_names == EndNames::OfExecution => {
-                return Some(execution::timed(execution::ending_of(&answer, plan.retry_in), began));
+                return Parting::End(execution::timed(execution::ending_of(&answer, plan.retry_in), began));
             }
-            Verdict::Settle(ending) => return Some(ending),
+            Verdict::Settle(ending) => return Parting::End(ending),
             Verdict::Again { wait, notice, error } => {
                 if lease.want().is_some() {
-                    return wanted(lease);
+                    return given(wanted(lease));
                 }
                 let why = json!({ "code": &*error.code, "message": &*error.message, "try": number + 1 });
-                journal.note(Level::Warn, &notice, why).await;
+                let made = json!({ "attempt": row.run.attempt, "made": number });
+                journal.tell(Level::Warn, &notice, why, Map::from_iter([(TRIES.to_owned(), made)])).await;
+                // What a time limit is counted from is known to this holder alone.
+                if wait > WORTH_GIVING_BACK && plan.timeout.is_none() {
+                    let now = claimed.now + pace::span(asked_at.elapsed());
+                    let wait = Wait { until: now + pace::span(wait), reason: Wait::RETRY.to_owned() };
+                    return Parting::GiveBack(Some(wait));
+                }
                 tokio::select! {
                     () = sleep(wait) => {}
-                    () = lease.asked_to_end() => return wanted(lease),
+                    () = lease.asked_to_end() => return given(wanted(lease)),
                 }
             }
         }
     }
-    None
+    Parting::GiveBack(None)
+}
+
+/// In the run's details: how many tries its present attempt has had.
+const TRIES: &str = "tries";
+
+/// By earlier holders of this attempt. Where a lost worker costs a try, that is one too: what became of it nobody knows.
+fn made_before(row: &RunRow) -> u32 {
+    let costs = row.lifecycle.state(row.run.state).on_stale == Some(OnStale::Lose);
+    let lost = if costs { row.run.take_overs } else { 0 };
+    let made =
+        row.details.get(TRIES).filter(|tries| tries["attempt"].as_u64() == Some(row.run.attempt.into()));
+    let made = made.and_then(|tries| tries["made"].as_u64()).unwrap_or_default();
+    u32::try_from(made).unwrap_or(u32::MAX / 2).saturating_add(lost).min(u32::MAX - 1)
+}
+
+fn given(ending: Option<Ending>) -> Parting {
+    ending.map_or(Parting::GiveBack(None), Parting::End)
 }
 
 /// What comes of a run whose work was stopped: its time is over, or something else is wanted of it.

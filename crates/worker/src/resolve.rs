@@ -11,7 +11,7 @@ use crate::actions::Exec;
 use crate::handler::Handler;
 use crate::interpret::EndNames;
 use crate::options::Options;
-use crate::playbook::{MAX_RETRIES, Playbook};
+use crate::playbook::{MAX_RETRIES, Playbook, Sealed, check_variable};
 
 /// What a run is executed by, and on which terms.
 pub(crate) struct Plan {
@@ -20,6 +20,8 @@ pub(crate) struct Plan {
     pub retries: u32,
     /// It is stopped then, and has failed.
     pub timeout: Option<Span>,
+    /// A single try is stopped then, and the next one begins if there is one.
+    pub try_timeout: Option<Span>,
     /// After a failure the run may be taken again then.
     pub retry_in: Option<Span>,
     pub end_names: EndNames,
@@ -40,24 +42,28 @@ pub(crate) enum Work {
 pub(crate) struct Carried {
     pub command: Vec<String>,
     pub directory: Option<PathBuf>,
+    pub env: Vec<(String, String)>,
     /// After the first try.
     pub retries: u32,
+    /// Of each try.
+    pub timeout: Option<Span>,
 }
 
 impl Carried {
     pub fn exec(&self) -> Exec {
         let folder = self.directory.clone().unwrap_or_default();
-        Exec { command: self.command.clone(), folder, env: Vec::new() }
+        let env = self.env.iter().map(|(name, value)| (name.clone(), Sealed::new(value.clone())));
+        Exec { command: self.command.clone(), folder, env: env.collect() }
     }
 }
 
 impl From<Work> for Plan {
     fn from(work: Work) -> Plan {
-        let retries = match &work {
-            Work::Command(carried) => carried.retries,
-            _ => 0,
+        let (retries, try_timeout) = match &work {
+            Work::Command(carried) => (carried.retries, carried.timeout),
+            _ => (0, None),
         };
-        Plan { work, retries, timeout: None, retry_in: None, end_names: EndNames::OfRun }
+        Plan { work, retries, timeout: None, try_timeout, retry_in: None, end_names: EndNames::OfRun }
     }
 }
 
@@ -86,15 +92,10 @@ pub(crate) fn resolve(row: &RunRow, options: &Options, catalog: &Catalog) -> Opt
     options.playbooks.get(playbook).map(|it| Work::Playbook(it.clone())).or_else(handler)
 }
 
-/// The text itself, since the file may have changed; what is relative is so to where it was.
-fn brought_along(brought: &Value, catalog: &Catalog) -> Result<Playbook, String> {
+pub(crate) fn brought_along(brought: &Value, catalog: &Catalog) -> Result<Playbook, String> {
     let text = |key: &str| brought[key].as_str().ok_or_else(|| format!("its playbook has no {key}"));
-    let file = Path::new(text("file")?);
-    let mut playbook =
-        Playbook::parse_with(text("text")?, file, catalog).map_err(|problems| problems.to_string())?;
-    playbook.file = file.to_owned();
-    playbook.folder = file.parent().unwrap_or(Path::new("/")).to_owned();
-    Ok(playbook)
+    let (file, text) = (text("file")?, text("text")?);
+    Playbook::of_text(text, Path::new(file), catalog).map_err(|problems| problems.to_string())
 }
 
 fn carried_of(command: &Value, carried: &Value) -> Result<Carried, String> {
@@ -106,14 +107,40 @@ fn carried_of(command: &Value, carried: &Value) -> Result<Carried, String> {
             .filter(|retries| (0..=MAX_RETRIES).contains(retries))
             .ok_or_else(|| format!("its retries are {given}, and 0 to {MAX_RETRIES} are allowed"))?,
     };
+    let timeout =
+        match &carried["timeout_ms"] {
+            Value::Null => None,
+            given => {
+                let ms = given.as_i64().filter(|ms| *ms > 0);
+                Some(ms.ok_or_else(|| {
+                    format!("its timeout_ms is {given}, and a whole number above 0 is allowed")
+                })?)
+            }
+        };
     match words.collect::<Option<Vec<String>>>() {
         Some(words) if words.first().is_some_and(|program| !program.is_empty()) => Ok(Carried {
             command: words,
             directory: carried["directory"].as_str().filter(|path| !path.is_empty()).map(PathBuf::from),
+            env: variables(&carried["env"])?,
             retries: retries as u32,
+            timeout: timeout.map(Span::from_ms),
         }),
         _ => Err("its command is not a list of words that begins with a program".to_owned()),
     }
+}
+
+fn variables(given: &Value) -> Result<Vec<(String, String)>, String> {
+    if given.is_null() {
+        return Ok(Vec::new());
+    }
+    let all = given.as_object().ok_or_else(|| format!("its env is {given}, and an object is allowed"))?;
+    let variable = |(name, value): (&String, &Value)| {
+        check_variable(name).map_err(|problem| format!("its env: {problem}"))?;
+        let text = value.as_str().filter(|text| !text.contains('\0'));
+        let text = text.ok_or_else(|| format!("its env: {name} is not a text"))?;
+        Ok((name.clone(), text.to_owned()))
+    };
+    all.iter().map(variable).collect()
 }
 
 #[cfg(test)]
@@ -124,11 +151,15 @@ mod tests {
     #[test]
     fn commands_are_read_with_their_folder_and_retries() {
         let read = |carried: Value| carried_of(&carried["command"].clone(), &carried);
-        let carried = read(json!({"command": ["sh", "-c", ""], "directory": "/tmp", "retries": 2}));
+        let carried = read(json!({
+            "command": ["sh", "-c", ""], "directory": "/tmp", "retries": 2, "timeout_ms": 1500, "env": {"A": "b"},
+        }));
         let expected = Carried {
             command: vec!["sh".into(), "-c".into(), String::new()],
             directory: Some("/tmp".into()),
+            env: vec![("A".into(), "b".into())],
             retries: 2,
+            timeout: Some(Span::from_ms(1_500)),
         };
         assert_eq!(carried, Ok(expected));
         assert_eq!(read(json!({"command": ["a"], "retries": 100})).map(|it| it.retries), Ok(100));
@@ -136,6 +167,18 @@ mod tests {
             let refused = read(json!({ "command": ["a"], "retries": retries })).map(|it| it.retries);
             let said = format!("its retries are {retries}, and 0 to 100 are allowed");
             assert_eq!(refused, Err(said));
+        }
+        for (field, unfit) in [
+            ("timeout_ms", json!(0)),
+            ("timeout_ms", json!("10m")),
+            ("env", json!([])),
+            ("env", json!({"A": 1})),
+            ("env", json!({"A=B": "c"})),
+            ("env", json!({"WAYPOST_RUN_ID": "forged"})),
+        ] {
+            let mut carried = json!({ "command": ["a"] });
+            carried[field] = unfit.clone();
+            assert!(read(carried).is_err_and(|problem| problem.contains(field)), "{field}: {unfit}");
         }
         for unfit in [json!([]), json!([""]), json!(["a", 1]), json!("rm"), json!(null)] {
             assert!(read(json!({ "command": unfit })).is_err(), "{unfit}");

@@ -1,5 +1,7 @@
 //! What a worker did.
 
+use waypost_kernel::Outcome;
+
 /// How this worker's part in a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -9,10 +11,27 @@ pub enum End {
     Parked,
     /// Given back unharmed at shutdown.
     Released,
+    /// Given back until a time before which there is nothing to do.
+    Waits,
     /// The lease went to somebody else, or could not be confirmed in time; nothing more was written.
     Lost,
     /// Nothing here may execute it; given back at once.
     LeftAlone,
+}
+
+impl End {
+    pub fn name(self) -> &'static str {
+        match self {
+            End::Succeeded => Outcome::Succeeded.name(),
+            End::Failed => Outcome::Failed.name(),
+            End::Cancelled => Outcome::Cancelled.name(),
+            End::Parked => "waits for a person",
+            End::Released => "given back",
+            End::Waits => "given back until later",
+            End::Lost => "lost",
+            End::LeftAlone => "left alone",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +41,7 @@ pub struct Summary {
     pub failed: u64,
     pub cancelled: u64,
     pub parked: u64,
+    /// Those that wait for a time included.
     pub released: u64,
     pub lost: u64,
     pub left_alone: u64,
@@ -34,7 +54,7 @@ impl Summary {
             End::Failed => &mut self.failed,
             End::Cancelled => &mut self.cancelled,
             End::Parked => &mut self.parked,
-            End::Released => &mut self.released,
+            End::Released | End::Waits => &mut self.released,
             End::Lost => &mut self.lost,
             End::LeftAlone => &mut self.left_alone,
         };

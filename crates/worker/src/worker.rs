@@ -7,8 +7,11 @@ use waypost_store::{Result, Store};
 
 use crate::claim::slots::Slots;
 use crate::claim::{Claims, claim};
+use crate::counts::Counts;
 use crate::options::Options;
 use crate::pipeline::Shared;
+use crate::playbook::known;
+use crate::registration::registered;
 use crate::shutdown::Stage;
 use crate::summary::Summary;
 
@@ -26,6 +29,11 @@ impl Worker {
         &self.shared.options.name
     }
 
+    /// What it has done so far.
+    pub fn counts(&self) -> Arc<Counts> {
+        self.shared.counts.clone()
+    }
+
     /// Works until it is told to stop, or until the one run that it is for is done with.
     pub async fn run(self, mut shutdown: watch::Receiver<Stage>) -> Result<Summary> {
         let mut slots = Slots::new(self.shared.clone());
@@ -33,10 +41,26 @@ impl Worker {
         if !self.shared.options.may_execute_anything() {
             tracing::warn!("this worker has no handlers and may not run commands: it claims nothing");
         }
-        let ended = claims.fill(&mut slots, &mut shutdown).await;
-        claims.give_back(&mut slots).await;
-        slots.close(&mut shutdown).await;
-        ended.map(|()| slots.summary)
+        self.offer().await;
+        registered(&self.shared, async move {
+            let ended = claims.fill(&mut slots, &mut shutdown).await;
+            claims.give_back(&mut slots).await;
+            slots.close(&mut shutdown).await;
+            ended.map(|()| slots.summary)
+        })
+        .await
+    }
+
+    /// So that runs can be started by the names of what it has. It works without: others may have offered the same.
+    async fn offer(&self) {
+        let Options { playbooks, handlers, tenant, name, only, .. } = &*self.shared.options;
+        if only.is_some() {
+            return;
+        }
+        let store = &*self.shared.store;
+        if let Err(error) = known::offer(store, playbooks, handlers.names(), tenant.as_deref(), name).await {
+            tracing::warn!(%error, "its playbooks are not known by name to others");
+        }
     }
 
     /// Claims once, at most one run per slot, and works those to their ends.

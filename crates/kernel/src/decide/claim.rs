@@ -22,6 +22,9 @@ pub(super) fn claim(mut draft: Draft<'_>, asked: Option<Span>, start: bool) -> R
             match may_take(&draft, lease) {
                 Some(Take::Over { expired }) => return take_over(draft, asked, expired, start),
                 Some(Take::Steal) => "steal",
+                None if lease.is_vacant() && lease.until > draft.now => {
+                    return Err(draft.refusal(Code::NotDue, "it waits for its time".to_owned()));
+                }
                 None => {
                     let message = "another worker holds it, or the engine has yet to end it".to_owned();
                     return Err(draft.refusal(Code::LeaseHeld, message));
@@ -63,7 +66,8 @@ fn is_due(draft: &Draft<'_>) -> bool {
 
 fn may_take(draft: &Draft<'_>, lease: &Lease) -> Option<Take> {
     if lease.is_vacant() {
-        return (!is_abandoned(lease, draft.now)).then_some(Take::Over { expired: false });
+        let may = lease.until <= draft.now && !is_abandoned(lease, draft.now);
+        return may.then_some(Take::Over { expired: false });
     }
     if !lease.is_expired(draft.now) {
         return None;
@@ -83,6 +87,8 @@ pub(super) fn may_take_over(draft: &Draft<'_>) -> bool {
         (Some(intent), true) if intent.want != Want::Pause && state.on_stale != Some(OnStale::TakeOver) => {
             MAX_CLEANUP_TAKE_OVERS
         }
+        // Who asked for several attempts loses one with a worker, and not the run.
+        _ if state.on_stale == Some(OnStale::Lose) => run.max_attempts.saturating_sub(run.attempt),
         _ => state.max_take_overs,
     };
     run.take_overs < limit

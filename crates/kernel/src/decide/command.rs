@@ -42,7 +42,7 @@ pub(super) fn command(mut draft: Draft<'_>, name: &str, with: &With<'_>) -> Resu
     let hold = if into_held { Hold::Vacate } else { Hold::Keep };
     draft.make(row, actor, Effect { hold, ..effect }, None);
     if into_held {
-        draft.vacate();
+        draft.vacate(draft.now);
     }
     draft.done()
 }
@@ -131,6 +131,10 @@ fn ask_holder(mut draft: Draft<'_>, name: &str, with: &With<'_>) -> Result<Chang
         return draft.done();
     }
     draft.stay(name, actor, Effect { intent: Some(intent), ..Effect::default() });
+    if let Some(lease) = draft.after.lease.as_mut().filter(|lease| lease.is_vacant()) {
+        // Whoever comes to clean up need not wait for what the run waited for.
+        lease.until = lease.until.min(now);
+    }
     draft.done()
 }
 

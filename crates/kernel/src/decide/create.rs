@@ -25,6 +25,8 @@ pub struct NewRun<'a> {
     pub note: Option<&'a Note>,
     /// Written in the same transaction.
     pub items: &'a [Item],
+    /// It repeats another run: an item may be there already as that run left it, if it is done or was skipped.
+    pub repeats: bool,
 }
 
 pub fn create(lifecycle: &Lifecycle, new: &NewRun<'_>, who: &Who<'_>, now: Time) -> Result<Change, Refusal> {
@@ -91,6 +93,11 @@ fn first_items(lifecycle: &Lifecycle, new: &NewRun<'_>, state: StateId) -> Resul
     let mut moved = Vec::with_capacity(new.items.len());
     for item in new.items {
         let kind = lifecycle.items.get(usize::from(item.kind));
+        if let Some(kind) = kind.filter(|kind| new.repeats && item.may_be_copied(kind)) {
+            let stays = item.stays(kind);
+            moved.push(Moved { from: None, was_staying: false, stays, item: item.clone() });
+            continue;
+        }
         let started = kind.filter(|kind| kind.initial.contains(&item.state)).and_then(|kind| {
             let follows = skipped.and_then(|row| kind.state(item.state).follow(&row.command));
             let state = follows.unwrap_or(item.state);

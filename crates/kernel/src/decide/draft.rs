@@ -172,12 +172,12 @@ impl<'a> Draft<'a> {
         });
     }
 
-    /// A lease that nobody holds, with a token that nobody knows.
-    pub fn vacate(&mut self) {
+    /// A lease that nobody holds, with a token that nobody knows, to be taken from then on.
+    pub fn vacate(&mut self, until: Time) {
         let state = self.lifecycle.state(self.after.state);
         let length =
             self.run.lease.as_ref().map(|lease| lease.length).or(state.lease).unwrap_or(DEFAULT_LEASE);
-        self.after.lease = Some(Lease { token: self.who.fresh, worker: None, length, until: self.now });
+        self.after.lease = Some(Lease { token: self.who.fresh, worker: None, length, until });
     }
 
     /// Which items follow a move of the run.

@@ -5,7 +5,7 @@ use super::command::{carry_out, in_words};
 use crate::event::{Change, Effect, Hold};
 use crate::lifecycle::{Actor, Outcome, Phase, StateId, Transition};
 use crate::refusal::{Code, Refusal};
-use crate::request::{Finish, Note};
+use crate::request::{Finish, Note, Wait};
 use crate::run::{Failure, Intent, Token, Want};
 
 /// The lease counts until somebody else has it: one that ran out but was not taken is still its holder's.
@@ -71,7 +71,9 @@ pub(super) fn finish(mut draft: Draft<'_>, token: Token, finish: &Finish<'_>) ->
     if leaves && draft.run.requires_cleanup {
         return Err(draft.refusal(Code::CleanupOwed, "run the cleanup first".to_owned()));
     }
-    let effect = finish_effect(&draft, finish);
+    let parks = draft.lifecycle.phase(to) == Phase::Parked;
+    let expires_at = finish.goes_on_at.filter(|_| parks);
+    let effect = Effect { expires_at, ..finish_effect(&draft, finish) };
     let row = match edge(&draft, to, &effect)? {
         Some(row) => row,
         None => {
@@ -153,7 +155,8 @@ fn rows_to<'a>(draft: &Draft<'a>, to: StateId) -> impl Iterator<Item = &'a Trans
     rows.filter(move |row| row.to == to && row.from != row.to)
 }
 
-pub(super) fn release(mut draft: Draft<'_>, token: Token) -> Result<Change, Refusal> {
+/// With a wait nobody takes it before that is over, unless it is needed for a cleanup.
+pub(super) fn release(mut draft: Draft<'_>, token: Token, wait: Option<Wait<'_>>) -> Result<Change, Refusal> {
     check_lease(&draft, token)?;
     if let Some(intent) = draft.run.intent.as_ref().filter(|_| !draft.run.requires_cleanup)
         && carry_out(&mut draft, intent, Actor::Worker)
@@ -161,8 +164,16 @@ pub(super) fn release(mut draft: Draft<'_>, token: Token) -> Result<Change, Refu
         return draft.done();
     }
     let shifts = draft.shifts_on("release", Some("lost"), None);
-    draft.stay("release", Actor::Worker, Effect { shifts, ..Effect::hold(Hold::Vacate) });
-    draft.vacate();
+    let wait = wait.filter(|wait| draft.run.intent.is_none() && wait.until > draft.now);
+    let effect = Effect {
+        shifts,
+        available_at: wait.map(|wait| wait.until),
+        reason: wait.map(|wait| wait.reason.into()),
+        ..Effect::hold(Hold::Vacate)
+    };
+    let until = effect.available_at.unwrap_or(draft.now);
+    draft.stay("release", Actor::Worker, effect);
+    draft.vacate(until);
     draft.done()
 }
 

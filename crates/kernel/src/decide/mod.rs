@@ -21,7 +21,7 @@ use crate::time::{Span, Time};
 pub use create::{NewRun, create};
 pub(crate) use draft::{DEFAULT_LEASE, Draft};
 
-/// A vacant lease that nobody took on for this long counts as lost.
+/// A vacant lease that nobody took on for this long after its time counts as lost.
 pub const VACANT_FOR_LOST: Span = Span::from_seconds(24 * 3_600);
 
 pub fn decide(lifecycle: &Lifecycle, run: &Run, request: &Request<'_>, now: Time) -> Result<Change, Refusal> {
@@ -41,7 +41,7 @@ pub fn decide(lifecycle: &Lifecycle, run: &Run, request: &Request<'_>, now: Time
         Ask::Renew { token } => hold::renew(draft, *token),
         Ask::Note { token, note } => hold::note(draft, *token, note),
         Ask::Finish { token, finish } => hold::finish(draft, *token, finish),
-        Ask::Release { token } => hold::release(draft, *token),
+        Ask::Release { token, wait } => hold::release(draft, *token, *wait),
         Ask::RequireCleanup { token, required, failing } => {
             hold::require_cleanup(draft, *token, *required, *failing)
         }

@@ -5,7 +5,7 @@ use super::Draft;
 use super::claim::{is_abandoned, may_steal, may_take_over};
 use super::command::carry_out;
 use crate::event::{Change, Effect, Hold};
-use crate::lifecycle::{Actor, Lifecycle, OnStale, Outcome, Phase, StateId};
+use crate::lifecycle::{Actor, Lifecycle, OnStale, Outcome, Phase, StateId, Transition};
 use crate::refusal::Refusal;
 use crate::run::{Intent, Run, Want};
 
@@ -19,9 +19,23 @@ pub(super) fn sweep(mut draft: Draft<'_>) -> Result<Change, Refusal> {
             }
         }
         Phase::Held => lease_ran_out(&mut draft)?,
+        Phase::Parked if draft.run.expires_at.is_some_and(|at| at <= draft.now) => go_on(&mut draft),
         Phase::Parked | Phase::Settled => {}
     }
     draft.done()
+}
+
+/// Nobody has answered in time. What is made of that the next worker knows; the run is taken up again as if a person insisted on it.
+fn go_on(draft: &mut Draft<'_>) {
+    let lifecycle = draft.lifecycle;
+    let effect = Effect { forced: true, ..Effect::default() };
+    let mut rows = lifecycle.transitions_from(draft.run.state).filter(|row| row.by.any_person());
+    let onward = |row: &&Transition| {
+        lifecycle.phase(row.to) == Phase::Ready && draft.failing_guard(row, &effect).is_none()
+    };
+    if let Some(row) = rows.find(onward) {
+        draft.make(row, Actor::Engine, effect, None);
+    }
 }
 
 fn lease_ran_out(draft: &mut Draft<'_>) -> Result<(), Refusal> {
@@ -66,7 +80,7 @@ fn give_up(draft: &mut Draft<'_>) -> Result<(), Refusal> {
             Actor::Engine,
             Effect { intent: Some(intent), shifts, ..Effect::hold(Hold::Vacate) },
         );
-        draft.vacate();
+        draft.vacate(draft.now);
         return Ok(());
     }
     let message = match state.deadline {

@@ -49,14 +49,15 @@ pub struct Resolved {
     pub decisions_line: usize,
 }
 
-/// `tenant` is whose lifecycle it is.
-pub fn check(draft: Draft, catalog: &Catalog, tenant: &str) -> Result<Lifecycle, Problems> {
-    let mut problems = Vec::new();
+/// `problems` were found in its words, `tenant` is whose lifecycle it is.
+pub fn check(
+    draft: Draft,
+    mut problems: Vec<Problem>,
+    catalog: &Catalog,
+    tenant: &str,
+) -> Result<Lifecycle, Problems> {
     let resolved = Resolver { draft: &draft, problems: &mut problems }.resolve(catalog, tenant);
-    let lifecycle = resolved.and_then(|(lifecycle, operation_lines)| {
-        if !problems.is_empty() {
-            return None;
-        }
+    let lifecycle = resolved.map(|(lifecycle, operation_lines)| {
         let resolved = Resolved {
             lifecycle,
             state_lines: draft.states.iter().map(|state| state.name.line).collect(),
@@ -66,13 +67,20 @@ pub fn check(draft: Draft, catalog: &Catalog, tenant: &str) -> Result<Lifecycle,
             decisions_line: draft.decisions.first().map_or(1, |(_, word)| word.line),
             drafts: draft.states,
         };
-        problems = rules::broken(&resolved);
-        Some(resolved.lifecycle)
+        // Of a table with gaps, what looks at rows would tell of the gaps and not of the file.
+        let broken = if problems.is_empty() { rules::broken } else { rules::broken_alone };
+        problems.extend(broken(&resolved));
+        resolved.lifecycle
     });
     match lifecycle {
         Some(lifecycle) if problems.is_empty() => Ok(lifecycle),
         _ => Err(Problems::sorted(problems)),
     }
+}
+
+/// A text that is written into tables and files again.
+fn on_one_line(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
 pub(super) struct Resolver<'a> {
@@ -85,6 +93,10 @@ impl Resolver<'_> {
         let draft = self.draft;
         self.name(&draft.name, "the lifecycle's name", &LOWER);
         let name = self.own_name(tenant);
+        if let Some(text) = draft.description.as_ref().filter(|text| text.value.trim().is_empty()) {
+            let hint = "say what runs of it are, or remove the key";
+            self.problem(text.line, "missing-key", "`description` is empty", hint);
+        }
         if !(1..=i64::from(u16::MAX)).contains(&draft.version.value) {
             self.problem(
                 draft.version.line,
@@ -128,6 +140,7 @@ impl Resolver<'_> {
         }
         let lifecycle = Lifecycle {
             name,
+            description: draft.description.as_ref().map(|text| on_one_line(&text.value).into()),
             version: u32::try_from(draft.version.value).unwrap_or(0),
             kind: draft.kind,
             ids,

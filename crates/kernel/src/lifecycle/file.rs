@@ -4,8 +4,8 @@ use std::path::Path;
 
 use waypost_schema::Kind::{Boolean, Choice, Format as Of, Integer, List, Map};
 use waypost_schema::{
-    Document, Format, FromNode, Kind as Value, Node, Problems, Report, Row, Shape, any_text, instead_of,
-    needed, optional, quoted,
+    Document, Format, FromNode, Kind as Value, Node, Problem, Problems, Report, Row, Shape, any_text,
+    instead_of, needed, optional, quoted,
 };
 
 use super::{Actor, Actors, CancelFact, DecisionPart, Kind, OnStale, Outcome, Phase};
@@ -24,6 +24,7 @@ pub struct At<T> {
 #[derive(Debug)]
 pub struct Draft {
     pub name: At<String>,
+    pub description: Option<At<String>>,
     pub version: At<i64>,
     pub kind: Kind,
     pub ids: Option<At<String>>,
@@ -122,6 +123,7 @@ pub static LIFECYCLE: Shape = Shape::of_file(
     "a lifecycle file",
     &[
         needed("name", Of(&WORD), "What runs name.").like(r#""deploy""#),
+        optional("description", Of(&WORD), "What runs of it are, for people who choose one."),
         needed("version", Integer(i64::MIN, i64::MAX), "Runs keep the one that they began with.").like("1"),
         optional("kind", Choice(&Kind::NAMES), "Whether it is one of runs or of their items. Default: run."),
         optional("ids", Of(&WORD), "What ids of runs look like."),
@@ -185,13 +187,21 @@ static FILE: Document = Document {
     ],
 };
 
-pub fn read(text: &str) -> Result<Draft, Problems> {
+/// What the file says, and what is wrong with its words: a file that has the parts of a lifecycle is looked at further, so that
+/// everything is told at once.
+pub fn read(text: &str) -> Result<(Draft, Vec<Problem>), Problems> {
     let (root, mut report) = FILE.read(text, Path::new(""))?;
-    let draft = draft(&root, &mut report);
-    match report.done(draft)? {
-        Some(draft) => Ok(draft),
+    let count = |key: &str| root.get(key).map_or(0, |node| node.entries().len().max(node.items().len()));
+    // Of a state that cannot be read, every row that names it would be told as another mistake.
+    let is_whole = |draft: &Draft| {
+        draft.states.len() == count("states") && draft.transitions.len() == count("transitions")
+    };
+    match (draft(&root, &mut report), report.done(())) {
+        (Some(draft), Ok(())) => Ok((draft, Vec::new())),
+        (Some(draft), Err(problems)) if is_whole(&draft) => Ok((draft, problems.0)),
+        (_, Err(problems)) => Err(problems),
         // What is missing was told, so that there is no such file.
-        None => {
+        (None, Ok(())) => {
             Err(Problems::one(Path::new(""), 1, "missing-key", "the file is incomplete", "add what it lacks"))
         }
     }
@@ -204,6 +214,7 @@ fn draft(root: &Node, report: &mut Report) -> Option<Draft> {
     let transitions: Vec<_> = rows.iter().filter_map(|row| transition(row, report)).collect();
     Some(Draft {
         name: of(root, "name")?,
+        description: of(root, "description"),
         version: of(root, "version")?,
         kind: root.of("kind").unwrap_or(Kind::Run),
         ids: of(root, "ids"),

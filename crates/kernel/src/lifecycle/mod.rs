@@ -121,6 +121,8 @@ pub struct Transition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lifecycle {
     pub name: Arc<str>,
+    /// What runs of it are, for people who choose one.
+    pub description: Option<Arc<str>>,
     pub version: u32,
     pub kind: Kind,
     pub ids: Option<IdFormat>,
@@ -150,15 +152,16 @@ pub struct Lifecycle {
 impl Lifecycle {
     /// Reads a lifecycle file and checks it; every problem found is named with its line, rule and mend.
     pub fn load(text: &str, catalog: &Catalog) -> Result<Lifecycle, Problems> {
-        check::check(file::read(text)?, catalog, catalog.tenant())
+        let (draft, problems) = file::read(text)?;
+        check::check(draft, problems, catalog, catalog.tenant())
     }
 
     /// The same of a text whose names are as they are stored.
     pub fn load_stored(text: &str, catalog: &Catalog) -> Result<Lifecycle, Problems> {
-        let mut draft = file::read(text)?;
+        let (mut draft, problems) = file::read(text)?;
         let stored = std::mem::take(&mut draft.name.value);
         draft.name.value = local_name(&stored).to_owned();
-        check::check(draft, catalog, tenant_of(&stored))
+        check::check(draft, problems, catalog, tenant_of(&stored))
     }
 
     pub fn state(&self, id: StateId) -> &State {

@@ -49,6 +49,26 @@ const ROW_RULES: [RowRule; 12] = [
     rows::decisions_declared,
 ];
 
+/// Those that look at a state alone.
+const ALONE: [StateRule; 4] = [
+    states::outcome_iff_settled,
+    states::keys_fit_the_phase,
+    states::held_has_a_stale_rule,
+    states::held_has_one_length,
+];
+
+/// What is wrong with states by themselves, whatever is wrong elsewhere.
+pub fn broken_alone(resolved: &Resolved) -> Vec<Problem> {
+    let found = resolved.lifecycle.state_ids().flat_map(|id| {
+        let line = resolved.state_lines[usize::from(id.0)];
+        ALONE.into_iter().filter_map(move |rule| {
+            let (rule, message, hint) = rule(resolved, id)?;
+            Some(Problem { line, rule, message, hint, ..Problem::default() })
+        })
+    });
+    found.collect()
+}
+
 pub fn broken(resolved: &Resolved) -> Vec<Problem> {
     let lifecycle = &resolved.lifecycle;
     let mut problems = Vec::new();

@@ -29,6 +29,7 @@ pub fn json(lifecycle: &Lifecycle) -> Value {
         .collect();
     json!({
         "name": &*lifecycle.name,
+        "description": lifecycle.description.as_deref(),
         "version": lifecycle.version,
         "kind": lifecycle.kind.name(),
         "ids": lifecycle.ids.as_ref().map(ToString::to_string),

@@ -155,12 +155,13 @@ fn code_of(lifecycle: &Lifecycle, id: StateId) -> String {
 }
 
 /// What a text of the store's needs to know of guards: each name in it stands for an expression.
-pub fn conditions() -> [(&'static str, String); 4] {
+pub fn conditions() -> [(&'static str, String); 5] {
     let course_ended = sql::course_ended(Dialect::Postgres);
     [
         ("run_guards_hold", sql::all_hold(Kind::Run, Dialect::Postgres)),
         ("item_guards_hold", sql::all_hold(Kind::Item, Dialect::Postgres)),
         ("item_begins", sql::begins(Dialect::Postgres)),
+        ("item_is_copy", sql::is_copy(Dialect::Postgres)),
         ("course_ended", course_ended.replace("NEW.", "p_item.").replace("OLD.seq", "p_seq")),
     ]
 }

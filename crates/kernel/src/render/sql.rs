@@ -158,6 +158,25 @@ pub(super) fn course_ended(dialect: Dialect) -> String {
     )
 }
 
+/// Whether NEW, a new item that does not start where its kind does, is the copy of one that was done or skipped in the run that its
+/// own run repeats ([`crate::item::Item::may_be_copied`]). It comes with its run, and nothing that it gave is another's.
+pub(super) fn is_copy(dialect: Dialect) -> String {
+    let schema = schema(dialect);
+    let (done, left_out) = (quoted(Outcome::Succeeded.name()), quoted(Outcome::Skipped.name()));
+    let (own, old, not, null) = match dialect {
+        Dialect::Sqlite => ("r.run_id = NEW.run_id", "c.run_id = o.run_id", "NEW.reruns = 0", "'null'"),
+        Dialect::Postgres => ("r.rid = NEW.rid", "c.rid = o.rid", "NOT NEW.reruns", "'null'::jsonb"),
+    };
+    format!(
+        "NEW.seq = 1 AND NEW.role <> 'cleanup' AND {not} AND EXISTS (
+    SELECT 1 FROM {schema}runs r CROSS JOIN {schema}runs o CROSS JOIN {schema}items c CROSS JOIN {schema}lifecycle_states s
+    WHERE {own} AND o.run_id = r.retry_of AND o.tenant = r.tenant AND o.finished_at IS NOT NULL AND {old} AND c.kind = NEW.kind
+      AND c.key = NEW.key AND c.status = NEW.status AND coalesce(c.output, {null}) = coalesce(NEW.output, {null})
+      AND s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.outcome IN ({done}, {left_out})
+      AND EXISTS (SELECT 1 FROM {schema}lifecycle_states f WHERE f.lifecycle = NEW.kind AND f.version = NEW.version AND f.course = 'ends'))"
+    )
+}
+
 /// What a guard's name means, as an expression over NEW.
 pub fn condition(guard: Guard, kind: Kind, dialect: Dialect) -> String {
     let truth = |column: &str| match dialect {
@@ -288,13 +307,14 @@ END;
 CREATE TRIGGER {table}_birth BEFORE INSERT ON {table} WHEN NOT EXISTS (
     SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = NEW.{name} AND s.version = NEW.version AND s.state = NEW.status AND s.initial = 1)
 BEGIN
-  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle does not start there');
+  SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle does not start there, and it is no copy of one that ended well') WHERE NOT ({copied});
 END;
 ",
         into = columns.join(", "),
         values = values.join(", "),
         begins = begins(Dialect::Sqlite),
         ended = course_ended(Dialect::Sqlite),
+        copied = is_copy(Dialect::Sqlite),
     )
 }
 

@@ -19,7 +19,7 @@ pub fn toml(lifecycle: &Lifecycle) -> String {
     if lifecycle.kind == Kind::Item {
         line("kind", &inline(&object["kind"]));
     }
-    for key in ["ids", "initial", "items"] {
+    for key in ["description", "ids", "initial", "items"] {
         if !object[key].is_null() && object[key] != json!([]) {
             line(key, &inline(&object[key]));
         }

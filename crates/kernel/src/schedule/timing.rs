@@ -22,6 +22,14 @@ pub enum Timing {
 }
 
 impl Timing {
+    /// Whose wall clock it is about.
+    pub fn zone(&self) -> Zone {
+        match self {
+            Timing::Cron { zone, .. } => zone.clone(),
+            Timing::Every { .. } => Zone::utc(),
+        }
+    }
+
     pub fn delay(&self) -> Span {
         match self {
             Timing::Every { delay, .. } => *delay,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
 use crate::time::Time;
@@ -47,6 +47,14 @@ impl Zone {
         )
     }
 
+    /// When the day of a date (`2026-02-14`) begins here, and when the next one does.
+    pub fn day(&self, date: &str) -> Option<(Time, Time)> {
+        let is_date = date.len() == 10 && date.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+        let day: Date = date.parse().ok().filter(|_| is_date)?;
+        let begins = |day: Date| self.once(day.at(0, 0, 0, 0));
+        Some((begins(day)?, begins(day.tomorrow().ok()?)?))
+    }
+
     pub(super) fn offset(&self, time: Time) -> Option<Offset> {
         Some(self.0.to_offset(timestamp(time)?))
     }
@@ -88,6 +96,18 @@ impl fmt::Debug for Zone {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_day_is_from_midnight_to_midnight_of_its_zone() {
+        let kyiv = Zone::named("Europe/Kyiv").expect("it is there");
+        let hours =
+            |date: &str| kyiv.day(date).map(|(from, to)| (kyiv.shown(from), (to - from).ms() / 3_600_000));
+        assert_eq!(hours("2026-02-14"), Some(("2026-02-14 00:00:00 +02:00".into(), 24)));
+        assert_eq!(hours("2026-03-29"), Some(("2026-03-29 00:00:00 +02:00".into(), 23)));
+        for bad in ["", "2026-02-30", "2026-2-14", "2026-02-14T00:00:00", "20260214  "] {
+            assert_eq!(hours(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn zones_have_the_names_of_the_database_and_no_others() {

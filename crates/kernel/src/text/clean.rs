@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::terminal::sequence;
 use super::{MAX_JSON_DEPTH, Written};
 
 /// Ends what was cut, within the limit.
@@ -13,41 +14,79 @@ const DEEPEST_READ: usize = 128;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cleaned {
     pub text: String,
-    /// Characters were replaced by U+FFFD.
+    /// Characters were replaced by U+FFFD, or a terminal's control sequences left out.
     pub changed: bool,
     pub cut: bool,
 }
 
-/// One line of output: no control characters but tab and escape (the console shows colours), and no line end.
+/// One line of output: no control characters but tab and whole colours, and no line end.
 pub fn clean_line(bytes: &[u8], max_bytes: usize) -> Cleaned {
     let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    // A line of a gigabyte is not read to its end: cleaned text is never shorter than its bytes, so the
-    // limit and one character more show whether it must be cut.
-    let line = &line[..line.len().min(max_bytes.saturating_add(4))];
-    let characters = line.utf8_chunks().flat_map(|chunk| {
+    // A line of a gigabyte is not read to its end: the limit and one character more show whether it must be cut.
+    let head = &line[..line.len().min(max_bytes.saturating_add(4))];
+    let characters = head.utf8_chunks().flat_map(|chunk| {
         let invalid = (!chunk.invalid().is_empty()).then_some(None);
         chunk.valid().chars().map(Some).chain(invalid)
     });
     let keeps = |character| matches!(character, '\t' | '\x1b');
-    clean(characters, keeps, max_bytes, char::len_utf8)
+    if !head.contains(&b'\x1b') {
+        return clean(characters, keeps, max_bytes, char::len_utf8, false);
+    }
+    let text: String = characters.map(|character| character.unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
+    let kept = without_sequences(&text, true);
+    // What is left out makes room for what was not read.
+    let has_more = head.len() < line.len();
+    let cleaned = clean(kept.chars().map(Some), keeps, max_bytes, char::len_utf8, has_more);
+    Cleaned { changed: cleaned.changed || kept.as_bytes() != head, ..cleaned }
 }
 
-/// An error text: as a line, but it may have several.
+/// An error text: as a line, but it may have several, and no colours: it is quoted among other words.
 pub fn clean_chars(text: &str, max_chars: usize) -> Cleaned {
-    let keeps = |character| matches!(character, '\t' | '\x1b' | '\n' | '\r');
-    clean(text.chars().map(Some), keeps, max_chars, |_| 1)
+    let keeps = |character| matches!(character, '\t' | '\n' | '\r');
+    if !text.contains('\x1b') {
+        return clean(text.chars().map(Some), keeps, max_chars, |_| 1, false);
+    }
+    let kept = without_sequences(text, false);
+    let cleaned = clean(kept.chars().map(Some), keeps, max_chars, |_| 1, false);
+    Cleaned { changed: true, ..cleaned }
 }
 
-/// `None` is a piece of invalid UTF-8. `size` is what a character counts against the limit.
+/// Control sequences that move a terminal's cursor or clear it are left out, and an escape that begins anything else (a
+/// title, a link) becomes U+FFFD: what it begins may never end, and a terminal would swallow all that follows.
+fn without_sequences(text: &str, keeps_colours: bool) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\x1b') {
+        kept.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let bytes = match sequence(rest) {
+            Some(found) => {
+                let is_kept = found.is_colour && keeps_colours;
+                kept.push_str(if is_kept { &rest[..found.bytes] } else { "" });
+                found.bytes
+            }
+            None => {
+                kept.push(char::REPLACEMENT_CHARACTER);
+                1
+            }
+        };
+        rest = &rest[bytes..];
+    }
+    kept.push_str(rest);
+    kept
+}
+
+/// `None` is a piece of invalid UTF-8. `size` is what a character counts against the limit. `has_more`: there is text after it.
 fn clean(
     characters: impl Iterator<Item = Option<char>>,
     keeps: impl Fn(char) -> bool,
     limit: usize,
     size: impl Fn(char) -> usize,
+    has_more: bool,
 ) -> Cleaned {
     let marker_size: usize = CUT_MARKER.chars().map(&size).sum();
-    let mut cleaned = Cleaned { text: String::new(), changed: false, cut: false };
+    let mut cleaned = Cleaned { text: String::new(), changed: false, cut: has_more };
     let mut used = 0;
     let mut end_before_marker = 0;
     for character in characters {
@@ -66,6 +105,12 @@ fn clean(
     }
     if cleaned.cut && marker_size <= limit {
         cleaned.text.truncate(end_before_marker);
+    }
+    if cleaned.cut {
+        let half = cleaned.text.rfind('\x1b').filter(|at| sequence(&cleaned.text[*at..]).is_none());
+        cleaned.text.truncate(half.unwrap_or(cleaned.text.len()));
+    }
+    if cleaned.cut && marker_size <= limit {
         cleaned.text.push_str(CUT_MARKER);
     }
     cleaned
@@ -173,6 +218,11 @@ mod tests {
             (b"10%\r20%", 99, "10%\u{fffd}20%", true, false),
             (b"a\xff\xfeb", 99, "a\u{fffd}\u{fffd}b", true, false),
             (b"half \xe2\x82", 99, "half \u{fffd}", true, false),
+            (b"a\x1b]0;title\x07 b", 99, "a\u{fffd}]0;title\u{fffd} b", true, false),
+            (b"a\x1b[2K\x1b[1Gb\x1b", 99, "ab\u{fffd}", true, false),
+            (b"\x1b[31mred\x1b[0m and more", 17, "\x1b[31mred… [cut]", false, true),
+            (b"\x1b[38;5;200mred", 13, "… [cut]", false, true),
+            (b"\x1b[2K0123456789", 8, "01234567", true, true),
             ("csi \u{9b}31m".as_bytes(), 99, "csi \u{fffd}31m", true, false),
             (b"0123456789abcdef", 15, "012345… [cut]", false, true),
             ("ééééééééé".as_bytes(), 16, "ééé… [cut]", false, true),
@@ -191,6 +241,8 @@ mod tests {
         for (text, max_chars, expected, changed, cut) in [
             ("line 1\nline 2\r\n", 99, "line 1\nline 2\r\n", false, false),
             ("a\0b", 3, "a\u{fffd}b", true, false),
+            ("\x1b[31mred\x1b[0m\x1b[2J", 99, "red", true, false),
+            ("evil\x1b]0;t\x07", 99, "evil\u{fffd}]0;t\u{fffd}", true, false),
             ("ééééééééé", 9, "ééééééééé", false, false),
             ("éééééééééé", 9, "éé… [cut]", false, true),
         ] {

@@ -7,6 +7,7 @@
 mod conformance;
 mod endless;
 mod example;
+mod quiet;
 mod split;
 
 backend!(remote, crate::split::open);

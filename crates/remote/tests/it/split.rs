@@ -50,6 +50,8 @@ macro_rules! one {
     (change_token $($rest:tt)*) => { one! { @here change_token $($rest)* } };
     (tokens $($rest:tt)*) => { one! { @here tokens $($rest)* } };
     (audits $($rest:tt)*) => { one! { @here audits $($rest)* } };
+    // It reads what is offered to it, and says itself what that is.
+    (offer_playbooks $($rest:tt)*) => { one! { @here offer_playbooks $($rest)* } };
     ($verb:ident $($rest:tt)*) => { one! { @there $verb $($rest)* } };
     (@ $to:ident $verb:ident($($name:ident: $type:ty),*) -> $answer:ty) => {
         fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {

@@ -1,7 +1,8 @@
 //! Tokens, and what people did.
 
 use serde_json::{Value, json};
-use waypost_store::{AuditRow, EVERY_TENANT, NewToken, Secret, TokenChange, TokenRow, iso};
+use waypost_kernel::Span;
+use waypost_store::{AuditRow, EVERY_TENANT, NewToken, Secret, TokenChange, TokenRow};
 
 use super::requests::{AuditQuery, NewTokenBody, RevokingBody};
 use super::shapes::{AUDITS, TOKEN_MADE, TOKEN_ROW, TOKENS};
@@ -67,6 +68,7 @@ async fn create(call: Call, body: NewTokenBody) -> Result {
         name: body.name,
         role: body.role,
         tenant,
+        lasts: body.expires_in_ms.map(Span::from_ms),
         by: who.by.clone(),
     };
     let row = call.store().change_token(TokenChange::Issue(new), who).await?;
@@ -98,18 +100,6 @@ async fn revoke(call: Call, body: RevokingBody) -> Result {
 async fn audits(call: Call, query: AuditQuery) -> Result {
     let tenant = Some(call.caller.tenant.clone()).filter(|_| !call.caller.is_everybodys);
     let rows = call.store().audits(tenant, query.after.unwrap_or_default(), query.limit.0).await?;
-    let objects: Vec<Value> = rows.iter().map(audit).collect();
+    let objects: Vec<Value> = rows.iter().map(AuditRow::object).collect();
     Ok(answer::json(200, &json!({ "audit": objects })))
-}
-
-fn audit(row: &AuditRow) -> Value {
-    json!({
-        "number": row.number,
-        "at": iso(row.at),
-        "tenant": row.tenant,
-        "by": row.by,
-        "action": row.action,
-        "subject": row.subject,
-        "reason": row.reason,
-    })
 }

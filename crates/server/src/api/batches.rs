@@ -81,7 +81,7 @@ async fn events(call: Call, body: EventsOfRunsBody) -> Result {
 async fn finishes(call: Call, body: FinishesBody) -> Result {
     let write = |held, entry: FinishBody| finish_of(&call, held, entry);
     let show = |text: &mut Pieces, row: RunRow| {
-        call.app.metrics.finished.inc();
+        call.app.metrics.finished.count(&row);
         let parts = if text.byte_count() + row.weight() <= PAGE_BYTES { Parts::ALL } else { Parts::NONE };
         text.raw(b"{\"run\":");
         text.value(&row.written(parts, call.shows_engine()));

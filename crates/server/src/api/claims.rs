@@ -8,14 +8,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use waypost_kernel::Span;
 use waypost_store::codec::token_text;
-use waypost_store::{Can, Claim, Claimed, EVERY_TENANT, Held, PAGE_BYTES, Parts, Take, iso};
+use waypost_store::{Can, Claim, Claimed, Held, PAGE_BYTES, Parts, Take, iso};
 
 use super::requests::{ChangesQuery, ClaimBody, ClaimOneBody};
 use super::runs::renamed;
 use super::shapes::{CLAIMED, CLAIMS};
 use super::{Content, GET, POST, Route, RouteResponse, SMALL_BYTES, asks, ok, takes};
 use crate::answer::{self, Pieces, Result};
-use crate::app::Claimer;
 use crate::call::Call;
 use crate::guard::RequiredRole;
 use crate::problem::{INTERNAL_ERROR, NOT_FOUND, Problem, STOPPING, TOKEN_BUSY};
@@ -23,8 +22,6 @@ use crate::wait;
 
 /// What runs of one claim may take in memory.
 const CLAIM_BYTES: usize = 2 * PAGE_BYTES;
-/// Of those that a worker asks for, so many are shown with it.
-const SHOWN_QUEUES: usize = 8;
 
 pub const ROUTES: &[Route] = &[
     Route {
@@ -87,7 +84,7 @@ async fn claim(call: Call, body: ClaimBody) -> Result {
             (text.answer(200), held)
         });
         if let Err(Ok((_, held))) = send.send(answer) {
-            let _ = call.store().release(held).await;
+            let _ = call.store().release(held.into_iter().map(Into::into).collect()).await;
         }
     });
     let lost = |_| Problem::new(&INTERNAL_ERROR, "the claim did not end");
@@ -116,9 +113,10 @@ async fn take(
         lease: body.lease_ms.map(Span::from_ms),
         start: body.start,
         idempotency_key: body.idempotency_key,
+        wait: None,
     };
     call.app.metrics.claims.inc();
-    see(call, &claim);
+    super::workers::see(call, &claim).await;
     let look = || {
         let claim = claim.clone();
         async move {
@@ -135,17 +133,6 @@ async fn take(
         call.app.remember_run(&claimed.run);
     }
     Ok(claims)
-}
-
-fn see(call: &Call, claim: &Claim) {
-    let claimer = Claimer {
-        at: Instant::now(),
-        tenant: claim.tenant.clone().unwrap_or_else(|| EVERY_TENANT.to_owned()),
-        queues: claim.queues.iter().take(SHOWN_QUEUES).cloned().collect(),
-        free: claim.limit,
-        token: call.caller.token_id().map(str::to_owned),
-    };
-    super::workers::see(&call.app, claim.worker.clone(), claimer);
 }
 
 fn write(text: &mut Pieces, call: &Call, claimed: &Claimed) {

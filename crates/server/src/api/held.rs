@@ -4,13 +4,14 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::request::Level;
 use waypost_kernel::{Failure, Span};
 use waypost_store::{
-    CleanupWrite, FinishWrite, Held, ItemWrite, ItemsWrite, NoteWrite, Noted, Renewed, Repeat, StoreError,
-    iso,
+    CleanupWrite, FinishWrite, Held, ItemWrite, ItemsWrite, NoteWrite, Noted, ReleaseWrite, Renewed, Repeat,
+    StoreError, Wait, iso,
 };
 
 use super::kinds::LeaseToken;
 use super::requests::{
-    FinishBody, ItemWriteBody, ItemWritesBody, LeaseBody, NewEventBody, OweBody, RequireCleanupBody,
+    FinishBody, ItemWriteBody, ItemWritesBody, LeaseBody, NewEventBody, OweBody, ReleaseBody,
+    RequireCleanupBody,
 };
 use super::runs::tagged;
 use super::shapes::{ITEMS, NOTED, RENEWED, RUN};
@@ -72,9 +73,9 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/runs/{run_id}/release",
         name: "release",
-        description: "Gives the run back unharmed: any worker may take it over, and no attempt is burnt.",
+        description: "Gives the run back unharmed: any worker may take it over, and no attempt is burnt. With `until`, not before: the run waits and holds no slot of a worker or of its queue meanwhile; its concurrency key it keeps.",
         responses: &[ok(&RUN)],
-        ..takes!(BRIEF, release, LeaseBody)
+        ..takes!(BRIEF, release, ReleaseBody)
     },
     Route {
         path: "/v1/runs/{run_id}/require-cleanup",
@@ -200,7 +201,7 @@ async fn finish(call: Call, body: FinishBody) -> Result {
     let held = held(&call, body.lease_token).await?;
     let finish = finish_of(&call, held, body)?;
     let row = call.store().finish(vec![finish]).await?.remove(0).map_err(|error| refused(&call, error))?;
-    call.app.metrics.finished.inc();
+    call.app.metrics.finished.count(&row);
     Ok(tagged(call.json_of(200, &row), &row))
 }
 
@@ -213,15 +214,23 @@ pub fn finish_of(call: &Call, held: Held, body: FinishBody) -> Result<FinishWrit
         failure: failure(body.error_code.as_deref(), body.error_msg.as_deref()),
         reason: body.reason,
         retry_in: body.retry_in_ms.map(Span::from_ms),
+        goes_on_at: body.goes_on_at,
         metadata: body.metadata,
         details: body.details,
         items: body.items.into_iter().enumerate().map(item).collect::<Result<_>>()?,
     })
 }
 
-async fn release(call: Call, body: LeaseBody) -> Result {
+async fn release(call: Call, body: ReleaseBody) -> Result {
     let held = held(&call, body.lease_token).await?;
-    let row = call.store().release(vec![held]).await?.remove(0).map_err(|error| refused(&call, error))?;
+    let reason = body.reason.unwrap_or_else(|| Wait::RETRY.to_owned());
+    let wait = body.until.map(|until| Wait { until, reason });
+    let row = call
+        .store()
+        .release(vec![ReleaseWrite { held, wait }])
+        .await?
+        .remove(0)
+        .map_err(|error| refused(&call, error))?;
     Ok(tagged(call.json_of(200, &row), &row))
 }
 

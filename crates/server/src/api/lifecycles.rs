@@ -1,4 +1,4 @@
-//! What runs may move along, and what this server's folder can do.
+//! What runs may move along.
 
 use serde_json::{Value, json};
 use waypost_kernel::Lifecycle;
@@ -8,8 +8,8 @@ use waypost_kernel::tenant::may_mean;
 use waypost_store::StoreError;
 
 use super::requests::{LifecycleQuery, LifecyclesQuery, NewLifecycleBody};
-use super::shapes::{LIFECYCLE, LIFECYCLES, PLAYBOOKS};
-use super::{BODY_BYTES, Content, GET, POST, Route, RouteResponse, asks, ok, plain, takes};
+use super::shapes::{LIFECYCLE, LIFECYCLES};
+use super::{BODY_BYTES, Content, GET, POST, Route, RouteResponse, asks, ok, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
 use crate::guard::RequiredRole;
@@ -45,13 +45,6 @@ pub const ROUTES: &[Route] = &[
         }],
         ..takes!(POST, add, NewLifecycleBody)
     },
-    Route {
-        path: "/v1/playbooks",
-        name: "listPlaybooks",
-        description: "What the server's own folder has (`serve --playbooks DIR`).",
-        responses: &[ok(&PLAYBOOKS)],
-        ..plain!(GET, playbooks)
-    },
 ];
 
 fn object(lifecycle: &Lifecycle, with_source: bool) -> Value {
@@ -82,18 +75,4 @@ async fn show(call: Call, query: LifecycleQuery) -> Result {
 async fn add(call: Call, body: NewLifecycleBody) -> Result {
     let lifecycle = call.store().add_lifecycle(body.source, call.who(None, None)).await?;
     Ok(answer::json(201, &object(&lifecycle, false)))
-}
-
-async fn playbooks(call: Call) -> Result {
-    let object = |it: &crate::app::Playbook| {
-        json!({
-            "name": it.name,
-            "lifecycle": it.lifecycle,
-            "hash": it.hash,
-            "description": it.description,
-            "inputs": it.inputs,
-        })
-    };
-    let objects: Vec<Value> = call.app.options.playbooks.iter().map(object).collect();
-    Ok(answer::json(200, &json!({ "playbooks": objects })))
 }

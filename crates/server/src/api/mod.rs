@@ -8,6 +8,7 @@ mod executions;
 mod health;
 mod held;
 mod lifecycles;
+pub mod playbooks;
 mod queues;
 mod runs;
 mod schedules;
@@ -156,6 +157,8 @@ pub const fn ok(body: &'static Shape) -> RouteResponse {
 
 const GROUPS: &[&[Route]] = &[
     runs::ROUTES,
+    playbooks::replays::ROUTES,
+    playbooks::ROUTES,
     claims::ROUTES,
     held::ROUTES,
     batches::ROUTES,

@@ -1,23 +1,28 @@
 //! Runs: start them, look at them, and ask things of them.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::{Code, Span};
 use waypost_schema::{Field, Kind, optional};
-use waypost_store::{CommandWrite, Filter, ItemFilter, NewItem, NewRun, Parts, RunRow, StoreError};
+use waypost_store::{CommandWrite, Filter, ItemFilter, Needs, NewItem, NewRun, Parts, RunRow, StoreError};
+use waypost_worker::playbook::Playbook;
+use waypost_worker::playbook::known::LeftOpen;
 use waypost_worker::schedules;
 
 use super::executions::{encoded, linked};
 use super::kinds::KEY;
+use super::playbooks::by_name;
 use super::requests::{
     CommandBody, EventsQuery, ItemsQuery, NewItemBody, NewRunBody, NewRunsBody, RunsQuery,
 };
-use super::shapes::{ALL_MADE, EVENTS, ITEM_PAGE, RUN, RUNS};
+use super::shapes::{ALL_MADE, DRY_RUN, EVENTS, ITEM_PAGE, RUN, RUNS};
 use super::{BATCH_BYTES, BODY_BYTES, Content, GET, POST, Route, RouteResponse, asks, ok, plain, takes};
 use crate::answer::{self, Answer, Pieces, Result};
-use crate::call::Call;
+use crate::call::{Call, WAITS_TAG};
 use crate::guard::{Caller, RequiredRole, Role};
 use crate::problem::{
     FORBIDDEN, IDEMPOTENCY_KEY_REUSED, INVALID_INPUT, INVALID_QUERY, NOT_FOUND, PRECONDITION_FAILED, Problem,
@@ -57,6 +62,16 @@ pub const ROUTES: &[Route] = &[
         ..takes!(POST, start, NewRunBody)
     },
     Route {
+        path: "/v1/runs/dry-run",
+        name: "previewRun",
+        description: "What would become of `POST /v1/runs` with this body: where the run would wait, with which input, and what its steps would \
+                do, as far as that is known. Nothing is written.",
+        required_role: RequiredRole::Operate,
+        body_bytes: BODY_BYTES,
+        responses: &[ok(&DRY_RUN)],
+        ..takes!(POST, dry_run, NewRunBody)
+    },
+    Route {
         path: "/v1/runs/batch",
         name: "startRuns",
         description: "Starts many runs. Each is answered by itself: a refused one leaves its neighbours alone.",
@@ -76,7 +91,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/runs/{run_id}",
         name: "getRun",
-        description: "One run, by its id or a unique beginning of it.",
+        description: "One run, by its id or a part of it that no other has: its beginning, with or without `run-`, or its end.",
         headers: &[IF_NONE_MATCH],
         responses: &[
             ok(&RUN),
@@ -129,13 +144,19 @@ async fn start(call: Call, mut body: NewRunBody) -> Result {
         }
         body.idempotency_key = Some(key);
     }
-    let new = new_run(&call, body)?;
+    let (new, _) = new_run(&call, body).await?;
     check_relatives(&call, &new).await?;
     let made = call.store().enqueue(vec![new]).await?.remove(0)?;
     call.app.metrics.enqueued.inc_by(u64::from(!made.replayed));
     let answer = call.json_of(if made.replayed { 200 } else { 201 }, &made.run);
     let answer = answer::with(tagged(answer, &made.run), "location", &format!("/v1/runs/{}", made.run.id()));
     Ok(if made.replayed { answer::with(answer, "idempotency-replayed", "true") } else { answer })
+}
+
+async fn dry_run(call: Call, body: NewRunBody) -> Result {
+    let (new, playbook) = new_run(&call, body).await?;
+    check_relatives(&call, &new).await?;
+    Ok(answer::json(200, &by_name::preview(&call, &new, playbook.as_deref()).await?))
 }
 
 /// A structured-field string (`"key"`), or the key alone.
@@ -152,7 +173,7 @@ fn key_of(text: Option<&str>) -> Result<String> {
     Ok(key.replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 
-fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
+async fn new_run(call: &Call, body: NewRunBody) -> Result<(NewRun, Option<Arc<Playbook>>)> {
     let embedded = renamed("embedded", body.embedded, "carried", body.carried)?;
     check_embedded(&call.caller, embedded.as_ref())?;
     let mut details = body.details;
@@ -160,9 +181,17 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
         details.insert("traceparent".into(), trace.into());
     }
     let default = NewRun::default();
-    Ok(NewRun {
+    // Of an embedded command: a lost worker costs one of these, and not the run.
+    let retries = embedded.as_ref().and_then(|embedded| embedded["retries"].as_u64());
+    let retries = retries.and_then(|retries| u32::try_from(retries).ok()).unwrap_or_default().min(100);
+    let open = LeftOpen {
+        queue: body.queue.is_none(),
+        priority: body.priority.is_none(),
+        lifecycle: body.lifecycle.is_none(),
+    };
+    let new = NewRun {
         tenant: call.caller.tenant.clone(),
-        lifecycle: body.lifecycle,
+        lifecycle: body.lifecycle.unwrap_or_default(),
         version: body.version,
         status: body.status,
         queue: body.queue.unwrap_or(default.queue),
@@ -177,7 +206,7 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
         title: body.title,
         playbook: body.playbook,
         carried: embedded,
-        max_attempts: body.max_attempts.unwrap_or(default.max_attempts),
+        max_attempts: body.max_attempts.unwrap_or(1 + retries),
         reentrant: body.reentrant,
         by: call.caller.by(body.by),
         input: body.input.unwrap_or(default.input),
@@ -185,7 +214,8 @@ fn new_run(call: &Call, body: NewRunBody) -> Result<NewRun> {
         items: body.items.into_iter().map(new_item).collect(),
         details,
         ..default
-    })
+    };
+    by_name::filled(call, new, open, body.unknown_playbook).await
 }
 
 /// A run of another tenant is no parent, and nothing that can be repeated: what becomes of it would be seen, and felt, here. One that
@@ -213,7 +243,7 @@ pub fn renamed<T>(name: &str, given: Option<T>, old_name: &str, old: Option<T>) 
 }
 
 /// Enqueuing must not be a way to execute code.
-fn check_embedded(caller: &Caller, embedded: Option<&Value>) -> Result<()> {
+pub fn check_embedded(caller: &Caller, embedded: Option<&Value>) -> Result<()> {
     if embedded.is_none() || caller.role == Role::Admin {
         return Ok(());
     }
@@ -243,6 +273,7 @@ fn new_item(item: NewItemBody) -> NewItem {
         reruns: item.reruns,
         role: item.role,
         details: item.details,
+        copied: item.copied,
     }
 }
 
@@ -250,8 +281,8 @@ async fn start_many(call: Call, body: NewRunsBody) -> Result {
     let mut answers: Vec<Option<Value>> = Vec::new();
     let mut runs = Vec::new();
     for body in body.runs {
-        let new = match new_run(&call, body) {
-            Ok(new) => check_relatives(&call, &new).await.map(|()| new),
+        let new = match new_run(&call, body).await {
+            Ok((new, _)) => check_relatives(&call, &new).await.map(|()| new),
             Err(problem) => Err(problem),
         };
         match new {
@@ -288,17 +319,36 @@ async fn list(call: Call, query: RunsQuery) -> Result {
         lifecycle: query.lifecycle,
         status: query.status,
         queue: query.queue,
+        needs: query
+            .needs
+            .as_deref()
+            .map(|needs| if needs == "worker" { Needs::Worker } else { Needs::Person }),
         text: query.q,
         limit: query.limit.0,
         cursor: query.cursor,
         include: include(query.include.as_deref().unwrap_or_default())?,
     };
+    check_filter(&call, &filter).await?;
     let turn = call.page_turn().await;
     let (include, with_engine) = (filter.include, call.shows_engine());
-    let page = call.store().runs(filter).await?;
+    let mut page = call.store().runs(filter).await?;
+    page.runs = call.store().explain(page.runs).await?;
     let write = |text: &mut Pieces, row: &RunRow| text.value(&row.written(include, with_engine));
     let answer = answer::list(200, "runs", page.runs, write, ("next_cursor", &page.next));
     Ok(turn.lasting_with(linked(&call, answer, "/v1/runs", page.next.as_deref())))
+}
+
+/// A word that was typed wrongly must not look like an empty list.
+async fn check_filter(call: &Call, filter: &Filter) -> Result<()> {
+    if filter.lifecycle.is_none() && filter.status.is_none() {
+        return Ok(());
+    }
+    match filter.check(&call.store().lifecycles().await?) {
+        Err(StoreError::Invalid { field, message }) => {
+            Err(Problem::field(&INVALID_QUERY, &field, &message).with("field", field))
+        }
+        checked => Ok(checked?),
+    }
 }
 
 fn include(asked: &str) -> Result<Parts> {
@@ -310,16 +360,24 @@ fn include(asked: &str) -> Result<Parts> {
 
 async fn show(call: Call) -> Result {
     let row = call.run().await?;
+    let row = call.store().explain(vec![row]).await?.remove(0);
     let tag = etag(&row);
     let known = call.header("if-none-match").unwrap_or_default();
-    if known.split(',').any(|one| one.trim().trim_start_matches("W/") == tag) {
+    let is_known = known.split(',').any(|one| one.trim().trim_start_matches("W/") == tag);
+    if is_known {
         return Ok(tagged(answer::empty(304), &row));
     }
     Ok(tagged(call.json_of(200, &row), &row))
 }
 
+/// What a run waits for changes without an event of its own, so it is part of the tag.
 fn etag(row: &RunRow) -> String {
-    format!("\"{}\"", row.run.seq)
+    let waits = row.waiting().map(|waiting| {
+        let mut hasher = DefaultHasher::new();
+        (waiting.reason, &waiting.text, &waiting.hint).hash(&mut hasher);
+        format!("{WAITS_TAG}{:016x}", hasher.finish())
+    });
+    format!("\"{}{}\"", row.run.seq, waits.unwrap_or_default())
 }
 
 pub fn tagged(answer: Answer, row: &RunRow) -> Answer {

@@ -4,12 +4,15 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use waypost_kernel::tenant::{DEFAULT, local_name, tenant_of};
-use waypost_store::{ScheduleChange, ScheduleFilter, ScheduleSummary, ScopeRow, StoreError, Who, iso};
+use waypost_store::{
+    PlaybookFilter, ScheduleChange, ScheduleFilter, ScheduleSummary, ScopeRow, StoreError, Who, iso,
+};
 use waypost_worker::schedules::{self, Asked, Schedule, Scopes, View, What, note, shown, upcoming};
 
 use super::executions;
 use super::requests::{
-    ApplyingBody, BackfillBody, HistoryQuery, NextQuery, PausingBody, SchedulesQuery, TriggerBody,
+    ApplyingBody, BackfillBody, HistoryQuery, NextQuery, PausingBody, RemovingQuery, SchedulesQuery,
+    TriggerBody,
 };
 use super::schedule_shapes::{ADDED, APPLIED, EXECUTIONS, PLAN_TIMES, SCHEDULE, SCHEDULE_SCOPES, SCHEDULES};
 use super::{BODY_BYTES, Content, GET, Method, POST, Route, RouteResponse, asks, ok, plain, takes};
@@ -55,7 +58,7 @@ pub const ROUTES: &[Route] = &[
         required_role: RequiredRole::Admin,
         responses: &[RouteResponse { status: 204, description: "it is gone", body: Content::Nothing }],
         refuses: &[&NOT_FOUND, &OWN_SCHEDULE],
-        ..plain!(GET, remove)
+        ..asks!(GET, remove, RemovingQuery)
     },
     Route {
         path: "/v1/schedules/{schedule}/pause",
@@ -174,7 +177,7 @@ async fn apply(call: Call, body: ApplyingBody) -> Result {
     definition.entry("name").or_insert_with(|| local_name(&name).into());
     let folder = body.folder.unwrap_or_else(|| "/".to_owned());
     let catalog = call.store().lifecycles().await?.of_tenant(tenant_of(&name));
-    pin(&call, definition.get_mut("run"));
+    pin(&call, tenant_of(&name), definition.get_mut("run")).await?;
     let read = schedules::stored(&Value::Object(definition), Path::new(&folder), &catalog);
     let wrong = |message: &str| Problem::field(&INVALID_INPUT, "definition", message);
     let schedule = read.map_err(|problems| wrong(&problems.to_string()))?;
@@ -201,13 +204,17 @@ fn check_ours(call: &Call, name: &str, stored: Option<&ScheduleSummary>) -> Resu
     Err(Problem::new(&OWN_SCHEDULE, message))
 }
 
-/// The version of a playbook that the server's own folder has now, as `run start` pins it.
-fn pin(call: &Call, run: Option<&mut Value>) {
-    let Some(run) = run else { return };
-    let name = run["playbook"].as_str().unwrap_or_default();
-    if let Some(known) = call.app.options.playbooks.iter().find(|known| known.name == name) {
+/// The version of a playbook that is known now, as `run start` pins it. A name that nobody has yet stays as it is.
+async fn pin(call: &Call, tenant: &str, run: Option<&mut Value>) -> Result<()> {
+    let Some(run) = run else { return Ok(()) };
+    let Some(name) = run["playbook"].as_str().map(str::to_owned) else { return Ok(()) };
+    let filter =
+        PlaybookFilter { tenant: Some(tenant.to_owned()), name: Some(name), ..PlaybookFilter::default() };
+    let known = call.store().playbooks(filter).await?.into_iter().map(|row| row.offered);
+    if let Some(known) = known.into_iter().find(|known| !known.hash.is_empty()) {
         run["playbook"] = format!("{}@{}", known.name, known.hash).into();
     }
+    Ok(())
 }
 
 /// Applying must not be a way to execute code, to read the database, or to send its secrets somewhere.
@@ -245,11 +252,11 @@ fn check_installations(call: &Call, name: &str) -> Result<()> {
     Err(Problem::new(&FORBIDDEN, message))
 }
 
-async fn remove(call: Call) -> Result {
+async fn remove(call: Call, query: RemovingQuery) -> Result {
     let name = named(&call)?;
     // What is left of a file that has it no longer may be removed.
     check_ours(&call, &name, None)?;
-    let who = who_of(&call, &name, None, None);
+    let who = who_of(&call, &name, query.by, query.reason);
     call.store().change_schedule(ScheduleChange::Remove(name), who).await?;
     Ok(answer::empty(204))
 }

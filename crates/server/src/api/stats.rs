@@ -19,7 +19,8 @@ async fn show(call: Call) -> Result {
     let tenant = call.seen_tenant();
     let stats = call.store().stats(tenant.clone()).await?;
     let queues = call.store().queues(tenant.clone()).await?;
-    let workers = workers::list(&call.app, tenant).await?;
+    let workers = call.store().workers(tenant).await?;
+    let now = call.store().now().await?;
     let ended = stats.ended.iter().map(|ended| {
         json!({
             "lifecycle": ended.lifecycle,
@@ -30,9 +31,13 @@ async fn show(call: Call) -> Result {
             "mean_duration_ms": ended.mean_seconds().map(|seconds| (seconds * 1_000.0).round() as u64),
         })
     });
+    let for_people = stats.for_people.iter();
+    let for_people =
+        for_people.map(|it| json!({ "lifecycle": it.lifecycle, "status": it.status, "count": it.count }));
     let object = json!({
+        "for_people": for_people.collect::<Vec<Value>>(),
         "queue_depth": queues.iter().map(|queue| queue.ready).sum::<u64>(),
-        "worker_utilisation": workers::utilisation(&workers),
+        "worker_utilisation": workers::utilisation(&workers, now),
         "success_rate_24h": stats.success_ratio_24h(),
         "ended": ended.collect::<Vec<Value>>(),
         "queues": queues.iter().map(waypost_store::QueueRow::object).collect::<Vec<_>>(),

@@ -1,132 +1,210 @@
-//! Who works: those who hold runs, by the leases; and those who asked this server for work lately.
+//! Who works: workers' signs of life, and the leases that tell who holds runs. A worker that only claims is known by its claims.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
+use waypost_kernel::Time;
 use waypost_kernel::text::MAX_PAGE;
-use waypost_store::{EVERY_TENANT, iso};
+use waypost_store::{Can, Claim, EVERY_TENANT, PAGE_BYTES, WorkerBeat, WorkerRow};
 
 use super::executions::linked;
-use super::requests::WorkersQuery;
+use super::requests::{WorkerBody, WorkersQuery};
 use super::shapes::WORKERS;
-use super::{GET, Route, asks, ok};
+use super::{Content, GET, Method, POST, Route, RouteResponse, asks, ok, plain, takes};
 use crate::answer::{self, Result};
-use crate::app::{App, Claimer};
+use crate::app::{App, SeenWorker};
 use crate::call::Call;
+use crate::guard::RequiredRole;
+use crate::problem::{Problem, TOKEN_BUSY};
 
-const LATELY: Duration = Duration::from_secs(300);
+/// How long what was stored of a worker that only claims is good enough.
+const FRESH: Duration = Duration::from_secs(10);
+/// A worker that says so itself is believed for this long.
+const DECLARED: Duration = Duration::from_secs(45);
 /// Names never come back, so old ones have to leave.
+const LATELY: Duration = Duration::from_secs(300);
 const MOST: usize = 10_000;
 /// Of one token's.
 const MOST_OF_A_TOKEN: usize = 1_000;
 
-pub const ROUTES: &[Route] = &[Route {
-    path: "/v1/workers",
-    name: "listWorkers",
-    description: "Who holds the tenant's runs, or asked this server for some of them within 5 minutes; by name, page by page.",
-    responses: &[ok(&WORKERS)],
-    ..asks!(GET, show, WorkersQuery)
-}];
+const DONE: RouteResponse = RouteResponse { status: 204, description: "it is noted", body: Content::Nothing };
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        path: "/v1/workers",
+        name: "listWorkers",
+        description: "Workers that gave a sign of life within 10 minutes, and whoever else holds the tenant's runs; by name, page by page. \
+                Who asks for work is listed without saying more.",
+        responses: &[ok(&WORKERS)],
+        ..asks!(GET, show, WorkersQuery)
+    },
+    Route {
+        path: "/v1/workers",
+        name: "reportWorker",
+        description: "A worker's sign of life, with what it takes: every 15 seconds. One that was silent for 45 seconds does not count.",
+        required_role: RequiredRole::Work,
+        responses: &[DONE],
+        refuses: &[&TOKEN_BUSY],
+        ..takes!(POST, report, WorkerBody)
+    },
+    Route {
+        method: Method::Delete,
+        path: "/v1/workers/{worker}",
+        name: "removeWorker",
+        description: "The worker has stopped: it is not listed any more, unless it holds runs.",
+        required_role: RequiredRole::Work,
+        responses: &[DONE],
+        ..plain!(GET, remove)
+    },
+];
 
 /// A worker's name, and whose runs it works; `*` of one that works everybody's. Two tenants may have workers of one name.
 pub(crate) type WorkerKey = (String, String);
 
-#[derive(Clone, Debug, Default)]
-pub struct WorkerRow {
-    pub held: u64,
-    pub stale_after: Option<String>,
-    pub(crate) seen: Option<Claimer>,
-}
-
-pub(crate) fn see(app: &App, worker: String, claimer: Claimer) {
-    let key = (worker, claimer.tenant.clone());
-    let mut claimers = app.claimers.lock().unwrap_or_else(PoisonError::into_inner);
-    if !claimers.contains_key(&key) {
-        if claimers.len() >= MOST_OF_A_TOKEN {
-            claimers.retain(|_, claimer| claimer.at.elapsed() < LATELY);
+/// Whether a sign of life is to be stored. None: there are more workers than one may have.
+fn is_news(app: &App, key: WorkerKey, now: SeenWorker) -> Option<bool> {
+    let mut seen = app.seen_workers.lock().unwrap_or_else(PoisonError::into_inner);
+    match seen.get(&key) {
+        Some(known) if !now.is_declared => {
+            let age = known.at.elapsed();
+            if known.is_declared && age < DECLARED || known.kind == now.kind && age < FRESH {
+                return Some(false);
+            }
         }
-        let own = || claimers.values().filter(|known| known.token == claimer.token).count();
-        let is_known = claimer.token.is_some();
-        if claimers.len() >= MOST || is_known && claimers.len() >= MOST_OF_A_TOKEN && own() >= MOST_OF_A_TOKEN
-        {
-            return;
+        Some(_) => {}
+        None => {
+            if seen.len() >= MOST_OF_A_TOKEN {
+                seen.retain(|_, known| known.at.elapsed() < LATELY);
+            }
+            let own = || seen.values().filter(|known| known.token == now.token).count();
+            let has_token = now.token.is_some();
+            if seen.len() >= MOST || has_token && seen.len() >= MOST_OF_A_TOKEN && own() >= MOST_OF_A_TOKEN {
+                return None;
+            }
         }
     }
-    claimers.insert(key, claimer);
+    seen.insert(key, now);
+    Some(true)
 }
 
-/// Of a tenant: who holds its runs, or asked for those of no other. Of all: one that works everybody's stands there once,
-/// whosever runs it holds.
-pub async fn list(app: &App, tenant: Option<String>) -> Result<BTreeMap<WorkerKey, WorkerRow>> {
-    let workers = list_apart(app, tenant).await?;
-    let everybodys: BTreeSet<String> =
-        workers.keys().filter(|key| key.1 == EVERY_TENANT).map(|key| key.0.clone()).collect();
-    let is_everybodys =
-        |(key, row): &(WorkerKey, WorkerRow)| row.seen.is_none() && everybodys.contains(&key.0);
-    let (own, mut workers): (BTreeMap<_, _>, BTreeMap<_, _>) = workers.into_iter().partition(is_everybodys);
-    for ((worker, _), row) in own {
-        let first = workers.entry((worker, EVERY_TENANT.to_owned())).or_default();
-        first.held += row.held;
-        first.stale_after = first.stale_after.take().into_iter().chain(row.stale_after).min();
-    }
-    Ok(workers)
+fn whose(tenant: Option<&String>) -> String {
+    tenant.cloned().unwrap_or_else(|| EVERY_TENANT.to_owned())
 }
 
-/// The same, with a row for each tenant whose runs one holds.
-async fn list_apart(app: &App, tenant: Option<String>) -> Result<BTreeMap<WorkerKey, WorkerRow>> {
-    let holders = app.store.holders(tenant.clone()).await?;
-    let mut workers: BTreeMap<WorkerKey, WorkerRow> = BTreeMap::new();
-    let claimers = app.claimers.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_asked_for = |claimer: &Claimer| tenant.as_ref().is_none_or(|tenant| *tenant == claimer.tenant);
-    for (key, claimer) in claimers.iter().filter(|(_, it)| it.at.elapsed() < LATELY && is_asked_for(it)) {
-        workers.entry(key.clone()).or_default().seen = Some(claimer.clone());
+/// A claim is a sign of life too, which is stored at most every ten seconds. One that is not taken fails no claim.
+pub(crate) async fn see(call: &Call, claim: &Claim) {
+    let mut hasher = DefaultHasher::new();
+    (&claim.queues, &claim.lifecycles, format!("{:?}", claim.can)).hash(&mut hasher);
+    let now = SeenWorker {
+        at: Instant::now(),
+        is_declared: false,
+        kind: hasher.finish(),
+        token: call.caller.token_id().map(str::to_owned),
+    };
+    let key = (claim.worker.clone(), whose(claim.tenant.as_ref()));
+    if is_news(&call.app, key, now) != Some(true) {
+        return;
     }
-    for holder in holders {
-        let row = workers.entry((holder.worker, holder.tenant)).or_default();
-        row.held = holder.held;
-        row.stale_after = Some(iso(holder.stale_after));
+    let beat = WorkerBeat {
+        name: claim.worker.clone(),
+        tenant: claim.tenant.clone(),
+        queues: claim.queues.clone(),
+        lifecycles: claim.lifecycles.clone(),
+        can: claim.can.clone(),
+        only: None,
+        slots: claim.limit as u64,
+        version: String::new(),
+        by_claims: true,
+    };
+    if let Err(error) = call.store().beat(beat).await {
+        tracing::debug!(%error, "a worker's sign of life was not stored");
     }
-    Ok(workers)
 }
 
-/// Slots in use, of those that are known: a worker asks for as many as it has free.
-pub fn utilisation(workers: &BTreeMap<WorkerKey, WorkerRow>) -> Option<f64> {
-    let held: u64 = workers.values().map(|worker| worker.held).sum();
-    let free: usize = workers.values().filter_map(|worker| worker.seen.as_ref()).map(|seen| seen.free).sum();
-    let slots = held + free as u64;
-    (slots > 0).then(|| held as f64 / slots as f64)
+async fn report(call: Call, body: WorkerBody) -> Result {
+    let tenant = call.seen_tenant();
+    let now = SeenWorker {
+        at: Instant::now(),
+        is_declared: true,
+        kind: 0,
+        token: call.caller.token_id().map(str::to_owned),
+    };
+    if is_news(&call.app, (body.name.clone(), whose(tenant.as_ref())), now).is_none() {
+        let message = format!("there are {MOST_OF_A_TOKEN} workers of this token, or {MOST} in all");
+        return Err(Problem::new(&TOKEN_BUSY, message));
+    }
+    let says = body.playbooks.is_some() || body.embedded.is_some();
+    let can =
+        Can { playbooks: body.playbooks.unwrap_or_default(), carried: body.embedded.unwrap_or_default() };
+    let beat = WorkerBeat {
+        name: body.name,
+        tenant,
+        queues: body.queues,
+        lifecycles: body.lifecycles,
+        can: says.then_some(can),
+        only: body.only,
+        slots: body.slots.unwrap_or(1),
+        version: body.version.unwrap_or_default(),
+        by_claims: false,
+    };
+    call.store().beat(beat).await?;
+    Ok(answer::empty(204))
+}
+
+async fn remove(call: Call) -> Result {
+    let (worker, tenant) = (call.path("worker"), call.seen_tenant());
+    let key = (worker.clone(), whose(tenant.as_ref()));
+    call.app.seen_workers.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+    call.store().remove_worker(worker, tenant).await?;
+    Ok(answer::empty(204))
+}
+
+/// Slots in use, of those that are known of workers that live.
+pub fn utilisation(workers: &[WorkerRow], now: Time) -> Option<f64> {
+    let counted = |row: &&WorkerRow| row.is_live(now) || row.busy > 0;
+    let (busy, slots) = workers.iter().filter(counted).fold((0, 0), |(busy, slots), row| {
+        (busy + row.busy, slots + row.slots.unwrap_or_default().max(row.busy))
+    });
+    (slots > 0).then(|| busy as f64 / slots as f64)
 }
 
 async fn show(call: Call, query: WorkersQuery) -> Result {
-    let is_engine = call.header("waypost-detail") == Some("engine");
-    let mut workers = match call.seen_tenant() {
-        None if is_engine => list_apart(&call.app, None).await?,
-        tenant => list(&call.app, tenant).await?,
+    let mut workers = match query.by_tenant {
+        true => by_tenant(&call).await?,
+        false => call.store().workers(call.seen_tenant()).await?,
     };
     if let Some(after) = &query.cursor {
         let (worker, tenant) = after.rsplit_once('/').unwrap_or((after, ""));
-        let after = (worker.to_owned(), tenant.to_owned());
-        workers = workers.split_off(&after);
-        workers.remove(&after);
+        workers.retain(|row| (row.name.as_str(), row.tenant.as_str()) > (worker, tenant));
     }
     let limit = query.limit.map_or(MAX_PAGE, |limit| limit.0);
-    let next = workers.keys().nth(limit - 1).filter(|_| workers.len() > limit);
-    let next = next.map(|(worker, tenant)| format!("{worker}/{tenant}"));
-    let object = |((name, tenant), row): (&WorkerKey, &WorkerRow)| {
-        let seen = row.seen.as_ref();
-        json!({
-            "worker": name,
-            "tenant": tenant,
-            "held": row.held,
-            "stale_after": row.stale_after,
-            "seen_ms_ago": seen.map(|seen| seen.at.elapsed().as_millis() as u64),
-            "free": seen.map(|seen| seen.free),
-            "queues": seen.map(|seen| seen.queues.clone()).unwrap_or_default(),
-        })
-    };
-    let objects: Vec<Value> = workers.iter().take(limit).map(object).collect();
+    let (mut objects, mut bytes): (Vec<Value>, usize) = (Vec::new(), 0);
+    for row in workers.iter().take(limit) {
+        let object = row.object();
+        bytes += object.to_string().len();
+        if bytes > PAGE_BYTES && !objects.is_empty() {
+            break;
+        }
+        objects.push(object);
+    }
+    let last = workers.get(objects.len().saturating_sub(1)).filter(|_| workers.len() > objects.len());
+    let next = last.map(|row| format!("{}/{}", row.name, row.tenant));
     let answer = answer::json(200, &json!({ "workers": objects, "next_cursor": next }));
     Ok(linked(&call, answer, "/v1/workers", next.as_deref()))
+}
+
+/// Those who hold runs, with a row for each tenant whose runs one holds.
+async fn by_tenant(call: &Call) -> Result<Vec<WorkerRow>> {
+    let holders = call.store().holders(call.seen_tenant()).await?;
+    let row = |holder: waypost_store::Holder| WorkerRow {
+        name: holder.worker,
+        tenant: holder.tenant,
+        busy: holder.held,
+        stale_after: Some(holder.stale_after),
+        ..WorkerRow::default()
+    };
+    Ok(holders.into_iter().map(row).collect())
 }

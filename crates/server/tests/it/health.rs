@@ -45,7 +45,7 @@ async fn the_four_figures_are_in_stats_and_metrics() {
             "waypost_worker_utilisation_ratio 0.0",
             "waypost_runs_enqueued_total 5",
             "waypost_runs_claimed_total 4",
-            "waypost_runs_finished_total 4",
+            "waypost_runs_finished_total{lifecycle=\"deploy\",status=\"success\",queue=\"default\",playbook=\"\"} 3",
             "waypost_build_info{version=",
             "waypost_http_requests_total{method=\"POST\",route=\"/v1/runs\",status=\"201\"} 5",
             "waypost_claim_duration_seconds_count 4",

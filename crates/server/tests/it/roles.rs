@@ -1,6 +1,9 @@
 //! Every route, for every role, for a foreign tenant and for nobody.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use waypost_kernel::Span;
 use waypost_server::{Options, Rate};
 use waypost_store::{Database, EVERY_TENANT, NewToken, Secret, TokenChange, Who};
 
@@ -19,6 +22,7 @@ const VIEWER: &[&str] = &[
     "GET /v1/lifecycles",
     "GET /v1/lifecycles/{name}",
     "GET /v1/playbooks",
+    "GET /v1/playbooks/{name}",
     "GET /v1/queues",
     "GET /v1/runs",
     "GET /v1/runs/{run_id}",
@@ -35,6 +39,8 @@ const VIEWER: &[&str] = &[
 const OPERATOR: &[&str] = &[
     "POST /v1/runs",
     "POST /v1/runs/batch",
+    "POST /v1/runs/dry-run",
+    "POST /v1/runs/{run_id}/replay",
     "POST /v1/runs/{run_id}/{command}",
     "POST /v1/queues/{queue}/pause",
     "POST /v1/queues/{queue}/resume",
@@ -47,7 +53,10 @@ const OPERATOR: &[&str] = &[
     "POST /v1/schedules/{schedule}/backfill",
 ];
 const WORKER: &[&str] = &[
+    "DELETE /v1/workers/{worker}",
+    "POST /v1/workers",
     "POST /v1/claims",
+    "POST /v1/playbooks",
     "POST /v1/runs/{run_id}/claim",
     "POST /v1/runs/{run_id}/heartbeat",
     "POST /v1/runs/{run_id}/events",
@@ -77,6 +86,11 @@ pub async fn with_tokens() -> Server {
 }
 
 pub async fn token(store: &dyn Database, role: &str, tenant: &str) -> String {
+    lasting(store, role, tenant, None).await
+}
+
+/// One that counts no longer than this.
+pub async fn lasting(store: &dyn Database, role: &str, tenant: &str, lasts: Option<Span>) -> String {
     let secret = Secret::fresh();
     let new = NewToken {
         id: secret.id.clone(),
@@ -84,6 +98,7 @@ pub async fn token(store: &dyn Database, role: &str, tenant: &str) -> String {
         name: format!("{role}-of-{tenant}"),
         role: role.into(),
         tenant: tenant.into(),
+        lasts,
         by: "test".into(),
     };
     // The audit log of the tests' tenants has what they do, and not how they were set up.
@@ -371,7 +386,52 @@ async fn a_revoked_token_is_refused_soon() {
     server.store.change_token(TokenChange::Revoke(id), "test".into()).await.unwrap();
     let refused =
         async { while ask(&server, &viewer, "GET", "/v1/runs", &Value::Null).await.status != 401 {} };
-    tokio::time::timeout(std::time::Duration::from_secs(20), refused).await.expect("within 2 s and some");
+    tokio::time::timeout(Duration::from_secs(20), refused).await.expect("within 2 s and some");
+}
+
+// proves U13
+#[tokio::test]
+async fn an_expired_token_is_refused_with_its_end_and_its_last_use_is_kept_by_the_minute() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let (store, lives) = open(on).await;
+        let server = Server::with(store, lives, Options { needs_tokens: true, ..Options::default() }).await;
+        let admin = token(&*server.store, "admin", "default").await;
+        let body = json!({ "name": "ci", "role": "viewer", "expires_in_ms": 3_600_000 });
+        let made = ask(&server, &admin, "POST", "/v1/tokens", &body).await.expect(201);
+        let (viewer, id) = (made["token"].as_str().unwrap(), made["row"]["id"].as_str().unwrap());
+        assert!(made["row"]["expires_at"].is_string() && made["row"]["last_used_at"].is_null(), "{made}");
+        ask(&server, viewer, "GET", "/v1/runs", &Value::Null).await.expect(200);
+        let used = async || server.store.tokens(Some(id.to_owned())).await.unwrap()[0].last_used_at;
+        let soon = Duration::from_secs(20);
+        let noted = async { while used().await.is_none() {} };
+        tokio::time::timeout(soon, noted).await.expect("it was used");
+        let first = used().await;
+        for _ in 0..20 {
+            ask(&server, viewer, "GET", "/v1/runs", &Value::Null).await.expect(200);
+        }
+        server.store.token_used(id.to_owned()).await.unwrap();
+        assert_eq!(used().await, first, "one write a minute");
+        server.store.advance_clock(Span::from_seconds(3_601)).await.unwrap();
+        let expired = async {
+            loop {
+                let answer = ask(&server, viewer, "GET", "/v1/runs", &Value::Null).await;
+                if answer.status == 401 {
+                    break answer;
+                }
+            }
+        };
+        let expired = tokio::time::timeout(soon, expired).await.expect("within 2 s and some");
+        assert!(expired.text.contains("the token expired at 20"), "{}", expired.text);
+        let listed = ask(&server, &admin, "GET", "/v1/tokens", &Value::Null).await.expect(200);
+        assert_eq!(listed["tokens"][1]["last_used_at"], json!(first.map(waypost_store::iso)));
+    }
+    let server = with_tokens().await;
+    let admin = token(&*server.store, "admin", "default").await;
+    for bad in [json!(0), json!(-1), json!("90d"), json!(i64::MAX)] {
+        let body = json!({ "name": "ci", "role": "viewer", "expires_in_ms": bad });
+        let refused = ask(&server, &admin, "POST", "/v1/tokens", &body).await;
+        assert!(refused.status == 422 && refused.text.contains("expires_in_ms"), "{bad}: {}", refused.text);
+    }
 }
 
 #[tokio::test]

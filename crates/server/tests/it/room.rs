@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
+use waypost_kernel::Span;
 use waypost_server::Options;
 use waypost_store::{NewRun, TokenChange};
 
-use crate::roles::{ask, token};
+use crate::roles::{ask, lasting, token};
 use crate::support::{On, Server, client, open, send, with_body};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -181,10 +182,21 @@ fn token_id(token: &str) -> String {
 /// Neither bytes nor runs come to whoever may no longer have them.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_or_follows_with_a_revoked_token_gets_nothing_more() {
+    get_nothing_more(None).await;
+}
+
+// proves U13
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_or_follows_with_an_expired_token_gets_nothing_more() {
+    get_nothing_more(Some(Span::from_seconds(3_600))).await;
+}
+
+/// `lasts`: how long the tokens count; those that count for good are revoked.
+async fn get_nothing_more(lasts: Option<Span>) {
     for on in [On::Sqlite, On::Postgres] {
         let server = server_of(on, Options { needs_tokens: true, ..Options::default() }).await;
-        let (worker, viewer) =
-            (token(&*server.store, "worker", "a").await, token(&*server.store, "viewer", "a").await);
+        let worker = lasting(&*server.store, "worker", "a", lasts).await;
+        let viewer = lasting(&*server.store, "viewer", "a", lasts).await;
         let body = json!({ "worker": "w", "wait_ms": 60_000 });
         let claim = with_body(client().post(server.url("/v1/claims")).bearer_auth(&worker), &body);
         let claim = tokio::spawn(async move { send(claim).await });
@@ -194,7 +206,10 @@ async fn who_waits_or_follows_with_a_revoked_token_gets_nothing_more() {
         let admin = token(&*server.store, "admin", "*").await;
         let asked = async { while !metric(&server, &admin, "waypost_claim_requests_total 1").await {} };
         timeout(SOON, asked).await.expect("it waits");
-        for revoked in [&worker, &viewer] {
+        if let Some(lasts) = lasts {
+            server.store.advance_clock(lasts).await.unwrap();
+        }
+        for revoked in [&worker, &viewer].into_iter().filter(|_| lasts.is_none()) {
             server.store.change_token(TokenChange::Revoke(token_id(revoked)), "test".into()).await.unwrap();
         }
         // Another tenant's traffic goes on, so that nothing is ever quiet.

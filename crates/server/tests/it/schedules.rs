@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use waypost_kernel::{Actor, Span};
-use waypost_server::{Options, Playbook};
-use waypost_store::{Birth, Firing, NewRun};
+use waypost_server::Options;
+use waypost_store::{Birth, Firing, NewRun, OfferedPlaybook};
 
 use crate::openapi::fits;
 use crate::roles::{ask, token, with_tokens};
@@ -244,18 +244,19 @@ async fn what_people_do_to_schedules_is_kept() {
 }
 
 #[tokio::test]
-async fn a_playbook_of_the_servers_own_folder_is_pinned() {
+async fn a_playbook_that_somebody_has_is_pinned() {
     let (store, lives) = open(On::Sqlite).await;
-    let playbook = Playbook {
+    let playbook = OfferedPlaybook {
+        tenant: "*".into(),
         name: "nightly".into(),
-        lifecycle: "deploy".into(),
         hash: "3f2a".repeat(16),
-        description: None,
-        inputs: json!([]),
+        text: "its text".into(),
+        by: "serve".into(),
+        ..OfferedPlaybook::default()
     };
     let pin = format!("nightly@{}", playbook.hash);
-    let server =
-        Server::with(store, lives, Options { playbooks: vec![playbook], ..Options::default() }).await;
+    store.offer_playbooks(vec![playbook]).await.unwrap();
+    let server = Server::with(store, lives, Options::default()).await;
     let body =
         json!({ "definition": { "cadence": "1m", "run": { "lifecycle": "deploy", "playbook": "nightly" } } });
     let applied = server.put("/v1/schedules/s", body).await.expect(200);
@@ -311,7 +312,7 @@ async fn ten_thousand_schedules_do_not_make_a_long_page_of_metrics() {
     }
     let lines = metrics(&server).await;
     assert!(lines.contains(&"waypost_schedules 10000".to_owned()));
-    assert!(lines.len() - empty <= 201 * 12, "{} lines", lines.len());
+    assert!(lines.len() - empty <= 201 * 13, "{} lines", lines.len());
     assert!(lines.iter().any(|line| line.contains("schedule=\"(others)\"")));
 }
 

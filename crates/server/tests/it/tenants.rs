@@ -57,7 +57,7 @@ impl Caller<'_> {
 
     async fn workers(&self) -> Value {
         let seen = self.get("/v1/workers").await;
-        let row = |row: &Value| json!([row["worker"], row["tenant"], row["held"]]);
+        let row = |row: &Value| json!([row["name"], row["tenant"], row["busy"]]);
         seen["workers"].as_array().unwrap().iter().map(row).collect()
     }
 }

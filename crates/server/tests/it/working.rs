@@ -203,6 +203,7 @@ async fn events_can_be_waited_for() {
     assert_eq!(events.expect(200)["events"][0]["seq"], 2);
 }
 
+// proves U2
 #[tokio::test]
 async fn workers_are_those_who_hold_or_asked_lately() {
     let server = Server::new().await;
@@ -211,9 +212,10 @@ async fn workers_are_those_who_hold_or_asked_lately() {
     server.post("/v1/claims", json!({ "worker": "idle", "limit": 3 })).await.expect(200);
     let workers = server.get("/v1/workers").await.expect(200);
     let of =
-        |name: &str| workers["workers"].as_array().unwrap().iter().find(|it| it["worker"] == name).cloned();
-    assert_eq!(of("busy").unwrap()["held"], 1);
-    assert_eq!((&of("idle").unwrap()["held"], &of("idle").unwrap()["free"]), (&json!(0), &json!(3)));
+        |name: &str| workers["workers"].as_array().unwrap().iter().find(|it| it["name"] == name).cloned();
+    assert_eq!((&of("busy").unwrap()["busy"], &of("busy").unwrap()["slots"]), (&json!(1), &json!(2)));
+    assert_eq!((&of("idle").unwrap()["busy"], &of("idle").unwrap()["slots"]), (&json!(0), &json!(3)));
+    assert_eq!(of("idle").unwrap()["queues"], json!(["default"]));
     let stats = server.get("/v1/stats").await.expect(200);
     assert_eq!(stats["worker_utilisation"], json!(0.2), "1 held of 5 slots: {stats}");
 }

@@ -191,7 +191,7 @@ pub(crate) struct Object<'r, R: 'static, C> {
     pub row: &'r R,
     pub columns: C,
     /// What stands beside its columns.
-    pub more: Option<(&'static str, Value)>,
+    pub more: Vec<(&'static str, Value)>,
 }
 
 impl<'c, R, C> Serialize for Object<'_, R, C>
@@ -204,7 +204,7 @@ where
         for column in self.columns.clone() {
             object.serialize_entry(column.name, &(column.get)(self.row))?;
         }
-        if let Some((name, value)) = &self.more {
+        for (name, value) in &self.more {
             object.serialize_entry(name, value)?;
         }
         object.end()

@@ -5,11 +5,11 @@ use waypost_kernel::Time;
 
 use super::tx::Tx;
 use crate::rules::intake::check_name;
-use crate::seam::access::{AuditRow, NewToken, TokenRow, Who, no_token, page};
+use crate::seam::access::{AuditRow, NewToken, TokenRow, USE_NOTED_EVERY, Who, no_token, page};
 use crate::seam::error::Result;
 use crate::statement::{Cells, Sql, query, values};
 
-const TOKEN: &str = "SELECT id, digest, name, role, tenant, created_at, created_by, revoked_at, revoked_by FROM waypost.tokens";
+const TOKEN: &str = "SELECT id, digest, name, role, tenant, created_at, created_by, expires_at, last_used_at, revoked_at, revoked_by FROM waypost.tokens";
 
 fn token(row: &Cells) -> Result<TokenRow> {
     Ok(TokenRow {
@@ -20,8 +20,10 @@ fn token(row: &Cells) -> Result<TokenRow> {
         tenant: row.get(4)?,
         created_at: row.get(5)?,
         created_by: row.get(6)?,
-        revoked_at: row.get(7)?,
-        revoked_by: row.get(8)?,
+        expires_at: row.get(7)?,
+        last_used_at: row.get(8)?,
+        revoked_at: row.get(9)?,
+        revoked_by: row.get(10)?,
     })
 }
 
@@ -34,9 +36,9 @@ pub(crate) async fn tokens<T: Sql>(tx: &mut T, id: &Option<String>) -> Result<Ve
 pub(crate) async fn issue_token<T: Tx + Sql>(tx: &mut T, new: &NewToken, who: &Who) -> Result<TokenRow> {
     new.check()?;
     let row = new.clone().row(tx.now());
-    let sql = "INSERT INTO waypost.tokens(id, digest, name, role, tenant, created_at, created_by) VALUES ($1, $2, $3, $4, $5, $6, $7)";
-    let TokenRow { id, digest, name, role, tenant, created_at, created_by, .. } = &row;
-    query(tx, sql, values![id, digest, name, role, tenant, *created_at, created_by]).await?;
+    let sql = "INSERT INTO waypost.tokens(id, digest, name, role, tenant, created_at, created_by, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let TokenRow { id, digest, name, role, tenant, created_at, created_by, expires_at, .. } = &row;
+    query(tx, sql, values![id, digest, name, role, tenant, *created_at, created_by, *expires_at]).await?;
     audit(tx, who, "token.create", id).await?;
     Ok(row)
 }
@@ -50,6 +52,13 @@ pub(crate) async fn revoke_token<T: Tx + Sql>(tx: &mut T, id: &str, who: &Who) -
     let row = tokens(tx, &Some(id.to_owned())).await?.pop().ok_or_else(|| no_token(id))?;
     audit(tx, who, "token.revoke", &row.id).await?;
     Ok(row)
+}
+
+/// Somebody uses it. Written no more often than people look at it: a server asks once a minute, and of several servers one writes.
+pub(crate) async fn token_used<T: Tx + Sql>(tx: &mut T, id: &str) -> Result<()> {
+    let now = tx.now();
+    let sql = "UPDATE waypost.tokens SET last_used_at = $2 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at <= $3)";
+    query(tx, sql, values![id, now, now - USE_NOTED_EVERY]).await.map(drop)
 }
 
 /// Writes who did what, in the transaction that does it.

@@ -61,11 +61,12 @@ pub(crate) async fn claim<T: Tx>(tx: &mut T, claim: &Claim) -> Result<Vec<Taken>
         }
     }
     let mut edits = Vec::new();
+    let mut regained = Regained::new();
     if has_abandoned {
-        abandoned(tx, claim, &mut edits).await?;
+        abandoned(tx, claim, &mut edits, &mut regained).await?;
     }
     let left_behind = edits.len();
-    ready(tx, claim, &mut cursor, &mut edits).await?;
+    ready(tx, claim, &mut cursor, &mut edits, &regained).await?;
     if let Some(turns) = tx.turns(&mut cursor) {
         let taken = turns.arrange(edits.split_off(left_behind));
         edits.extend(taken);
@@ -99,9 +100,17 @@ async fn taken_before<T: Tx>(tx: &mut T, claim: &Claim, key: &str) -> Result<Vec
     Ok(found.into_iter().filter(is_same).map(|(stored, _)| Taken { row: stored.row, now }).collect())
 }
 
+/// How many more of tenants' queues somebody has since the claim began.
+type Regained = BTreeMap<(String, String), i64>;
+
 /// Leases that are vacant or ran out, of queues that are not paused. The kernel says which of them a worker may take; the rest is
-/// the sweeper's.
-async fn abandoned<T: Tx>(tx: &mut T, claim: &Claim, edits: &mut Vec<Edit>) -> Result<()> {
+/// the sweeper's. What was given back has no place in its queue's limit, and needs one.
+async fn abandoned<T: Tx>(
+    tx: &mut T,
+    claim: &Claim,
+    edits: &mut Vec<Edit>,
+    regained: &mut Regained,
+) -> Result<()> {
     let mut rooms: BTreeMap<(String, String), Room> = BTreeMap::new();
     let mut after = BEGINNING;
     let mut bytes = 0;
@@ -112,7 +121,7 @@ async fn abandoned<T: Tx>(tx: &mut T, claim: &Claim, edits: &mut Vec<Edit>) -> R
         for stored in found {
             // What is stolen and not taken over (cron) is its plan's.
             let state = stored.row.lifecycle.state(stored.row.run.state);
-            let vacant = stored.row.run.lease.as_ref().is_some_and(Lease::is_vacant);
+            let vacant = is_vacant(&stored.row);
             let is_left = vacant || state.on_stale != Some(OnStale::Steal);
             if edits.len() >= claim.limit || !is_left || !claim.wants(&stored.row) {
                 continue;
@@ -122,8 +131,9 @@ async fn abandoned<T: Tx>(tx: &mut T, claim: &Claim, edits: &mut Vec<Edit>) -> R
                 Some(room) => *room,
                 None => tx.room(&queue.0, &queue.1).await?,
             };
-            rooms.insert(queue, room);
-            if room == Room::Paused {
+            rooms.insert(queue.clone(), room);
+            let before = regained.get(&queue).copied().unwrap_or_default();
+            if room == Room::Paused || vacant && matches!(room, Room::Left(left) if left <= before) {
                 continue;
             }
             let Some(edit) = decide(tx, stored, &claim.take()) else { continue };
@@ -131,10 +141,17 @@ async fn abandoned<T: Tx>(tx: &mut T, claim: &Claim, edits: &mut Vec<Edit>) -> R
             if !fits(claim, bytes) && !edits.is_empty() {
                 return Ok(());
             }
+            if vacant {
+                regained.insert(queue, before + 1);
+            }
             edits.push(edit);
         }
     }
     Ok(())
+}
+
+fn is_vacant(row: &RunRow) -> bool {
+    row.run.lease.as_ref().is_some_and(Lease::is_vacant)
 }
 
 /// The best of several queues, tenant by tenant.
@@ -143,6 +160,7 @@ async fn ready<T: Tx>(
     claim: &Claim,
     cursor: &mut T::Cursor,
     edits: &mut Vec<Edit>,
+    regained: &Regained,
 ) -> Result<()> {
     let how = claim.take();
     let mut slots: BTreeMap<Slot, Option<i64>> = BTreeMap::new();
@@ -163,8 +181,10 @@ async fn ready<T: Tx>(
                 continue;
             }
             let row = &candidate.stored.row;
-            let room = tx.room_of(cursor, candidate.lane);
-            if matches!(room, Room::Paused | Room::Left(..=0)) {
+            let room = *tx.room_of(cursor, candidate.lane);
+            let before =
+                || regained.get(&(row.tenant.clone(), row.queue.clone())).copied().unwrap_or_default();
+            if room == Room::Paused || matches!(room, Room::Left(left) if left <= before()) {
                 tx.leave(cursor, &candidate, true);
                 tx.turn_goes_on(cursor, row);
                 continue;
@@ -249,12 +269,13 @@ pub(crate) async fn claim_run<T: Tx>(tx: &mut T, run_id: &str, how: &Take) -> Re
     Err(StoreError::Unavailable(format!("{run_id} changed each time; try again")))
 }
 
-/// Why a run may not be taken now, though its lifecycle may let it. One that is held already keeps its slot.
+/// Why a run may not be taken now, though its lifecycle may let it. One that somebody holds keeps its slots; one that was given back
+/// keeps that of its key.
 async fn wait_reason<T: Tx>(tx: &mut T, row: &RunRow) -> Result<Option<&'static str>> {
     let is_ready = row.phase() == Phase::Ready;
     match tx.room(&row.tenant, &row.queue).await? {
         Room::Paused => return Ok(Some("its queue is paused")),
-        Room::Left(..=0) if is_ready => return Ok(Some("its queue is at its limit")),
+        Room::Left(..=0) if is_ready || is_vacant(row) => return Ok(Some("its queue is at its limit")),
         Room::Left(_) | Room::Any => {}
     }
     let Some(slot) = slot(row).filter(|_| is_ready) else { return Ok(None) };

@@ -116,6 +116,8 @@ pub(crate) struct NewItemRow {
     pub item: Item,
     /// Of the event that adds it.
     pub seq: u64,
+    /// The run whose item of this kind and key it is a copy of: what that one gave, it has too.
+    pub copy_of: Option<Stored>,
 }
 
 #[derive(Clone, Debug)]

@@ -11,6 +11,7 @@ use waypost_kernel::tenant::meanings;
 use waypost_kernel::{Actor, Lifecycle, Phase, Run, Span, Time};
 
 use super::claim::Taken;
+use super::copies::{self, Originals};
 use super::edit::{NewItemRow, Stored};
 use super::tx::{Inserted, Tx};
 use crate::columns::COLUMNS;
@@ -63,6 +64,7 @@ struct Requested {
     ttl: Option<Span>,
     lease: Option<Span>,
     items: Vec<NewItem>,
+    originals: Originals,
     actor: Actor,
     by: String,
 }
@@ -101,6 +103,8 @@ impl CheckedRun {
         // Finer than that a file does not keep it, and the log must say what the row says.
         new.schedule_at = new.schedule_at.map(|at| Time::from_ms(at.ms()));
         let texts = JsonTexts::of(&new);
+        // After the fingerprint, which is of what was asked for.
+        new.title = new.title.take().or_else(|| new_run::title_of(&new));
         Ok(CheckedRun { new, texts })
     }
 }
@@ -204,7 +208,11 @@ async fn new_row_of<T: Tx>(
     let Some(lifecycle) = lifecycle(tx, &run.new).await? else {
         return Ok(Err((new_run::unknown_lifecycle(&run.new, &tx.catalog()), Box::new(run))));
     };
-    Ok(new_row(tx, run, &lifecycle, lease))
+    match copies::originals(tx, &run.new, &lifecycle).await {
+        Ok(originals) => Ok(new_row(tx, run, &lifecycle, lease, originals)),
+        Err(error @ StoreError::Invalid { .. }) => Ok(Err((error, Box::new(run)))),
+        Err(error) => Err(error),
+    }
 }
 
 /// A request that is refused is still answered by the run that its key has made.
@@ -240,9 +248,11 @@ fn new_row<T: Tx>(
     run: CheckedRun,
     lifecycle: &Arc<Lifecycle>,
     lease: Option<Span>,
+    originals: Originals,
 ) -> std::result::Result<NewRow, (StoreError, Box<CheckedRun>)> {
     let new = &run.new;
     let ask = Ask {
+        originals: &originals,
         status: new.status.as_deref(),
         ttl: new.ttl,
         lease,
@@ -265,6 +275,7 @@ fn new_row<T: Tx>(
                 ttl: new.ttl,
                 lease,
                 items: std::mem::take(&mut new.items),
+                originals,
                 actor: new.actor,
                 by: std::mem::take(&mut new.by),
             };
@@ -283,6 +294,7 @@ async fn decide_again<T: Tx>(tx: &mut T, new_row: NewRow) -> Result<NewRow> {
         ttl: requested.ttl,
         lease: requested.lease,
         items: &requested.items,
+        originals: &requested.originals,
         actor: requested.actor,
         by: &requested.by,
         schedule_at: row.schedule_at,
@@ -300,6 +312,7 @@ struct Ask<'a> {
     ttl: Option<Span>,
     lease: Option<Span>,
     items: &'a [NewItem],
+    originals: &'a Originals,
     actor: Actor,
     by: &'a str,
     schedule_at: Option<Time>,
@@ -308,7 +321,7 @@ struct Ask<'a> {
 }
 
 fn decided<T: Tx>(tx: &T, lifecycle: &Lifecycle, ask: &Ask<'_>) -> Result<(Run, Event, Vec<NewItemRow>)> {
-    let first = new_run::first_items(ask.items, lifecycle)?;
+    let first = new_run::first_items(ask.items, lifecycle, |new| ask.originals.copy(new))?;
     let kernel_items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
     let id = lifecycle.ids.as_ref().map(|ids| ids.make(tx.now(), tx.random_for_id())).unwrap_or_default();
     let new = KernelRun {
@@ -321,13 +334,16 @@ fn decided<T: Tx>(tx: &T, lifecycle: &Lifecycle, ask: &Ask<'_>) -> Result<(Run, 
         reentrant: ask.reentrant,
         note: None,
         items: &kernel_items,
+        repeats: ask.originals.run.is_some(),
     };
     let mut change = decide::create(lifecycle, &new, &who(ask.actor, ask.by), tx.now())?;
     // A run is born with one event, which says where its items start: they follow a run that starts further on.
     let event = change.events.swap_remove(0);
     let started = first.into_iter().zip(&event.effect.moved).enumerate();
-    let items =
-        started.map(|(place, ((new, _), moved))| NewItemRow { place, new, item: moved.item.clone(), seq: 1 });
+    let items = started.map(|(place, ((new, _), moved))| {
+        let copy_of = ask.originals.run.clone().filter(|_| new.copied);
+        NewItemRow { place, new, item: moved.item.clone(), seq: 1, copy_of }
+    });
     let items = items.collect();
     Ok((change.after, event, items))
 }
@@ -362,7 +378,8 @@ pub(crate) async fn new_held<T: Tx>(tx: &mut T, news: Vec<(CheckedRun, Option<Sp
     let mut new_rows = Vec::with_capacity(news.len());
     for (run, lease) in news {
         let lifecycle = held_lifecycle(tx, &run.new).await?;
-        new_rows.push(new_row(tx, run, &lifecycle, lease).map_err(|(error, _)| error)?);
+        let none = Originals::default();
+        new_rows.push(new_row(tx, run, &lifecycle, lease, none).map_err(|(error, _)| error)?);
     }
     let made = all_or_none(tx, new_rows).await?;
     Ok(made.into_iter().map(|stored| Taken::of(tx, stored)).collect())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use waypost_kernel::event::Change;
-use waypost_kernel::request::{Finish, Note};
+use waypost_kernel::request::{self, Finish, Note};
 use waypost_kernel::{Actor, Ask, Code, Event, Failure, Refusal, Request, Span, fold};
 
 use super::batch::{Decided, Entry, each};
@@ -17,7 +17,9 @@ use crate::rules::intake;
 use crate::rules::item_writes::left_to_move;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
-use crate::seam::verbs::{CleanupWrite, Each, FinishWrite, Held, NoteWrite, Noted, Renewed, Repeat};
+use crate::seam::verbs::{
+    CleanupWrite, Each, FinishWrite, Held, NoteWrite, Noted, ReleaseWrite, Renewed, Repeat,
+};
 use crate::tokens::who;
 
 /// For how long an event with the same words counts as a repeat.
@@ -230,6 +232,7 @@ impl Entry for &CleanedFinish {
             failure: write.failure.as_ref(),
             reason: write.reason.as_deref(),
             retry_in: write.retry_in,
+            goes_on_at: write.goes_on_at.map(intake::whole_ms),
         };
         let token = write.token.unwrap_or(fold::UNKNOWN);
         let ask = Ask::Finish { token, finish };
@@ -288,14 +291,14 @@ pub(super) async fn in_turns<T: Tx, E: Entry>(tx: &mut T, entries: Vec<E>) -> Re
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect())
 }
 
-struct Release<'a>(&'a Held);
+struct Release<'a>(&'a ReleaseWrite);
 
 impl Entry for Release<'_> {
     type Answer = Arc<RunRow>;
     type Seen = ();
 
     fn run_id(&self) -> &str {
-        &self.0.run_id
+        &self.0.held.run_id
     }
 
     async fn look_up<T: Tx>(_: &mut T, _: &[(usize, &Self, &Stored)]) -> Result<()> {
@@ -303,14 +306,17 @@ impl Entry for Release<'_> {
     }
 
     fn decide<T: Tx>(&self, tx: &T, _: usize, (): &(), edit: &mut Edit) -> Result<Decided<Self::Answer>> {
+        let reason = self.0.wait.as_ref().map(|wait| intake::cleaned_reason(&wait.reason));
+        let wait = self.0.wait.as_ref().zip(reason.as_deref());
+        let wait = wait.map(|(wait, reason)| request::Wait { until: intake::whole_ms(wait.until), reason });
         let by = edit.run().lease.as_ref().and_then(|lease| lease.worker.clone()).unwrap_or_default();
         let by = intake::cleaned_name(&by);
-        decide(tx, edit, &by, Ask::Release { token: self.0.token }, Extra::default())?;
+        decide(tx, edit, &by, Ask::Release { token: self.0.held.token, wait }, Extra::default())?;
         Ok(Decided::Now(edit.stored.row.clone()))
     }
 }
 
-pub(crate) async fn release<T: Tx>(tx: &mut T, leases: &[Held]) -> Result<Each<Arc<RunRow>>> {
+pub(crate) async fn release<T: Tx>(tx: &mut T, leases: &[ReleaseWrite]) -> Result<Each<Arc<RunRow>>> {
     each(tx, &leases.iter().map(Release).collect::<Vec<_>>()).await
 }
 

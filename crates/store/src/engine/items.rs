@@ -226,8 +226,9 @@ fn new_items(edit: &Edit, wanted: &[Wanted<'_>], change: &Change) -> Vec<NewItem
             reruns: it.item.reruns,
             role: it.item.role,
             details: Map::new(),
+            copied: false,
         };
-        NewItemRow { place: first + at, new, item: it.item.clone(), seq }
+        NewItemRow { place: first + at, new, item: it.item.clone(), seq, copy_of: None }
     };
     wanted.iter().filter(|it| it.is_new).enumerate().map(one).collect()
 }

@@ -11,6 +11,7 @@ mod changes;
 mod children;
 mod claim;
 mod command;
+mod copies;
 mod edit;
 mod enqueue;
 mod hold;
@@ -18,12 +19,16 @@ mod items;
 mod messages;
 mod operations;
 mod projection;
+mod playbooks;
+mod retention;
 mod schedules;
 mod sweep;
 pub(crate) mod turns;
 mod tx;
+mod waiting;
+mod workers;
 
-pub(crate) use access::{audits, tokens};
+pub(crate) use access::{audits, token_used, tokens};
 pub(crate) use changes::{add_lifecycle, change_schedule, change_token, configure};
 pub(crate) use claim::{Taken, claim, claim_run};
 pub(crate) use command::{cancel_children, command};
@@ -33,9 +38,15 @@ pub(crate) use hold::{CleanedFinish, finish, note, release, renew, require_clean
 pub(crate) use items::put_items;
 pub(crate) use messages::receive;
 pub(crate) use projection::{acknowledge, cursor, put_cursor};
+pub(crate) use playbooks::{offer_playbooks, playbooks};
+pub(crate) use retention::{put_retention, retention};
 pub(crate) use schedules::firing::{begin, due, due_scopes, fire, put_off};
-pub(crate) use schedules::{executions, put_schedule, put_scopes, schedules, scopes, wake_executions};
+pub(crate) use schedules::{
+    executions, put_schedule, put_scopes, scheduler_seen, schedules, scopes, wake_executions,
+};
 pub(crate) use sweep::sweep;
 pub(crate) use tx::{
     AdminTx, BEGINNING, Candidate, Inserted, ItemsOf, NoteKey, Overdue, Room, Saved, Scan, Slot, TimeKey, Tx,
 };
+pub(crate) use waiting::{WaitTx, explain};
+pub(crate) use workers::{beat, registered, remove_worker};

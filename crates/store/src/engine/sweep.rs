@@ -9,7 +9,7 @@ use super::edit::{Edit, Extra, Stored};
 use super::operations;
 use super::tx::{BEGINNING, Overdue, Saved, Tx};
 use crate::rules::cancelled_metadata::cancelled_metadata;
-use crate::rules::intake;
+use crate::rules::{decisions, intake};
 use crate::seam::error::Result;
 use crate::seam::verbs::Swept;
 use crate::tokens::who;
@@ -63,8 +63,9 @@ async fn page<T: Tx>(
             break;
         }
         let metadata = cancelled_metadata(&stored.row, &change);
+        let details = decisions::given_up(&stored.row, &change);
         moved.push((stored.row.id().to_owned(), command));
-        edits.push(Edit::of(stored, change, Extra { metadata, ..Extra::default() }));
+        edits.push(Edit::of(stored, change, Extra { metadata, details, ..Extra::default() }));
     }
     let saved = operations::save(tx, edits).await?;
     let won = moved.into_iter().zip(saved).filter(|(_, saved)| *saved != Saved::Lost);

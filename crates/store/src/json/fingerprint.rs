@@ -48,7 +48,9 @@ pub(crate) fn fingerprint(new: &NewRun) -> String {
         match member {
             Member::Column(_) => write_canonical(&exactly(cell), &mut out),
             Member::Input => write_canonical(&new.input, &mut out),
-            Member::Items => write_canonical(&new.items.iter().map(item).collect(), &mut out),
+            Member::Items => {
+                write_canonical(&new.items.iter().map(|it| item(it, &new.retry_of)).collect(), &mut out);
+            }
             Member::Metadata => write_members(&new.metadata, &mut out),
         }
         out.push(b',');
@@ -57,9 +59,11 @@ pub(crate) fn fingerprint(new: &NewRun) -> String {
     hex(&Sha256::digest(&out))
 }
 
-fn item(item: &NewItem) -> serde_json::Value {
-    let NewItem { kind, key, name, status, max_retries, reruns, role, details } = item;
-    json!([kind, key, name, status, max_retries, reruns, role.name(), details])
+/// Whose copy it is says what is asked for.
+fn item(item: &NewItem, retry_of: &Option<String>) -> serde_json::Value {
+    let NewItem { kind, key, name, status, max_retries, reruns, role, details, copied } = item;
+    let copy_of = retry_of.as_ref().filter(|_| *copied);
+    json!([kind, key, name, status, max_retries, reruns, role.name(), details, copy_of])
 }
 
 #[cfg(test)]

@@ -56,6 +56,8 @@ columns! { SCHEDULE_COLUMNS: Column of ScheduleSummary {
         |it| Cell::json(columns::object(&it.counts, SKIPPED_COLUMNS)), set Json |it, cell| it.counts.add(&Field::of(cell)));
     derived(needed("claims", Api::Of(&CLAIMS), "How executions came to whoever executed them."),
         |it| Cell::json(columns::object(&it.counts, CLAIMS_COLUMNS)), set Json |it, cell| it.counts.add(&Field::of(cell)));
+    field(due_at, "When something of the schedule is to be begun next; null if it is paused or has no plan any more.");
+    field(fired_by, "How many processes fire the schedule; 0: nobody does.");
     field(scopes, "How many scopes the schedule has.");
     field(hash = row.hash, "The hash of the schedule's definition.");
     field(updated_at = row.updated_at, "When the definition changed.");

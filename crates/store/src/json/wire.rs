@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::tally::{Tallies, Tally};
+use waypost_kernel::waiting::{Reason, Waiting};
 use waypost_kernel::{Catalog, Lifecycle, Refusal, Span};
 use waypost_schema::{self as schema, Shape, joined};
 
@@ -12,10 +13,10 @@ pub use super::schedule_wire::{
     CLAIMS, EXECUTION, SCHEDULE, SCHEDULE_SCOPE, SKIPPED, execution_from, scope_from, summary_from,
 };
 use crate::columns::{
-    self, COLUMNS, Cell, DERIVED, Field, Kind, LONG, NO_LEASE, RUN_FIELDS, Shown, columns, shape,
+    self, COLUMNS, Cell, DERIVED, Field, Kind, LONG, NO_LEASE, RUN_FIELDS, Shown, TIME, columns, shape,
 };
 use crate::seam::error::StoreError;
-use crate::seam::run::{EVENT_COLUMNS, EventRow, ITEM_COLUMNS, ItemRow, RunRow};
+use crate::seam::run::{EVENT_COLUMNS, EventRow, ITEM_COLUMNS, ItemRow, RunRow, iso, parse_time};
 use crate::seam::verbs::{NewItem, NewRun, Parts, Pause, QueueRow};
 
 /// The member `engine` of a run object.
@@ -25,6 +26,25 @@ pub fn engine(row: &RunRow) -> Value {
     engine.insert("ended".into(), row.run.ended_by.is_some().into());
     engine.insert("staying".into(), row.run.tallies.iter().map(|tally| json!(tally.staying)).collect());
     engine.into()
+}
+
+/// Why a run waits, as everybody sees it; null if it does not.
+pub(crate) fn waiting(waiting: Option<&Waiting>) -> Value {
+    let object = |it: &Waiting| json!({ "reason": it.reason.name(), "since": iso(it.since), "text": it.text, "hint": it.hint });
+    waiting.map_or(Value::Null, object)
+}
+
+fn waits_from(object: &Value) -> Option<Box<Option<Waiting>>> {
+    let text = |name: &str| object[name].as_str().map(str::to_owned);
+    let read = || {
+        Some(Waiting {
+            reason: Reason::named(object["reason"].as_str()?)?,
+            since: parse_time(object["since"].as_str()?)?,
+            text: text("text")?,
+            hint: text("hint"),
+        })
+    };
+    Some(Box::new(read()))
 }
 
 /// A run object that has its `engine`.
@@ -44,6 +64,7 @@ pub fn row_from(object: &Value, catalog: &Catalog) -> Option<RunRow> {
         }
     }
     row.run.tallies = tallies(object, engine, &row.lifecycle);
+    row.waits = object.get("waiting").and_then(waits_from);
     Some(row)
 }
 
@@ -65,6 +86,8 @@ pub fn new_run(run: &NewRun) -> Value {
         "reentrant": run.reentrant,
         "items": run.items.iter().map(new_item).collect::<Vec<_>>(),
         "by": run.by,
+        // Whoever asks through a store has looked it up.
+        "unknown_playbook": run.playbook.as_ref().map(|_| true),
     });
     body.extend(rest.as_object().cloned().unwrap_or_default());
     // An older server knows fewer members, and refuses only those that are used.
@@ -73,7 +96,7 @@ pub fn new_run(run: &NewRun) -> Value {
 }
 
 fn new_item(item: &NewItem) -> Value {
-    json!({
+    let mut body = json!({
         "kind": item.kind,
         "key": item.key,
         "name": item.name,
@@ -82,7 +105,12 @@ fn new_item(item: &NewItem) -> Value {
         "reruns": item.reruns,
         "role": item.role.name(),
         "details": item.details,
-    })
+    });
+    // An older server does not know it, and is asked for no copy.
+    if item.copied {
+        body["copied"] = true.into();
+    }
+    body
 }
 
 fn tallies(object: &Value, engine: &Value, lifecycle: &Lifecycle) -> Tallies {
@@ -122,6 +150,7 @@ columns! { QUEUE_COLUMNS: Column of QueueRow {
     field(ready, "Runs that wait and are due.");
     field(scheduled, "Runs that wait for their time.");
     field(held, "Runs that are being worked.");
+    field(orphaned, "Of those that are held, runs whose lease ran out or was given back: nobody works them.");
     field(oldest_ready_at, "Since when the oldest waiting run is due.");
     field(at_most, "How many runs may be held at once.");
     field(paused, "Why workers take nothing from the queue; null if they do.");
@@ -147,8 +176,40 @@ impl Field for Pause {
 }
 
 /// How the API describes these objects.
-pub const RUN: Shape =
-    Shape::of_api("Run", &joined::<{ DERIVED.len() + RUN_FIELDS.len() }>(&RUN_FIELDS, DERIVED_SHAPE.fields));
+pub const RUN: Shape = Shape::of_api("Run", &joined::<MEMBERS>(&RUN_FIELDS, &RUN_BESIDE_COLUMNS));
+const MEMBERS: usize = DERIVED.len() + 1 + RUN_FIELDS.len();
+const RUN_BESIDE_COLUMNS: [schema::Field; DERIVED.len() + 1] =
+    joined::<{ DERIVED.len() + 1 }>(DERIVED_SHAPE.fields, &[WAITING_FIELD]);
+const WAITING_FIELD: schema::Field = schema::Field {
+    may_be_left_out: true,
+    ..schema::optional(
+        "waiting",
+        schema::Kind::Of(&WAITING),
+        "Why the run waits; null if it does not. Only where one run or a list is asked for.",
+    )
+};
+pub const WAITING: Shape = Shape::of_api(
+    "Waiting",
+    &[
+        schema::needed(
+            "reason",
+            schema::Kind::Choice(&REASONS),
+            "What the run waits for, as a word for programs.",
+        ),
+        schema::needed("since", TIME, "Since when the run waits for it."),
+        schema::needed("text", LONG, "The same in words."),
+        schema::optional("hint", LONG, "What to do about it."),
+    ],
+);
+const REASONS: [&str; Reason::ALL.len()] = {
+    let mut names = [""; Reason::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = Reason::ALL[at].name();
+        at += 1;
+    }
+    names
+};
 /// A run as a list shows it: what was not asked for is not there.
 pub const LISTED_RUN: Shape = Shape::of_api("ListedRun", &optional_parts(RUN.fields));
 const DERIVED_SHAPE: Shape = shape!("", DERIVED);
@@ -157,8 +218,8 @@ pub const ITEM: Shape = shape!("Item", ITEM_COLUMNS);
 pub const QUEUE: Shape = shape!("Queue", QUEUE_COLUMNS);
 pub const PAUSE: Shape = shape!("Pause", PAUSE_COLUMNS);
 
-const fn optional_parts(all: &[schema::Field]) -> [schema::Field; DERIVED.len() + RUN_FIELDS.len()] {
-    let mut fields = [all[0]; DERIVED.len() + RUN_FIELDS.len()];
+const fn optional_parts(all: &[schema::Field]) -> [schema::Field; MEMBERS] {
+    let mut fields = [all[0]; MEMBERS];
     let mut at = 0;
     while at < all.len() {
         fields[at] = all[at];

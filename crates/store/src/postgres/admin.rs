@@ -1,6 +1,7 @@
 //! Looking things up.
 
 use waypost_kernel::Span;
+use waypost_kernel::waiting::waits_for_people;
 
 use crate::engine::Stored;
 use crate::postgres::link::fault::{Fault, Result};
@@ -9,19 +10,29 @@ use crate::postgres::row;
 use crate::postgres::sql::{Columns, args, stamp};
 use crate::postgres::tables::rows;
 use crate::seam::error::StoreError;
+use crate::seam::names::{LEAST_PART, NEWEST, may_begin_an_id, only_one};
 use crate::seam::run::{ItemRow, RunRow};
-use crate::seam::verbs::{
-    Filter, ItemFilter, ItemPage, PAGE_BYTES, Page, Parts, Pause, QueueRow, may_begin_an_id, only_one,
-};
+use crate::seam::verbs::{Filter, ItemFilter, ItemPage, Needs, PAGE_BYTES, Page, Parts, Pause, QueueRow};
 
-/// By id, or by the beginning of one if only one begins so.
+/// By id, or by a part of one that only one has.
 pub async fn run(tx: &Tx, tenant: &str, id: &str) -> Result<RunRow> {
     if !may_begin_an_id(id) {
         return Err(StoreError::no_run(id).into());
     }
     let end = format!("{id}\u{7f}");
     let condition = "FROM waypost.runs r WHERE r.tenant = $1 AND r.run_id >= $2 AND r.run_id < $3 ORDER BY r.run_id LIMIT 3";
-    Ok(only_one(id, row::select(tx, condition, args![tenant, id, end]).await?)?)
+    let found = row::select(tx, condition, args![tenant, id, end]).await?;
+    let found =
+        if found.is_empty() && id.len() >= LEAST_PART { by_part(tx, tenant, id).await? } else { found };
+    Ok(only_one(id, found)?)
+}
+
+/// By the end of an id, or by what stands after its first separator.
+async fn by_part(tx: &Tx, tenant: &str, part: &str) -> Result<Vec<Stored>> {
+    let condition = "FROM waypost.runs r WHERE r.tenant = $1 AND r.rid > (SELECT max(rid) FROM waypost.runs) - $3::bigint \
+         AND (right(r.run_id, length($2)) = $2 OR strpos(r.run_id, '-' || $2) > 0 AND strpos(r.run_id, '-' || $2) = strpos(r.run_id, '-') \
+         OR strpos(r.run_id, '_' || $2) > 0 AND strpos(r.run_id, '_' || $2) = strpos(r.run_id, '_')) ORDER BY r.run_id LIMIT 3";
+    row::select(tx, condition, args![tenant, part, NEWEST]).await
 }
 
 /// Newest first.
@@ -42,9 +53,11 @@ async fn find(tx: &Tx, filter: &Filter, before: i64, limit: i64) -> Result<Vec<S
     let is = |asked: &Option<String>, name: &str| asked.as_ref().is_none_or(|asked| asked == name);
     let named = filter.lifecycles();
     let known = tx.known_now().await?;
-    let states = (filter.lifecycle.is_some() || filter.status.is_some()).then(|| {
+    let of_people = filter.needs == Some(Needs::Person);
+    let states = (filter.lifecycle.is_some() || filter.status.is_some() || of_people).then(|| {
         known.codes(|lifecycle, state| {
-            named.as_ref().is_none_or(|names| names.iter().any(|name| *name == *lifecycle.name))
+            (!of_people || waits_for_people(lifecycle, state))
+                && named.as_ref().is_none_or(|names| names.iter().any(|name| *name == *lifecycle.name))
                 && is(&filter.status, &lifecycle.state(state).name)
         })
     });
@@ -58,15 +71,21 @@ async fn find(tx: &Tx, filter: &Filter, before: i64, limit: i64) -> Result<Vec<S
                AND ($5 IS NULL OR strpos(r.run_id, $5) > 0 OR strpos(coalesce(r.correlation_id, ''), $5) > 0 OR strpos(r.metadata::text, $5) > 0) \
                ORDER BY e.rid DESC LIMIT $6) e) e JOIN waypost.runs r ON r.rid = e.rid"
         }
+        // Those that are held stand in a list of their own, which is short.
+        _ if filter.needs == Some(Needs::Worker) => {
+            "FROM (SELECT DISTINCT u.rid FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid)) h JOIN waypost.runs r ON r.rid = h.rid"
+        }
         _ => "FROM waypost.runs r",
     };
     let condition = format!(
         "{from} WHERE r.rid < $1 AND r.tenant = $2 AND ($3::smallint[] IS NULL OR r.state = ANY ($3)) AND ($4 IS NULL OR r.queue = $4) \
-         AND ($7 IS NULL OR r.queue <> $7) AND ($5 IS NULL OR strpos(r.run_id, $5) > 0 OR strpos(coalesce(r.correlation_id, ''), $5) > 0 OR strpos(r.metadata::text, $5) > 0) \
+         AND ($7 IS NULL OR r.queue <> $7) AND ($8 IS NULL OR r.state / 1000 = 3 AND (r.stale_after < $8 OR r.claimed_by IS NULL AND r.stale_after = $8)) \
+         AND ($5 IS NULL OR strpos(r.run_id, $5) > 0 OR strpos(coalesce(r.correlation_id, ''), $5) > 0 OR strpos(r.metadata::text, $5) > 0) \
          ORDER BY r.rid DESC LIMIT $6"
     );
     let hidden = filter.hidden();
-    let values = args![before, filter.tenant, states, filter.queue, filter.text, limit, hidden];
+    let stale_at = (filter.needs == Some(Needs::Worker)).then(|| stamp(tx.now));
+    let values = args![before, filter.tenant, states, filter.queue, filter.text, limit, hidden, stale_at];
     row::select_lean(tx, &condition, values).await
 }
 
@@ -79,13 +98,15 @@ pub async fn queues(tx: &Tx, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
         .query(
             "WITH waiting AS (SELECT q.tenant, q.queue, q.available_at FROM waypost.ready q JOIN waypost.runs r ON r.rid = q.rid AND r.seq = q.seq \
                UNION ALL SELECT a.tenant, a.queue, a.available_at FROM waypost.blocked a JOIN waypost.runs r ON r.rid = a.rid AND r.seq = a.seq), \
-             held AS (SELECT DISTINCT r.rid, r.tenant, r.queue FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid) JOIN waypost.runs r ON r.rid = u.rid \
+             held AS (SELECT DISTINCT r.rid, r.tenant, r.queue, r.claimed_by, r.stale_after FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid) JOIN waypost.runs r ON r.rid = u.rid \
                WHERE r.state / 1000 = 3), \
              counted AS (SELECT tenant, queue, count(*) FILTER (WHERE available_at <= $1) AS due, count(*) FILTER (WHERE available_at > $1) AS later, \
-                 min(available_at) FILTER (WHERE available_at <= $1) AS oldest, 0 AS held FROM waiting GROUP BY tenant, queue \
-               UNION ALL SELECT tenant, queue, 0, 0, NULL, count(*) FROM held GROUP BY tenant, queue \
-               UNION ALL SELECT tenant, name, 0, 0, NULL, 0 FROM waypost.queues) \
-             SELECT c.queue, sum(c.due)::bigint, sum(c.later)::bigint, sum(c.held)::bigint, min(c.oldest), q.at_most, q.paused_by, q.pause_reason, q.paused_at, c.tenant \
+                 min(available_at) FILTER (WHERE available_at <= $1) AS oldest, 0 AS held, 0 AS orphaned FROM waiting GROUP BY tenant, queue \
+               UNION ALL SELECT tenant, queue, count(*) FILTER (WHERE claimed_by IS NULL AND stale_after <= $1), \
+                 count(*) FILTER (WHERE claimed_by IS NULL AND stale_after > $1), min(stale_after) FILTER (WHERE claimed_by IS NULL AND stale_after <= $1), \
+                 count(claimed_by), count(*) FILTER (WHERE stale_after < $1 OR claimed_by IS NULL AND stale_after <= $1) FROM held GROUP BY tenant, queue \
+               UNION ALL SELECT tenant, name, 0, 0, NULL, 0, 0 FROM waypost.queues) \
+             SELECT c.queue, sum(c.due)::bigint, sum(c.later)::bigint, sum(c.held)::bigint, min(c.oldest), q.at_most, q.paused_by, q.pause_reason, q.paused_at, c.tenant, sum(c.orphaned)::bigint \
              FROM counted c LEFT JOIN waypost.queues q ON q.name = c.queue AND q.tenant = c.tenant WHERE $2 IS NULL OR c.tenant = $2 \
              GROUP BY c.tenant, c.queue, q.at_most, q.paused_by, q.pause_reason, q.paused_at ORDER BY c.queue COLLATE \"C\", c.tenant COLLATE \"C\"",
             args![stamp(tx.now), tenant.as_deref()],
@@ -105,6 +126,7 @@ pub async fn queues(tx: &Tx, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
             ready: count(1)?,
             scheduled: count(2)?,
             held: count(3)?,
+            orphaned: count(10)?,
             oldest_ready_at: columns.time(4)?,
             at_most: columns.get::<Option<i32>>(5)?.map(i32::unsigned_abs),
             paused: Some(pause).filter(|pause| pause.at.is_some()),

@@ -21,7 +21,7 @@ use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::Result;
 use crate::postgres::link::session::{Session, Tx};
 use crate::postgres::sql::{Args, Columns, args, time};
-use crate::rules::messages::{items_message, standard_message, standard_payload};
+use crate::rules::messages::{first_payload, items_message, standard_message, standard_payload};
 use crate::seam::error::StoreError;
 use crate::seam::projection::{MovedRun, Projected, Step};
 use crate::seam::run::EventRow;
@@ -446,5 +446,5 @@ fn payload_of(lifecycle: &Lifecycle, columns: &Columns<'_>, is_birth: bool) -> R
         return Ok(standard_payload(lifecycle, effect.as_ref().filter(|_| !is_note)));
     }
     let metadata = effect.as_mut().map(|effect| effect["metadata"].take()).filter(|it| !it.is_null());
-    Ok(metadata.map_or_else(|| json!({}), |metadata| json!({ "metadata": metadata })))
+    Ok(first_payload(effect.as_ref(), metadata))
 }

@@ -12,6 +12,7 @@ mod sql;
 mod stats;
 mod tables;
 mod verify;
+mod waiting;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,11 +27,14 @@ use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::messages::{Message, Received};
 use crate::seam::projection::Projected;
+use crate::seam::playbooks::{OfferedPlaybook, PlaybookFilter, PlaybookRow};
+use crate::seam::retention::Retention;
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::seam::schedules::*;
 use crate::seam::stats::{Holder, PoolStatus, Stats};
 use crate::seam::verbs::*;
+use crate::seam::workers::{WorkerBeat, WorkerRow, with_holders};
 use crate::seam::{Housekeeping, Store};
 pub use doctor::doctor;
 use link::address::Address;
@@ -160,12 +164,17 @@ impl Store for PostgresStore {
         PgTx::begin => engine {
             change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
             change_token(change: TokenChange, who: Who) -> TokenRow;
+            beat(worker: WorkerBeat) -> ();
+            remove_worker(name: String, tenant: Option<String>) -> ();
+            offer_playbooks(playbooks: Vec<OfferedPlaybook>) -> ();
         }
         PgTx::look => engine {
             schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
             scopes(schedule: String) -> Vec<ScopeRow>;
             executions(filter: ExecutionFilter) -> ExecutionPage;
             tokens(id: Option<String>) -> Vec<TokenRow>;
+            explain(runs: Vec<RunRow>) -> Vec<RunRow>;
+            playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
         }
         Session::look => admin {
             run(tenant: String, id: String) -> RunRow;
@@ -221,7 +230,7 @@ impl Store for PostgresStore {
         Box::pin(self.finishes.list(finishes, move |finishes| PostgresStore::finish_all(&session, finishes)))
     }
 
-    fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
+    fn release(&self, leases: Vec<ReleaseWrite>) -> Reply<'_, Each<RunRow>> {
         let released =
             self.in_turn(once!(self.session, PgTx::fresh, PoolKind::Work, |tx| engine::release(tx, &leases)));
         Box::pin(async move { released.await.map(each_own) })
@@ -286,6 +295,14 @@ impl Store for PostgresStore {
         verb!(self, PgTx::look, tenant, |tx, tenant| engine::audits(tx, tenant.as_deref(), after, limit))
     }
 
+    fn workers(&self, tenant: Option<String>) -> Reply<'_, Vec<WorkerRow>> {
+        let registered = verb!(self, PgTx::look, tenant.clone(), |tx, tenant| engine::registered(tx, tenant));
+        Box::pin(async move {
+            let registered = registered.await?;
+            Ok(with_holders(registered, self.holders(tenant).await?))
+        })
+    }
+
     fn now(&self) -> Reply<'_, Time> {
         verb!(self, Session::look, (), |tx, ()| async { Ok(tx.now) })
     }
@@ -297,6 +314,9 @@ impl Housekeeping for PostgresStore {
             receive(message: Message) -> Received;
             put_cursor(name: String, position: u64) -> ();
             acknowledge(tenant: String, run_id: String, by: String) -> ();
+            token_used(id: String) -> ();
+            put_retention(rules: Vec<Retention>) -> ();
+            scheduler_seen(sign: SchedulerSign) -> ();
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
             put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
             begin(begin: Begin) -> Option<Begun>;
@@ -305,6 +325,7 @@ impl Housekeeping for PostgresStore {
         }
         PgTx::look => engine {
             cursor(name: String) -> Option<u64>;
+            retention(lifecycle: Option<String>) -> Vec<Retention>;
         }
         Session::look => admin {
             ask_scopes(sql: String) -> Vec<String>;

@@ -32,7 +32,22 @@ pub async fn stats(tx: &Tx, tenant: &Option<String>) -> Result<Stats> {
             took: Span::from_micros(columns.get(4)?),
         });
     }
+    for_people(tx, tenant, &mut stats).await?;
     Ok(stats)
+}
+
+async fn for_people(tx: &Tx, tenant: &Option<String>, stats: &mut Stats) -> Result<()> {
+    let sql = "SELECT r.state, count(*) FROM (SELECT state, queue, tenant FROM waypost.runs ORDER BY rid DESC LIMIT $1) r \
+      WHERE (r.state < 2000 OR r.state BETWEEN 4000 AND 4999) AND ($2 IS NULL OR r.tenant = $2) AND r.queue <> $3 GROUP BY r.state";
+    let rows = tx.query(sql, args![LOOKED_AT as i64, tenant.as_deref(), HOUSEKEEPING]).await?;
+    let codes = rows.iter().map(|row| Columns(row).get::<i16>(0)).collect::<Result<Vec<_>>>()?;
+    let known = tx.known_with(codes.iter().copied()).await?;
+    for (row, code) in rows.iter().zip(codes) {
+        if let Some((lifecycle, state)) = known.state(code) {
+            stats.add_for_people(lifecycle, *state, Columns(row).get::<i64>(1)?.unsigned_abs());
+        }
+    }
+    Ok(())
 }
 
 pub async fn holders(tx: &Tx, tenant: &Option<String>) -> Result<Vec<Holder>> {

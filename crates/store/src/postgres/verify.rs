@@ -25,6 +25,13 @@ const BESIDE: &[&str] = &[
      WHERE NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = e.rid) GROUP BY e.rid LIMIT 1000",
     "SELECT format('run number %s is not there, and its %s %s is', i.rid, i.kind, i.key) FROM waypost.items i \
      WHERE NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = i.rid) LIMIT 1000",
+    // A step that its run was born with and that had ended by then is what it was in the run that is repeated, as long as that is there.
+    "SELECT format('%s: %s %s was %s from the beginning, and is no copy of one in %s', r.run_id, i.kind, i.key, i.status, \
+       coalesce(r.retry_of, 'another run')) FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid JOIN waypost.lifecycle_states s \
+       ON s.lifecycle = i.kind AND s.version = i.version AND s.state = i.status LEFT JOIN waypost.runs o ON o.run_id = r.retry_of \
+     WHERE i.seq = 1 AND NOT s.initial AND (r.retry_of IS NULL OR o.finished_at <= r.queued_at) AND NOT EXISTS (SELECT 1 FROM waypost.items c \
+       WHERE c.rid = o.rid AND c.kind = i.kind AND c.key = i.key AND c.status = i.status \
+       AND coalesce(c.output, 'null') = coalesce(i.output, 'null')) LIMIT 1000",
     "SELECT format('%s: it is ready and stands in no queue', r.run_id) FROM waypost.runs r WHERE r.state / 1000 = 2 \
      AND NOT EXISTS (SELECT 1 FROM waypost.ready q WHERE q.rid = r.rid AND q.seq = r.seq AND q.tenant = r.tenant AND q.queue = r.queue AND q.priority = r.priority) \
      AND NOT EXISTS (SELECT 1 FROM waypost.blocked a WHERE a.rid = r.rid AND a.seq = r.seq AND a.tenant = r.tenant AND a.queue = r.queue AND a.priority = r.priority) LIMIT 1000",
@@ -32,7 +39,7 @@ const BESIDE: &[&str] = &[
      SELECT format('%s: nobody looks after its lease', r.run_id) FROM waypost.runs r LEFT JOIN looked l ON l.rid = r.rid AND l.due_at <= r.stale_after \
      WHERE r.state / 1000 = 3 AND l.rid IS NULL LIMIT 1000",
     "SELECT format('%s: it has a slot of %s and is not held', coalesce(r.run_id, 'run number ' || h.rid), h.name) FROM waypost.holders h \
-     LEFT JOIN waypost.runs r ON r.rid = h.rid WHERE r.state / 1000 IS DISTINCT FROM 3 LIMIT 1000",
+     LEFT JOIN waypost.runs r ON r.rid = h.rid WHERE r.state / 1000 IS DISTINCT FROM 3 OR h.of_queue AND r.claimed_by IS NULL LIMIT 1000",
     "SELECT format('%s: it is held and has no slot of its key %s', r.run_id, r.concurrency_key) FROM waypost.runs r WHERE r.state / 1000 = 3 \
      AND r.concurrency_key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM waypost.holders h WHERE NOT h.of_queue AND h.name = r.concurrency_key AND h.tenant = r.tenant \
      AND h.rid = r.rid) LIMIT 1000",

@@ -80,6 +80,14 @@ impl Decisions {
     }
 }
 
+/// What is merged into a run's details when it goes on though nobody has answered.
+pub(crate) fn given_up(row: &RunRow, change: &Change) -> Map<String, Value> {
+    let goes_on = row.phase() == Phase::Parked && is_open(row, &change.after);
+    let words = row.lifecycle.decisions.as_ref().filter(|_| goes_on);
+    let waits = words.filter(|words| row.details.get(words.waiting()).is_some_and(|waits| *waits == true));
+    waits.map(|words| (words.waiting().to_owned(), json!(false))).into_iter().collect()
+}
+
 /// A pause ends with a claim or a retry, which counts an attempt: no two pauses have the same.
 fn is_of_this_pause(known: &Value, row: &RunRow) -> bool {
     known[ATTEMPT].as_u64() == Some(u64::from(row.run.attempt))
@@ -133,7 +141,7 @@ fn check_choice(subject: &str, decision: &str, asked: Option<&Map<String, Value>
     let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(()) };
     let Some(about) = asked.get(subject) else {
         let known: Vec<&str> = asked.keys().map(String::as_str).collect();
-        let message = format!("nothing blocks {subject:?}; blocked are: {}", known.join(", "));
+        let message = format!("nothing is asked about {subject:?}; asked are: {}", known.join(", "));
         return Err(StoreError::invalid(FIELD, message));
     };
     let choices: Vec<&str> =

@@ -49,10 +49,11 @@ const fn room(bytes: usize, too_long: TooLong) -> Room {
 }
 
 /// Those that every lifecycle has. Both stores, SQL and the docs have them from here.
-const ENGINE: [(&str, Room); 6] = [
+const ENGINE: [(&str, Room); 7] = [
     ("pause_reason", room(8 * KIB, TooLong::Text)),
     ("paused_step", room(2 * KIB, TooLong::Text)),
     ("worked", room(512, TooLong::Whole)),
+    ("tries", room(512, TooLong::Whole)),
     ("cleanup_failed", room(8 * KIB, TooLong::First)),
     ("console_log", room(48 * KIB, TooLong::Last)),
     ("artifacts", room(24 * KIB, TooLong::First)),

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use waypost_kernel::Failure;
 use waypost_kernel::id::check_id;
 use waypost_kernel::tenant::check_given;
 use waypost_kernel::text::{
@@ -12,6 +11,7 @@ use waypost_kernel::text::{
     MAX_PAYLOAD_BYTES, MAX_REASON_CHARS, TextError, clean_chars, clean_json, clean_line, refuse_json,
     refuse_members, refuse_text,
 };
+use waypost_kernel::{Failure, Time};
 
 use crate::columns::{COLUMNS, Check};
 use crate::rules::artifacts;
@@ -126,6 +126,12 @@ pub(crate) fn cleaned_payload(payload: Value) -> Value {
 
 pub(crate) fn cleaned_reason(reason: &str) -> String {
     clean_chars(reason, MAX_REASON_CHARS).text
+}
+
+/// A time that every database keeps as it is, within the calendar that times are written in. Rather late than early.
+pub(crate) fn whole_ms(at: Time) -> Time {
+    const LAST: Time = Time::from_micros(253_402_128_000_000_000);
+    Time::from_ms(at.micros().saturating_add(999).div_euclid(1_000)).min(LAST)
 }
 
 pub(crate) fn cleaned_failure(failure: &Failure) -> Failure {

@@ -76,6 +76,20 @@ pub fn standard_payload(lifecycle: &Lifecycle, effect: Option<&Value>) -> Value 
     Value::Object(payload)
 }
 
+/// What a run's first event tells beside its words: its metadata, and which items it has from the run that it repeats.
+pub fn first_payload(effect: Option<&Value>, metadata: Option<Value>) -> Value {
+    let mut payload = Map::new();
+    payload.extend(metadata.map(|metadata| ("metadata".to_owned(), metadata)));
+    let moved = effect.and_then(|effect| effect["moved"].as_array()).map(Vec::as_slice).unwrap_or_default();
+    // No other item has ended before its run began.
+    let copied = moved.iter().filter(|item| !item["finished_at"].is_null()).map(|item| item["key"].clone());
+    let copied: Vec<Value> = copied.collect();
+    if !copied.is_empty() {
+        payload.insert("copied".into(), copied.into());
+    }
+    Value::Object(payload)
+}
+
 /// Where items went, in words: `scan: completed, update[1]: running`.
 pub fn items_message(payload: &Value) -> Option<String> {
     const SHOWN: usize = 4;

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use waypost_kernel::Time;
 use waypost_kernel::text::{MAX_NAME_BYTES, MAX_PAGE};
+use waypost_kernel::{Span, Time};
 
 use crate::rules::intake::{check_given_name, check_name, check_reason, check_text};
 use crate::seam::error::{Result, StoreError};
@@ -17,6 +17,11 @@ pub const ROLES: [&str; 4] = ["viewer", "operator", "worker", "admin"];
 /// A token of all tenants.
 pub const EVERY_TENANT: &str = "*";
 
+/// A token's last use is written no more often than this, however often it is used.
+pub const USE_NOTED_EVERY: Span = Span::from_seconds(60);
+/// What is meant to last longer is meant to last for good.
+pub const MAX_TOKEN_SPAN: Span = Span::from_seconds(3_660 * 86_400);
+
 const PREFIX: &str = "wp";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +32,8 @@ pub struct NewToken {
     pub name: String,
     pub role: String,
     pub tenant: String,
+    /// It counts no longer than this from now on; for good if it is not given.
+    pub lasts: Option<Span>,
     pub by: String,
 }
 
@@ -47,11 +54,20 @@ pub struct TokenRow {
     pub tenant: String,
     pub created_at: Time,
     pub created_by: String,
+    /// From then on it does not count any more.
+    pub expires_at: Option<Time>,
+    /// To within [`USE_NOTED_EVERY`].
+    pub last_used_at: Option<Time>,
     pub revoked_at: Option<Time>,
     pub revoked_by: Option<String>,
 }
 
 impl TokenRow {
+    /// Whether it opens anything at that time.
+    pub fn counts_at(&self, now: Time) -> bool {
+        self.revoked_at.is_none() && self.expires_at.is_none_or(|expires_at| now < expires_at)
+    }
+
     /// As everybody may see it: without its digest.
     pub fn object(&self) -> Value {
         json!({
@@ -61,6 +77,8 @@ impl TokenRow {
             "tenant": self.tenant,
             "created_at": iso(self.created_at),
             "created_by": self.created_by,
+            "expires_at": self.expires_at.map(iso),
+            "last_used_at": self.last_used_at.map(iso),
             "revoked_at": self.revoked_at.map(iso),
             "revoked_by": self.revoked_by,
         })
@@ -87,6 +105,20 @@ pub struct AuditRow {
     /// The run, queue, token or schedule that it was about.
     pub subject: String,
     pub reason: Option<String>,
+}
+
+impl AuditRow {
+    pub fn object(&self) -> Value {
+        json!({
+            "number": self.number,
+            "at": iso(self.at),
+            "tenant": self.tenant,
+            "by": self.by,
+            "action": self.action,
+            "subject": self.subject,
+            "reason": self.reason,
+        })
+    }
 }
 
 /// A token as its owner has it: `wp_<public half>_<256 random bits>`. It is shown once.
@@ -140,6 +172,12 @@ impl NewToken {
         check_name("name", &self.name)?;
         check_given_name("tenant", &self.tenant)?;
         check_name("by", &self.by)?;
+        if self.lasts.is_some_and(|lasts| lasts <= Span::ZERO || lasts > MAX_TOKEN_SPAN) {
+            return Err(StoreError::invalid(
+                "expires",
+                "a token lasts longer than nothing, and at most ten years",
+            ));
+        }
         if !ROLES.contains(&self.role.as_str()) {
             let message = format!("{:?} is no role; allowed: {}", self.role, ROLES.join(", "));
             return Err(StoreError::invalid("role", message));
@@ -156,6 +194,8 @@ impl NewToken {
             tenant: self.tenant,
             created_at: now,
             created_by: self.by,
+            expires_at: self.lasts.map(|lasts| now + lasts),
+            last_used_at: None,
             revoked_at: None,
             revoked_by: None,
         }

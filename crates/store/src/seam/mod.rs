@@ -4,14 +4,18 @@
 pub(crate) mod access;
 pub mod doctor;
 pub(crate) mod error;
+mod holding;
 pub(crate) mod messages;
 pub(crate) mod names;
 pub(crate) mod projection;
+pub(crate) mod playbooks;
+pub(crate) mod retention;
 pub(crate) mod run;
 pub(crate) mod schedule_reads;
 pub(crate) mod schedules;
 pub(crate) mod stats;
 pub(crate) mod verbs;
+pub(crate) mod workers;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,11 +27,17 @@ use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 use access::{AuditRow, TokenChange, TokenRow, Who};
 use messages::{Message, Received};
 use projection::Projected;
+use playbooks::{OfferedPlaybook, PlaybookFilter, PlaybookRow};
+use retention::Retention;
 use run::{EventRow, ItemRow, RunRow};
 use schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use schedules::*;
 use stats::{Holder, PoolStatus, Stats};
 use verbs::*;
+use workers::{WorkerBeat, WorkerRow};
+
+/// Between two looks at a database for a run's next event: not all that is written is notified.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// The verbs of `Store`, once: `$each` is given the whole list. The trait is made of it, and so is whatever passes verbs on: to
 /// a server, to the oracle, to a store that a test takes away.
@@ -49,10 +59,13 @@ macro_rules! store_verbs {
             renew(leases: Vec<Held>) -> Each<Renewed>;
             note(notes: Vec<NoteWrite>) -> Each<Noted>;
             finish(finishes: Vec<FinishWrite>) -> Each<RunRow>;
-            release(leases: Vec<Held>) -> Each<RunRow>;
+            release(leases: Vec<ReleaseWrite>) -> Each<RunRow>;
             require_cleanup(write: CleanupWrite) -> RunRow;
             /// Adds or moves items of a held run, all or none.
             put_items(write: ItemsWrite) -> Vec<ItemRow>;
+
+            /// What a process has, so that runs can be started by its name. What is known as the latest already is not written.
+            offer_playbooks(playbooks: Vec<OfferedPlaybook>) -> ();
 
             // What people change, each together with its entry in the audit log: what cannot be told of later is not done. Each of
             // these done twice is done once, so that whoever is not answered may ask again.
@@ -65,11 +78,21 @@ macro_rules! store_verbs {
             change_token(change: TokenChange, who: Who) -> TokenRow;
             add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
 
+            // Workers say that they are there: whoever asks why a run waits is told of those who could take it.
+
+            /// A sign of life. Those that were silent for long are forgotten with it.
+            beat(worker: WorkerBeat) -> ();
+            /// The worker has stopped. One that is not there is no error.
+            remove_worker(name: String, tenant: Option<String>) -> ();
+
             // Looking things up.
 
-            /// By id or unique prefix of one.
+            /// By its id, or by a part of it that is no other's: its beginning, with or without what all ids of its lifecycle begin with
+            /// (`run-`), or its end.
             run(tenant: String, id: String) -> RunRow;
             runs(filter: Filter) -> Page;
+            /// The same runs, each with why it waits, by a number of statements that does not grow with them.
+            explain(runs: Vec<RunRow>) -> Vec<RunRow>;
             items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
             /// The same page by page.
             item_page(filter: ItemFilter) -> ItemPage;
@@ -80,6 +103,8 @@ macro_rules! store_verbs {
             /// By name, then by tenant; of one tenant, or of all.
             queues(tenant: Option<String>) -> Vec<QueueRow>;
             lifecycles() -> Catalog;
+            /// By name; of one name the tenant's own before everybody's, and the latest version first.
+            playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
             /// By name, each with what came of its plans.
             schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
             scopes(schedule: String) -> Vec<ScopeRow>;
@@ -93,6 +118,8 @@ macro_rules! store_verbs {
             stats(tenant: Option<String>) -> Stats;
             /// Who holds runs now, by name and tenant; of one tenant, or of all.
             holders(tenant: Option<String>) -> Vec<Holder>;
+            /// Who gave a sign of life within ten minutes, and who holds runs now; of one tenant, or of all.
+            workers(tenant: Option<String>) -> Vec<WorkerRow>;
             /// The database's clock, the only one that counts.
             now() -> Time;
         }
@@ -124,6 +151,14 @@ macro_rules! housekeeping_verbs {
             /// A message from outside has come: under which id it came first. One whose content is known is not taken up again,
             /// whatever id it comes under: an id need not be signed.
             receive(message: Message) -> Received;
+            /// Somebody uses this token: when, to within a minute.
+            token_used(id: String) -> ();
+            /// How long runs are kept, in place of all that was said before.
+            put_retention(rules: Vec<Retention>) -> ();
+            /// Where somebody says otherwise than the lifecycle; of one, or of all.
+            retention(lifecycle: Option<String>) -> Vec<Retention>;
+            /// This process fires schedules. Who has not said so for a minute does not any more.
+            scheduler_seen(sign: SchedulerSign) -> ();
             /// A schedule of the process's own files. Nobody asked for it, so that the audit log has no entry of it.
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
             /// The scopes as they are now; those that are not listed rest.
@@ -159,6 +194,23 @@ pub trait Store: Send + Sync {
 
     /// Returns when something may have changed, or after `at_most`.
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Returns when the run may have an event after this one, or after `at_most`. Where each look is a request, it returns for an
+    /// event or for the time alone.
+    fn event_after(
+        &self,
+        _run_id: &str,
+        _seq: u64,
+        at_most: Duration,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.changed(at_most.min(LOOK))
+    }
+
+    /// How long a claim should wait for a run by itself, where asking again and again costs requests. None: it is told of changes
+    /// by [`Store::changed`].
+    fn claim_wait(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// What processes do beside their database: sweeping, pruning, planning. A server does these for its clients, so that a store

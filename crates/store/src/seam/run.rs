@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::item::Role;
 use waypost_kernel::lifecycle::Lifecycle;
 use waypost_kernel::time::Civil;
+use waypost_kernel::waiting::Waiting;
 use waypost_kernel::{Failure, Run, Time, fold};
 use waypost_schema::{Kind as Api, needed};
 
@@ -37,6 +38,8 @@ pub struct RunRow {
     pub input: Arc<Value>,
     pub metadata: Arc<Map<String, Value>>,
     pub details: Arc<Map<String, Value>>,
+    /// Why it waits, if that was asked for: none of a run that does not.
+    pub waits: Option<Box<Option<Waiting>>>,
 }
 
 /// Of a row that is not filled yet.
@@ -115,6 +118,7 @@ impl RunRow {
             input: NO_INPUT.clone(),
             metadata: shared(Map::new()),
             details: shared(Map::new()),
+            waits: None,
         }
     }
 
@@ -137,22 +141,35 @@ impl RunRow {
     /// The run object: what `GET /v1/runs/{id}` and `run show -o json` print.
     pub fn object(&self) -> Value {
         let shown = COLUMNS.iter().map(|column| &**column).filter(|column| column.is_shown());
-        columns::members(self, shown.chain(DERIVED)).into()
+        self.with_waiting(columns::members(self, shown.chain(DERIVED)))
+    }
+
+    fn with_waiting(&self, mut members: Map<String, Value>) -> Value {
+        if let Some(waits) = &self.waits {
+            members.insert("waiting".into(), wire::waiting(waits.as_ref().as_ref()));
+        }
+        members.into()
+    }
+
+    /// Why it waits, as far as it was asked for.
+    pub fn waiting(&self) -> Option<&Waiting> {
+        self.waits.as_deref()?.as_ref()
     }
 
     /// The same as a list shows it: without the members that were not asked for.
     pub fn listed(&self, parts: Parts) -> Value {
         let shown = COLUMNS.iter().map(|column| &**column).filter(|column| column.is_shown());
         let shown = shown.chain(DERIVED).filter(|column| !parts.leaves_out(column.name));
-        columns::members(self, shown).into()
+        self.with_waiting(columns::members(self, shown))
     }
 
     /// What [`RunRow::listed`] gives, to be written out: nothing is copied. `with_engine`: with what only Waypost's own workers and
     /// command line are shown.
     pub fn written(&self, parts: Parts, with_engine: bool) -> impl Serialize + '_ {
         let columns = SORTED.iter().copied().filter(move |column| !parts.leaves_out(column.name));
-        let more = with_engine.then(|| ("engine", wire::engine(self)));
-        columns::Object { row: self, columns, more }
+        let waits = self.waits.as_deref().map(|waits| ("waiting", wire::waiting(waits.as_ref())));
+        let engine = with_engine.then(|| ("engine", wire::engine(self)));
+        columns::Object { row: self, columns, more: waits.into_iter().chain(engine).collect() }
     }
 
     /// How long its parts are that may be large.
@@ -217,7 +234,7 @@ static SORTED: LazyLock<Vec<&'static columns::Column<RunRow>>> = LazyLock::new(|
 impl EventRow {
     /// The same, to be written out.
     pub fn written(&self) -> impl Serialize + '_ {
-        columns::Object { row: self, columns: EVENT_COLUMNS.iter(), more: None }
+        columns::Object { row: self, columns: EVENT_COLUMNS.iter(), more: Vec::new() }
     }
 
     pub fn object(&self) -> Value {
@@ -228,7 +245,7 @@ impl EventRow {
 impl ItemRow {
     /// The same, to be written out.
     pub fn written(&self) -> impl Serialize + '_ {
-        columns::Object { row: self, columns: ITEM_COLUMNS.iter(), more: None }
+        columns::Object { row: self, columns: ITEM_COLUMNS.iter(), more: Vec::new() }
     }
 
     pub fn object(&self) -> Value {

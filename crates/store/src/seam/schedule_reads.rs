@@ -39,7 +39,14 @@ pub struct ScheduleSummary {
     pub last_success: Option<Time>,
     pub running: u64,
     pub stale: u64,
+    /// When something of it is to be begun next: the earliest of its scopes. Absent if it is paused or has no plan any more.
+    pub due_at: Option<Time>,
+    /// How many processes fire it.
+    pub fired_by: u64,
 }
+
+/// A plan is begun within some seconds, unless nobody is there to do it.
+const ON_TIME: Span = Span::from_seconds(15);
 
 impl ScheduleSummary {
     pub fn of(row: ScheduleRow, scopes: &[ScopeRow]) -> ScheduleSummary {
@@ -47,6 +54,7 @@ impl ScheduleSummary {
         let listed = || scopes.iter().filter(|scope| !scope.retired);
         summary.scopes = listed().count() as u64;
         summary.last_success = listed().map(|scope| scope.last_success).min().flatten();
+        summary.due_at = listed().filter_map(|scope| scope.wake_at).min();
         for scope in scopes {
             summary.counts.add(&scope.counts);
             summary.running += scope.running;
@@ -57,6 +65,11 @@ impl ScheduleSummary {
             }
         }
         summary
+    }
+
+    /// For how long its next plan should have begun. Absent if nothing is late.
+    pub fn overdue(&self, now: Time) -> Option<Span> {
+        self.due_at.map(|due_at| now - due_at).filter(|late| *late > ON_TIME)
     }
 
     /// How far it is behind. Absent if it never succeeded.

@@ -31,6 +31,8 @@ pub(crate) const LISTING: Span = Span::from_seconds(20);
 pub(crate) const PAUSED: Span = Span::from_seconds(60);
 /// Executions and scopes with waiting plans that one tick looks at. It follows at once if there are more.
 pub(crate) const LOOKED_AT: usize = 500;
+/// A scheduler says that it is there more often than this.
+pub const SCHEDULER_GONE_AFTER: Span = Span::from_seconds(60);
 /// What fails each time costs a try each 5 minutes.
 const AFTER_FAILURE: Backoff = Backoff::Exponential {
     base: Span::from_seconds(1),
@@ -55,6 +57,22 @@ pub struct ScheduleWrite {
     pub kind: String,
     /// The scopes. If they are not given, a provider lists them from time to time.
     pub ids: Option<Vec<String>>,
+}
+
+/// A process that fires schedules, and which.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SchedulerSign {
+    pub name: String,
+    /// Those that were applied.
+    pub carried: bool,
+    /// Hashes of its own ones.
+    pub hashes: Vec<String>,
+}
+
+impl SchedulerSign {
+    pub fn fires(&self, row: &ScheduleRow) -> bool {
+        self.carried && row.carried || self.hashes.contains(&row.hash)
+    }
 }
 
 /// What people do with a schedule of their tenant, by its stored name.

@@ -1,6 +1,7 @@
 //! Figures: how runs ended lately, and who holds what.
 
-use waypost_kernel::{Outcome, Span, Time};
+use waypost_kernel::waiting::waits_for_people;
+use waypost_kernel::{Lifecycle, Outcome, Span, StateId, Time};
 
 /// Looking back further would cost more than it tells: beyond these, figures are of the newest runs.
 pub const LOOKED_AT: usize = 200_000;
@@ -23,6 +24,15 @@ pub struct PoolStatus {
 pub struct Stats {
     /// By lifecycle and status; what settled within 7 days.
     pub ended: Vec<Ended>,
+    /// By lifecycle and status: what waits for a person now.
+    pub for_people: Vec<ForPeople>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForPeople {
+    pub lifecycle: String,
+    pub status: String,
+    pub count: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,6 +45,14 @@ pub struct Ended {
     /// Of those of 7 days, the ones that were begun, and how long they took in all.
     pub begun: u64,
     pub took: Span,
+}
+
+/// What left with one look for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub runs: u64,
+    pub events: u64,
+    pub more: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +74,19 @@ impl Stats {
         };
         let all = count(&[Outcome::Succeeded, Outcome::Partial, Outcome::Failed]);
         (all > 0).then(|| count(&[Outcome::Succeeded]) as f64 / all as f64)
+    }
+
+    /// The same for what waits for people.
+    pub(crate) fn add_for_people(&mut self, lifecycle: &Lifecycle, state: StateId, count: u64) {
+        if !waits_for_people(lifecycle, state) {
+            return;
+        }
+        let (name, status) = (lifecycle.name.to_string(), lifecycle.state(state).name.to_string());
+        match self.for_people.iter_mut().find(|it| it.lifecycle == name && it.status == status) {
+            Some(known) => known.count += count,
+            None => self.for_people.push(ForPeople { lifecycle: name, status, count }),
+        }
+        self.for_people.sort_by(|a, b| (&a.lifecycle, &a.status).cmp(&(&b.lifecycle, &b.status)));
     }
 
     /// One entry per lifecycle and status, whatever their versions; by name.

@@ -8,15 +8,17 @@ use serde_json::{Map, Value};
 use waypost_kernel::item::{Item, Role};
 use waypost_kernel::lifecycle::Actor;
 use waypost_kernel::request::{Level, With};
-use waypost_kernel::run::Want;
 use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::{Failure, Run, Span, Time, Token};
 
+pub use super::holding::{ReleaseWrite, Renewed, Wait};
 use crate::engine::Stored;
 use crate::rules::decisions::Decisions;
 pub use crate::rules::room::PAGE_BYTES;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::{EventRow, ItemRow, RunRow};
+pub use crate::seam::stats::Pruned;
+pub use crate::seam::workers::Needs;
 
 /// Boxed, so that callers hold one `Arc<dyn Store>` whatever is behind it.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -69,6 +71,9 @@ pub struct NewItem {
     pub reruns: bool,
     pub role: Role,
     pub details: Map<String, Value>,
+    /// It is the copy of the item of this kind and key in the run that the new one repeats, with its state, output and all else that
+    /// is known of it. That one is done or was skipped, and its run has ended.
+    pub copied: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -98,6 +103,8 @@ pub struct Claim {
     /// Asked again with the same key, while a lease of its runs lasts, a claim gives the same runs and tokens: an answer
     /// that was lost costs nothing. Of this worker alone.
     pub idempotency_key: Option<String>,
+    /// How long to wait for a run if there is none ([`crate::Store::claim_wait`]). A database answers at once.
+    pub wait: Option<Span>,
 }
 
 /// How a run is taken, and by whom.
@@ -141,28 +148,6 @@ pub struct Held {
     pub token: Token,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renewed {
-    pub expires_at: Time,
-    pub now: Time,
-    /// What the holder should do: `cancel`, `pause` or `fail`.
-    pub intent: Option<&'static str>,
-    /// The cancel is a graceful one.
-    pub graceful: bool,
-}
-
-impl Renewed {
-    pub fn of(run: &Run, now: Time) -> Self {
-        let intent = run.intent.as_ref();
-        Self {
-            expires_at: run.lease.as_ref().map_or(now, |lease| lease.until),
-            now,
-            intent: intent.map(|intent| intent.want.command()),
-            graceful: intent.is_some_and(|intent| intent.want == Want::Cancel && intent.graceful),
-        }
-    }
-}
-
 #[derive(Clone, Debug)]
 pub struct NoteWrite {
     pub held: Held,
@@ -203,6 +188,8 @@ pub struct FinishWrite {
     pub failure: Option<Failure>,
     pub reason: Option<String>,
     pub retry_in: Option<Span>,
+    /// Of a run that parks: when it goes on by itself if no person has let it.
+    pub goes_on_at: Option<Time>,
     pub metadata: Map<String, Value>,
     pub details: Map<String, Value>,
     /// The last moves of its items, decided before the end and written with it: all or none.
@@ -282,6 +269,8 @@ pub struct Filter {
     pub lifecycle: Option<String>,
     pub status: Option<String>,
     pub queue: Option<String>,
+    /// Only those that need somebody to look at them.
+    pub needs: Option<Needs>,
     /// A part of the id, the correlation id or the metadata's text.
     pub text: Option<String>,
     /// Rows; a page has fewer if they are large ([`PAGE_BYTES`]).
@@ -358,9 +347,7 @@ impl Filter {
     pub(crate) fn hidden(&self) -> Option<&'static str> {
         (self.queue.is_none() && self.lifecycle.is_none()).then_some(HOUSEKEEPING)
     }
-}
 
-impl Filter {
     /// The number of the run that the page before ended with.
     pub(crate) fn before(&self) -> Result<i64> {
         let wrong = |_| StoreError::invalid("cursor", "not a cursor of this list");
@@ -379,25 +366,6 @@ impl Filter {
         let next = last.filter(|_| is_cut || found.len() > limit).map(|last| last.rid.to_string());
         let runs = found.into_iter().take(limit).map(|stored| Arc::unwrap_or_clone(stored.row));
         Page { runs: runs.collect(), next }
-    }
-}
-
-/// Whether a run's id can begin with this text.
-pub(crate) fn may_begin_an_id(id: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    !id.is_empty() && id.len() <= 512 && id.chars().all(fits)
-}
-
-/// The run with exactly this id among those whose ids begin with it, or else the only one of them.
-pub(crate) fn only_one(id: &str, mut found: Vec<Stored>) -> Result<RunRow> {
-    match found.len() {
-        0 => Err(StoreError::no_run(id)),
-        count if count == 1 || found[0].row.id() == id => Ok(Arc::unwrap_or_clone(found.remove(0).row)),
-        _ => {
-            let some: Vec<&str> = found.iter().map(|stored| stored.row.id()).collect();
-            let message = format!("{id:?} is the beginning of several: {}, …", some.join(", "));
-            Err(StoreError::invalid("run_id", message))
-        }
     }
 }
 
@@ -448,10 +416,14 @@ impl ItemFilter {
 pub struct QueueRow {
     pub tenant: String,
     pub name: String,
+    /// Those that a worker may take, if limits let it: ready, or given back.
     pub ready: u64,
-    /// Ready runs whose scheduled time is still to come.
+    /// Those whose time is still to come.
     pub scheduled: u64,
+    /// Those that a worker has.
     pub held: u64,
+    /// Of those that are held: nobody works them, since their leases ran out or were given back.
+    pub orphaned: u64,
     pub oldest_ready_at: Option<Time>,
     pub at_most: Option<u32>,
     pub paused: Option<Pause>,
@@ -489,13 +461,6 @@ impl Feed {
     pub fn after(position: u64, events: Vec<EventRow>) -> Feed {
         Feed { position: events.last().map_or(position, |event| event.position), events }
     }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
-    pub runs: u64,
-    pub events: u64,
-    pub more: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

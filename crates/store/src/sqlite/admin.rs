@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use rusqlite::types::Value;
 use rusqlite::{Row, params};
+use waypost_kernel::waiting::waits_for_people;
 use waypost_kernel::{Lifecycle, Time};
 
-use crate::engine::AdminTx;
 use crate::engine::turns::{named, short};
+use crate::engine::{AdminTx, Stored};
 use crate::rules::room::Room;
 use crate::seam::error::StoreError;
+use crate::seam::names::{LEAST_PART, NEWEST, may_begin_an_id, only_one};
 use crate::seam::run::{ItemRow, RunRow, iso, parse_time};
-use crate::seam::verbs::{
-    DEFAULT_TENANT, Filter, ItemFilter, ItemPage, Page, Pause, QueueRow, may_begin_an_id, only_one,
-};
+use crate::seam::verbs::{DEFAULT_TENANT, Filter, ItemFilter, ItemPage, Needs, Page, Pause, QueueRow};
 use crate::sqlite::link::fault::{Fault, Result};
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::primitives::{Primitives, slots};
 use crate::sqlite::row;
 
-/// By id, or by the beginning of one if only one begins so.
+/// By id, or by a part of one that only one has.
 pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<RunRow> {
     if !may_begin_an_id(id) {
         return Err(StoreError::no_run(id).into());
@@ -30,7 +30,19 @@ pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<RunRow> {
         "run_born b CROSS JOIN run_now n ON n.rid = b.rid WHERE b.tenant = ?1 AND b.run_id >= ?2 AND b.run_id < ?3 ORDER BY b.run_id LIMIT 3",
         params![tenant, id, end],
     )?;
+    let found = if found.is_empty() && id.len() >= LEAST_PART { by_part(tx, tenant, id)? } else { found };
     Ok(only_one(id, found)?)
+}
+
+/// By the end of an id, or by what stands after its first separator.
+fn by_part(tx: &Tx<'_>, tenant: &str, part: &str) -> Result<Vec<Stored>> {
+    row::select(
+        tx,
+        "run_born b CROSS JOIN run_now n ON n.rid = b.rid WHERE b.tenant = ?1 AND b.rid > (SELECT max(rid) FROM run_born) - ?3 \
+         AND (substr(b.run_id, -length(?2)) = ?2 OR instr(b.run_id, '-' || ?2) > 0 AND instr(b.run_id, '-' || ?2) = instr(b.run_id, '-') \
+         OR instr(b.run_id, '_' || ?2) > 0 AND instr(b.run_id, '_' || ?2) = instr(b.run_id, '_')) ORDER BY b.run_id LIMIT 3",
+        params![tenant, part, NEWEST],
+    )
 }
 
 pub fn items(tx: &Tx<'_>, run_id: &str, kind: &Option<String>) -> Result<Vec<ItemRow>> {
@@ -61,12 +73,18 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
     let named = filter.lifecycles();
     let lifecycle = named.as_ref().map(|names| names.first().map_or("", |name| name));
     let or_lifecycle = named.as_ref().map(|names| names.last().map_or("", |name| name));
+    let stale_at = (filter.needs == Some(Needs::Worker)).then(|| tx.now.ms());
+    let people = match filter.needs {
+        Some(Needs::Person) => Some(states_of_people(tx)?),
+        _ => None,
+    };
     let (found, is_cut) = row::select_page(
         tx,
         filter.include,
         "run_now n CROSS JOIN run_born b ON b.rid = n.rid CROSS JOIN state_codes s ON s.code = n.state \
          WHERE n.rid < ?1 AND b.tenant = ?2 AND (?3 IS NULL OR s.lifecycle IN (?3, ?9)) AND (?4 IS NULL OR s.state = ?4) \
-         AND (?5 IS NULL OR n.queue = ?5) AND (?8 IS NULL OR n.queue <> ?8) AND (?6 IS NULL OR instr(b.run_id, ?6) OR instr(coalesce(b.correlation_id, ''), ?6) \
+         AND (?5 IS NULL OR n.queue = ?5) AND (?10 IS NULL OR n.state & 7 = 2 AND (n.due_at < ?10 OR n.claimed_by IS NULL AND n.due_at = ?10)) \
+         AND (?11 IS NULL OR n.state IN (SELECT value FROM json_each(?11))) AND (?8 IS NULL OR n.queue <> ?8) AND (?6 IS NULL OR instr(b.run_id, ?6) OR instr(coalesce(b.correlation_id, ''), ?6) \
          OR instr(coalesce(n.metadata, b.metadata, '{}'), ?6)) ORDER BY n.rid DESC LIMIT ?7",
         params![
             before,
@@ -77,22 +95,40 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
             filter.text,
             filter.page_size() as i64 + 1,
             filter.hidden(),
-            or_lifecycle
+            or_lifecycle,
+            stale_at,
+            people
         ],
     )?;
     Ok(filter.page(found, is_cut))
 }
 
+/// The codes of states in which a run waits for people, as a text of JSON.
+fn states_of_people(tx: &Tx<'_>) -> Result<String> {
+    let codes = tx.list("SELECT code FROM state_codes", [], |row| row.get::<_, i64>(0))?;
+    let mut waiting = Vec::new();
+    for code in codes {
+        if let Some((lifecycle, state)) = tx.named(code)?.of
+            && waits_for_people(&lifecycle, state)
+        {
+            waiting.push(code);
+        }
+    }
+    Ok(serde_json::json!(waiting).to_string())
+}
+
 /// As `run_now` has them; [`short`] tells why.
 pub fn queues(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
     let mut found = tx.list(
-        "SELECT tenant, name, sum(ready), sum(later), sum(held), min(oldest) FROM ( \
-           SELECT tenant, queue AS name, due_at <= ?1 AS ready, due_at > ?1 AS later, 0 AS held, iif(due_at <= ?1, due_at, NULL) AS oldest \
+        "SELECT tenant, name, sum(ready), sum(later), sum(held), min(oldest), sum(orphaned) FROM ( \
+           SELECT tenant, queue AS name, due_at <= ?1 AS ready, due_at > ?1 AS later, 0 AS held, iif(due_at <= ?1, due_at, NULL) AS oldest, 0 AS orphaned \
              FROM run_now INDEXED BY run_ready WHERE state & 7 = 1 AND blocked = 0 \
-           UNION ALL SELECT tenant, queue, due_at <= ?1, due_at > ?1, 0, iif(due_at <= ?1, due_at, NULL) \
+           UNION ALL SELECT tenant, queue, due_at <= ?1, due_at > ?1, 0, iif(due_at <= ?1, due_at, NULL), 0 \
              FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND state & 7 = 1 AND concurrency_key IS NOT NULL AND blocked = 1 \
-           UNION ALL SELECT tenant, queue, 0, 0, 1, NULL FROM run_now INDEXED BY run_held WHERE state & 7 = 2 \
-           UNION ALL SELECT iif(tenant = ?3, '', tenant), name, 0, 0, 0, NULL FROM queues) \
+           UNION ALL SELECT tenant, queue, claimed_by IS NULL AND due_at <= ?1, claimed_by IS NULL AND due_at > ?1, claimed_by IS NOT NULL, \
+               iif(claimed_by IS NULL AND due_at <= ?1, due_at, NULL), due_at < ?1 OR claimed_by IS NULL AND due_at <= ?1 \
+             FROM run_now INDEXED BY run_held WHERE state & 7 = 2 \
+           UNION ALL SELECT iif(tenant = ?3, '', tenant), name, 0, 0, 0, NULL, 0 FROM queues) \
          WHERE ?2 IS NULL OR tenant = ?2 GROUP BY name, tenant",
         params![tx.now.ms(), tenant.as_deref().map(short), DEFAULT_TENANT],
         |row| {
@@ -103,6 +139,7 @@ pub fn queues(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
                 scheduled: row.get(3)?,
                 held: row.get(4)?,
                 oldest_ready_at: row.get::<_, Option<i64>>(5)?.map(Time::from_ms),
+                orphaned: row.get(6)?,
                 ..QueueRow::default()
             })
         },

@@ -11,7 +11,7 @@ use waypost_kernel::{Lifecycle, Time};
 
 use crate::columns::parse;
 use crate::engine::Stored;
-use crate::rules::messages::{items_message, standard_message, standard_payload};
+use crate::rules::messages::{first_payload, items_message, standard_message, standard_payload};
 use crate::rules::replay::Written;
 use crate::rules::room::Room;
 use crate::seam::projection::{MovedRun, Projected, Step};
@@ -226,7 +226,7 @@ fn first(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params, room: &mut
         let mut event = event(row, state, None, 1)?;
         event.tenant = row.get(10)?;
         let metadata = metadata.map(|text| parse(&text.0));
-        event.payload = metadata.clone().map(|metadata| json!({ "metadata": metadata }));
+        event.payload = Some(first_payload(event.written.effect.as_ref(), metadata.clone()));
         let mut effect = match event.written.effect.take() {
             Some(Value::Object(effect)) => effect,
             _ => Map::new(),

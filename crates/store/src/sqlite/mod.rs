@@ -13,6 +13,7 @@ mod row;
 mod statement;
 mod stats;
 mod verify;
+mod waiting;
 
 use std::future::Future;
 use std::path::Path;
@@ -30,11 +31,14 @@ use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::messages::{Message, Received};
 use crate::seam::projection::Projected;
+use crate::seam::playbooks::{OfferedPlaybook, PlaybookFilter, PlaybookRow};
+use crate::seam::retention::Retention;
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::seam::schedules::*;
 use crate::seam::stats::{Holder, PoolStatus, Stats};
 use crate::seam::verbs::*;
+use crate::seam::workers::{WorkerBeat, WorkerRow, with_holders};
 use crate::seam::{Housekeeping, Store};
 use link::session::{Session, Tx};
 use primitives::{Primitives, ready};
@@ -106,12 +110,17 @@ impl Store for SqliteStore {
             change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
             change_token(change: TokenChange, who: Who) -> TokenRow;
             add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
+            beat(worker: WorkerBeat) -> ();
+            remove_worker(name: String, tenant: Option<String>) -> ();
+            offer_playbooks(playbooks: Vec<OfferedPlaybook>) -> ();
         }
         read engine {
             schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
             scopes(schedule: String) -> Vec<ScopeRow>;
             executions(filter: ExecutionFilter) -> ExecutionPage;
             tokens(id: Option<String>) -> Vec<TokenRow>;
+            explain(runs: Vec<RunRow>) -> Vec<RunRow>;
+            playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
         }
     }
     verbs! {
@@ -157,7 +166,7 @@ impl Store for SqliteStore {
         then!(self, |tx| engine::finish(tx, &finishes), each_own)
     }
 
-    fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
+    fn release(&self, leases: Vec<ReleaseWrite>) -> Reply<'_, Each<RunRow>> {
         then!(self, |tx| engine::release(tx, &leases), each_own)
     }
 
@@ -205,6 +214,13 @@ impl Store for SqliteStore {
         self.session.read(move |tx| ready(engine::audits(&mut tx.engine(), tenant.as_deref(), after, limit)))
     }
 
+    fn workers(&self, tenant: Option<String>) -> Reply<'_, Vec<WorkerRow>> {
+        self.session.read(move |tx| {
+            let registered = ready(engine::registered(&mut tx.engine(), &tenant))?;
+            Ok(with_holders(registered, stats::holders(tx, &tenant)?))
+        })
+    }
+
     fn now(&self) -> Reply<'_, Time> {
         self.session.read(|tx| Ok(tx.now))
     }
@@ -216,6 +232,9 @@ impl Housekeeping for SqliteStore {
             receive(message: Message) -> Received;
             put_cursor(name: String, position: u64) -> ();
             acknowledge(tenant: String, run_id: String, by: String) -> ();
+            token_used(id: String) -> ();
+            put_retention(rules: Vec<Retention>) -> ();
+            scheduler_seen(sign: SchedulerSign) -> ();
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
             put_scopes(schedule: String, kind: String, ids: Vec<String>) -> ();
             begin(begin: Begin) -> Option<Begun>;
@@ -224,6 +243,7 @@ impl Housekeeping for SqliteStore {
         }
         read engine {
             cursor(name: String) -> Option<u64>;
+            retention(lifecycle: Option<String>) -> Vec<Retention>;
         }
     }
     verbs! {

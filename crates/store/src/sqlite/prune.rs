@@ -3,12 +3,14 @@
 use rusqlite::params;
 use waypost_kernel::Phase;
 
-use crate::engine::Stored;
+use crate::engine::{Stored, retention};
+use crate::seam::retention::Retention;
 use crate::seam::run::iso;
 use crate::seam::verbs::Pruned;
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::log;
+use crate::sqlite::primitives::ready;
 use crate::sqlite::row::{self, BOTH};
 
 /// Looked at in one go, whether they may leave or not: the oldest come first and leave first.
@@ -34,6 +36,7 @@ pub fn prune(tx: &Tx<'_>, limit: usize) -> Result<Pruned> {
             [],
             |row| row.get(0),
         )?;
+    let rules = ready(retention(&mut tx.engine(), &None))?;
     let mut next = found.last().map_or(0, |last| last.rid);
     for stored in &found {
         if pruned.runs as usize >= limit {
@@ -42,7 +45,7 @@ pub fn prune(tx: &Tx<'_>, limit: usize) -> Result<Pruned> {
             break;
         }
         let row = &stored.row;
-        let keep = row.lifecycle.state(row.run.state).keep;
+        let keep = Retention::keep(&rules, row);
         let over = row.phase() == Phase::Settled
             && !row.run.operating
             && keep.zip(row.run.finished_at).is_some_and(|(keep, finished_at)| finished_at + keep < tx.now);

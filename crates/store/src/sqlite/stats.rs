@@ -34,7 +34,20 @@ pub fn stats(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Stats> {
             took: Span::from_ms(took_ms),
         });
     }
+    for_people(tx, tenant, &mut stats)?;
     Ok(stats)
+}
+
+fn for_people(tx: &Tx<'_>, tenant: &Option<String>, stats: &mut Stats) -> Result<()> {
+    let sql = "SELECT n.state, count(*) FROM (SELECT rid, state, queue FROM run_now ORDER BY rid DESC LIMIT ?1) n JOIN run_born b ON b.rid = n.rid \
+      WHERE n.state & 7 IN (0, 3) AND (?2 IS NULL OR b.tenant = ?2) AND n.queue <> ?3 GROUP BY n.state";
+    let values = params![LOOKED_AT as i64, tenant, HOUSEKEEPING];
+    for (code, count) in tx.list(sql, values, |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)))? {
+        if let Some((lifecycle, state)) = tx.named(code)?.of {
+            stats.add_for_people(&lifecycle, state, count);
+        }
+    }
+    Ok(())
 }
 
 pub fn holders(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<Holder>> {

@@ -52,6 +52,13 @@ const BESIDE: &[&str] = &[
      WHERE n.rid NOT IN (SELECT rid FROM run_born) LIMIT 1000",
     "SELECT i.run_id || ': the run is not there, and its ' || i.kind || ' ' || i.key || ' is' FROM items i \
      WHERE NOT EXISTS (SELECT 1 FROM run_born b WHERE b.run_id = i.run_id) LIMIT 1000",
+    // A step that its run was born with and that had ended by then is what it was in the run that is repeated, as long as that is there.
+    "SELECT i.run_id || ': ' || i.kind || ' ' || i.key || ' was ' || i.status || ' from the beginning, and is no copy of one in ' \
+       || coalesce(b.retry_of, 'another run') FROM items i CROSS JOIN run_born b ON b.run_id = i.run_id CROSS JOIN lifecycle_states s \
+       ON s.lifecycle = i.kind AND s.version = i.version AND s.state = i.status \
+     WHERE i.seq = 1 AND NOT s.initial AND (b.retry_of IS NULL OR EXISTS (SELECT 1 FROM run_born o JOIN run_now n ON n.rid = o.rid \
+       WHERE o.run_id = b.retry_of AND n.finished_at <= b.at)) AND NOT EXISTS (SELECT 1 FROM items c WHERE c.run_id = b.retry_of AND c.kind = i.kind \
+       AND c.key = i.key AND c.status = i.status AND coalesce(c.output, 'null') = coalesce(i.output, 'null')) LIMIT 1000",
     "SELECT 'execution ' || strftime('%Y-%m-%dT%H:%M:%SZ', x.plan_time / 1000.0, 'unixepoch') || ' of ' || x.schedule || ' has run ' || x.run_id \
        || ', which is not there' FROM executions x WHERE x.run_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM run_born b WHERE b.run_id = x.run_id) LIMIT 1000",
 ];

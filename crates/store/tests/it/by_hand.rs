@@ -56,6 +56,7 @@ impl File {
                 reruns: true,
                 role: waypost_kernel::item::Role::Step,
                 details: serde_json::Map::new(),
+                copied: false,
             })
         });
         let new = NewRun {

@@ -24,6 +24,7 @@ fn item(kind: &str, key: &str) -> NewItem {
         reruns: true,
         role: waypost_kernel::item::Role::Step,
         details: serde_json::Map::new(),
+        copied: false,
     }
 }
 

@@ -67,6 +67,7 @@ impl Base {
                 reruns: true,
                 role: waypost_kernel::item::Role::Step,
                 details: serde_json::Map::new(),
+                copied: false,
             })
         });
         let new = NewRun {

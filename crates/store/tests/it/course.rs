@@ -31,6 +31,7 @@ async fn job(store: &dyn Database) -> String {
         reruns: false,
         role,
         details: Map::new(),
+        copied: false,
     };
     let new =
         NewRun { lifecycle: "job".into(), items: PARTS.into_iter().map(part).collect(), ..NewRun::default() };

@@ -152,6 +152,7 @@ impl Dice {
         Lifecycle {
             transitions: transitions.collect(),
             name: format!("made-{number}").into(),
+            description: None,
             version: 1,
             kind: Kind::Run,
             ids: None,

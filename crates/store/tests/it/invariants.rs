@@ -202,6 +202,7 @@ async fn job_in(store: &dyn Database, state: &str) -> String {
         reruns: false,
         role: waypost_kernel::item::Role::Step,
         details: serde_json::Map::new(),
+        copied: false,
     };
     let new = NewRun { lifecycle: "job".into(), items: vec![step], ..NewRun::default() };
     let id = store.enqueue(vec![new]).await.unwrap().remove(0).unwrap().run.id().to_owned();

@@ -8,6 +8,7 @@ mod by_hand_log;
 mod by_psql;
 #[macro_use]
 mod conformance;
+mod copied_steps;
 mod course;
 mod differential;
 mod enter;

@@ -138,7 +138,7 @@ async fn a_caller_that_goes_away_leaves_nothing_behind() {
     let mut rest = store.claim(wants("w2", 1_000)).await.unwrap();
     while let Some(claimed) = rest.pop() {
         let held = Held { run_id: claimed.run.id().into(), token: claimed.token };
-        store.release(vec![held]).await.unwrap().remove(0).unwrap();
+        store.release(vec![held.into()]).await.unwrap().remove(0).unwrap();
     }
     let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
     assert_eq!(database.psql(open).unwrap(), "0");

@@ -22,6 +22,18 @@ impl MemoryStore {
         })
     }
 
+    pub(crate) fn token_used(&self, id: String) -> Reply<'_, ()> {
+        self.verb(move |state| {
+            let now = state.now;
+            let found = state.tokens.iter_mut().find(|token| token.id == id);
+            let is_news = |at: waypost_kernel::Time| (now - at).ms() >= 60_000;
+            if let Some(token) = found.filter(|token| token.last_used_at.is_none_or(is_news)) {
+                token.last_used_at = Some(now);
+            }
+            Ok(())
+        })
+    }
+
     pub(crate) fn audits(
         &self,
         tenant: Option<String>,
@@ -49,6 +61,8 @@ impl State {
             tenant: token.tenant,
             created_at: self.now,
             created_by: token.by,
+            expires_at: token.lasts.map(|lasts| self.now + lasts),
+            last_used_at: None,
             revoked_at: None,
             revoked_by: None,
         };
@@ -88,6 +102,13 @@ fn check_token(token: &NewToken) -> Result<()> {
     check_name("name", &token.name)?;
     check_tenant(&token.tenant)?;
     check_name("by", &token.by)?;
+    let ten_years_ms = 3_660 * 86_400_000;
+    if token.lasts.is_some_and(|lasts| !(1..=ten_years_ms).contains(&lasts.ms())) {
+        return Err(StoreError::invalid(
+            "expires",
+            "a token lasts longer than nothing, and at most ten years",
+        ));
+    }
     if !ROLES.contains(&token.role.as_str()) {
         let message = format!("{:?} is no role; allowed: {}", token.role, ROLES.join(", "));
         return Err(StoreError::invalid("role", message));

@@ -6,8 +6,8 @@ use waypost_kernel::lifecycle::{Actor, Phase, Transition};
 use waypost_kernel::render::toml::toml;
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 use waypost_store::{
-    CommandWrite, EVERY_TENANT, Filter, Page, Pause, Pruned, QueueRow, Reply, Result, RunRow, Setting,
-    StoreError, Verified, Who,
+    CommandWrite, EVERY_TENANT, Filter, Page, Pause, Pruned, QueueRow, Reply, Result, Retention, RunRow,
+    Setting, StoreError, Verified, Who,
 };
 
 use super::MemoryStore;
@@ -63,6 +63,28 @@ impl MemoryStore {
 
     pub(crate) fn configure(&self, setting: Setting, who: Who) -> Reply<'_, ()> {
         self.verb(move |state| state.configure(&setting, who))
+    }
+
+    pub(crate) fn put_retention(&self, rules: Vec<Retention>) -> Reply<'_, ()> {
+        self.verb(move |state| {
+            for rule in &rules {
+                check_name("lifecycle", &rule.lifecycle)?;
+                let kept = [rule.success, rule.failure];
+                if kept.into_iter().flatten().any(|kept| kept.ms() <= 0) {
+                    return Err(StoreError::invalid("retention", "runs are kept longer than nothing"));
+                }
+            }
+            state.retention = rules.into_iter().map(|rule| (rule.lifecycle.clone(), rule)).collect();
+            Ok(())
+        })
+    }
+
+    pub(crate) fn retention(&self, lifecycle: Option<String>) -> Reply<'_, Vec<Retention>> {
+        self.verb(move |state| {
+            let is_asked_for =
+                |rule: &&Retention| lifecycle.as_ref().is_none_or(|name| *name == rule.lifecycle);
+            Ok(state.retention.values().filter(is_asked_for).cloned().collect())
+        })
     }
 
     pub(crate) fn prune(&self, limit: usize) -> Reply<'_, Pruned> {

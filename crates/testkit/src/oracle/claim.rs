@@ -165,15 +165,16 @@ impl State {
         }
     }
 
-    /// Why a run may not be taken now, though its lifecycle may let it. A run that is held already keeps its
-    /// slot, so that a take-over looks at no limit.
+    /// Why a run may not be taken now, though its lifecycle may let it. One that somebody held last keeps its slots, so that
+    /// taking over from him looks at no limit; one that was given back keeps that of its key.
     fn wait_reason(&self, number: u64) -> Result<Option<&'static str>> {
         let row = self.row(number)?;
         let settings = self.queues.get(&(row.tenant.clone(), row.queue.clone()));
         if settings.is_some_and(|it| it.paused.is_some()) {
             return Ok(Some("its queue is paused"));
         }
-        if row.phase() != Phase::Ready {
+        let is_left = row.run.lease.as_ref().is_some_and(waypost_kernel::Lease::is_vacant);
+        if row.phase() != Phase::Ready && !is_left {
             return Ok(None);
         }
         let held = |fits: &dyn Fn(&RunRow) -> bool| {
@@ -181,11 +182,11 @@ impl State {
             rows.filter(|row| row.phase() == Phase::Held && fits(row)).count()
         };
         if let Some(limit) = settings.and_then(|it| it.at_most)
-            && held(&|other| other.queue == row.queue) >= limit as usize
+            && held(&|other| other.queue == row.queue && has_holder(other)) >= limit as usize
         {
             return Ok(Some("its queue is at its limit"));
         }
-        if let Some(key) = &row.concurrency_key {
+        if let Some(key) = row.concurrency_key.as_ref().filter(|_| !is_left) {
             let limit = self.key_limits.get(&(row.tenant.clone(), key.clone())).copied().unwrap_or(KEY_LIMIT);
             if held(&|other| other.concurrency_key.as_ref() == Some(key)) >= limit as usize {
                 return Ok(Some("its concurrency key is at its limit"));
@@ -223,6 +224,10 @@ fn is_wanted(entry: &Entry, claim: &Claim) -> bool {
         && (claim.lifecycles.is_empty() || claim.lifecycles.iter().any(|name| is_meant(name)))
         && claim.tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
         && claim.can.as_ref().is_none_or(|can| can_execute(can, row))
+}
+
+fn has_holder(row: &RunRow) -> bool {
+    row.run.lease.as_ref().is_some_and(|lease| lease.worker.is_some())
 }
 
 fn can_execute(can: &Can, row: &RunRow) -> bool {

@@ -61,7 +61,11 @@ impl State {
     /// A new run, its items and its first event. The number is the next one.
     pub fn insert(&mut self, new: &NewRun, lifecycle: Arc<Lifecycle>, birth: Birth) -> Result<u64> {
         check_details(&lifecycle, &new.details)?;
-        let first = first_items(new, &lifecycle)?;
+        let old = new.retry_of.as_ref().and_then(|id| self.number_of(id).ok());
+        let old = old.and_then(|number| self.runs.get(&number));
+        let first = first_items(new, &lifecycle, old)?;
+        let beside = first.iter().map(|(new, item)| ((item.kind, new.key.clone()), Beside::of(new, old)));
+        let beside = beside.collect();
         let items: Vec<Item> = first.iter().map(|(_, item)| item.clone()).collect();
         let id = self.free_id(&lifecycle);
         let kernel_new = decide::NewRun {
@@ -74,14 +78,14 @@ impl State {
             reentrant: new.reentrant,
             note: None,
             items: &items,
+            repeats: first.iter().any(|(new, _)| new.copied),
         };
         let change = decide::create(&lifecycle, &kernel_new, &who(birth.actor, &new.by), self.now)?;
-        let beside = first.into_iter().map(|(new, item)| ((item.kind, new.key.clone()), Beside::of(new)));
         let entry = Entry {
             row: row_of(new, change.after.clone(), lifecycle),
             asked: new.clone(),
             items: Vec::new(),
-            beside: beside.collect(),
+            beside,
             events: Vec::new(),
         };
         self.last_number += 1;
@@ -111,8 +115,15 @@ pub(super) struct Birth {
 }
 
 impl Beside {
-    fn of(new: NewItem) -> Beside {
-        let name = if new.name.is_empty() { new.key } else { new.name };
-        Beside { name, details: new.details, ..Beside::default() }
+    /// A copy has what its original in the old run gave and has.
+    fn of(new: &NewItem, old: Option<&Entry>) -> Beside {
+        let is_original = |((_, key), _): &(&(u8, String), &Beside)| *key == new.key;
+        let original = old.filter(|_| new.copied).and_then(|old| old.beside.iter().find(is_original));
+        let Some((_, original)) = original else {
+            let name = if new.name.is_empty() { &new.key } else { &new.name };
+            return Beside { name: name.clone(), details: new.details.clone(), ..Beside::default() };
+        };
+        let name = if new.name.is_empty() { &original.name } else { &new.name };
+        Beside { name: name.clone(), ..original.clone() }
     }
 }

@@ -3,13 +3,13 @@
 use serde_json::{Map, Value};
 use waypost_kernel::event::Change;
 use waypost_kernel::lifecycle::Actor;
-use waypost_kernel::request::{Ask, Finish, Note, Request};
+use waypost_kernel::request::{Ask, Finish, Note, Request, Wait};
 use waypost_kernel::run::Want;
 use waypost_kernel::{Code, Refusal, Span, Time};
 
 use waypost_store::{
-    CleanupWrite, Each, FinishWrite, Held, NoteWrite, Noted, Renewed, Repeat, Reply, Result, RunRow,
-    StoreError, Swept,
+    CleanupWrite, Each, FinishWrite, Held, NoteWrite, Noted, ReleaseWrite, Renewed, Repeat, Reply, Result,
+    RunRow, StoreError, Swept,
 };
 
 use super::rules::intake::{
@@ -18,6 +18,9 @@ use super::rules::intake::{
 use super::rules::item_writes::left_to_move;
 use super::state::{Entry, Patch, State};
 use super::{MemoryStore, who};
+
+/// The last day of the calendar that times are written in.
+const LAST: Time = Time::from_micros(253_402_128_000_000_000);
 
 /// For how long an equal event is a repeat.
 const REPEAT_WINDOW: Span = Span::from_seconds(10);
@@ -35,8 +38,8 @@ impl MemoryStore {
         self.verb(move |state| Ok(finishes.iter().map(|write| state.finish(write)).collect()))
     }
 
-    pub(crate) fn release(&self, leases: Vec<Held>) -> Reply<'_, Each<RunRow>> {
-        self.verb(move |state| Ok(leases.iter().map(|held| state.release(held)).collect()))
+    pub(crate) fn release(&self, leases: Vec<ReleaseWrite>) -> Reply<'_, Each<RunRow>> {
+        self.verb(move |state| Ok(leases.iter().map(|write| state.release(write)).collect()))
     }
 
     pub(crate) fn require_cleanup(&self, write: CleanupWrite) -> Reply<'_, RunRow> {
@@ -101,6 +104,7 @@ impl State {
             failure: failure.as_ref(),
             reason: reason.as_deref(),
             retry_in: write.retry_in,
+            goes_on_at: write.goes_on_at.map(whole_ms),
         };
         let by = cleaned_name(&write.by);
         let row = self.row(number)?;
@@ -125,12 +129,14 @@ impl State {
         Ok(self.row(number)?.clone())
     }
 
-    fn release(&mut self, held: &Held) -> Result<RunRow> {
-        let number = self.number_of(&held.run_id)?;
+    fn release(&mut self, write: &ReleaseWrite) -> Result<RunRow> {
+        let number = self.number_of(&write.held.run_id)?;
+        let reason = write.wait.as_ref().map(|wait| cleaned_reason(&wait.reason)).unwrap_or_default();
+        let wait = write.wait.as_ref().map(|wait| Wait { until: whole_ms(wait.until), reason: &reason });
         let lease = self.row(number)?.run.lease.as_ref();
         let worker = lease.and_then(|lease| lease.worker.clone()).unwrap_or_default();
         let who = who(Actor::Worker, &worker);
-        let change = self.decide(number, who, Ask::Release { token: held.token })?;
+        let change = self.decide(number, who, Ask::Release { token: write.held.token, wait })?;
         self.commit(number, change)?;
         Ok(self.row(number)?.clone())
     }
@@ -166,6 +172,11 @@ impl Entry {
         let event_id = format!("evt-{}", first.row.position);
         Some(Noted { event_id, seq: first.row.seq, repeated: true })
     }
+}
+
+/// Databases keep milliseconds; rather late than early.
+fn whole_ms(at: Time) -> Time {
+    Time::from_ms(at.micros().saturating_add(999).div_euclid(1_000)).min(LAST)
 }
 
 fn lost(row: &RunRow, requested: &str) -> StoreError {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use waypost_kernel::tenant::may_mean;
 use waypost_kernel::text::MAX_PAGE;
-use waypost_kernel::{Phase, Span};
+use waypost_kernel::{Phase, Span, Time};
 use waypost_store::{
-    Ended, Filter, HOUSEKEEPING, Holder, PAGE_BYTES, Page, Parts, QueueRow, Reply, Result, RunRow, Stats,
-    StoreError,
+    Ended, Filter, ForPeople, HOUSEKEEPING, Holder, Needs, PAGE_BYTES, Page, Parts, QueueRow, Reply, Result,
+    RunRow, Stats, StoreError,
 };
 
 use super::MemoryStore;
@@ -42,12 +42,16 @@ impl State {
         if id.is_empty() {
             return Err(StoreError::no_run(id));
         }
-        let mut found: Vec<&RunRow> = self
-            .runs
-            .values()
-            .map(|entry| &entry.row)
-            .filter(|row| row.tenant == tenant && row.id().starts_with(id))
-            .collect();
+        let rows = || self.runs.values().map(|entry| &entry.row).filter(|row| row.tenant == tenant);
+        let mut found: Vec<&RunRow> = rows().filter(|row| row.id().starts_with(id)).collect();
+        if found.is_empty() && id.len() >= 4 {
+            let after_first = |row: &RunRow, separator| {
+                row.id().split_once(separator).is_some_and(|(_, rest)| rest.starts_with(id))
+            };
+            let fits =
+                |row: &&RunRow| row.id().ends_with(id) || after_first(row, '-') || after_first(row, '_');
+            found = rows().filter(fits).collect();
+        }
         if let Some(exact) = found.iter().find(|row| row.id() == id) {
             return Ok((*exact).clone());
         }
@@ -76,7 +80,7 @@ impl State {
             .runs
             .range(..before)
             .rev()
-            .filter(|(_, entry)| matches(entry, filter))
+            .filter(|(_, entry)| matches(entry, filter, self.now))
             .map(|(number, entry)| (*number, &entry.row));
         let mut page: Vec<(u64, RunRow)> = Vec::new();
         let mut bytes = 0;
@@ -103,9 +107,15 @@ impl State {
             row.paused.clone_from(&settings.paused);
         }
         for row in self.runs.values().map(|entry| &entry.row) {
-            let at = row.run.available_at;
+            let left = row.run.lease.as_ref().filter(|lease| lease.worker.is_none());
+            let at = left.map(|lease| lease.until).or(row.run.available_at);
             let of = (row.queue.as_str(), row.tenant.as_str());
-            match row.phase() {
+            let phase = row.phase();
+            if phase == Phase::Held {
+                queues.entry(of).or_default().orphaned += u64::from(is_left(row, self.now));
+            }
+            // What was given back waits as what is ready does.
+            match if left.is_some() { Phase::Ready } else { phase } {
                 Phase::Held => queues.entry(of).or_default().held += 1,
                 Phase::Ready if at.is_some_and(|at| at <= self.now) => {
                     let queue = queues.entry(of).or_default();
@@ -125,7 +135,20 @@ impl State {
     }
 }
 
-fn matches(entry: &Entry, filter: &Filter) -> bool {
+fn is_needed(row: &RunRow, needs: Needs, now: Time) -> bool {
+    match needs {
+        Needs::Worker => is_left(row, now),
+        Needs::Person => waypost_kernel::waiting::waits_for_people(&row.lifecycle, row.run.state),
+    }
+}
+
+/// Held, and nobody works it.
+fn is_left(row: &RunRow, now: Time) -> bool {
+    let lease = row.run.lease.as_ref().filter(|_| row.phase() == Phase::Held);
+    lease.is_some_and(|lease| lease.until < now || lease.worker.is_none() && lease.until == now)
+}
+
+fn matches(entry: &Entry, filter: &Filter, now: Time) -> bool {
     let row = &entry.row;
     let is = |wanted: &Option<String>, has: &str| wanted.as_ref().is_none_or(|wanted| wanted == has);
     // The engine's own runs are shown to whoever asks for their queue or lifecycle.
@@ -134,6 +157,7 @@ fn matches(entry: &Entry, filter: &Filter) -> bool {
         && filter.lifecycle.as_ref().is_none_or(|name| may_mean(&filter.tenant, name, &row.lifecycle.name))
         && is(&filter.status, row.status())
         && is(&filter.queue, &row.queue)
+        && filter.needs.is_none_or(|needs| is_needed(row, needs, now))
         && !is_hidden
         && filter.text.as_ref().is_none_or(|text| mentions(row, text))
 }
@@ -173,6 +197,19 @@ impl MemoryStore {
                     None => stats.ended.push(ended),
                 }
             }
+            for row in state.runs.values().map(|entry| &entry.row) {
+                let is_asked_for = tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant);
+                if !is_asked_for || row.queue == HOUSEKEEPING || !is_needed(row, Needs::Person, state.now) {
+                    continue;
+                }
+                let (lifecycle, status) = (row.lifecycle.name.to_string(), row.status().to_owned());
+                let alike = |it: &&mut ForPeople| it.lifecycle == lifecycle && it.status == status;
+                match stats.for_people.iter_mut().find(alike) {
+                    Some(known) => known.count += 1,
+                    None => stats.for_people.push(ForPeople { lifecycle, status, count: 1 }),
+                }
+            }
+            stats.for_people.sort_by(|a, b| (&a.lifecycle, &a.status).cmp(&(&b.lifecycle, &b.status)));
             stats.ended.sort_by(|a, b| (&a.lifecycle, &a.status).cmp(&(&b.lifecycle, &b.status)));
             Ok(stats)
         })

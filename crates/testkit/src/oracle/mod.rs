@@ -17,6 +17,7 @@ mod leases;
 mod log;
 mod lookup;
 mod messages;
+mod playbooks;
 mod prune;
 mod rules;
 mod schedules;
@@ -24,6 +25,8 @@ mod seam;
 mod state;
 mod sweep;
 mod verify;
+mod waiting;
+mod workers;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! Settled runs leave when their time is over, and their events with them.
 
+use waypost_kernel::lifecycle::Outcome;
 use waypost_kernel::{Phase, Time};
 use waypost_store::{Pruned, RunRow};
 
@@ -11,7 +12,7 @@ impl State {
         let mut over: Vec<(Time, u64)> = self
             .runs
             .iter()
-            .filter(|(_, entry)| is_over(&entry.row, now))
+            .filter(|(_, entry)| self.is_over(&entry.row, now))
             .filter_map(|(number, entry)| Some((entry.row.run.finished_at?, *number)))
             .collect();
         over.sort();
@@ -28,9 +29,16 @@ impl State {
     }
 }
 
-/// Never while a rollback or reconciliation of it is under way.
-fn is_over(row: &RunRow, now: Time) -> bool {
-    let keep = row.lifecycle.state(row.run.state).keep;
-    let until = row.run.finished_at.zip(keep).map(|(finished, keep)| finished + keep);
-    row.phase() == Phase::Settled && !row.run.operating && until.is_some_and(|until| until < now)
+impl State {
+    /// Never while a rollback or reconciliation of it is under way.
+    fn is_over(&self, row: &RunRow, now: Time) -> bool {
+        let state = row.lifecycle.state(row.run.state);
+        let said = self.retention.get(&*row.lifecycle.name);
+        let said = match state.outcome == Some(Outcome::Succeeded) {
+            true => said.and_then(|said| said.success),
+            false => said.and_then(|said| said.failure),
+        };
+        let until = row.run.finished_at.zip(said.or(state.keep)).map(|(finished, keep)| finished + keep);
+        row.phase() == Phase::Settled && !row.run.operating && until.is_some_and(|until| until < now)
+    }
 }

@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use waypost_kernel::event::{Change, Event};
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::request::{Ask, Request, Who};
 use waypost_kernel::{Catalog, Lifecycle, Time};
-use waypost_store::{AuditRow, EventRow, Message, NewRun, Pause, Result, RunRow, StoreError, TokenRow};
+use waypost_store::{
+    AuditRow, EventRow, Message, NewRun, Pause, PlaybookRow, Result, Retention, RunRow, SchedulerSign,
+    StoreError, TokenRow, WorkerBeat,
+};
 
 use super::children::is_cancel;
 use super::rules::follow::follow;
@@ -40,8 +43,16 @@ pub(super) struct State {
     pub cancelled_parents: BTreeSet<u64>,
     pub schedules: BTreeMap<String, Stored>,
     pub executions: Vec<Execution>,
+    /// In the order of their coming.
+    pub playbooks: Vec<PlaybookRow>,
     pub tokens: Vec<TokenRow>,
+    /// By lifecycle.
+    pub retention: BTreeMap<String, Retention>,
+    /// With the time of their last sign.
+    pub schedulers: BTreeMap<String, (SchedulerSign, Time)>,
     pub audits: Vec<AuditRow>,
+    /// Each with when it came first and last.
+    pub workers: Vec<(WorkerBeat, Time, Time)>,
     /// With the time at which each came.
     pub messages: Vec<(Message, Time)>,
     /// By the readers' names.
@@ -120,11 +131,15 @@ impl State {
             queues: BTreeMap::new(),
             key_limits: BTreeMap::new(),
             served: BTreeMap::new(),
+            retention: BTreeMap::new(),
+            schedulers: BTreeMap::new(),
             cancelled_parents: BTreeSet::new(),
             schedules: BTreeMap::new(),
             executions: Vec::new(),
+            playbooks: Vec::new(),
             tokens: Vec::new(),
             audits: Vec::new(),
+            workers: Vec::new(),
             messages: Vec::new(),
             cursors: BTreeMap::new(),
             last_number: 0,
@@ -209,8 +224,7 @@ impl Entry {
         let payload = match &event.note {
             Some(note) => note.payload.clone(),
             None if event.from.is_some() => messages::payload(lifecycle, &event, &patch.details),
-            None if self.row.metadata.is_empty() => json!({}),
-            None => json!({ "metadata": self.row.metadata }),
+            None => messages::first_payload(&event, &self.row.metadata),
         };
         let row = EventRow {
             position,

@@ -34,7 +34,8 @@ impl State {
             }
             let command = event.command.to_string();
             let metadata = cancelled_metadata(self.row(number)?, &change);
-            self.commit_with(number, change, &Patch { metadata, ..Patch::default() })?;
+            let details = no_longer_asked(self.row(number)?, &change);
+            self.commit_with(number, change, &Patch { metadata, details })?;
             swept.moved.push((self.row(number)?.id().to_owned(), command));
         }
         let (asked, is_all) = self.ask_children(limit.saturating_sub(swept.moved.len()))?;
@@ -53,8 +54,18 @@ fn due_at(row: &RunRow, now: Time) -> Option<(u8, Time)> {
             let until = if lease.is_vacant() { lease.until + VACANT_FOR_LOST } else { lease.until };
             (until < now).then_some((0, lease.until))
         }
-        Phase::Parked | Phase::Settled => None,
+        Phase::Parked => row.run.expires_at.filter(|at| *at <= now).map(|at| (1, at)),
+        Phase::Settled => None,
     }
+}
+
+/// A run that goes on without an answer waits for none.
+fn no_longer_asked(before: &RunRow, change: &Change) -> Map<String, Value> {
+    let goes_on =
+        before.phase() == Phase::Parked && before.lifecycle.phase(change.after.state) == Phase::Ready;
+    let member = before.lifecycle.decisions.as_ref().map(|decisions| decisions.waiting().to_owned());
+    let waits = member.filter(|member| goes_on && before.details.get(member) == Some(&json!(true)));
+    waits.map(|member| (member, json!(false))).into_iter().collect()
 }
 
 /// What is written into the metadata of a run whose worker never began, and which is cancelled therefore.

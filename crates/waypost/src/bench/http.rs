@@ -64,6 +64,7 @@ async fn post(stream: &mut BufReader<TcpStream>, address: SocketAddr) -> std::io
     let run = json!({
         "lifecycle": "deploy",
         "playbook": PLAYBOOK,
+        "unknown_playbook": true,
         "idempotency_key": fresh_key(),
         "input": *INPUT,
         "metadata": *METADATA,

@@ -35,9 +35,10 @@ const PAIRS: usize = 5;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The default set takes about five minutes. `ratio` is the median of 5 interleaved pairs with raw.\nRuns are real ones: a playbook, an idempotency key, 200 bytes of input; those of *-keyed have a concurrency key too.\n\nExamples:\n  waypost bench\n  waypost bench --scenario full-lifecycle --batch 500 -o json\n  waypost bench --scenario backlog --backlog 1000000\n  waypost bench --store postgres --database-url postgres://me@localhost/postgres\n  waypost bench --store postgres --hold-xmin 300"
+    after_help = "The default set takes about five minutes. `ratio` is the median of 5 interleaved pairs with raw.\nRuns are real ones: a playbook, an idempotency key, 200 bytes of input; those of *-keyed have a concurrency key too.\n\nExamples:\n  waypost bench\n  waypost bench --scenario full-lifecycle --batch 500 -o json\n  waypost bench --scenario backlog --backlog 1000000\n  waypost bench --store postgres --database-url postgres://me@host/db\n  waypost bench --store postgres --hold-xmin 300"
 )]
 pub struct Flags {
+    /// Which database is measured.
     #[arg(long, value_enum, default_value_t = Database::Sqlite)]
     store: Database,
     /// Only this one.

@@ -15,7 +15,8 @@ use waypost_store::{CommandWrite, NewRun, RunRow};
 
 use super::acts::Act;
 use super::stage::{Cast, Stage};
-use crate::output::{ERROR, Failed, Result};
+use crate::output::{ERROR, Failed, Result, tell};
+use crate::place::lifecycles;
 use crate::run::brought::of_playbook;
 use crate::run::user;
 
@@ -45,10 +46,7 @@ const FILES: [(&str, &str); 8] = shipped![
 pub async fn play(stage: &mut Stage, folder: &Path) -> Result<Option<Act>> {
     let missing: Vec<&str> = NEEDS.into_iter().filter(|program| !is_there(program)).collect();
     if !missing.is_empty() {
-        anstream::eprintln!(
-            "left out: a rolling cluster update, whose scripts need {}",
-            missing.join(" and ")
-        );
+        tell(&format!("left out: a rolling cluster update, whose scripts need {}", missing.join(" and ")));
         return Ok(None);
     }
     let set =
@@ -56,7 +54,8 @@ pub async fn play(stage: &mut Stage, folder: &Path) -> Result<Option<Act>> {
     let before = set.world.site().map_err(|error| Failed::new(ERROR, error.to_string()))?;
     let new = NewRun { input: set.input(&before), correlation_id: Some(WHAT.into()), ..NewRun::default() };
     let new = NewRun { queue: "clusters".into(), by: user(), ..new };
-    let new = of_playbook(&*stage.store, &set.playbook, &[], new, Some("clusters".into()), None).await?;
+    let catalog = lifecycles(&*stage.store).await?;
+    let (new, _) = of_playbook(&catalog, &set.playbook, &[], new, Some("clusters"), None)?;
     let run_id = stage.store.enqueue(vec![new]).await?.remove(0)?.run.id().to_owned();
     stage.hire_with(&Cast { queue: "clusters", slots: "1", lease: "10s" }, set.environment())?;
     let paused = stage.rests(&run_id).await?;

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use waypost_kernel::tenant::DEFAULT;
-use waypost_store::{EventRow, Store};
+use waypost_store::{EventRow, ItemRow, Store};
 use waypost_worker::Stage as Shutdown;
 
-use crate::run::{age, output_lines};
+use crate::output::tell;
+use crate::run::{age, message, output_lines};
 
 const PAGE: usize = 200;
 const LOOK: Duration = Duration::from_millis(100);
@@ -29,8 +30,12 @@ pub async fn narrate(store: Arc<dyn Store>, shutdown: watch::Receiver<Shutdown>)
                 names.insert(event.run_id.clone(), name_of(&*store, &event.run_id).await);
             }
             let name = &names[&event.run_id];
-            for words in words(event) {
-                anstream::eprintln!("{:>6}  {name:<20}  {words}", age(event.at - began_at));
+            let items = match event.command.as_str() {
+                "items" => store.items(event.run_id.clone(), None).await.unwrap_or_default(),
+                _ => Vec::new(),
+            };
+            for words in words(event, &items) {
+                tell(&format!("{:>6}  {name:<20}  {words}", age(event.at - began_at)));
             }
         }
         if is_over && page.events.is_empty() {
@@ -47,14 +52,15 @@ async fn name_of(store: &dyn Store, run_id: &str) -> String {
     run.and_then(|run| run.correlation_id).unwrap_or_else(|| run_id.to_owned())
 }
 
-fn words(event: &EventRow) -> Vec<String> {
+fn words(event: &EventRow, items: &[ItemRow]) -> Vec<String> {
     let lines: Vec<String> =
         output_lines(&event.payload).map(|(stream, line)| format!("{stream}: {line}")).collect();
     if !lines.is_empty() {
         return lines;
     }
     // A command's text is told once by whoever reads the demo's source, not with each of its tries.
-    let message = event.message.split(": sh -c").next().unwrap_or_default();
+    let message = message(event, items);
+    let message = message.split(": sh -c").next().unwrap_or_default();
     vec![match &event.from {
         Some(from) if *from != event.to => format!("{from} → {}: {message}", event.to),
         _ => message.to_owned(),

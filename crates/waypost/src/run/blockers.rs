@@ -1,8 +1,9 @@
-//! Asking a person about each host that blocks a run.
+//! Asking a person what a run asks: about each thing that blocks it, such as a host, or what a step of its playbook asks.
 
 use std::io::{BufRead, IsTerminal, Write};
 
 use serde_json::{Map, Value};
+use waypost_kernel::text::terminal;
 use waypost_store::RunRow;
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
@@ -10,7 +11,7 @@ use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 /// Where a handler does not say which decisions it knows.
 const CHOICES: [&str; 2] = ["power_off", "skip"];
 
-/// What the run waits for, by host.
+/// What the run asks, by what it is about.
 pub fn of(run: &RunRow) -> Option<&Map<String, Value>> {
     let decisions = run.lifecycle.decisions.as_ref()?;
     let waits = run.details.get(decisions.waiting()).is_some_and(|waits| *waits == true);
@@ -18,10 +19,10 @@ pub fn of(run: &RunRow) -> Option<&Map<String, Value>> {
     blockers.filter(|blockers| waits && !blockers.is_empty())
 }
 
-/// The hosts that nobody has decided about yet.
+/// What nobody has decided about yet.
 pub fn open(run: &RunRow) -> Vec<String> {
     let given = run.lifecycle.decisions.as_ref().and_then(|decisions| run.details.get(decisions.given()));
-    let is_open = |host: &&String| given.is_none_or(|given| given.get(host.as_str()).is_none());
+    let is_open = |subject: &&String| given.is_none_or(|given| given.get(subject.as_str()).is_none());
     of(run).into_iter().flat_map(Map::keys).filter(is_open).cloned().collect()
 }
 
@@ -34,22 +35,50 @@ pub fn ask_about(run: &RunRow) -> Result<Map<String, Value>> {
         return Ok(Map::new());
     }
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
-        let hosts: Vec<String> = blockers
-            .iter()
-            .map(|(host, about)| format!("--resolve {host}={}", choices(about).join("|")))
-            .collect();
-        let message = format!(
-            "{} waits for decisions about {}\n  waypost run resume {} {}",
-            run.id(),
-            blockers.keys().cloned().collect::<Vec<_>>().join(", "),
-            run.id(),
-            hosts.join(" "),
-        );
-        return Err(Failed::new(BAD_INPUT, message));
+        let head = format!("{} waits for decisions about {}", run.id(), open.join(", "));
+        return Err(Failed::new(BAD_INPUT, [vec![head], told(run)].concat().join("\n")));
     }
     let mut input = std::io::stdin().lock();
     let mut output = anstream::stderr();
     ask(&blockers, &mut input, &mut output)
+}
+
+/// What is asked, and the command that answers it.
+pub fn told(run: &RunRow) -> Vec<String> {
+    let open = open(run);
+    let asked: Vec<(&String, &Value)> =
+        of(run).into_iter().flatten().filter(|(subject, _)| open.contains(subject)).collect();
+    if asked.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = Vec::new();
+    for (subject, about) in &asked {
+        lines.push(heading(subject, about));
+        lines.extend(self::lines(about).into_iter().map(|line| format!("  {line}")));
+    }
+    let flags = asked.iter().map(|(subject, about)| {
+        let choices = choices(about).join("|");
+        format!("--resolve {}", quoted(&format!("{subject}={choices}")))
+    });
+    let flags = flags.collect::<Vec<_>>().join(" ");
+    lines.push(format!("answer with: waypost run resume {} {flags}", run.id()));
+    lines
+}
+
+/// `go ahead?: update 3 hosts? (yes, no; until 2026-02-14T08:00:00Z)`, or what it is about and what blocks it.
+fn heading(subject: &str, about: &Value) -> String {
+    let Some(question) = about["ask"].as_str() else {
+        return format!("{subject} needs a decision: {}", choices(about).join(", "));
+    };
+    let until = about["until"].as_str().map(|until| format!("; until {until}")).unwrap_or_default();
+    let named = if question == subject { String::new() } else { format!("{subject}: ") };
+    format!("{named}{question} ({}{until})", choices(about).join(", "))
+}
+
+/// As a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@|".contains(c);
+    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
 fn ask(
@@ -60,16 +89,22 @@ fn ask(
     let broken = |error: std::io::Error| Failed::new(ERROR, format!("the terminal cannot be used: {error}"));
     let mut decisions = Map::new();
     for (host, about) in blockers {
-        writeln!(output, "\n{host}").map_err(broken)?;
+        let heading =
+            about["ask"].as_str().map_or_else(|| host.clone(), |question| format!("{host}: {question}"));
+        writeln!(output, "\n{}", terminal::plain(&heading)).map_err(broken)?;
         for line in lines(about) {
-            writeln!(output, "  {line}").map_err(broken)?;
+            writeln!(output, "  {}", terminal::plain(&line)).map_err(broken)?;
         }
         let choices = choices(about);
         loop {
             for (number, choice) in choices.iter().enumerate() {
-                writeln!(output, "  {}) {choice}", number + 1).map_err(broken)?;
+                writeln!(output, "  {}) {}", number + 1, terminal::plain(choice)).map_err(broken)?;
             }
-            write!(output, "  what to do about {host}? ").map_err(broken)?;
+            match about["ask"].is_string() {
+                true => write!(output, "  your answer? "),
+                false => write!(output, "  what to do about {}? ", terminal::plain(host)),
+            }
+            .map_err(broken)?;
             output.flush().map_err(broken)?;
             let mut answer = String::new();
             if input.read_line(&mut answer).map_err(broken)? == 0 {
@@ -81,7 +116,8 @@ fn ask(
                 decisions.insert(host.clone(), Value::String(choice));
                 break;
             }
-            writeln!(output, "  type a number or one of: {}", choices.join(", ")).map_err(broken)?;
+            let known = choices.join(", ");
+            writeln!(output, "  type a number or one of: {}", terminal::plain(&known)).map_err(broken)?;
         }
     }
     Ok(decisions)
@@ -112,8 +148,17 @@ pub fn lines(about: &Value) -> Vec<String> {
     };
     match listed {
         Some(listed) => listed.iter().map(line).collect(),
-        None => vec![about.to_string()],
+        // What there is besides what is told anyway.
+        None => {
+            let known = |name: &str| matches!(name, "choices" | "ask" | "until");
+            let members = about.as_object().into_iter().flatten().filter(|(name, _)| !known(name));
+            members.map(|(name, value)| format!("{name}: {}", plain(value))).collect()
+        }
     }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 #[cfg(test)]

@@ -2,55 +2,38 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
-use waypost_store::{NewRun, Store};
+use serde_json::{Value, json};
+use waypost_kernel::Catalog;
+use waypost_store::NewRun;
+use waypost_worker::playbook::known::{LeftOpen, fill};
 use waypost_worker::playbook::{CannotStart, Playbook};
 
-use crate::output::{BAD_INPUT, ERROR, Failed, Result};
-use crate::place::lifecycles;
+use crate::output::{BAD_INPUT, Failed, Result};
 
 /// The playbook fills in what is left open: its queue, its priority, its steps. `typed` are inputs as a person types
 /// them, beside those of `new`.
-pub async fn of_playbook(
-    store: &dyn Store,
+pub fn of_playbook(
+    catalog: &Catalog,
     file: &Path,
     typed: &[(&str, &str)],
     new: NewRun,
-    queue: Option<String>,
+    queue: Option<&str>,
     priority: Option<i16>,
-) -> Result<NewRun> {
-    let catalog = lifecycles(store).await?;
+) -> Result<(NewRun, Playbook)> {
     let bad = |message: String| Failed::new(BAD_INPUT, message);
-    let playbook = Playbook::load_with(file, &catalog).map_err(|problems| bad(problems.to_string()))?;
-    let given = with_typed(&playbook, &new.input, typed);
-    let started = playbook.new_run(&catalog, &given).map_err(|error| match error {
+    let playbook = Playbook::load_with(file, catalog).map_err(|problems| bad(problems.to_string()))?;
+    let input = with_typed(&playbook, &new.input, typed);
+    let open = LeftOpen { queue: queue.is_none(), priority: priority.is_none(), lifecycle: true };
+    let started = fill(&playbook, catalog, NewRun { input, ..new }, open).map_err(|error| match error {
         CannotStart::BulkChange => bad(format!("{}: {error}", file.display())),
         error => bad(error.to_string()),
     })?;
-    let text = std::fs::read_to_string(&playbook.file)
-        .map_err(|error| Failed::new(ERROR, format!("{}: {error}", file.display())))?;
-    Ok(NewRun {
-        queue: queue.unwrap_or(started.queue),
-        priority: priority.unwrap_or(started.priority),
-        concurrency_key: new.concurrency_key.or(started.concurrency_key),
-        carried: Some(json!({ "playbook": { "file": playbook.file.to_string_lossy(), "text": text } })),
-        lifecycle: started.lifecycle,
-        playbook: started.playbook,
-        items: started.items,
-        input: started.input,
-        ..new
-    })
+    let carried = json!({ "playbook": { "file": playbook.file.to_string_lossy(), "text": playbook.text } });
+    Ok((NewRun { carried: Some(carried), ..started }, playbook))
 }
 
-/// The inputs of a run, as the playbook declares them.
-pub fn accepted(playbook: &Playbook, given: &Value, typed: &[(&str, &str)]) -> Result<Map<String, Value>> {
-    playbook.accept(&with_typed(playbook, given, typed)).map_err(|problems| {
-        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        Failed::new(BAD_INPUT, told.join("\n"))
-    })
-}
-
-fn with_typed(playbook: &Playbook, given: &Value, typed: &[(&str, &str)]) -> Value {
+/// The inputs of a run, with those that a person typed read as the types that the playbook declares.
+pub fn with_typed(playbook: &Playbook, given: &Value, typed: &[(&str, &str)]) -> Value {
     let mut given = if given.is_null() { json!({}) } else { given.clone() };
     if let Some(given) = given.as_object_mut() {
         let typed =

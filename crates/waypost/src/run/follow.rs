@@ -1,39 +1,38 @@
-//! Following a run: its output as it appears, and the path that it took.
+//! Following a run: why it waits, its output as it appears, how its steps go, and the path that it took.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use clap::Args;
 use tokio::time::Instant;
-use waypost_kernel::Phase;
+use waypost_kernel::text::terminal::{output_line, plain};
+use waypost_kernel::waiting::Reason;
+use waypost_kernel::{Phase, Time};
 use waypost_store::{EventRow, RunRow, Store};
 
-use super::{age, find, output_lines};
-use crate::output::{Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print};
+use super::events::all_events;
+use super::ids::{explained, find, short};
+use super::told::{Teller, Told};
+use super::{times::age, waits, worked};
+use crate::output::{Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print, tell};
 use crate::worker::duration;
 
 const PAGE: usize = 500;
-const LOOK: Duration = Duration::from_millis(250);
+/// Times arrive without an event: what the run waits for is looked at again.
+pub const LOOK: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exits with the run's result: 0 succeeded (or a draft: nothing was asked of it yet), 3 failed or cancelled, 6 waits for a person, 124 not done in time.\n\nExamples:\n  waypost run watch run-0192"
+    after_help = "Exits with the run's result: 0 succeeded, 3 failed or cancelled, 6 waits for a person (or is a draft: nothing was asked of it yet), 124 not done in time.\n\nExamples:\n  waypost run watch @1\n  waypost run watch f9aac1c9 --timeout 10m"
 )]
 pub struct Watch {
+    /// The run: its id, a part of it that no other has, or @1 for the newest.
+    #[arg(value_name = "RUN")]
     run: String,
+    /// Give up after this time. The run goes on.
     #[arg(long, value_parser = duration, value_name = "TIME")]
     timeout: Option<Duration>,
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  waypost run logs run-0192\n  waypost run logs -f run-0192")]
-pub struct Logs {
-    run: String,
-    /// Until the run is settled or waits for a person.
-    #[arg(short, long)]
-    follow: bool,
 }
 
 /// Why following ended.
@@ -48,9 +47,10 @@ pub enum Stopped {
 pub async fn watch(store: &dyn Store, flags: Watch) -> Result<u8> {
     let run = find(store, &flags.run).await?;
     let mut follower = Follower::new(run.id().to_owned(), flags.output == Format::Table);
+    tell(&header(&run, store.now().await?));
     let stopped = follower.follow_until(store, flags.timeout).await?;
-    let run = find(store, run.id()).await?;
-    follower.print_path(&run);
+    let run = explained(store, run.id()).await?;
+    follower.tell_end(store, &run).await?;
     if flags.output != Format::Table {
         print(&flags.output.object(&run.object()))?;
     }
@@ -61,16 +61,22 @@ pub async fn watch(store: &dyn Store, flags: Watch) -> Result<u8> {
     })
 }
 
-pub async fn logs(store: &dyn Store, flags: Logs) -> Result {
-    let run = find(store, &flags.run).await?;
-    let mut follower = Follower::new(run.id().to_owned(), true);
-    follower.quiet = true;
-    if flags.follow {
-        follower.follow_until(store, None).await?;
-    } else {
-        follower.catch_up(store).await?;
-    }
-    Ok(())
+/// `f9aac1c9 shop-deploy: pending in default for 3.2s`.
+pub fn header(run: &RunRow, now: Time) -> String {
+    let title = run.title.as_deref().map(|title| format!(" {title}")).unwrap_or_default();
+    let since = format!("queued {} ago", age(now - run.run.created_at));
+    let head = format!("{}{title}: {} in {}, {since}", short(run.id()), run.status(), run.queue);
+    plain(&head).into_owned()
+}
+
+/// Nothing more happens to it by itself.
+pub fn is_at_rest(run: &RunRow) -> bool {
+    matches!(run.phase(), Phase::Settled | Phase::Parked | Phase::Draft) && !is_on_its_way(run)
+}
+
+/// A draft that the engine takes on by itself.
+pub fn is_on_its_way(run: &RunRow) -> bool {
+    run.lifecycle.acknowledgement(run.run.state).is_some()
 }
 
 /// Reads a run's events in order, prints what its commands said, and remembers the states that it went through.
@@ -81,15 +87,24 @@ pub struct Follower {
     path: Vec<String>,
     /// Output lines are data: on stdout, unless that is for the run object.
     to_stdout: bool,
-    /// Only what commands printed.
-    quiet: bool,
-    /// Of steps, by their keys.
-    names: HashMap<String, String>,
+    teller: Teller,
+    waits: Waits,
 }
+
+/// What the run waits for, since when that is known here, and whether it was told.
+#[derive(Debug, Default)]
+struct Waits {
+    known: Option<(Reason, Instant)>,
+    told: Option<Reason>,
+}
+
+/// Who waits no longer than this is not told of.
+const A_MOMENT: Duration = Duration::from_millis(1_500);
 
 impl Follower {
     pub fn new(run_id: String, to_stdout: bool) -> Follower {
-        Follower { run_id, seq: 0, path: Vec::new(), to_stdout, quiet: false, names: HashMap::new() }
+        let (teller, waits) = (Teller::default(), Waits::default());
+        Follower { run_id, seq: 0, path: Vec::new(), to_stdout, teller, waits }
     }
 
     pub fn run_id(&self) -> &str {
@@ -121,23 +136,33 @@ impl Follower {
     pub async fn follow(&mut self, store: &dyn Store) -> Result {
         loop {
             // The row first: what happened up to it is then in the events.
-            let run = find(store, &self.run_id).await?;
+            let run = explained(store, &self.run_id).await?;
             self.catch_up(store).await?;
-            // A draft that the engine takes on by itself is on its way.
-            let goes_on = run.lifecycle.acknowledgement(run.run.state).is_some();
-            if matches!(run.phase(), Phase::Settled | Phase::Parked | Phase::Draft) && !goes_on {
+            self.tell_waiting(&run);
+            if is_at_rest(&run) {
                 return Ok(());
             }
-            store.changed(LOOK).await;
+            store.event_after(&self.run_id, self.seq, LOOK).await;
+        }
+    }
+
+    /// Once for each reason, if it lasts.
+    fn tell_waiting(&mut self, run: &RunRow) {
+        let reason = run.waiting().map(|waiting| waiting.reason).filter(|reason| *reason != Reason::Person);
+        let since = self.waits.known.filter(|(known, _)| Some(*known) == reason).map(|(_, since)| since);
+        self.waits.known = reason.map(|reason| (reason, since.unwrap_or_else(Instant::now)));
+        let lasts = since.is_some_and(|since| since.elapsed() >= A_MOMENT);
+        if lasts && self.waits.told != reason {
+            self.waits.told = reason;
+            tell(&format!("waiting: {}", waits::in_full(run).unwrap_or_default()));
         }
     }
 
     pub async fn catch_up(&mut self, store: &dyn Store) -> Result {
         loop {
             let events = store.events(self.run_id.clone(), self.seq, PAGE).await?;
-            if !self.quiet && events.iter().any(|event| event.payload["items"].is_array()) {
-                let items = store.items(self.run_id.clone(), None).await?;
-                self.names = items.into_iter().map(|item| (item.key, item.name)).collect();
+            if self.teller.needs_names(&events) {
+                self.teller.learn(store.items(self.run_id.clone(), None).await?);
             }
             for event in &events {
                 self.seq = event.seq;
@@ -154,47 +179,56 @@ impl Follower {
         if self.path.last() != Some(&event.to) {
             self.path.push(event.to.clone());
         }
-        for (_, line) in output_lines(&event.payload) {
-            if self.to_stdout {
-                print(&format!("{line}\n"))?;
-            } else {
-                anstream::eprintln!("{line}");
+        for told in self.teller.tell(event) {
+            match told {
+                Told::Line { text, .. } if self.to_stdout => print(&format!("{}\n", output_line(&text)))?,
+                told => tell(&shown(&told)),
             }
-        }
-        if !self.quiet {
-            self.tell_steps(event);
-        }
-        let notable = event.level == "warn" || event.level == "error";
-        if notable && !self.quiet && event.payload["lines"].is_null() {
-            anstream::eprintln!("{}: {}", event.level, event.message);
         }
         Ok(())
     }
 
-    /// The first kind of items alone: the parts of steps are for `run show`.
-    fn tell_steps(&self, event: &EventRow) {
-        for item in event.payload["items"].as_array().into_iter().flatten() {
-            let text = |key: &str| item[key].as_str().unwrap_or_default();
-            if text("kind") != "step" || text("from").is_empty() {
-                continue;
-            }
-            let name = self.names.get(text("key")).map_or(text("key"), String::as_str);
-            let why = item["error_code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
-            anstream::eprintln!("{} {name}{why}", sign(text("to")));
-        }
-    }
-
-    /// `run-… queued → claimed → running → success in 0.1s`, and why, if it did not go well.
-    pub fn print_path(&self, run: &RunRow) {
-        let times = run.run.finished_at.zip(run.run.started_at);
-        let took = times.map(|(end, start)| format!(" in {}", age(end - start))).unwrap_or_default();
-        anstream::eprintln!("{} {}{took}", run.id(), self.path.join(" → "));
-        if run.phase() == Phase::Draft {
-            let next = waypost_kernel::allowed(&run.lifecycle, &run.run).join(", ");
-            anstream::eprintln!("nothing was executed yet: it is a draft; allowed now: {next}");
-        }
+    /// `run-… queued → claimed → running → success in 0.1s`, and why, if it did not go well; what is asked, if it waits.
+    pub async fn tell_end(&self, store: &dyn Store, run: &RunRow) -> Result {
+        let events = all_events(store, run.id(), 0).await?;
+        let took = worked::worked(run, &events, store.now().await?);
+        let took = run.run.finished_at.and(run.run.started_at).map(|_| format!(" in {}", age(took)));
+        tell(&format!("{} {}{}", run.id(), plain(&self.path.join(" → ")), took.unwrap_or_default()));
         if let Some(failure) = &run.run.failure {
-            anstream::eprintln!("{}: {}", failure.code, failure.message);
+            tell(&plain(&format!("{}: {}", failure.code, failure.message)));
+        }
+        if is_at_rest(run) && run.phase() != Phase::Settled {
+            tell(&asked(run));
+        }
+        Ok(())
+    }
+}
+
+/// What a run that waits for a person asks, and the command that answers.
+fn asked(run: &RunRow) -> String {
+    if let Some(decisions) = waits::decisions(run) {
+        return decisions;
+    }
+    let draft = if run.phase() == Phase::Draft { "nothing was executed yet: it is " } else { "" };
+    let allowed = waypost_kernel::allowed(&run.lifecycle, &run.run).join(", ");
+    let waits = waits::in_full(run).map(|waits| format!("{waits}\n")).unwrap_or_default();
+    format!("{draft}{waits}allowed now: {}", plain(&allowed))
+}
+
+/// As it is shown between the lines of output.
+pub fn shown(told: &Told) -> String {
+    match told {
+        Told::Line { text, .. } => output_line(text).into_owned(),
+        Told::Message { level, text, .. } if level == "info" => plain(text).into_owned(),
+        Told::Message { level, text, .. } => format!("{level}: {}", plain(text)),
+        Told::Step { name, to, took, error } => {
+            let took = took.map(|took| format!(" {}", age(took))).unwrap_or_default();
+            let error = error.as_ref().map(|code| format!(" ({})", plain(code))).unwrap_or_default();
+            format!("{} {}{took}{error}", sign(to), plain(name))
+        }
+        Told::Task { name, to, percent } => {
+            let far = if *percent > 0 { format!("{percent} %") } else { to.clone() };
+            format!("  {} {}", plain(name), plain(&far))
         }
     }
 }
@@ -207,7 +241,7 @@ fn sign(status: &str) -> String {
         "failed" => (31, "✗"),
         "skipped" => (90, "↷"),
         "paused" => (33, "⏸"),
-        _ => return format!("· {status}"),
+        _ => return format!("· {}", plain(status)),
     };
     format!("\u{1b}[{colour}m{sign}\u{1b}[0m")
 }

@@ -3,16 +3,31 @@
 mod ask;
 mod blockers;
 pub mod brought;
+pub mod by_name;
+mod events;
 mod follow;
-mod look;
+#[cfg(test)]
+mod golden;
+pub mod ids;
+pub mod list;
+mod logs;
 mod replay;
 mod show;
 mod start;
+mod steps;
+mod times;
+mod told;
+mod wait;
+mod waits;
+mod worked;
+
+use std::sync::OnceLock;
 
 use clap::Subcommand;
-use serde_json::Value;
-use waypost_kernel::Span;
-use waypost_store::{RunRow, Store, Who};
+use waypost_store::Who;
+
+pub use events::{message, output_lines};
+pub use times::age;
 
 use crate::output::Result;
 use crate::place::{Place, tenant};
@@ -22,15 +37,16 @@ pub enum Verb {
     /// Start a run of a playbook, or of a command: everything after `--`.
     Start(Box<start::Flags>),
     /// Runs, newest first.
-    List(look::List),
-    /// One run, whole.
+    #[command(visible_aliases = ["ls", "ps"])]
+    List(list::List),
+    /// One run: how it is, what it waits for, its steps and what they gave.
     Show(show::Show),
     /// Follow a run until it is settled or waits for a person, and exit with its result.
     Watch(follow::Watch),
-    /// What a run's commands printed.
-    Logs(follow::Logs),
+    /// What a run's commands printed and its workers said.
+    Logs(logs::Logs),
     /// Everything that happened to a run.
-    Events(look::Events),
+    Events(events::Events),
     /// Ask that a run be cancelled. Waiting runs end at once; running ones are told within a second.
     Cancel(ask::Cancel),
     /// Ask that a run stop and wait for a person.
@@ -41,36 +57,67 @@ pub enum Verb {
     Retry(ask::Retry),
     /// Start a new run with the same input, or an edited one.
     Replay(replay::Replay),
+    /// Give a run any command of its lifecycle: submit, approve, promote, …
+    Do(ask::Do),
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
-    let opened = place.opened().await?;
+    if let Verb::Start(flags) = &verb
+        && flags.dry_run
+    {
+        return by_name::dry_run(place, flags).await.map(|()| 0);
+    }
+    // Only what is started needs a database that is not there yet.
+    let opened = match &verb {
+        Verb::Start(_) => place.opened().await?,
+        _ => place.opened_to_read().await?,
+    };
     let store = opened.store();
     match verb {
         Verb::Start(flags) => start::start(opened, *flags).await,
-        Verb::List(flags) => look::list(&*store, flags).await.map(|()| 0),
+        Verb::List(flags) => list::list(&opened, flags).await.map(|()| 0),
         Verb::Show(flags) => show::show(&*store, flags).await.map(|()| 0),
         Verb::Watch(flags) => follow::watch(&*store, flags).await,
-        Verb::Logs(flags) => follow::logs(&*store, flags).await.map(|()| 0),
-        Verb::Events(flags) => look::events(&*store, flags).await.map(|()| 0),
+        Verb::Logs(flags) => logs::logs(&*store, flags).await.map(|()| 0),
+        Verb::Events(flags) => events::events(&*store, flags).await.map(|()| 0),
         Verb::Cancel(flags) => ask::cancel(&*store, flags).await.map(|()| 0),
         Verb::Pause(flags) => ask::pause(&*store, flags).await.map(|()| 0),
         Verb::Resume(flags) => ask::resume(opened, flags).await,
         Verb::Retry(flags) => ask::retry(opened, flags).await,
         Verb::Replay(flags) => replay::replay(opened, flags).await,
+        Verb::Do(flags) => ask::give(opened, flags).await,
     }
 }
 
-/// By id or unique beginning of one.
-pub async fn find(store: &dyn Store, id: &str) -> Result<RunRow> {
-    Ok(store.run(tenant().into(), id.to_owned()).await?)
+/// Who the log names for what this process asks for: as the environment says, or the system.
+pub fn user() -> String {
+    static USER: OnceLock<String> = OnceLock::new();
+    let named =
+        || ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok().filter(|it| !it.is_empty()));
+    USER.get_or_init(|| named().unwrap_or_else(name_of_uid)).clone()
 }
 
-/// Who the log names for what this process asks for.
-pub fn user() -> String {
-    let named =
-        ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok().filter(|it| !it.is_empty()));
-    named.unwrap_or_else(|| "cli".into())
+/// Containers, cron and systemd set no name: the uid has one, or is one.
+fn name_of_uid() -> String {
+    let uid = rustix::process::getuid().as_raw();
+    let listed = std::fs::read_to_string("/etc/passwd").ok().and_then(|text| name_in(&text, uid));
+    let asked = || {
+        // Users that a directory service knows.
+        let asked = std::process::Command::new("id").arg("-un").output().ok()?;
+        let name = String::from_utf8(asked.stdout).ok()?.trim().to_owned();
+        (asked.status.success() && !name.is_empty()).then_some(name)
+    };
+    listed.or_else(asked).unwrap_or_else(|| format!("uid-{uid}"))
+}
+
+/// `kim:x:1000:1000:…` of `/etc/passwd`.
+fn name_in(passwd: &str, uid: u32) -> Option<String> {
+    let of = |line: &str| {
+        let mut fields = line.split(':');
+        let (name, _, id) = (fields.next()?, fields.next()?, fields.next()?);
+        (id.parse() == Ok(uid) && !name.is_empty()).then(|| name.to_owned())
+    };
+    passwd.lines().find_map(of)
 }
 
 /// The same, with a reason, for what is kept in the audit log.
@@ -78,21 +125,14 @@ pub fn who(reason: Option<String>) -> Who {
     Who { tenant: tenant().to_owned(), by: user(), reason }
 }
 
-/// A length of time as people say it: the two largest units.
-pub fn age(span: Span) -> String {
-    let ms = span.ms().max(0);
-    let seconds = ms / 1_000;
-    match seconds {
-        0..10 => format!("{seconds}.{}s", ms % 1_000 / 100),
-        10..60 => format!("{seconds}s"),
-        60..3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
-        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The lines of an `output` event, each with the stream that it came from.
-pub fn output_lines(payload: &Value) -> impl Iterator<Item = (&str, &str)> {
-    let lines = payload["lines"].as_array().map(Vec::as_slice).unwrap_or_default();
-    lines.iter().filter_map(|line| Some((line.get(0)?.as_str()?, line.get(1)?.as_str()?)))
+    #[test]
+    fn a_uid_has_the_name_that_the_system_gives_it() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\n# no user\nkim:x:1000:1000::/home/kim:/bin/sh\n";
+        assert_eq!(name_in(passwd, 1000).as_deref(), Some("kim"));
+        assert_eq!(name_in(passwd, 1001), None);
+    }
 }

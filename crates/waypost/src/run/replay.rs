@@ -1,75 +1,72 @@
-//! `waypost run replay`: a new run with the same input, or an edited one.
+//! `waypost run replay`: a new run like an old one, all of it or from a step.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::Value;
-use waypost_kernel::tenant::exactly;
-use waypost_store::{NewRun, RunRow};
-use waypost_worker::first_steps;
+use waypost_store::NewRun;
 use waypost_worker::playbook::Playbook;
+use waypost_worker::replay::{CannotReplay, Edit, ReplayFrom, replay as replayed};
 
-use super::ask::Waiting;
-use super::brought::accepted;
+use super::brought::with_typed;
+use super::by_name::folder;
+use super::ids::find;
 use super::start::{pairs, split};
-use super::{find, user};
+use super::user;
+use super::wait::Waiting;
 use crate::output::{BAD_INPUT, Failed, Result};
 use crate::place::{Opened, lifecycles};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The old run stays as it is; the new one says which it repeats.\n\nExamples:\n  waypost run replay 0192 --wait\n  waypost run replay 0192 --input cluster=c2"
+    after_help = "The old run stays as it is; the new one says which it repeats (retry_of). With --from or --failed the steps before are done from the beginning, with the outputs that they had and what people decided. A step that a cleanup undid runs again in any case.\n\nExamples:\n  waypost run replay f9aac1c9 --failed --wait\n  waypost run replay f9aac1c9 --from 'ship to us'\n  waypost run replay f9aac1c9 --input cluster=c2"
 )]
 pub struct Replay {
+    /// The run: its id, a part of it that no other has, or @1 for the newest.
+    #[arg(value_name = "RUN")]
     run: String,
-    /// Instead of the old run's input of this name.
+    /// Go on from this step, by its key or its name: `ship`, or one part of it, `ship[2]`.
+    #[arg(long, value_name = "STEP", conflicts_with = "failed")]
+    from: Option<String>,
+    /// Do again only what did not complete.
+    #[arg(long)]
+    failed: bool,
+    /// Instead of the old run's input of this name; only of a whole run, since what was done saw the old one.
     #[arg(long = "input", value_name = "KEY=VALUE")]
     inputs: Vec<String>,
+    /// A folder of playbooks that this process has: with --wait the run is worked here.
+    #[arg(long, value_name = "DIR")]
+    playbooks: Option<PathBuf>,
     #[command(flatten)]
     waiting: Waiting,
 }
 
 pub async fn replay(opened: Opened, flags: Replay) -> Result<u8> {
+    flags.waiting.check()?;
     let store = opened.store();
     let old = find(&*store, &flags.run).await?;
-    let mut new = like(&old);
-    if !flags.inputs.is_empty() && !new.input.is_object() {
+    let catalog = lifecycles(&*store).await?;
+    let from = match flags.from {
+        Some(step) => ReplayFrom::Step(step),
+        None if flags.failed => ReplayFrom::Failed,
+        None => ReplayFrom::Beginning,
+    };
+    if !flags.inputs.is_empty() && !old.input.is_object() {
         let message = "input: the old run's is no object: nothing in it has a name";
         return Err(Failed::new(BAD_INPUT, message));
     }
-    if let Some(carried) = old.carried.as_ref().and_then(|carried| carried.get("playbook")) {
-        let catalog = lifecycles(&*store).await?;
-        let text = |key: &str| carried[key].as_str().unwrap_or_default();
-        let bad = |message: String| Failed::new(BAD_INPUT, message);
-        let playbook = Playbook::parse_with(text("text"), Path::new(text("file")), &catalog)
-            .map_err(|problems| bad(problems.to_string()))?;
-        let inputs = accepted(&playbook, &new.input, &split("input", &flags.inputs)?)?;
-        new.items = first_steps(&playbook, &old.lifecycle, &inputs);
-        new.input = Value::Object(inputs);
-    } else if let Value::Object(input) = &mut new.input {
-        input.extend(pairs("input", &flags.inputs)?);
-    }
-    let run = store.enqueue(vec![new]).await?.remove(0)?.run;
-    flags.waiting.go_on(opened, run).await
-}
-
-fn like(old: &RunRow) -> NewRun {
-    NewRun {
-        tenant: old.tenant.clone(),
-        // The very one, though the tenant may have one of that name by now.
-        lifecycle: exactly(&old.lifecycle.name),
-        queue: old.queue.clone(),
-        priority: old.priority,
-        input: (*old.input).clone(),
-        metadata: (*old.metadata).clone(),
-        concurrency_key: old.concurrency_key.clone(),
-        correlation_id: old.correlation_id.clone(),
-        retry_of: Some(old.id().to_owned()),
-        title: old.title.clone(),
-        playbook: old.playbook.clone(),
-        carried: old.carried.clone(),
-        max_attempts: old.run.max_attempts,
-        by: user(),
-        ..NewRun::default()
-    }
+    let (typed, plain) = (split("input", &flags.inputs)?, pairs("input", &flags.inputs)?);
+    let edit = |playbook: Option<&Playbook>, input: &mut Value| match (playbook, input) {
+        (Some(playbook), input) => *input = with_typed(playbook, input, &typed),
+        (None, Value::Object(input)) => input.extend(plain.clone()),
+        (None, _) => {}
+    };
+    let edit: Option<&Edit<'_>> = if flags.inputs.is_empty() { None } else { Some(&edit) };
+    let new = replayed(&*store, &catalog, &old, &from, edit).await.map_err(|error| match error {
+        CannotReplay::Store(error) => error.into(),
+        error => Failed::new(BAD_INPUT, error.to_string()),
+    })?;
+    let run = store.enqueue(vec![NewRun { by: user(), ..new }]).await?.remove(0)?.run;
+    let own = folder(flags.playbooks.as_deref(), &catalog)?;
+    flags.waiting.go_on_with(opened, run, own).await
 }

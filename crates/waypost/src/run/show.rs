@@ -1,92 +1,218 @@
-//! `waypost run show`: one run, whole. What it waits for comes first, then what it is, its steps and its log.
+//! `waypost run show`: one run. What matters first: how it is, what it is, what it waits for; then its steps, and what they gave.
 
 use clap::Args;
-use comfy_table::Cell;
 use serde_json::Value;
-use waypost_kernel::lifecycle::{DecisionPart, Outcome, Phase};
-use waypost_kernel::{Span, Time};
-use waypost_store::{ItemRow, RunRow, Store, iso};
+use waypost_kernel::Time;
+use waypost_kernel::lifecycle::{DecisionPart, Phase};
+use waypost_kernel::text::terminal::plain;
+use waypost_store::{EventRow, ItemRow, RunRow, Store};
 
-use super::look::events_table;
-use super::{age, blockers, find};
-use crate::output::{Format, Result, coloured, print, status, table};
+use super::events::{all_events, events_table};
+use super::ids::{explained, short};
+use super::times::{Clock, age};
+use super::{steps, waits, worked};
+use crate::output::{Format, Result, cells, print, table_within, width};
 
-/// Of a run's log, from its beginning.
-const EVENTS: usize = 500;
 /// Shown elsewhere, or for programs.
 const NOT_SHOWN: [&str; 3] = ["console_log", "worked", "artifacts"];
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  waypost run show run-0192\n  waypost run show run-0192 -o json")]
+#[command(
+    after_help = "Examples:\n  waypost run show @1\n  waypost run show f9aac1c9 -v\n  waypost run show f9aac1c9 -o json"
+)]
 pub struct Show {
-    /// The id, or as much of its beginning as is unique.
+    /// The run: its id, a part of it that no other has, or @1 for the newest.
+    #[arg(value_name = "RUN")]
     run: String,
+    /// Everything: all fields, outputs in full, all events. With -o json: the steps, too.
+    #[arg(short, long)]
+    verbose: bool,
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
 pub async fn show(store: &dyn Store, flags: Show) -> Result {
-    let run = find(store, &flags.run).await?;
+    let run = explained(store, &flags.run).await?;
     if flags.output != Format::Table {
-        return print(&flags.output.object(&run.object()));
+        let mut object = run.object();
+        if flags.verbose {
+            let items = store.items(run.id().to_owned(), None).await?;
+            object["steps"] = items.iter().map(ItemRow::object).collect();
+        }
+        return print(&flags.output.object(&object));
     }
-    let now = store.now().await?;
+    let clock = Clock::at(store.now().await?);
     let items = store.items(run.id().to_owned(), None).await?;
-    let events = store.events(run.id().to_owned(), 0, EVENTS).await?;
-    let waits = waits_for(&run).or_else(|| waits_for_a_worker(&run, now));
-    let parts = [waits, Some(fields(&run, now)), steps(&run, &items, now), artifacts(&run)];
-    let mut parts: Vec<String> = parts.into_iter().flatten().collect();
-    parts.push(events_table(&events));
-    if events.len() == EVENTS {
-        parts.push(format!("the first {EVENTS} events; more: waypost run events {}", run.id()));
-    }
-    print(&parts.join("\n\n"))
+    let events = all_events(store, run.id(), 0).await?;
+    print(&page(&run, &items, &events, &clock, (width(), flags.verbose)))
 }
 
-/// What a person has to decide, and how.
-fn waits_for(run: &RunRow) -> Option<String> {
-    let blocked = blockers::of(run).filter(|_| run.phase() == Phase::Parked)?;
-    let open = blockers::open(run);
-    let mut lines = Vec::new();
-    for (host, about) in blocked {
-        if !open.contains(host) {
-            lines.push(format!("{host} is decided"));
-            continue;
-        }
-        lines.push(format!("{host} is blocked:"));
-        lines.extend(blockers::lines(about).into_iter().map(|line| format!("  {line}")));
+/// All that is shown of a run, from all that decides it.
+pub fn page(
+    run: &RunRow,
+    items: &[ItemRow],
+    events: &[EventRow],
+    clock: &Clock,
+    (width, is_verbose): (Option<usize>, bool),
+) -> String {
+    let facts = facts(run, events, clock);
+    let widest = facts.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let facts: Vec<String> = facts.iter().map(|(name, text)| fact(name, text, widest)).collect();
+    let mut parts = vec![format!("{}\n\n{}", headline(run, events, clock), facts.join("\n"))];
+    parts.extend(waits::decisions(run));
+    parts.extend(steps::as_table(run, items, clock, (width, is_verbose)));
+    parts.extend(artifacts(run, width));
+    if is_verbose {
+        parts.push(fields(run, width));
+        parts.push(events_table(events, items, width));
+    } else {
+        let id = short(run.id());
+        parts.push(format!("log: waypost run logs {id}   everything: waypost run show -v {id}"));
     }
-    lines.push(format!("decide: waypost run resume {}", run.id()));
-    Some(lines.join("\n"))
+    parts.join("\n\n")
 }
 
-/// One that could would have taken it.
-fn waits_for_a_worker(run: &RunRow, now: Time) -> Option<String> {
-    let due = run.run.available_at.filter(|_| run.phase() == Phase::Ready)?;
-    let needs = match (&run.playbook, &run.carried) {
-        _ if due > now => return None,
-        (Some(playbook), None) => {
-            format!("{playbook} and a slot free; start one: waypost worker --playbooks DIR")
-        }
-        (Some(playbook), Some(_)) => {
-            format!("{playbook} and a slot free; start one that may: waypost worker --allow-commands")
-        }
-        (None, Some(_)) => {
-            "leave to execute it and a slot free; start one: waypost worker --allow-commands".to_owned()
-        }
-        (None, None) => return None,
+/// `failed 3m12s ago, after 12s: EXIT_3: ship to eu: shipping`.
+fn headline(run: &RunRow, events: &[EventRow], clock: &Clock) -> String {
+    let since = worked::since(run, events);
+    let since = since.map(|since| format!(" {} ago", age(clock.now - since))).unwrap_or_default();
+    let took = worked::worked(run, events, clock.now);
+    let took = match run.phase() {
+        Phase::Settled if run.run.started_at.is_some() => format!(", after {}", age(took)),
+        Phase::Held => format!(", for {}", age(took)),
+        _ => String::new(),
     };
-    Some(format!("no worker has {needs}"))
+    let since = if run.phase() == Phase::Settled {
+        since
+    } else {
+        since.replace(" ago", "").replacen(' ', " for ", 1)
+    };
+    let since = if run.phase() == Phase::Held { String::new() } else { since };
+    let why = failure(run).map(|why| format!(": {why}")).unwrap_or_default();
+    let title = run.title.as_deref().map(|title| format!("{title}\n")).unwrap_or_default();
+    let head = format!("{title}{}{since}{took}{why}", run.status());
+    plain(&head).into_owned()
 }
 
-/// What is empty is left out.
-fn fields(run: &RunRow, now: Time) -> String {
+/// Why it failed. Where retries ran out, what the last try said, and how many there were.
+fn failure(run: &RunRow) -> Option<String> {
+    let failure = run.run.failure.as_ref()?;
+    let last = run.metadata.get("last_error").and_then(Value::as_str);
+    let tries = run.metadata.get("retry_count").and_then(Value::as_u64);
+    match (last, tries) {
+        (Some(last), Some(tries)) => Some(format!("{last} ({tries} tries)")),
+        (Some(last), None) => Some(format!("{last} ({})", failure.code)),
+        _ if failure.message.is_empty() => Some(failure.code.to_string()),
+        _ => Some(format!("{}: {}", failure.code, failure.message)),
+    }
+}
+
+/// In the order in which people ask.
+fn facts(run: &RunRow, events: &[EventRow], clock: &Clock) -> Vec<(&'static str, String)> {
+    let times = &run.run;
+    let by = |event: &EventRow| format!(" by {}", event.by);
+    let first = events.first().filter(|event| event.seq == 1).map(by).unwrap_or_default();
+    let waits = run.waiting().filter(|_| times.intent.is_none());
+    let asked =
+        times.intent.as_ref().map(|intent| format!("{} asked by {}", intent.want.command(), intent.by));
+    let priority = if run.priority == 0 { String::new() } else { format!(", priority {}", run.priority) };
+    let held = times.lease.as_ref().filter(|_| run.phase() == Phase::Held);
+    let worker = held.map(|lease| {
+        let lapsed = if lease.until < clock.now { ", whose lease ran out" } else { "" };
+        format!("{}{lapsed}", lease.worker.as_deref().unwrap_or("(not named)"))
+    });
+    let time = |time: Option<Time>| time.map(|time| clock.relative(time));
+    let allowed = waypost_kernel::allowed(&run.lifecycle, &run.run);
+    let optional = |text: &Option<String>| text.clone();
+    let id = short(run.id());
+    [
+        (
+            "run",
+            (id != run.id()).then(|| format!("{} (short: {id})", run.id())).or_else(|| Some(id.to_owned())),
+        ),
+        ("what", what(run)),
+        ("why", waits.map(|waits| waits.text.clone())),
+        ("do", waits.and_then(|waits| waits.hint.clone())),
+        ("asked", asked),
+        ("reason", reason(run, events)),
+        ("queued", Some(format!("{}{first}", clock.relative(times.created_at)))),
+        ("due", time(run.schedule_at.filter(|due| *due > clock.now && run.phase() == Phase::Ready))),
+        ("started", time(times.started_at)),
+        ("finished", time(times.finished_at)),
+        ("worker", worker),
+        ("queue", Some(format!("{}{priority}", run.queue))),
+        ("lifecycle", Some(format!("{} {}", run.lifecycle.name, run.lifecycle.version))),
+        ("key", optional(&run.concurrency_key)),
+        ("correlation", optional(&run.correlation_id)),
+        ("parent", optional(&run.parent_run_id)),
+        ("repeats", optional(&run.retry_of)),
+        ("input", object(&run.input)),
+        ("metadata", object(&Value::Object((*run.metadata).clone()))),
+        (
+            "commands",
+            (!allowed.is_empty()).then(|| format!("{} (waypost run do {id} COMMAND)", allowed.join(", "))),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(name, text)| Some((name, text?)))
+    .collect()
+}
+
+/// A line, and its further lines below it.
+fn fact(name: &str, text: &str, widest: usize) -> String {
+    let indent = format!("\n{}", " ".repeat(widest + 4));
+    format!("  {name:<widest$}  {}", plain(text).replace('\n', &indent))
+}
+
+fn object(value: &Value) -> Option<String> {
+    let is_empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
+    (!is_empty).then(|| value.to_string())
+}
+
+/// What is to be done, beside the title.
+fn what(run: &RunRow) -> Option<String> {
+    let carried = run.carried.as_ref();
+    let file = carried.and_then(|carried| carried["playbook"]["file"].as_str());
+    let playbook = run.playbook.as_deref().map(|playbook| match playbook.split_once('@') {
+        Some((name, hash)) => format!("playbook {name}@{}", hash.get(..8).unwrap_or(hash)),
+        None => format!("playbook {playbook}"),
+    });
+    let command = carried.and_then(|carried| carried["command"].as_array()).map(|words| {
+        let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+        format!("command {}", words.join(" "))
+    });
+    let schedule = run.metadata.get("schedule").unwrap_or(&run.input);
+    let schedule = schedule["job_name"].as_str().map(|name| {
+        format!("schedule {name}, planned for {}", schedule["plan_time"].as_str().unwrap_or_default())
+    });
+    let from = file.map(|file| format!(" from {file}")).unwrap_or_default();
+    let playbook = playbook.map(|playbook| format!("{playbook}{from}"));
+    let parts: Vec<String> = [playbook, command, schedule].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Who moved it last, and why, if they said.
+fn reason(run: &RunRow, events: &[EventRow]) -> Option<String> {
+    let is_person = |event: &&EventRow| matches!(event.actor.as_str(), "operator" | "client");
+    let with_reason = |event: &EventRow| {
+        let reason = event.payload["reason"].as_str().filter(|reason| !reason.is_empty())?;
+        Some(format!("{reason} ({} by {})", event.command, event.by))
+    };
+    let said = events.iter().rev().filter(is_person).find_map(with_reason);
+    said.or_else(|| run.run.reason.as_ref().map(ToString::to_string).filter(|reason| !reason.is_empty()))
+}
+
+/// All fields of the run object, by name. What is empty is left out.
+fn fields(run: &RunRow, width: Option<usize>) -> String {
     let Value::Object(object) = run.object() else { return String::new() };
     let rows = object.into_iter().filter_map(|(key, value)| {
         let text = match (key.as_str(), value) {
             (_, Value::Null) => return None,
-            ("items" | "artifacts", _) => return None,
-            ("carried", carried) => in_words(&carried),
+            ("items" | "artifacts" | "waiting", _) => return None,
+            ("carried", carried) => match carried["playbook"]["file"].as_str() {
+                Some(file) => format!("playbook {file}"),
+                None => carried.to_string(),
+            },
             ("details", Value::Object(mut details)) => {
                 let is_asked = |key: &str| run.lifecycle.decision_part(key) == Some(DecisionPart::Asked);
                 details.retain(|key, _| !NOT_SHOWN.contains(&key.as_str()) && !is_asked(key));
@@ -95,83 +221,16 @@ fn fields(run: &RunRow, now: Time) -> String {
                 }
                 Value::Object(details).to_string()
             }
-            ("schedule_at", Value::String(text)) => match countdown(run, now) {
-                Some(left) => format!("{text}, {left}"),
-                None => text,
-            },
             (_, Value::Object(map)) if map.is_empty() => return None,
             (_, Value::String(text)) => text,
             (_, other) => other.to_string(),
         };
-        let cell = if key == "status" { status(run) } else { Cell::new(text) };
-        Some(vec![Cell::new(key), cell])
+        Some(cells([key, text]))
     });
-    table(&["field", "value"], rows)
+    table_within(&["field", "value"], rows, width)
 }
 
-/// `in 2h05m`, of a run that is not due yet.
-pub fn countdown(run: &RunRow, now: Time) -> Option<String> {
-    let due = run.schedule_at.filter(|due| *due > now && run.phase() == Phase::Ready)?;
-    Some(format!("in {}", age(due - now)))
-}
-
-/// What a run brings along, without the text of it.
-fn in_words(carried: &Value) -> String {
-    match carried["playbook"]["file"].as_str() {
-        Some(file) => format!("playbook {file}"),
-        None => carried.to_string(),
-    }
-}
-
-/// In the order of the playbook; the parts of a step after it.
-fn steps(run: &RunRow, items: &[ItemRow], now: Time) -> Option<String> {
-    let first = run.lifecycle.items.first()?;
-    let number =
-        |item: &ItemRow, key: &str| item.details.get(key).and_then(Value::as_u64).unwrap_or_default();
-    let mut steps: Vec<&ItemRow> = items.iter().filter(|item| *item.kind == *first.name).collect();
-    steps.sort_by_key(|item| (number(item, "order"), number(item, "number")));
-    let parts_of = |step: &ItemRow| {
-        let key = step.key.clone();
-        items.iter().filter(move |item| item.details.get("step").is_some_and(|of| *of == *key))
-    };
-    let mut rows = Vec::new();
-    for step in &steps {
-        rows.push(line(run, step, &step.name, now));
-        rows.extend(parts_of(step).map(|part| line(run, part, &format!("  {}", part.name), now)));
-    }
-    (!rows.is_empty()).then(|| table(&["step", "status", "progress", "took", "why"], rows))
-}
-
-fn line(run: &RunRow, item: &ItemRow, name: &str, now: Time) -> Vec<Cell> {
-    let kind = run.lifecycle.items.iter().find(|kind| *kind.name == *item.kind);
-    let state = kind.and_then(|kind| kind.state_named(&item.status).map(|id| kind.state(id)));
-    let (phase, outcome) = state.map_or((Phase::Ready, None), |state| (state.phase, state.outcome));
-    let is_open = !matches!(phase, Phase::Settled);
-    let end = item.finished_at.or(Some(now).filter(|_| is_open && phase == Phase::Held));
-    // A step that ran again after a pause knows how long it ran.
-    let ran = item.details.get("duration_ms").and_then(Value::as_i64).filter(|_| !is_open).map(Span::from_ms);
-    let took = ran.or(item.started_at.zip(end).map(|(start, end)| end - start)).map(age).unwrap_or_default();
-    let failure = item.failure.as_ref().map(|failure| format!("{}: {}", failure.code, failure.message));
-    let reason = || item.details.get("reason").and_then(Value::as_str).map(str::to_owned);
-    // Its worker stopped or died, nobody began it again, and the run's end made this of it.
-    let is_left = outcome == Some(Outcome::Skipped)
-        && item.started_at.is_some()
-        && item.finished_at == run.run.finished_at;
-    let left =
-        || is_left.then(|| "it was under way when its worker was lost, and was not begun again".to_owned());
-    let waits = item.not_before.filter(|at| is_open && *at > now).map(|at| format!("again at {}", iso(at)));
-    let progress =
-        if outcome == Some(Outcome::Skipped) { String::new() } else { format!("{} %", item.progress) };
-    vec![
-        Cell::new(name),
-        coloured(&item.status, phase, outcome),
-        Cell::new(progress),
-        Cell::new(took),
-        Cell::new(waits.or(failure).or_else(reason).or_else(left).unwrap_or_default()),
-    ]
-}
-
-fn artifacts(run: &RunRow) -> Option<String> {
+fn artifacts(run: &RunRow, width: Option<usize>) -> Option<String> {
     let listed = run.artifacts();
     if listed.is_empty() {
         return None;
@@ -184,7 +243,7 @@ fn artifacts(run: &RunRow) -> Option<String> {
         };
         let mark = if artifact["unknown_type"] == true { " (unknown type)" } else { "" };
         let url = if artifact["url"].is_null() { text("value") } else { text("url") };
-        [format!("{}{mark}", text("type")), url, text("digest"), text("size")].map(Cell::new).to_vec()
+        cells([format!("{}{mark}", text("type")), url, text("digest"), text("size")])
     });
-    Some(table(&["artifact", "url", "digest", "size"], rows))
+    Some(table_within(&["artifact", "url", "digest", "size"], rows, width))
 }

@@ -3,18 +3,71 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use waypost_kernel::Time;
 use waypost_kernel::schedule::Plans;
-use waypost_store::{ScheduleChange, ScheduleChanged, Store, StoreError, iso, parse_time};
+use waypost_kernel::{Span, Time};
+use waypost_store::{ScheduleChange, ScheduleChanged, ScheduleSummary, Store, StoreError, iso};
 use waypost_worker::playbook::Problem;
 use waypost_worker::schedules::{self, Asked, Schedule, shown};
 
-use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print, print_list};
+use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print, print_list, tell};
 use crate::place::lifecycles;
 use crate::run::who;
+use crate::times::day_or_instant;
+
+use super::look::all;
 
 /// Nothing is stored unless all files are sound.
-pub async fn apply(store: &dyn Store, files: &[PathBuf], check: bool, output: Format) -> Result {
+pub async fn apply(
+    store: &dyn Store,
+    files: &[PathBuf],
+    (check, prune): (bool, bool),
+    output: Format,
+) -> Result {
+    let found = sound(store, files).await?;
+    let mut done = Vec::new();
+    let now = store.now().await?;
+    for (_, schedule) in &found {
+        let (word, is_new) = match check {
+            true => ("sound", true),
+            false => {
+                let changed = schedules::apply(store, schedule, who(None)).await?;
+                (changed.name(), changed == ScheduleChanged::Added)
+            }
+        };
+        let first = is_new.then(|| schedule.policy.plan("", None, now, false));
+        let plan = first.as_ref().and_then(|first| first.fire.first().copied().or(first.wake_at));
+        let words = first.as_ref().map(|first| format!("; {}", what_comes_first(schedule, first)));
+        done.push(Applied {
+            name: schedule.name.clone(),
+            word,
+            first: plan,
+            words: words.unwrap_or_default(),
+        });
+    }
+    let named: Vec<&str> = found.iter().map(|(_, schedule)| schedule.name.as_str()).collect();
+    for name in if prune { left_over(store, &named).await? } else { Vec::new() } {
+        if !check {
+            store
+                .change_schedule(ScheduleChange::Remove(name.clone()), who(Some(NOT_IN_FILES.into())))
+                .await?;
+        }
+        let word = if check { "would be removed" } else { "removed" };
+        done.push(Applied { name, word, first: None, words: format!(": {NOT_IN_FILES}") });
+    }
+    let object =
+        |it: &Applied| json!({ "name": it.name, "result": it.word, "first_plan": it.first.map(iso) });
+    print_list(done.iter().map(object).collect(), output, || {
+        let line = |it: &Applied| format!("{}: {}{}", it.name, it.word, it.words);
+        done.iter().map(line).collect::<Vec<_>>().join("\n")
+    })?;
+    if !check {
+        say_who_fires(store, &named).await?;
+    }
+    Ok(())
+}
+
+/// What the files say, if all of them are sound.
+async fn sound(store: &dyn Store, files: &[PathBuf]) -> Result<Vec<(PathBuf, Schedule)>> {
     let catalog = lifecycles(store).await?;
     let mut found: Vec<(PathBuf, Schedule)> = Vec::new();
     let mut bad = Vec::new();
@@ -42,29 +95,39 @@ pub async fn apply(store: &dyn Store, files: &[PathBuf], check: bool, output: Fo
         let words: Vec<String> = bad.iter().map(ToString::to_string).collect();
         return Err(Failed::new(if missing { NOT_FOUND } else { BAD_INPUT }, words.join("\n")));
     }
-    let mut done = Vec::new();
-    let now = store.now().await?;
-    for (_, schedule) in &found {
-        let (word, is_new) = match check {
-            true => ("sound", true),
-            false => {
-                let changed = schedules::apply(store, schedule, who(None)).await?;
-                (changed.name(), changed == ScheduleChanged::Added)
-            }
-        };
-        done.push((schedule, word, is_new.then(|| schedule.policy.plan("", None, now, false))));
-    }
-    let object = |(schedule, word, first): &(&Schedule, &str, Option<Plans>)| {
-        let plan = first.as_ref().and_then(|first| first.fire.first().copied().or(first.wake_at));
-        json!({ "name": schedule.name, "result": word, "first_plan": plan.map(iso) })
+    Ok(found)
+}
+
+const NOT_IN_FILES: &str = "none of the files has it";
+
+/// What became of one.
+struct Applied {
+    name: String,
+    word: &'static str,
+    first: Option<Time>,
+    /// The same for people.
+    words: String,
+}
+
+/// Schedules of the tenant that are in none of the files. One of a process's own file is left to that process while it is there.
+async fn left_over(store: &dyn Store, named: &[&str]) -> Result<Vec<String>> {
+    let is_left = |it: &ScheduleSummary| {
+        let name = it.row.name.as_str();
+        !named.contains(&name) && !name.starts_with("waypost.") && (it.row.carried || it.fired_by == 0)
     };
-    print_list(done.iter().map(object).collect(), output, || {
-        let line = |(schedule, word, first): &(&Schedule, &str, Option<Plans>)| {
-            let first = first.as_ref().map(|first| format!("; {}", what_comes_first(schedule, first)));
-            format!("{}: {word}{}", schedule.name, first.unwrap_or_default())
-        };
-        done.iter().map(line).collect::<Vec<_>>().join("\n")
-    })
+    let all = all(store).await?;
+    Ok(all.into_iter().filter(is_left).map(|it| it.row.name).collect())
+}
+
+/// Applying fires nothing by itself.
+async fn say_who_fires(store: &dyn Store, named: &[&str]) -> Result {
+    let nobody = |it: &&ScheduleSummary| named.contains(&it.row.name.as_str()) && it.fired_by == 0;
+    if all(store).await?.iter().any(|it| nobody(&it)) {
+        tell(
+            "no process fires these yet: start `waypost schedule run --allow-commands`, `waypost serve --allow-commands` or `waypost dev`",
+        );
+    }
+    Ok(())
 }
 
 /// Of a schedule without a history.
@@ -78,17 +141,20 @@ fn what_comes_first(schedule: &Schedule, first: &Plans) -> String {
 }
 
 pub async fn pause(store: &dyn Store, name: &str, reason: String) -> Result {
+    let before = schedules::find(store, name).await?.0.paused;
     store.change_schedule(ScheduleChange::Pause(name.to_owned()), who(Some(reason))).await?;
-    print(&format!("{name} is paused: nothing of it begins until `waypost schedule resume {name}`"))
+    let before =
+        before.map(|it| format!("; it was already, by {}: {}", it.by, it.reason)).unwrap_or_default();
+    print(&format!("{name} is paused: nothing of it begins until `waypost schedule resume {name}`{before}"))
 }
 
-pub async fn resume(store: &dyn Store, name: &str) -> Result {
-    store.change_schedule(ScheduleChange::Resume(name.to_owned()), who(None)).await?;
+pub async fn resume(store: &dyn Store, name: &str, reason: Option<String>) -> Result {
+    store.change_schedule(ScheduleChange::Resume(name.to_owned()), who(reason)).await?;
     print(&format!("{name} goes on with its next plan"))
 }
 
-pub async fn remove(store: &dyn Store, name: &str) -> Result {
-    match store.change_schedule(ScheduleChange::Remove(name.to_owned()), who(None)).await {
+pub async fn remove(store: &dyn Store, name: &str, reason: Option<String>) -> Result {
+    match store.change_schedule(ScheduleChange::Remove(name.to_owned()), who(reason)).await {
         Ok(_) => print(&format!(
             "{name} is removed: plans that waited are dropped, and what was being executed is asked to cancel"
         )),
@@ -99,8 +165,8 @@ pub async fn remove(store: &dyn Store, name: &str) -> Result {
     }
 }
 
-pub async fn trigger(store: &dyn Store, name: &str, scopes: Vec<String>) -> Result {
-    added(store, name, Asked::Now, scopes, false).await
+pub async fn trigger(store: &dyn Store, name: &str, scopes: Vec<String>, reason: Option<String>) -> Result {
+    added(store, name, Asked::Now, scopes, false, reason).await
 }
 
 pub async fn backfill(
@@ -109,25 +175,33 @@ pub async fn backfill(
     (from, to): (&str, &str),
     scopes: Vec<String>,
     again: bool,
+    reason: Option<String>,
 ) -> Result {
-    let asked = Asked::Range(instant("from", from)?, instant("to", to)?);
-    added(store, name, asked, scopes, again).await
+    let zone = schedules::find(store, name).await?.1.policy.timing.zone();
+    let from = day_or_instant("from", from, &zone)?.0;
+    // Of a day, all of it that has been.
+    let (to, is_day) = match day_or_instant("to", to, &zone)? {
+        (_, Some(next_day)) => (next_day - Span::from_micros(1), true),
+        (instant, None) => (instant, false),
+    };
+    let to = if is_day { to.min(store.now().await?) } else { to };
+    added(store, name, Asked::Range(from, to), scopes, again, reason).await
 }
 
-async fn added(store: &dyn Store, name: &str, asked: Asked, scopes: Vec<String>, again: bool) -> Result {
+async fn added(
+    store: &dyn Store,
+    name: &str,
+    asked: Asked,
+    scopes: Vec<String>,
+    again: bool,
+    reason: Option<String>,
+) -> Result {
     let is_range = asked != Asked::Now;
-    let added = schedules::add_plans(store, name, asked, scopes, again, who(None)).await?;
+    let added = schedules::add_plans(store, name, asked, scopes, again, who(reason)).await?;
     if added == 0 && is_range && !again {
         return print(&format!(
             "0 to execute: every plan of the range has its execution; --again repeats those that failed, see `waypost schedule history {name}`"
         ));
     }
     print(&format!("{added} to execute; see `waypost schedule history {name}`"))
-}
-
-fn instant(field: &str, text: &str) -> Result<Time> {
-    parse_time(text).ok_or_else(|| {
-        let message = format!("{field}: {text:?} is no instant; allowed: 2026-02-14T08:00:00Z");
-        Failed::new(BAD_INPUT, message)
-    })
 }

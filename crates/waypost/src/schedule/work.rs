@@ -8,11 +8,13 @@ use clap::Args;
 use tokio::sync::watch;
 use waypost_kernel::tenant::DEFAULT;
 use waypost_store::{Database, Store};
-use waypost_worker::Stage;
 use waypost_worker::loops::Supervisor;
+use waypost_worker::playbook::Problems;
+use waypost_worker::retention;
 use waypost_worker::schedules::{SchedulerOptions, load};
+use waypost_worker::{PassedEnv, Stage};
 
-use crate::output::{BAD_INPUT, Failed, Result};
+use crate::output::{BAD_INPUT, Failed, Result, tell};
 use crate::worker::{duration, listen, log_to_stderr};
 
 #[derive(Debug, Args)]
@@ -29,6 +31,10 @@ pub struct Flags {
     /// How long executions may take to end after a signal.
     #[arg(long, default_value = "10s", value_parser = duration)]
     grace: Duration,
+    /// Hand this variable of the environment on to commands; may be given several times, and end with `*`. Without it they get
+    /// PATH, HOME, the language and the like, and never what opens Waypost.
+    #[arg(long, value_name = "NAME", value_parser = PassedEnv::check)]
+    pass_env: Vec<String>,
 }
 
 /// The same with the schedules of a file: `waypost.toml`, if it is there and no other is named.
@@ -46,7 +52,9 @@ pub async fn with_schedules(
         }
         None => Vec::new(),
     };
-    Ok(SchedulerOptions { own, ..options })
+    let bad = |problems: Problems| Failed::new(BAD_INPUT, problems.to_string());
+    let retention = file.as_deref().map(|file| retention::load(file, &catalog).map_err(bad)).transpose()?;
+    Ok(SchedulerOptions { own, retention, ..options })
 }
 
 pub async fn run(store: Arc<dyn Database>, flags: Flags) -> Result<u8> {
@@ -55,6 +63,7 @@ pub async fn run(store: Arc<dyn Database>, flags: Flags) -> Result<u8> {
         carried: flags.allow_commands,
         slots: flags.slots.max(1),
         grace: flags.grace,
+        passed_env: PassedEnv::basics().and(flags.pass_env),
         ..SchedulerOptions::default()
     };
     let (stage, shutdown) = watch::channel(Stage::Working);
@@ -62,16 +71,11 @@ pub async fn run(store: Arc<dyn Database>, flags: Flags) -> Result<u8> {
     let options = with_schedules(&*store, flags.file, options).await?;
     let name = options.name.clone();
     let supervised = Supervisor::new(store, &name, shutdown).firing(options).start().await?;
-    anstream::eprintln!("{name} fires schedules; Ctrl-C stops it");
+    tell(&format!("{name} fires schedules; Ctrl-C stops it"));
     let summary = supervised.run(None).await?.executions;
-    anstream::eprintln!(
+    tell(&format!(
         "executed {}, succeeded {}, failed {}, cancelled {}, given back {}, lost {}",
-        summary.claimed,
-        summary.succeeded,
-        summary.failed,
-        summary.cancelled,
-        summary.released,
-        summary.lost
-    );
+        summary.claimed, summary.succeeded, summary.failed, summary.cancelled, summary.released, summary.lost
+    ));
     Ok(0)
 }

@@ -15,6 +15,16 @@ fn redacted_line(line: &str) -> String {
 }
 
 fn redacted_word(word: &str) -> String {
+    let (front, rest) = word.split_at(word.len() - word.trim_start_matches('(').len());
+    let core = rest.trim_end_matches([')', ':', ',']);
+    format!("{front}{}{}", redacted_core(core), &rest[core.len()..])
+}
+
+fn redacted_core(word: &str) -> String {
+    let is_short_id = word.len() == 8 && word.chars().all(|c| c.is_ascii_hexdigit());
+    let digits_and = |mark: char| word.chars().all(|c| c.is_ascii_digit() || c == mark);
+    let is_day = word.len() == 10 && word.matches('-').count() == 2 && digits_and('-');
+    let is_of_day = word.len() == 8 && word.matches(':').count() == 2 && digits_and(':');
     let is_id = word.len() == 40 && word.starts_with("run-");
     let is_time = word.len() == 24 && word.ends_with('Z') && word.contains('T');
     let is_length = word.ends_with('s') && word.starts_with(|c: char| c.is_ascii_digit());
@@ -25,7 +35,9 @@ fn redacted_word(word: &str) -> String {
         && word.matches('-').count() >= 2;
     match () {
         () if is_id => "RUN".into(),
-        () if is_time => "TIME".into(),
+        () if is_short_id => "SHORT".into(),
+        () if is_time || is_of_day => "TIME".into(),
+        () if is_day => "DAY".into(),
         () if is_length => "0.0s".into(),
         () if is_worker => "WORKER".into(),
         () if word.contains("waypost-cli-") => "FOLDER".into(),

@@ -49,7 +49,8 @@ fn problems_are_told_for_every_file_and_end_with_2() {
         assert!(ran.err.contains(words), "{words}:\n{}", ran.err);
     }
     let ran = shop.run(&["playbook", "check", "bad.toml", "hello.toml", "-o", "json"]);
-    assert_eq!((ran.code, ran.err.trim()), (Some(2), "1 of 2 playbooks have problems"));
+    let error: Value = serde_json::from_str(&ran.err).unwrap();
+    assert_eq!((ran.code, &error["detail"]), (Some(2), &"1 of 2 playbooks have problems".into()));
     let json: Value = serde_json::from_str(&ran.out).unwrap();
     let first = &json[0]["problems"][0];
     assert_eq!((&first["file"], &first["line"]), (&Value::from("bad.toml"), &Value::from(2)));

@@ -235,7 +235,7 @@ async fn a_long_list_is_whole() {
     for (limit, listed) in [("1050", 1_050), ("5000", 1_100)] {
         assert_eq!(shop.json(&["run", "list", "--limit", limit]).as_array().unwrap().len(), listed);
     }
-    shop.run(&["run", "list", "--limit", "0"]).expect(2, &["'--limit <LIMIT>'", "0 is not in 1.."]);
+    shop.run(&["run", "list", "--limit", "0"]).expect(2, &["'--limit <COUNT>'", "0 is not in 1.."]);
 }
 
 // proves D11

@@ -214,6 +214,6 @@ fn a_plan_that_failed_is_executed_again_and_a_removed_schedule_has_its_history()
     assert!(shop.ok(&[&backfill[..], &["--again"]].concat()).starts_with("0 to execute"));
     scheduler.kill();
     shop.ok(&["schedule", "remove", "once"]);
-    assert!(shop.ok(&["schedule", "history", "once"]).contains("SUCCESS"));
+    assert!(shop.ok(&["schedule", "history", "once"]).contains("success"));
     shop.run(&["schedule", "history", "nobody"]).expect(4, &["nobody"]);
 }

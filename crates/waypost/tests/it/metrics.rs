@@ -86,7 +86,15 @@ fn every_figure_is_there_and_right() {
                 ("waypost_claim_duration_seconds_count", 5.0),
                 ("waypost_heartbeats_total", 4.0),
                 ("waypost_leases_lost_total", 4.0),
-                ("waypost_runs_finished_total", 4.0),
+                (
+                    "waypost_runs_finished_total{lifecycle=\"deploy\",status=\"success\",queue=\"q\",playbook=\"\"}",
+                    3.0,
+                ),
+                (
+                    "waypost_runs_finished_total{lifecycle=\"deploy\",status=\"failed\",queue=\"q\",playbook=\"\"}",
+                    1.0,
+                ),
+                ("waypost_runs_orphaned{queue=\"q\"}", 0.0),
                 ("waypost_sse_resets_total", 0.0),
                 ("waypost_store_up", 1.0),
                 (&format!("waypost_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1.0),

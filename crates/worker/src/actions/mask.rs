@@ -32,6 +32,16 @@ impl Mask {
         mask
     }
 
+    /// What either hides.
+    pub fn and(mut self, other: &Mask) -> Mask {
+        for hidden in &other.hidden {
+            if !self.hidden.contains(hidden) {
+                self.add(&hidden.iter().collect::<String>());
+            }
+        }
+        self
+    }
+
     pub fn is_empty(&self) -> bool {
         self.hidden.is_empty()
     }

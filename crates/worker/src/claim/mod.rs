@@ -14,10 +14,10 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use waypost_store::{Claim, Claimed, DEFAULT_TENANT, PAGE_BYTES, Result, Store, StoreError, Take};
 
 use crate::claim::slots::Slots;
-use crate::pace;
 use crate::pipeline::Shared;
 use crate::shutdown::{Stage, reached};
 use crate::summary::End;
+use crate::{outage, pace};
 
 /// Away from runs that only others may execute: they would be taken and given back all the time.
 const LONGEST_DETOUR: Duration = Duration::from_secs(30);
@@ -62,6 +62,7 @@ pub(crate) async fn claim(shared: Shared, limit: usize, number: u64) -> Result<T
             lease,
             start: true,
             idempotency_key: Some(number.to_string()),
+            wait: shared.store.claim_wait().map(pace::span),
         };
         let claims = shared.store.claim(claim).await?;
         // A server gives no more than fits into one answer.
@@ -124,12 +125,15 @@ pub(crate) struct Claims {
     detour: Duration,
     /// The one run that this worker is for was taken, or cannot be.
     is_over: bool,
+    /// Claims wait by themselves: nobody needs to be told of changes beside them.
+    wait: Option<Duration>,
 }
 
 impl Claims {
     pub fn new(shared: Shared) -> Claims {
         let now = Instant::now();
         Claims {
+            wait: shared.store.claim_wait(),
             changes: Changes::new(shared.store.clone()),
             shared,
             under_way: JoinSet::new(),
@@ -162,7 +166,7 @@ impl Claims {
                     }
                 }
                 Some(Ok((sent, taken))) = self.under_way.join_next() => self.answered(sent, taken, slots)?,
-                () = self.changes.next(), if !self.is_due => self.is_due = true,
+                () = self.changes.next(), if !self.is_due && self.wait.is_none() => self.is_due = true,
                 () = sleep_until(due_at), if limit > 0 => self.send(limit),
                 () = freed, if are_taken => {}
             }
@@ -209,6 +213,7 @@ impl Claims {
         let now = Instant::now();
         match taken {
             Ok(taken) => {
+                outage::answered(taken.asked_at);
                 let options = &self.shared.options;
                 self.asked -= sent.limit;
                 self.failed = 0;
@@ -217,14 +222,19 @@ impl Claims {
                 self.is_due |= taken.is_full;
                 self.is_over |= taken.is_over;
                 self.not_before = now + self.detour.max(pause_after(self.in_vain));
-                self.at_latest = now + pace::between(options.poll_at_least, options.poll_at_most);
+                self.at_latest = now
+                    + match (self.wait, &options.only) {
+                        (None, _) => pace::between(options.poll_at_least, options.poll_at_most),
+                        (Some(_), None) => Duration::ZERO,
+                        (Some(_), Some(_)) => options.poll_at_most,
+                    };
                 for claimed in taken.claims {
                     slots.claimed(claimed, taken.asked_at);
                 }
             }
             Err(error @ StoreError::Unavailable(_)) => {
                 self.failed += 1;
-                tracing::warn!(%error, "nothing could be claimed; trying again");
+                outage::met("nothing could be claimed", &error);
                 self.unanswered.push(sent);
                 self.is_due = true;
                 self.not_before = now + pace::store_away(self.failed);
@@ -235,6 +245,10 @@ impl Claims {
     }
 
     fn ended(&mut self, end: End) {
+        if end == End::Waits {
+            // The one run that this worker is for goes on later.
+            self.is_over = false;
+        }
         self.detour = match end {
             End::LeftAlone => (self.detour * 2).clamp(Duration::from_secs(1), LONGEST_DETOUR),
             _ => Duration::ZERO,

@@ -88,7 +88,7 @@ impl Slots {
         let held = Held { run_id: claimed.run.id().to_owned(), token: claimed.token };
         let store = self.shared.store.clone();
         self.runs.spawn(async move {
-            let end = timeout(LAST_WRITES, report::release(&store, &held)).await.unwrap_or(End::Lost);
+            let end = timeout(LAST_WRITES, report::release(&store, &held, None)).await.unwrap_or(End::Lost);
             Ended { run_id: Some(held.run_id), end }
         });
     }

@@ -9,8 +9,8 @@ use waypost_kernel::text::{MAX_EVENT_BYTES, clean_line};
 /// A line is seen at most this long after it was written.
 const LONGEST_WAIT: Duration = Duration::from_millis(250);
 
-/// What an event has besides its lines is far below a KiB.
-const MAX_CHUNK_BYTES: usize = MAX_EVENT_BYTES - 1_024;
+/// What an event has besides its lines, the name of a step included, is far below this.
+const MAX_CHUNK_BYTES: usize = MAX_EVENT_BYTES - 4 * 1_024;
 
 /// `["out",""],`
 const FRAME_BYTES: usize = 11;

@@ -1,6 +1,7 @@
 //! A command, whoever names it: its surroundings, its end, and the outcome it may have written.
 
-use std::ffi::OsString;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -13,6 +14,7 @@ use tokio::time::timeout;
 use super::process::{Process, Started};
 use super::{Answer, Exit, Try, output};
 use crate::actions::{Call, Exec, Mask, OUTPUT, read_outcome};
+use crate::options::Options;
 
 /// Processes that a command left behind may write to its output this much longer: `tee` in a shell's pipe.
 const LINGER: Duration = Duration::from_secs(2);
@@ -23,17 +25,20 @@ pub(crate) async fn execute(
     exec: &Exec,
     call: &Call,
     mask: &Mask,
-    guardian: Option<&[OsString]>,
+    options: &Options,
 ) -> Option<Answer> {
     let failed =
         |problem: String| Some(Answer { exit: Some(Exit::NotStarted(problem)), ..Answer::default() });
-    let folder = match tempfile::Builder::new().prefix("waypost-").tempdir() {
+    // What the command writes there is not masked yet.
+    let own = Permissions::from_mode(0o700);
+    let folder = match tempfile::Builder::new().prefix("waypost-").permissions(own).tempdir() {
         Ok(folder) => folder,
         Err(error) => return failed(format!("no folder for temporary files: {error}")),
     };
     let outcome_path = folder.path().join("outcome.json");
     let input = call.envelope().to_string().into_bytes();
-    let started = Process::start(&exec.command, guardian, input, |command| {
+    let started = Process::start(&exec.command, options.guardian.as_deref(), input, |command| {
+        command.env_clear().envs(options.passed_env.variables());
         if !exec.folder.as_os_str().is_empty() {
             command.current_dir(&exec.folder);
         }
@@ -46,7 +51,8 @@ pub(crate) async fn execute(
         Err(error) => return failed(cannot_start(exec, &error)),
     };
     let (enough, told_enough) = oneshot::channel();
-    let listener = output::Listener::new(it.journal.clone(), mask.clone(), it.board.cloned());
+    let step = it.step.map(str::to_owned);
+    let listener = output::Listener::new(it.journal.clone(), mask.clone(), it.board.cloned(), step);
     let output = tokio::spawn(output::record(out, err, listener, told_enough));
     let ended = tokio::select! {
         biased;

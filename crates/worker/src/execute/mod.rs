@@ -2,6 +2,7 @@
 
 mod chunk;
 pub(crate) mod command;
+pub(crate) mod environment;
 mod lines;
 mod output;
 mod process;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep_until};
+use waypost_kernel::Span;
 use waypost_store::RunRow;
 
 use crate::actions::http::Reply;
@@ -45,6 +47,8 @@ pub(crate) struct Try<'a> {
     pub is_cleanup: bool,
     /// What it tells about its parts.
     pub board: Option<&'a Arc<TaskBoard>>,
+    /// The key of the step that its output is of.
+    pub step: Option<&'a str>,
 }
 
 /// What a try of any kind left behind.
@@ -71,6 +75,13 @@ impl Answer {
     pub fn not_started(problem: String) -> Answer {
         Answer { exit: Some(Exit::NotStarted(problem)), ..Answer::default() }
     }
+
+    /// It was stopped because its own time was over. Nobody knows what was done by then: it is asked for again under the same key.
+    pub fn too_late(limit: Span) -> Answer {
+        let retry = Outcome::retry(&format!("no end within {limit}"));
+        let outcome = Outcome { code: Some("TIMEOUT".to_owned()), ..retry };
+        Answer { outcome: Some(Ok(outcome)), is_unknown: true, ..Answer::default() }
+    }
 }
 
 /// A request has no process, and all that it came to is its outcome.
@@ -89,7 +100,7 @@ impl<'a> Try<'a> {
         grace: Duration,
         number: u32,
     ) -> Try<'a> {
-        Try { row, lease, journal, grace, number, until: None, is_cleanup: false, board: None }
+        Try { row, lease, journal, grace, number, until: None, is_cleanup: false, board: None, step: None }
     }
 
     /// `None`: it was stopped, and what it left behind means nothing.
@@ -122,11 +133,9 @@ impl<'a> Try<'a> {
         call: &Call,
         timeout: Option<Duration>,
     ) -> Option<Answer> {
+        let mask = rendered.mask.clone().and(&shared.own_secrets);
         let request = match &rendered.action {
-            Action::Exec(exec) => {
-                let guardian = shared.options.guardian.as_deref();
-                return command::execute(self, exec, call, &rendered.mask, guardian).await;
-            }
+            Action::Exec(exec) => return command::execute(self, exec, call, &mask, &shared.options).await,
             Action::Http(request) => request,
         };
         let client = match shared.client() {
@@ -138,7 +147,7 @@ impl<'a> Try<'a> {
         };
         tokio::select! {
             biased;
-            reply = client.send(request, call, timeout, &rendered.mask) => Some(reply.into()),
+            reply = client.send(request, call, timeout, &mask) => Some(reply.into()),
             () = self.stopped() => None,
         }
     }

@@ -80,12 +80,19 @@ pub(super) struct Listener {
     journal: Arc<Journal>,
     mask: Mask,
     board: Option<Arc<TaskBoard>>,
+    /// Whose lines they are: those of several steps may come by turns.
+    step: Option<String>,
     chunk: Chunk,
 }
 
 impl Listener {
-    pub fn new(journal: Arc<Journal>, mask: Mask, board: Option<Arc<TaskBoard>>) -> Listener {
-        Listener { journal, mask, board, chunk: Chunk::default() }
+    pub fn new(
+        journal: Arc<Journal>,
+        mask: Mask,
+        board: Option<Arc<TaskBoard>>,
+        step: Option<String>,
+    ) -> Listener {
+        Listener { journal, mask, board, step, chunk: Chunk::default() }
     }
 
     async fn take<R>(&mut self, stream: &mut Stream<R>, bytes: usize) {
@@ -133,7 +140,10 @@ impl Listener {
     }
 
     async fn flush(&mut self) {
-        if let Some(payload) = self.chunk.take() {
+        if let Some(mut payload) = self.chunk.take() {
+            if let Some(step) = &self.step {
+                payload["step"] = json!(step);
+            }
             self.journal.note(Level::Info, "output", payload).await;
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use waypost_kernel::backoff::Backoff;
 use waypost_kernel::text::{MAX_ERROR_CHARS, clean_chars};
-use waypost_kernel::{Failure, Span};
-use waypost_store::ItemWrite;
+use waypost_kernel::{Failure, Span, Time};
+use waypost_store::{ItemWrite, Wait};
 
 use crate::execute::{Answer, Exit};
 use crate::outcome::{Outcome, Word};
@@ -54,6 +54,16 @@ pub(crate) struct Ending {
     pub items: Vec<ItemWrite>,
     /// When what failed may be taken up again; none is never.
     pub retry_in: Option<Span>,
+    /// When what waits for a person goes on without an answer; none is never.
+    pub goes_on_at: Option<Time>,
+}
+
+/// What becomes of a run that its worker is done with.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Parting {
+    End(Ending),
+    /// It goes on in other hands: at once, or when it has waited.
+    GiveBack(Option<Wait>),
 }
 
 /// In whose words an end is told.
@@ -74,6 +84,7 @@ impl Ending {
             details: Map::new(),
             items: Vec::new(),
             retry_in: None,
+            goes_on_at: None,
         }
     }
 
@@ -152,14 +163,25 @@ fn word_of(exit: Option<&Exit>) -> Word {
     }
 }
 
+const EXHAUSTED: &str = "Max retries exceeded";
+
+/// Of a run whose tries were all made by workers that were lost.
+pub(crate) fn all_lost(tries: Tries) -> Ending {
+    let lost = Failure::new("WORKER_LOST", "the worker's lease ran out");
+    failed(&Answer::default(), tries, &lost, &Outcome::default())
+}
+
 fn failed(answer: &Answer, tries: Tries, failure: &Failure, outcome: &Outcome) -> Ending {
     let mut ending = carrying(Ending::failed(failure.clone()), answer, outcome);
     let exhausted = tries.retries > 0 && tries.made > tries.retries;
     if exhausted {
-        ending.failure = Some(Failure::new("MAX_RETRIES", "Max retries exceeded"));
-        ending.metadata.insert("last_error".into(), json!(format!("{}: {}", failure.code, failure.message)));
+        let last = format!("{}: {}", failure.code, failure.message);
+        ending.failure =
+            Some(Failure::new("MAX_RETRIES", &format!("{EXHAUSTED}: {last} ({} tries)", tries.made)));
+        ending.metadata.insert("last_error".into(), json!(last));
     }
-    let error = ending.failure.as_ref().map(|failure| failure.message.to_string());
+    // The seed's words for programs; for people the failure says what it was.
+    let error = if exhausted { EXHAUSTED } else { &failure.message };
     ending.metadata.insert("error".into(), json!(error));
     let retry_count = if tries.retries > 0 { tries.made } else { 0 };
     ending.metadata.insert("retry_count".into(), json!(retry_count));

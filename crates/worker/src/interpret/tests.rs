@@ -151,7 +151,10 @@ fn failures_are_tried_again_and_then_are_final() {
         }
     }
     let Verdict::Settle(last) = judge(&exit(Exit::Code(4)), 3) else { panic!("a fourth try") };
-    assert_eq!(last.failure, Some(Failure::new("MAX_RETRIES", "Max retries exceeded")));
+    assert_eq!(
+        last.failure,
+        Some(Failure::new("MAX_RETRIES", "Max retries exceeded: EXIT_4: exit code 4 (3 tries)"))
+    );
     let expected = json!({
         "error": "Max retries exceeded", "exit_code": 4, "retry_count": 3, "last_error": "EXIT_4: exit code 4",
     });

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use waypost_store::{Claimed, Held, Store, StoreError};
 
 use crate::lease::{Keeping, LONGEST_BEAT, Lease};
+use crate::outage;
 use crate::shutdown::Stage;
 
 /// While none is held.
@@ -104,8 +105,11 @@ impl Leases {
         let asked: Vec<Held> = leases.iter().map(|lease| lease.held.clone()).collect();
         let asked_at = Instant::now();
         let answers = match self.store.renew(asked).await {
-            Ok(answers) => answers,
-            Err(error) => return tracing::warn!(%error, "heartbeat not accepted; trying again"),
+            Ok(answers) => {
+                outage::answered(asked_at);
+                answers
+            }
+            Err(error) => return outage::met("heartbeat not accepted", &error),
         };
         for (lease, answer) in leases.iter().zip(answers) {
             let run_id = &lease.held.run_id;
@@ -118,7 +122,7 @@ impl Leases {
                     }
                     lease.lose();
                 }
-                Err(error) => tracing::warn!(run_id, %error, "heartbeat not accepted; trying again"),
+                Err(error) => outage::met(&format!("heartbeat of {run_id} not accepted"), &error),
             }
         }
     }

@@ -68,6 +68,10 @@ impl Status {
             stage: Stage::Working,
         }
     }
+
+    fn stops(&self) -> bool {
+        self.lost || self.stage > Stage::Working || self.want.is_some() && !self.graceful
+    }
 }
 
 impl Lease {
@@ -90,7 +94,8 @@ impl Lease {
         self.confirm(asked_at, pace::duration(renewed.expires_at - renewed.now));
         let want = [Want::Cancel, Want::Pause, Want::Fail];
         if let Some(want) = want.into_iter().find(|want| renewed.intent == Some(want.command())) {
-            self.wanted(want, renewed.graceful);
+            // A failure of a run that is held was recorded by its holder, who lets the other steps end.
+            self.wanted(want, renewed.graceful || want == Want::Fail);
         }
     }
 
@@ -145,6 +150,11 @@ impl Lease {
         status.lost || status.stage > Stage::Working
     }
 
+    /// Whether the holder must end what it does: see [`Lease::stopped`].
+    pub fn is_stopped(&self) -> bool {
+        self.status.borrow().stops()
+    }
+
     /// What somebody wants of the run, graceful or not.
     pub fn want(&self) -> Option<Want> {
         self.status.borrow().want
@@ -152,10 +162,7 @@ impl Lease {
 
     /// Returns when the holder must end what it does.
     pub async fn stopped(&self) {
-        let ends = |status: &Status| {
-            status.lost || status.stage > Stage::Working || status.want.is_some() && !status.graceful
-        };
-        self.when(ends).await;
+        self.when(Status::stops).await;
     }
 
     /// As [`Lease::stopped`], for a holder with nothing under way: a graceful cancel is meant for it too.
@@ -297,6 +304,17 @@ mod tests {
         lease.renewed(Instant::now(), &renewed(60_000, Some("cancel"), false));
         lease.stopped().await;
         assert!(!lease.is_lost());
+    }
+
+    // proves U5
+    #[tokio::test(start_paused = true)]
+    async fn a_recorded_failure_stops_nothing_that_is_under_way_and_a_cancel_after_it_does() {
+        let lease = lease(Duration::from_secs(60));
+        lease.renewed(Instant::now(), &renewed(60_000, Some("fail"), false));
+        assert_eq!((lease.want(), lease.is_stopped()), (Some(Want::Fail), false));
+        lease.renewed(Instant::now(), &renewed(60_000, Some("cancel"), false));
+        lease.stopped().await;
+        assert!(lease.is_stopped() && !lease.is_lost());
     }
 
     #[tokio::test(start_paused = true)]

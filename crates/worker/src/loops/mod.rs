@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use waypost_store::{Database, Result};
 
-use crate::pace;
 use crate::projection::Projection;
 use crate::schedules::{Scheduler, SchedulerOptions};
 use crate::shutdown::{Stage, reached};
 use crate::summary::Summary;
 use crate::worker::Worker;
+use crate::{outage, pace};
 pub use projector::{Lag, Projector};
 pub use sweeper::Sweeper;
 
@@ -60,15 +60,17 @@ pub trait Loop: Send + 'static {
 pub async fn drive<L: Loop>(mut it: L, mut shutdown: watch::Receiver<Stage>) -> L {
     let (mut failures, mut turns) = (0, 0);
     loop {
+        let asked_at = Instant::now();
         let wait = match it.run_once().await {
             Ok(more) => {
+                outage::answered(asked_at);
                 failures = 0;
                 turns = if more == More::Now { turns + 1 } else { 0 };
                 if (1..MOST_TURNS).contains(&turns) { BREATH } else { it.every() }
             }
             Err(error) => {
                 failures += 1;
-                tracing::warn!(%error, "{} failed; trying again", L::WORK);
+                outage::met(&format!("{} failed", L::WORK), &error);
                 pace::store_away(failures).max(it.every())
             }
         };

@@ -2,8 +2,10 @@
 //! that belong together compared. Where something is missing it goes on with less, to tell all problems at once.
 
 mod action;
+mod ask;
 mod bulk;
 mod keys;
+mod needs;
 mod place;
 mod single;
 
@@ -17,12 +19,13 @@ use waypost_schema::{Node, Problems, Report, instead_of, quoted};
 
 use super::action::{ActionTemplate, ExecTemplate, JsonTemplate, Way};
 use super::canonical::Hash;
-use super::format::WEEKDAYS;
+use super::format::{DEFAULT_PARALLEL, WEEKDAYS};
 use super::inputs::{Input, Type};
 use super::secret::Reference;
 use super::template::{Expression, Template, Trouble};
 use super::window::{self, Outside, Window};
 use super::{Playbook, Step, Tasks, Unattended};
+use needs::Needs;
 use place::Place;
 
 pub use place::RUN_KEYS;
@@ -35,6 +38,7 @@ pub fn build(root: &Node, mut report: Report, file: &Path, catalog: &Catalog) ->
         inputs: Vec::new(),
         secrets: Vec::new(),
         steps: Vec::new(),
+        needs: Needs::default(),
     };
     let playbook = builder.playbook(root, file, catalog);
     report.done(playbook)
@@ -47,6 +51,7 @@ struct Builder<'t> {
     secrets: Vec<(String, Reference)>,
     /// The key of every step of the file, in order.
     steps: Vec<String>,
+    needs: Needs,
 }
 
 impl Builder<'_> {
@@ -68,6 +73,7 @@ impl Builder<'_> {
             description: root.of("description"),
             hash: Hash::of(&root.to_json()),
             file: file.to_owned(),
+            text: String::new(),
             folder,
             takes_any_input: !self.declares_inputs,
             inputs: self.inputs.clone(),
@@ -77,6 +83,7 @@ impl Builder<'_> {
             queue: root.of("queue"),
             priority: root.of("priority").unwrap_or(0),
             concurrency_key,
+            max_parallel: root.of("max_parallel").unwrap_or(DEFAULT_PARALLEL),
             timeout: root.of("timeout"),
             window: root.get("window").and_then(|node| self.window(node)),
             details: self.details(root, &Place::before_all_steps()),
@@ -133,6 +140,7 @@ impl Builder<'_> {
         let nodes = root.get("step").map(Node::items).unwrap_or_default();
         self.steps = nodes.iter().map(key_of).collect();
         self.keys_of_steps(nodes);
+        self.needs = self.needs(nodes);
         let steps = nodes.iter().enumerate().map(|(at, node)| self.step(node, Some(at))).collect();
         let cleanups = root.get("cleanup").map(Node::items).unwrap_or_default();
         self.keys_of_cleanups(cleanups);
@@ -156,11 +164,15 @@ impl Builder<'_> {
             key: key_of(node),
             name: name.unwrap_or_default(),
             action: self.action(node, &each),
+            needs: at.map(|at| self.needs.own[at].clone()).unwrap_or_default(),
+            before: at.map(|at| self.needs.all[at].clone()).unwrap_or_default(),
+            parallel: self.parallel(node),
+            ask: self.ask(node, &each),
             for_each: for_each.flatten(),
             when: when.flatten(),
             tasks: self.tasks(node, &each),
             // What it came to itself is told as well.
-            details: self.details(node, &Place::in_step(at.map(|at| at + 1), for_each_is_given)),
+            details: self.details(node, &each.and_itself()),
             timeout: node.of("timeout"),
             retries,
             backoff,
@@ -173,6 +185,14 @@ impl Builder<'_> {
     fn details(&mut self, node: &Node, place: &Place) -> Vec<(String, JsonTemplate)> {
         let entries = node.get("details").map(Node::entries).unwrap_or_default();
         entries.iter().map(|(name, value)| (name.clone(), self.json(value, place))).collect()
+    }
+
+    fn parallel(&mut self, node: &Node) -> usize {
+        if let Some(parallel) = node.get("parallel").filter(|_| node.get("for_each").is_none()) {
+            let message = "it has no items that could be under way at once";
+            self.problem(parallel, "misplaced-key", message, "add for_each = \"…\", or remove it");
+        }
+        node.of("parallel").unwrap_or(1)
     }
 
     fn tasks(&mut self, node: &Node, place: &Place) -> Tasks {
@@ -253,6 +273,7 @@ impl Builder<'_> {
             let mend = format!("{}; or name the file of your own", instead_of(node.text(), &known));
             return self.problem(node, "unknown-lifecycle", &message, &mend);
         };
+        self.can_ask(root, lifecycle, &runs);
         for (section, item) in [("targets", "target"), ("step", "step")] {
             let has =
                 |lifecycle: &Lifecycle| lifecycle.items.iter().any(|kind| local_name(&kind.name) == item);

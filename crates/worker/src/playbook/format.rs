@@ -39,11 +39,15 @@ pub static FILE: Document = Document {
 };
 
 const ACTION: &[&str] = &["exec", "http"];
+const STEP_ACTION: &[&str] = &["exec", "http", "ask"];
 pub const TYPES: &[&str] = &["string", "number", "boolean", "list", "object"];
 pub const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 pub const WEEKDAYS: &[&str] = &["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 /// Tries beyond this are a loop, not a retry.
 pub const MAX_RETRIES: i64 = 100;
+/// Each is a process or a request of the one worker.
+const MAX_PARALLEL: i64 = 100;
+pub const DEFAULT_PARALLEL: usize = 4;
 
 pub(crate) const EXEC: Kind = list(&TEMPLATE, 1, 256);
 pub(crate) const HTTP: Kind = Kind::Of(&HTTP_SHAPE);
@@ -55,6 +59,7 @@ const TASKS: Kind = Kind::TextOrList {
 };
 const BACKOFF: Kind = list(&DURATION, 1, 100);
 const RETRIES: Kind = Kind::Integer(0, MAX_RETRIES);
+const PARALLEL: Kind = Kind::Integer(1, MAX_PARALLEL);
 
 pub(crate) const EXEC_ABOUT: &str = "The command as a list of words, without a shell. A relative program is relative to this file, and the command runs in this file's folder.";
 pub(crate) const HTTP_ABOUT: &str = "The request to send.";
@@ -63,6 +68,7 @@ const TIMEOUT_ABOUT: &str = "How long one try may take.";
 const RETRIES_ABOUT: &str = "How often a failed try is repeated. Default: as many as `backoff` has, or 0.";
 const BACKOFF_ABOUT: &str = "The waits between tries; the last repeats. Default: [\"1s\", \"2s\", \"4s\"].";
 const FOR_EACH_ABOUT: &str = "An expression that gives a list: once for each `item` of it.";
+const PARALLEL_ABOUT: &str = "How many items of `for_each` may be under way at once, within the playbook's `max_parallel`. Default: 1.";
 const WHEN_ABOUT: &str = "An expression: skipped unless it is true.";
 
 pub static PLAYBOOK: Shape = Shape::of_file(
@@ -81,7 +87,11 @@ pub static PLAYBOOK: Shape = Shape::of_file(
             map(&Kind::Format(&formats::REFERENCE), &formats::IDENTIFIERS, 50),
             "Secrets by name, as references that the worker resolves just before it needs them.",
         ),
-        optional("step", list(&Kind::Of(&STEP), 0, 200), "What to do, in order."),
+        optional(
+            "step",
+            list(&Kind::Of(&STEP), 0, 200),
+            "What to do, in order, or as far as `needs` lets them at once.",
+        ),
         optional(
             "cleanup",
             list(&Kind::Of(&CLEANUP), 0, 50),
@@ -91,6 +101,11 @@ pub static PLAYBOOK: Shape = Shape::of_file(
         optional("priority", Kind::Integer(-1_000, 1_000), "Higher first. Default: 0."),
         optional("concurrency_key", TEMPLATE, "Runs with the same key follow each other."),
         optional("timeout", DURATION, "How long a run may take in all, waiting for people not counted."),
+        optional(
+            "max_parallel",
+            PARALLEL,
+            "How many steps of a run may be under way at once, items of `for_each` included. Default: 4.",
+        ),
         optional("window", Kind::Of(&WINDOW), "When steps may begin."),
         optional(
             "details",
@@ -135,11 +150,20 @@ static STEP: Shape = Shape::of_file(
     "a step",
     &[
         needed("name", TEMPLATE, "What people see."),
-        optional("id", NAME, "What templates and `after` call it, if not by its name."),
+        optional("id", NAME, "What templates, `needs` and `after` call it, if not by its name."),
+        optional(
+            "needs",
+            list(&TEXT, 0, 200),
+            "The steps that it waits for, and sees the results of, by id or name; [] is none. Default: the step before it.",
+        ),
         optional("exec", EXEC, EXEC_ABOUT),
         optional("http", HTTP, HTTP_ABOUT),
+        optional("ask", TEMPLATE, "A question to a person. The run waits for the answer in no worker's slot; it is the step's output: `choice`, `by`, `reason`, `at`."),
+        optional("choices", list(&TEXT, 1, 20), "What may be answered. Default: [\"yes\", \"no\"]."),
+        optional("on_timeout", TEXT, "The choice that is taken when nobody answers within `timeout`, and by a run that nobody watches. Default: the step fails."),
         optional("env", ENV, ENV_ABOUT),
         optional("for_each", EXPRESSION, FOR_EACH_ABOUT),
+        optional("parallel", PARALLEL, PARALLEL_ABOUT),
         optional("when", EXPRESSION, WHEN_ABOUT),
         optional("tasks", TASKS, "Its parts by name, whose progress is shown."),
         optional(
@@ -147,7 +171,7 @@ static STEP: Shape = Shape::of_file(
             DETAILS,
             "Told in the run's details when it begins, and again when it has ended.",
         ),
-        optional("timeout", DURATION, TIMEOUT_ABOUT),
+        optional("timeout", DURATION, "How long one try may take, or how long an answer is waited for."),
         optional("retries", RETRIES, RETRIES_ABOUT),
         optional("backoff", BACKOFF, BACKOFF_ABOUT),
         optional(
@@ -157,7 +181,7 @@ static STEP: Shape = Shape::of_file(
         ),
     ],
 )
-.with_one_of(ACTION);
+.with_one_of(STEP_ACTION);
 
 static CLEANUP: Shape = Shape::of_file("a cleanup", &[
         needed("name", TEMPLATE, "What people see."),
@@ -171,6 +195,7 @@ static CLEANUP: Shape = Shape::of_file("a cleanup", &[
         optional("http", HTTP, HTTP_ABOUT),
         optional("env", ENV, ENV_ABOUT),
         optional("for_each", EXPRESSION, FOR_EACH_ABOUT),
+        optional("parallel", PARALLEL, PARALLEL_ABOUT),
         optional("when", EXPRESSION, WHEN_ABOUT),
         optional("timeout", DURATION, TIMEOUT_ABOUT),
         optional("retries", RETRIES, RETRIES_ABOUT),

@@ -114,6 +114,11 @@ pub static VARIABLES: Keys = Keys {
     },
 };
 
+/// For commands that no playbook names.
+pub fn check_variable(name: &str) -> Result<(), String> {
+    (VARIABLES.check)(name).map(drop).map_err(|fault| format!("{}: {}", fault.message, fault.hint))
+}
+
 pub static HEADERS: Keys = Keys {
     pattern: None,
     not: None,

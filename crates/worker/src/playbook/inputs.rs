@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use waypost_schema::{instead_of, quoted};
 
 use super::Playbook;
@@ -76,6 +76,21 @@ impl Type {
 }
 
 impl Playbook {
+    /// For those who want to start it. A secret's default is a reference, and still nobody's business.
+    pub fn described_inputs(&self) -> Vec<Value> {
+        let described = |input: &Input| {
+            json!({
+                "name": input.name,
+                "type": input.kind.name(),
+                "required": input.required,
+                "default": input.default.as_ref().filter(|_| !input.secret),
+                "description": input.description,
+                "secret": input.secret,
+            })
+        };
+        self.inputs.iter().map(described).collect()
+    }
+
     pub fn input(&self, name: &str) -> Option<&Input> {
         self.inputs.iter().find(|input| input.name == name)
     }

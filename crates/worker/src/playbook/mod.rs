@@ -11,7 +11,9 @@ mod canonical;
 pub(crate) mod format;
 pub(crate) mod formats;
 mod inputs;
+pub mod known;
 mod library;
+mod preview;
 mod problem;
 mod render;
 mod rule;
@@ -30,8 +32,10 @@ use waypost_kernel::{Catalog, Span};
 pub use action::{ActionTemplate, BodyTemplate, ExecTemplate, HttpTemplate, JsonTemplate, Way};
 pub use canonical::Hash;
 pub use format::MAX_RETRIES;
+pub use formats::check_variable;
 pub use inputs::{Input, InputProblem, Type};
 pub use library::Playbooks;
+pub use preview::preview;
 pub use problem::RULES;
 pub use render::{Context, RenderError, Scope};
 pub use rule::{Breaker, Fetch, Limit, Rate, Reconcile, Rule, Source, TargetAction, Targets};
@@ -52,6 +56,8 @@ pub struct Playbook {
     /// Of its content without comments and layout.
     pub hash: Hash,
     pub file: PathBuf,
+    /// As it was written, comments included.
+    pub text: String,
     /// Commands run here, and relative files are found here.
     pub folder: PathBuf,
     pub inputs: Vec<Input>,
@@ -63,6 +69,8 @@ pub struct Playbook {
     pub queue: Option<String>,
     pub priority: i64,
     pub concurrency_key: Option<Template>,
+    /// Steps of a run that may be under way at once.
+    pub max_parallel: usize,
     /// Of a whole run.
     pub timeout: Option<Span>,
     pub window: Option<Window>,
@@ -79,7 +87,15 @@ pub struct Step {
     pub key: String,
     pub name: Template,
     pub action: ActionTemplate,
+    /// The places of the steps that it waits for.
+    pub needs: Vec<usize>,
+    /// The places of all that have ended before it begins, whose results it sees: also those that the others wait for.
+    pub before: Vec<usize>,
+    /// It asks a person instead.
+    pub ask: Option<Ask>,
     pub for_each: Option<Expression>,
+    /// Items of it that may be under way at once.
+    pub parallel: usize,
     pub when: Option<Expression>,
     pub tasks: Tasks,
     /// What the run's details say while this is under way, and once it has ended.
@@ -95,6 +111,15 @@ pub struct Step {
     /// Of a cleanup: the key of the step that it undoes.
     pub after: Option<String>,
     pub line: usize,
+}
+
+/// What a person is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ask {
+    pub question: Template,
+    pub choices: Vec<String>,
+    /// What is taken for the answer when nobody gives one in time, or nobody is there.
+    pub on_timeout: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -121,7 +146,11 @@ impl Step {
             key: key.to_owned(),
             name: Template::default(),
             action,
+            needs: Vec::new(),
+            before: Vec::new(),
+            ask: None,
             for_each: None,
+            parallel: 1,
             when: None,
             tasks: Tasks::None,
             details: Vec::new(),
@@ -159,7 +188,15 @@ impl Playbook {
     /// All problems at once.
     pub fn parse_with(text: &str, path: &Path, catalog: &Catalog) -> Result<Playbook, Problems> {
         let (root, report) = format::FILE.read(text, path)?;
-        build::build(&root, report, path, catalog)
+        let playbook = build::build(&root, report, path, catalog)?;
+        Ok(Playbook { text: text.to_owned(), ..playbook })
+    }
+
+    /// One whose text is at hand, though its file may have changed or be elsewhere; what is relative is so to where it was.
+    pub fn of_text(text: &str, file: &Path, catalog: &Catalog) -> Result<Playbook, Problems> {
+        let playbook = Playbook::parse_with(text, file, catalog)?;
+        let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
+        Ok(Playbook { file: file.to_owned(), folder, ..playbook })
     }
 
     /// What a run keeps, so that it is executed by this very content: `update@3f2a…`, in full.

@@ -1,7 +1,7 @@
 //! Rules that a playbook can break.
 
 /// Every rule that a playbook can break, with what it asks for: the reference's table.
-pub const RULES: [(&str, &str); 44] = [
+pub const RULES: [(&str, &str); 45] = [
     ("unreadable", "a playbook can be read"),
     ("too-large", "a playbook has at most 256 KiB"),
     ("syntax", "a playbook is TOML in UTF-8"),
@@ -41,7 +41,8 @@ pub const RULES: [(&str, &str); 44] = [
     ("bad-backoff", "there are as many waits as retries, or fewer"),
     ("bad-window", "a maintenance window is open at some time"),
     ("unknown-step", "every step that is named is in the file"),
-    ("later-step", "a step sees the results of earlier steps only"),
+    ("needs-cycle", "steps do not wait for each other"),
+    ("later-step", "a step sees the results of those that it waits for, and of no others"),
     ("template-syntax", "a template is text with {{ expressions }}"),
     ("unknown-variable", "every variable is known where it is used"),
     ("unknown-filter", "filters and tests are those of the list"),

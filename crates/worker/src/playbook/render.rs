@@ -13,7 +13,7 @@ use super::action::{ActionTemplate, BodyTemplate, ExecTemplate, HttpTemplate, Js
 use super::build::RUN_KEYS;
 use super::secret::{Needs, Reference, Sealed, Secrets};
 use super::template::{Expression, Template, from_json, to_text};
-use super::{Playbook, Step, Tasks};
+use super::{Ask, Playbook, Step, Tasks};
 use crate::actions::{Action, Body, Exec, Http, Mask, Rendered};
 
 /// Items of one `for_each`.
@@ -52,6 +52,11 @@ pub struct Context {
 impl Context {
     pub fn with_item(&self, item: &Json) -> Context {
         Context { item: Some(from_json(item)), ..self.clone() }
+    }
+
+    /// Without secrets; none if it cannot be rendered.
+    pub(super) fn text_of(&self, template: &Template) -> Option<String> {
+        template.text(&self.shown()).ok()
     }
 
     fn shown(&self) -> Value {
@@ -143,6 +148,10 @@ impl Playbook {
 
     pub fn applies(&self, step: &Step, context: &Context) -> Result<bool> {
         step.when.as_ref().map_or(Ok(true), |when| at("when", when.is_true(&context.shown())))
+    }
+
+    pub fn question_of(&self, ask: &Ask, context: &Context) -> Result<String> {
+        at("ask", ask.question.text(&context.shown()))
     }
 
     pub fn name_of(&self, step: &Step, context: &Context) -> Result<String> {

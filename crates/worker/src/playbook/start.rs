@@ -3,7 +3,8 @@
 use std::fmt;
 
 use serde_json::Value;
-use waypost_kernel::Catalog;
+use waypost_kernel::lifecycle::OnStale;
+use waypost_kernel::{Catalog, Lifecycle};
 use waypost_store::NewRun;
 
 use super::{InputProblem, Playbook, RenderError, Scope};
@@ -15,6 +16,11 @@ pub enum CannotStart {
     /// It has no steps that a worker could execute.
     BulkChange,
     UnknownLifecycle(String),
+    /// The request names another lifecycle than the playbook.
+    OtherLifecycle {
+        asked: String,
+        own: String,
+    },
     Inputs(Vec<InputProblem>),
     Key(RenderError),
 }
@@ -24,6 +30,9 @@ impl fmt::Display for CannotStart {
         match self {
             CannotStart::BulkChange => f.write_str("bulk changes cannot be started yet"),
             CannotStart::UnknownLifecycle(name) => write!(f, "there is no lifecycle {name:?}"),
+            CannotStart::OtherLifecycle { asked, own } => {
+                write!(f, "the playbook is one of {own:?}, not of {asked:?}: leave the lifecycle out")
+            }
             CannotStart::Inputs(problems) => {
                 let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
                 f.write_str(&told.join("\n"))
@@ -34,6 +43,13 @@ impl fmt::Display for CannotStart {
 }
 
 impl Playbook {
+    /// Where a lost worker would lose the run, as many as the step with most of them has tries: it costs one of these.
+    fn max_attempts(&self, lifecycle: &Lifecycle) -> u32 {
+        let loses = lifecycle.states.iter().any(|state| state.on_stale == Some(OnStale::Lose));
+        let retries = self.steps.iter().map(|step| step.retries).max().filter(|_| loses);
+        1 + retries.unwrap_or_default()
+    }
+
     /// Its queue, priority, key and first steps, and the inputs that it declares, filled in and checked. It is named by its
     /// pin: a worker with another content leaves the run alone.
     pub fn new_run(&self, catalog: &Catalog, given: &Value) -> Result<NewRun, CannotStart> {
@@ -52,6 +68,7 @@ impl Playbook {
             priority: i16::try_from(self.priority).unwrap_or_default(),
             concurrency_key: key,
             playbook: Some(self.pin()),
+            max_attempts: self.max_attempts(lifecycle),
             items: first_steps(self, lifecycle, &inputs),
             input: Value::Object(inputs),
             ..NewRun::default()

@@ -12,6 +12,7 @@ use waypost_kernel::text::{MAX_OUTPUT_BYTES_PER_RUN, MAX_REASON_CHARS, clean_cha
 use waypost_store::{NoteWrite, Repeat, RunRow, StoreError};
 
 use crate::lease::Lease;
+use crate::outage;
 use crate::pace;
 use crate::report::reporter::Reporter;
 use crate::steps::Durable;
@@ -84,7 +85,7 @@ impl Journal {
                 Ok(_) => return true,
                 Err(error) if is_lost(&error) => break,
                 Err(error @ StoreError::Unavailable(_)) => {
-                    tracing::warn!(run_id, %error, "event not accepted; trying again");
+                    outage::met(&format!("an event of {run_id} was not accepted"), &error);
                     sleep(pace::store_away(retry)).await;
                 }
                 Err(error) => {

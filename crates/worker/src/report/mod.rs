@@ -12,9 +12,12 @@ use waypost_kernel::lifecycle::{Actor, Lifecycle, Outcome, Phase, StateId, Trans
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_kernel::{Code, Failure};
-use waypost_store::{FinishWrite, Held, ItemsWrite, NoteWrite, Repeat, RunRow, Store, StoreError};
+use waypost_store::{
+    FinishWrite, Held, ItemsWrite, NoteWrite, ReleaseWrite, Repeat, RunRow, Store, StoreError, Wait,
+};
 
 use crate::interpret::{Ending, Goal};
+use crate::outage;
 use crate::pace;
 use crate::report::journal::is_lost;
 use crate::report::reporter::Reporter;
@@ -34,7 +37,7 @@ pub(crate) async fn finish(reporter: &Reporter, row: &RunRow, held: &Held, by: &
                 return End::Lost;
             }
             Err(error @ StoreError::Unavailable(_)) => {
-                tracing::warn!(run_id = held.run_id, %error, "result not accepted; trying again");
+                outage::met(&format!("the result of {} was not accepted", held.run_id), &error);
                 retry += 1;
                 sleep(pace::store_away(retry)).await;
             }
@@ -140,16 +143,17 @@ impl<'r> Attempt<'r> {
     }
 }
 
-/// Gives the run back unharmed.
-pub(crate) async fn release(store: &Arc<dyn Store>, held: &Held) -> End {
+/// Gives the run back unharmed, to whoever comes, or not before it has waited.
+pub(crate) async fn release(store: &Arc<dyn Store>, held: &Held, wait: Option<Wait>) -> End {
     for retry in 1.. {
-        let answers = store.release(vec![held.clone()]).await;
+        let answers = store.release(vec![ReleaseWrite { held: held.clone(), wait: wait.clone() }]).await;
         match answers.and_then(|mut all| all.pop().unwrap_or_else(|| Err(StoreError::no_run(&held.run_id)))) {
             // What somebody wanted of it is carried out by the release.
             Ok(row) if row.phase() != Phase::Held => return end_of(&row, Goal::Cancel),
+            Ok(_) if wait.is_some() => return End::Waits,
             Ok(_) => return End::Released,
             Err(error @ StoreError::Unavailable(_)) => {
-                tracing::warn!(run_id = held.run_id, %error, "lease not given back; trying again");
+                outage::met(&format!("the lease of {} was not given back", held.run_id), &error);
                 sleep(pace::store_away(retry)).await;
             }
             Err(_) => break,
@@ -167,6 +171,7 @@ fn write(held: &Held, by: &str, status: &str, ending: &Ending) -> FinishWrite {
         failure: ending.failure.clone(),
         reason: ending.reason.clone(),
         retry_in: ending.retry_in.filter(|_| ending.goal == Goal::Fail),
+        goes_on_at: ending.goes_on_at,
         metadata: ending.metadata.clone(),
         details: ending.details.clone(),
         items: ending.items.clone(),

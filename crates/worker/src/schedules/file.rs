@@ -355,6 +355,7 @@ impl Builder<'_> {
 
     fn playbook_of(&self, name: &str, action: ActionTemplate, secrets: Vec<(String, Reference)>) -> Playbook {
         Playbook {
+            text: String::new(),
             name: name.to_owned(),
             lifecycle: super::LIFECYCLE.to_owned(),
             description: None,
@@ -369,6 +370,7 @@ impl Builder<'_> {
             queue: None,
             priority: 0,
             concurrency_key: None,
+            max_parallel: 1,
             timeout: None,
             window: None,
             details: Vec::new(),

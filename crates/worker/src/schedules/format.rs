@@ -8,6 +8,7 @@ use crate::playbook::format::{
     TIMEZONE, list, map,
 };
 use crate::playbook::formats;
+use crate::retention::{self, RETENTION};
 use crate::webhooks::{GITHUB, ON};
 
 const MAX_IDS: usize = 10_000;
@@ -24,6 +25,7 @@ pub static FILE_KEYS: Shape = Shape::of_file(
     "a file of schedules",
     &[
         optional("schedule", list(&Kind::Of(&SCHEDULE), 0, 1_000), "What happens when."),
+        optional("retention", retention::KIND, "For how long settled runs are kept, by lifecycle."),
         optional("github", Kind::Of(&GITHUB), "Runs that a GitHub webhook starts."),
     ],
 );
@@ -138,6 +140,7 @@ pub fn reference() -> String {
     render::section(&mut page, "`[[schedule]]`", &SCHEDULE);
     render::section(&mut page, "`scopes`", &SCOPES);
     render::section(&mut page, "`run`", &RUN);
+    render::section(&mut page, "`[retention.LIFECYCLE]`", &RETENTION);
     render::section(&mut page, "`[github]`", &GITHUB);
     render::section(&mut page, "`[[github.on]]`", &ON);
     page.push_str(

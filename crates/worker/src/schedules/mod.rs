@@ -4,6 +4,7 @@
 //! schedule, `execution` what the worker's pipeline makes of it, `definitions` are read once, `failures` are put off, `providers` list scopes, `pruning` is built in.
 
 mod by_hand;
+mod by_name;
 mod definitions;
 mod execution;
 mod failures;

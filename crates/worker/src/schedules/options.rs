@@ -8,8 +8,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use waypost_store::Retention;
+
 use super::schedule::Schedule;
 use crate::actions::http::Client;
+use crate::execute::environment::PassedEnv;
 use crate::handler::Handlers;
 use crate::options::Options;
 
@@ -34,6 +37,8 @@ pub struct SchedulerOptions {
     pub name: String,
     /// Schedules of its own configuration: stored at its start, and executed by those that have the same.
     pub own: Vec<Schedule>,
+    /// How long runs are kept, as its configuration says; stored at its start. Without one, what is stored stays.
+    pub retention: Option<Vec<Retention>>,
     /// Schedules that others applied are executed too: whoever may apply them may then run anything here.
     pub carried: bool,
     pub handlers: Handlers,
@@ -46,6 +51,8 @@ pub struct SchedulerOptions {
     /// Between asking a process to end and killing it; and how long a shutdown waits for executions to end.
     pub grace: Duration,
     pub guardian: Option<Vec<OsString>>,
+    /// What commands see of this process's environment.
+    pub passed_env: PassedEnv,
 }
 
 impl Default for SchedulerOptions {
@@ -54,6 +61,7 @@ impl Default for SchedulerOptions {
         SchedulerOptions {
             name: like.name,
             own: Vec::new(),
+            retention: None,
             carried: false,
             handlers: Handlers::default(),
             providers: HashMap::new(),
@@ -62,6 +70,7 @@ impl Default for SchedulerOptions {
             tick: Duration::from_secs(1),
             grace: like.grace,
             guardian: like.guardian,
+            passed_env: like.passed_env,
         }
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 use waypost_kernel::schedule::Overlap;
-use waypost_kernel::tenant::exactly;
+use waypost_kernel::tenant::{exactly, local_name};
 use waypost_kernel::text::{ENGINE_KEYS, MAX_KEY_BYTES};
 use waypost_kernel::{Actor, Time};
 use waypost_store::codec::hex;
@@ -59,11 +59,16 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
     // A plan that was asked for by hand may be one that was executed before, by a run that has that key.
     let idempotency_key = Some(if manual.is_some() { fresh_key() } else { key(&schedule.name, slot) });
     if let What::Run(queued) = &schedule.what {
-        let metadata = [("schedule".to_owned(), Value::Object(about))].into_iter().collect();
+        let mut metadata = Map::from_iter([("schedule".to_owned(), Value::Object(about))]);
+        // Nobody is there to be asked, unless somebody asked for it.
+        if manual.is_none() {
+            metadata.insert("unattended".into(), true.into());
+        }
+        let plain = NewRun::default();
         let run = NewRun {
             lifecycle: queued.lifecycle.clone(),
-            queue: queued.queue.clone(),
-            priority: queued.priority,
+            queue: queued.queue.clone().unwrap_or(plain.queue),
+            priority: queued.priority.unwrap_or(plain.priority),
             input: queued.input.clone(),
             playbook: queued.playbook.clone(),
             carried: queued.carried.clone(),
@@ -71,6 +76,7 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
             items: queued.items.clone(),
             metadata,
             idempotency_key,
+            title: Some(local_name(&schedule.name).to_owned()),
             by: by.to_owned(),
             ..NewRun::default()
         };
@@ -82,6 +88,7 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
         queue: if schedule.name == super::pruning::NAME { HOUSEKEEPING } else { QUEUE }.to_owned(),
         input: Value::Object(about),
         idempotency_key,
+        title: Some(local_name(&schedule.name).to_owned()),
         max_attempts: schedule.max_attempts,
         reentrant: schedule.reentry,
         by: by.to_owned(),

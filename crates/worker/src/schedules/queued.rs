@@ -30,8 +30,8 @@ impl Builder<'_> {
             lifecycle: lifecycle.text().to_owned(),
             playbook: node.of("playbook"),
             carried: (!command.is_empty()).then(|| json!({ "command": command, "directory": directory })),
-            queue: node.of("queue").unwrap_or_else(|| "default".to_owned()),
-            priority: node.of("priority").unwrap_or(0),
+            queue: node.of("queue"),
+            priority: node.of("priority"),
             input: node.get("input").map_or(json!({}), Node::to_json),
             concurrency_key: None,
             items: Vec::new(),
@@ -74,8 +74,8 @@ impl Builder<'_> {
         };
         Some(QueuedRun {
             playbook: started.playbook,
-            queue: node.of::<String>("queue").unwrap_or(started.queue),
-            priority: if node.get("priority").is_some() { run.priority } else { started.priority },
+            queue: run.queue.or(Some(started.queue)),
+            priority: run.priority.or(Some(started.priority)),
             carried: Some(json!({ "playbook": { "file": file, "text": text } })),
             concurrency_key: started.concurrency_key,
             items: started.items,

@@ -70,8 +70,9 @@ pub struct QueuedRun {
     pub playbook: Option<String>,
     /// A command or a playbook that it brings along.
     pub carried: Option<Value>,
-    pub queue: String,
-    pub priority: i16,
+    /// The playbook's own, or the default one, if it is not given.
+    pub queue: Option<String>,
+    pub priority: Option<i16>,
     pub input: Value,
     pub concurrency_key: Option<String>,
     pub items: Vec<NewItem>,

@@ -12,8 +12,8 @@ use waypost_kernel::Time;
 use waypost_kernel::schedule::{Overlap, in_words};
 use waypost_kernel::tenant::DEFAULT;
 use waypost_store::{
-    Begin, Begun, Claimed, Database, DueExecution, DueListing, DueScope, Each, Ownership, Result,
-    ScheduleChange, ScheduleChanged, ScheduleWrite, Store, StoreError, Who,
+    Begin, Begun, Claimed, Database, DueExecution, DueListing, DueScope, Each, Firing, Ownership, Result,
+    ScheduleChange, ScheduleChanged, ScheduleWrite, SchedulerSign, Store, StoreError, Who,
 };
 
 use super::definitions::Definitions;
@@ -21,7 +21,7 @@ use super::failures::Failures;
 use super::options::SchedulerOptions;
 use super::planning::{Slot, birth, firing, rekey};
 use super::schedule::{Schedule, What};
-use super::{execution, providers, pruning};
+use super::{by_name, execution, providers, pruning};
 use crate::claim::slots::Slots;
 use crate::handler::Handler;
 use crate::loops::{Loop, More, drive};
@@ -36,6 +36,8 @@ const AT_ONCE: usize = 500;
 /// Of one request.
 const FIRES_AT_ONCE: usize = 16;
 const REQUESTS_AT_ONCE: usize = 4;
+/// A scheduler that is not heard of for a minute is gone.
+const SIGN_EVERY: Duration = Duration::from_secs(15);
 
 pub(super) struct Shared {
     pub database: Arc<dyn Database>,
@@ -52,6 +54,7 @@ impl Shared {
             grace: options.grace,
             allow_private: options.allow_private,
             guardian: options.guardian.clone(),
+            passed_env: options.passed_env.clone(),
             ..Options::default()
         };
         Arc::new(Shared { work: pipeline::Shared::new(database.clone(), work), database, options })
@@ -90,6 +93,7 @@ pub struct Scheduler {
     listed: HashSet<String>,
     /// A plan waits for the end of an earlier one of its scope, or may come to.
     waits_for_an_end: bool,
+    said_so: Option<Instant>,
     pub conflicts: u64,
 }
 
@@ -102,6 +106,9 @@ impl Scheduler {
             database.put_schedule(write_of(schedule, false)).await?;
             ownership.hashes.push(schedule.hash.to_string());
         }
+        if let Some(rules) = &options.retention {
+            database.put_retention(rules.clone()).await?;
+        }
         let definitions = Definitions::new(database.clone(), &options.own).await?;
         let shared = Shared::new(database, options);
         Ok(Scheduler {
@@ -113,6 +120,7 @@ impl Scheduler {
             listings: JoinSet::new(),
             listed: HashSet::new(),
             waits_for_an_end: false,
+            said_so: None,
             conflicts: 0,
         })
     }
@@ -144,6 +152,7 @@ impl Scheduler {
         self.reap();
         self.tell().await;
         // Ends are noticed by whoever has no slot free, too.
+        self.say_so().await;
         let free = self.slots.room().min(AT_ONCE);
         self.ownership.except = self.definitions.unread();
         let due = self.shared.database.due(self.ownership.clone(), free).await?;
@@ -165,6 +174,22 @@ impl Scheduler {
         tick.more &= room > 0;
         self.conflicts += tick.conflicts as u64;
         Ok(tick)
+    }
+
+    /// For people who look whether anybody fires their schedules.
+    async fn say_so(&mut self) {
+        if self.said_so.is_some_and(|at| at.elapsed() < SIGN_EVERY) {
+            return;
+        }
+        self.said_so = Some(Instant::now());
+        let (carried, hashes) = (self.ownership.carried, self.ownership.hashes.clone());
+        self.sign(SchedulerSign { name: self.name().to_owned(), carried, hashes }).await;
+    }
+
+    async fn sign(&self, sign: SchedulerSign) {
+        if let Err(error) = self.shared.database.scheduler_seen(sign).await {
+            tracing::debug!(%error, "which schedules are fired is said later, or forgotten in a minute");
+        }
     }
 
     /// What has ended beside the ticks.
@@ -313,7 +338,10 @@ impl Scheduler {
                 room -= 1;
                 let begin = self.begin_of(&schedule, &due);
                 let (store, asked_at) = (self.shared.database.clone(), Instant::now());
-                begins.spawn(async move { (schedule, due, asked_at, begin_one(&*store, begin).await) });
+                begins.spawn(async move {
+                    let begun = begin_one(&*store, &schedule, begin).await;
+                    (schedule, due, asked_at, begun)
+                });
             }
             let Some(answered) = begins.join_next().await else { break };
             let Ok((schedule, due, asked_at, answer)) = answered else { continue };
@@ -392,6 +420,7 @@ impl Loop for Scheduler {
         self.listings.shutdown().await;
         self.ended.extend(self.slots.close(shutdown).await);
         self.tell().await;
+        self.sign(SchedulerSign { name: self.name().to_owned(), ..SchedulerSign::default() }).await;
     }
 }
 
@@ -405,10 +434,16 @@ async fn fire_all(
     planned: &[(Arc<Schedule>, DueScope)],
     now: Time,
 ) -> Result<Each<Option<Vec<Begun>>>> {
-    let firing =
-        |(schedule, scope): &(Arc<Schedule>, DueScope)| firing(schedule, scope, now, &shared.options.name);
-    let mut answers = shared.database.fire(planned.iter().map(firing).collect()).await?;
-    for (planned, answer) in planned.iter().zip(&mut answers) {
+    let by = &shared.options.name;
+    let mut firings: Vec<Firing> =
+        planned.iter().map(|(schedule, scope)| firing(schedule, scope, now, by)).collect();
+    for ((schedule, _), firing) in planned.iter().zip(&mut firings) {
+        for (_, birth) in &mut firing.plans {
+            by_name::fill(&*shared.database, schedule, birth).await?;
+        }
+    }
+    let mut answers = shared.database.fire(firings.clone()).await?;
+    for ((planned, firing), answer) in planned.iter().zip(firings).zip(answers.iter_mut()) {
         if let Err(StoreError::KeyReused { key, run_id }) = answer {
             tracing::warn!(
                 schedule = planned.1.schedule,
@@ -416,7 +451,7 @@ async fn fire_all(
                 run_id,
                 "its key is another run's: begun under a new one"
             );
-            let mut again = firing(planned);
+            let mut again = firing;
             again.plans.iter_mut().for_each(|(_, birth)| rekey(birth));
             *answer = match shared.database.fire(vec![again]).await {
                 Ok(mut fired) => fired.pop().unwrap_or(Ok(None)),
@@ -427,7 +462,8 @@ async fn fire_all(
     Ok(answers)
 }
 
-async fn begin_one(store: &dyn Database, begin: Begin) -> Result<Option<Begun>> {
+async fn begin_one(store: &dyn Database, schedule: &Schedule, mut begin: Begin) -> Result<Option<Begun>> {
+    by_name::fill(store, schedule, &mut begin.birth).await?;
     match store.begin(begin.clone()).await {
         Err(StoreError::KeyReused { key, run_id }) => {
             tracing::warn!(

@@ -35,6 +35,7 @@ impl View {
         object["when"] = self.timing().map(in_words).into();
         object["next"] = upcoming.iter().map(|time| iso(*time)).collect();
         object["clock_change"] = self.timing().and_then(|timing| note(timing, now, &upcoming)).into();
+        object["overdue_s"] = self.summary.overdue(now).map(|late| late.ms() / 1_000).into();
         object["lag_s"] = self.summary.lag(now).map(|lag| lag.ms() / 1_000).into();
         object
     }
@@ -46,10 +47,7 @@ pub fn upcoming(timing: &Timing, now: Time, count: usize) -> Vec<Time> {
 
 /// On the wall clock that the schedule is about.
 pub fn shown(timing: &Timing, time: Time) -> String {
-    match timing {
-        Timing::Cron { zone, .. } => zone.shown(time),
-        Timing::Every { .. } => time.to_string(),
-    }
+    timing.zone().shown(time)
 }
 
 /// A clock change between now and the last of these.

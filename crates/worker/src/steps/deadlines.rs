@@ -86,8 +86,12 @@ impl Deadlines {
 
     /// When the run has taken as long as it may.
     pub fn deadline(&self) -> Option<Instant> {
-        let left = self.since + self.timeout? - self.before - self.claimed_at;
-        Some(self.asked_at + pace::duration(left))
+        Some(self.asked_at + pace::duration(self.ends_at()? - self.claimed_at))
+    }
+
+    /// The same, by the database's clock.
+    pub fn ends_at(&self) -> Option<Time> {
+        Some(self.since + self.timeout? - self.before)
     }
 
     pub fn may_begin(&self, playbook: &Playbook) -> May {

@@ -7,19 +7,20 @@ use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
 use waypost_store::ItemRow;
 
+use super::PlaybookEnd;
+use super::course::Course;
 use super::once::pause_facts;
 use super::planned_steps::key_of;
 use super::playbook_run::PlaybookRun;
 use super::state_names::StepState;
 use super::step_log::{Halt, StepResult, is_dropped};
-use super::{Next, PlaybookEnd};
 use crate::interpret::{Ending, Goal};
-use crate::playbook::Step;
+use crate::playbook::{Playbook, Step};
 use crate::report::status_for;
 
 const CLEANUP_FAILED: &str = "cleanup_failed";
 
-impl PlaybookRun<'_> {
+impl<'a> PlaybookRun<'a> {
     /// `None`: the run is left to others.
     pub async fn end(&mut self, end: PlaybookEnd) -> Result<Option<Ending>, Halt> {
         if end == PlaybookEnd::Left {
@@ -36,27 +37,27 @@ impl PlaybookRun<'_> {
         if self.requires_cleanup {
             self.require_cleanup(false, None).await?;
         }
-        if end == PlaybookEnd::Wanted(Want::Cancel) {
-            self.name_what_was_lost();
-        }
+        self.name_what_was_lost(&end);
         let ending = self.ending(end);
         // The last result and what follows from it for the run are one write.
         Ok(Some(Ending { items: self.step_log.take_waiting(), ..ending }))
     }
 
-    /// A step that was under way when its worker died is open again, and nobody will begin it any more: it says so.
-    fn name_what_was_lost(&mut self) {
+    /// A step that was under way when its worker died, or waited for its next try, is open, and nobody will begin it any
+    /// more: it says so.
+    fn name_what_was_lost(&mut self, end: &PlaybookEnd) {
+        let is_cancelled = *end == PlaybookEnd::Wanted(Want::Cancel);
+        if !is_cancelled && !matches!(end, PlaybookEnd::Failed(_) | PlaybookEnd::Wanted(Want::Fail)) {
+            return;
+        }
         let is_lost = |row: &&ItemRow| {
             let is_open = self.step_log.names.state(&row.status) == StepState::Open;
             is_open && row.role != Role::Cleanup && row.started_at.is_some() && !row.reruns
         };
-        let lost: Vec<String> =
-            self.step_log.rows().iter().filter(is_lost).map(|row| row.key.clone()).collect();
-        for key in lost {
-            let failure = Failure::new(
-                "CANCELLED",
-                "it was under way when its worker was lost, and was not begun again",
-            );
+        let lost: Vec<(String, Failure)> = (self.step_log.rows().iter().filter(is_lost))
+            .map(|row| (row.key.clone(), why_left(row, is_cancelled)))
+            .collect();
+        for (key, failure) in lost {
             self.step_log.put_later(&key, StepState::Failed, StepResult::failed(failure));
         }
     }
@@ -103,13 +104,14 @@ impl PlaybookRun<'_> {
 
     /// In the order of the file; one that fails does not keep the others. Whatever it fails by, and whenever, it counts.
     async fn clean_up(&mut self) -> Result<PlaybookEnd, Halt> {
-        let playbook = self.playbook;
+        let playbook: &'a Playbook = self.playbook;
         for cleanup in &playbook.cleanups {
             if !self.is_due(cleanup) {
                 continue;
             }
-            let done = match self.step(cleanup).await {
-                Ok(Next::End(PlaybookEnd::Left)) => {
+            let mut course = Course::new(std::slice::from_ref(cleanup), playbook.max_parallel);
+            let done = match self.go_through(&mut course).await {
+                Ok(PlaybookEnd::Left) => {
                     self.step_log.flush().await?;
                     return Ok(PlaybookEnd::Left);
                 }
@@ -144,11 +146,12 @@ impl PlaybookRun<'_> {
 
     fn ending(&self, end: PlaybookEnd) -> Ending {
         let mut ending = match end {
-            PlaybookEnd::Done | PlaybookEnd::Left => Ending::new(Goal::Succeed),
+            PlaybookEnd::Done | PlaybookEnd::Left | PlaybookEnd::Waits(_) => Ending::new(Goal::Succeed),
             PlaybookEnd::Failed(failure) => Ending::failed(failure),
             PlaybookEnd::Paused { reason, details } => {
                 let details = details.into_iter().chain(self.deadlines.note()).collect();
-                Ending { reason: Some(reason), details, ..Ending::new(Goal::Park) }
+                let goes_on_at = self.answer_by();
+                Ending { reason: Some(reason), details, goes_on_at, ..Ending::new(Goal::Park) }
             }
             PlaybookEnd::Wanted(Want::Pause) => {
                 Ending { details: self.deadlines.note(), ..Ending::new(Goal::Park) }
@@ -180,6 +183,19 @@ impl PlaybookRun<'_> {
     fn artifacts(&self) -> Vec<Value> {
         let lists = self.step_log.rows().iter().filter_map(|row| row.details.get("artifacts")?.as_array());
         lists.flatten().cloned().collect()
+    }
+}
+
+/// Of a step that began and will not end.
+fn why_left(row: &ItemRow, is_cancelled: bool) -> Failure {
+    let waits = row.not_before.is_some();
+    match &row.failure {
+        _ if is_cancelled && waits => Failure::new("CANCELLED", "it waited for its next try"),
+        _ if is_cancelled => {
+            Failure::new("CANCELLED", "it was under way when its worker was lost, and was not begun again")
+        }
+        Some(failure) if waits => failure.clone(),
+        _ => Failure::new("INTERRUPTED", "it was interrupted, and not begun again since the run has failed"),
     }
 }
 

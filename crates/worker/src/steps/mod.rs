@@ -1,10 +1,14 @@
 //! Executing a playbook, step by step. What a step came to is stored before the next one begins; whoever takes the
 //! run over goes on after the last one that was completed, and asks for a half-done one again under the same key.
 //!
-//! `playbook_run` goes through the steps, `once` does one of them with its tries, `ending` cleans up and says where the run
-//! goes. `step_log` is what is stored of the steps, `deadlines` when they may begin, `state_names` what the lifecycle calls
-//! their states, `scope` what templates see.
+//! `playbook_run` is one holder's way from the claim on, `course` says which steps may begin and waits for those under way,
+//! `once` is one of them with its tries, `attempt` one try, `asking` a step that asks a person, `ending` cleans up and says where the
+//! run goes. `step_log` is what is stored of the steps, `deadlines` when they may begin, `waiting` when that is worth giving the
+//! run back for, `state_names` what the lifecycle calls their states, `scope` what templates see.
 
+mod asking;
+mod attempt;
+mod course;
 mod deadlines;
 mod durable;
 mod ending;
@@ -15,21 +19,25 @@ mod scope;
 mod state_names;
 mod step_log;
 mod tasks;
+mod waiting;
 
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 use waypost_kernel::Failure;
 use waypost_kernel::run::Want;
-use waypost_store::Claimed;
+use waypost_store::{Claimed, Wait};
 
 use crate::playbook::Playbook;
 
 pub(crate) use durable::Durable;
-pub(crate) use planned_steps::CLEANUP;
+pub(crate) use once::is_finish;
 pub use planned_steps::first_steps;
+pub(crate) use planned_steps::{CLEANUP, planned_part, steps_before};
 pub(crate) use playbook_run::perform;
 pub(crate) use state_names::{StateNames, StepState};
+pub(crate) use step_log::{is_dropped, was_left_out, was_not_wanted};
 pub(crate) use tasks::{TaskBoard, task_progress};
+pub(crate) use waiting::WORTH_GIVING_BACK;
 
 /// How the steps of a run came to an end.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +52,8 @@ pub(crate) enum PlaybookEnd {
     },
     /// A person asks for it, or an earlier holder recorded a failure.
     Wanted(Want),
+    /// There is nothing to do before a time: the run waits in nobody's hands.
+    Waits(Wait),
     /// The run is left to others.
     Left,
 }
@@ -52,6 +62,8 @@ pub(crate) enum PlaybookEnd {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Next {
     On,
+    /// Nothing more is needed: what has begun goes on, and nothing else begins.
+    Finish,
     End(PlaybookEnd),
 }
 

@@ -3,21 +3,23 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use tokio::time::Instant;
 use waypost_kernel::lifecycle::{DecisionPart, Decisions};
 use waypost_kernel::request::Level;
+use waypost_kernel::text::{MAX_REASON_CHARS, clean_chars};
 use waypost_kernel::{Failure, Lifecycle};
 use waypost_store::ItemRow;
 
+use super::attempt::Attempt;
+use super::course::{Beginning, Once};
 use super::planned_steps::runs_again;
 use super::playbook_run::{NOT_TRUE, PlaybookRun, bad_template};
 use super::scope::{is_unattended, resolutions, unattended};
 use super::state_names::StepState;
 use super::step_log::{Halt, LEFT_OUT, StepResult, because};
 use super::tasks::TaskBoard;
-use super::{Next, PlaybookEnd, idempotency_key};
-use crate::actions::{Call, Rendered, find};
-use crate::execute::{Answer, Try};
+use super::{Next, PlaybookEnd};
+use crate::actions::{Rendered, find};
+use crate::execute::Answer;
 use crate::interpret::{Judged, Tries, in_words, judge};
 use crate::outcome::{Outcome, Word};
 use crate::pace;
@@ -29,46 +31,47 @@ const PAUSE_REASON: &str = "pause_reason";
 const FINISH: &str = "finish";
 
 impl PlaybookRun<'_> {
-    pub async fn once(&mut self, step: &Step, key: &str, context: &Context) -> Result<Next, Halt> {
-        let is_cleanup = step.is_cleanup;
-        let state = self.step_log.state(key);
-        if state.is_settled() || state == StepState::Parked {
-            return Ok(self.follows(step, key));
+    /// What to execute, or what follows from the step if there is nothing to.
+    pub async fn prepared(
+        &mut self,
+        once: &Once<'_>,
+        context: &Context,
+    ) -> Result<Result<Rendered, Next>, Halt> {
+        let rendered = match self.playbook.applies(once.step, context) {
+            Ok(true) => match &once.step.ask {
+                Some(ask) => return self.ask_a_person(once, ask, context).await.map(Err),
+                None => self.rendered(once.step, context),
+            },
+            Ok(false) => return self.leave_out(once).await.map(Err),
+            Err(error) => Err(bad_template(&error)),
+        };
+        match rendered {
+            Ok(rendered) => Ok(Ok(rendered)),
+            Err(failure) => self.failed(once, &failure).await.map(Err),
         }
-        self.step_log.make_room().await?;
-        self.began = None;
-        let board = self.board(step, key);
-        loop {
-            if let Some(end) = self.wait_for_try(key, is_cleanup).await? {
-                return Ok(Next::End(end));
-            }
-            match self.playbook.applies(step, context) {
-                Ok(true) => {}
-                Ok(false) => return self.leave_out(step, key).await,
-                Err(error) => return self.failed(step, key, &bad_template(&error), &board).await,
-            }
-            let rendered = match self.rendered(step, context) {
-                Ok(rendered) => rendered,
-                Err(failure) => return self.failed(step, key, &failure, &board).await,
-            };
-            self.begin(step, key, context, &rendered, board.as_ref()).await?;
-            let Some((answer, row)) = self.attempt(step, key, &rendered, board.as_ref()).await else {
-                return Ok(Next::End(self.stopped(key)));
-            };
-            let tries = Tries { made: row.attempts + 1, retries: step.retries };
-            match judge(&answer, tries, &step.backoff, pace::random()) {
-                Judged::Said(word, outcome) => return self.said(step, key, word, outcome, &board).await,
-                Judged::Failed { failure, .. } => return self.failed(step, key, &failure, &board).await,
-                Judged::Again { wait, failure } => {
-                    let notice =
-                        format!("{}: retry {}/{} in {}", row.name, tries.made, tries.retries, in_words(wait));
-                    let why = json!({ "code": &*failure.code, "message": &*failure.message });
-                    let retry_in = Some(pace::span(wait));
-                    let answered = !answer.is_unknown;
-                    let result = StepResult { retry_in, answered, ..StepResult::failed(failure) };
-                    self.step_log.put(key, StepState::Open, result).await?;
-                    self.journal.note(Level::Warn, &notice, why).await;
-                }
+    }
+
+    /// `None`: it is tried again.
+    pub async fn judged(
+        &mut self,
+        once: &Once<'_>,
+        row: &ItemRow,
+        answer: &Answer,
+    ) -> Result<Option<Next>, Halt> {
+        let tries = Tries { made: row.attempts + 1, retries: once.step.retries };
+        match judge(answer, tries, &once.step.backoff, pace::random()) {
+            Judged::Said(word, outcome) => self.said(once, word, outcome).await.map(Some),
+            Judged::Failed { failure, .. } => self.failed(once, &failure).await.map(Some),
+            Judged::Again { wait, failure } => {
+                let notice =
+                    format!("{}: retry {}/{} in {}", row.name, tries.made, tries.retries, in_words(wait));
+                let why = json!({ "step": once.key, "code": &*failure.code, "message": &*failure.message });
+                let retry_in = Some(pace::span(wait));
+                let answered = !answer.is_unknown;
+                let result = StepResult { retry_in, answered, ..StepResult::failed(failure) };
+                self.step_log.put(&once.key, StepState::Open, result).await?;
+                self.journal.note(Level::Warn, &notice, why).await;
+                Ok(None)
             }
         }
     }
@@ -78,10 +81,11 @@ impl PlaybookRun<'_> {
         let Some(row) = self.step_log.row(key).filter(|_| !step.is_cleanup) else { return Next::On };
         match self.step_log.names.state(&row.status) {
             StepState::Failed if !step.continue_on_failure => Next::End(PlaybookEnd::Failed(failure_of(row))),
-            StepState::Done if row.details.get(FINISH) == Some(&Value::Bool(true)) => {
-                Next::End(self.all_done())
+            StepState::Done if is_finish(row) => Next::Finish,
+            StepState::Parked => {
+                let asks = paused_by(&self.row.lifecycle, [row].into_iter());
+                asks.map_or(Next::On, Next::End)
             }
-            StepState::Parked => Next::End(paused_by(row)),
             _ => Next::On,
         }
     }
@@ -90,21 +94,11 @@ impl PlaybookRun<'_> {
         self.step_log.row(key)?.details.get("item").cloned()
     }
 
-    fn board(&self, step: &Step, key: &str) -> Option<Arc<TaskBoard>> {
+    pub fn board(&self, step: &Step, key: &str) -> Option<Arc<TaskBoard>> {
         let (store, by) = (&self.shared.store, &self.shared.options.name);
         let item = self.item(key);
         let board = TaskBoard::new(store, self.lease, by, self.row, key, item.as_ref(), &self.tasks);
         board.filter(|_| !step.is_cleanup)
-    }
-
-    /// Until its next try is due and may begin. Its wait is a stored time: whoever takes the run over keeps to it.
-    async fn wait_for_try(&mut self, key: &str, is_cleanup: bool) -> Result<Option<PlaybookEnd>, Halt> {
-        let due = self.step_log.row(key).and_then(|row| row.not_before);
-        if let Some(due) = due.filter(|due| *due > self.deadlines.now()) {
-            let until = Instant::now() + pace::duration(due - self.deadlines.now());
-            self.wait(until, is_cleanup).await;
-        }
-        self.may_begin(is_cleanup).await
     }
 
     fn rendered(&self, step: &Step, context: &Context) -> Result<Rendered, Failure> {
@@ -116,136 +110,94 @@ impl PlaybookRun<'_> {
     }
 
     /// Stored before anything is executed, so that an end without a result is known as one.
-    async fn begin(
-        &mut self,
-        step: &Step,
-        key: &str,
-        context: &Context,
-        rendered: &Rendered,
-        board: Option<&Arc<TaskBoard>>,
-    ) -> Result<(), Halt> {
-        let undone = |cleanup: &Step| cleanup.after.as_ref().is_none_or(|after| *after == step.key);
-        if !self.requires_cleanup && !step.is_cleanup && self.playbook.cleanups.iter().any(undone) {
+    pub async fn store_beginnings(&mut self, beginnings: &[Beginning<'_>]) -> Result<(), Halt> {
+        let is_undone = |step: &Step| {
+            let undoes = |cleanup: &Step| cleanup.after.as_ref().is_none_or(|after| *after == step.key);
+            !step.is_cleanup && self.playbook.cleanups.iter().any(undoes)
+        };
+        if !self.requires_cleanup && beginnings.iter().any(|it| is_undone(it.once.step)) {
             self.step_log.flush().await?;
             self.require_cleanup(true, None).await?;
         }
-        let mut told = StepResult::default().with_detail("does", rendered.action.in_words());
-        // What was marked before a pause is not so any more.
-        let marked =
-            |result: &&str| self.step_log.row(key).is_some_and(|row| row.details.contains_key(*result));
-        for stale in [FINISH, LEFT_OUT].into_iter().filter(marked) {
-            told = told.with_detail(stale, false);
-        }
-        self.step_log.put(key, StepState::Held, told).await?;
-        if self.began.is_none() {
-            self.began = Some(Instant::now());
-            self.tell_of(step, key).await;
-        }
-        if let Some(board) = board {
-            board.announce(self.playbook.tasks_of(step, context).unwrap_or_default()).await;
-        }
-        Ok(())
+        let begun = |it: &Beginning<'_>| {
+            let key = it.once.key.clone();
+            let mut told = StepResult::default().with_detail("does", it.rendered.action.in_words());
+            // What was marked before a pause is not so any more.
+            let marked =
+                |result: &&str| self.step_log.row(&key).is_some_and(|row| row.details.contains_key(*result));
+            for stale in [FINISH, LEFT_OUT].into_iter().filter(marked) {
+                told = told.with_detail(stale, false);
+            }
+            (key, told)
+        };
+        let begun = beginnings.iter().map(begun).collect();
+        self.step_log.begin(begun).await
     }
 
-    /// `None`: something else is wanted of the run.
-    async fn attempt(
-        &self,
-        step: &Step,
-        key: &str,
-        rendered: &Rendered,
-        board: Option<&Arc<TaskBoard>>,
-    ) -> Option<(Answer, ItemRow)> {
-        let is_cleanup = step.is_cleanup;
-        let row = self.step_log.row(key)?.clone();
-        let own = step.timeout.map(|limit| Instant::now() + pace::duration(limit));
-        let run = self.deadlines.deadline().filter(|_| !is_cleanup);
-        let it = Try {
-            row: self.row,
-            lease: self.lease,
-            journal: &self.journal,
-            grace: self.shared.options.grace,
-            number: row.attempts + 1,
-            until: own.into_iter().chain(run).min(),
-            is_cleanup,
-            board,
-        };
-        let call = self.call(&it, &row);
-        let answer = it.act(self.shared, rendered, &call, step.timeout.map(pace::duration)).await;
-        let is_late = own.is_some_and(|own| own <= Instant::now()) && !self.is_interrupted(is_cleanup);
-        let too_late = || {
-            let limit = step.timeout.map(|limit| limit.to_string()).unwrap_or_default();
-            is_late.then(|| late(&limit))
-        };
-        Some((answer.or_else(too_late)?, row))
+    /// For people, once it is stored.
+    pub async fn tell_beginning_of(&mut self, once: &Once<'_>, context: &Context) {
+        if once.began.is_none() {
+            self.tell_of(once.step, &once.key).await;
+        }
+        if let Some(board) = &once.board {
+            board.announce(self.playbook.tasks_of(once.step, context).unwrap_or_default()).await;
+        }
     }
 
-    fn call(&self, it: &Try<'_>, row: &ItemRow) -> Call {
-        let key = idempotency_key(self.row.id(), &row.key, row.try_no);
-        let mut call = it.call(&row.name, key);
+    /// A try that is stored as begun.
+    pub fn attempt(&self, once: &Once<'_>, rendered: Rendered) -> Option<Attempt> {
+        let step = once.step;
+        let row = self.step_log.row(&once.key)?.clone();
         let mut more = Map::from_iter([
             ("resolutions".to_owned(), resolutions(self.row)),
             ("unattended".to_owned(), unattended(self.playbook, self.row)),
         ]);
         more.extend(row.details.get("item").map(|item| ("item".to_owned(), item.clone())));
-        call.input = Value::Object(self.inputs.clone());
-        call.more = more;
-        call
-    }
-
-    fn is_interrupted(&self, is_cleanup: bool) -> bool {
-        self.lease.is_leaving() || !is_cleanup && self.lease.want().is_some()
+        Some(Attempt {
+            shared: self.shared.clone(),
+            run: self.row.clone(),
+            lease: self.lease.clone(),
+            journal: self.journal.clone(),
+            row,
+            rendered,
+            board: once.board.clone(),
+            is_cleanup: step.is_cleanup,
+            timeout: step.timeout,
+            deadline: self.deadlines.deadline().filter(|_| !step.is_cleanup),
+            inputs: self.inputs.clone(),
+            more,
+        })
     }
 
     /// Why a step was stopped in the middle.
-    fn stopped(&mut self, key: &str) -> PlaybookEnd {
-        if self.lease.is_leaving() {
-            return PlaybookEnd::Left;
-        }
-        if let Some(want) = self.lease.want() {
-            return PlaybookEnd::Wanted(want);
+    pub fn stopped(&mut self, once: &Once<'_>) -> PlaybookEnd {
+        if let Some(end) = self.interrupted(once.step.is_cleanup) {
+            return end;
         }
         let failure = self.out_of_time();
-        self.step_log.put_later(key, StepState::Failed, StepResult::failed(failure.clone()));
+        self.step_log.put_later(&once.key, StepState::Failed, StepResult::failed(failure.clone()));
         PlaybookEnd::Failed(failure)
     }
 
     /// A cleanup that has nothing to do now may have the next time.
-    async fn leave_out(&mut self, step: &Step, key: &str) -> Result<Next, Halt> {
-        if !step.is_cleanup {
-            self.step_log.put_later(key, StepState::Skipped, because(NOT_TRUE));
-            self.tell_of(step, key).await;
+    async fn leave_out(&mut self, once: &Once<'_>) -> Result<Next, Halt> {
+        if !once.step.is_cleanup {
+            self.step_log.put_later(&once.key, StepState::Skipped, because(NOT_TRUE));
+            self.tell_of(once.step, &once.key).await;
         }
         Ok(Next::On)
     }
 
-    /// How long it ran, its tries and the waits between them: when it began the first time says nothing of that, if there
-    /// was a pause since.
-    fn timed(&self, result: StepResult) -> StepResult {
-        match self.began {
-            Some(began) => {
-                let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                result.with_detail("duration_ms", ms)
-            }
-            None => result,
-        }
-    }
-
-    async fn said(
-        &mut self,
-        step: &Step,
-        key: &str,
-        word: Word,
-        outcome: Outcome,
-        board: &Option<Arc<TaskBoard>>,
-    ) -> Result<Next, Halt> {
+    async fn said(&mut self, once: &Once<'_>, word: Word, outcome: Outcome) -> Result<Next, Halt> {
+        let (step, key) = (once.step, once.key.as_str());
         if !outcome.details.is_empty() {
             let told = format!("{key}: details");
             self.journal.tell(Level::Debug, &told, json!({}), outcome.details.clone()).await;
         }
         if word == Word::Pause {
-            return self.asked_to_pause(step, key, &outcome, board).await;
+            return self.asked_to_pause(once, &outcome).await;
         }
-        close(board, None).await;
+        close(once, None).await;
         // What is skipped stays so; a cleanup, and what it undid, are asked again after a pause.
         let is_skipped = word == Word::Skip && !runs_again(self.playbook, step);
         let state = if is_skipped { StepState::Skipped } else { StepState::Done };
@@ -253,30 +205,25 @@ impl PlaybookRun<'_> {
         if word == Word::Finish {
             result = result.with_detail(FINISH, true);
         }
-        self.step_log.put_later(key, state, self.timed(result));
+        self.step_log.put_later(key, state, timed(once, result));
         self.tell_of(step, key).await;
         Ok(self.follows(step, key))
     }
 
-    async fn asked_to_pause(
-        &mut self,
-        step: &Step,
-        key: &str,
-        outcome: &Outcome,
-        board: &Option<Arc<TaskBoard>>,
-    ) -> Result<Next, Halt> {
+    async fn asked_to_pause(&mut self, once: &Once<'_>, outcome: &Outcome) -> Result<Next, Halt> {
+        let (step, key) = (once.step, once.key.as_str());
         let reason = outcome.reason.clone().or_else(|| outcome.message.clone());
         let reason = reason.unwrap_or_else(|| format!("{key} asks for a person"));
         if step.is_cleanup || !self.step_log.names.has(StepState::Parked) {
             let message = format!("it asked for a pause ({reason}), which cannot be had here");
-            return self.failed(step, key, &Failure::new("CANNOT_PAUSE", &message), board).await;
+            return self.failed(once, &Failure::new("CANNOT_PAUSE", &message)).await;
         }
         if is_unattended(self.row) {
             if self.playbook.unattended == Unattended::Fail {
                 let message = format!("nobody is there to decide: {reason}");
-                return self.failed(step, key, &Failure::new("UNATTENDED", &message), board).await;
+                return self.failed(once, &Failure::new("UNATTENDED", &message)).await;
             }
-            close(board, None).await;
+            close(once, None).await;
             let result =
                 StepResult::default().with_detail("reason", format!("nobody is there to decide: {reason}"));
             self.step_log.put_later(key, StepState::Skipped, result);
@@ -296,19 +243,14 @@ impl PlaybookRun<'_> {
         Ok(Next::End(PlaybookEnd::Paused { reason, details }))
     }
 
-    pub async fn failed(
-        &mut self,
-        step: &Step,
-        key: &str,
-        failure: &Failure,
-        board: &Option<Arc<TaskBoard>>,
-    ) -> Result<Next, Halt> {
-        close(board, Some(failure)).await;
+    pub async fn failed(&mut self, once: &Once<'_>, failure: &Failure) -> Result<Next, Halt> {
+        let (step, key) = (once.step, once.key.as_str());
+        close(once, Some(failure)).await;
         let result = StepResult { answered: true, ..StepResult::failed(failure.clone()) };
         // After a pause it is due again, and what failed for good never is.
         let tries_again = step.is_cleanup && self.pauses && self.step_log.names.has(StepState::Parked);
         let state = if tries_again { StepState::Parked } else { StepState::Failed };
-        self.step_log.put_later(key, state, self.timed(result));
+        self.step_log.put_later(key, state, timed(once, result));
         self.tell_of(step, key).await;
         if let Some(row) = self.step_log.row(key) {
             let why = json!({ "step": key, "code": &*failure.code });
@@ -318,11 +260,45 @@ impl PlaybookRun<'_> {
     }
 }
 
-/// The pause that a parked step asks for.
-pub(crate) fn paused_by(row: &ItemRow) -> PlaybookEnd {
-    let details = row.details.get("pause").and_then(Value::as_object).cloned().unwrap_or_default();
-    let reason = details.get(PAUSE_REASON).and_then(Value::as_str).unwrap_or("pause").to_owned();
-    PlaybookEnd::Paused { reason, details }
+/// The pause that parked steps ask for; all that they ask, if they are several.
+pub(crate) fn paused_by<'r>(
+    lifecycle: &Lifecycle,
+    parked: impl Iterator<Item = &'r ItemRow>,
+) -> Option<PlaybookEnd> {
+    let (mut keys, mut reasons, mut blockers, mut asked) = (Vec::new(), Vec::new(), Map::new(), Vec::new());
+    let place = lifecycle.decisions.iter().flat_map(Decisions::members);
+    let place = place.filter(|(part, _)| *part == DecisionPart::Asked).map(|(_, member)| member).next();
+    for row in parked {
+        let details = row.details.get("pause").and_then(Value::as_object).cloned().unwrap_or_default();
+        let reason = details.get(PAUSE_REASON).and_then(Value::as_str).unwrap_or("pause").to_owned();
+        let about = place.and_then(|place| details.get(place)?.as_object()).cloned().unwrap_or_default();
+        for (host, about) in about {
+            // Whoever asked first: what is decided about a host is for all to read.
+            blockers.entry(host).or_insert(about);
+        }
+        keys.push(row.key.as_str());
+        reasons.push(reason);
+        asked.push(details);
+    }
+    if let (1, Some(reason), Some(details)) = (asked.len(), reasons.first(), asked.first()) {
+        return Some(PlaybookEnd::Paused { reason: reason.clone(), details: details.clone() });
+    }
+    reasons.dedup();
+    let reason = clean_chars(&reasons.join("; "), MAX_REASON_CHARS).text;
+    let details = pause_details(lifecycle, &keys.join(", "), &reason, &blockers);
+    (!asked.is_empty()).then_some(PlaybookEnd::Paused { reason, details })
+}
+
+/// How long it ran, its tries and the waits between them: when it began the first time says nothing of that, if there
+/// was a pause since.
+fn timed(once: &Once<'_>, result: StepResult) -> StepResult {
+    match once.began {
+        Some(began) => {
+            let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            result.with_detail("duration_ms", ms)
+        }
+        None => result,
+    }
 }
 
 /// Of a step that failed, as its run tells it.
@@ -334,10 +310,15 @@ fn failure_of(row: &ItemRow) -> Failure {
     Failure::new(code, &format!("{}: {message}", row.name))
 }
 
-async fn close(board: &Option<Arc<TaskBoard>>, failure: Option<&Failure>) {
-    if let Some(board) = board {
+async fn close(once: &Once<'_>, failure: Option<&Failure>) {
+    if let Some(board) = &once.board {
         board.close(failure).await;
     }
+}
+
+/// Its handler said that nothing more is needed: whoever comes to it again ends there.
+pub(crate) fn is_finish(row: &ItemRow) -> bool {
+    row.details.get(FINISH) == Some(&Value::Bool(true))
 }
 
 fn answered(outcome: Outcome) -> StepResult {
@@ -364,7 +345,7 @@ pub(crate) fn pause_facts(lifecycle: &Lifecycle) -> impl Iterator<Item = &str> {
 
 /// What a handler's pause puts into the run's details. What it asks people to decide (`blockers`) has a place there if the
 /// lifecycle says where.
-fn pause_details(
+pub(crate) fn pause_details(
     lifecycle: &Lifecycle,
     key: &str,
     reason: &str,
@@ -389,11 +370,4 @@ fn pause_details(
         details.insert(member.to_owned(), value);
     }
     details
-}
-
-/// Nobody knows what was done by then: it is asked for again under the same key.
-fn late(limit: &str) -> Answer {
-    let outcome =
-        Outcome { code: Some("TIMEOUT".to_owned()), ..Outcome::retry(&format!("no end within {limit}")) };
-    Answer { outcome: Some(Ok(outcome)), is_unknown: true, ..Answer::default() }
 }

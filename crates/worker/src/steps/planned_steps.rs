@@ -26,6 +26,7 @@ pub fn first_steps(playbook: &Playbook, lifecycle: &Lifecycle, inputs: &Map<Stri
             reruns: added.reruns,
             role: added.role,
             details: added.details,
+            copied: false,
         })
         .collect()
 }
@@ -131,6 +132,20 @@ fn plain(value: &Value) -> Value {
         Value::Object(entries) => entries.iter().map(|(key, value)| (key.clone(), plain(value))).collect(),
         Value::Null | Value::Bool(_) => value.clone(),
     }
+}
+
+/// What a part of a list is known by, without what came of it.
+pub(crate) fn planned_part(row: &ItemRow) -> Map<String, Value> {
+    let kept = ["of", "number", "item", "hash", "order"].into_iter();
+    kept.filter_map(|name| Some((name.to_owned(), row.details.get(name)?.clone()))).collect()
+}
+
+/// What is done when a step's turn comes: what it waits for, and whatever stands before it.
+pub(crate) fn steps_before(playbook: &Playbook, key: &str) -> Vec<String> {
+    let at = playbook.steps.iter().position(|step| step.key == key).unwrap_or(playbook.steps.len());
+    let waited_for = playbook.steps.get(at).map(|step| step.before.as_slice()).unwrap_or_default();
+    let is_before = |other: &usize| *other < at || waited_for.contains(other);
+    (0..playbook.steps.len()).filter(is_before).map(|other| playbook.steps[other].key.clone()).collect()
 }
 
 /// A cleanup may have a step's name.

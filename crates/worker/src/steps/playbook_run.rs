@@ -10,17 +10,18 @@ use waypost_kernel::item::Role;
 use waypost_kernel::lifecycle::Phase;
 use waypost_kernel::request::Level;
 use waypost_kernel::run::Want;
-use waypost_store::{Claimed, CleanupWrite, EventRow, ItemRow, RunRow, StoreError, iso};
+use waypost_store::{Claimed, CleanupWrite, EventRow, ItemRow, RunRow, StoreError};
 
-use super::deadlines::{Deadlines, May};
+use super::course::{Course, Once};
+use super::deadlines::Deadlines;
 use super::once::paused_by;
 use super::planned_steps::{Revised, key_of, known_steps, revised, single};
-use super::scope::scope;
+use super::scope::{Seen, scope};
 use super::state_names::StepState;
 use super::step_log::{Added, DROPPED, Halt, LEFT_OUT, StepLog, because};
 use super::tasks::{self, Known};
 use super::{Next, PlaybookEnd};
-use crate::interpret::{Ending, Goal};
+use crate::interpret::{Ending, Goal, Parting};
 use crate::lease::Lease;
 use crate::pace;
 use crate::pipeline::Shared;
@@ -49,25 +50,22 @@ pub(crate) struct PlaybookRun<'a> {
     pub unclean: Vec<String>,
     /// What this holder has told in the run's details.
     pub told: Map<String, Value>,
-    /// When the step that is under way began, its first try after a pause.
-    pub began: Option<Instant>,
 }
 
-/// `None`: the run is left to others.
 pub(crate) async fn perform(
     shared: &Shared,
     claimed: &Claimed,
     lease: &Arc<Lease>,
     asked_at: Instant,
     playbook: &Playbook,
-) -> Option<Ending> {
+) -> Parting {
     let row = &claimed.run;
     let name = &shared.options.name;
     let step_log = match StepLog::open(&shared.store, lease, name, row).await {
         Ok(Some(step_log)) => step_log,
         Ok(None) => {
             let message = format!("a {} run has no steps, and {} has", row.lifecycle.name, playbook.name);
-            return Some(Ending::failed(Failure::new("UNFIT", &message)));
+            return Parting::End(Ending::failed(Failure::new("UNFIT", &message)));
         }
         Err(halt) => return given_up(halt),
     };
@@ -90,7 +88,6 @@ pub(crate) async fn perform(
         pauses: false,
         unclean: Vec::new(),
         told: Map::new(),
-        began: None,
     };
     let end = match run.play().await {
         Ok(end) => end,
@@ -98,22 +95,28 @@ pub(crate) async fn perform(
         Err(Halt::Failing) => PlaybookEnd::Wanted(Want::Fail),
         Err(Halt::Refused(failure)) => PlaybookEnd::Failed(failure),
     };
+    if let PlaybookEnd::Waits(wait) = end {
+        return match run.step_log.flush().await {
+            Ok(()) => Parting::GiveBack(Some(wait)),
+            Err(halt) => given_up(halt),
+        };
+    }
     match run.end(end).await {
-        Ok(ending) => ending,
+        Ok(ending) => ending.map_or(Parting::GiveBack(None), Parting::End),
         Err(halt) => given_up(halt),
     }
 }
 
 /// What a run comes to whose steps cannot be written any more. Given back, it would be refused the same again.
-fn given_up(halt: Halt) -> Option<Ending> {
+fn given_up(halt: Halt) -> Parting {
     match halt {
-        Halt::Lost => None,
-        Halt::Failing => Some(Ending::new(Goal::Fail)),
-        Halt::Refused(failure) => Some(Ending::failed(failure)),
+        Halt::Lost => Parting::GiveBack(None),
+        Halt::Failing => Parting::End(Ending::new(Goal::Fail)),
+        Halt::Refused(failure) => Parting::End(Ending::failed(failure)),
     }
 }
 
-impl PlaybookRun<'_> {
+impl<'a> PlaybookRun<'a> {
     async fn play(&mut self) -> Result<PlaybookEnd, Halt> {
         match self.playbook.accept(&self.row.input) {
             Ok(inputs) => self.inputs = inputs,
@@ -125,25 +128,30 @@ impl PlaybookRun<'_> {
         if let Some(unfit) = self.add_missing().await? {
             return Ok(PlaybookEnd::Failed(unfit));
         }
+        let playbook: &'a Playbook = self.playbook;
+        let mut course = Course::new(&playbook.steps, playbook.max_parallel);
         if let Some(want) = self.lease.want() {
-            return Ok(PlaybookEnd::Wanted(want));
+            course.end_with(PlaybookEnd::Wanted(want));
         }
-        if let Some(paused) = self.paused_before() {
-            return Ok(paused);
-        }
-        self.tell_beginning().await;
-        let playbook = self.playbook;
-        for step in &playbook.steps {
-            if let Next::End(end) = self.step(step).await? {
-                return Ok(end);
+        // What an earlier holder came to: a failure, or a step that waits for a person.
+        for (at, step) in playbook.steps.iter().enumerate() {
+            for row in self.step_log.row(&step.key).into_iter().chain(self.step_log.parts_of(&step.key)) {
+                course.note(at, self.follows(step, &row.key));
             }
         }
-        Ok(self.all_done())
+        if !course.has_ended() {
+            self.tell_beginning().await;
+        }
+        let end = self.go_through(&mut course).await?;
+        // All who ask are told of, not only the first.
+        let asks = paused_by(&self.row.lifecycle, self.step_log.parked());
+        Ok(if matches!(end, PlaybookEnd::Paused { .. }) { asks.unwrap_or(end) } else { end })
     }
 
     /// What the run's details say from now on.
     async fn tell_beginning(&mut self) {
-        let mut details = match self.playbook.details_of(&self.playbook.details, &self.context()) {
+        let context = self.context(Seen::All);
+        let mut details = match self.playbook.details_of(&self.playbook.details, &context) {
             Ok(details) => details,
             Err(error) => {
                 self.journal.note(Level::Warn, &error.to_string(), json!({})).await;
@@ -173,9 +181,10 @@ impl PlaybookRun<'_> {
         if step.details.is_empty() {
             return;
         }
+        let context = self.context(Seen::With(step));
         let context = match self.item(key) {
-            Some(item) => self.context().with_item(&item),
-            None => self.context(),
+            Some(item) => context.with_item(&item),
+            None => context,
         };
         match self.playbook.details_of(&step.details, &context) {
             Ok(details) => self.tell_details(&format!("{key}: details"), details).await,
@@ -239,11 +248,6 @@ impl PlaybookRun<'_> {
         }
     }
 
-    /// An earlier holder was on its way to a pause.
-    fn paused_before(&self) -> Option<PlaybookEnd> {
-        self.step_log.parked().map(paused_by)
-    }
-
     /// Steps that may fail and did are still failures of the run.
     pub fn all_done(&self) -> PlaybookEnd {
         let is_failed = |row: &&ItemRow| {
@@ -258,28 +262,26 @@ impl PlaybookRun<'_> {
         PlaybookEnd::Failed(Failure::new("STEPS_FAILED", &message))
     }
 
-    /// All of a step: once, or once for each item.
-    pub async fn step(&mut self, step: &Step) -> Result<Next, Halt> {
+    /// What a step consists of: itself, or one for each item; and what follows if that cannot be told.
+    pub async fn parts(&mut self, step: &'a Step, context: &Context) -> Result<(Vec<String>, Next), Halt> {
         let own = key_of(step);
-        let context = self.context();
-        if step.for_each.is_none() {
-            return self.once(step, &own, &context).await;
-        }
-        // What it came to as a whole, before it had items.
-        if self.step_log.state(&own).is_settled() {
-            return Ok(self.follows(step, &own));
+        let as_a_whole = |next| (Vec::new(), next);
+        // With a list: what it came to as a whole, before it had items.
+        if step.for_each.is_none() || self.step_log.state(&own).is_settled() {
+            let next = self.follows(step, &own);
+            return Ok((vec![own], next));
         }
         if step.when.as_ref().is_some_and(|when| !when.names("item"))
-            && self.playbook.applies(step, &context) == Ok(false)
+            && self.playbook.applies(step, context) == Ok(false)
         {
-            return self.leave_out_all(step, &context).await;
+            return self.leave_out_all(step, context).await.map(as_a_whole);
         }
-        let items = match self.playbook.items_of(step, &context) {
+        let items = match self.playbook.items_of(step, context) {
             Ok(items) => items.unwrap_or_default(),
-            Err(error) => return self.failed_as_a_whole(step, &context, &error).await,
+            Err(error) => return self.failed_as_a_whole(step, context, &error).await.map(as_a_whole),
         };
         let Revised { keys, added, dropped } =
-            revised(self.playbook, step, &items, self.step_log.parts_of(&own), &context);
+            revised(self.playbook, step, &items, self.step_log.parts_of(&own), context);
         self.step_log.add(added).await?;
         self.lists.insert(own, keys.clone());
         let open: Vec<String> =
@@ -293,14 +295,7 @@ impl PlaybookRun<'_> {
             let result = because("it is no longer in the list").with_detail(DROPPED, true);
             self.step_log.put_later(key, StepState::Skipped, result);
         }
-        for key in keys.into_iter().chain(owed) {
-            let context = context.with_item(&self.item(&key).unwrap_or_default());
-            let next = self.once(step, &key, &context).await?;
-            if next != Next::On {
-                return Ok(next);
-            }
-        }
-        Ok(Next::On)
+        Ok((keys.into_iter().chain(owed).collect(), Next::On))
     }
 
     /// Its `when` says no, whatever the items are.
@@ -325,11 +320,15 @@ impl PlaybookRun<'_> {
 
     /// The lists of steps that this holder did not come to: cleanups see the same of them as they would have.
     pub fn recall_lists(&mut self) {
-        for step in self.playbook.steps.iter().filter(|step| step.for_each.is_some()) {
+        let mut steps: Vec<&Step> =
+            self.playbook.steps.iter().filter(|step| step.for_each.is_some()).collect();
+        // Each after those that it waits for.
+        steps.sort_by_key(|step| step.before.len());
+        for step in steps {
             if self.lists.contains_key(&step.key) || self.step_log.parts_of(&step.key).next().is_none() {
                 continue;
             }
-            let context = self.context();
+            let context = self.context_of(step);
             let Ok(Some(items)) = self.playbook.items_of(step, &context) else { continue };
             let revised = revised(self.playbook, step, &items, self.step_log.parts_of(&step.key), &context);
             let known = revised.keys.into_iter().filter(|key| self.step_log.row(key).is_some()).collect();
@@ -340,7 +339,7 @@ impl PlaybookRun<'_> {
     /// Its items cannot be told.
     async fn failed_as_a_whole(
         &mut self,
-        step: &Step,
+        step: &'a Step,
         context: &Context,
         error: &RenderError,
     ) -> Result<Next, Halt> {
@@ -349,41 +348,26 @@ impl PlaybookRun<'_> {
         if self.step_log.row(&own).is_none() {
             self.step_log.add(vec![whole]).await?;
         }
-        self.failed(step, &own, &bad_template(error), &None).await
+        let whole = Once { step, key: own, board: None, began: None, is_under_way: false };
+        self.failed(&whole, &bad_template(error)).await
     }
 
-    pub fn context(&self) -> Context {
-        self.playbook.context(&scope(self.playbook, self.row, &self.inputs, &self.step_log, &self.lists))
+    /// What a step's templates see.
+    pub fn context_of(&self, step: &Step) -> Context {
+        self.context(Seen::Before(step))
     }
 
-    /// Whether a step may begin: nobody wants anything else, and its time has come.
-    pub async fn may_begin(&mut self, is_cleanup: bool) -> Result<Option<PlaybookEnd>, Halt> {
-        loop {
-            if self.lease.is_leaving() {
-                return Ok(Some(PlaybookEnd::Left));
-            }
-            if is_cleanup {
-                return Ok(None);
-            }
-            if let Some(want) = self.lease.want() {
-                return Ok(Some(PlaybookEnd::Wanted(want)));
-            }
-            match self.deadlines.may_begin(self.playbook) {
-                May::Begin => return Ok(None),
-                May::TimedOut => return Ok(Some(PlaybookEnd::Failed(self.out_of_time()))),
-                May::Closed { opens } => {
-                    let message =
-                        format!("the maintenance window is closed; it opens again at {}", iso(opens));
-                    return Ok(Some(PlaybookEnd::Failed(Failure::new("OUTSIDE_WINDOW", &message))));
-                }
-                May::Wait { until, opens } => {
-                    self.step_log.flush().await?;
-                    let notice = format!("Waiting for the maintenance window at {}", iso(opens));
-                    self.journal.note(Level::Info, &notice, json!({ "opens": iso(opens) })).await;
-                    self.wait(until, false).await;
-                }
-            }
+    fn context(&self, seen: Seen<'_>) -> Context {
+        let known = (&self.step_log, &self.lists);
+        self.playbook.context(&scope(self.playbook, self.row, &self.inputs, known, seen))
+    }
+
+    /// What is wanted of the run instead of going on.
+    pub fn interrupted(&self, is_cleanup: bool) -> Option<PlaybookEnd> {
+        if self.lease.is_leaving() {
+            return Some(PlaybookEnd::Left);
         }
+        self.lease.want().filter(|_| !is_cleanup).map(PlaybookEnd::Wanted)
     }
 
     /// Returns early when the holder should end.
@@ -419,7 +403,7 @@ impl PlaybookRun<'_> {
             match self.shared.store.require_cleanup(write.clone()).await {
                 Ok(_) => break,
                 Err(error @ StoreError::Unavailable(_)) => {
-                    tracing::warn!(run_id = self.row.id(), %error, "cleanup not noted; trying again");
+                    crate::outage::met(&format!("the cleanup of {} was not noted", self.row.id()), &error);
                     let soon = Instant::now() + pace::store_away(retry);
                     tokio::select! {
                         () = sleep_until(soon) => {}

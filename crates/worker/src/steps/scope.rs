@@ -7,7 +7,7 @@ use waypost_store::{ItemRow, RunRow};
 
 use super::state_names::StepState;
 use super::step_log::{StepLog, is_dropped};
-use crate::playbook::{Playbook, Scope, Unattended};
+use crate::playbook::{Playbook, Scope, Step, Unattended};
 
 /// Nobody is there to be asked: it was scheduled, or whoever started it says so.
 pub(crate) fn is_unattended(row: &RunRow) -> bool {
@@ -29,15 +29,36 @@ pub(crate) fn unattended(playbook: &Playbook, row: &RunRow) -> Value {
     }
 }
 
+/// Of which steps templates see the results: the same whatever else is under way.
+#[derive(Clone, Copy)]
+pub(crate) enum Seen<'s> {
+    /// Those that this one waits for.
+    Before(&'s Step),
+    /// Its own, too.
+    With(&'s Step),
+    All,
+}
+
+impl Seen<'_> {
+    fn has(self, at: usize, step: &Step) -> bool {
+        let waits = |own: &Step| own.is_cleanup || own.before.binary_search(&at).is_ok();
+        match self {
+            Seen::Before(own) => waits(own),
+            Seen::With(own) => waits(own) || own.key == step.key,
+            Seen::All => true,
+        }
+    }
+}
+
 pub(crate) fn scope(
     playbook: &Playbook,
     row: &RunRow,
     inputs: &Map<String, Value>,
-    step_log: &StepLog,
-    lists: &HashMap<String, Vec<String>>,
+    (step_log, lists): (&StepLog, &HashMap<String, Vec<String>>),
+    seen: Seen<'_>,
 ) -> Scope {
     let mut steps = Map::new();
-    for step in &playbook.steps {
+    for (_, step) in playbook.steps.iter().enumerate().filter(|(at, step)| seen.has(*at, step)) {
         let whole = step_log.row(&step.key);
         if step.for_each.is_none() {
             steps.extend(whole.map(|row| (step.key.clone(), result(step_log, &[row], None))));

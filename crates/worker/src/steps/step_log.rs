@@ -145,11 +145,18 @@ impl StepLog {
         &self.rows
     }
 
-    /// The step that waits for a person. A cleanup that failed on the way to a pause is parked too, and waits for nobody.
-    pub fn parked(&self) -> Option<&ItemRow> {
+    /// Whether it is to be done, as far as this end of the run is concerned. A cleanup that failed on the way to a pause
+    /// is parked, and left for the next end.
+    pub fn is_open(&self, key: &str) -> bool {
+        let state = self.state(key);
+        !state.is_settled() && state != StepState::Parked
+    }
+
+    /// The steps that wait for a person. A cleanup that failed on the way to a pause is parked too, and waits for nobody.
+    pub fn parked(&self) -> impl Iterator<Item = &ItemRow> {
         let waits =
             |row: &&ItemRow| row.role != Role::Cleanup && self.names.state(&row.status) == StepState::Parked;
-        self.rows.iter().find(waits)
+        self.rows.iter().filter(waits)
     }
 
     /// For templates: it was begun, in this holder's hands or another's, and not left out after a pause.
@@ -182,7 +189,14 @@ impl StepLog {
         self.write(vec![write]).await
     }
 
-    /// Written together with what comes next: see [`Sheet::flush`].
+    /// Several steps begin, in one write with what waited.
+    pub async fn begin(&mut self, begun: Vec<(String, StepResult)>) -> Result<(), Halt> {
+        let writes = begun.into_iter().map(|(key, told)| self.write_of(&key, StepState::Held, told));
+        let writes = writes.collect();
+        self.write(writes).await
+    }
+
+    /// Written together with what comes next: see [`StepLog::flush`].
     pub fn put_later(&mut self, key: &str, state: StepState, result: StepResult) {
         let write = self.write_of(key, state, result);
         if let Some(at) = self.places.get(key) {
@@ -294,7 +308,7 @@ impl StepLog {
     }
 
     async fn away(&self, error: &StoreError, retry: u32) -> Result<(), Halt> {
-        tracing::warn!(run_id = self.lease.held.run_id, %error, "steps not accepted; trying again");
+        crate::outage::met(&format!("steps of {} were not accepted", self.lease.held.run_id), error);
         tokio::select! {
             () = self.lease.lost() => Err(Halt::Lost),
             () = sleep(pace::store_away(retry)) => Ok(()),
@@ -321,6 +335,19 @@ pub(crate) const DROPPED: &str = "dropped";
 
 pub(crate) fn is_dropped(row: &ItemRow) -> bool {
     detail(row, DROPPED) == &Value::Bool(true)
+}
+
+/// Its `when` was not true, or its whole list was left out: of what it saw then, something may be otherwise now.
+pub(crate) fn was_not_wanted(row: &ItemRow) -> bool {
+    detail(row, LEFT_OUT) == &Value::Bool(true)
+}
+
+/// Of a step that was skipped: its `when` or its handler said so, and not the end of its run.
+pub(crate) fn was_left_out(row: &ItemRow) -> bool {
+    let has = |name: &str| row.details.contains_key(name);
+    let was_answered =
+        row.started_at.is_some() && row.failure.is_none() && (has("duration_ms") || has("reason"));
+    has(LEFT_OUT) || was_answered
 }
 
 /// For the log and for people: why a step was left out.

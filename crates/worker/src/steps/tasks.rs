@@ -63,7 +63,7 @@ pub(crate) async fn known(store: &Arc<dyn Store>, lease: &Arc<Lease>, row: &RunR
         match store.items(row.id().to_owned(), Some(names.kind.clone())).await {
             Ok(rows) => break rows,
             Err(error @ StoreError::Unavailable(_)) => {
-                tracing::warn!(run_id = row.id(), %error, "tasks not read; trying again");
+                crate::outage::met(&format!("tasks of {} were not read", row.id()), &error);
                 retry += 1;
                 tokio::select! {
                     () = lease.lost() => return Err(Halt::Lost),

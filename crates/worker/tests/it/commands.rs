@@ -1,9 +1,10 @@
 //! What a command is given, and what its end means.
 
 use serde_json::json;
-use waypost_kernel::Phase;
+use waypost_kernel::{Phase, Span};
 use waypost_store::{NewItem, NewRun};
 
+use crate::steps::kit::waits_for;
 use crate::support::{Shop, code, message, text};
 
 // proves D4
@@ -154,6 +155,7 @@ async fn states_are_named_by_the_lifecycle() {
         reruns: false,
         role: waypost_kernel::item::Role::Step,
         details: serde_json::Map::new(),
+        copied: false,
     };
     let pause = r#"echo '{"outcome":"pause","reason":"two hosts are blocked"}' > "$WAYPOST_OUTPUT""#;
     for (lifecycle, script, status) in
@@ -191,7 +193,8 @@ async fn after_the_last_try_the_run_has_failed_for_good() {
     let id = shop.enqueue(shop.carrying(&["sh", "-c", "echo $WAYPOST_IDEMPOTENCY_KEY; exit 4"], 2)).await;
     assert_eq!(shop.work().await.failed, 1);
     let row = shop.run(&id).await;
-    assert_eq!((row.status(), message(&row)), ("failed", Some("Max retries exceeded")));
+    let words = "Max retries exceeded: EXIT_4: exit code 4 (3 tries)";
+    assert_eq!((row.status(), message(&row)), ("failed", Some(words)));
     assert_eq!(text(&row.metadata["error"]), "Max retries exceeded");
     assert_eq!(
         (row.metadata["retry_count"].clone(), row.metadata["exit_code"].clone()),
@@ -217,4 +220,33 @@ async fn a_callers_trace_reaches_its_command() {
     shop.work().await;
     let lines: Vec<String> = shop.lines(&id).await.into_iter().map(|(_, line)| line).collect();
     assert_eq!(lines, ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"]);
+}
+
+/// The first try waits for ever; the others end as `then` says.
+fn hangs_once(then: &str) -> String {
+    format!("echo try >> tries; test $(wc -l < tries) -ge 2 || {{ {}; }}; {then}", waits_for("never"))
+}
+
+// proves U12: a lost worker costs a try, and not the run
+#[tokio::test(flavor = "multi_thread")]
+async fn retries_survive_the_worker() {
+    for (then, status, words) in [
+        ("exit 0", "success", None),
+        ("exit 7", "failed", Some("Max retries exceeded: EXIT_7: exit code 7 (2 tries)")),
+    ] {
+        let mut shop = Shop::new();
+        let new = shop.carrying(&["sh", "-c", &hangs_once(then)], 1);
+        let id = shop.enqueue(NewRun { max_attempts: 2, ..new }).await;
+        let running = shop.start();
+        shop.until_printed(&id, "waiting").await;
+        running.die().await;
+        shop.store.advance_clock(Span::from_seconds(61)).await.unwrap();
+        assert!(shop.store.sweep("engine".into(), 100).await.unwrap().moved.is_empty());
+        shop.options.name = "w2".to_owned();
+        shop.work().await;
+        let row = shop.run(&id).await;
+        assert_eq!((row.status(), row.run.attempt, row.run.take_overs), (status, 1, 1));
+        assert_eq!(message(&row), words);
+        shop.verify().await;
+    }
 }

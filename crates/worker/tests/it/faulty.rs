@@ -81,6 +81,11 @@ impl Faulty {
         self.fuse.store(number, Ordering::SeqCst);
     }
 
+    /// How many writes it was asked for, if it was not told to die.
+    pub fn writes(&self) -> i64 {
+        i64::MAX - self.fuse.load(Ordering::SeqCst)
+    }
+
     pub fn is_dead(&self) -> bool {
         self.fuse.load(Ordering::SeqCst) <= 0
     }

@@ -1,5 +1,6 @@
 //! Playbooks: what is sound loads and means what it says; what is not is refused with file, line, field and mend.
 
+mod asking;
 mod bad;
 mod bad_actions;
 mod bad_values;

@@ -9,7 +9,7 @@ use super::table::{ITEMS, RUNS, Table};
 use super::verdict::Verdict;
 use super::{effects, oracle};
 use crate::shipped::catalog;
-use waypost_kernel::request::{Finish, Level, Note, With};
+use waypost_kernel::request::{Finish, Level, Note, Wait, With};
 use waypost_kernel::{Actor, Ask, Failure, Lifecycle, Refusal, Request, Run, Span, Token, Who, decide};
 
 pub static NOTE: LazyLock<Note> = LazyLock::new(|| Note {
@@ -47,11 +47,21 @@ pub fn asks(table: &Table) -> Vec<Ask<'static>> {
     }
     let states: Vec<&'static str> = table.states.iter().map(|state| state.name).chain(["nonsense"]).collect();
     for token in [OURS, FOREIGN] {
-        asks.extend([Ask::Renew { token }, Ask::Release { token }, Ask::Note { token, note: &NOTE }]);
+        asks.extend([Ask::Renew { token }, Ask::Note { token, note: &NOTE }]);
+        asks.extend([None, Some(NOW), Some(NOW + RETRY_IN)].map(|until| {
+            let wait = until.map(|until| Wait { until, reason: "retry" });
+            Ask::Release { token, wait }
+        }));
         asks.extend([true, false].map(|required| Ask::RequireCleanup { token, required, failing: None }));
         for to in states.iter().copied() {
             let bare = Finish { to, ..Finish::default() };
-            let full = Finish { to, failure: Some(&FAILURE), reason: Some("why"), retry_in: Some(RETRY_IN) };
+            let full = Finish {
+                to,
+                failure: Some(&FAILURE),
+                reason: Some("why"),
+                retry_in: Some(RETRY_IN),
+                goes_on_at: Some(NOW + RETRY_IN),
+            };
             asks.extend([bare, full].map(|finish| Ask::Finish { token, finish }));
             asks.push(Ask::RequireCleanup { token, required: true, failing: Some((to, &FAILURE)) });
         }

@@ -78,6 +78,51 @@ fn a_released_run_is_taken_over_without_burning_anything() {
     }
 }
 
+// proves U6, X5: what waits in nobody's hands is taken when it is due, and nothing is burnt
+#[test]
+fn a_waiting_run_is_taken_when_its_time_has_come() {
+    for name in ["deploy", "agent", "cron", "job", "rule", "operation"] {
+        let mut walk = claimed(name);
+        walk.wait(W1, seconds(7 * 86_400)).unwrap();
+        assert_eq!(walk.run.reason.as_deref(), Some("window"), "{name}");
+        walk.later(seconds(7 * 86_400 - 1)).sweep();
+        assert_eq!(walk.claim(W2).unwrap_err().code, Code::NotDue, "{name}");
+        walk.later(seconds(1));
+        walk.claim(W2).unwrap();
+        assert_eq!((numbers(&walk), walk.run.reason.clone()), ((1, 0, 2), None), "{name}");
+    }
+}
+
+// proves U6, X5: the day after which nobody has come begins when the run is due
+#[test]
+fn a_waiting_run_is_lost_a_day_after_its_time() {
+    for (name, _) in TAKEN_OVER {
+        let mut walk = claimed(name);
+        walk.wait(W1, seconds(3_600)).unwrap();
+        assert!(walk.later(seconds(25 * 3_600)).sweep().events.is_empty(), "{name}: not yet");
+        walk.later(waypost_kernel::Span::from_micros(1)).sweep();
+        assert_eq!(walk.code(), "WORKER_LOST", "{name}");
+    }
+}
+
+// proves U6, X8: a cancel of a run that waits is carried out at once, or by whoever comes to clean up
+#[test]
+fn a_waiting_run_is_cancelled_at_once() {
+    let mut walk = claimed("job");
+    walk.wait(W1, seconds(3_600)).unwrap();
+    walk.cancel().unwrap();
+    assert_eq!(walk.state(), "cancelled");
+
+    let mut walk = claimed("job");
+    walk.require_cleanup(W1, true).unwrap();
+    walk.wait(W1, seconds(3_600)).unwrap();
+    walk.later(seconds(60)).cancel().unwrap();
+    assert_eq!((walk.state(), walk.run.reason.clone()), ("running", None));
+    walk.claim(W2).unwrap();
+    walk.require_cleanup(W2, false).unwrap();
+    walk.finish(W2, "cancelled").unwrap();
+}
+
 // proves X5: 24 h without a taker count as lost
 #[test]
 fn a_vacant_lease_is_lost_after_a_day() {

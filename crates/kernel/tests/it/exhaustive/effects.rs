@@ -4,7 +4,7 @@ use super::cases::{Case, RETRY_IN};
 use super::oracle::what_happens;
 use super::scene::{LEASE, LeaseIs, NOW, OURS, RECORDED, Scene, Wish};
 use super::verdict::{Stay, Verdict};
-use waypost_kernel::request::{Finish, With};
+use waypost_kernel::request::{Finish, Wait, With};
 use waypost_kernel::run::Want;
 use waypost_kernel::{Actor, Ask, Change, Lease, Lifecycle, Outcome, Phase, Run, Time};
 
@@ -54,7 +54,7 @@ pub fn check(
     same("started_at", text(after.started_at), text(view.started_at()));
     same("finished_at", text(after.finished_at), text(view.finished_at()));
     same("available_at", text(after.available_at), text(view.available_at()));
-    same("expires_at", text(after.expires_at), text(before.expires_at.filter(|_| !view.moves())));
+    same("expires_at", text(after.expires_at), text(view.expires_at()));
     same("ended_by", text(after.ended_by), text(view.ended_by()));
     same("intent", text(after.intent.as_ref().map(|intent| intent.want)), text(view.want()));
     same("required", text(after.requires_cleanup), text(view.required()));
@@ -159,7 +159,8 @@ impl View<'_> {
         let held = self.before.lease.as_ref();
         if self.is_vacated() {
             let length = held.map_or(LEASE, |lease| lease.length);
-            return Some(Lease { token: self.case.fresh, worker: None, length, until: NOW });
+            let until = self.waits().map_or(NOW, |wait| wait.until);
+            return Some(Lease { token: self.case.fresh, worker: None, length, until });
         }
         if self.is_granted() {
             let asked = match self.case.ask {
@@ -173,11 +174,25 @@ impl View<'_> {
             return Some(Lease { token: self.case.fresh, worker: Some("w9".into()), length, until });
         }
         let mut lease = held?.clone();
+        if self.stay == Some(Stay::Wanted) && lease.is_vacant() {
+            // U6: whoever comes to clean up need not wait.
+            lease.until = lease.until.min(NOW);
+        }
         let renews = matches!(self.stay, Some(Stay::Heartbeat | Stay::Noted | Stay::Owes)) && !state.fixed;
         if renews || self.how == "start" {
             lease.until = lease.until.max(NOW + LEASE);
         }
         Some(lease)
+    }
+
+    /// U6: what a run that is given back waits for, unless somebody wants something of it.
+    fn waits(&self) -> Option<Wait<'_>> {
+        match self.case.ask {
+            Ask::Release { wait, .. } if self.case.scene.wish == Wish::None => {
+                wait.filter(|wait| wait.until > NOW)
+            }
+            _ => None,
+        }
     }
 
     fn started_at(&self) -> Option<Time> {
@@ -211,6 +226,15 @@ impl View<'_> {
                 };
                 again.filter(|_| scene.table.name == "cron" && scene.attempt_left)
             }
+            _ => None,
+        }
+    }
+
+    /// U4: until when a person may answer.
+    fn expires_at(&self) -> Option<Time> {
+        match self.phase {
+            _ if !self.moves() => self.before.expires_at,
+            Phase::Parked => self.finish().goes_on_at,
             _ => None,
         }
     }
@@ -271,6 +295,14 @@ impl View<'_> {
     }
 
     fn reason(&self) -> Option<&str> {
+        let waited = self.before.lease.as_ref().is_some_and(Lease::is_vacant);
+        match self.stay {
+            Some(Stay::Released) => return self.waits().map(|wait| wait.reason),
+            _ if self.is_granted() => return None,
+            Some(Stay::Wanted | Stay::CleanupFirst) if waited => return None,
+            Some(_) if self.phase == Phase::Held => return self.before.reason.as_deref(),
+            _ => {}
+        }
         if self.phase != Phase::Parked {
             return None;
         }
@@ -285,7 +317,10 @@ impl View<'_> {
     fn resolved(&self) -> (bool, bool) {
         match self.phase {
             Phase::Parked if self.moves() => (false, false),
-            Phase::Ready if self.moves() => (self.before.resolved || self.with().resolved, self.with().force),
+            Phase::Ready if self.moves() => {
+                let is_forced = self.with().force || matches!(self.case.ask, Ask::Sweep);
+                (self.before.resolved || self.with().resolved, is_forced)
+            }
             _ => (self.before.resolved, self.before.forced),
         }
     }

@@ -2,7 +2,7 @@
 //! hand-written tables only.
 
 use super::oracle_held::{carry_out, hold};
-use super::scene::{Instant, LeaseIs, OURS, Scene, Wish};
+use super::scene::{Instant, LeaseIs, MAX_ATTEMPTS, OURS, Scene, Wish};
 use super::table::Row;
 use super::verdict::{Stay, Verdict};
 use waypost_kernel::request::With;
@@ -83,6 +83,8 @@ fn take(scene: &Scene<'_>, fresh: Token) -> Verdict<'static> {
     }
     match scene.lease {
         LeaseIs::Vacant => Verdict::Stays(Stay::TakenOver),
+        // U6: not before its time.
+        LeaseIs::Waiting => Verdict::Refused(Code::NotDue),
         LeaseIs::Expired => next_holder(scene).unwrap_or(Verdict::Refused(Code::LeaseHeld)),
         _ => Verdict::Refused(Code::LeaseHeld),
     }
@@ -95,6 +97,11 @@ fn next_holder(scene: &Scene<'_>) -> Option<Verdict<'static>> {
     let taken_over = Some(Verdict::Stays(Stay::TakenOver));
     match (scene.wish, scene.required) {
         (Wish::None, _) if state.stale == "take-over" && budget => taken_over,
+        // U12: a lost worker costs an attempt, while there are some left.
+        (Wish::None, _) if state.stale == "lose" => {
+            let left = if scene.attempt_left { MAX_ATTEMPTS - 1 } else { 0 };
+            (scene.take_overs < left).then_some(Verdict::Stays(Stay::TakenOver))
+        }
         (Wish::None, _) if state.stale == "steal" => {
             let row = scene.table.from(scene.state).find(|row| row.how == "steal").unwrap();
             holds(scene, row, Supplied::default()).then(|| Verdict::moves(row))
@@ -120,6 +127,12 @@ fn sweep(scene: &Scene<'_>) -> Verdict<'static> {
             LeaseIs::Expired | LeaseIs::Abandoned => lease_over(scene),
             _ => nothing,
         },
+        // U4: nobody has answered in time, so the run goes on as if somebody insisted.
+        Phase::Parked if scene.expires.is_here() => {
+            let given = Supplied { forced: true, ..Supplied::default() };
+            let onward = |row: &&Row| scene.table.phase(row.to) == Phase::Ready && holds(scene, row, given);
+            scene.table.from(scene.state).find(onward).map_or(nothing, Verdict::moves)
+        }
         Phase::Parked | Phase::Settled => nothing,
     }
 }

@@ -13,7 +13,7 @@ pub fn hold(scene: &Scene<'_>, ask: &Ask<'_>) -> Verdict<'static> {
         Ask::Finish { token, finish } => self::finish(scene, *token, finish),
         Ask::Renew { token }
         | Ask::Note { token, .. }
-        | Ask::Release { token }
+        | Ask::Release { token, .. }
         | Ask::RequireCleanup { token, .. }
             if !has_lease(scene, *token) =>
         {

@@ -24,6 +24,8 @@ pub enum LeaseIs {
     AtEnd,
     Expired,
     Vacant,
+    /// Vacant, and not to be taken yet.
+    Waiting,
     /// Vacant for more than 24 h.
     Abandoned,
 }
@@ -103,7 +105,10 @@ impl Scene<'_> {
             cleanup_failed: false,
             operating: self.operating,
             reentrant: self.reentrant,
-            reason: (self.phase() == Phase::Parked).then(|| "blockers".into()),
+            reason: match self.phase() {
+                Phase::Parked => Some("blockers".into()),
+                _ => (self.lease == LeaseIs::Waiting).then(|| "window".into()),
+            },
             resolved: self.resolved,
             forced: false,
             failure: None,
@@ -122,6 +127,7 @@ impl Scene<'_> {
             LeaseIs::Valid => (NOW + Span::from_seconds(10), false),
             LeaseIs::AtEnd => (NOW, false),
             LeaseIs::Expired => (NOW - Span::from_micros(1), false),
+            LeaseIs::Waiting => (NOW + Span::from_micros(1), true),
             LeaseIs::Vacant => (NOW - Span::from_seconds(24 * 3_600), true),
             LeaseIs::Abandoned => (NOW - Span::from_seconds(24 * 3_600) - Span::from_micros(1), true),
         };

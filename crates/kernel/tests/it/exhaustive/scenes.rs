@@ -110,7 +110,14 @@ fn waiting<'t>(scene: Scene<'t>, scenes: &mut Vec<Scene<'t>>) {
 }
 
 fn held<'t>(scene: Scene<'t>, scenes: &mut Vec<Scene<'t>>) {
-    let leases = [LeaseIs::Valid, LeaseIs::AtEnd, LeaseIs::Expired, LeaseIs::Vacant, LeaseIs::Abandoned];
+    let leases = [
+        LeaseIs::Valid,
+        LeaseIs::AtEnd,
+        LeaseIs::Expired,
+        LeaseIs::Vacant,
+        LeaseIs::Waiting,
+        LeaseIs::Abandoned,
+    ];
     let steals = scene.table.state(scene.state).stale == "steal";
     for lease in leases {
         for wish in wishes(&scene) {
@@ -153,8 +160,10 @@ fn wishes(scene: &Scene<'_>) -> Vec<Wish> {
 
 fn parked<'t>(scene: Scene<'t>, scenes: &mut Vec<Scene<'t>>) {
     for resolved in [false, true] {
-        for attempt_left in [true, false] {
-            scenes.push(Scene { resolved, attempt_left, ..scene });
+        for expires in [Instant::Never, Instant::Past, Instant::Now, Instant::Later] {
+            for attempt_left in [true, false] {
+                scenes.push(Scene { resolved, attempt_left, expires, ..scene });
+            }
         }
     }
 }

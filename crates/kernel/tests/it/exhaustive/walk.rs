@@ -6,7 +6,7 @@ use super::cases::{NOTE, load};
 use super::scene::NOW;
 use waypost_kernel::decide::NewRun;
 use waypost_kernel::item::{Item, ItemAsk, decide_items};
-use waypost_kernel::request::{Finish, With};
+use waypost_kernel::request::{Finish, Wait, With};
 use waypost_kernel::{
     Actor, Ask, Change, Event, Failure, Lifecycle, Refusal, Request, Run, Span, Time, Token, Who, create,
     decide, fold,
@@ -28,7 +28,9 @@ pub fn seconds(count: i64) -> Span {
 
 impl Walk {
     pub fn new(name: &str) -> Walk {
-        Walk::with(name, &NewRun { max_attempts: 3, reentrant: true, ..NewRun::default() }, &[])
+        // A deploy is queued for one attempt, unless somebody asks for more.
+        let max_attempts = if name == "deploy" { 1 } else { 3 };
+        Walk::with(name, &NewRun { max_attempts, reentrant: true, ..NewRun::default() }, &[])
     }
 
     /// With items of the first kind, each in a state by name.
@@ -103,7 +105,12 @@ impl Walk {
     }
 
     pub fn release(&mut self, token: Token) -> Result<Change, Refusal> {
-        self.ask(Actor::Worker, NOBODY, Ask::Release { token })
+        self.ask(Actor::Worker, NOBODY, Ask::Release { token, wait: None })
+    }
+
+    pub fn wait(&mut self, token: Token, span: Span) -> Result<Change, Refusal> {
+        let wait = Some(Wait { until: self.now + span, reason: "window" });
+        self.ask(Actor::Worker, NOBODY, Ask::Release { token, wait })
     }
 
     pub fn require_cleanup(&mut self, token: Token, required: bool) -> Result<Change, Refusal> {

@@ -131,7 +131,7 @@ fn held(setup: &Setup, judge: Judge, world: &World, grant: usize, report: Report
         Report::Renew => Ask::Renew { token },
         Report::Note => Ask::Note { token, note: &NOTE },
         Report::Finish(ending) => Ask::Finish { token, finish: finish(&setup.endings[ending]) },
-        Report::Release => Ask::Release { token },
+        Report::Release => Ask::Release { token, wait: None },
         Report::RequireCleanup(owing) => require_cleanup(setup, token, owing),
         Report::Target(..) => unreachable!("targets go by decide_items"),
     };
@@ -144,6 +144,7 @@ fn finish(ending: &Ending) -> Finish<'_> {
         failure: ending.failure.as_ref(),
         reason: Some("as told"),
         retry_in: ending.retry.then_some(RETRY_IN),
+        goes_on_at: None,
     }
 }
 

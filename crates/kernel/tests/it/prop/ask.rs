@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use waypost_kernel::item::{Item, ItemAsk, Role};
 use waypost_kernel::lifecycle::{Outcome, Phase, Transition};
-use waypost_kernel::request::{Finish, Level, Note, With};
+use waypost_kernel::request::{Finish, Level, Note, Wait, With};
 use waypost_kernel::run::Text;
 use waypost_kernel::*;
 
@@ -42,7 +42,7 @@ impl Asked {
                 Ask::Renew { token }
                 | Ask::Note { token, .. }
                 | Ask::Finish { token, .. }
-                | Ask::Release { token }
+                | Ask::Release { token, .. }
                 | Ask::RequireCleanup { token, .. } => Some(token),
                 _ => None,
             },
@@ -166,10 +166,14 @@ impl World {
                     failure: fails.then(failure),
                     reason: words(*reason),
                     retry_in: retry_seconds.map(Span::from_seconds),
+                    goes_on_at: retry_seconds.map(|seconds| self.now + Span::from_seconds(seconds)),
                 };
                 Ask::Finish { token, finish }
             }
-            Verb::Release => Ask::Release { token },
+            Verb::Release { wait_seconds } => {
+                let wait = |seconds| Wait { until: self.now + Span::from_seconds(seconds), reason: "window" };
+                Ask::Release { token, wait: wait_seconds.map(wait) }
+            }
             Verb::RequireCleanup { required, failing } => {
                 let failing = failing.map(|pick| (state_name(self.lifecycle, pick), failure()));
                 Ask::RequireCleanup { token, required: *required, failing }

@@ -1,7 +1,7 @@
 //! X5: leases fence. Who holds a run, what it costs to take one, and whose writes count.
 
 use waypost_kernel::event::Hold;
-use waypost_kernel::lifecycle::Phase;
+use waypost_kernel::lifecycle::{OnStale, Phase};
 use waypost_kernel::*;
 
 use super::ask::{Asked, note};
@@ -76,7 +76,10 @@ fn counts(world: &World, taken: &Taken) -> Result<(), String> {
     let anew = after.take_overs == 0 && after.intent.is_some();
     ensure!(after.take_overs == expected || anew, "take-overs {} -> {}", before.take_overs, after.take_overs);
     let state = lifecycle.state(after.state);
-    let limit = state.max_take_overs.max(if after.requires_cleanup { MAX_CLEANUP_TAKE_OVERS } else { 0 });
+    let loses = state.on_stale == Some(OnStale::Lose);
+    let attempts_left = if loses { after.max_attempts.saturating_sub(after.attempt) } else { 0 };
+    let of_cleanup = if after.requires_cleanup { MAX_CLEANUP_TAKE_OVERS } else { 0 };
+    let limit = state.max_take_overs.max(of_cleanup).max(attempts_left);
     ensure!(state.phase != Phase::Held || after.take_overs <= limit.max(before.take_overs), "{after:?}");
     Ok(())
 }
@@ -113,11 +116,13 @@ fn lengths(world: &World, taken: &Taken) -> Result<(), String> {
     let (before, after) = (&taken.before, &world.run);
     let Some((was, is)) = before.lease.as_ref().zip(after.lease.as_ref()) else { return Ok(()) };
     if was.token == is.token && before.state == after.state {
-        ensure!(is.until >= was.until, "shortened: {was:?} {is:?}");
+        // What waits in nobody's hands waits no longer when it is to be cleaned up.
+        let waits_no_longer = was.is_vacant() && is.is_vacant() && is.until == world.now;
+        ensure!(is.until >= was.until || waits_no_longer, "shortened: {was:?} {is:?}");
         let fixed = world.lifecycle.state(after.state).deadline.is_some();
-        ensure!(!fixed || is.until == was.until, "a deadline was moved: {was:?} {is:?}");
+        ensure!(!fixed || is.until == was.until || waits_no_longer, "a deadline was moved: {was:?} {is:?}");
     }
-    let counts = !was.is_vacant() && world.now <= was.until;
+    let counts = if was.is_vacant() { world.now < was.until } else { world.now <= was.until };
     let taken_away = was.token != is.token && !is.is_vacant();
     ensure!(!(counts && taken_away), "taken from {was:?} by {is:?}");
     Ok(())

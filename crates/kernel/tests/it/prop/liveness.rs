@@ -114,7 +114,7 @@ fn nobody_comes(world: &mut World) -> Result<(), TestCaseError> {
     let lease = world.run.lease.clone().filter(|_| !world.run.requires_cleanup);
     let Some(lease) = lease else { return Ok(()) };
     let who = world.who(Actor::Worker, 0);
-    world.ask(Asked::Run(Request { who, ask: Ask::Release { token: lease.token } }));
+    world.ask(Asked::Run(Request { who, ask: Ask::Release { token: lease.token, wait: None } }));
     let Some(vacant) = world.run.lease.clone().filter(Lease::is_vacant) else { return Ok(()) };
     let a_day = vacant.until + decide::VACANT_FOR_LOST;
     world.now = world.now.max(a_day);

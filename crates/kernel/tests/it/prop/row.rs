@@ -27,7 +27,7 @@ fn row(lifecycle: &Lifecycle, run: &Run) -> Result<(), String> {
     ensure!(phase != Phase::Held || run.started_at.is_some(), "held without started_at: {run:?}");
     ensure!(phase == Phase::Held || run.intent.is_none(), "an intent that nobody carries out: {run:?}");
     ensure!(phase == Phase::Held || !run.requires_cleanup, "cleanup that nobody does: {run:?}");
-    let waits = matches!(phase, Phase::Draft | Phase::Ready);
+    let waits = matches!(phase, Phase::Draft | Phase::Ready | Phase::Parked);
     ensure!(waits || run.expires_at.is_none(), "a time to live that is over: {run:?}");
     let may_be_taken = phase == Phase::Ready || lifecycle.state(run.state).retry;
     ensure!(may_be_taken || run.available_at.is_none(), "nobody may take it: {run:?}");

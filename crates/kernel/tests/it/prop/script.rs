@@ -79,7 +79,7 @@ pub enum Verb {
     Renew,
     Note,
     Finish { pick: u8, failure: bool, reason: Option<bool>, retry_seconds: Option<i64> },
-    Release,
+    Release { wait_seconds: Option<i64> },
     RequireCleanup { required: bool, failing: Option<u8> },
 }
 
@@ -235,7 +235,7 @@ fn verb() -> impl Strategy<Value = Verb> {
         5 => finish.prop_map(|(pick, failure, reason, retry_seconds)| {
             Verb::Finish { pick, failure, reason, retry_seconds }
         }),
-        1 => Just(Verb::Release),
+        1 => prop::option::of(0..400_i64).prop_map(|wait_seconds| Verb::Release { wait_seconds }),
         2 => (prop::bool::weighted(0.3), prop::option::weighted(0.2, any::<u8>()))
             .prop_map(|(required, failing)| Verb::RequireCleanup { required, failing }),
     ]

@@ -201,6 +201,7 @@ impl World {
         let held = self.lifecycle.phase(state) == Phase::Held;
         let expires = self.lifecycle.transitions_from(state).any(|row| &*row.command == "expire");
         let new = NewRun {
+            repeats: false,
             id: "run-1",
             state: Some(&self.lifecycle.state(state).name),
             available_at: birth.delay_seconds.map(|seconds| self.now + Span::from_seconds(seconds)),

@@ -5,7 +5,7 @@ use waypost_kernel::item::Role;
 use waypost_kernel::request::Level;
 use waypost_kernel::{Actor, Time};
 use waypost_schema::{Field, FromNode, Kind, Node, Shape, Takes, joined, needed, requests};
-use waypost_store::{MAX_MANUAL, ROLES};
+use waypost_store::{MAX_MANUAL, MAX_TOKEN_SPAN, ROLES};
 
 use super::kinds::{
     COUNT, KEY, LEASE, LONG, LeaseToken, Limit, MS, NAME, PAGE, REASON, ROLE, TIME, TOKEN, WAIT, list,
@@ -33,14 +33,16 @@ requests! {
         optional reruns: bool = Kind::Boolean, "Whether the item runs again on resume.";
         optional role: Role = ROLE, "What the item's failure means to the run; `step` if left out.";
         optional details: Map<String, Value> = Kind::Object, "An object that is kept beside the item.";
+        optional copied: bool = Kind::Boolean, "Whether the item is the copy of the one of this kind and key in the run that `retry_of` names, with its state and output: that one is done or was skipped, and its run has ended.";
     }
     NEW_RUN "NewRun" NewRunBody {
-        needed lifecycle: String = NAME, "The name of a lifecycle that the server knows.";
+        optional lifecycle: Option<String> = NAME, "The name of a lifecycle that the server knows; of a run with a playbook its own, and so no other.";
         optional version: Option<u32> = Kind::Integer(1, u32::MAX as i64), "The lifecycle's version; the latest if left out.";
         optional status: Option<String> = NAME, "One of the lifecycle's initial states; the first if left out.";
         optional title: Option<String> = KEY, "What the run is, for people.";
-        optional playbook: Option<String> = KEY, "What is to be done: a playbook that a worker has.";
-        optional queue: Option<String> = NAME, "The queue that workers take the run from; `default` if left out.";
+        optional playbook: Option<String> = KEY, "What is to be done: a playbook that the server or a worker has, by its name or as `NAME@HASH`. Lifecycle, queue, priority, key, inputs and steps are the playbook's own where they are left out.";
+        optional unknown_playbook: bool = Kind::Boolean, "Whether a name that nobody has yet is taken: the run waits for a worker that has it.";
+        optional queue: Option<String> = NAME, "The queue that workers take the run from; the playbook's, or `default`, if left out.";
         optional input: Option<Value> = Kind::Any, "Handed to the handler; at most 1 MiB.";
         optional metadata: Map<String, Value> = Kind::Object, "Shown with the run; at most 1 MiB.";
         optional details: Map<String, Value> = Kind::Object, "Kept beside the run; no part of what the idempotency key stands for.";
@@ -55,9 +57,25 @@ requests! {
         optional max_attempts: Option<u32> = Kind::Integer(1, 1_000), "How often the run may be claimed; 1 if left out.";
         optional reentrant: bool = Kind::Boolean, "Whether a stale execution may be taken up again.";
         optional items: Vec<NewItemBody> = list(&Kind::Of(&NEW_ITEM), 100_000), "Steps or targets that are known already.";
-        optional embedded: Option<Value> = Kind::Object, "A command that the run brings along; needs the role admin.";
+        optional embedded: Option<Value> = Kind::Object, "A command that the run brings along: `command`, its words; `directory`, `env`, `timeout_ms` and `retries` of it. Needs the role admin.";
         optional carried: Option<Value> = Kind::Object, "Deprecated: the old name of `embedded`.";
         optional by: Option<String> = NAME, BY_TEXT;
+    }
+    REPLAY "Replay" ReplayBody {
+        optional from: Option<String> = NAME, "The step to go on from, by its key or its name: those before it are done from the beginning, with their outputs.";
+        optional failed: bool = Kind::Boolean, "Whether to do again only what did not complete, and what a cleanup undid.";
+        optional input: Option<Map<String, Value>> = Kind::Object, "Members of the input that are to be others; only without `from` and `failed`.";
+        optional idempotency_key: Option<String> = KEY, "The same key and request make one run, however often they are sent.";
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
+    OFFERED "OfferedPlaybook" OfferedBody {
+        needed name: String = NAME, "The playbook's name; of a handler that is compiled into the worker, the handler's.";
+        optional file: Option<String> = Kind::Text(4_096), "Where the playbook is on the worker's machine.";
+        optional text: Option<String> = Kind::Text(1_048_576), "The playbook: TOML. Left out of a handler.";
+    }
+    OFFERING "Offering" OfferingBody {
+        needed playbooks: Vec<OfferedBody> = list(&Kind::Of(&OFFERED), MOST_OF_A_BATCH), "What the worker has.";
+        needed by: String = NAME, WORKER_TEXT;
     }
     NEW_RUNS "NewRuns" NewRunsBody {
         needed runs: Vec<NewRunBody> = list(&Kind::Of(&NEW_RUN), MOST_OF_A_BATCH), "Runs to start; each is answered by itself.";
@@ -90,8 +108,23 @@ requests! {
         optional lease_ms: Option<i64> = LEASE, "How long the lease lasts without a heartbeat.";
         optional start: bool = Kind::Boolean, START_TEXT;
     }
+    WORKER_REPORT "WorkerReport" WorkerBody {
+        needed name: String = NAME, "The worker's name, as its claims have it.";
+        optional queues: Vec<String> = list(&NAME, 1_000), "Queues that the worker takes runs from.";
+        optional lifecycles: Vec<String> = list(&NAME, 1_000), "Lifecycles whose runs are taken; any if left out.";
+        optional playbooks: Option<Vec<String>> = list(&KEY, 20_000), "Playbooks that the worker has, as runs name them.";
+        optional embedded: Option<bool> = Kind::Boolean, "Whether the worker executes what runs bring along. Without this and `playbooks` it takes any run.";
+        optional only: Option<String> = NAME, "The one run that the worker is for, if it takes no other.";
+        optional slots: Option<u64> = Kind::Integer(0, 1_000_000), "How many runs the worker works at once; 1 if left out.";
+        optional version: Option<String> = NAME, "The version of the worker's program.";
+    }
     HEARTBEAT "Heartbeat" LeaseBody {
         needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
+    }
+    RELEASE "Release" ReleaseBody {
+        needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
+        optional until: Option<Time> = TIME, "Nobody takes the run before.";
+        optional reason: Option<String> = REASON, "What the run waits for: `window` or `retry`, or another word; `retry` if left out.";
     }
     NEW_EVENT "NewEvent" NewEventBody {
         needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
@@ -134,6 +167,7 @@ requests! {
         optional error_msg: Option<String> = LONG, "Why the run failed, in words.";
         optional reason: Option<String> = LONG, "Why the run pauses or stops.";
         optional retry_in_ms: Option<i64> = MS, "When a state that can be retried should be.";
+        optional goes_on_at: Option<Time> = TIME, "Of a run that parks: when it goes on by itself if no person has let it.";
         optional metadata: Map<String, Value> = Kind::Object, "Merged into the run's metadata.";
         optional details: Map<String, Value> = Kind::Object, "Merged into the run's details.";
         optional items: Vec<ItemWriteBody> = list(&Kind::Of(&ITEM_WRITE), 10_000), "The items' last moves, written with the end: all, or nothing.";
@@ -180,6 +214,7 @@ requests! {
         needed name: String = NAME, "Whom the log names when this token is used.";
         needed role: String = Kind::Choice(&ROLES), "What the token may do.";
         optional tenant: Option<String> = NAME, "The tenant whose runs the token sees; the caller's own if left out, `*` is all of them.";
+        optional expires_in_ms: Option<i64> = Kind::Integer(1, MAX_TOKEN_SPAN.ms()), "The token counts no longer than this from now on; until it is revoked if left out.";
         optional by: Option<String> = NAME, BY_TEXT;
     }
     REVOKING "Revoking" RevokingBody {
@@ -213,6 +248,7 @@ requests! {
         optional lifecycle: Option<String> = NAME, "Only runs of this lifecycle.";
         optional status: Option<String> = NAME, "Only runs in this state.";
         optional queue: Option<String> = NAME, "Only runs of this queue.";
+        optional needs: Option<String> = Kind::Choice(&["worker", "person"]), "Only runs that are held and that nobody works any more (`worker`), or that wait for a person to decide (`person`).";
         optional q: Option<String> = NAME, "Only runs with this in their id, correlation id or metadata.";
         optional limit: Limit = PAGE, LIMIT_TEXT;
         optional cursor: Option<String> = NAME, "From `next_cursor` of the page before.";
@@ -221,6 +257,7 @@ requests! {
     WORKERS_QUERY "WorkersQuery" WorkersQuery {
         optional limit: Option<Limit> = PAGE, "How many at most; 500 if left out.";
         optional cursor: Option<String> = Kind::Text(1_024), "From `next_cursor` of the page before.";
+        optional by_tenant: bool = Kind::Boolean, "Only who holds runs, with a row for each tenant whose runs one holds.";
     }
     EVENTS_QUERY "EventsQuery" EventsQuery {
         optional after: Option<u64> = COUNT, "Only events after this seq.";
@@ -251,12 +288,22 @@ requests! {
         optional name: Option<String> = NAME, "Only versions of this lifecycle.";
         optional source: bool = Kind::Boolean, SOURCE_TEXT;
     }
+    PLAYBOOKS_QUERY "PlaybooksQuery" PlaybooksQuery {
+        optional name: Option<String> = NAME, "Only versions of this playbook.";
+        optional hash: Option<String> = NAME, "Only versions whose hash begins so.";
+        optional versions: bool = Kind::Boolean, "Older versions too.";
+        optional text: bool = Kind::Boolean, "With the text of each.";
+    }
     LIFECYCLE_QUERY "LifecycleQuery" LifecycleQuery {
         optional source: bool = Kind::Boolean, SOURCE_TEXT;
     }
     AUDIT_QUERY "AuditQuery" AuditQuery {
         optional after: Option<u64> = COUNT, "Only entries after this number.";
         optional limit: Limit = PAGE, LIMIT_TEXT;
+    }
+    REMOVING_QUERY "RemovingQuery" RemovingQuery {
+        optional reason: Option<String> = REASON, AUDIT_TEXT;
+        optional by: Option<String> = NAME, BY_TEXT;
     }
     SCHEDULES_QUERY "SchedulesQuery" SchedulesQuery {
         optional limit: Limit = PAGE, LIMIT_TEXT;

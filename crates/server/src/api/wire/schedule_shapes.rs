@@ -9,11 +9,16 @@ use super::kinds::{COUNT, LONG, NAME, TIME, list};
 use super::shapes::shapes;
 
 /// What follows from a definition, beside what is stored.
-const READ: [Field; 5] = [
+const READ: [Field; 6] = [
     optional("description", LONG, "What the schedule is for, for people."),
     optional("when", LONG, "The schedule's timing in words; null if this server cannot read its definition."),
     needed("next", list(&TIME, 5), "The next plan times."),
     optional("clock_change", LONG, "A clock change among the next plan times."),
+    optional(
+        "overdue_s",
+        COUNT,
+        "Seconds for which the next plan should have begun; null if nothing is late.",
+    ),
     optional("lag_s", Kind::Integer(i64::MIN, i64::MAX), "Seconds from `last_success` to now."),
 ];
 pub const SCHEDULE: Shape = Shape::of_api(

@@ -73,16 +73,22 @@ shapes! {
     ];
     QUEUES "Queues" [needed("queues", list(&Kind::Of(&QUEUE), 100_000), "Queues by name, then by tenant.")];
     WORKER "Worker" [
-        needed("worker", NAME, "The worker's name."),
+        needed("name", NAME, "The worker's name."),
         needed("tenant", NAME, "The tenant whose runs the worker takes; `*` is all of them."),
-        needed("held", COUNT, "How many runs the worker holds."),
+        needed("queues", list(&NAME, 1_000), "Queues that the worker takes runs from."),
+        needed("lifecycles", list(&NAME, 1_000), "Lifecycles whose runs the worker takes; any if there is none."),
+        optional("playbooks", list(&NAME, 20_000), "Playbooks that the worker has; null if it takes any run."),
+        optional("embedded", Kind::Boolean, "Whether the worker executes what runs bring along; null if it takes any run."),
+        optional("only", NAME, "The one run that the worker is for, if it takes no other."),
+        optional("slots", COUNT, "How many runs the worker works at once; null of one that never gave a sign of life."),
+        needed("busy", COUNT, "How many runs the worker holds."),
         optional("stale_after", TIME, "When the first of the worker's leases ends."),
-        optional("seen_ms_ago", COUNT, "How long ago the worker asked this server for work."),
-        optional("free", COUNT, "How many runs the worker asked for then."),
-        needed("queues", list(&NAME, 100), "The first eight queues that the worker asked for; empty if it asked another server."),
+        optional("version", NAME, "The version of the worker's program; empty of one that is known by its claims alone."),
+        optional("started_at", TIME, "When the worker gave its first sign of life."),
+        optional("seen_at", TIME, "When the worker gave its last sign of life: it does not count after 45 seconds."),
     ];
     WORKERS "Workers" [
-        needed("workers", list(&Kind::Of(&WORKER), MAX_PAGE), "Who holds runs, or asked for some within 5 minutes."),
+        needed("workers", list(&Kind::Of(&WORKER), MAX_PAGE), "Workers by name."),
         optional("next_cursor", LONG, "What to ask `cursor` for the next page; null at the end."),
     ];
     ENDED "Ended" [
@@ -93,7 +99,13 @@ shapes! {
         needed("in_7d", COUNT, "How many ended within 7 days."),
         optional("mean_duration_ms", COUNT, "Their mean duration from start to end, within 7 days."),
     ];
+    FOR_PEOPLE "ForPeople" [
+        needed("lifecycle", NAME, "The lifecycle of these runs."),
+        needed("status", NAME, "The state that these runs are in."),
+        needed("count", COUNT, "How many there are."),
+    ];
     STATS "Stats" [
+        needed("for_people", list(&Kind::Of(&FOR_PEOPLE), 10_000), "Runs that wait for a person to decide, of the newest 200,000 runs."),
         needed("queue_depth", COUNT, "Runs that wait and are due, in all queues."),
         optional("worker_utilisation", Kind::Any, "Slots in use, of those known; from 0 to 1."),
         optional("success_rate_24h", Kind::Any, "Runs that succeeded, of those that ended by themselves; from 0 to 1."),
@@ -112,6 +124,7 @@ shapes! {
         needed("codes", Kind::Object, "Failure codes of its commands."),
         needed("operations", Kind::Object, "From which states operations start."),
         optional("decisions", Kind::Object, "The members of a run's details in which decisions are asked for and given."),
+        optional("description", LONG, "What runs of it are, for people who choose one."),
         needed("cancelled_metadata", Kind::Object, "What the metadata of a run say that the engine cancels because its lease ran out."),
         needed("states", list(&Kind::Object, 1_000), "The states, each with its phase."),
         needed("transitions", list(&Kind::Object, 10_000), "The moves: from, command, to, by, guards."),
@@ -120,10 +133,42 @@ shapes! {
     LIFECYCLES "Lifecycles" [needed("lifecycles", list(&Kind::Of(&LIFECYCLE), 10_000), "Every version of each lifecycle.")];
     PLAYBOOK "Playbook" [
         needed("name", NAME, "The playbook's name."),
-        needed("lifecycle", NAME, "The lifecycle of its runs."),
+        optional("lifecycle", NAME, "The lifecycle of its runs; null for a handler, of which only the name is known."),
         needed("hash", NAME, "The hash of its content, which runs pin."),
         optional("description", LONG, "What the playbook is for, for people."),
         needed("inputs", Kind::Any, "The inputs that the playbook takes."),
+        needed("tenant", NAME, "Whose runs it is for; `*` is everybody's."),
+        needed("file", LONG, "Where it is on the machine of whoever has it."),
+        needed("by", NAME, "The process that offered it."),
+        optional("offered_at", TIME, "When it became the latest version."),
+        optional("text", LONG, "The playbook as a file, with `text=true`."),
+    ];
+    PLAYBOOK_SHOWN "PlaybookShown" [
+        needed("name", NAME, "The playbook's name."),
+        optional("lifecycle", NAME, "The lifecycle of its runs; null for a handler, of which only the name is known."),
+        needed("hash", NAME, "The hash of its content, which runs pin."),
+        optional("description", LONG, "What the playbook is for, for people."),
+        needed("inputs", Kind::Any, "The inputs that the playbook takes."),
+        needed("tenant", NAME, "Whose runs it is for; `*` is everybody's."),
+        needed("file", LONG, "Where it is on the machine of whoever has it."),
+        needed("by", NAME, "The process that offered it."),
+        optional("offered_at", TIME, "When it became the latest version."),
+        needed("text", LONG, "The playbook as a file."),
+        optional("steps", Kind::Any, "Its steps and cleanups, in order: what each does."),
+        optional("queue", NAME, "The queue of its runs; `default` if it names none."),
+        optional("priority", Kind::Any, "The priority of its runs."),
+    ];
+    DRY_RUN "DryRun" [
+        needed("dry_run", Kind::Boolean, "Always true: nothing was written."),
+        optional("playbook", LONG, "The playbook, pinned to its content."),
+        needed("lifecycle", NAME, "The lifecycle that the run would move along."),
+        optional("status", NAME, "The state that it would start in."),
+        needed("queue", NAME, "The queue that workers would take it from."),
+        needed("priority", Kind::Any, "Runs of a higher priority come first."),
+        optional("concurrency_key", LONG, "Runs with the same key are held one at a time."),
+        optional("schedule_at", TIME, "When it might be taken at the earliest."),
+        needed("input", Kind::Any, "Its input, with the playbook's defaults."),
+        needed("steps", Kind::Any, "Its steps and cleanups, in order, as far as they are known: what each does, and whose outputs it needs."),
     ];
     PLAYBOOKS "Playbooks" [needed("playbooks", list(&Kind::Of(&PLAYBOOK), 100_000), "Playbooks by name.")];
     TOKEN_ROW "Token" [
@@ -133,6 +178,8 @@ shapes! {
         needed("tenant", NAME, "The tenant whose runs the token sees."),
         needed("created_at", TIME, "When the token was made."),
         needed("created_by", LONG, "Who made the token."),
+        optional("expires_at", TIME, "When the token stops counting by itself."),
+        optional("last_used_at", TIME, "When the token was last used, to within a minute."),
         optional("revoked_at", TIME, "When the token was revoked."),
         optional("revoked_by", LONG, "Who revoked the token."),
     ];

@@ -10,6 +10,7 @@ use waypost_kernel::text::{MAX_REASON_CHARS, clean_chars};
 use super::command::carry_out;
 use super::edit::Stored;
 use super::tx::Tx;
+use crate::rules::intake::check_name;
 use crate::seam::access::Who;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
@@ -280,11 +281,36 @@ pub(crate) async fn schedules<T: Tx + Sql>(
     let rows = rows.iter().map(schedule).collect::<Result<Vec<ScheduleRow>>>()?;
     let names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
     let mut scopes = scopes_of(tx, &names, tx.now()).await?;
+    let schedulers = schedulers(tx).await?;
     let summary = |row: ScheduleRow| {
         let scopes = scopes.remove(&row.name).unwrap_or_default();
-        ScheduleSummary::of(row, &scopes)
+        let fired_by = schedulers.iter().filter(|sign| sign.fires(&row)).count() as u64;
+        ScheduleSummary { fired_by, ..ScheduleSummary::of(row, &scopes) }
     };
     Ok(rows.into_iter().map(summary).collect())
+}
+
+/// Those who are gone are forgotten by those who are there.
+pub(crate) async fn scheduler_seen<T: Tx + Sql>(tx: &mut T, sign: &SchedulerSign) -> Result<()> {
+    check_name("name", &sign.name)?;
+    let now = tx.now();
+    query(tx, "DELETE FROM waypost.schedulers WHERE seen_at < $1", values![now - SCHEDULER_GONE_AFTER])
+        .await?;
+    let sql = "INSERT INTO waypost.schedulers(name, carried, hashes, seen_at) VALUES ($1, $2, $3, $4) ON CONFLICT (name) \
+               DO UPDATE SET carried = excluded.carried, hashes = excluded.hashes, seen_at = excluded.seen_at";
+    // Hashes have no blanks.
+    query(tx, sql, values![&sign.name, sign.carried, sign.hashes.join(" "), now]).await.map(drop)
+}
+
+async fn schedulers<T: Tx + Sql>(tx: &mut T) -> Result<Vec<SchedulerSign>> {
+    let since = tx.now() - SCHEDULER_GONE_AFTER;
+    let sql = "SELECT name, carried, hashes FROM waypost.schedulers WHERE seen_at >= $1";
+    let sign = |row: &Cells| {
+        let hashes: String = row.get(2)?;
+        let hashes = hashes.split_whitespace().map(str::to_owned).collect();
+        Ok(SchedulerSign { name: row.get(0)?, carried: row.get(1)?, hashes })
+    };
+    query(tx, sql, values![since]).await?.iter().map(sign).collect()
 }
 
 pub(crate) async fn scopes<T: Tx + Sql>(tx: &mut T, schedule: &str) -> Result<Vec<ScopeRow>> {

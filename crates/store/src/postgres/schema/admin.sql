@@ -80,7 +80,7 @@ BEGIN
   WITH looked AS MATERIALIZED (SELECT r.rid, r.seq, r.state, r.finished_at, r.operating FROM waypost.runs r WHERE r.rid > v_after
       ORDER BY r.rid LIMIT v_look),
     past AS MATERIALIZED (SELECT l.rid, l.seq FROM looked l JOIN waypost.lifecycle_states s ON s.code = l.state
-      WHERE NOT l.operating AND l.finished_at + s.keep_ms * interval '1 millisecond' < v_now ORDER BY l.rid LIMIT p_limit + 1)
+      WHERE NOT l.operating AND l.finished_at + waypost.keep_of(s) < v_now ORDER BY l.rid LIMIT p_limit + 1)
   SELECT (SELECT count(*) FROM looked), (SELECT max(l.rid) FROM looked l), coalesce(array_agg(p.rid ORDER BY p.rid), '{}'), array_agg(p.seq
       ORDER BY p.rid)
     INTO v_looked, v_last, v_over, v_seqs FROM past p;

@@ -87,7 +87,7 @@ BEGIN
       PERFORM waypost.refuse('WP422', format('INVALID_INPUT: %s: %s needs a decision', v_field, quote_literal(left(v_subject, 80))),
         'Give a word such as skip, or {"decision": "skip"}, at most 255 characters.', 'details');
     ELSIF v_is_waiting AND jsonb_typeof(v_asked) = 'object' AND v_asked <> '{}' AND NOT v_asked ? v_subject THEN
-      PERFORM waypost.refuse('WP422', format('INVALID_INPUT: %s: nothing blocks %s', v_field, quote_literal(left(v_subject, 80))),
+      PERFORM waypost.refuse('WP422', format('INVALID_INPUT: %s: nothing is asked about %s', v_field, quote_literal(left(v_subject, 80))),
         'Blocked are: ' || (SELECT string_agg(b.subject, ', ' ORDER BY b.subject) FROM jsonb_object_keys(v_asked) b(subject)), 'details');
     ELSIF v_choices <> '{}' AND v_word <> ALL (v_choices) THEN
       PERFORM waypost.refuse('WP422', format('INVALID_INPUT: %s: %s: %s is no choice', v_field, v_subject, quote_literal(v_word)),

@@ -53,8 +53,13 @@ BEGIN
   IF v_grants THEN
     v_run.fence := v_run.fence + 1;
     v_run.claimed_by := p_by;
+    IF v_was_held AND p_run.claimed_by IS NULL THEN
+      v_run.reason := NULL;
+    END IF;
   ELSIF v_vacates THEN
     v_run.claimed_by := NULL;
+    -- What a run that nobody has waits for.
+    v_run.reason := coalesce(v_effect ->> 'reason', v_run.reason);
   END IF;
   -- A steal stays where it is, but begins anew: it counts as entering.
   IF p_run.state IS DISTINCT FROM p_dst OR p_command = 'steal' THEN
@@ -97,7 +102,7 @@ BEGIN
         v_run.expires_at := NULL;
       WHEN p_dst / 1000 = 4 THEN
         v_run.available_at := NULL;
-        v_run.expires_at := NULL;
+        v_run.expires_at := waypost.at((v_effect ->> 'expires_at')::bigint);
         v_run.resolved := false;
         v_run.forced := false;
       WHEN v_was_settled THEN
@@ -118,6 +123,11 @@ BEGIN
     IF v_vacates THEN
       -- Left for another worker's cleanup: that one gets a budget of its own.
       v_run.take_overs := 0;
+    END IF;
+    IF v_is_held AND v_run.claimed_by IS NULL THEN
+      -- Whatever it waited for: it is to be cleaned up now.
+      v_run.reason := NULL;
+      v_run.stale_after := least(v_run.stale_after, p_at);
     END IF;
   END IF;
   v_run.requires_cleanup := coalesce((v_effect ->> 'requires_cleanup')::boolean, v_run.requires_cleanup);

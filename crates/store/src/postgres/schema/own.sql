@@ -95,7 +95,7 @@ DECLARE
   v_now timestamptz := waypost.now();
 BEGIN
   IF EXISTS (SELECT 1 FROM gone g LEFT JOIN waypost.lifecycle_states s ON s.code = g.state
-      WHERE coalesce(g.operating OR g.finished_at + s.keep_ms * interval '1 millisecond' >= v_now, true)) THEN
+      WHERE coalesce(g.operating OR g.finished_at + waypost.keep_of(s) >= v_now, true)) THEN
     RAISE EXCEPTION 'APPEND_ONLY: runs cannot be deleted' USING ERRCODE = 'WP405',
       HINT = 'Settled runs leave by pruning, with their events, when the time that their lifecycle keeps them is over.';
   END IF;

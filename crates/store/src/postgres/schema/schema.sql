@@ -107,15 +107,16 @@ CREATE INDEX ready_order ON waypost.ready(queue, tenant, priority DESC, availabl
 CREATE TABLE waypost.lanes(tenant text NOT NULL, queue text NOT NULL, priority smallint NOT NULL, revision bigint NOT NULL DEFAULT 0);
 CREATE INDEX lanes_of ON waypost.lanes(queue, tenant, priority);
 
--- Whose lease ends when, a row per claim. A vacant lease is due at once; what waits for another worker to take it
--- over is abandoned, and then the row has one run.
+-- Whose lease ends when, a row per claim. A vacant lease is due at once, or when the run has waited; what waits for another worker to
+-- take it over is abandoned, and then the row has one run.
 CREATE TABLE waypost.watch(due_at timestamptz NOT NULL, abandoned boolean NOT NULL DEFAULT false, rids bigint[] NOT NULL)
   WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 ALTER TABLE waypost.watch ALTER rids SET STORAGE EXTERNAL;
 CREATE INDEX watch_due ON waypost.watch(due_at) WHERE NOT abandoned;
 CREATE INDEX watch_abandoned ON waypost.watch(due_at) WHERE abandoned;
 
--- Who holds a slot of a tenant's concurrency key or of its queue with a limit; nothing for runs without either.
+-- Who holds a slot of a tenant's concurrency key or of its queue with a limit; nothing for runs without either. A run whose lease is vacant
+-- keeps its key, and not its place in the queue's limit.
 CREATE TABLE waypost.holders(of_queue boolean NOT NULL, tenant text NOT NULL, name text NOT NULL, rid bigint NOT NULL,
   PRIMARY KEY(of_queue, name, tenant, rid));
 CREATE INDEX holders_run ON waypost.holders(rid);
@@ -211,9 +212,23 @@ CREATE INDEX messages_at ON waypost.messages(at);
 -- How far the readers of the log have gone.
 CREATE TABLE waypost.cursors(name text PRIMARY KEY, position bigint NOT NULL);
 
+-- Playbooks that servers and workers have, by tenant ('*': for all), name and content; of a name the one that was offered last is started.
+CREATE TABLE waypost.playbooks(tenant text, name text, hash text, file text NOT NULL, text text NOT NULL, who text NOT NULL, offered_at timestamptz NOT NULL,
+  PRIMARY KEY(name, tenant, hash));
 -- Who may ask a server for what: of a token only the digest of its secret half.
 CREATE TABLE waypost.tokens(id text PRIMARY KEY, digest text NOT NULL, name text NOT NULL, role text NOT NULL, tenant text NOT NULL,
-  created_at timestamptz NOT NULL, created_by text NOT NULL, revoked_at timestamptz, revoked_by text);
+  created_at timestamptz NOT NULL, created_by text NOT NULL, expires_at timestamptz, last_used_at timestamptz,
+  revoked_at timestamptz, revoked_by text);
+-- For how long settled runs stay, where somebody says otherwise than their lifecycle.
+CREATE TABLE waypost.retention(lifecycle text COLLATE "C" PRIMARY KEY, success_ms bigint, failure_ms bigint);
+CREATE FUNCTION waypost.keep_of(p_state waypost.lifecycle_states) RETURNS interval LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT coalesce((SELECT CASE p_state.outcome WHEN 'succeeded' THEN r.success_ms ELSE r.failure_ms END FROM waypost.retention r
+      WHERE r.lifecycle = p_state.lifecycle), p_state.keep_ms) * interval '1 millisecond'
+$$;
+-- Workers' signs of life. Lists are texts of JSON; tenant '*' is everybody's; playbooks and carried are null of one that executes anything.
+CREATE TABLE waypost.workers(name text, tenant text, queues text NOT NULL, lifecycles text NOT NULL, playbooks text, carried boolean, only_run text,
+  slots bigint NOT NULL, version text NOT NULL, by_claims boolean NOT NULL, started_at timestamptz NOT NULL, seen_at timestamptz NOT NULL,
+  PRIMARY KEY(name, tenant));
 -- What people did, kept for good.
 CREATE TABLE waypost.audit(number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL, tenant text NOT NULL,
   who text NOT NULL, action text NOT NULL, subject text NOT NULL, reason text);

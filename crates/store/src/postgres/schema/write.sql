@@ -114,12 +114,15 @@ BEGIN
     AND w.available_at = p_run.available_at AND w.rid = p_run.rid FOR UPDATE SKIP LOCKED);
 END $$;
 
--- Who comes into somebody's hands takes slots of its key and of a queue with a limit; who leaves gives them back. `p_keyed`: some of them
--- have a key.
-CREATE FUNCTION waypost.save_slots(p_taken bigint[], p_left bigint[], p_keyed boolean) RETURNS void LANGUAGE plpgsql {settings} AS $$
+-- Who comes into somebody's hands takes slots of its key and of a queue with a limit; who leaves gives them back, and who is `p_vacated`
+-- that of its queue. `p_keyed`: some of them have a key.
+CREATE FUNCTION waypost.save_slots(p_taken bigint[], p_left bigint[], p_vacated bigint[], p_keyed boolean) RETURNS void LANGUAGE plpgsql {settings} AS $$
 BEGIN
   IF p_left IS NOT NULL AND EXISTS (SELECT 1 FROM waypost.holders) THEN
     DELETE FROM waypost.holders h WHERE h.rid = ANY (p_left);
+  END IF;
+  IF p_vacated IS NOT NULL THEN
+    DELETE FROM waypost.holders h WHERE h.of_queue AND h.rid = ANY (p_vacated);
   END IF;
   IF p_taken IS NOT NULL AND p_keyed THEN
     INSERT INTO waypost.holders(of_queue, tenant, name, rid)
@@ -130,7 +133,7 @@ BEGIN
     INSERT INTO waypost.holders(of_queue, tenant, name, rid)
       SELECT true, q.tenant, q.name, r.rid FROM unnest(p_taken) u(rid) JOIN waypost.runs r ON r.rid = u.rid
           JOIN waypost.queues q ON q.name = r.queue AND q.tenant = r.tenant
-        WHERE q.at_most IS NOT NULL ON CONFLICT DO NOTHING;
+        WHERE q.at_most IS NOT NULL AND r.claimed_by IS NOT NULL ON CONFLICT DO NOTHING;
   END IF;
 END $$;
 
@@ -185,11 +188,14 @@ END $$;
 CREATE FUNCTION waypost.insert_items(p_items jsonb, p_before bigint, p_made int[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   -- own write
-  INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, progress, not_before)
+  INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, progress, not_before,
+      attempts, try_no, error_code, error_msg, started_at, finished_at, output)
   SELECT p_before + b.run, b.kind, b.key, b.version, b.place, b.name, b.status, b.max_retries, b.reruns, b.role, b.stays, b.details, b.seq, b.progress,
-      waypost.at(b.not_before)
+      waypost.at(b.not_before), coalesce(c.attempts, 0), coalesce(c.try_no, 1), c.error_code, c.error_msg, c.started_at, c.finished_at, c.output
     FROM jsonb_to_recordset(p_items) b(run int, kind text, key text, version int, place int, name text, status text, max_retries int, reruns boolean,
-      role text, stays boolean, details jsonb, seq int, progress smallint, not_before bigint)
+      role text, stays boolean, details jsonb, seq int, progress smallint, not_before bigint, copy_of bigint)
+      -- What a copy has of the old run's item goes from row to row: nothing that it gave is written anew.
+      LEFT JOIN waypost.items c ON c.rid = b.copy_of AND c.kind = b.kind AND c.key = b.key
     WHERE b.run = ANY (p_made);
 END $$;
 
@@ -335,9 +341,9 @@ BEGIN
     RETURN;
   END IF;
   v_held := ARRAY(SELECT DISTINCT r.rid FROM waypost.watch w CROSS JOIN unnest(w.rids) u(rid) JOIN waypost.runs r ON r.rid = u.rid
-    WHERE r.state / 1000 = 3 AND r.queue = p_queue AND r.tenant = p_tenant);
+    WHERE r.state / 1000 = 3 AND r.claimed_by IS NOT NULL AND r.queue = p_queue AND r.tenant = p_tenant);
   -- Locked, so that who leaves has left, or finds its slot to give back.
-  v_held := ARRAY(SELECT l.rid FROM (SELECT r.rid FROM waypost.runs r WHERE r.rid = ANY (v_held) AND r.state / 1000 = 3 ORDER BY r.rid FOR UPDATE) l);
+  v_held := ARRAY(SELECT l.rid FROM (SELECT r.rid FROM waypost.runs r WHERE r.rid = ANY (v_held) AND r.state / 1000 = 3 AND r.claimed_by IS NOT NULL ORDER BY r.rid FOR UPDATE) l);
   INSERT INTO waypost.holders(of_queue, tenant, name, rid) SELECT true, p_tenant, p_queue, u.rid FROM unnest(v_held) u(rid) ON CONFLICT DO NOTHING;
 END $$;
 
@@ -358,7 +364,7 @@ $$;
 CREATE FUNCTION waypost.tidy_reminders(p_now timestamptz) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   DELETE FROM waypost.claims WHERE ctid = ANY (ARRAY(SELECT c.ctid FROM waypost.claims c WHERE c.until < p_now LIMIT 10000 FOR UPDATE SKIP LOCKED));
   WITH wrong AS (SELECT w.ctid AS place, w.rids[1] AS rid FROM waypost.watch w LEFT JOIN waypost.runs r ON r.rid = w.rids[1]
-      WHERE w.abandoned AND w.due_at <= p_now AND NOT coalesce(r.state / 1000 = 3 AND (r.claimed_by IS NULL OR r.stale_after < p_now), false)
+      WHERE w.abandoned AND w.due_at <= p_now AND NOT coalesce(r.state / 1000 = 3 AND (r.claimed_by IS NULL AND r.stale_after <= p_now OR r.stale_after < p_now), false)
       LIMIT 10000 FOR UPDATE OF w SKIP LOCKED),
     gone AS (DELETE FROM waypost.watch WHERE ctid = ANY (ARRAY(SELECT place FROM wrong)))
   INSERT INTO waypost.watch(due_at, rids) SELECT r.stale_after, ARRAY[r.rid] FROM wrong JOIN waypost.runs r ON r.rid = wrong.rid WHERE r.state / 1000 = 3

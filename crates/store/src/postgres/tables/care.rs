@@ -118,7 +118,7 @@ pub async fn overdue(tx: &mut PgTx, what: Overdue<'_>, after: TimeKey, limit: us
                 remind(tx, claim.is_none()).await?;
             }
             let condition = "FROM (SELECT DISTINCT w.rids[1] AS rid FROM waypost.watch w WHERE w.abandoned AND w.due_at <= $1) w JOIN waypost.runs r ON r.rid = w.rid \
-                             WHERE ($2::text[] IS NULL OR r.queue = ANY ($2)) AND r.state / 1000 = 3 AND (r.claimed_by IS NULL OR r.stale_after < $1) \
+                             WHERE ($2::text[] IS NULL OR r.queue = ANY ($2)) AND r.state / 1000 = 3 AND (r.claimed_by IS NULL AND r.stale_after <= $1 OR r.stale_after < $1) \
                              AND ($6 IS NULL OR r.tenant = $6) AND (r.stale_after, r.rid) > ($3, $4) ORDER BY r.stale_after, r.rid LIMIT $5";
             let queues = claim.map(|claim| claim.queues.iter().map(String::as_str).collect::<Vec<_>>());
             let tenant = claim.and_then(|claim| claim.tenant.as_deref());

@@ -297,7 +297,7 @@ fn event_object(
 
 /// A new item; `owner` names its run.
 pub fn new_item_object(owner: &str, run: i64, lifecycle: &Lifecycle, born: &NewItemRow) -> Value {
-    let NewItemRow { place, new, item, seq } = born;
+    let NewItemRow { place, new, item, seq, copy_of } = born;
     let kind = &lifecycle.items[usize::from(item.kind)];
     json!({
         owner: run,
@@ -315,6 +315,7 @@ pub fn new_item_object(owner: &str, run: i64, lifecycle: &Lifecycle, born: &NewI
         "seq": seq,
         "progress": item.progress,
         "not_before": item.not_before.map(Time::micros),
+        "copy_of": copy_of.as_ref().map(|old| old.rid),
     })
 }
 

@@ -1,4 +1,5 @@
-//! A new run's two rows: what stays, which is also its first event, and what moves. Its items come first.
+//! A new run's two rows: what stays, which is also its first event, and what moves. Its items come after them: what guards them
+//! looks at the run that theirs repeats.
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,12 +23,12 @@ pub fn insert(tx: &Tx<'_>, new_row: NewRow) -> Result<Inserted> {
     if is_key_taken(tx, &new_row.row)? {
         return Ok(Inserted::KeyTaken(Box::new(new_row)));
     }
-    for born in &new_row.items {
-        item(tx, &new_row.row.run.id, &new_row.row.lifecycle, born)?;
-    }
     let code = tx.code(&new_row.row.lifecycle, new_row.event.to)?;
     let rid = now(tx, code, &new_row.row)?;
     stays(tx, rid, code, &new_row)?;
+    for born in &new_row.items {
+        item(tx, &new_row.row.run.id, &new_row.row.lifecycle, born)?;
+    }
     let stored =
         Stored { rid, row: Arc::new(new_row.row), last: None, bytes: new_row.texts.bytes(), recalled: false };
     tx.cache.rows.borrow_mut().put(stored.clone());
@@ -41,11 +42,10 @@ fn is_key_taken(tx: &Tx<'_>, row: &RunRow) -> Result<bool> {
 }
 
 pub fn item(tx: &Tx<'_>, run_id: &str, lifecycle: &Lifecycle, born: &NewItemRow) -> Result<()> {
-    let NewItemRow { place, new, item, seq } = born;
+    let NewItemRow { place, new, item, seq, copy_of } = born;
     let kind = &lifecycle.items[usize::from(item.kind)];
     tx.execute(
-        "INSERT INTO items(run_id, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, \
-         progress, not_before) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+        INSERT_ITEM,
         params![
             run_id,
             &*kind.name,
@@ -62,10 +62,23 @@ pub fn item(tx: &Tx<'_>, run_id: &str, lifecycle: &Lifecycle, born: &NewItemRow)
             seq,
             item.progress,
             item.not_before.map(iso),
+            item.attempts,
+            item.try_no,
+            item.started_at.map(iso),
+            item.finished_at.map(iso),
+            item.failure.as_ref().map(|failure| &*failure.code),
+            item.failure.as_ref().map(|failure| &*failure.message),
+            copy_of.as_ref().map(|old| old.row.id()),
         ],
     )?;
     Ok(())
 }
+
+/// What a copy's original gave goes from row to row: it is not written anew.
+const INSERT_ITEM: &str = "INSERT INTO items(run_id, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, \
+     progress, not_before, attempts, try_no, started_at, finished_at, error_code, error_msg, output) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, \
+     CASE WHEN ?22 IS NOT NULL THEN (SELECT output FROM items WHERE run_id = ?22 AND kind = ?2 AND key = ?3) END)";
 
 static BORN_SQL: LazyLock<String> = LazyLock::new(|| {
     let own = "rid, position, state, command, actor, who, fingerprint, effect, metadata, details";

@@ -117,8 +117,7 @@ pub fn room(tx: &Tx<'_>, tenant: &str, queue: &str) -> Result<Room> {
         Some((Some(at_most), false)) => at_most,
         Some((None, false)) | None => return Ok(Room::Any),
     };
-    let held =
-        "SELECT count(*) FROM run_now INDEXED BY run_held WHERE state & 7 = 2 AND queue = ?1 AND tenant = ?2";
+    let held = "SELECT count(*) FROM run_now INDEXED BY run_held WHERE state & 7 = 2 AND queue = ?1 AND tenant = ?2 AND claimed_by IS NOT NULL";
     let held: i64 = tx.prepare(held)?.query_row([queue, short(tenant)], |row| row.get(0))?;
     Ok(Room::Left(at_most - held))
 }

@@ -66,7 +66,7 @@ CREATE TABLE run_now(
   queue TEXT NOT NULL,
   priority INTEGER NOT NULL DEFAULT 0,
   blocked INTEGER NOT NULL DEFAULT 0,             -- ready, but its concurrency key is at its limit
-  due_at INTEGER,                                 -- from when a worker may take it: held, the lease's end; null: never
+  due_at INTEGER,                                 -- from when a worker may take it: held, the lease's end, or, if it is vacant, what it waits for; null: never
   attempt INTEGER NOT NULL DEFAULT 0,
   take_overs INTEGER NOT NULL DEFAULT 0,
   fence INTEGER NOT NULL DEFAULT 0,
@@ -168,7 +168,17 @@ CREATE INDEX messages_at ON messages(at);
 CREATE TABLE cursors(name TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID;
 -- Who may ask a server for what: of a token only the digest of its secret half.
 CREATE TABLE tokens(id TEXT PRIMARY KEY, digest TEXT NOT NULL, name TEXT NOT NULL, role TEXT NOT NULL, tenant TEXT NOT NULL,
-  created_at INTEGER NOT NULL, created_by TEXT NOT NULL, revoked_at INTEGER, revoked_by TEXT) WITHOUT ROWID;
+  created_at INTEGER NOT NULL, created_by TEXT NOT NULL, expires_at INTEGER, last_used_at INTEGER, revoked_at INTEGER,
+  revoked_by TEXT) WITHOUT ROWID;
+-- For how long settled runs stay, where somebody says otherwise than their lifecycle.
+CREATE TABLE retention(lifecycle TEXT PRIMARY KEY, success_ms INTEGER, failure_ms INTEGER) WITHOUT ROWID;
+-- Workers' signs of life. Lists are texts of JSON; tenant '*' is everybody's; playbooks and carried are null of one that executes anything.
+CREATE TABLE workers(name TEXT, tenant TEXT, queues TEXT NOT NULL, lifecycles TEXT NOT NULL, playbooks TEXT, carried INTEGER, only_run TEXT,
+  slots INTEGER NOT NULL, version TEXT NOT NULL, by_claims INTEGER NOT NULL, started_at INTEGER NOT NULL, seen_at INTEGER NOT NULL,
+  PRIMARY KEY(name, tenant)) WITHOUT ROWID;
+-- Playbooks that servers and workers have, by tenant ('*': for all), name and content; of a name the one that was offered last is started.
+CREATE TABLE playbooks(tenant TEXT, name TEXT, hash TEXT, file TEXT NOT NULL, text TEXT NOT NULL, who TEXT NOT NULL, offered_at INTEGER NOT NULL,
+  PRIMARY KEY(tenant, name, hash)) WITHOUT ROWID;
 -- What people did, kept for good.
 CREATE TABLE audit(number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, tenant TEXT NOT NULL, who TEXT NOT NULL,
   action TEXT NOT NULL, subject TEXT NOT NULL, reason TEXT);
@@ -305,6 +315,8 @@ CREATE TABLE schedules(
   pause_reason TEXT,
   paused_at INTEGER
 ) WITHOUT ROWID;
+-- Who fires schedules: hashes of its own ones, with blanks between; forgotten a minute after its last sign.
+CREATE TABLE schedulers(name TEXT PRIMARY KEY, carried INTEGER NOT NULL, hashes TEXT NOT NULL, seen_at INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE schedule_scopes(
   schedule TEXT NOT NULL,
   kind TEXT NOT NULL,

@@ -1,8 +1,9 @@
 //! Tokens, and what people did.
 
+use waypost_kernel::Span;
 use waypost_store::{
-    CommandWrite, Database, NewRun, NewToken, ScheduleChange, ScheduleFilter, ScheduleWrite, Secret, Setting,
-    TokenChange, Who,
+    CommandWrite, Database, MAX_TOKEN_SPAN, NewRun, NewToken, ScheduleChange, ScheduleFilter, ScheduleWrite, Secret, Setting,
+    TokenChange, USE_NOTED_EVERY, Who,
 };
 
 use super::kit::*;
@@ -14,6 +15,7 @@ fn new_token(secret: &Secret, role: &str) -> NewToken {
         name: "ci".into(),
         role: role.into(),
         tenant: TENANT.into(),
+        lasts: None,
         by: "ann".into(),
     }
 }
@@ -44,6 +46,31 @@ pub async fn a_revoked_token_stays_revoked(store: &dyn Database) {
         code(&store.change_token(TokenChange::Revoke("nothing".into()), "bob".into()).await),
         "NOT_FOUND"
     );
+}
+
+pub async fn a_token_may_expire_and_tells_its_last_use_by_the_minute(store: &dyn Database) {
+    let secret = Secret::fresh();
+    let lasting = |lasts| NewToken { lasts: Some(lasts), ..new_token(&secret, "worker") };
+    for bad in [Span::ZERO, Span::from_ms(-1), Span::from_ms(MAX_TOKEN_SPAN.ms() + 1)] {
+        let refused = store.change_token(TokenChange::Issue(lasting(bad)), "tests".into()).await;
+        assert_eq!(invalid(refused).0, "expires");
+    }
+    let row = store.change_token(TokenChange::Issue(lasting(Span::from_seconds(HOUR))), "tests".into()).await.unwrap();
+    let ends = row.created_at + Span::from_seconds(HOUR);
+    assert_eq!((row.expires_at, row.last_used_at), (Some(ends), None));
+    assert!(row.counts_at(row.created_at) && row.counts_at(ends - Span::from_ms(1)) && !row.counts_at(ends));
+    let look = async || store.tokens(Some(secret.id.clone())).await.unwrap().remove(0);
+    store.token_used(secret.id.clone()).await.unwrap();
+    let first = look().await.last_used_at.unwrap();
+    store.token_used(secret.id.clone()).await.unwrap();
+    assert_eq!(look().await.last_used_at, Some(first), "one write a minute");
+    advance(store, USE_NOTED_EVERY.ms() / 1_000).await;
+    store.token_used(secret.id.clone()).await.unwrap();
+    assert!(look().await.last_used_at.unwrap() > first);
+    // A token that went meanwhile is nobody's mistake.
+    store.token_used("nothing".into()).await.unwrap();
+    let revoked = store.change_token(TokenChange::Revoke(secret.id.clone()), "bob".into()).await.unwrap();
+    assert!(!revoked.counts_at(row.created_at) && revoked.expires_at == Some(ends));
 }
 
 pub async fn a_token_has_a_name_and_a_known_role(store: &dyn Database) {

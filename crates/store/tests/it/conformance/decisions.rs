@@ -64,7 +64,7 @@ pub async fn a_lifecycle_has_words_of_its_own(store: &dyn Database) {
     let id = claimed.run.id();
     assert_eq!(refusal(command(store, id, "answer").await).guard.map(waypost_kernel::Guard::name), Some("resolved-or-forced"));
     for (given, told) in [
-        (json!({"h": "skip", "title": "keep", "end": "x"}), "blocked are: end, title"),
+        (json!({"h": "skip", "title": "keep", "end": "x"}), "asked are: end, title"),
         (json!({"title": "burn", "end": "x"}), "allowed: keep, cut"),
     ] {
         let message = store.command(answering(id, given)).await.unwrap_err().to_string();

@@ -7,9 +7,9 @@ use tokio::runtime::Handle;
 use waypost_kernel::request::Level;
 use waypost_kernel::{Phase, Refusal, Span, Time};
 use waypost_store::{
-    Begin, Begun, Birth, Claim, Claimed, CommandWrite, Database, Enqueued, EventRow, FinishWrite, Firing,
-    Held, ItemRow, ItemWrite, ItemsWrite, NewItem, NewRun, NoteWrite, Noted, Repeat, Result, RunRow,
-    ScheduleWrite, StoreError, Swept,
+    Begin, Begun, Birth, Claim, Claimed, CommandWrite, Database, Enqueued, EventRow, Filter, FinishWrite,
+    Firing, Held, ItemRow, ItemWrite, ItemsWrite, NewItem, NewRun, NoteWrite, Noted, ReleaseWrite, Repeat,
+    Result, RunRow, ScheduleWrite, StoreError, Swept, Wait,
 };
 
 use super::schedules::every;
@@ -69,6 +69,7 @@ pub fn item(kind: &str, key: &str) -> NewItem {
         reruns: false,
         role: waypost_kernel::item::Role::Step,
         details: Map::new(),
+        copied: false,
     }
 }
 
@@ -166,7 +167,14 @@ pub async fn renew(store: &dyn Database, claimed: &Claimed) -> Result<waypost_st
 }
 
 pub async fn release(store: &dyn Database, claimed: &Claimed) -> Result<RunRow> {
-    store.release(vec![held(claimed)]).await.unwrap().pop().unwrap()
+    store.release(vec![held(claimed).into()]).await.unwrap().pop().unwrap()
+}
+
+/// Gives the run back until the clock has gone on so far.
+pub async fn wait(store: &dyn Database, claimed: &Claimed, seconds: i64) -> Result<RunRow> {
+    let wait = Wait { until: claimed.now + Span::from_seconds(seconds), reason: Wait::WINDOW.to_owned() };
+    let write = ReleaseWrite { held: held(claimed), wait: Some(wait) };
+    store.release(vec![write]).await.unwrap().pop().unwrap()
 }
 
 pub fn asking(run_id: &str, name: &str) -> CommandWrite {
@@ -212,7 +220,17 @@ pub async fn items(store: &dyn Database, run_id: &str) -> Vec<String> {
 }
 
 pub async fn get(store: &dyn Database, run_id: &str) -> RunRow {
-    store.run(TENANT.into(), run_id.into()).await.unwrap()
+    let row = store.run(TENANT.into(), run_id.into()).await.unwrap();
+    // A server says with each run why it waits, which is no part of the row.
+    RunRow { waits: None, ..row }
+}
+
+/// None of a lifecycle that is not there. A server tells who mistyped its name.
+pub async fn found(store: &dyn Database, filter: Filter) -> Vec<RunRow> {
+    match store.runs(filter).await {
+        Err(StoreError::Invalid { field, .. }) if field == "lifecycle" => Vec::new(),
+        page => page.unwrap().runs,
+    }
 }
 
 pub async fn status(store: &dyn Database, run_id: &str) -> String {
@@ -288,7 +306,7 @@ pub fn in_parallel<T: Send, F: Future<Output = T>>(tasks: usize, work: impl Fn(u
 pub async fn check(store: &dyn Database) {
     let verified = store.verify(std::sync::Arc::new(|_, _| {})).await.unwrap();
     assert_eq!(verified.differences, Vec::<String>::new());
-    let filter = waypost_store::Filter {
+    let filter = Filter {
         tenant: TENANT.into(),
         limit: 500,
         include: waypost_store::Parts::ALL,

@@ -157,7 +157,7 @@ pub async fn a_recorded_failure_is_cleaned_and_cut(store: &dyn Database) {
     store.require_cleanup(require_cleanup(false, None)).await.unwrap();
     let failure = finish(store, &claimed, "failed").await.unwrap().run.failure.unwrap();
     assert!(failure.code.starts_with("a\u{fffd}bC") && failure.code.len() <= 255, "{}", failure.code);
-    assert!(failure.message.starts_with("a\u{fffd}b\u{1b}[31mz"));
+    assert!(failure.message.starts_with("a\u{fffd}bz"), "{:?}", &failure.message[..20]);
     assert_eq!(failure.message.chars().count(), 4_000);
 }
 
@@ -169,7 +169,7 @@ pub async fn lists_are_answered_each_by_itself(store: &dyn Database) {
     let expected = ["OK", "NOT_FOUND", "LEASE_LOST", "OK"];
     let codes: Vec<&str> = store.renew(leases.clone()).await.unwrap().iter().map(code).collect();
     assert_eq!(codes, expected);
-    let codes: Vec<&str> = store.release(leases).await.unwrap().iter().map(code).collect();
+    let codes: Vec<&str> = store.release(leases.into_iter().map(Into::into).collect()).await.unwrap().iter().map(code).collect();
     assert_eq!(codes, expected);
     let notes = vec![saying(&one, "a"), saying(&two, "b")];
     let codes: Vec<&str> = store.note(notes).await.unwrap().iter().map(code).collect();

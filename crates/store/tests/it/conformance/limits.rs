@@ -131,7 +131,7 @@ pub async fn a_paused_queue_gives_nothing_out(store: &dyn Database) {
     let ready = put(store, deploy()).await;
     let pause = Pause { by: "ann".into(), reason: "deploy freeze".into(), at: None };
     let row = store.pause_queue(QUEUE.into(), Some(pause)).await.unwrap();
-    assert_eq!((row.ready, row.held), (1, 1));
+    assert_eq!((row.ready, row.held), (2, 0));
     let paused = row.paused.unwrap();
     assert_eq!((paused.by.as_str(), paused.reason.as_str()), ("ann", "deploy freeze"));
     assert!(about(store.now().await.unwrap() - paused.at.unwrap(), 0));

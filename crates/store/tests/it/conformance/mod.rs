@@ -81,6 +81,15 @@ topics! {
         items_of_unknown_kind_or_twice_are_refused
         a_run_starts_only_where_it_may
         a_time_to_live_is_kept;
+    copies:
+        a_repeated_run_begins_with_what_was_done
+        only_what_ended_well_in_that_very_run_is_copied
+        a_key_stands_for_whose_copies_they_are;
+    playbooks:
+        the_version_that_was_offered_last_is_the_one
+        a_tenant_sees_its_own_playbooks_and_everybodys
+        what_is_no_playbook_is_not_kept
+        only_the_latest_versions_are_kept;
     idempotency:
         the_same_key_and_body_is_the_same_run
         the_same_key_with_another_body_is_refused
@@ -141,9 +150,20 @@ topics! {
         five_expired_leases_are_taken_over_and_the_sixth_is_lost
         a_vacant_lease_waits_a_day
         what_is_lost_when_its_lease_ends_is_not_taken_over
+        a_lost_worker_costs_an_attempt_where_there_are_some
         one_run_is_taken_over_by_its_id
         one_of_many_takes_over
         the_oldest_expired_lease_is_taken_first;
+    waiting:
+        a_run_that_waits_is_taken_when_it_is_due
+        nobody_has_a_day_to_come
+        a_cancel_does_not_wait
+        a_pause_does_not_wait
+        what_is_wanted_of_a_run_comes_before_its_wait
+        a_waiting_run_keeps_its_key_and_frees_its_queue
+        a_limit_that_comes_later_does_not_count_it
+        a_person_has_until_then_to_answer
+        who_answers_in_time_ends_the_wait;
     notes:
         the_first_event_begins_the_work
         events_are_kept_as_they_were_said
@@ -243,6 +263,7 @@ topics! {
         a_plan_without_a_key_or_of_another_kind_is_refused;
     schedules:
         a_planning_is_written_with_what_it_fires
+        who_fires_a_schedule_is_known_while_they_say_so
         of_sixteen_planners_one_fires
         a_failed_plan_is_not_stranded_by_a_newer_one
         a_stale_execution_is_told_of_and_stolen
@@ -345,6 +366,7 @@ topics! {
         a_token_is_found_by_its_public_half
         a_revoked_token_stays_revoked
         a_token_has_a_name_and_a_known_role
+        a_token_may_expire_and_tells_its_last_use_by_the_minute
         what_people_did_is_kept_in_order
         what_cannot_be_kept_is_not_done
         whatever_people_do_is_kept_with_who_and_why
@@ -372,8 +394,18 @@ topics! {
         durations_are_from_start_to_end
         figures_are_of_one_tenant_or_of_all
         holders_are_counted_by_name;
+    why_it_waits:
+        each_reason_is_told_and_the_first_that_applies
+        a_key_that_is_held_is_told_with_its_holder
+        what_is_for_later_or_for_people_says_so
+        a_run_whose_worker_is_gone_is_orphaned
+        a_page_is_explained_at_once
+        a_tenants_own_workers_and_those_of_all_count
+        workers_are_known_by_their_signs_of_life
+        a_sign_of_life_that_is_wrong_is_refused;
     prune:
         successes_stay_a_month_and_failures_three
+        an_installation_says_how_long_a_lifecycles_runs_stay
         what_is_not_settled_stays
         small_batches_oldest_first
         events_leave_with_their_run

@@ -191,7 +191,7 @@ pub async fn decisions_name_what_blocks(store: &dyn Database) {
     let claimed = blocked(store).await;
     let id = claimed.run.id();
     for (given, told) in [
-        (json!({"h9": "skip", "h1": "skip", "h2": "skip"}), "nothing blocks \"h9\"; blocked are: h1, h2"),
+        (json!({"h9": "skip", "h1": "skip", "h2": "skip"}), "nothing is asked about \"h9\"; asked are: h1, h2"),
         (json!({"h1": "burn", "h2": "skip"}), "\"burn\" is no choice; allowed: power_off, skip"),
         (json!({"h1": "", "h2": "skip"}), "needs a decision"),
         (json!({"h1": 7, "h2": "skip"}), "needs a decision"),

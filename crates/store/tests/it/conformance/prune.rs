@@ -1,6 +1,7 @@
 //! Settled runs leave when their time is over.
 
-use waypost_store::{Claimed, Database, NewRun, Pruned};
+use waypost_kernel::Span;
+use waypost_store::{Claimed, Database, NewRun, Pruned, Retention};
 
 use super::kit::*;
 
@@ -36,6 +37,38 @@ pub async fn successes_stay_a_month_and_failures_three(store: &dyn Database) {
     advance(store, 2 * DAY).await;
     assert_eq!(prune(store, 100).await.runs, 2);
     assert!(is_gone(store, &bad).await && is_gone(store, &cancelled).await);
+}
+
+// proves X11
+pub async fn an_installation_says_how_long_a_lifecycles_runs_stay(store: &dyn Database) {
+    let rule = |success: Option<i64>, failure: Option<i64>| Retention {
+        lifecycle: "deploy".into(),
+        success: success.map(Span::from_seconds),
+        failure: failure.map(Span::from_seconds),
+    };
+    for bad in [rule(Some(0), None), rule(None, Some(-1))] {
+        assert!(store.put_retention(vec![bad]).await.is_err());
+    }
+    assert_eq!(store.retention(None).await.unwrap(), []);
+    let other = Retention { lifecycle: "agent".into(), ..rule(Some(DAY), None) };
+    let said = vec![other.clone(), rule(Some(2 * DAY), Some(200 * DAY))];
+    for _ in 0..2 {
+        store.put_retention(said.iter().rev().cloned().collect()).await.unwrap();
+    }
+    assert_eq!(store.retention(None).await.unwrap(), said);
+    assert_eq!(store.retention(Some("agent".into())).await.unwrap(), [other]);
+    let good = finished(store, "success").await;
+    let bad = finished(store, "failed").await;
+    advance(store, DAY).await;
+    assert_eq!(prune(store, 100).await.runs, 0);
+    advance(store, DAY + HOUR).await;
+    assert_eq!(prune(store, 100).await.runs, 1);
+    assert!(is_gone(store, &good).await);
+    advance(store, 100 * DAY).await;
+    assert_eq!(prune(store, 100).await.runs, 0, "its lifecycle would have let it go");
+    store.put_retention(Vec::new()).await.unwrap();
+    assert_eq!(prune(store, 100).await.runs, 1);
+    assert!(is_gone(store, &bad).await);
 }
 
 // proves X11

@@ -5,7 +5,7 @@ use waypost_kernel::{Actor, Failure, Span, Time};
 use waypost_store::{
     Begin, Begun, Birth, Claimed, Counts, Database, Due, DueExecution, ExecutionFilter, ExecutionRow,
     FinishWrite, Firing, ManualPlans, NewRun, Ownership, Pause, ScheduleChange, ScheduleChanged, ScheduleFilter,
-    ScheduleWrite, ScopeRow,
+    ScheduleWrite, SchedulerSign, ScopeRow,
 };
 use waypost_testkit::Shorthand;
 
@@ -44,6 +44,35 @@ fn mine() -> Ownership {
 
 fn listings(due: &Due) -> Vec<&str> {
     due.listings.iter().map(|it| it.schedule.as_str()).collect()
+}
+
+pub async fn who_fires_a_schedule_is_known_while_they_say_so(store: &dyn Database) {
+    put_one(store).await;
+    let own = ScheduleWrite { carried: false, ..write("own", &["a"]) };
+    store.put_schedule(own.clone()).await.unwrap();
+    let look = async |name: &str| store.schedules(ScheduleFilter::named(name)).await.unwrap().remove(0);
+    let fired_by = async || (look("backup").await.fired_by, look("own").await.fired_by);
+    assert_eq!(fired_by().await, (0, 0));
+    let sign = |name: &str, carried: bool, hashes: &[&str]| SchedulerSign {
+        name: name.into(),
+        carried,
+        hashes: hashes.iter().map(|hash| (*hash).to_owned()).collect(),
+    };
+    assert_eq!(invalid(store.scheduler_seen(sign("", true, &[])).await).0, "name");
+    let own_hash = "0f".repeat(32);
+    store.put_schedule(ScheduleWrite { hash: own_hash.clone(), ..own }).await.unwrap();
+    store.scheduler_seen(sign("s1", true, &[])).await.unwrap();
+    store.scheduler_seen(sign("s2", true, &["ab", &own_hash])).await.unwrap();
+    store.scheduler_seen(sign("s3", false, &["ab"])).await.unwrap();
+    assert_eq!(fired_by().await, (2, 1));
+    advance(store, 40).await;
+    store.scheduler_seen(sign("s1", true, &[])).await.unwrap();
+    advance(store, 40).await;
+    assert_eq!(fired_by().await, (1, 0), "the others are gone");
+    let late = look("backup").await.overdue(store.now().await.unwrap());
+    assert!(late.is_some_and(|late| late.ms() >= 80_000), "{late:?}");
+    store.change_schedule(ScheduleChange::Pause("backup".into()), "ann".into()).await.unwrap();
+    assert_eq!(look("backup").await.due_at, None, "a pause is not late");
 }
 
 pub async fn due(store: &dyn Database) -> Due {

@@ -1,7 +1,7 @@
 //! A worker died: who goes on, and when it is enough.
 
 use waypost_kernel::Span;
-use waypost_store::{Database, Take};
+use waypost_store::{Database, NewRun, Take};
 
 use super::kit::*;
 
@@ -76,6 +76,21 @@ pub async fn what_is_lost_when_its_lease_ends_is_not_taken_over(store: &dyn Data
         let refused = refusal(store.claim_run(it.run.id().into(), "w2".into()).await);
         assert_eq!(refused.code.name(), "LEASE_HELD");
     }
+}
+
+// proves U12, X5
+pub async fn a_lost_worker_costs_an_attempt_where_there_are_some(store: &dyn Database) {
+    let first = begun_run(store, NewRun { max_attempts: 3, ..deploy() }).await;
+    for lost in 1..=2 {
+        advance(store, 61).await;
+        assert!(sweep(store).await.moved.is_empty(), "the next worker's, not the engine's");
+        let next = claim(store, &format!("w{lost}")).await.unwrap();
+        assert_eq!((next.run.status(), next.run.run.attempt, next.run.run.take_overs), ("running", 1, lost));
+    }
+    advance(store, 61).await;
+    assert!(claim(store, "w9").await.is_none());
+    assert_eq!(sweep(store).await.moved, [(first.run.id().to_owned(), "lose".to_owned())]);
+    assert_eq!(get(store, first.run.id()).await.object()["error_code"], "WORKER_LOST");
 }
 
 // proves X5

@@ -79,8 +79,7 @@ pub async fn a_tenants_own_lifecycle_stands_before_the_installations(store: &dyn
     assert_eq!(named(deploy()).await, "deploy@1");
     let listed = async |lifecycle: &str| {
         let filter = Filter { tenant: "shop".into(), lifecycle: Some(lifecycle.into()), limit: 10, ..Filter::default() };
-        let found = store.runs(filter).await.unwrap().runs;
-        found.iter().map(|run| run.lifecycle.name.to_string()).collect::<Vec<_>>()
+        found(store, filter).await.iter().map(|run| run.lifecycle.name.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(listed("deploy").await, ["deploy", "deploy", "shop/deploy"], "whichever is meant by the name");
     assert_eq!(listed("shop/deploy").await, ["shop/deploy"]);

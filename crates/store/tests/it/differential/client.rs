@@ -75,6 +75,7 @@ fn items_of(kind: &str, status: Option<&str>, roles: u8) -> Vec<NewItem> {
         reruns: at == 0,
         role: Role::ALL[usize::from(roles) / (1 + 2 * at) % Role::ALL.len()],
         details: Map::new(),
+        copied: false,
     };
     KEYS[..2].iter().enumerate().map(item).collect()
 }

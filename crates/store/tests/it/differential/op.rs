@@ -45,7 +45,11 @@ pub enum Op {
         retry: bool,
         items: Vec<ItemMove>,
     },
-    Release(Lease),
+    Release {
+        lease: Lease,
+        /// In minutes after the lease would have ended.
+        wait: Option<u8>,
+    },
     RequireCleanup {
         lease: Lease,
         required: bool,
@@ -198,7 +202,7 @@ fn op() -> impl Strategy<Value = Op> {
         ),
         6 => (lease(), item_move(), vec(item_move(), 1..4))
             .prop_map(|(lease, fails, then)| Op::FailThenBegin { lease, fails, then }),
-        3 => lease().prop_map(Op::Release),
+        4 => (lease(), option::of(0..120_u8)).prop_map(|(lease, wait)| Op::Release { lease, wait }),
         3 => (lease(), any::<bool>(), option::weighted(0.3, pick()))
             .prop_map(|(lease, required, failing)| Op::RequireCleanup { lease, required, failing }),
         16 => (lease(), vec(item_move(), 0..4)).prop_map(|(lease, items)| Op::PutItems { lease, items }),

@@ -48,8 +48,12 @@ impl Side {
         match op {
             Op::Enqueue(asked) => self.enqueue(asked).await,
             Op::Claim { .. } | Op::ClaimRun { .. } | Op::ClaimPlan { .. } => self.claim(op).await,
-            Op::Renew(lease) | Op::Release(lease) => match self.held(*lease).await {
-                Some(held) => self.keep_or_leave(matches!(op, Op::Renew(_)), held).await,
+            Op::Renew(lease) => match self.held(*lease).await {
+                Some(held) => self.keep(held).await,
+                None => Value::Null,
+            },
+            Op::Release { lease, wait } => match self.held(*lease).await {
+                Some(held) => self.leave(held, *wait).await,
                 None => Value::Null,
             },
             Op::Note { lease, .. } | Op::Finish { lease, .. } | Op::RequireCleanup { lease, .. } => {

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use waypost_kernel::request::Level;
 use waypost_kernel::{Actor, Failure, Span};
 use waypost_store::{
-    Claim, Claimed, CleanupWrite, FinishWrite, Held, ItemWrite, ItemsWrite, NewRun, NoteWrite, Repeat,
-    Result, Take,
+    Claim, Claimed, CleanupWrite, FinishWrite, Held, ItemWrite, ItemsWrite, NewRun, NoteWrite, ReleaseWrite,
+    Repeat, Result, Take, Wait,
 };
 
 use super::normal::error;
@@ -68,11 +68,18 @@ impl Side {
         json!([seen, claimed.fence])
     }
 
-    pub async fn keep_or_leave(&mut self, keep: bool, held: Held) -> Value {
-        if !keep {
-            let answer = self.store.release(vec![held]).await.unwrap().remove(0);
-            return self.row(answer);
-        }
+    pub async fn leave(&mut self, held: Held, minutes: Option<u8>) -> Value {
+        let row = self.row_of(&held).await;
+        let end = row.and_then(|row| row.run.lease).map(|lease| lease.until);
+        let wait = minutes.zip(end).map(|(minutes, end)| Wait {
+            until: end + Span::from_seconds(i64::from(minutes) * 60),
+            reason: Wait::WINDOW.to_owned(),
+        });
+        let answer = self.store.release(vec![ReleaseWrite { held, wait }]).await.unwrap().remove(0);
+        self.row(answer)
+    }
+
+    pub async fn keep(&mut self, held: Held) -> Value {
         match self.store.renew(vec![held]).await.unwrap().remove(0) {
             Ok(renewed) => json!([renewed.intent, renewed.graceful]),
             Err(refused) => error(&refused, &self.ids()),
@@ -108,6 +115,8 @@ impl Side {
             }
             Op::Finish { to, reason, failure, retry, ref items, .. } => {
                 let items = self.moves(&held, items).await;
+                let lease = row.as_ref().and_then(|row| row.run.lease.as_ref());
+                let end = lease.filter(|_| retry).map(|lease| lease.until);
                 let write = FinishWrite {
                     run_id: held.run_id,
                     token: Some(held.token),
@@ -116,6 +125,7 @@ impl Side {
                     failure: failure.then(|| Failure::new("CODE", "words")),
                     reason: reason.then(|| "why".to_owned()),
                     retry_in: retry.then_some(Span::from_seconds(100)),
+                    goes_on_at: end.map(|end| end + Span::from_seconds(100)),
                     metadata: patch(reason),
                     details: patch(failure),
                     items,

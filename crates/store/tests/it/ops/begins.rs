@@ -24,6 +24,7 @@ fn run(lifecycle: &str) -> NewRun {
         reruns: false,
         role: waypost_kernel::item::Role::Step,
         details: serde_json::Map::new(),
+        copied: false,
     };
     let items = if lifecycle == "job" { vec![step] } else { Vec::new() };
     NewRun { lifecycle: lifecycle.into(), queue: "q".into(), items, ..NewRun::default() }

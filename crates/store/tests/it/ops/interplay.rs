@@ -64,6 +64,7 @@ async fn what_the_engine_queued_sql_claims_but_for_what_it_could_not_end() {
         reruns: false,
         role: waypost_kernel::item::Role::Step,
         details: Map::new(),
+        copied: false,
     };
     let plain = NewRun { lifecycle: "deploy".into(), queue: "ops".into(), ..NewRun::default() };
     let with_steps = NewRun { items: vec![step], ..plain.clone() };

@@ -202,7 +202,7 @@ fn the_first_decision_of_a_pause_counts() {
     for (what, told) in [
         (r#"{"esx-2": ""}"#, "needs a decision"),
         (r#"{"esx-2": 7}"#, "needs a decision"),
-        (r#"{"esx-9": "skip"}"#, "nothing blocks 'esx-9'"),
+        (r#"{"esx-9": "skip"}"#, "nothing is asked about 'esx-9'"),
         ("[]", "is of type array"),
     ] {
         ops.set_job_refused(&id, &decide(what)).is("WP422", told);

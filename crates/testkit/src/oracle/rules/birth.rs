@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Map;
 use waypost_kernel::item::{Item, Role};
-use waypost_kernel::lifecycle::Kind;
+use waypost_kernel::lifecycle::{Kind, Outcome, Phase};
 use waypost_kernel::tenant::local_name;
 use waypost_kernel::{Catalog, Lifecycle, Run};
 use waypost_store::{NewItem, NewRun, PLACEHOLDER, Result, RunRow, StoreError};
 
 use super::follow::needs_an_item;
+use crate::oracle::state::Entry;
 
 pub fn unknown_lifecycle(run: &NewRun, catalog: &Catalog) -> StoreError {
     let runs = catalog.iter().filter(|lifecycle| lifecycle.kind == Kind::Run);
@@ -21,7 +22,8 @@ pub fn unknown_lifecycle(run: &NewRun, catalog: &Catalog) -> StoreError {
 }
 
 /// The items of a new run, as asked for; or the one that a lifecycle needs before it can be claimed.
-pub fn first_items(run: &NewRun, lifecycle: &Lifecycle) -> Result<Vec<(NewItem, Item)>> {
+/// `old` is the run that it repeats, with its items.
+pub fn first_items(run: &NewRun, lifecycle: &Lifecycle, old: Option<&Entry>) -> Result<Vec<(NewItem, Item)>> {
     let mut found: Vec<(NewItem, Item)> = Vec::new();
     for new in &run.items {
         let (_, kind) = item_kind(&new.kind, lifecycle)?;
@@ -29,7 +31,10 @@ pub fn first_items(run: &NewRun, lifecycle: &Lifecycle) -> Result<Vec<(NewItem, 
         if found.iter().any(|(known, _)| known.kind == named.kind && known.key == new.key) {
             return Err(StoreError::invalid("items.key", format!("{:?} stands twice", new.key)));
         }
-        found.push((named, first_item(new, lifecycle)?));
+        found.push(match new.copied {
+            true => copied(named, run, lifecycle, old)?,
+            false => (named, first_item(new, lifecycle)?),
+        });
     }
     let items: Vec<Item> = found.iter().map(|(_, item)| item.clone()).collect();
     if let Some(kind) = lifecycle.items.first().filter(|_| needs_an_item(lifecycle, &items)) {
@@ -42,11 +47,49 @@ pub fn first_items(run: &NewRun, lifecycle: &Lifecycle) -> Result<Vec<(NewItem, 
             reruns: false,
             role: Role::Step,
             details: Map::new(),
+            copied: false,
         };
         let item = first_item(&new, lifecycle)?;
         found.push((new, item));
     }
     Ok(found)
+}
+
+/// The copy of an item of the run that is repeated: it is done or was skipped there, and nothing undid it.
+fn copied(new: NewItem, run: &NewRun, lifecycle: &Lifecycle, old: Option<&Entry>) -> Result<(NewItem, Item)> {
+    let wrong = |message: String| StoreError::invalid("items.copied", message);
+    let Some(id) = &run.retry_of else {
+        return Err(wrong("there is no copy without `retry_of`, the run that is repeated".into()));
+    };
+    let old = old.filter(|old| old.row.tenant == run.tenant);
+    let old = old.ok_or_else(|| StoreError::invalid("retry_of", format!("there is no run {id:?} here")))?;
+    if old.row.phase() != Phase::Settled {
+        let message = format!("{id} is {}: what it did can be copied once it has ended", old.row.status());
+        return Err(StoreError::invalid("retry_of", message));
+    }
+    let (at, kind) = item_kind(&new.kind, lifecycle)?;
+    let old_kind = item_kind(&new.kind, &old.row.lifecycle)?.0;
+    let original = old.items.iter().find(|item| item.kind == old_kind && *item.key == *new.key);
+    let original = original
+        .ok_or_else(|| wrong(format!("{id} has no {} {:?} that could be copied", kind.name, new.key)))?;
+    let status = &old.row.lifecycle.items[usize::from(old_kind)].state(original.state).name;
+    let ended = kind.state_named(status).filter(|state| {
+        matches!(kind.state(*state).outcome, Some(Outcome::Succeeded | Outcome::Skipped)) && kind.stops_run
+    });
+    let Some(state) = ended.filter(|_| !new.reruns && new.role != Role::Cleanup) else {
+        let why = if new.reruns { "which a cleanup undid" } else { "and not done or skipped" };
+        return Err(wrong(format!("{:?} is {status} there, {why}: it is to be done again", new.key)));
+    };
+    let item = Item {
+        kind: at,
+        state,
+        max_retries: new.max_retries,
+        reruns: false,
+        role: new.role,
+        not_before: None,
+        ..original.clone()
+    };
+    Ok((new, item))
 }
 
 /// An item before its first event.
@@ -82,6 +125,7 @@ pub fn item_kind<'l>(name: &str, lifecycle: &'l Lifecycle) -> Result<(u8, &'l Ar
 /// The row of a new run: what was asked for, and what the kernel made of it.
 pub fn row_of(new: &NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
     RunRow {
+        waits: None,
         run,
         lifecycle,
         tenant: new.tenant.clone(),
@@ -93,13 +137,29 @@ pub fn row_of(new: &NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
         idempotency_key: new.idempotency_key.clone(),
         parent_run_id: new.parent_run_id.clone(),
         retry_of: new.retry_of.clone(),
-        title: new.title.clone(),
+        title: new.title.clone().or_else(|| title_of(new)),
         playbook: new.playbook.clone(),
         carried: new.carried.clone(),
         input: Arc::new(new.input.clone()),
         metadata: Arc::new(new.metadata.clone()),
         details: Arc::new(new.details.clone()),
     }
+}
+
+/// What a run is called that nobody named: its command's words, or its playbook.
+fn title_of(new: &NewRun) -> Option<String> {
+    let command =
+        new.carried.as_ref().map(|carried| &carried["command"]).and_then(|command| command.as_array());
+    if let Some(command) = command.filter(|command| !command.is_empty()) {
+        let all: Vec<&str> =
+            command.iter().flat_map(|word| word.as_str().unwrap_or_default().split_whitespace()).collect();
+        let all = all.join(" ");
+        let title: String =
+            all.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).take(80).collect();
+        return Some(title).filter(|title| !title.is_empty());
+    }
+    let playbook = new.playbook.as_ref()?;
+    Some(playbook.rsplit_once('@').map_or(playbook.as_str(), |(name, _)| name).to_owned())
 }
 
 /// Whether two requests under one idempotency key ask for the same. Who asks is no part of it.
@@ -119,4 +179,5 @@ pub fn ask_for_the_same(one: &NewRun, other: &NewRun) -> bool {
         && one.carried == other.carried
         && one.parent_run_id == other.parent_run_id
         && one.items == other.items
+        && (one.retry_of == other.retry_of || one.items.iter().all(|item| !item.copied))
 }

@@ -133,7 +133,7 @@ fn check_choice(subject: &str, decision: &str, asked: Option<&Map<String, Value>
     let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(()) };
     let Some(about) = asked.get(subject) else {
         let known: Vec<&str> = asked.keys().map(String::as_str).collect();
-        let message = format!("nothing blocks {subject:?}; blocked are: {}", known.join(", "));
+        let message = format!("nothing is asked about {subject:?}; asked are: {}", known.join(", "));
         return Err(StoreError::invalid(FIELD, message));
     };
     let choices: Vec<&str> =

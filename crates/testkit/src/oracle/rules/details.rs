@@ -33,10 +33,11 @@ enum TooLong {
 pub const GIVEN_BYTES: usize = 80 * 1_024;
 
 /// The members that the engine owns in every run, and how many bytes of JSON each may have.
-const ENGINE: [(&str, usize, TooLong); 6] = [
+const ENGINE: [(&str, usize, TooLong); 7] = [
     ("pause_reason", 8 * 1_024, TooLong::Text),
     ("paused_step", 2 * 1_024, TooLong::Text),
     ("worked", 512, TooLong::Whole),
+    ("tries", 512, TooLong::Whole),
     ("cleanup_failed", 8 * 1_024, TooLong::First),
     ("console_log", 48 * 1_024, TooLong::Last),
     ("artifacts", 24 * 1_024, TooLong::First),

@@ -17,6 +17,20 @@ pub fn message(lifecycle: &Lifecycle, event: &Event) -> (Level, String) {
     (level, items_in_words(lifecycle, &event.effect.moved).unwrap_or(standard))
 }
 
+/// Of a run's first event: its metadata, and what it has from the run that it repeats.
+pub fn first_payload(event: &Event, metadata: &Map<String, Value>) -> Value {
+    let mut payload = Map::new();
+    if !metadata.is_empty() {
+        payload.insert("metadata".to_owned(), json!(metadata));
+    }
+    let had_ended = event.effect.moved.iter().filter(|moved| moved.item.finished_at.is_some());
+    let copied: Vec<&str> = had_ended.map(|moved| &*moved.item.key).collect();
+    if !copied.is_empty() {
+        payload.insert("copied".to_owned(), json!(copied));
+    }
+    payload.into()
+}
+
 fn first_message(to: &State) -> (Level, String) {
     let message = match to.phase {
         Phase::Ready => "Run queued".into(),

@@ -13,12 +13,12 @@ use waypost_kernel::text::{MAX_REASON_CHARS, clean_chars};
 use waypost_store::{
     Begin, Begun, CommandWrite, Due, Each, ExecutionFilter, ExecutionPage, Failed, Firing, ManualPlans,
     Ownership, Pause, Reply, Result, RunRow, ScheduleChange, ScheduleChanged, ScheduleFilter, ScheduleRow,
-    ScheduleSummary, ScheduleWrite, ScopeRow, StoreError, Who,
+    ScheduleSummary, ScheduleWrite, SchedulerSign, ScopeRow, StoreError, Who,
 };
 
 use super::MemoryStore;
 use super::access::check_audit;
-use super::rules::intake::check_pause;
+use super::rules::intake::{check_name, check_pause};
 use super::state::State;
 use rules::{
     SCOPES_EVERY, SOON, check_manual, check_own, check_removable, check_schedule, check_scopes, check_whose,
@@ -65,6 +65,14 @@ impl MemoryStore {
 
     pub(crate) fn change_schedule(&self, change: ScheduleChange, who: Who) -> Reply<'_, ScheduleChanged> {
         self.verb(move |state| state.change_schedule(change, who))
+    }
+
+    pub(crate) fn scheduler_seen(&self, sign: SchedulerSign) -> Reply<'_, ()> {
+        self.verb(move |state| {
+            check_name("name", &sign.name)?;
+            state.schedulers.insert(sign.name.clone(), (sign, state.now));
+            Ok(())
+        })
     }
 
     pub(crate) fn put_scopes(&self, schedule: String, kind: String, ids: Vec<String>) -> Reply<'_, ()> {

@@ -6,7 +6,7 @@ use waypost_kernel::tenant::tenant_of;
 use waypost_kernel::text::MAX_PAGE;
 use waypost_store::{
     ExecutionFilter, ExecutionPage, ExecutionRow, Result, ScheduleFilter, ScheduleRow, ScheduleSummary,
-    ScopeRow, StoreError,
+    SchedulerSign, ScopeRow, StoreError,
 };
 
 use super::Execution;
@@ -20,7 +20,9 @@ impl State {
                 && is_of(&filter.tenant, name)
         };
         let rows = self.schedules.values().map(|stored| &stored.row).filter(|row| is_asked_for(&row.name));
-        rows.take(page_size(filter.limit)).map(|row| Ok(summary_of(row, &self.scopes(&row.name)?))).collect()
+        rows.take(page_size(filter.limit))
+            .map(|row| Ok(self.summary_of(row, &self.scopes(&row.name)?)))
+            .collect()
     }
 
     pub(super) fn executions_of(&self, filter: &ExecutionFilter) -> Result<ExecutionPage> {
@@ -84,7 +86,21 @@ fn page_size(limit: usize) -> usize {
 }
 
 /// A schedule, and what came of its plans in all its scopes. Those that rest count, but are not counted.
-fn summary_of(row: &ScheduleRow, scopes: &[ScopeRow]) -> ScheduleSummary {
+impl State {
+    /// Who has not said for a minute that it is there is not.
+    fn fired_by(&self, row: &ScheduleRow) -> u64 {
+        let is_there = |at: &Time| (self.now - *at).ms() <= 60_000;
+        let fires = |sign: &SchedulerSign| sign.hashes.contains(&row.hash) || (sign.carried && row.carried);
+        self.schedulers.values().filter(|(sign, at)| is_there(at) && fires(sign)).count() as u64
+    }
+
+    fn summary_of(&self, row: &ScheduleRow, scopes: &[ScopeRow]) -> ScheduleSummary {
+        let wakes = scopes.iter().filter(|scope| !scope.retired).filter_map(|scope| scope.wake_at);
+        ScheduleSummary { due_at: wakes.min(), fired_by: self.fired_by(row), ..counted(row, scopes) }
+    }
+}
+
+fn counted(row: &ScheduleRow, scopes: &[ScopeRow]) -> ScheduleSummary {
     let mut summary = ScheduleSummary { row: row.clone(), ..ScheduleSummary::default() };
     let listed: Vec<&ScopeRow> = scopes.iter().filter(|scope| !scope.retired).collect();
     summary.scopes = listed.len() as u64;

@@ -18,6 +18,7 @@ const EXCEPTIONS: &[Exception] = &[
         subject: "failed",
         reason: "a word of the lines by which commands tell their progress",
     },
+    Exception { path: "crates/worker/src/retention.rs", subject: "success", reason: KEY },
     Exception { path: "crates/server/src/openapi.rs", subject: "requested", reason: MEMBER },
     Exception { path: "crates/server/src/problem.rs", subject: "requested", reason: MEMBER },
     Exception { path: "crates/store/src/json/wire.rs", subject: "requested", reason: MEMBER },
@@ -32,6 +33,7 @@ const EXCEPTIONS: &[Exception] = &[
     },
     Exception { path: "crates/store/src/sqlite/schema/hand_edits.sql", subject: "failed", reason: OUTCOME },
 ];
+const KEY: &str = "a key of `waypost.toml`, which lifecycles also use for a state";
 const COUNTER: &str = "a counter's name, which lifecycles also use for a state";
 const MEMBER: &str =
     "a member of the queue or schedule object or of a refusal, which a lifecycle also uses for a state";

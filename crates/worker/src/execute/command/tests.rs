@@ -38,8 +38,9 @@ async fn secrets_reach_the_command_and_nobody_else() {
     };
     let more: Map<_, _> = [("item".to_owned(), json!(7))].into_iter().collect();
     let call = Call { more, ..it.call("log in", "key".to_owned()) };
+    let options = Options { guardian: None, ..Options::default() };
     let mask = Mask::new(["s3cret \"t0ken\""]);
-    let answer = execute(&it, &exec, &call, &mask, None).await.expect("it ended");
+    let answer = execute(&it, &exec, &call, &mask, &options).await.expect("it ended");
     let outcome = answer.outcome.clone().expect("written").expect("an outcome");
     assert_eq!((outcome.message.as_deref(), &outcome.output), (Some("bad ***"), &json!(["***"])));
     assert_eq!(answer.last_line.as_deref(), Some("not ***"));

@@ -27,20 +27,40 @@ const STEP_KEYS: [&str; 7] = ["output", "ran", "ok", "total", "done", "ended", "
 
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// How many of the steps have ended before; all of them for a cleanup.
-    steps_before: usize,
+    sees: Sees,
     has_item: bool,
     has_target: bool,
     may_hold_secrets: bool,
 }
 
+/// Of which steps the results are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sees {
+    None,
+    /// Those that the step at this place waits for.
+    BeforeStep(usize),
+    /// Its own, too.
+    WithStep(usize),
+    /// A cleanup does.
+    All,
+}
+
 impl Place {
     pub fn before_all_steps() -> Place {
-        Place { steps_before: 0, has_item: false, has_target: false, may_hold_secrets: false }
+        Place { sees: Sees::None, has_item: false, has_target: false, may_hold_secrets: false }
     }
 
+    /// `at`: its place among the steps; none for a cleanup.
     pub fn in_step(at: Option<usize>, has_item: bool) -> Place {
-        Place { steps_before: at.unwrap_or(usize::MAX), has_item, ..Place::before_all_steps() }
+        Place { sees: at.map_or(Sees::All, Sees::BeforeStep), has_item, ..Place::before_all_steps() }
+    }
+
+    /// When the step has ended.
+    pub fn and_itself(self) -> Place {
+        match self.sees {
+            Sees::BeforeStep(at) => Place { sees: Sees::WithStep(at), ..self },
+            _ => self,
+        }
     }
 
     pub fn with_target() -> Place {
@@ -55,7 +75,7 @@ impl Place {
         let all = [
             ("inputs", true),
             ("secrets", self.may_hold_secrets),
-            ("steps", self.steps_before > 0),
+            ("steps", !matches!(self.sees, Sees::None | Sees::BeforeStep(0))),
             ("item", self.has_item),
             ("target", self.has_target),
             ("run", true),
@@ -150,16 +170,42 @@ impl Builder<'_> {
                 let message = format!("there is no step {}", quoted(name));
                 Some(("unknown-step", message, self.instead_of_step(name)))
             }
-            Some(at) if at >= place.steps_before => {
-                let message = format!("the step {} has not run yet here", quoted(name));
-                Some(("later-step", message, "move that step up, or this one down".to_owned()))
-            }
+            Some(at) if !self.sees(*place, at) => Some(self.not_seen(*place, at)),
             Some(_) => key.filter(|key| !STEP_KEYS.contains(key)).map(|key| {
                 let message = format!("a step has no {}", quoted(key));
                 let mend = format!("{}; a result is steps.NAME.output", instead_of(key, &STEP_KEYS));
                 ("unknown-variable", message, mend)
             }),
         }
+    }
+
+    fn sees(&self, place: Place, at: usize) -> bool {
+        match place.sees {
+            Sees::None => false,
+            Sees::BeforeStep(step) => self.needs.waits(step, at),
+            Sees::WithStep(step) => step == at || self.needs.waits(step, at),
+            Sees::All => true,
+        }
+    }
+
+    /// What to do about a step that may not have ended yet.
+    fn not_seen(&self, place: Place, at: usize) -> (&'static str, String, String) {
+        let name = quoted(&self.steps[at]);
+        let (Sees::BeforeStep(step) | Sees::WithStep(step)) = place.sees else {
+            let mend = "name an input or the run".to_owned();
+            return ("later-step", format!("the step {name} has not run yet here"), mend);
+        };
+        // Two that follow each other in the file as they do here need no more than another order.
+        let own = &self.needs.own[step];
+        let is_plain = own.iter().copied().eq(step.checked_sub(1)) && at >= step;
+        if is_plain || at == step || self.needs.waits(at, step) {
+            let mend = "move that step up, or this one down".to_owned();
+            return ("later-step", format!("the step {name} has not run yet here"), mend);
+        }
+        let all: Vec<String> =
+            own.iter().chain([&at]).map(|step| format!("{:?}", self.steps[*step])).collect();
+        let message = format!("this step does not wait for {name}");
+        ("later-step", message, format!("write needs = [{}]", all.join(", ")))
     }
 
     fn unknown_root(&self, root: &str, place: Place) -> (&'static str, String, String) {

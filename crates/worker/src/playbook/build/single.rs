@@ -3,6 +3,7 @@
 use waypost_schema::{Node, Report};
 
 use super::Builder;
+use super::needs::Needs;
 use super::place::Place;
 use crate::playbook::action::ActionTemplate;
 use crate::playbook::secret::Reference;
@@ -15,6 +16,7 @@ pub(crate) fn single(node: &Node, report: &mut Report, secrets: &[(String, Refer
         inputs: Vec::new(),
         secrets: secrets.to_vec(),
         steps: Vec::new(),
+        needs: Needs::default(),
     };
     builder.action(node, &Place::before_all_steps())
 }

@@ -162,6 +162,15 @@ impl Template {
         }
     }
 
+    /// As it was written.
+    pub fn source(&self) -> String {
+        let part = |part: &Part| match part {
+            Part::Literal(text) => text.clone(),
+            Part::Expression(expression) => format!("{{{{{}}}}}", expression.source),
+        };
+        self.parts.iter().map(part).collect()
+    }
+
     pub fn text(&self, context: &Value) -> Result<String, String> {
         let mut text = String::new();
         for part in &self.parts {

@@ -132,6 +132,47 @@ fn all_problems_are_told_at_once() {
     insta::assert_snapshot!("problems", problems.to_string());
 }
 
+/// Who sees what: the mend is what to write.
+#[test]
+fn what_a_step_does_not_wait_for_is_told_with_its_mend() {
+    let step = |name: &str, more: &str| format!("[[step]]\nname = \"{name}\"\nexec = [\"true\"]\n{more}\n");
+    let file = |steps: &[String]| format!("name = \"a\"\nlifecycle = \"job\"\n{}", steps.concat());
+    let sees = |name: &str| format!("env = {{ A = \"{{{{ steps.{name}.output }}}}\" }}");
+    let three = |needs: &str, seen: &str| {
+        file(&[step("a", ""), step("b", "needs = []"), step("c", &format!("{needs}\n{}", sees(seen)))])
+    };
+    for (text, line, message, mend) in [
+        (three("", "a"), 15, "this step does not wait for `a`", "write needs = [\"b\", \"a\"]"),
+        (
+            three("needs = [\"a\"]", "b"),
+            15,
+            "this step does not wait for `b`",
+            "write needs = [\"a\", \"b\"]",
+        ),
+        (three("needs = []", "a"), 15, "this step does not wait for `a`", "write needs = [\"a\"]"),
+        (three("", "c"), 15, "the step `c` has not run yet here", "move that step up, or this one down"),
+        (
+            file(&[step("a", &sees("b")), step("b", "")]),
+            6,
+            "the step `b` has not run yet here",
+            "move that step up, or this one down",
+        ),
+        (
+            file(&[step("a", "needs = [\"c\"]"), step("b", ""), step("c", "")]),
+            6,
+            "steps wait for each other: `a` waits for `c`, which waits for `b`, which waits for `a`",
+            "take one of them out; a step without needs waits for the one before it",
+        ),
+    ] {
+        let problems = judge(&text).expect_err(&text);
+        let told: Vec<(usize, &str, &str)> =
+            problems.0.iter().map(|it| (it.line, it.message.as_str(), it.hint.as_str())).collect();
+        assert_eq!(told, [(line, message, mend)], "{text}");
+    }
+    judge(&three("needs = [\"b\", \"a\"]", "a")).unwrap();
+    judge(&file(&[step("a", "needs = [\"b\"]"), step("b", "needs = []")])).unwrap();
+}
+
 #[test]
 fn what_an_editor_adds_is_no_mistake() {
     for text in [CLUSTER, PRICES] {

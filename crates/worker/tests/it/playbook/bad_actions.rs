@@ -104,6 +104,7 @@ pub const CLUSTER_ACTIONS: &[Edit] = &[
 ];
 
 const WHEN: &str = "when = \"steps['pre-flight'].output.outdated | length > 0\"";
+const NEEDS: &str = "needs = [\"disable-ha\"]";
 const FOR_EACH: &str = "for_each = \"steps['pre-flight'].output.hosts\"";
 const UPDATE: &str = "exec = [\"./update.sh\", \"{{ item.name }}\"]";
 
@@ -138,6 +139,19 @@ pub const CLUSTER_TEMPLATES: &[Edit] = &[
     (WHEN, "when = \"inputs.cluster.startswith('c')\"", "unknown-filter", 0, "step[1].when"),
     (WHEN, "when = \"\"\"\ninputs.dry_run\nor inputs.nope\n\"\"\"", "unknown-variable", 2, "step[1].when"),
     (WHEN, "when = '''inputs.dry_run\nor inputs.nope'''", "unknown-variable", 1, "step[1].when"),
+    (NEEDS, "needs = [\"disable-ha\", \"notfy\"]", "unknown-step", 0, "step[3].needs[1]"),
+    (NEEDS, "needs = [\"notify\", \"notify\"]", "duplicate-name", 0, "step[3].needs[1]"),
+    (NEEDS, "needs = [\"notify\", \"update\"]", "needs-cycle", 0, "step[3].needs"),
+    (NEEDS, "needs = \"notify\"", "wrong-type", 0, "step[3].needs"),
+    (NEEDS, "needs = [3]", "wrong-type", 0, "step[3].needs[0]"),
+    (NEEDS, "needs = []", "later-step", 1, "step[3].for_each"),
+    ("id = \"disable-ha\"", "id = \"disable-ha\"\nneeds = [\"update\"]", "needs-cycle", 1, "step[1].needs"),
+    ("name = \"notify\"", "name = \"notify\"\nparallel = 2", "misplaced-key", 1, "step[2].parallel"),
+    ("after = \"disable-ha\"", "after = \"disable-ha\"\nneeds = [\"notify\"]", "unknown-key", 1, "cleanup[0].needs"),
+    ("\nparallel = 2", "\nparallel = 0", "bad-number", 1, "step[3].parallel"),
+    ("\nparallel = 2", "\nparallel = \"2\"", "wrong-type", 1, "step[3].parallel"),
+    ("max_parallel = 3", "max_parallel = 0", "bad-number", 0, "max_parallel"),
+    ("max_parallel = 3", "max_parallel = 101", "bad-number", 0, "max_parallel"),
     (FOR_EACH, "for_each = [\"a\", \"b\"]", "wrong-type", 0, "step[3].for_each"),
     (FOR_EACH, "for_each = \"{{ inputs.hosts }}\"", "template-syntax", 0, "step[3].for_each"),
     (FOR_EACH, "for_each = \"item.parts\"", "unknown-variable", 0, "step[3].for_each"),

@@ -23,7 +23,7 @@ fn every_key_means_what_it_says() {
     assert_eq!(rollup.policy.max_lateness, Some(Span::from_seconds(600)));
     assert_eq!(rollup.scopes.known(), Some(vec!["a".to_owned(), "b".to_owned()]));
     assert!(
-        matches!(&deploy.what, What::Run(run) if run.carried.as_ref().unwrap()["command"][0] == "./deploy.sh" && run.queue == "builds")
+        matches!(&deploy.what, What::Run(run) if run.carried.as_ref().unwrap()["command"][0] == "./deploy.sh" && run.queue.as_deref() == Some("builds"))
     );
     assert!(matches!(&tidy.what, What::Handler(name) if name == "tidy-up"));
     assert!(matches!(&tidy.scopes, Scopes::Sql { kind, .. } if kind == "tenant"));

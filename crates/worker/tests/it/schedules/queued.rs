@@ -79,6 +79,7 @@ async fn a_playbooks_run_is_pinned_and_executed_by_who_has_that_content() {
         (&run["lifecycle"], &run["priority"], &run["concurrency_key"], &run["input"]),
         (&json!("job"), &json!(7), &json!("backup-a"), &json!({ "shop": "a" }))
     );
+    assert_eq!(run["metadata"]["unattended"], true, "nobody is there to be asked");
     let plan = run["metadata"]["schedule"]["plan_time"].as_str().unwrap();
     assert_eq!(run["idempotency_key"], json!(format!("waypost:schedule:job:global:global:{plan}")));
     let steps = stage.store.items(run["run_id"].as_str().unwrap().into(), None).await.unwrap();

@@ -243,6 +243,7 @@ async fn steps_that_come_as_something_else_than_the_playbook_has_are_not_begun()
         reruns,
         role: Role::Step,
         details: serde_json::Map::new(),
+        copied: false,
     };
     for (lock, words) in [
         (item("lock", 0, true), "\"cleanup: unlock\" as a step; the playbook has it as a cleanup"),

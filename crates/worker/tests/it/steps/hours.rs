@@ -7,7 +7,7 @@ use super::kit::{step, waits_for};
 use crate::support::{Shop, code, eventually};
 
 /// Closed now: it opens in an hour or so, for a minute.
-async fn closed(shop: &Shop, outside: &str) -> String {
+pub async fn closed(shop: &Shop, outside: &str) -> String {
     let now = shop.store.now().await.unwrap();
     let in_hours = |hours: i64| {
         let clock = waypost_store::iso(now + waypost_kernel::Span::from_seconds(hours * 3_600));

@@ -1,6 +1,7 @@
 //! Playbooks, executed: real commands, a real store, workers that die.
 
 mod again;
+mod asking;
 mod boundaries;
 mod ends;
 mod failing;
@@ -8,4 +9,6 @@ mod forward;
 mod hours;
 pub mod kit;
 mod own_words;
+mod parallel;
 mod pauses;
+mod waiting;

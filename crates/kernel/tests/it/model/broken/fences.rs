@@ -52,7 +52,7 @@ pub fn steal_keeps_the_token(case: &Case<'_>) -> Ruling {
 
 /// A release gives the run back but leaves the token good.
 pub fn vacant_lease_is_its_old_holders(case: &Case<'_>) -> Ruling {
-    if let Ask::Release { token } = case.request.ask {
+    if let Ask::Release { token, .. } = case.request.ask {
         return answering(case, |change| {
             if let Some(lease) = &mut change.after.lease {
                 lease.token = token;

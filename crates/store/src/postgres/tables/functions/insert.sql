@@ -42,7 +42,7 @@ DECLARE
   IF v_held IS NOT NULL THEN
     INSERT INTO waypost.watch(due_at, abandoned, rids)
       SELECT r.stale_after, r.claimed_by IS NULL, ARRAY[r.rid] FROM unnest(v_held) u(rid) JOIN waypost.runs r ON r.rid = u.rid;
-    PERFORM waypost.save_slots(v_held, NULL, true);
+    PERFORM waypost.save_slots(v_held, NULL, NULL, true);
   END IF;
   RETURN QUERY SELECT v_now, v_known, v_made, v_before, waypost.save_lanes(p_lane_tenants, p_lanes, p_priorities, p_late, NULL, NULL);
 END $$;

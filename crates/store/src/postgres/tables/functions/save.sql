@@ -17,6 +17,7 @@ DECLARE
   v_bad bigint[] := '{}';
   v_taken bigint[];
   v_left bigint[];
+  v_vacated bigint[];
   v_ready bigint[];
   v_cancelled text[];
   v_reminded bigint[];
@@ -57,12 +58,13 @@ DECLARE
       SELECT v_base + d."offset", d.rid, d.seq, p_now, d.e_src, d.state, d.e_via, d.e_via_command, d.e_command, d.e_actor, d.e_who, d.e_level,
           d.e_message, d.e_payload, d.e_effect, d.e_key
         FROM done d WHERE d.e_command IS NOT NULL)
-  SELECT coalesce(array_agg(d.place::int), '{}'), array_agg(d.rid) FILTER (WHERE d.state / 1000 = 3 AND NOT d.was_held),
+  SELECT coalesce(array_agg(d.place::int), '{}'), array_agg(d.rid) FILTER (WHERE d.state / 1000 = 3 AND (NOT d.was_held OR d.reminds AND d.claimed_by IS NOT NULL)),
       array_agg(d.rid) FILTER (WHERE d.was_held AND d.state / 1000 <> 3),
+      array_agg(d.rid) FILTER (WHERE d.was_held AND d.state / 1000 = 3 AND d.reminds AND d.claimed_by IS NULL),
       array_agg(d.rid) FILTER (WHERE d.state / 1000 = 2 AND d.e_command IS NOT NULL), array_agg(d.run_id) FILTER (WHERE d.cancels),
       array_agg(d.rid) FILTER (WHERE d.reminds), array_agg(d.stale_after) FILTER (WHERE d.reminds),
       array_agg(d.claimed_by IS NULL) FILTER (WHERE d.reminds)
-    INTO v_won, v_taken, v_left, v_ready, v_cancelled, v_reminded, v_due, v_vacant FROM done d;
+    INTO v_won, v_taken, v_left, v_vacated, v_ready, v_cancelled, v_reminded, v_due, v_vacant FROM done d;
   IF p_more -> 'events' IS NOT NULL THEN
     PERFORM waypost.save_events(p_more -> 'events', v_base, v_won, p_now);
   END IF;
@@ -88,7 +90,7 @@ DECLARE
     DELETE FROM waypost.ready w WHERE w.ctid = ANY (v_orphans::tid[])
       AND NOT EXISTS (SELECT 1 FROM waypost.runs r WHERE r.rid = w.rid AND r.seq = w.seq AND r.state = w.state);
   END IF;
-  PERFORM waypost.save_slots(v_taken, v_left, cardinality(p_keys) > 0);
+  PERFORM waypost.save_slots(v_taken, v_left, v_vacated, cardinality(p_keys) > 0);
   IF v_cancelled IS NOT NULL THEN
     PERFORM waypost.leave_behind(c.id, 'cancel') FROM (SELECT u.id FROM unnest(v_cancelled) u(id) ORDER BY u.id OFFSET 0) c;
   END IF;

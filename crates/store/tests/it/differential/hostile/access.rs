@@ -13,6 +13,7 @@ fn token() -> NewToken {
         name: "ci".into(),
         role: "worker".into(),
         tenant: "default".into(),
+        lasts: None,
         by: "ann".into(),
     }
 }

@@ -180,12 +180,12 @@ fn of_ends() -> Asks {
         };
         "release run": |side, text| {
             let held = side.held_by_name(text).await;
-            let answer = side.store.release(vec![held]).await.unwrap().remove(0);
+            let answer = side.store.release(vec![held.into()]).await.unwrap().remove(0);
             side.row(answer)
         };
         "release of a worker": |side, text| {
             let Ok(claimed) = side.store.claim_run("none".into(), text.as_str().into()).await else { return Value::Null };
-            let answer = side.store.release(vec![held(&claimed)]).await.unwrap().remove(0);
+            let answer = side.store.release(vec![held(&claimed).into()]).await.unwrap().remove(0);
             side.row(answer)
         };
         "renew run": |side, text| {

@@ -1,10 +1,11 @@
 //! Limits, concurrency keys and pauses, at every position of the log.
 //!
-//! A run takes a slot where its log leads into a held state, and frees it where it leads out. What was the limit then is
+//! A run takes a slot where its log leads into a held state, and frees it where it leads out; that of its queue also while nobody has
+//! it. What was the limit then is
 //! known by the calls that set it: a claim that began after such a call was answered must heed it; one that was under
 //! way may go either way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::record::{Answer, Ask, Call, EventRow};
 use super::facts::{Facts, Phase};
@@ -33,6 +34,8 @@ struct Slots<'a> {
     at_most: BTreeMap<&'a str, Register<u64>>,
     otherwise: u64,
     of: BTreeMap<&'a str, &'a str>,
+    /// Runs that were given back need none.
+    of_queues: bool,
 }
 
 fn queue_slots<'a>(facts: &Facts<'a>) -> Slots<'a> {
@@ -44,7 +47,7 @@ fn queue_slots<'a>(facts: &Facts<'a>) -> Slots<'a> {
         }
     }
     let of = facts.history.tables.runs.iter().map(|run| (run.run_id.as_str(), run.queue.as_str()));
-    Slots { at_most, otherwise: ANY_NUMBER, of: of.collect() }
+    Slots { at_most, otherwise: ANY_NUMBER, of: of.collect(), of_queues: true }
 }
 
 fn key_slots<'a>(facts: &Facts<'a>) -> Slots<'a> {
@@ -56,7 +59,12 @@ fn key_slots<'a>(facts: &Facts<'a>) -> Slots<'a> {
     }
     let key =
         |run: &'a super::super::record::RunRow| Some((run.run_id.as_str(), run.concurrency_key.as_deref()?));
-    Slots { at_most, otherwise: 1, of: facts.history.tables.runs.iter().filter_map(key).collect() }
+    Slots {
+        at_most,
+        otherwise: 1,
+        of: facts.history.tables.runs.iter().filter_map(key).collect(),
+        of_queues: false,
+    }
 }
 
 #[derive(Default)]
@@ -70,11 +78,22 @@ struct Held {
 fn over(facts: &Facts<'_>, slots: &Slots<'_>, by_hand: bool) -> Vec<String> {
     let mut held: BTreeMap<&str, Held> = BTreeMap::new();
     let mut holds_by_hand: BTreeMap<&str, bool> = BTreeMap::new();
+    let mut vacant: BTreeSet<&str> = BTreeSet::new();
     let mut violations = Vec::new();
     for event in &facts.history.tables.events {
         let Some(name) = slots.of.get(event.run_id.as_str()) else { continue };
         let now = held.entry(name).or_default();
-        if event.enters(Phase::Held) {
+        let stays = event.was() == Some(Phase::Held) && event.is() == Phase::Held;
+        let is_left = stays && (event.command == "release" || event.actor == "engine");
+        let is_vacated = slots.of_queues && is_left && vacant.insert(&event.run_id);
+        let is_taken = stays && event.command == "take-over";
+        let is_regained = slots.of_queues && is_taken && vacant.remove(event.run_id.as_str());
+        if slots.of_queues && event.enters(Phase::Held) && event.actor != "worker" {
+            // Begun for whoever comes.
+            vacant.insert(&event.run_id);
+            continue;
+        }
+        if event.enters(Phase::Held) || is_regained {
             let is_by_hand = facts.is_by_hand(event);
             let at_most = allowed(facts, slots, name, event);
             let is_over = now.claimed + now.by_hand >= at_most;
@@ -86,7 +105,10 @@ fn over(facts: &Facts<'_>, slots: &Slots<'_>, by_hand: bool) -> Vec<String> {
             }
             holds_by_hand.insert(&event.run_id, is_by_hand);
             *(if is_by_hand { &mut now.by_hand } else { &mut now.claimed }) += 1;
-        } else if event.was() == Some(Phase::Held) && event.is() != Phase::Held {
+        } else if event.was() == Some(Phase::Held) && event.is() != Phase::Held || is_vacated {
+            if !is_vacated && vacant.remove(event.run_id.as_str()) {
+                continue;
+            }
             let was_by_hand = holds_by_hand.remove(event.run_id.as_str()).unwrap_or(false);
             let count = if was_by_hand { &mut now.by_hand } else { &mut now.claimed };
             *count = count.saturating_sub(1);

@@ -1,0 +1,58 @@
+//! Playbooks that processes offer. What is the latest version already is not written again: a process that starts, and finds what it
+//! has, only reads.
+
+use waypost_kernel::{Span, Time};
+
+use super::tx::Tx;
+use crate::seam::access::EVERY_TENANT;
+use crate::seam::error::Result;
+use crate::seam::playbooks::{KEPT_VERSIONS, OfferedPlaybook, PlaybookFilter, PlaybookRow};
+use crate::statement::{Cells, Sql, query, values};
+
+pub(crate) async fn offer_playbooks<T: Tx + Sql>(tx: &mut T, playbooks: &[OfferedPlaybook]) -> Result<()> {
+    playbooks.iter().try_for_each(OfferedPlaybook::check)?;
+    for offered in playbooks {
+        let OfferedPlaybook { tenant, name, hash, file, text, by } = offered;
+        let sql = "SELECT hash, offered_at FROM waypost.playbooks WHERE tenant = $1 AND name = $2 ORDER BY offered_at DESC, hash DESC LIMIT 1";
+        let latest: Option<(String, Time)> = match query(tx, sql, values![tenant, name]).await?.first() {
+            Some(row) => Some((row.get(0)?, row.get(1)?)),
+            None => None,
+        };
+        if latest.as_ref().is_some_and(|(known, _)| known == hash) {
+            continue;
+        }
+        // Later than the one before, however coarse the clock is.
+        let at = latest.map_or(tx.now(), |(_, at)| tx.now().max(at + Span::from_ms(1)));
+        let sql = "INSERT INTO waypost.playbooks(tenant, name, hash, file, text, who, offered_at) VALUES ($1, $2, $3, $4, $5, $6, $7) \
+                   ON CONFLICT (tenant, name, hash) DO UPDATE SET file = excluded.file, text = excluded.text, who = excluded.who, \
+                   offered_at = excluded.offered_at";
+        query(tx, sql, values![tenant, name, hash, file, text, by, at]).await?;
+        let sql = "DELETE FROM waypost.playbooks WHERE tenant = $1 AND name = $2 AND offered_at < (SELECT min(k.offered_at) FROM \
+                   (SELECT offered_at FROM waypost.playbooks WHERE tenant = $1 AND name = $2 ORDER BY offered_at DESC LIMIT $3) AS k)";
+        query(tx, sql, values![tenant, name, KEPT_VERSIONS]).await?;
+    }
+    Ok(())
+}
+
+/// By name, of one name the tenant's own before everybody's, of one tenant the latest version first.
+pub(crate) async fn playbooks<T: Sql>(tx: &mut T, filter: &PlaybookFilter) -> Result<Vec<PlaybookRow>> {
+    let sql = "SELECT p.tenant, p.name, p.hash, p.file, p.text, p.who, p.offered_at FROM waypost.playbooks p \
+               WHERE ($1 IS NULL OR p.tenant = $1 OR p.tenant = $2) AND ($3 IS NULL OR p.name = $3) \
+               AND ($4 IS NULL OR substr(p.hash, 1, length($4)) = $4) AND ($5 OR NOT EXISTS (SELECT 1 FROM waypost.playbooks n \
+                 WHERE n.tenant = p.tenant AND n.name = p.name AND (n.offered_at > p.offered_at OR n.offered_at = p.offered_at AND n.hash > p.hash))) \
+               ORDER BY p.name, CASE WHEN p.tenant = $2 THEN 1 ELSE 0 END, p.tenant, p.offered_at DESC, p.hash DESC";
+    let PlaybookFilter { tenant, name, hash, all_versions } = filter;
+    let all = *all_versions || hash.is_some();
+    let row = |row: &Cells| {
+        let offered = OfferedPlaybook {
+            tenant: row.get(0)?,
+            name: row.get(1)?,
+            hash: row.get(2)?,
+            file: row.get(3)?,
+            text: row.get(4)?,
+            by: row.get(5)?,
+        };
+        Ok(PlaybookRow { offered, offered_at: row.get(6)? })
+    };
+    query(tx, sql, values![tenant, EVERY_TENANT, name, hash, all]).await?.iter().map(row).collect()
+}

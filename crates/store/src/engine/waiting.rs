@@ -1,0 +1,244 @@
+//! Why runs wait. What is known around them is read for all of them together, by a number of statements that does not grow with
+//! them; the kernel says what it comes to.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use waypost_kernel::waiting::{
+    Ahead, Around, LimitFacts, PauseFacts, Reason, WorkerFacts, is_orphaned, waiting,
+};
+use waypost_kernel::{Phase, Time};
+
+use super::tx::{Slot, Tx};
+use super::workers;
+use crate::seam::error::Result;
+use crate::seam::run::{RunRow, parse_time};
+use crate::seam::workers::WorkerRow;
+use crate::statement::{Cell, Cells, Sql, query, values};
+
+/// How a database is asked for what is around runs. Tenants are named in full.
+pub(crate) trait WaitTx: Tx + Sql {
+    /// Tenant, queue and run id of held runs of the queues `$1`.
+    const HELD_IN_QUEUES: &'static str;
+    /// Tenant, key and run id of those that hold the keys `$1`.
+    const HELD_WITH_KEYS: &'static str;
+    /// Who holds runs, and how many.
+    const HELD_BY: &'static str;
+    /// Those of the runs `$1` that bring along what they execute.
+    const BRINGING: &'static str;
+    /// How many are due at `$2` and come before each of the runs `$1` in its queue, at most `$3`.
+    const BEFORE: &'static str;
+    /// When each of the runs `$1`, drafts and parked ones, came into its state.
+    const MOVED: &'static str;
+}
+
+/// Of those who hold a key or a queue, so many are named.
+const NAMED: usize = 3;
+/// Those before a run are counted up to this; of many runs up to less, so that a page costs about as much.
+const MOST_BEFORE: usize = 1_000;
+const MOST_BEFORE_EACH: usize = 100;
+const FEW: usize = 10;
+
+/// A key whose limit nobody set.
+const KEY_LIMIT: u64 = 1;
+
+#[derive(Debug, Default)]
+struct Facts {
+    settings: BTreeMap<Slot, Settings>,
+    queue_limits: BTreeMap<Slot, LimitFacts>,
+    key_limits: BTreeMap<Slot, LimitFacts>,
+    /// By the tenant whose runs they take; `*` is everybody's.
+    workers: Vec<(String, WorkerFacts)>,
+    bringing: HashSet<String>,
+    before: HashMap<String, Ahead>,
+    moved: HashMap<String, Time>,
+}
+
+#[derive(Debug, Default)]
+struct Settings {
+    at_most: Option<u64>,
+    paused: Option<(String, String, Option<Time>)>,
+}
+
+/// The same rows, each with why it waits.
+pub(crate) async fn explain<T: WaitTx>(tx: &mut T, rows: &[RunRow]) -> Result<Vec<RunRow>> {
+    let now = tx.now();
+    let mut facts = Facts::default();
+    let due: Vec<&RunRow> = rows.iter().filter(|row| is_due(row, now)).collect();
+    facts.read_queues(tx, &due).await?;
+    facts.read_keys(tx, &due).await?;
+    let left = |row: &&RunRow| row.run.lease.as_ref().is_some_and(|lease| is_orphaned(lease, now));
+    let working: Vec<&RunRow> = rows.iter().filter(|row| is_due(row, now) || left(row)).collect();
+    facts.read_workers(tx, &working).await?;
+    let still = |row: &&RunRow| matches!(row.phase(), Phase::Parked | Phase::Draft);
+    facts.read_moves(tx, &rows.iter().filter(still).collect::<Vec<_>>()).await?;
+    let busy = |row: &&&RunRow| facts.of(row, now).is_some_and(|it| it.reason == Reason::SlotsBusy);
+    let in_line: Vec<&RunRow> = due.iter().filter(busy).copied().collect();
+    facts.read_line(tx, &in_line).await?;
+    let explained =
+        rows.iter().map(|row| RunRow { waits: Some(Box::new(facts.of(row, now))), ..row.clone() });
+    Ok(explained.collect())
+}
+
+fn is_due(row: &RunRow, now: Time) -> bool {
+    row.phase() == Phase::Ready && row.run.available_at.is_some_and(|at| at <= now)
+}
+
+fn ids(rows: &[&RunRow]) -> Vec<String> {
+    rows.iter().map(|row| row.id().to_owned()).collect()
+}
+
+fn slot(tenant: &str, name: &str) -> Slot {
+    (tenant.to_owned(), name.to_owned())
+}
+
+/// Distinct names.
+fn names<'r>(names: impl Iterator<Item = &'r str>) -> Vec<String> {
+    names.collect::<BTreeSet<_>>().into_iter().map(str::to_owned).collect()
+}
+
+/// A time, as either database keeps that of a pause.
+fn paused_at(row: &Cells, at: usize) -> Option<Time> {
+    match row.0.get(at) {
+        Some(Cell::Time(time)) => Some(*time),
+        Some(Cell::Text(text)) => parse_time(text),
+        _ => None,
+    }
+}
+
+impl Facts {
+    async fn read_queues<T: WaitTx>(&mut self, tx: &mut T, rows: &[&RunRow]) -> Result<()> {
+        let queues = names(rows.iter().map(|row| row.queue.as_str()));
+        if queues.is_empty() {
+            return Ok(());
+        }
+        let sql = "SELECT tenant, name, at_most, paused_by, pause_reason, paused_at FROM waypost.queues WHERE name = ANY ($1)";
+        for row in query(tx, sql, values![&queues]).await? {
+            let at = paused_at(&row, 5);
+            let by: Option<String> = row.get(3)?;
+            let reason: Option<String> = row.get(4)?;
+            let paused = at.map(|at| (by.unwrap_or_default(), reason.unwrap_or_default(), Some(at)));
+            let settings = Settings { at_most: row.get(2)?, paused };
+            self.settings.insert((row.get(0)?, row.get(1)?), settings);
+        }
+        let limited = self.settings.iter().filter_map(|(of, it)| Some((of.clone(), it.at_most?)));
+        self.queue_limits = held(tx, T::HELD_IN_QUEUES, limited.collect()).await?;
+        Ok(())
+    }
+
+    async fn read_keys<T: WaitTx>(&mut self, tx: &mut T, rows: &[&RunRow]) -> Result<()> {
+        let keyed = rows.iter().filter_map(|row| Some(slot(&row.tenant, row.concurrency_key.as_deref()?)));
+        let mut limits: BTreeMap<Slot, u64> = keyed.map(|slot| (slot, KEY_LIMIT)).collect();
+        if limits.is_empty() {
+            return Ok(());
+        }
+        let keys = names(limits.keys().map(|(_, key)| key.as_str()));
+        let sql = "SELECT tenant, name, at_most FROM waypost.key_limits WHERE name = ANY ($1)";
+        for row in query(tx, sql, values![&keys]).await? {
+            if let Some(limit) = limits.get_mut(&(row.get(0)?, row.get(1)?)) {
+                *limit = row.get(2)?;
+            }
+        }
+        self.key_limits = held(tx, T::HELD_WITH_KEYS, limits).await?;
+        Ok(())
+    }
+
+    async fn read_workers<T: WaitTx>(&mut self, tx: &mut T, rows: &[&RunRow]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let live = workers::live(tx, &names(rows.iter().map(|row| row.tenant.as_str()))).await?;
+        if !live.is_empty() {
+            let mut busy: HashMap<String, u64> = HashMap::new();
+            for row in query(tx, T::HELD_BY, values![]).await? {
+                busy.insert(row.get(0)?, row.get(1)?);
+            }
+            let facts = |row: WorkerRow| {
+                let busy = busy.get(&row.name).copied().unwrap_or_default();
+                // One that only claims asks for as many as it has free.
+                let slots = row.slots.unwrap_or_default() + if row.by_claims { busy } else { 0 };
+                let can = row.can.map(|can| (can.playbooks, can.carried));
+                let WorkerRow { queues, lifecycles, only, .. } = row;
+                (row.tenant, WorkerFacts { queues, lifecycles, can, only, slots, busy })
+            };
+            self.workers = live.into_iter().map(facts).collect();
+        }
+        for row in query(tx, T::BRINGING, values![ids(rows)]).await? {
+            self.bringing.insert(row.get(0)?);
+        }
+        Ok(())
+    }
+
+    async fn read_moves<T: WaitTx>(&mut self, tx: &mut T, rows: &[&RunRow]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        for row in query(tx, T::MOVED, values![ids(rows)]).await? {
+            if let Some(at) = row.get::<Option<Time>>(1)? {
+                self.moved.insert(row.get(0)?, at);
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_line<T: WaitTx>(&mut self, tx: &mut T, rows: &[&RunRow]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let most = if rows.len() > FEW { MOST_BEFORE_EACH } else { MOST_BEFORE };
+        let now = tx.now();
+        for row in query(tx, T::BEFORE, values![ids(rows), now, most + 1]).await? {
+            let count: u64 = row.get(1)?;
+            let ahead = Ahead { count: count.min(most as u64), is_cut: count > most as u64 };
+            self.before.insert(row.get(0)?, ahead);
+        }
+        Ok(())
+    }
+
+    fn of(&self, row: &RunRow, now: Time) -> Option<waypost_kernel::waiting::Waiting> {
+        let of_queue = slot(&row.tenant, &row.queue);
+        let pause = self.settings.get(&of_queue).and_then(|settings| settings.paused.as_ref());
+        let key = row.concurrency_key.as_deref();
+        let takes = |tenant: &str| tenant == row.tenant || tenant == crate::seam::access::EVERY_TENANT;
+        let workers: Vec<WorkerFacts> =
+            self.workers.iter().filter(|(tenant, _)| takes(tenant)).map(|(_, facts)| facts.clone()).collect();
+        let around = Around {
+            now,
+            tenant: &row.tenant,
+            queue: &row.queue,
+            schedule_at: row.schedule_at,
+            moved_at: self.moved.get(row.id()).copied(),
+            playbook: row.playbook.as_deref(),
+            brings: row.carried.is_some() || self.bringing.contains(row.id()),
+            pause: pause.map(|(by, reason, at)| PauseFacts { by, reason, at: *at }),
+            queue_limit: self.queue_limits.get(&of_queue),
+            key_limit: key.and_then(|key| Some((key, self.key_limits.get(&slot(&row.tenant, key))?))),
+            workers: &workers,
+            ahead: self.before.get(row.id()).copied().unwrap_or(Ahead { count: 0, is_cut: true }),
+        };
+        waiting(&row.lifecycle, &row.run, &around)
+    }
+}
+
+/// What is held of each, with some of those who hold it.
+async fn held<T: Sql>(
+    tx: &mut T,
+    sql: &str,
+    limits: BTreeMap<Slot, u64>,
+) -> Result<BTreeMap<Slot, LimitFacts>> {
+    let of = |(slot, at_most): (&Slot, &u64)| {
+        (slot.clone(), LimitFacts { at_most: *at_most, ..LimitFacts::default() })
+    };
+    let mut facts: BTreeMap<Slot, LimitFacts> = limits.iter().map(of).collect();
+    if facts.is_empty() {
+        return Ok(facts);
+    }
+    let asked = names(limits.keys().map(|(_, name)| name.as_str()));
+    for row in query(tx, sql, values![asked]).await? {
+        let Some(facts) = facts.get_mut(&(row.get(0)?, row.get(1)?)) else { continue };
+        facts.held += 1;
+        if facts.by.len() < NAMED {
+            facts.by.push(row.get(2)?);
+        }
+    }
+    Ok(facts)
+}

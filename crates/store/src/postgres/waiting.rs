@@ -1,0 +1,21 @@
+//! What is around runs that wait.
+
+use crate::engine::WaitTx;
+use crate::postgres::tables::PgTx;
+
+impl WaitTx for PgTx {
+    const HELD_IN_QUEUES: &'static str = "SELECT h.tenant, h.name, r.run_id FROM waypost.holders h JOIN waypost.runs r ON r.rid = h.rid \
+      WHERE h.of_queue AND h.name = ANY ($1) ORDER BY h.rid LIMIT 10000";
+    const HELD_WITH_KEYS: &'static str = "SELECT h.tenant, h.name, r.run_id FROM waypost.holders h JOIN waypost.runs r ON r.rid = h.rid \
+      WHERE NOT h.of_queue AND h.name = ANY ($1) ORDER BY h.rid LIMIT 10000";
+    const HELD_BY: &'static str = "SELECT r.claimed_by, count(*) FROM (SELECT DISTINCT u.rid FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid)) h \
+      JOIN waypost.runs r ON r.rid = h.rid WHERE r.state / 1000 = 3 AND r.claimed_by IS NOT NULL GROUP BY r.claimed_by";
+    const BRINGING: &'static str =
+        "SELECT r.run_id FROM waypost.runs r WHERE r.run_id = ANY ($1) AND r.carried IS NOT NULL";
+    const BEFORE: &'static str = "SELECT r.run_id, (SELECT count(*) FROM (SELECT 1 FROM waypost.ready q JOIN waypost.runs o ON o.rid = q.rid AND o.seq = q.seq \
+        WHERE q.queue = r.queue AND q.tenant = r.tenant AND q.available_at <= $2 AND q.priority >= r.priority \
+          AND (q.priority > r.priority OR (q.available_at, q.rid) < (r.available_at, r.rid)) LIMIT $3) c) \
+      FROM waypost.runs r WHERE r.run_id = ANY ($1)";
+    const MOVED: &'static str = "SELECT r.run_id, (SELECT max(e.at) FROM waypost.events e WHERE e.dst = r.state AND e.rid = r.rid AND e.src IS DISTINCT FROM e.dst \
+        AND (e.dst < 2000 OR e.dst BETWEEN 4000 AND 4999 OR e.dst >= 6000)) FROM waypost.runs r WHERE r.run_id = ANY ($1)";
+}

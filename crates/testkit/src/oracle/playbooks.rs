@@ -1,0 +1,83 @@
+//! Playbooks that processes offer.
+
+use waypost_kernel::Span;
+use waypost_store::{
+    EVERY_TENANT, KEPT_VERSIONS, OfferedPlaybook, PlaybookFilter, PlaybookRow, Reply, Result,
+};
+
+use super::MemoryStore;
+use super::rules::intake::{check_name, check_tenant, check_text};
+use super::state::State;
+
+impl MemoryStore {
+    pub(crate) fn offer_playbooks(&self, playbooks: Vec<OfferedPlaybook>) -> Reply<'_, ()> {
+        self.verb(move |state| {
+            playbooks.iter().try_for_each(check)?;
+            playbooks.into_iter().for_each(|offered| state.offer(offered));
+            Ok(())
+        })
+    }
+
+    pub(crate) fn playbooks(&self, filter: PlaybookFilter) -> Reply<'_, Vec<PlaybookRow>> {
+        self.verb(move |state| {
+            let mut found = Vec::new();
+            for row in &state.playbooks {
+                let it = &row.offered;
+                let is_latest = state.latest(it).is_some_and(|latest| latest.offered.hash == it.hash);
+                let sees = |tenant: &String| it.tenant == *tenant || it.tenant == EVERY_TENANT;
+                if filter.tenant.as_ref().is_none_or(sees)
+                    && filter.name.as_ref().is_none_or(|name| *name == it.name)
+                    && filter.hash.as_ref().is_none_or(|hash| it.hash.starts_with(hash))
+                    && (filter.all_versions || filter.hash.is_some() || is_latest)
+                {
+                    found.push(row.clone());
+                }
+            }
+            found.sort_by(|one, other| {
+                let key = |row: &PlaybookRow| {
+                    let OfferedPlaybook { name, tenant, .. } = &row.offered;
+                    (name.clone(), tenant == EVERY_TENANT, tenant.clone())
+                };
+                key(one).cmp(&key(other)).then(other.offered_at.cmp(&one.offered_at))
+            });
+            Ok(found)
+        })
+    }
+}
+
+fn check(offered: &OfferedPlaybook) -> Result<()> {
+    if offered.tenant != EVERY_TENANT {
+        check_tenant(&offered.tenant)?;
+    }
+    check_name("name", &offered.name)?;
+    check_name("by", &offered.by)?;
+    check_text("hash", &offered.hash, 128)?;
+    check_text("file", &offered.file, 4_096)?;
+    check_text("text", &offered.text, 1_048_576)
+}
+
+impl State {
+    fn offer(&mut self, offered: OfferedPlaybook) {
+        let latest = self.latest(&offered).cloned();
+        if latest.as_ref().is_some_and(|latest| latest.offered.hash == offered.hash) {
+            return;
+        }
+        let after = latest.map(|latest| latest.offered_at + Span::from_ms(1));
+        let offered_at = after.map_or(self.now, |after| after.max(self.now));
+        let is_same = |it: &OfferedPlaybook| (&it.tenant, &it.name) == (&offered.tenant, &offered.name);
+        self.playbooks.retain(|row| !is_same(&row.offered) || row.offered.hash != offered.hash);
+        while self.playbooks.iter().filter(|row| is_same(&row.offered)).count() >= KEPT_VERSIONS {
+            // They stand in the order of their coming.
+            let oldest = self.playbooks.iter().position(|row| is_same(&row.offered)).unwrap_or_default();
+            self.playbooks.remove(oldest);
+        }
+        self.playbooks.push(PlaybookRow { offered, offered_at });
+        self.writes += 1;
+    }
+
+    fn latest(&self, like: &OfferedPlaybook) -> Option<&PlaybookRow> {
+        let is_it =
+            |row: &&PlaybookRow| (&row.offered.tenant, &row.offered.name) == (&like.tenant, &like.name);
+        self.playbooks.iter().rev().find(is_it)
+    }
+}

@@ -1,0 +1,107 @@
+//! Why runs wait: what is around each is looked up one by one; the kernel says what it comes to.
+
+use waypost_kernel::waiting::{Ahead, Around, LimitFacts, PauseFacts, Waiting, WorkerFacts, waiting};
+use waypost_kernel::{Phase, Time};
+use waypost_store::{Reply, RunRow};
+
+use super::MemoryStore;
+use super::state::{Entry, State};
+use super::workers::SILENT;
+
+/// Of a concurrency key that nobody gave another one.
+const KEY_LIMIT: u32 = 1;
+const MOST_NAMED: usize = 3;
+
+impl MemoryStore {
+    pub(crate) fn explain(&self, runs: Vec<RunRow>) -> Reply<'_, Vec<RunRow>> {
+        self.verb(move |state| {
+            let most = if runs.iter().filter(|row| state.is_due(row)).count() > 10 { 100 } else { 1_000 };
+            let explained = |row: RunRow| RunRow { waits: Some(Box::new(state.why(&row, most))), ..row };
+            Ok(runs.into_iter().map(explained).collect())
+        })
+    }
+}
+
+impl State {
+    fn is_due(&self, row: &RunRow) -> bool {
+        row.phase() == Phase::Ready && row.run.available_at.is_some_and(|at| at <= self.now)
+    }
+
+    fn why(&self, row: &RunRow, most: u64) -> Option<Waiting> {
+        let entry = self.runs.values().find(|entry| entry.row.id() == row.id());
+        let of_queue = (row.tenant.clone(), row.queue.clone());
+        let settings = self.queues.get(&of_queue).filter(|_| self.is_due(row));
+        let pause = settings.and_then(|settings| settings.paused.as_ref());
+        let at_most = settings.and_then(|settings| settings.at_most);
+        let queue_limit =
+            at_most.map(|most| self.held(most, |it| it.tenant == row.tenant && it.queue == row.queue));
+        let key_limit = row.concurrency_key.as_ref().map(|key| {
+            let most = self.key_limits.get(&(row.tenant.clone(), key.clone())).copied().unwrap_or(KEY_LIMIT);
+            self.held(most, |it| it.tenant == row.tenant && it.concurrency_key.as_ref() == Some(key))
+        });
+        let workers = self.live_for(&row.tenant);
+        let around = Around {
+            now: self.now,
+            tenant: &row.tenant,
+            queue: &row.queue,
+            schedule_at: row.schedule_at,
+            moved_at: entry.and_then(moved_at),
+            playbook: row.playbook.as_deref(),
+            brings: entry.is_some_and(|entry| entry.row.carried.is_some()),
+            pause: pause.map(|pause| PauseFacts { by: &pause.by, reason: &pause.reason, at: pause.at }),
+            queue_limit: queue_limit.as_ref(),
+            key_limit: row.concurrency_key.as_deref().zip(key_limit.as_ref()),
+            workers: &workers,
+            ahead: self.ahead(row, most),
+        };
+        waiting(&row.lifecycle, &row.run, &around)
+    }
+
+    fn held(&self, at_most: u32, is_one: impl Fn(&RunRow) -> bool) -> LimitFacts {
+        let rows = self.runs.values().map(|entry| &entry.row);
+        let held: Vec<&RunRow> = rows.filter(|row| row.phase() == Phase::Held && is_one(row)).collect();
+        let by = held.iter().take(MOST_NAMED).map(|row| row.id().to_owned()).collect();
+        LimitFacts { at_most: at_most.into(), held: held.len() as u64, by }
+    }
+
+    fn live_for(&self, tenant: &str) -> Vec<WorkerFacts> {
+        let live = self.workers.iter().filter(|(beat, _, seen)| {
+            self.now - *seen <= SILENT && beat.tenant.as_deref().is_none_or(|of| of == tenant)
+        });
+        let facts = live.map(|(beat, ..)| {
+            let holds = |entry: &&Entry| {
+                let lease = entry.row.run.lease.as_ref();
+                lease.is_some_and(|lease| lease.worker.as_deref() == Some(beat.name.as_str()))
+            };
+            let busy = self.runs.values().filter(holds).count() as u64;
+            WorkerFacts {
+                queues: beat.queues.clone(),
+                lifecycles: beat.lifecycles.clone(),
+                can: beat.can.clone().map(|can| (can.playbooks, can.carried)),
+                only: beat.only.clone(),
+                slots: if beat.by_claims { beat.slots + busy } else { beat.slots },
+                busy,
+            }
+        });
+        facts.collect()
+    }
+
+    /// Those of its queue that a claim would take first. What waits for a key is not in the line.
+    fn ahead(&self, row: &RunRow, most: u64) -> Ahead {
+        let Ok(own) = self.number_of(row.id()) else { return Ahead::default() };
+        let place =
+            |number: u64, row: &RunRow| (std::cmp::Reverse(row.priority), row.run.available_at, number);
+        let before = self.runs.iter().filter(|(number, entry)| {
+            let other = &entry.row;
+            let is_alike = other.tenant == row.tenant && other.queue == row.queue && self.is_due(other);
+            is_alike && place(**number, other) < place(own, row)
+        });
+        let count = before.count() as u64;
+        Ahead { count: count.min(most), is_cut: count > most }
+    }
+}
+
+fn moved_at(entry: &Entry) -> Option<Time> {
+    let moves = entry.events.iter().rev().map(|logged| &logged.row);
+    moves.into_iter().find(|event| event.from.as_ref() != Some(&event.to)).map(|event| event.at)
+}

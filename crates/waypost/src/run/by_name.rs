@@ -1,0 +1,188 @@
+//! What `run start` asks for: by a playbook's name, by its file, or by a command; and what that would do.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use waypost_kernel::Catalog;
+use waypost_store::{NewRun, Store, check_new};
+use waypost_worker::playbook::known::{self, LeftOpen, NotKnown};
+use waypost_worker::playbook::{Playbook, Playbooks, preview};
+
+use super::brought::{of_playbook, with_typed};
+use super::start::{Flags, common, of_command, split};
+use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print};
+use crate::place::{Place, lifecycles, tenant};
+use crate::times::not_before;
+
+/// A request for a run, and what this process knows of its playbook.
+pub struct Planned {
+    pub new: NewRun,
+    pub playbook: Option<Arc<Playbook>>,
+    /// What this process has itself.
+    pub own: Playbooks,
+}
+
+pub async fn planned(store: &dyn Store, catalog: &Catalog, flags: &Flags) -> Result<Planned> {
+    let own = folder(flags.playbooks.as_deref(), catalog)?;
+    let Some(named) = &flags.playbook else {
+        return Ok(Planned { new: of_command(flags)?, playbook: None, own });
+    };
+    let typed = split("input", &flags.inputs)?;
+    if is_file(named) {
+        check_lifecycle_flag(flags)?;
+        let (queue, priority) = (flags.queue.as_deref(), flags.priority);
+        let file = Path::new(named);
+        let (new, playbook) = of_playbook(catalog, file, &typed, common(flags)?, queue, priority)?;
+        return Ok(Planned { new, playbook: Some(Arc::new(playbook)), own });
+    }
+    let new = NewRun { lifecycle: flags.lifecycle.clone().unwrap_or_default(), ..common(flags)? };
+    let known = match known::find(store, &own, catalog, tenant(), named).await {
+        Ok(known) => known,
+        Err(NotKnown::Unknown(_)) if flags.unknown_playbook => {
+            let input = super::start::pairs("input", &flags.inputs)?;
+            let new = NewRun { playbook: Some(named.clone()), input: Value::Object(input), ..new };
+            return Ok(Planned { new, playbook: None, own });
+        }
+        Err(error) => return Err(failed(error, true)),
+    };
+    let Some(playbook) = known.playbook else {
+        // A handler that is compiled into a worker: only its name is known.
+        if flags.lifecycle.is_none() {
+            let message =
+                format!("lifecycle: {named} is a worker's own handler and has none: give --lifecycle");
+            return Err(Failed::new(BAD_INPUT, message));
+        }
+        let input = Value::Object(super::start::pairs("input", &flags.inputs)?);
+        return Ok(Planned {
+            new: NewRun { playbook: Some(named.clone()), input, ..new },
+            playbook: None,
+            own,
+        });
+    };
+    let open = LeftOpen {
+        queue: flags.queue.is_none(),
+        priority: flags.priority.is_none(),
+        lifecycle: flags.lifecycle.is_none(),
+    };
+    let input = with_typed(&playbook, &new.input, &typed);
+    let new = known::fill(&playbook, catalog, NewRun { input, ..new }, open)
+        .map_err(|error| Failed::new(BAD_INPUT, error.to_string()))?;
+    Ok(Planned { new, playbook: Some(playbook), own })
+}
+
+/// A path, or what is there as a file; anything else is a name.
+pub fn is_file(named: &str) -> bool {
+    let path = Path::new(named);
+    named.contains('/') || path.extension().is_some_and(|it| it == "toml") || path.is_file()
+}
+
+fn check_lifecycle_flag(flags: &Flags) -> Result {
+    if flags.lifecycle.is_some() || flags.unknown_playbook {
+        let message =
+            "lifecycle: a playbook's file names its own: leave --lifecycle and --unknown-playbook out";
+        return Err(Failed::new(BAD_INPUT, message));
+    }
+    Ok(())
+}
+
+pub fn folder(folder: Option<&Path>, catalog: &Catalog) -> Result<Playbooks> {
+    let Some(folder) = folder else { return Ok(Playbooks::default()) };
+    Playbooks::load(folder, catalog).map_err(|problems| Failed::new(BAD_INPUT, problems.to_string()))
+}
+
+pub fn failed(error: NotKnown, may_be_unknown: bool) -> Failed {
+    match error {
+        NotKnown::Store(error) => error.into(),
+        NotKnown::Unsound(words) => Failed::new(BAD_INPUT, words),
+        NotKnown::Unknown(words) if may_be_unknown => {
+            let hint = "a file is named by its path (./update.toml); --unknown-playbook takes a name that nobody has yet";
+            Failed::new(NOT_FOUND, format!("{words}\n  {hint}"))
+        }
+        NotKnown::Unknown(words) => Failed::new(NOT_FOUND, words),
+    }
+}
+
+/// Nothing is written, not even a database.
+pub async fn dry_run(place: &Place, flags: &Flags) -> Result {
+    let opened = place.opened_to_read().await?;
+    let store = opened.store();
+    let catalog = lifecycles(&*store).await?;
+    let Planned { mut new, playbook, .. } = planned(&*store, &catalog, flags).await?;
+    if let Some(text) = &flags.schedule_at {
+        new.schedule_at = Some(not_before("schedule-at", text, store.now().await?)?);
+    }
+    check_new(&new)?;
+    let Some(lifecycle) = catalog.latest(&new.lifecycle) else {
+        return Err(Failed::new(BAD_INPUT, format!("lifecycle: there is no {:?}", new.lifecycle)));
+    };
+    let plan = preview(&new, lifecycle, playbook.as_deref());
+    print(&match flags.waiting.output {
+        Format::Table => in_words(&plan),
+        format => format.object(&plan),
+    })
+}
+
+fn in_words(plan: &Value) -> String {
+    let text = |name: &str| plan[name].as_str().map(str::to_owned);
+    let what = text("playbook").unwrap_or_else(|| "a command".to_owned());
+    let mut lines = vec![format!(
+        "Nothing was written. It would be a {} run of {what}.",
+        plan["lifecycle"].as_str().unwrap_or_default()
+    )];
+    let mut line = |name: &str, value: String| lines.push(format!("{name:<10}{value}"));
+    line("status", text("status").unwrap_or_default());
+    line("queue", format!("{}, priority {}", text("queue").unwrap_or_default(), plan["priority"]));
+    if let Some(key) = text("concurrency_key") {
+        line("key", format!("{key}: one run at a time"));
+    }
+    if let Some(at) = text("schedule_at") {
+        line("not before", format!(" {at}"));
+    }
+    line("input", plan["input"].to_string());
+    lines.extend(steps_in_words(&plan["steps"]));
+    lines.join("\n")
+}
+
+pub fn steps_in_words(steps: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (at, step) in steps.as_array().into_iter().flatten().enumerate() {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let kind =
+            if step["kind"] == "cleanup" { "cleanup ".to_owned() } else { format!("step {} ", at + 1) };
+        let mut about = Vec::new();
+        if step["after"].is_string() {
+            about.push(format!("after {}", text(&step["after"])));
+        }
+        if step["for_each"].is_object() {
+            let items = &step["for_each"]["items"];
+            let items = items
+                .as_array()
+                .map_or_else(|| "known later".to_owned(), |items| format!("{} items", items.len()));
+            about.push(format!("for each of {} ({items})", text(&step["for_each"]["expression"])));
+        }
+        if step["when"].is_object() {
+            let is = match step["when"]["is"].as_bool() {
+                Some(true) => "true",
+                Some(false) => "not true: it is skipped",
+                None => "known later",
+            };
+            about.push(format!("when {} ({is})", text(&step["when"]["expression"])));
+        }
+        let needs: Vec<String> = step["needs_output_of"].as_array().into_iter().flatten().map(text).collect();
+        if !needs.is_empty() {
+            about.push(format!("made of the output of {}", needs.join(", ")));
+        }
+        let about = if about.is_empty() { String::new() } else { format!("  [{}]", about.join("; ")) };
+        lines.push(format!("{kind}{}{about}", text(&step["name"])));
+        let does = match &step["does"] {
+            it if it["ask"].is_string() => format!("asks a person: {}", text(&it["ask"])),
+            it if it["exec"].is_array() => {
+                it["exec"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(" ")
+            }
+            it => format!("{} {}", text(&it["http"]["method"]), text(&it["http"]["url"])),
+        };
+        lines.push(format!("    {does}"));
+    }
+    lines
+}

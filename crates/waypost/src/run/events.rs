@@ -1,0 +1,100 @@
+//! `waypost run events`: everything that happened to a run.
+
+use std::collections::HashMap;
+
+use clap::Args;
+use serde_json::Value;
+use waypost_store::{EventRow, ItemRow, Store, iso};
+
+use super::ids::find;
+use crate::output::{Format, Result, cells, print_list, table_within, width};
+
+const PAGE: usize = 500;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  waypost run events @1\n  waypost run events f9aac1c9 --after 3 -o jsonl"
+)]
+pub struct Events {
+    /// The run: its id, a part of it that no other has, or @1 for the newest.
+    #[arg(value_name = "RUN")]
+    run: String,
+    /// Only those after this number.
+    #[arg(long, default_value_t = 0, value_name = "SEQ")]
+    after: u64,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+pub async fn events(store: &dyn Store, flags: Events) -> Result {
+    let run = find(store, &flags.run).await?;
+    let found = all_events(store, run.id(), flags.after).await?;
+    let items = match flags.output {
+        Format::Table => store.items(run.id().to_owned(), None).await?,
+        _ => Vec::new(),
+    };
+    let objects = found.iter().map(EventRow::object).collect();
+    print_list(objects, flags.output, || events_table(&found, &items, width()))
+}
+
+pub async fn all_events(store: &dyn Store, run_id: &str, after: u64) -> Result<Vec<EventRow>> {
+    let mut found: Vec<EventRow> = Vec::new();
+    loop {
+        let after = found.last().map_or(after, |last| last.seq);
+        let page = store.events(run_id.to_owned(), after, PAGE).await?;
+        // A page of large ones is short, and not the last.
+        if page.is_empty() {
+            return Ok(found);
+        }
+        found.extend(page);
+    }
+}
+
+pub fn events_table(events: &[EventRow], items: &[ItemRow], width: Option<usize>) -> String {
+    let rows = events.iter().map(|event| {
+        let moved = match &event.from {
+            Some(from) if *from != event.to => format!("{from} → {}", event.to),
+            Some(_) => event.to.clone(),
+            None => format!("→ {}", event.to),
+        };
+        cells([
+            event.seq.to_string(),
+            iso(event.at),
+            event.command.clone(),
+            moved,
+            format!("{} {}", event.actor, event.by),
+            message(event, items),
+        ])
+    });
+    table_within(&["seq", "at", "command", "state", "by", "message"], rows, width)
+}
+
+/// With the names of steps as people see them, and the reason that was given.
+pub fn message(event: &EventRow, items: &[ItemRow]) -> String {
+    if let Some(lines) = event.payload["lines"].as_array() {
+        let count = lines.len();
+        return format!("{} ({count} line{})", event.message, if count == 1 { "" } else { "s" });
+    }
+    if let Some(moved) = event.payload["items"].as_array().filter(|_| event.command == "items") {
+        let names: HashMap<&str, &str> =
+            items.iter().map(|item| (item.key.as_str(), item.name.as_str())).collect();
+        let told = moved.iter().map(|item| {
+            let text = |key: &str| item[key].as_str().unwrap_or_default();
+            let name = names.get(text("key")).copied().unwrap_or(text("key"));
+            let far = item["progress"].as_u64().filter(|percent| (1..100).contains(percent));
+            let far = far.map(|percent| format!(" {percent} %")).unwrap_or_default();
+            format!("{name}: {}{far}", text("to"))
+        });
+        return told.collect::<Vec<_>>().join(", ");
+    }
+    match event.payload["reason"].as_str().filter(|reason| !reason.is_empty()) {
+        Some(reason) if !event.message.contains(reason) => format!("{} ({reason})", event.message),
+        _ => event.message.clone(),
+    }
+}
+
+/// The lines of an `output` event, each with the stream that it came from.
+pub fn output_lines(payload: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let lines = payload["lines"].as_array().map(Vec::as_slice).unwrap_or_default();
+    lines.iter().filter_map(|line| Some((line.get(0)?.as_str()?, line.get(1)?.as_str()?)))
+}

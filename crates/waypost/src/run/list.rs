@@ -1,0 +1,181 @@
+//! `waypost run list`.
+
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+use comfy_table::Cell;
+use waypost_kernel::Phase;
+use waypost_kernel::text::MAX_PAGE;
+use waypost_kernel::text::terminal::plain;
+use waypost_store::{Filter, Needs, Parts, RunRow, Store, StoreError};
+
+use super::ids::shorts;
+use super::times::{Clock, age};
+use super::waits;
+use crate::output::{
+    Column, Format, Result, cell, cut, fitted, print_list, status, table_within, tell, width,
+};
+use crate::place::{Opened, tenant};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The short ids in the list work wherever a run is asked for, and @1 is the newest run, @2 the one before it.\n\nExamples:\n  waypost run list\n  waypost run list --status failed -o json\n  waypost run list --stuck\n  waypost run list --waiting\n  waypost run list --text staging --limit 5"
+)]
+pub struct List {
+    /// Runs of this lifecycle: see `waypost lifecycle list`.
+    #[arg(long, value_name = "NAME")]
+    lifecycle: Option<String>,
+    /// Runs in this state of their lifecycle.
+    #[arg(long, value_name = "STATE")]
+    status: Option<String>,
+    /// Runs of this queue: see `waypost queue stats`.
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+    /// Runs that nobody works any more: their worker is gone, and no other took them over.
+    #[arg(long, conflicts_with = "waiting")]
+    stuck: bool,
+    /// Runs that wait for a person.
+    #[arg(long)]
+    waiting: bool,
+    /// A part of the id, the correlation id or the metadata.
+    #[arg(long, value_name = "TEXT")]
+    text: Option<String>,
+    /// How many at most.
+    #[arg(long, default_value_t = 20, value_name = "COUNT", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    limit: usize,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+pub async fn list(opened: &Opened, flags: List) -> Result {
+    let store = opened.store();
+    let needs = if flags.stuck { Some(Needs::Worker) } else { flags.waiting.then_some(Needs::Person) };
+    let mut filter = Filter {
+        tenant: tenant().into(),
+        lifecycle: flags.lifecycle,
+        status: flags.status,
+        queue: flags.queue,
+        needs,
+        text: flags.text,
+        limit: flags.limit,
+        cursor: None,
+        include: Parts::NONE,
+    };
+    let asked = filter.clone();
+    // A server looks at the words itself.
+    if matches!(opened, Opened::Database(..)) && (asked.lifecycle.is_some() || asked.status.is_some()) {
+        asked.check(&store.lifecycles().await?)?;
+    }
+    let mut runs = Vec::new();
+    let is_cut = loop {
+        // A store gives a page at a time, however many are asked for.
+        let page = store.runs(filter.clone()).await?;
+        runs.extend(page.runs);
+        filter.limit = flags.limit.saturating_sub(runs.len());
+        filter.cursor = page.next;
+        if filter.cursor.is_none() || filter.limit == 0 {
+            break filter.cursor.is_some();
+        }
+    };
+    if runs.is_empty() {
+        check_queue(&*store, &asked).await?;
+    }
+    let runs = explained(&*store, runs).await?;
+    let clock = Clock::at(store.now().await?);
+    if is_cut && flags.output == Format::Table {
+        tell(&format!("the newest {}; more with --limit", runs.len()));
+    }
+    let objects = runs.iter().map(|run| run.listed(Parts::NONE)).collect();
+    print_list(objects, flags.output, || as_table(&runs, &clock, width()))
+}
+
+/// Each with why it waits, a page at a time.
+async fn explained(store: &dyn Store, runs: Vec<RunRow>) -> Result<Vec<RunRow>> {
+    let mut all = Vec::with_capacity(runs.len());
+    for page in runs.chunks(MAX_PAGE) {
+        all.extend(store.explain(page.to_vec()).await?);
+    }
+    Ok(all)
+}
+
+/// A queue that never had a run and has no setting is most likely a typing error.
+async fn check_queue(store: &dyn Store, asked: &Filter) -> Result {
+    let Some(queue) = &asked.queue else { return Ok(()) };
+    let queues = store.queues(Some(tenant().to_owned())).await?;
+    if queues.iter().any(|known| known.name == *queue) {
+        return Ok(());
+    }
+    let any = Filter { tenant: tenant().into(), queue: Some(queue.clone()), limit: 1, ..Filter::default() };
+    if !store.runs(any).await?.runs.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = queues.iter().map(|known| known.name.as_str()).collect();
+    let known = waypost_schema::instead_of(queue, &names);
+    let message = format!("no run is or was in {}; {known}", waypost_schema::quoted(queue));
+    Err(StoreError::invalid("queue", message).into())
+}
+
+const COLUMNS: [Column; 10] = [
+    Column { name: "run", rank: 0, least: None },
+    Column { name: "title", rank: 0, least: Some(12) },
+    Column { name: "status", rank: 0, least: None },
+    Column { name: "age", rank: 1, least: None },
+    Column { name: "took", rank: 3, least: None },
+    Column { name: "why", rank: 2, least: Some(12) },
+    Column { name: "lifecycle", rank: 4, least: None },
+    Column { name: "queue", rank: 5, least: None },
+    Column { name: "worker", rank: 6, least: None },
+    Column { name: "queued", rank: 7, least: None },
+];
+const STATUS: usize = 2;
+
+pub fn as_table(runs: &[RunRow], clock: &Clock, width: Option<usize>) -> String {
+    if runs.is_empty() {
+        return "no runs; start one: waypost run start --wait -- echo hi".into();
+    }
+    let ids: Vec<&str> = runs.iter().map(RunRow::id).collect();
+    let rows: Vec<Vec<String>> =
+        runs.iter().zip(shorts(&ids)).map(|(run, id)| texts(run, id, clock)).collect();
+    let fitted = fitted(&COLUMNS, &rows, width);
+    let head: Vec<&str> = fitted.iter().map(|(at, _)| COLUMNS[*at].name).collect();
+    let cells = runs.iter().zip(&rows).map(|(run, row)| {
+        let shown = |(at, widest): &(usize, usize)| -> Cell {
+            if *at == STATUS { status(run) } else { cell(cut(&row[*at], *widest)) }
+        };
+        fitted.iter().map(shown).collect()
+    });
+    // What fits is not arranged again.
+    table_within(&head, cells, None)
+}
+
+fn texts(run: &RunRow, short: &str, clock: &Clock) -> Vec<String> {
+    let times = &run.run;
+    // Of one that waits for a person nobody knows here how long it worked before.
+    let took = times.started_at.filter(|_| run.phase() != Phase::Parked);
+    let took = took.map(|start| age(times.finished_at.unwrap_or(clock.now) - start));
+    let worker = times.lease.as_ref().and_then(|lease| lease.worker.as_deref()).unwrap_or_default();
+    [
+        short.to_owned(),
+        run.title.clone().unwrap_or_default(),
+        run.status().to_owned(),
+        age(clock.now - times.created_at),
+        took.unwrap_or_default(),
+        waits::in_short(run, clock.now).unwrap_or_else(|| why(run)),
+        run.lifecycle.name.to_string(),
+        run.queue.clone(),
+        worker.to_owned(),
+        clock.local(times.created_at),
+    ]
+    .map(|text| plain(&text).into_owned())
+    .to_vec()
+}
+
+fn why(run: &RunRow) -> String {
+    let run = &run.run;
+    let intent =
+        run.intent.as_ref().map(|intent| format!("{} asked by {}", intent.want.command(), intent.by));
+    let failure = run.failure.as_ref().map(|failure| match failure.message.is_empty() {
+        true => failure.code.to_string(),
+        false => format!("{}: {}", failure.code, failure.message),
+    });
+    intent.or(failure).or_else(|| run.reason.as_ref().map(ToString::to_string)).unwrap_or_default()
+}

@@ -1,0 +1,105 @@
+//! The steps of a run as a table: how they are, how long they ran, what they gave or why they failed.
+
+use comfy_table::Cell;
+use serde_json::Value;
+use waypost_kernel::Span;
+use waypost_kernel::lifecycle::{Outcome, Phase};
+use waypost_kernel::text::terminal::plain;
+use waypost_store::{ItemRow, RunRow};
+
+use super::times::{Clock, age};
+use crate::output::{Column, cell, coloured, cut, fitted, table_within};
+
+const COLUMNS: [Column; 6] = [
+    Column { name: "step", rank: 0, least: Some(12) },
+    Column { name: "status", rank: 0, least: None },
+    Column { name: "progress", rank: 3, least: None },
+    Column { name: "took", rank: 1, least: None },
+    Column { name: "why", rank: 0, least: Some(16) },
+    Column { name: "output", rank: 2, least: Some(16) },
+];
+const STATUS: usize = 1;
+const OUTPUT: usize = 5;
+/// Of an output, unless all is asked for.
+const OUTPUT_CHARS: usize = 80;
+
+/// In the order of the playbook; the parts of a step after it.
+pub fn as_table(
+    run: &RunRow,
+    items: &[ItemRow],
+    clock: &Clock,
+    (width, is_verbose): (Option<usize>, bool),
+) -> Option<String> {
+    let first = run.lifecycle.items.first()?;
+    let number =
+        |item: &ItemRow, key: &str| item.details.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let mut steps: Vec<&ItemRow> = items.iter().filter(|item| *item.kind == *first.name).collect();
+    steps.sort_by_key(|item| (number(item, "order"), number(item, "number")));
+    let parts_of = |step: &ItemRow| {
+        let key = step.key.clone();
+        items.iter().filter(move |item| item.details.get("step").is_some_and(|of| *of == *key))
+    };
+    let mut shown: Vec<(&ItemRow, String)> = Vec::new();
+    for step in &steps {
+        shown.push((step, step.name.clone()));
+        shown.extend(parts_of(step).map(|part| (part, format!("  {}", part.name))));
+    }
+    if shown.is_empty() {
+        return None;
+    }
+    let mut rows: Vec<Vec<String>> = shown.iter().map(|(item, name)| texts(run, item, name, clock)).collect();
+    if !is_verbose {
+        rows.iter_mut().for_each(|row| row[OUTPUT] = cut(&row[OUTPUT], OUTPUT_CHARS));
+    }
+    let fitted = fitted(&COLUMNS, &rows, if is_verbose { None } else { width });
+    let head: Vec<&str> = fitted.iter().map(|(at, _)| COLUMNS[*at].name).collect();
+    let cells = shown.iter().zip(&rows).map(|((item, _), row)| {
+        let (phase, outcome) = meaning(run, item);
+        let shown = |(at, widest): &(usize, usize)| -> Cell {
+            match *at {
+                STATUS => coloured(&item.status, phase, outcome),
+                at if is_verbose => cell(&row[at]),
+                at => cell(cut(&row[at], *widest)),
+            }
+        };
+        fitted.iter().map(shown).collect()
+    });
+    Some(table_within(&head, cells, if is_verbose { width } else { None }))
+}
+
+/// What an item's status means, whatever its lifecycle calls it.
+fn meaning(run: &RunRow, item: &ItemRow) -> (Phase, Option<Outcome>) {
+    let kind = run.lifecycle.items.iter().find(|kind| *kind.name == *item.kind);
+    let state = kind.and_then(|kind| kind.state_named(&item.status).map(|id| kind.state(id)));
+    state.map_or((Phase::Ready, None), |state| (state.phase, state.outcome))
+}
+
+fn texts(run: &RunRow, item: &ItemRow, name: &str, clock: &Clock) -> Vec<String> {
+    let (phase, outcome) = meaning(run, item);
+    let is_open = !matches!(phase, Phase::Settled);
+    let now = clock.now;
+    // A step that ran again after a pause knows how long it ran: when it began the first time says nothing of that.
+    let ran = item.details.get("duration_ms").and_then(Value::as_i64).filter(|_| !is_open).map(Span::from_ms);
+    let end = item.finished_at.or(Some(now).filter(|_| phase == Phase::Held));
+    let took = ran.or(item.started_at.zip(end).map(|(start, end)| end - start)).map(age).unwrap_or_default();
+    // What failed before is no news of what is tried again.
+    let failure = item.failure.as_ref().filter(|_| phase != Phase::Held);
+    let failure = failure.map(|failure| format!("{}: {}", failure.code, failure.message));
+    let reason = || item.details.get("reason").and_then(Value::as_str).map(str::to_owned);
+    // Its worker stopped or died, nobody began it again, and the run's end made this of it.
+    let is_left = outcome == Some(Outcome::Skipped)
+        && item.started_at.is_some()
+        && item.finished_at == run.run.finished_at;
+    let left =
+        || is_left.then(|| "it was under way when its worker was lost, and was not begun again".to_owned());
+    let waits = item.not_before.filter(|at| is_open && *at > now);
+    let waits = waits.map(|at| format!("again {}", clock.relative(at)));
+    let progress =
+        if outcome == Some(Outcome::Skipped) { String::new() } else { format!("{} %", item.progress) };
+    let is_empty = item.output.is_null() || item.output.as_object().is_some_and(serde_json::Map::is_empty);
+    let output = if is_empty { String::new() } else { item.output.to_string() };
+    let why = waits.or(failure).or_else(reason).or_else(left).unwrap_or_default();
+    [name.to_owned(), item.status.clone(), progress, took, why, output]
+        .map(|text| plain(&text).into_owned())
+        .to_vec()
+}

@@ -1,0 +1,39 @@
+//! What a run waits for, in words: for people who ask why nothing happens. The reason itself is the store's.
+
+use waypost_kernel::text::terminal::plain;
+use waypost_kernel::{Phase, Time};
+use waypost_store::RunRow;
+
+use super::blockers;
+use super::times::age;
+
+/// Why a run that was explained waits, and what to do about it.
+pub fn in_full(run: &RunRow) -> Option<String> {
+    let waiting = run.waiting()?;
+    let hint = waiting.hint.as_ref().map(|hint| format!("\n  {}", plain(hint))).unwrap_or_default();
+    Some(format!("{}{hint}", plain(&waiting.text)))
+}
+
+/// In a few words, for a line of a list.
+pub fn in_short(run: &RunRow, now: Time) -> Option<String> {
+    if run.run.intent.is_some() {
+        return None;
+    }
+    countdown(run, now).or_else(|| run.waiting().map(|waiting| waiting.text.clone()))
+}
+
+/// `in 2h05m`, of a run that is not due yet.
+fn countdown(run: &RunRow, now: Time) -> Option<String> {
+    let due = run.run.available_at.filter(|due| *due > now && run.phase() == Phase::Ready)?;
+    Some(format!("in {}", age(due - now)))
+}
+
+/// What a person has to decide, and how.
+pub fn decisions(run: &RunRow) -> Option<String> {
+    let asked = blockers::of(run).filter(|_| run.phase() == Phase::Parked)?;
+    let open = blockers::open(run);
+    let decided = asked.keys().filter(|subject| !open.contains(subject));
+    let decided = decided.map(|subject| format!("{subject} is decided"));
+    let lines: Vec<String> = decided.chain(blockers::told(run)).collect();
+    Some(plain(&lines.join("\n")).into_owned())
+}

@@ -1,0 +1,82 @@
+//! A playbook that asks a person, from the command line and over HTTP, on both stores.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::Shop;
+
+const PLAYBOOK: &str = r#"
+name = "ship"
+lifecycle = "job"
+
+[[step]]
+name = "build"
+exec = ["echo", "built"]
+
+[[step]]
+name = "go ahead?"
+ask = "ship it to production?"
+choices = ["approve", "reject"]
+
+[[step]]
+name = "ship"
+when = '''steps["go ahead?"].output.choice == "approve"'''
+exec = ["echo", "shipped by {{ steps['go ahead?'].output.by }}: {{ steps['go ahead?'].output.reason }}"]
+"#;
+
+fn asked(shop: &Shop) -> String {
+    fs::write(shop.path("ship.toml"), PLAYBOOK).unwrap();
+    let ran = shop.run(&["run", "start", "ship.toml", "--wait"]);
+    let id = shop.runs()[0]["run_id"].as_str().unwrap().to_owned();
+    let answer = format!("answer with: waypost run resume {id} --resolve 'go ahead?=approve|reject'");
+    ran.expect(6, &["go ahead?: ship it to production? (approve, reject)", &answer]);
+    id
+}
+
+// proves U4
+#[test]
+fn the_command_line_says_what_is_asked_and_takes_the_answer() {
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        let id = asked(&shop);
+        let shown = shop.ok(&["run", "show", &id]);
+        assert!(shown.contains("go ahead?: ship it to production? (approve, reject)"), "{shown}");
+        shop.run(&["run", "resume", &id])
+            .expect(2, &["waits for decisions about go ahead?", "--resolve 'go ahead?=approve|reject'"]);
+        shop.run(&["run", "resume", &id, "--resolve", "go ahead?=maybe"])
+            .expect(2, &["go ahead?: \"maybe\" is no choice; allowed: approve, reject"]);
+        shop.run(&["run", "resume", &id, "--resolve", "stop?=approve"])
+            .expect(2, &["nothing is asked about \"stop?\"; asked are: go ahead?"]);
+        let answer =
+            ["run", "resume", &id, "--resolve", "go ahead?=approve", "--reason", "looks fine", "--wait"];
+        let ran = shop.run(&answer);
+        ran.expect(0, &["completed"]);
+        assert_eq!(ran.out, "shipped by tester: looks fine\n");
+        shop.verifies();
+    }
+}
+
+// proves U4
+#[test]
+fn http_takes_the_answer() {
+    let shop = Shop::new();
+    let id = asked(&shop);
+    let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+    let run = shop.curl(&url, &format!("/v1/runs/{id}"));
+    let choices = &run["details"]["current_blockers"]["go ahead?"]["choices"];
+    assert_eq!((&run["reason"], choices), (&json!("ship it to production?"), &json!(["approve", "reject"])));
+    let post = |choice: &str| {
+        let body = json!({ "resolutions": { "go ahead?": choice }, "reason": "no" }).to_string();
+        let posted = Command::new("curl")
+            .args(["-s", "--noproxy", "*", "-H", "content-type: application/json", "-d", &body])
+            .arg(format!("{url}/v1/runs/{id}/resume"))
+            .output()
+            .unwrap();
+        serde_json::from_slice::<Value>(&posted.stdout).unwrap()
+    };
+    let refused = post("maybe");
+    assert_eq!(refused["status"], 422, "{refused}");
+    assert!(refused["detail"].as_str().unwrap().contains("allowed: approve, reject"), "{refused}");
+    assert_eq!(post("reject")["status"], "pending");
+}

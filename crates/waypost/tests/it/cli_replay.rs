@@ -1,0 +1,305 @@
+//! A run that goes on where another one failed.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::Shop;
+
+/// Each step leaves a line in `did`. `ship us` fails until `us-is-up` is there.
+const SHOP: &str = r#"name = "shop"
+lifecycle = "job"
+
+[inputs.env]
+type = "string"
+
+[[step]]
+name = "build"
+exec = ["sh", "-c", "echo build >> did; echo '{\"output\": {\"image\": \"i7\", \"regions\": [\"eu\", \"us\", \"ap\"]}}' > $WAYPOST_OUTPUT"]
+
+[[step]]
+name = "scan"
+when = "inputs.env == 'never'"
+exec = ["sh", "-c", "echo scan >> did"]
+
+[[step]]
+name = "open gate"
+exec = ["sh", "-c", "echo open >> did"]
+
+[[step]]
+name = "ship {{ item }}"
+id = "ship"
+for_each = "steps.build.output.regions"
+exec = ["sh", "-c", "echo ship $0 $1 >> did; [ $0 != us ] || [ -e us-is-up ]", "{{ item }}", "{{ steps.build.output.image }}"]
+
+[[step]]
+name = "tell"
+exec = ["sh", "-c", "echo tell $0 >> did", "{{ steps.ship.output | length }}"]
+
+[[cleanup]]
+name = "close gate"
+after = "open gate"
+exec = ["sh", "-c", "echo close >> did"]
+"#;
+
+fn did(shop: &Shop) -> Vec<String> {
+    let text = fs::read_to_string(shop.path("did")).unwrap_or_default();
+    let _ = fs::remove_file(shop.path("did"));
+    text.lines().map(str::to_owned).collect()
+}
+
+fn items(shop: &Shop, run: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let store = tokio::runtime::Runtime::new().unwrap();
+    let rows = store.block_on(async {
+        shop.store().await.items(text(&run["run_id"]), Some("step".into())).await.unwrap()
+    });
+    rows.into_iter().map(|row| (row.key, row.status)).collect()
+}
+
+fn pairs(of: &[(&str, &str)]) -> Vec<(String, String)> {
+    of.iter().map(|(key, status)| ((*key).to_owned(), (*status).to_owned())).collect()
+}
+
+fn failed_run(shop: &Shop) -> Value {
+    fs::write(shop.path("shop.toml"), SHOP).unwrap();
+    let ran = shop.run(&["run", "start", "shop.toml", "--input", "env=x", "--wait", "-o", "json"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.err);
+    assert_eq!(did(shop), ["build", "open", "ship eu i7", "ship us i7", "close"]);
+    serde_json::from_str(&ran.out).unwrap()
+}
+
+// proves U3
+fn only_what_is_left_is_done(shop: &Shop) {
+    let old = failed_run(shop);
+    let id = old["run_id"].as_str().unwrap();
+    let queued = shop.json(&["run", "replay", id, "--failed"]);
+    assert_eq!((&queued["retry_of"], &queued["status"]), (&json!(id), &json!("pending")));
+    let expected = [
+        ("build", "completed"),
+        ("scan", "pending"),
+        ("open gate", "pending"),
+        ("ship[1]", "completed"),
+        ("ship[2]", "pending"),
+        ("ship[3]", "pending"),
+        ("tell", "pending"),
+        ("cleanup: close gate", "pending"),
+    ];
+    assert_eq!(items(shop, &queued), pairs(&expected));
+    assert_eq!(did(shop), [""; 0], "nobody works it yet");
+    shop.ok(&["run", "cancel", queued["run_id"].as_str().unwrap()]);
+    // It fails again where it failed, and goes on from there once more.
+    let again = shop.run(&["run", "replay", id, "--failed", "--wait", "-o", "json"]);
+    assert_eq!(again.code, Some(3), "{}", again.err);
+    assert_eq!(did(shop), ["open", "ship us i7", "close"], "what a cleanup undid, and what failed");
+    let again: Value = serde_json::from_str(&again.out).unwrap();
+    fs::write(shop.path("us-is-up"), "").unwrap();
+    let done = shop.json(&["run", "replay", again["run_id"].as_str().unwrap(), "--failed", "--wait"]);
+    assert_eq!(done["status"], "completed");
+    assert_eq!(did(shop), ["open", "ship us i7", "ship ap i7", "tell 3", "close"]);
+    assert_eq!(shop.show(id)["status"], "failed", "the old one stays as it ended");
+    shop.run(&["run", "replay", done["run_id"].as_str().unwrap(), "--failed"])
+        .expect(2, &["nothing of the run failed"]);
+    shop.verifies();
+}
+
+#[test]
+fn on_sqlite_only_what_is_left_is_done() {
+    only_what_is_left_is_done(&Shop::new());
+}
+
+#[test]
+fn on_postgres_only_what_is_left_is_done() {
+    only_what_is_left_is_done(&Shop::on_postgres());
+}
+
+// proves U3
+#[test]
+fn a_run_goes_on_from_a_step() {
+    let shop = Shop::new();
+    let old = failed_run(&shop);
+    let id = old["run_id"].as_str().unwrap();
+    fs::write(shop.path("us-is-up"), "").unwrap();
+    let replay = |step: &str| shop.json(&["run", "replay", id, "--from", step, "--wait"])["status"].clone();
+    assert_eq!(replay("ship"), "completed");
+    assert_eq!(did(&shop), ["open", "ship eu i7", "ship us i7", "ship ap i7", "tell 3", "close"]);
+    assert_eq!(replay("ship[2]"), "completed");
+    assert_eq!(did(&shop), ["open", "ship us i7", "ship ap i7", "tell 3", "close"]);
+    assert_eq!(replay("ship us"), "completed", "by the name that people see");
+    did(&shop);
+    assert_eq!(replay("build"), "completed");
+    assert_eq!(did(&shop)[0], "build", "from the first on is the whole");
+    let refused =
+        |args: &[&str], words: &[&str]| shop.run(&[&["run", "replay", id], args].concat()).expect(2, words);
+    refused(&["--from", "tell"], &["ship[2]", "is failed", "replay from there"]);
+    refused(&["--from", "shpi"], &["no step", "did you mean `ship`?"]);
+    refused(&["--failed", "--input", "env=y"], &["saw the old input"]);
+    refused(&["--from", "ship", "--input", "env=y"], &["saw the old input"]);
+    shop.run(&["run", "replay", id, "--failed", "--from", "ship"]).expect(2, &["cannot be used with"]);
+    let waiting = shop.json(&["run", "start", "shop.toml", "--input", "env=x"]);
+    let waiting = waiting["run_id"].as_str().unwrap();
+    shop.run(&["run", "replay", waiting, "--failed"]).expect(2, &["once it has ended"]);
+    let command = shop.queue(&[], "true");
+    shop.ok(&["run", "cancel", &command]);
+    assert_eq!(shop.run(&["run", "replay", &command, "--failed"]).code, Some(2));
+    shop.verifies();
+}
+
+// proves U3: the version is the old run's, if anybody knows it
+#[test]
+fn a_replay_is_of_the_version_that_the_run_had() {
+    let shop = Shop::new();
+    fs::create_dir(shop.path("books")).unwrap();
+    fs::write(shop.path("books/shop.toml"), SHOP).unwrap();
+    let start = ["run", "start", "shop", "--playbooks", "books", "--input", "env=x", "--wait", "-o", "json"];
+    let ran = shop.run(&start);
+    assert_eq!(ran.code, Some(3), "{}", ran.err);
+    let old: Value = serde_json::from_str(&ran.out).unwrap();
+    let id = old["run_id"].as_str().unwrap();
+    shop.run(&["run", "replay", id, "--failed"]).expect(2, &["is not known any more", "`run start shop`"]);
+    assert_eq!(shop.spawn(&["worker", "--playbooks", "books", "--until-idle"]).end(), Some(0));
+    fs::write(shop.path("books/shop.toml"), SHOP.replace("tell", "say")).unwrap();
+    assert_eq!(shop.spawn(&["worker", "--playbooks", "books", "--until-idle"]).end(), Some(0));
+    let new = shop.json(&["run", "replay", id, "--failed"]);
+    assert_eq!(new["playbook"], old["playbook"], "another one came since");
+    assert!(items(&shop, &new).iter().any(|(key, _)| key == "tell"));
+    shop.verifies();
+}
+
+// proves U3
+#[test]
+fn over_http_a_run_goes_on_too() {
+    let shop = Shop::new();
+    let old = failed_run(&shop);
+    let id = old["run_id"].as_str().unwrap();
+    let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+    let post = |body: &str| {
+        let asked = std::process::Command::new("curl")
+            .args(["-s", "--noproxy", "*", "-H", "content-type: application/json", "-d", body])
+            .arg(format!("{url}/v1/runs/{id}/replay"))
+            .output()
+            .unwrap();
+        serde_json::from_slice::<Value>(&asked.stdout).unwrap()
+    };
+    let run = post(r#"{"failed": true}"#);
+    assert_eq!((&run["retry_of"], &run["items"]["step"]["completed"]), (&json!(id), &json!(2)), "{run}");
+    let page = shop.curl(&url, &format!("/v1/runs/{}/items", run["run_id"].as_str().unwrap()));
+    assert_eq!(page["items"][0]["output"]["image"], "i7", "{page}");
+    let events = shop.curl(&url, &format!("/v1/runs/{}/events", run["run_id"].as_str().unwrap()));
+    assert_eq!(events["events"][0]["payload"]["copied"], json!(["build", "ship[1]"]));
+    assert_eq!(post(r#"{"from": "tell"}"#)["errors"][0]["pointer"], "/from");
+    assert_eq!(post(r#"{"from": "ship", "input": {"env": "y"}}"#)["errors"][0]["pointer"], "/input");
+    assert_eq!(post(r#"{"from": "ship", "failed": true}"#)["errors"][0]["pointer"], "/from");
+    let whole = post(r#"{"input": {"env": "y"}}"#);
+    assert_eq!((&whole["input"]["env"], &whole["items"]["step"]["completed"]), (&json!("y"), &Value::Null));
+    let mut command = shop.command(&["run", "replay", id, "--from", "ship", "-o", "json"]);
+    let ran = crate::support::Ran::from(command.env("WAYPOST_URL", &url).output().unwrap());
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    shop.verifies();
+}
+
+/// The advice that is printed is one that works.
+// proves U3
+#[test]
+fn what_is_advised_instead_of_a_retry_works() {
+    let shop = Shop::new();
+    let old = failed_run(&shop);
+    let id = old["run_id"].as_str().unwrap();
+    shop.run(&["run", "retry", id])
+        .expect(5, &[&format!("waypost run replay {id} --failed goes on where it failed")]);
+    let schedule = "[[schedule]]\nname = \"flaky\"\ncadence = \"1h\"\nfirst = \"latest\"\nbackoff = []\nexec = [\"false\"]\n";
+    fs::write(shop.path("waypost.toml"), schedule).unwrap();
+    let (_server, _) = shop.serve(&["serve"]);
+    let mut run = Value::Null;
+    crate::support::eventually("it fails for good", std::time::Duration::from_secs(60), || {
+        let runs = shop.json(&["run", "list", "--lifecycle", "cron", "--status", "FAILED"]);
+        let is_it = |run: &&Value| shop.show(run["run_id"].as_str().unwrap())["input"]["job_name"] == "flaky";
+        run = runs.as_array().unwrap().iter().find(is_it).cloned().unwrap_or_default();
+        run.is_object()
+    });
+    let id = run["run_id"].as_str().unwrap();
+    let words =
+        ["an execution is its scheduler's", &format!("waypost run retry {id}"), "schedule trigger flaky"];
+    shop.run(&["run", "replay", id]).expect(2, &words);
+    let said = shop.ok(&["run", "retry", id]);
+    assert!(said.contains("is executed again"), "{said}");
+    shop.ok(&["schedule", "trigger", "flaky"]);
+}
+
+const ASKS: &str = r#"name = "asks"
+lifecycle = "job"
+
+[[step]]
+name = "ask"
+exec = ["sh", "-c", "echo ask >> did; [ -e asked ] || echo '{\"outcome\": \"pause\", \"reason\": \"esx1\", \"blockers\": {\"esx1\": {\"choices\": [\"skip\"]}}}' > $WAYPOST_OUTPUT; touch asked"]
+
+[[step]]
+name = "use"
+exec = ["sh", "-c", "echo use $0 >> did; [ -e up ]", "{{ run.resolutions.esx1.decision }}"]
+"#;
+
+// proves U3: decisions included
+#[test]
+fn what_people_decided_stays_decided() {
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        fs::write(shop.path("asks.toml"), ASKS).unwrap();
+        let paused = shop.run(&["run", "start", "asks.toml", "--wait", "-o", "json"]);
+        assert_eq!(paused.code, Some(6), "{}", paused.err);
+        let run: Value = serde_json::from_str(&paused.out).unwrap();
+        let id = run["run_id"].as_str().unwrap();
+        assert_eq!(shop.run(&["run", "resume", id, "--resolve", "esx1=skip", "--wait"]).code, Some(3));
+        assert_eq!(did(&shop), ["ask", "ask", "use skip"]);
+        fs::write(shop.path("up"), "").unwrap();
+        let new = shop.json(&["run", "replay", id, "--failed", "--wait"]);
+        assert_eq!((&new["status"], did(&shop)), (&json!("completed"), vec!["use skip".to_owned()]));
+        let decision = &new["details"]["maintenance_blocker_resolutions"]["esx1"];
+        assert_eq!(
+            (&decision["by"], &decision["attempt"]),
+            (&json!("tester"), &json!(0)),
+            "of no pause of this run"
+        );
+        shop.verifies();
+    }
+}
+
+// proves U3
+#[test]
+fn what_was_left_out_because_of_what_failed_is_done_then() {
+    let shop = Shop::new();
+    let text = r#"name = "maybe"
+lifecycle = "job"
+
+[[step]]
+name = "check"
+continue_on_failure = true
+exec = ["test", "-e", "ok"]
+
+[[step]]
+name = "ship"
+when = "steps.check.ok"
+exec = ["sh", "-c", "echo ship >> did"]
+
+[[step]]
+name = "alarm"
+when = "not steps.check.ok"
+exec = ["sh", "-c", "echo alarm >> did"]
+
+[[step]]
+name = "tell {{ item }}"
+id = "tell"
+for_each = "[1, 2]"
+when = "steps.check.ok"
+exec = ["sh", "-c", "echo tell $0 >> did", "{{ item }}"]
+"#;
+    fs::write(shop.path("maybe.toml"), text).unwrap();
+    let ran = shop.run(&["run", "start", "maybe.toml", "--wait", "-o", "json"]);
+    assert_eq!((ran.code, did(&shop)), (Some(3), vec!["alarm".to_owned()]), "{}", ran.err);
+    let old: Value = serde_json::from_str(&ran.out).unwrap();
+    fs::write(shop.path("ok"), "").unwrap();
+    let done = shop.json(&["run", "replay", old["run_id"].as_str().unwrap(), "--failed", "--wait"]);
+    assert_eq!(
+        (done["status"].as_str(), did(&shop)),
+        (Some("completed"), ["ship", "tell 1", "tell 2"].map(str::to_owned).to_vec())
+    );
+    shop.verifies();
+}

@@ -1,0 +1,98 @@
+//! What a run of a plain command is told: its environment, folder, time and beginning.
+
+use std::fs;
+
+use crate::support::Shop;
+
+fn both() -> [Shop; 2] {
+    [Shop::new(), Shop::on_postgres()]
+}
+
+// proves U12
+#[test]
+fn a_command_has_an_environment_and_a_folder_of_its_own_whoever_executes_it() {
+    for shop in both() {
+        fs::create_dir(shop.path("there")).unwrap();
+        let flags = ["--env", "STAGE=eu=1", "--env", "EMPTY=", "--dir", "there"];
+        let script = "echo \"$STAGE:$EMPTY:$(basename \"$PWD\")\"";
+        let run = shop.queue(&flags, script);
+        shop.ok(&["worker", "--allow-commands", "--until-idle"]);
+        assert_eq!(shop.ok(&["run", "logs", &run]), "eu=1::there\n");
+        let args = [&["run", "start", "--wait"], &flags[..], &["--", "sh", "-c", script]].concat();
+        assert_eq!(shop.ok(&args), "eu=1::there\n");
+        let again = shop.ok(&["run", "replay", &run]);
+        let again = again.split_whitespace().next().unwrap();
+        shop.ok(&["worker", "--allow-commands", "--until-idle"]);
+        assert_eq!(shop.ok(&["run", "logs", again]), "eu=1::there\n");
+    }
+}
+
+// proves U12
+#[test]
+fn a_command_that_takes_too_long_is_stopped_by_whoever_executes_it() {
+    for shop in both() {
+        let run = shop.queue(&["--timeout", "300ms"], "sleep 600");
+        shop.ok(&["worker", "--allow-commands", "--until-idle", "--grace", "1s"]);
+        let shown = shop.show(&run);
+        assert_eq!(
+            (&shown["status"], &shown["error_code"]),
+            (&"failed".into(), &"TIMEOUT".into()),
+            "{shown}"
+        );
+        assert_eq!(shown["error_msg"], "no end within 300ms");
+    }
+    let shop = Shop::new();
+    // The command's own limit fails the run; how long to wait cancels it.
+    let sleep = ["--", "sh", "-c", "sleep 600"];
+    let limited = shop.run(&[&["run", "start", "--wait", "--run-timeout", "300ms"], &sleep[..]].concat());
+    limited.expect(3, &["TIMEOUT: no end within 300ms"]);
+    let given_up = shop.run(&[&["run", "start", "--wait", "--timeout", "300ms"], &sleep[..]].concat());
+    given_up.expect(124, &["cancelled"]);
+}
+
+/// Each try has the time to itself.
+// proves U12
+#[test]
+fn a_try_that_took_too_long_is_followed_by_another() {
+    let shop = Shop::new();
+    let script = "test -e tried && exit 0; touch tried; sleep 600";
+    let args = ["run", "start", "--wait", "--retries", "1", "--run-timeout", "10s", "--", "sh", "-c", script];
+    let ran = shop.run(&args);
+    ran.expect(0, &["Retry 1/1 in 5 seconds"]);
+}
+
+// proves U12
+#[test]
+fn a_run_may_begin_later_by_an_instant_with_its_zone_or_a_length() {
+    for shop in both() {
+        let run = shop.queue(&["--schedule-at", "10m"], "true");
+        let shown = shop.show(&run);
+        let instant = |name: &str| waypost_store::parse_time(shown[name].as_str().unwrap()).unwrap();
+        let later = instant("schedule_at") - instant("queued_at");
+        assert!((595..=605).contains(&(later.ms() / 1_000)), "{later}");
+        shop.queue(&["--schedule-at", "2126-02-14T08:00:00+01:00"], "true");
+    }
+}
+
+// proves U12
+#[test]
+fn what_cannot_be_told_a_command_is_refused_with_what_can() {
+    let shop = Shop::new();
+    fs::write(shop.path("p.toml"), "name = 'p'\nlifecycle = 'job'\n[[step]]\nname = 'a'\nexec = ['true']\n")
+        .unwrap();
+    let plain = ["--", "true"];
+    for (flags, words) in [
+        (&["--schedule-at", "2026-11-15T18:00:00"][..], &["schedule-at", "no time zone", "+02:00"][..]),
+        (&["--schedule-at", "soon"], &["schedule-at", "10m (from now)"]),
+        (&["--env", "STAGE"], &["env", "KEY=VALUE"]),
+        (&["--env", "WAYPOST_TOKEN=x"], &["env", "Waypost's to set"]),
+        (&["--env", "A B=x"], &["env", "no environment variable"]),
+        (&["--timeout", "5"], &["--timeout", "60s"]),
+    ] {
+        shop.run(&[&["run", "start"], flags, &plain].concat()).expect(2, words);
+    }
+    shop.run(&["run", "start", "p.toml", "--timeout", "5m"])
+        .expect(2, &["timeout", "of their own", "--wait"]);
+    shop.run(&["run", "start", "p.toml", "--env", "A=b"]).expect(2, &["--env"]);
+    assert!(shop.runs().is_empty(), "nothing was started");
+}

@@ -1,0 +1,213 @@
+//! Playbooks that servers and workers have, by the names that people call them. Whoever has one offers its definition to the store when it
+//! starts; whoever starts a run by name reads there what the playbook says, wherever its folder is.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use waypost_kernel::{Catalog, Time};
+use waypost_schema::{nearest, quoted};
+use waypost_store::{EVERY_TENANT, NewRun, OfferedPlaybook, PlaybookFilter, PlaybookRow, Store, StoreError};
+
+use super::{CannotStart, Playbook, Playbooks};
+
+/// Names that a message lists.
+const LISTED: usize = 20;
+
+/// A playbook that somebody has.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub offered: OfferedPlaybook,
+    /// When it was offered first; none: by this process, just now.
+    pub offered_at: Option<Time>,
+    /// None: a handler that is compiled into a worker, of which only the name is known.
+    pub playbook: Option<Arc<Playbook>>,
+}
+
+/// Why a name leads to no playbook.
+#[derive(Clone, Debug)]
+pub enum NotKnown {
+    /// Nobody has it; with what there is instead.
+    Unknown(String),
+    /// It was offered, and cannot be read here.
+    Unsound(String),
+    Store(StoreError),
+}
+
+impl fmt::Display for NotKnown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotKnown::Unknown(words) | NotKnown::Unsound(words) => f.write_str(words),
+            NotKnown::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<StoreError> for NotKnown {
+    fn from(error: StoreError) -> NotKnown {
+        NotKnown::Store(error)
+    }
+}
+
+/// Offers what a process has, for one tenant or for all. What is known already is not written again.
+pub async fn offer(
+    store: &dyn Store,
+    playbooks: &Playbooks,
+    handlers: impl Iterator<Item = String>,
+    tenant: Option<&str>,
+    by: &str,
+) -> waypost_store::Result<()> {
+    let tenant = tenant.unwrap_or(EVERY_TENANT);
+    let mut offered: Vec<OfferedPlaybook> =
+        playbooks.iter().map(|playbook| playbook.offered(tenant, by)).collect();
+    let handler = |name| OfferedPlaybook {
+        tenant: tenant.to_owned(),
+        by: by.to_owned(),
+        name,
+        ..OfferedPlaybook::default()
+    };
+    offered.extend(handlers.map(handler));
+    if offered.is_empty() { Ok(()) } else { store.offer_playbooks(offered).await }
+}
+
+impl Playbook {
+    pub fn offered(&self, tenant: &str, by: &str) -> OfferedPlaybook {
+        OfferedPlaybook {
+            tenant: tenant.to_owned(),
+            name: self.name.clone(),
+            hash: self.hash.to_string(),
+            file: self.file.to_string_lossy().into_owned(),
+            text: self.text.clone(),
+            by: by.to_owned(),
+        }
+    }
+}
+
+impl Known {
+    pub fn of_row(row: PlaybookRow, catalog: &Catalog) -> Result<Known, NotKnown> {
+        let PlaybookRow { offered, offered_at } = row;
+        let playbook = match offered.text.as_str() {
+            "" => None,
+            text => Some(Playbook::of_text(text, Path::new(&offered.file), catalog).map_err(|problems| {
+                NotKnown::Unsound(format!("{} cannot be read here: {problems}", quoted(&offered.name)))
+            })?),
+        };
+        Ok(Known { offered, offered_at: Some(offered_at), playbook: playbook.map(Arc::new) })
+    }
+}
+
+/// The playbook that a tenant calls so: `NAME` is its latest version, `NAME@HASH` the one whose hash begins so. `own` are those that
+/// this process has itself; they come first.
+pub async fn find(
+    store: &dyn Store,
+    own: &Playbooks,
+    catalog: &Catalog,
+    tenant: &str,
+    asked: &str,
+) -> Result<Known, NotKnown> {
+    if let Ok(known) = find_own(own, tenant, asked) {
+        return Ok(known);
+    }
+    let (name, hash) = parts(asked);
+    let filter = PlaybookFilter {
+        tenant: Some(tenant.to_owned()),
+        name: Some(name.to_owned()),
+        hash: hash.map(str::to_owned),
+        all_versions: false,
+    };
+    match store.playbooks(filter).await?.into_iter().next() {
+        Some(row) => Known::of_row(row, catalog),
+        None => Err(NotKnown::Unknown(unknown(store, own, tenant, asked).await?)),
+    }
+}
+
+/// The same of those alone that this process has.
+fn find_own(own: &Playbooks, tenant: &str, asked: &str) -> Result<Known, NotKnown> {
+    let (name, hash) = parts(asked);
+    let fits = |it: &&Arc<Playbook>| {
+        it.name == name && hash.is_none_or(|hash| it.hash.to_string().starts_with(hash))
+    };
+    let Some(playbook) = own.iter().find(fits) else {
+        let names = own.iter().map(|playbook| playbook.name.as_str()).collect();
+        return Err(NotKnown::Unknown(words(asked, names)));
+    };
+    Ok(Known { offered: playbook.offered(tenant, ""), offered_at: None, playbook: Some(playbook.clone()) })
+}
+
+/// A name, and the beginning of a hash.
+fn parts(asked: &str) -> (&str, Option<&str>) {
+    asked.split_once('@').map_or((asked, None), |(name, hash)| (name, Some(hash)))
+}
+
+async fn unknown(
+    store: &dyn Store,
+    own: &Playbooks,
+    tenant: &str,
+    asked: &str,
+) -> waypost_store::Result<String> {
+    let filter = PlaybookFilter { tenant: Some(tenant.to_owned()), ..PlaybookFilter::default() };
+    let rows = store.playbooks(filter).await?;
+    let names = rows.iter().map(|row| row.offered.name.as_str());
+    Ok(words(asked, names.chain(own.iter().map(|playbook| playbook.name.as_str())).collect()))
+}
+
+/// What there is instead.
+fn words(asked: &str, mut names: Vec<&str>) -> String {
+    let name = parts(asked).0;
+    names.sort_unstable();
+    names.dedup();
+    let shown = quoted(asked);
+    if names.is_empty() {
+        return format!(
+            "there is no playbook {shown}, nor any other: start `waypost serve --playbooks DIR` or `waypost worker --playbooks DIR`"
+        );
+    }
+    if names.contains(&name) {
+        return format!(
+            "no version {shown} of that playbook is known; `waypost playbook show {name}` has those that are"
+        );
+    }
+    let meant = nearest(name, names.iter().copied()).map(|meant| format!(": did you mean `{meant}`?"));
+    let more = names.len().saturating_sub(LISTED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    names.truncate(LISTED);
+    let meant = meant.unwrap_or_else(|| ";".to_owned());
+    format!("there is no playbook {shown}{meant} there are: {}{more}", names.join(", "))
+}
+
+/// What a request left open.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeftOpen {
+    pub queue: bool,
+    pub priority: bool,
+    /// Whether the lifecycle was named: then it must be the playbook's own.
+    pub lifecycle: bool,
+}
+
+/// Fills in what the playbook says and the request left open: its lifecycle, queue, priority, key, inputs and steps. It is named by its pin:
+/// a worker with another content leaves the run alone.
+pub fn fill(
+    playbook: &Playbook,
+    catalog: &Catalog,
+    new: NewRun,
+    open: LeftOpen,
+) -> Result<NewRun, CannotStart> {
+    let started = playbook.new_run(catalog, &new.input)?;
+    if !open.lifecycle {
+        let same = |name: &str| catalog.latest(name).map(|lifecycle| lifecycle.name.clone());
+        if same(&new.lifecycle) != same(&started.lifecycle) {
+            let own = playbook.lifecycle.clone();
+            return Err(CannotStart::OtherLifecycle { asked: new.lifecycle, own });
+        }
+    }
+    Ok(NewRun {
+        lifecycle: if open.lifecycle { started.lifecycle } else { new.lifecycle },
+        queue: if open.queue { started.queue } else { new.queue },
+        priority: if open.priority { started.priority } else { new.priority },
+        concurrency_key: new.concurrency_key.or(started.concurrency_key),
+        items: if new.items.is_empty() { started.items } else { new.items },
+        playbook: started.playbook,
+        input: started.input,
+        ..new
+    })
+}
