@@ -23,7 +23,8 @@ EXISTS (SELECT 1 FROM waypost.lifecycle_states n CROSS JOIN waypost.lifecycle_st
 -- item_is_copy
 NEW.seq = 1 AND NEW.role <> 'cleanup' AND NOT NEW.reruns AND EXISTS (
     SELECT 1 FROM waypost.runs r CROSS JOIN waypost.runs o CROSS JOIN waypost.items c CROSS JOIN waypost.lifecycle_states s
-    WHERE r.rid = NEW.rid AND o.run_id = r.retry_of AND o.tenant = r.tenant AND o.finished_at IS NOT NULL AND c.rid = o.rid AND c.kind = NEW.kind
+    WHERE r.rid = NEW.rid AND o.run_id = r.retry_of AND o.tenant = r.tenant AND o.playbook IS NOT DISTINCT FROM r.playbook
+      AND o.finished_at IS NOT NULL AND c.rid = o.rid AND c.kind = NEW.kind
       AND c.key = NEW.key AND c.status = NEW.status AND coalesce(c.output, 'null'::jsonb) = coalesce(NEW.output, 'null'::jsonb)
       AND s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.outcome IN ('succeeded', 'skipped')
       AND EXISTS (SELECT 1 FROM waypost.lifecycle_states f WHERE f.lifecycle = NEW.kind AND f.version = NEW.version AND f.course = 'ends'));

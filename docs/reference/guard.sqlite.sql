@@ -52,7 +52,8 @@ CREATE TRIGGER items_birth BEFORE INSERT ON items WHEN NOT EXISTS (
 BEGIN
   SELECT RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle does not start there, and it is no copy of one that ended well') WHERE NOT (NEW.seq = 1 AND NEW.role <> 'cleanup' AND NEW.reruns = 0 AND EXISTS (
     SELECT 1 FROM runs r CROSS JOIN runs o CROSS JOIN items c CROSS JOIN lifecycle_states s
-    WHERE r.run_id = NEW.run_id AND o.run_id = r.retry_of AND o.tenant = r.tenant AND o.finished_at IS NOT NULL AND c.run_id = o.run_id AND c.kind = NEW.kind
+    WHERE r.run_id = NEW.run_id AND o.run_id = r.retry_of AND o.tenant = r.tenant AND o.playbook IS NOT DISTINCT FROM r.playbook
+      AND o.finished_at IS NOT NULL AND c.run_id = o.run_id AND c.kind = NEW.kind
       AND c.key = NEW.key AND c.status = NEW.status AND coalesce(c.output, 'null') = coalesce(NEW.output, 'null')
       AND s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.outcome IN ('succeeded', 'skipped')
       AND EXISTS (SELECT 1 FROM lifecycle_states f WHERE f.lifecycle = NEW.kind AND f.version = NEW.version AND f.course = 'ends')));

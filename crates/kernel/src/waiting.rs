@@ -301,7 +301,10 @@ fn ready(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waitin
     if let Some(limit) = around.queue_limit.filter(|limit| limit.is_reached()) {
         let holders = if limit.held == 0 { String::new() } else { format!("; held: {}", limit.holders()) };
         let text = format!("queue {queue} is at its limit of {}{holders}", limit.at_most);
-        return Some(of(Reason::QueueLimit, due, text).hint(format!("waypost queue limit {queue} N")));
+        return Some(
+            of(Reason::QueueLimit, due, text)
+                .hint(format!("waypost queue limit {queue} N{}", around.tenant_option())),
+        );
     }
     if let Some((key, limit)) = around.key_limit.filter(|(_, limit)| limit.is_reached()) {
         let text = match limit.held {

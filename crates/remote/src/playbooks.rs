@@ -16,7 +16,7 @@ impl RemoteStore {
     }
 
     pub(crate) async fn playbooks(&self, filter: PlaybookFilter) -> Result<Vec<PlaybookRow>> {
-        let mut path = format!("/v1/playbooks?text=true&versions={}", filter.all_versions);
+        let mut path = format!("/v1/playbooks?text={}&versions={}", !filter.names_only, filter.all_versions);
         for (name, value) in [("name", &filter.name), ("hash", &filter.hash)] {
             path.extend(value.as_ref().map(|value| format!("&{name}={}", part(value))));
         }

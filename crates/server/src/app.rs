@@ -90,7 +90,6 @@ pub(crate) struct SeenWorker {
     pub is_declared: bool,
     /// Of what it takes: another one is stored at once.
     pub kind: u64,
-    pub token: Option<String>,
 }
 
 #[derive(Clone, Debug)]

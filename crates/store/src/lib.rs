@@ -26,8 +26,10 @@ pub use seam::access::{
 pub use seam::doctor;
 pub use seam::error::{Result, StoreError};
 pub use seam::messages::{Message, REMEMBERED, Received};
+pub use seam::playbooks::{
+    KEPT_VERSIONS, MOST_PLAYBOOK_TEXT, MOST_PLAYBOOKS, OfferedPlaybook, PlaybookFilter, PlaybookRow,
+};
 pub use seam::projection::{MovedRun, Projected};
-pub use seam::playbooks::{KEPT_VERSIONS, OfferedPlaybook, PlaybookFilter, PlaybookRow};
 pub use seam::retention::Retention;
 pub use seam::run::{EventRow, ItemRow, RunRow, iso, parse_time};
 pub use seam::schedule_reads::{

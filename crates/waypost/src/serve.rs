@@ -13,8 +13,8 @@ use waypost_server::App;
 use waypost_store::{Database, Store};
 use waypost_worker::loops::Supervisor;
 
-use waypost_worker::projection::Projection;
 use waypost_worker::playbook::{Playbooks, known};
+use waypost_worker::projection::Projection;
 use waypost_worker::schedules::SchedulerOptions;
 use waypost_worker::webhooks::Github;
 use waypost_worker::{Options, PassedEnv, Stage, Worker};
@@ -212,7 +212,10 @@ fn github(playbooks: &Playbooks) -> Result<Option<Arc<Github>>> {
 /// Schedules are fired here, pruning among them; without a worker, pruning alone.
 async fn schedules(store: &dyn Store, flags: &Flags) -> Result<SchedulerOptions> {
     if flags.no_worker {
-        return Ok(SchedulerOptions::default());
+        // Others fire what stands in the file; how long runs are kept is for whoever prunes.
+        let SchedulerOptions { retention, .. } =
+            with_schedules(store, None, SchedulerOptions::default()).await?;
+        return Ok(SchedulerOptions { retention, ..SchedulerOptions::default() });
     }
     let options = SchedulerOptions {
         carried: flags.allow_commands,

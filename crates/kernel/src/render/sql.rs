@@ -170,7 +170,8 @@ pub(super) fn is_copy(dialect: Dialect) -> String {
     format!(
         "NEW.seq = 1 AND NEW.role <> 'cleanup' AND {not} AND EXISTS (
     SELECT 1 FROM {schema}runs r CROSS JOIN {schema}runs o CROSS JOIN {schema}items c CROSS JOIN {schema}lifecycle_states s
-    WHERE {own} AND o.run_id = r.retry_of AND o.tenant = r.tenant AND o.finished_at IS NOT NULL AND {old} AND c.kind = NEW.kind
+    WHERE {own} AND o.run_id = r.retry_of AND o.tenant = r.tenant AND o.playbook IS NOT DISTINCT FROM r.playbook
+      AND o.finished_at IS NOT NULL AND {old} AND c.kind = NEW.kind
       AND c.key = NEW.key AND c.status = NEW.status AND coalesce(c.output, {null}) = coalesce(NEW.output, {null})
       AND s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status AND s.outcome IN ({done}, {left_out})
       AND EXISTS (SELECT 1 FROM {schema}lifecycle_states f WHERE f.lifecycle = NEW.kind AND f.version = NEW.version AND f.course = 'ends'))"

@@ -27,8 +27,8 @@ const DECLARED: Duration = Duration::from_secs(45);
 /// Names never come back, so old ones have to leave.
 const LATELY: Duration = Duration::from_secs(300);
 const MOST: usize = 10_000;
-/// Of one token's.
-const MOST_OF_A_TOKEN: usize = 1_000;
+/// Of one tenant's, so that no tenant takes the places of others.
+const MOST_OF_A_TENANT: usize = 1_000;
 
 const DONE: RouteResponse = RouteResponse { status: 204, description: "it is noted", body: Content::Nothing };
 
@@ -76,12 +76,12 @@ fn is_news(app: &App, key: WorkerKey, now: SeenWorker) -> Option<bool> {
         }
         Some(_) => {}
         None => {
-            if seen.len() >= MOST_OF_A_TOKEN {
+            if seen.len() >= MOST_OF_A_TENANT {
                 seen.retain(|_, known| known.at.elapsed() < LATELY);
             }
-            let own = || seen.values().filter(|known| known.token == now.token).count();
-            let has_token = now.token.is_some();
-            if seen.len() >= MOST || has_token && seen.len() >= MOST_OF_A_TOKEN && own() >= MOST_OF_A_TOKEN {
+            let own = || seen.keys().filter(|(_, tenant)| *tenant == key.1).count();
+            let is_bounded = key.1 != EVERY_TENANT && seen.len() >= MOST_OF_A_TENANT;
+            if seen.len() >= MOST || is_bounded && own() >= MOST_OF_A_TENANT {
                 return None;
             }
         }
@@ -98,12 +98,7 @@ fn whose(tenant: Option<&String>) -> String {
 pub(crate) async fn see(call: &Call, claim: &Claim) {
     let mut hasher = DefaultHasher::new();
     (&claim.queues, &claim.lifecycles, format!("{:?}", claim.can)).hash(&mut hasher);
-    let now = SeenWorker {
-        at: Instant::now(),
-        is_declared: false,
-        kind: hasher.finish(),
-        token: call.caller.token_id().map(str::to_owned),
-    };
+    let now = SeenWorker { at: Instant::now(), is_declared: false, kind: hasher.finish() };
     let key = (claim.worker.clone(), whose(claim.tenant.as_ref()));
     if is_news(&call.app, key, now) != Some(true) {
         return;
@@ -126,14 +121,9 @@ pub(crate) async fn see(call: &Call, claim: &Claim) {
 
 async fn report(call: Call, body: WorkerBody) -> Result {
     let tenant = call.seen_tenant();
-    let now = SeenWorker {
-        at: Instant::now(),
-        is_declared: true,
-        kind: 0,
-        token: call.caller.token_id().map(str::to_owned),
-    };
+    let now = SeenWorker { at: Instant::now(), is_declared: true, kind: 0 };
     if is_news(&call.app, (body.name.clone(), whose(tenant.as_ref())), now).is_none() {
-        let message = format!("there are {MOST_OF_A_TOKEN} workers of this token, or {MOST} in all");
+        let message = format!("there are {MOST_OF_A_TENANT} workers of this tenant, or {MOST} in all");
         return Err(Problem::new(&TOKEN_BUSY, message));
     }
     let says = body.playbooks.is_some() || body.embedded.is_some();

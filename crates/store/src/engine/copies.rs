@@ -33,7 +33,7 @@ pub(crate) async fn originals<T: Tx>(tx: &mut T, new: &NewRun, lifecycle: &Lifec
     if copied.is_empty() {
         return Ok(Originals::default());
     }
-    let old = repeated(tx, new).await?;
+    let old = repeated(tx, new, lifecycle).await?;
     let names = copied.iter().map(|it| (old.row.lifecycle.item_name(&it.kind), it.key.as_str())).collect();
     let found = tx.items(&[ItemsOf { stored: &old, names, failed: Vec::new() }]).await?;
     let mut items = HashMap::new();
@@ -49,7 +49,7 @@ pub(crate) async fn originals<T: Tx>(tx: &mut T, new: &NewRun, lifecycle: &Lifec
     Ok(Originals { run: Some(old), items })
 }
 
-async fn repeated<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Stored> {
+async fn repeated<T: Tx>(tx: &mut T, new: &NewRun, lifecycle: &Lifecycle) -> Result<Stored> {
     let Some(id) = new.retry_of.as_deref() else {
         return Err(wrong("there is no copy without `retry_of`, the run that is repeated".into()));
     };
@@ -62,6 +62,13 @@ async fn repeated<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Stored> {
     let old = old.ok_or_else(|| StoreError::invalid("retry_of", format!("there is no run {id:?} here")))?;
     if old.row.phase() != Phase::Settled {
         let message = format!("{id} is {}: what it did can be copied once it has ended", old.row.status());
+        return Err(StoreError::invalid("retry_of", message));
+    }
+    // Steps of the same name in another playbook are other steps: one of them may ask a person.
+    if old.row.playbook != new.playbook || old.row.lifecycle.name != lifecycle.name {
+        let message = format!(
+            "{id} is a run of another playbook or lifecycle: what it did is nothing that this one does"
+        );
         return Err(StoreError::invalid("retry_of", message));
     }
     Ok(old)

@@ -13,6 +13,8 @@ use waypost_kernel::text::{MAX_KEY_BYTES, MAX_NAME_BYTES};
 
 /// Of each list that a worker gives.
 const MOST_NAMES: usize = 20_000;
+/// What the workers of one tenant may list together, in characters: whoever asks why a run waits reads all of it.
+const MOST_LISTED: usize = 1024 * 1024;
 
 impl WorkerBeat {
     fn check(&self) -> Result<()> {
@@ -50,20 +52,34 @@ fn list(names: &[String]) -> String {
 pub(crate) async fn beat<T: Tx + Sql>(tx: &mut T, worker: &WorkerBeat) -> Result<()> {
     worker.check()?;
     let now = tx.now();
+    let listed = [list(&worker.queues), list(&worker.lifecycles)];
+    let playbooks = worker.can.as_ref().map(|can| list(&can.playbooks));
+    let own: usize = listed.iter().chain(&playbooks).map(|text| text.chars().count()).sum();
+    let sql = "SELECT coalesce(sum(length(queues) + length(lifecycles) + coalesce(length(playbooks), 0)), 0) FROM waypost.workers \
+               WHERE tenant = $1 AND name <> $2";
+    let others = query(tx, sql, values![whose(worker.tenant.as_deref()), &worker.name]).await?;
+    let others: u64 = others.first().map(|row| row.get(0)).transpose()?.unwrap_or_default();
+    if others + own as u64 > MOST_LISTED as u64 {
+        let message = format!(
+            "the queues and playbooks that the workers of this tenant list have {} characters; allowed: up to {MOST_LISTED}",
+            others + own as u64
+        );
+        return Err(StoreError::invalid("playbooks", message));
+    }
     // What a worker said of itself lately stands against what its claims tell.
     let sql = "INSERT INTO waypost.workers AS w(name, tenant, queues, lifecycles, playbooks, carried, only_run, slots, version, by_claims, started_at, seen_at) \
       VALUES ($1, $2, $3, $4, $5, $6 = 'true', $7, $8, $9, $10, $11, $11) ON CONFLICT (name, tenant) DO UPDATE SET queues = excluded.queues, \
         lifecycles = excluded.lifecycles, playbooks = excluded.playbooks, carried = excluded.carried, only_run = excluded.only_run, \
         slots = excluded.slots, version = excluded.version, by_claims = excluded.by_claims, seen_at = excluded.seen_at \
       WHERE w.by_claims OR NOT excluded.by_claims OR w.seen_at < $12";
-    let WorkerBeat { name, queues, lifecycles, can, only, slots, version, by_claims, .. } = worker;
-    let playbooks = can.as_ref().map(|can| list(&can.playbooks));
+    let WorkerBeat { name, can, only, slots, version, by_claims, .. } = worker;
+    let [queues, lifecycles] = listed;
     let carried = can.as_ref().map(|can| if can.carried { "true" } else { "false" });
     let values = values![
         name,
         whose(worker.tenant.as_deref()),
-        list(queues),
-        list(lifecycles),
+        queues,
+        lifecycles,
         &playbooks,
         carried,
         only,

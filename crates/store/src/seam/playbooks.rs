@@ -10,6 +10,11 @@ use crate::seam::error::{Result, StoreError};
 /// How many versions of a playbook are kept: the latest ones.
 pub const KEPT_VERSIONS: usize = 50;
 
+/// Names that a tenant, or everybody together, may have playbooks under.
+pub const MOST_PLAYBOOKS: usize = 1_000;
+/// What their definitions may take together, in characters. Superseded versions leave before anything is refused.
+pub const MOST_PLAYBOOK_TEXT: usize = 4 * 1024 * 1024;
+
 /// A playbook that a process has, or the name of a handler that is compiled into it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfferedPlaybook {
@@ -42,6 +47,8 @@ pub struct PlaybookFilter {
     pub hash: Option<String>,
     /// Older versions too; of each tenant and name the latest otherwise, unless a hash is asked for.
     pub all_versions: bool,
+    /// Without their definitions, which are empty then.
+    pub names_only: bool,
 }
 
 impl OfferedPlaybook {

@@ -36,17 +36,22 @@ async fn attack(
     insert: &dyn Fn(&str, &str, &str) -> String,
     output: &dyn Fn(&str, &str) -> String,
 ) {
-    let (old, new) = repeated(store).await;
+    let (old, repeats) = repeated(store).await;
     assert_eq!(differences(store).await, Vec::<String>::new());
     run(open).unwrap();
     // Not there, failed there, and with another output.
     for (key, said) in [("none", "1"), ("ship", "null"), ("scan", "{\"image\": \"forged\"}")] {
-        let refused = run(&insert(&new, key, said)).unwrap_err();
+        let refused = run(&insert(&repeats, key, said)).unwrap_err();
         assert!(refused.contains("INVALID_TRANSITION") || refused.contains("constraint"), "{key}: {refused}");
     }
+    let other = NewRun { retry_of: Some(old.clone()), playbook: Some("other".into()), ..new("job") };
+    let other = put(store, other).await;
+    let refused = run(&insert(other.id(), "scan", "{\"image\": \"i7\"}")).unwrap_err();
+    assert!(refused.contains("INVALID_TRANSITION"), "a step of another playbook: {refused}");
     run(off).unwrap();
     run(&output(&old, "{\"image\": \"i8\"}")).unwrap();
-    let told = format!("{new}: step scan was completed from the beginning, and is no copy of one in {old}");
+    let told =
+        format!("{repeats}: step scan was completed from the beginning, and is no copy of one in {old}");
     assert_eq!(differences(store).await, [told]);
 }
 

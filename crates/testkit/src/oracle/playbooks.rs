@@ -1,8 +1,10 @@
 //! Playbooks that processes offer.
 
+use std::collections::BTreeSet;
+
 use waypost_kernel::Span;
 use waypost_store::{
-    EVERY_TENANT, KEPT_VERSIONS, OfferedPlaybook, PlaybookFilter, PlaybookRow, Reply, Result,
+    EVERY_TENANT, KEPT_VERSIONS, OfferedPlaybook, PlaybookFilter, PlaybookRow, Reply, Result, StoreError,
 };
 
 use super::MemoryStore;
@@ -13,7 +15,16 @@ impl MemoryStore {
     pub(crate) fn offer_playbooks(&self, playbooks: Vec<OfferedPlaybook>) -> Reply<'_, ()> {
         self.verb(move |state| {
             playbooks.iter().try_for_each(check)?;
-            playbooks.into_iter().for_each(|offered| state.offer(offered));
+            // All or none.
+            let before = state.playbooks.clone();
+            for offered in playbooks {
+                let tenant = offered.tenant.clone();
+                state.offer(offered);
+                if let Err(error) = state.make_room(&tenant) {
+                    state.playbooks = before;
+                    return Err(error);
+                }
+            }
             Ok(())
         })
     }
@@ -30,7 +41,11 @@ impl MemoryStore {
                     && filter.hash.as_ref().is_none_or(|hash| it.hash.starts_with(hash))
                     && (filter.all_versions || filter.hash.is_some() || is_latest)
                 {
-                    found.push(row.clone());
+                    let mut row = row.clone();
+                    if filter.names_only {
+                        row.offered.text.clear();
+                    }
+                    found.push(row);
                 }
             }
             found.sort_by(|one, other| {
@@ -73,6 +88,28 @@ impl State {
         }
         self.playbooks.push(PlaybookRow { offered, offered_at });
         self.writes += 1;
+    }
+
+    /// They stand in the order of their coming, so the first that is not the latest of its name is the oldest of those.
+    fn make_room(&mut self, tenant: &str) -> Result<()> {
+        loop {
+            let own = || self.playbooks.iter().filter(|row| row.offered.tenant == tenant);
+            let names: BTreeSet<&str> = own().map(|row| row.offered.name.as_str()).collect();
+            if names.len() > 1_000 {
+                return Err(StoreError::invalid("playbooks", "too many names"));
+            }
+            if own().map(|row| row.offered.text.chars().count()).sum::<usize>() <= 4 << 20 {
+                return Ok(());
+            }
+            let is_superseded = |row: &PlaybookRow| {
+                row.offered.tenant == tenant
+                    && self.latest(&row.offered).is_some_and(|latest| latest.offered.hash != row.offered.hash)
+            };
+            match self.playbooks.iter().position(is_superseded) {
+                Some(oldest) => drop(self.playbooks.remove(oldest)),
+                None => return Err(StoreError::invalid("playbooks", "too many characters")),
+            }
+        }
     }
 
     fn latest(&self, like: &OfferedPlaybook) -> Option<&PlaybookRow> {

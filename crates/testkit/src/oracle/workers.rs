@@ -36,6 +36,14 @@ impl MemoryStore {
 impl State {
     fn beat(&mut self, worker: WorkerBeat) -> Result<()> {
         check_beat(&worker)?;
+        let is_other = |known: &&WorkerBeat| known.tenant == worker.tenant && known.name != worker.name;
+        let others = self.workers.iter().map(|(known, ..)| known).filter(is_other);
+        if others.chain([&worker]).map(listed).sum::<usize>() > 1 << 20 {
+            return Err(StoreError::invalid(
+                "playbooks",
+                "the workers of this tenant list too much; allowed: up to 1048576",
+            ));
+        }
         self.writes += 1;
         let now = self.now;
         let is_same =
@@ -101,6 +109,14 @@ impl State {
         }
         rows.into_values().collect()
     }
+}
+
+/// What its lists take as JSON, in characters.
+fn listed(worker: &WorkerBeat) -> usize {
+    let size = |names: &Vec<String>| serde_json::json!(names).to_string().chars().count();
+    size(&worker.queues)
+        + size(&worker.lifecycles)
+        + worker.can.as_ref().map_or(0, |can| size(&can.playbooks))
 }
 
 fn check_beat(worker: &WorkerBeat) -> Result<()> {

@@ -138,12 +138,13 @@ fn the_proxy_leads_to_the_units_server() {
 // proves X11
 #[test]
 fn a_file_says_how_long_runs_are_kept_and_people_are_told() {
-    for shop in [Shop::new(), Shop::on_postgres()] {
+    // Whoever prunes: a server without a worker does too.
+    for (shop, serve) in [(Shop::new(), &["serve", "--no-worker"][..]), (Shop::on_postgres(), &["serve"])] {
         let file =
             "[retention.deploy]\nsuccess = \"7d\"\n\n[retention.cron]\nsuccess = \"2d\"\nfailure = \"3d\"\n";
         fs::write(shop.path("waypost.toml"), file).unwrap();
         {
-            let (_server, _url) = shop.serve(&["serve"]);
+            let (_server, _url) = shop.serve(serve);
             let shown = shop.ok(&["lifecycle", "show", "deploy"]);
             assert!(shown.contains("success 7d, failure as the lifecycle says"), "{shown}");
             let found: serde_json::Value =

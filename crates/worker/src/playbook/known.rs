@@ -113,7 +113,7 @@ pub async fn find(
         tenant: Some(tenant.to_owned()),
         name: Some(name.to_owned()),
         hash: hash.map(str::to_owned),
-        all_versions: false,
+        ..PlaybookFilter::default()
     };
     match store.playbooks(filter).await?.into_iter().next() {
         Some(row) => Known::of_row(row, catalog),
@@ -145,7 +145,8 @@ async fn unknown(
     tenant: &str,
     asked: &str,
 ) -> waypost_store::Result<String> {
-    let filter = PlaybookFilter { tenant: Some(tenant.to_owned()), ..PlaybookFilter::default() };
+    let filter =
+        PlaybookFilter { tenant: Some(tenant.to_owned()), names_only: true, ..PlaybookFilter::default() };
     let rows = store.playbooks(filter).await?;
     let names = rows.iter().map(|row| row.offered.name.as_str());
     Ok(words(asked, names.chain(own.iter().map(|playbook| playbook.name.as_str())).collect()))

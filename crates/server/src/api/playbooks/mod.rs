@@ -59,6 +59,7 @@ async fn list(call: Call, query: PlaybooksQuery) -> Result {
         name: query.name,
         hash: query.hash,
         all_versions: query.versions,
+        names_only: false,
     };
     let turn = call.page_turn().await;
     let catalog = call.lifecycles().await?;

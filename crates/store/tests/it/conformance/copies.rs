@@ -76,6 +76,9 @@ pub async fn only_what_ended_well_in_that_very_run_is_copied(store: &dyn Databas
     refused(NewRun { retry_of: None, ..one(copy("scan")) }, "items.copied", "retry_of").await;
     refused(repeats("01950000-0000-7000-8000-000000000000", vec![copy("scan")]), "retry_of", "no run").await;
     refused(NewRun { tenant: "other".into(), ..one(copy("scan")) }, "retry_of", "no run").await;
+    let elsewhere = NewRun { playbook: Some("other".into()), ..one(copy("scan")) };
+    refused(elsewhere, "retry_of", "another playbook").await;
+    refused(NewRun { lifecycle: "deploy".into(), ..one(copy("scan")) }, "retry_of", "or lifecycle").await;
     refused(one(NewItem { status: Some("completed".into()), ..item("step", "scan") }), "items.status", "starts as").await;
     let open = put(store, job(&["scan"])).await;
     refused(repeats(open.id(), vec![copy("scan")]), "retry_of", "once it has ended").await;

@@ -89,7 +89,9 @@ topics! {
         the_version_that_was_offered_last_is_the_one
         a_tenant_sees_its_own_playbooks_and_everybodys
         what_is_no_playbook_is_not_kept
-        only_the_latest_versions_are_kept;
+        only_the_latest_versions_are_kept
+        a_tenant_has_as_many_as_whoever_lists_them_can_hold
+        superseded_versions_leave_before_a_definition_is_refused;
     idempotency:
         the_same_key_and_body_is_the_same_run
         the_same_key_with_another_body_is_refused
@@ -399,6 +401,7 @@ topics! {
         a_key_that_is_held_is_told_with_its_holder
         what_is_for_later_or_for_people_says_so
         a_run_whose_worker_is_gone_is_orphaned
+        workers_list_no_more_than_whoever_explains_can_hold
         a_page_is_explained_at_once
         a_tenants_own_workers_and_those_of_all_count
         workers_are_known_by_their_signs_of_life

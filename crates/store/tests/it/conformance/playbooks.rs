@@ -1,7 +1,9 @@
 //! Playbooks that processes have, for those who start runs by name.
 
 use waypost_kernel::Span;
-use waypost_store::{Database, KEPT_VERSIONS, OfferedPlaybook, PlaybookFilter, StoreError};
+use waypost_store::{
+    Database, KEPT_VERSIONS, MOST_PLAYBOOK_TEXT, MOST_PLAYBOOKS, OfferedPlaybook, PlaybookFilter, StoreError,
+};
 
 fn book(tenant: &str, name: &str, hash: &str) -> OfferedPlaybook {
     OfferedPlaybook {
@@ -79,4 +81,34 @@ pub async fn only_the_latest_versions_are_kept(store: &dyn Database) {
     let all = store.playbooks(PlaybookFilter { all_versions: true, ..of("a") }).await.unwrap();
     assert_eq!(all.len(), KEPT_VERSIONS);
     assert_eq!((all[0].offered.hash.as_str(), all.last().unwrap().offered.hash.as_str()), ("052", "003"));
+}
+
+fn is_refused(offered: waypost_store::Result<()>, words: &str) {
+    let Err(StoreError::Invalid { field, message }) = offered else { panic!("{offered:?}") };
+    assert!(field == "playbooks" && message.contains(words), "{field}: {message}");
+}
+
+pub async fn a_tenant_has_as_many_as_whoever_lists_them_can_hold(store: &dyn Database) {
+    let names: Vec<_> = (0..MOST_PLAYBOOKS).map(|at| book("a", &format!("p{at}"), "1")).collect();
+    offer(store, &names).await;
+    is_refused(store.offer_playbooks(vec![book("a", "p0", "2"), book("a", "more", "1")]).await, "names");
+    assert_eq!(store.playbooks(of("a")).await.unwrap().len(), MOST_PLAYBOOKS);
+    assert_eq!(store.playbooks(of("a")).await.unwrap()[0].offered.hash, "1", "all or none");
+    offer(store, &[book("a", "p0", "2"), book("b", "more", "1")]).await;
+}
+
+pub async fn superseded_versions_leave_before_a_definition_is_refused(store: &dyn Database) {
+    let large = |name: &str, hash: &str| OfferedPlaybook {
+        text: "x".repeat(MOST_PLAYBOOK_TEXT / 4),
+        ..book("a", name, hash)
+    };
+    offer(store, &[large("p", "1"), large("p", "2"), large("q", "1"), large("q", "2")]).await;
+    let all = || PlaybookFilter { all_versions: true, ..of("a") };
+    assert_eq!(found(store, all()).await, ["a p 2", "a p 1", "a q 2", "a q 1"], "they fit");
+    offer(store, &[large("r", "1"), large("s", "1")]).await;
+    assert_eq!(found(store, all()).await, ["a p 2", "a q 2", "a r 1", "a s 1"]);
+    is_refused(store.offer_playbooks(vec![book("a", "t", "1")]).await, "characters");
+    assert_eq!(found(store, all()).await, ["a p 2", "a q 2", "a r 1", "a s 1"]);
+    let names = store.playbooks(PlaybookFilter { names_only: true, ..of("a") }).await.unwrap();
+    assert!(names.iter().all(|row| row.offered.text.is_empty()) && names.len() == 4);
 }

@@ -115,6 +115,17 @@ pub async fn a_run_whose_worker_is_gone_is_orphaned(store: &dyn Database) {
     assert!(waiting.text.contains("the next free worker takes it over"), "{}", waiting.text);
 }
 
+pub async fn workers_list_no_more_than_whoever_explains_can_hold(store: &dyn Database) {
+    let queues: Vec<_> = (0..900).map(|at| format!("a-queue-of-rather-many-characters-fifty-six-of-them-{at:05}")).collect();
+    let many = |at: i32| WorkerBeat { queues: queues.clone(), ..worker(&format!("w{at}"), 1) };
+    for at in (0..19).chain(0..19) {
+        store.beat(many(at)).await.unwrap();
+    }
+    let refused = store.beat(many(19)).await.unwrap_err();
+    assert!(refused.to_string().contains("up to 1048576"), "{refused}");
+    store.beat(WorkerBeat { tenant: Some("bank".into()), ..many(19) }).await.unwrap();
+}
+
 // proves U2
 pub async fn a_page_is_explained_at_once(store: &dyn Database) {
     for at in 0..30 {

@@ -67,6 +67,9 @@ fn copied(new: NewItem, run: &NewRun, lifecycle: &Lifecycle, old: Option<&Entry>
         let message = format!("{id} is {}: what it did can be copied once it has ended", old.row.status());
         return Err(StoreError::invalid("retry_of", message));
     }
+    if (&old.row.playbook, &old.row.lifecycle.name) != (&run.playbook, &lifecycle.name) {
+        return Err(StoreError::invalid("retry_of", format!("{id} is of another playbook or lifecycle")));
+    }
     let (at, kind) = item_kind(&new.kind, lifecycle)?;
     let old_kind = item_kind(&new.kind, &old.row.lifecycle)?.0;
     let original = old.items.iter().find(|item| item.kind == old_kind && *item.key == *new.key);

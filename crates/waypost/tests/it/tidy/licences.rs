@@ -104,8 +104,9 @@ fn complaints(packages: &[Value], policy: &Policy) -> Vec<Complaint> {
 }
 
 fn too_many(shipped: usize) -> Option<Complaint> {
-    let message =
-        || format!("the program has {shipped} packages in it, {MAX_SHIPPED} are allowed: switch features off");
+    let message = || {
+        format!("the program has {shipped} packages in it, {MAX_SHIPPED} are allowed: switch features off")
+    };
     (shipped > MAX_SHIPPED).then(|| complaint(LOCK, 1, "count", message()))
 }
 
@@ -183,8 +184,9 @@ fn packages(tree: &Tree) -> Vec<Value> {
 
 /// How many packages are linked into the program with its default features: neither what builds it nor what tests it.
 fn shipped(tree: &Tree) -> usize {
-    let arguments =
-        ["tree", "-p", "waypost", "-e", "normal", "--prefix", "none", "--format", "{p}", "--target", SHIPS_FOR];
+    let arguments = [
+        "tree", "-p", "waypost", "-e", "normal", "--prefix", "none", "--format", "{p}", "--target", SHIPS_FOR,
+    ];
     let listed = String::from_utf8(asked(tree, &arguments)).unwrap();
     listed.lines().map(|line| line.trim_end_matches(" (*)")).collect::<BTreeSet<_>>().len()
 }
