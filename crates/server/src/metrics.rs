@@ -165,6 +165,8 @@ pub struct Metrics {
     pub finished: Finished,
     pub sweeps: Count,
     pub swept: Count,
+    pub projection_behind: Level,
+    pub projection_lag: Ratio,
     pub streams: Level,
     pub streamed: Count,
     pub resets: Count,
@@ -192,6 +194,8 @@ impl Default for Metrics {
             finished: Finished::default(),
             sweeps: Count::default(),
             swept: Count::default(),
+            projection_behind: Level::default(),
+            projection_lag: Ratio::default(),
             streams: Level::default(),
             streamed: Count::default(),
             resets: Count::default(),
@@ -272,6 +276,17 @@ impl Metrics {
             self.finished.family(tenant),
         );
         own.register("sweeps", "Times that this server looked for what time moves", self.sweeps.clone());
+        own.register(
+            "projection_behind_runs",
+            "Runs that moved and that this server has not written to the object store yet",
+            self.projection_behind.clone(),
+        );
+        own.register_with_unit(
+            "projection_lag",
+            "Since the first of them moved",
+            Unit::Seconds,
+            self.projection_lag.clone(),
+        );
         own.register("runs_swept", "Runs that time moved, by this server's sweeper", self.swept.clone());
         own.register("sse_clients", "Clients that follow events", self.streams.clone());
         own.register("sse_events", "Events sent to them", self.streamed.clone());

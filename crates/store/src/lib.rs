@@ -29,6 +29,7 @@ pub use seam::messages::{Message, REMEMBERED, Received};
 pub use seam::playbooks::{
     KEPT_VERSIONS, MOST_PLAYBOOK_TEXT, MOST_PLAYBOOKS, OfferedPlaybook, PlaybookFilter, PlaybookRow,
 };
+pub use seam::projection::{MovedRun, Projected};
 pub use seam::retention::Retention;
 pub use seam::run::{EventRow, ItemRow, RunRow, iso, parse_time};
 pub use seam::schedule_reads::{

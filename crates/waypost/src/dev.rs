@@ -51,5 +51,5 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         // A person started it to do what they ask for: as their shell would.
         pass_env: vec!["*".to_owned()],
     };
-    serve::serve(store, listener, &flags, &hello).await.map(|()| 0)
+    serve::serve((store, place.projection()?), listener, &flags, &hello).await.map(|()| 0)
 }

@@ -15,6 +15,7 @@ mod migrate;
 mod output;
 mod place;
 mod playbook;
+mod projection;
 mod queue;
 mod run;
 mod schedule;
@@ -105,6 +106,9 @@ enum Noun {
     /// What fires when: apply, look, pause, trigger, run.
     #[command(subcommand)]
     Schedule(schedule::Verb),
+    /// Runs as documents of the object store.
+    #[command(subcommand)]
+    Projection(projection::Verb),
     /// Replay the whole log and report every difference from what is stored.
     Verify(verify::Flags),
     /// Copy the database while others work with it.
@@ -209,6 +213,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Noun::Migrate(flags) => block_on(migrate::run(&place, flags)).map(|()| 0),
         Noun::Doctor(flags) => block_on(doctor::run(&place, flags)),
         Noun::Schedule(verb) => block_on(schedule::run(&place, verb)),
+        Noun::Projection(verb) => block_on(projection::run(&place, verb)).map(|()| 0),
         Noun::Verify(flags) => block_on(verify::run(&place, flags)),
         Noun::Backup(flags) => backup::run(&place, &flags),
         Noun::Restore(flags) => block_on(backup::restore(&place, flags)),

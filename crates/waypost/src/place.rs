@@ -1,6 +1,6 @@
 //! Where the runs are: the embedded store by default, another database by its URL, or a server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use clap::Args;
@@ -14,6 +14,8 @@ use waypost_store::sqlite::SqliteStore;
 use waypost_store::{EVERY_TENANT, Store, StoreError};
 use waypost_worker::Stage;
 use waypost_worker::loops::{Supervised, Supervisor};
+use waypost_worker::projection::Projection;
+use waypost_worker::projection::objects::{self, Folder, Objects};
 use waypost_worker::schedules::SchedulerOptions;
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result, tell};
@@ -98,7 +100,8 @@ pub enum Database {
 /// Where the runs are, as it was found.
 #[derive(Clone)]
 pub enum Opened {
-    Database(Arc<dyn waypost_store::Database>),
+    /// With where its projected runs are written to, if that is known.
+    Database(Arc<dyn waypost_store::Database>, Option<Arc<Projection>>),
     Server(Arc<RemoteStore>),
     /// There is none, and looking makes none: an empty one in a folder that goes away with this.
     Nothing {
@@ -110,9 +113,23 @@ pub enum Opened {
 impl Opened {
     pub fn store(&self) -> Arc<dyn Store> {
         match self {
-            Opened::Database(store) | Opened::Nothing { store, .. } => store.clone(),
+            Opened::Database(store, _) | Opened::Nothing { store, .. } => store.clone(),
             Opened::Server(server) => server.clone(),
         }
+    }
+
+    /// Where the manifests of this process's runs are written to. A server's worker has to be told of the object store too.
+    pub fn projection(&self) -> Option<Arc<Projection>> {
+        match self {
+            Opened::Database(_, projection) => projection.clone(),
+            Opened::Server(_) => named_objects().ok().flatten().map(projection_into),
+            Opened::Nothing { .. } => None,
+        }
+    }
+
+    /// Whether this process takes care of the database, and not a server.
+    pub fn has_loops(&self) -> bool {
+        matches!(self, Opened::Database(..))
     }
 
     /// The loops of this process; with a scheduler if there are options for one. A server has its own.
@@ -122,8 +139,8 @@ impl Opened {
         schedules: Option<SchedulerOptions>,
         shutdown: watch::Receiver<Stage>,
     ) -> Result<Supervised> {
-        let Opened::Database(database) = self else { return Ok(Supervised::none(shutdown)) };
-        let supervisor = Supervisor::new(database.clone(), by, shutdown);
+        let Opened::Database(database, projection) = self else { return Ok(Supervised::none(shutdown)) };
+        let supervisor = Supervisor::new(database.clone(), by, shutdown).projecting(projection.clone());
         let supervisor = match schedules {
             Some(options) => supervisor.firing(options),
             None => supervisor,
@@ -182,7 +199,7 @@ impl Place {
     pub async fn opened(&self) -> Result<Opened> {
         match self.server() {
             Some(url) => Ok(Opened::Server(Arc::new(self.open_server(url).await?))),
-            None => Ok(Opened::Database(self.open_database().await?)),
+            None => Ok(Opened::Database(self.open_database().await?, self.projection()?)),
         }
     }
 
@@ -211,6 +228,22 @@ impl Place {
             Database::Sqlite(file) => Arc::new(SqliteStore::open(&file)?),
             Database::Postgres(url) => Arc::new(PostgresStore::open(&url).await?),
         })
+    }
+
+    /// Where projected runs are written to: what is named, or the folder `objects` beside a file of SQLite's. A database that many
+    /// machines share has no folder that they share.
+    pub fn projection(&self) -> Result<Option<Arc<Projection>>> {
+        let objects = match named_objects()? {
+            Some(objects) => Some(objects),
+            None => match self.database()? {
+                Database::Sqlite(file) => {
+                    let folder = file.parent().unwrap_or(Path::new(".")).join("objects");
+                    Some(Arc::new(Folder::new(&folder)) as Arc<dyn Objects>)
+                }
+                Database::Postgres(_) => None,
+            },
+        };
+        Ok(objects.map(projection_into))
     }
 
     /// The database that is in use, if it is there and no server is asked instead. Looking makes none.
@@ -286,6 +319,21 @@ impl Place {
             }
         }
     }
+}
+
+fn projection_into(objects: Arc<dyn Objects>) -> Arc<Projection> {
+    Arc::new(Projection::new(objects))
+}
+
+const OBJECT_STORE: &str = "WAYPOST_OBJECT_STORE";
+
+/// The object store that the environment names.
+fn named_objects() -> Result<Option<Arc<dyn Objects>>> {
+    let Some(url) = std::env::var(OBJECT_STORE).ok().filter(|url| !url.trim().is_empty()) else {
+        return Ok(None);
+    };
+    let opened = objects::open(url.trim());
+    opened.map(Some).map_err(|error| Failed::new(BAD_INPUT, format!("{OBJECT_STORE}: {error}")))
 }
 
 /// A secret that the environment names a file for.

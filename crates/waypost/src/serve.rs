@@ -12,7 +12,9 @@ use tokio::sync::watch;
 use waypost_server::App;
 use waypost_store::{Database, Store};
 use waypost_worker::loops::Supervisor;
+
 use waypost_worker::playbook::{Playbooks, known};
+use waypost_worker::projection::Projection;
 use waypost_worker::schedules::SchedulerOptions;
 use waypost_worker::webhooks::Github;
 use waypost_worker::{Options, PassedEnv, Stage, Worker};
@@ -64,7 +66,8 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
     let store = place.only_database("serve").await?;
     check_tokens(&*store, &flags).await?;
     let (listener, address) = bind(flags.listen).await?;
-    serve(store, listener, &flags, &format!("listening on http://{address}")).await.map(|()| 0)
+    let hello = format!("listening on http://{address}");
+    serve((store, place.projection()?), listener, &flags, &hello).await.map(|()| 0)
 }
 
 /// Whoever reaches a server without tokens could do anything with it.
@@ -116,7 +119,12 @@ pub async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
 }
 
 /// The API, the loops and the worker, until a signal.
-pub async fn serve(store: Arc<dyn Database>, listener: TcpListener, flags: &Flags, hello: &str) -> Result {
+pub async fn serve(
+    (store, projection): (Arc<dyn Database>, Option<Arc<Projection>>),
+    listener: TcpListener,
+    flags: &Flags,
+    hello: &str,
+) -> Result {
     log_to_stderr();
     let (stage, shutdown) = watch::channel(Stage::Working);
     listen(&Arc::new(stage))?;
@@ -134,11 +142,17 @@ pub async fn serve(store: Arc<dyn Database>, listener: TcpListener, flags: &Flag
     raise_open_files(options.connections);
     let app = App::new(store.clone(), options, shutdown.clone());
     let may_work = !flags.no_worker && (flags.allow_commands || !playbooks.is_empty());
-    let worker = Worker::new(store.clone(), worker_options(flags, playbooks));
+    let worker_options = Options { projection: projection.clone(), ..worker_options(flags, playbooks) };
+    let worker = Worker::new(store.clone(), worker_options);
     let swept = app.clone();
     let supervisor = Supervisor::new(store.clone(), worker.name(), shutdown).counting(move |moved| {
         swept.metrics.sweeps.inc();
         swept.metrics.swept.inc_by(moved as u64);
+    });
+    let behind = app.clone();
+    let supervisor = supervisor.projecting(projection).telling(move |lag| {
+        behind.metrics.projection_behind.set(lag.runs as i64);
+        behind.metrics.projection_lag.set(lag.seconds);
     });
     let fired = fired(&scheduled);
     let supervised = supervisor.firing(scheduled).start().await?;

@@ -97,6 +97,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
         grace: flags.grace,
         allow_commands: flags.allow_commands,
         playbooks,
+        projection: opened.projection(),
         passed_env: PassedEnv::basics().and(flags.pass_env),
         ..Options::default()
     };

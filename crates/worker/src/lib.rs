@@ -21,6 +21,7 @@ mod outcome;
 mod pace;
 mod pipeline;
 pub mod playbook;
+pub mod projection;
 mod registration;
 pub mod replay;
 mod report;

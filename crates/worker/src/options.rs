@@ -1,6 +1,7 @@
 //! What a worker is told.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::time::Duration;
 
 use waypost_kernel::backoff::Backoff;
@@ -13,6 +14,7 @@ use crate::handler::Handlers;
 use crate::lease::Keeping;
 use crate::pace;
 use crate::playbook::Playbooks;
+use crate::projection::Projection;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -48,6 +50,8 @@ pub struct Options {
     pub passed_env: PassedEnv,
     /// Between the tries of a command that has `retries`.
     pub backoff: Backoff,
+    /// Where the manifest of a projected run is before the run is told as completed. Without it nobody waits for that.
+    pub projection: Option<Arc<Projection>>,
 }
 
 impl Options {
@@ -93,6 +97,7 @@ impl Default for Options {
             guardian: Some(guardian::this_program()),
             passed_env: PassedEnv::basics(),
             backoff: Backoff::deploy(),
+            projection: None,
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::interpret::{EndNames, Ending, Goal, Parting, Tries, Verdict, all_lost
 use crate::lease::heartbeat::Leases;
 use crate::lease::{Keeping, Lease};
 use crate::options::Options;
+use crate::projection::promise::promised;
 use crate::report;
 use crate::report::journal::Journal;
 use crate::report::reporter::Reporter;
@@ -138,6 +139,14 @@ async fn work_to_end(shared: Shared, job: Job, slot: Option<Slot>) -> (End, Opti
     let parting = match &plan.work {
         Work::Playbook(playbook) => steps::perform(&shared, &claimed, &lease, asked_at, playbook).await,
         _ => tries(&shared, &claimed, &lease, asked_at, &plan).await,
+    };
+    let until = match &plan.work {
+        Work::Playbook(playbook) => steps::deadline(&claimed, asked_at, playbook),
+        _ => plan.timeout.map(|limit| asked_at + pace::duration(limit)),
+    };
+    let parting = match parting {
+        Parting::End(ending) => given(promised(&shared, &claimed, &lease, until, ending).await),
+        given_back => given_back,
     };
     drop(slot);
     // Its finish is sent until the store has it; a heartbeat could only overtake it.

@@ -150,6 +150,7 @@ impl Resolver<'_> {
             no_items: Tallies::none(&items),
             items,
             stops_run: draft.stops_run.as_ref().is_some_and(|stops| stops.value),
+            projected: draft.projected.as_ref().is_some_and(|projected| projected.value),
             codes: self.codes(),
             operations,
             decisions: self.decisions(),
@@ -195,6 +196,7 @@ impl Resolver<'_> {
         let keys = [
             ("ids", draft.ids.as_ref().map(|ids| ids.line)),
             ("items", draft.items.first().map(|name| name.line)),
+            ("projected", draft.projected.as_ref().map(|projected| projected.line)),
             ("codes", draft.codes.first().map(|(command, _)| command.line)),
             ("operations", draft.operations.first().map(|(command, _)| command.line)),
             ("decisions", draft.decisions.first().map(|(_, word)| word.line)),

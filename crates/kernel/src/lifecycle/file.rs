@@ -31,6 +31,7 @@ pub struct Draft {
     pub initial: At<Vec<At<String>>>,
     pub items: Vec<At<String>>,
     pub stops_run: Option<At<bool>>,
+    pub projected: Option<At<bool>>,
     pub codes: Vec<(At<String>, At<String>)>,
     pub operations: Vec<(At<String>, Vec<At<String>>)>,
     pub decisions: Vec<(DecisionPart, At<String>)>,
@@ -130,6 +131,11 @@ pub static LIFECYCLE: Shape = Shape::of_file(
         optional("items", WORDS, "The lifecycles of a run's items."),
         optional("stops_run", Boolean, "Of items: one that fails ends its run's course. Default: false."),
         optional(
+            "projected",
+            Boolean,
+            "Its runs are written to the object store as `status.json` and its neighbours. Default: false.",
+        ),
+        optional(
             "codes",
             Map { of: &Of(&WORD), keys: None, most: usize::MAX },
             "The error code that each command leaves behind.",
@@ -215,6 +221,7 @@ fn draft(root: &Node, report: &mut Report) -> Option<Draft> {
         initial: At { line: root.get("initial")?.line, value: words("initial") },
         items: words("items"),
         stops_run: of(root, "stops_run"),
+        projected: of(root, "projected"),
         codes: named(root, "codes").filter_map(|(name, code)| Some((name, at(code)?))).collect(),
         operations: named(root, "operations").map(|(name, states)| (name, self::words(states))).collect(),
         decisions: decisions(root),

@@ -135,6 +135,8 @@ pub struct Lifecycle {
     pub items: Vec<Arc<Lifecycle>>,
     /// Items only: one that fails ends its run's course, unless its role says otherwise.
     pub stops_run: bool,
+    /// Runs only: what becomes of them is written to the object store, for those who read it there.
+    pub projected: bool,
     /// What a run that has none of them counts.
     pub no_items: Tallies,
     /// The error code that a command leaves behind, where it is not the kernel's own.
@@ -180,6 +182,17 @@ impl Lifecycle {
 
     pub fn transitions_from(&self, from: StateId) -> impl Iterator<Item = &Transition> {
         self.transitions.iter().filter(move |transition| transition.from == from)
+    }
+
+    /// The command by which the engine takes on a draft in this state, if that is the engine's alone: what people may do waits for
+    /// them.
+    pub fn acknowledgement(&self, from: StateId) -> Option<&str> {
+        let takes_on = |row: &&Transition| {
+            row.by.contains(Actor::Engine)
+                && !row.by.any_person()
+                && (self.phase(row.from), self.phase(row.to)) == (Phase::Draft, Phase::Ready)
+        };
+        self.transitions_from(from).find(takes_on).map(|row| &*row.command)
     }
 
     /// Settled, and no way out.

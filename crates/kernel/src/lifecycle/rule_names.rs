@@ -23,7 +23,10 @@ pub const RULES: [(&str, &str); 64] = [
     ("unknown-command", "every command that is named is in the table"),
     ("unknown-item-kind", "every item lifecycle that is named is known"),
     ("version-taken", "one version has one meaning"),
-    ("item-key", "an item lifecycle has no ids, items, codes, operations, decisions or cancelled_metadata"),
+    (
+        "item-key",
+        "an item lifecycle has no ids, items, projected, codes, operations, decisions or cancelled_metadata",
+    ),
     ("run-key", "a run lifecycle has no stops_run"),
     ("no-initial", "a run starts somewhere"),
     ("initial-phase", "a run starts as a draft, ready or held"),

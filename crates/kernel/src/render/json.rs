@@ -36,6 +36,7 @@ pub fn json(lifecycle: &Lifecycle) -> Value {
         "initial": lifecycle.initial.iter().map(|id| name(*id)).collect::<Vec<_>>(),
         "items": lifecycle.items.iter().map(|kind| &*kind.name).collect::<Vec<_>>(),
         "stops_run": (lifecycle.kind == Kind::Item).then_some(lifecycle.stops_run),
+        "projected": (lifecycle.kind == Kind::Run).then_some(lifecycle.projected),
         "codes": codes,
         "operations": operations,
         "decisions": decisions,

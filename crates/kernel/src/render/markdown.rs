@@ -35,6 +35,9 @@ fn facts(out: &mut String, lifecycle: &Lifecycle) {
     if lifecycle.stops_run {
         out.push_str("- one that fails ends its run's course: nothing begins after it but cleanups\n");
     }
+    if lifecycle.projected {
+        out.push_str("- what becomes of a run is written to the object store\n");
+    }
     for (command, code) in &lifecycle.codes {
         let _ = writeln!(out, "- `{command}` leaves the error code `{code}`");
     }

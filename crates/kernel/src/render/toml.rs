@@ -27,6 +27,9 @@ pub fn toml(lifecycle: &Lifecycle) -> String {
     if lifecycle.stops_run {
         line("stops_run", &inline(&object["stops_run"]));
     }
+    if lifecycle.projected {
+        line("projected", &inline(&object["projected"]));
+    }
     // Their order counts, and JSON's objects have none.
     let codes: Vec<String> = lifecycle
         .codes

@@ -19,6 +19,7 @@ mod items;
 mod messages;
 mod operations;
 mod playbooks;
+mod projection;
 mod retention;
 mod schedules;
 mod sweep;
@@ -37,6 +38,7 @@ pub(crate) use hold::{CleanedFinish, finish, note, release, renew, require_clean
 pub(crate) use items::put_items;
 pub(crate) use messages::receive;
 pub(crate) use playbooks::{offer_playbooks, playbooks};
+pub(crate) use projection::{acknowledge, cursor, put_cursor};
 pub(crate) use retention::{put_retention, retention};
 pub(crate) use schedules::firing::{begin, due, due_scopes, fire, put_off};
 pub(crate) use schedules::{

@@ -7,7 +7,7 @@
 //! A statement draws one number for all its events and counts them in the lower 16 bits: what has one number is
 //! committed together, so a gap is one between numbers.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use crate::postgres::link::session::{Session, Tx};
 use crate::postgres::sql::{Args, Columns, args, time};
 use crate::rules::messages::{first_payload, items_message, standard_message, standard_payload};
 use crate::seam::error::StoreError;
+use crate::seam::projection::{MovedRun, Projected, Step};
 use crate::seam::run::EventRow;
 use crate::seam::verbs::PAGE_BYTES;
 
@@ -77,7 +78,86 @@ pub async fn events(tx: &Tx, run_id: &str, after_seq: u64, limit: usize) -> Resu
 }
 
 pub async fn feed(session: &Session, after: u64, limit: usize) -> Result<Vec<EventRow>> {
-    let limit = limit.min(MAX_PAGE);
+    sure_page(session, after, limit.min(MAX_PAGE)).await
+}
+
+/// What is read of the log in the order of its positions.
+#[allow(async_fn_in_trait, reason = "see `engine::Tx`")]
+trait Entry: Sized {
+    fn position(&self) -> u64;
+
+    /// Of a stretch of positions, as many as fit into a page; whether there are more.
+    async fn read(tx: &Tx, from: i64, to: i64, limit: usize) -> Result<(Vec<Self>, bool)>;
+}
+
+impl Entry for EventRow {
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    async fn read(tx: &Tx, from: i64, to: i64, limit: usize) -> Result<(Vec<EventRow>, bool)> {
+        let condition = "FROM waypost.events e JOIN waypost.runs r ON r.rid = e.rid WHERE e.position > $1 AND e.position <= $2 \
+                         ORDER BY e.position LIMIT $3";
+        read(tx, condition, args![from, to, limit as i64]).await
+    }
+}
+
+impl Entry for Step<i16> {
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    async fn read(tx: &Tx, from: i64, to: i64, limit: usize) -> Result<(Vec<Step<i16>>, bool)> {
+        let sql = "SELECT e.position, e.dst, e.rid, e.at FROM waypost.events e WHERE e.position > $1 AND e.position <= $2 \
+                   ORDER BY e.position LIMIT $3";
+        let mut steps = Vec::new();
+        for row in tx.query(sql, args![from, to, limit as i64]).await? {
+            let columns = Columns(&row);
+            let position = columns.get::<i64>(0)?.unsigned_abs();
+            let at = time(columns.get(3)?);
+            steps.push(Step { position, state: columns.get(1)?, rid: columns.get(2)?, at });
+        }
+        Ok((steps, false))
+    }
+}
+
+/// What of the log is about runs of projected lifecycles. Nothing is read of an event but whose it is.
+pub async fn projected(session: &Session, after: u64, limit: usize) -> Result<Projected> {
+    let found: Vec<Step<i16>> = sure_page(session, after, limit).await?;
+    let tx = session.look().await?;
+    let runs = moved_runs(&tx, &found).await;
+    Ok(Projected {
+        position: found.last().map_or(after, |last| last.position),
+        more: found.len() >= limit,
+        runs: tx.end(runs).await?,
+    })
+}
+
+async fn moved_runs(tx: &Tx, found: &[Step<i16>]) -> Result<Vec<MovedRun>> {
+    let known = tx.known_with(found.iter().map(|step| step.state)).await?;
+    let is_projected = |step: &&Step<i16>| known.state(step.state).is_some_and(|(of, _)| of.projected);
+    let mut seen = HashSet::new();
+    let firsts: Vec<_> = found.iter().filter(is_projected).filter(|step| seen.insert(step.rid)).collect();
+    if firsts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rids: Vec<i64> = firsts.iter().map(|step| step.rid).collect();
+    let sql = "SELECT r.rid, r.run_id, r.tenant FROM waypost.runs r WHERE r.rid = ANY ($1)";
+    let mut names: HashMap<i64, (String, String)> = HashMap::new();
+    for row in tx.query(sql, args![rids]).await? {
+        let columns = Columns(&row);
+        names.insert(columns.get(0)?, (columns.get(1)?, columns.get(2)?));
+    }
+    // One that was pruned meanwhile has no name any more, and nobody asks for it.
+    let run = |step: &&Step<i16>| {
+        let (run_id, tenant) = names.remove(&step.rid)?;
+        Some(MovedRun { run_id, tenant, at: step.at })
+    };
+    Ok(firsts.iter().filter_map(run).collect())
+}
+
+/// A page that ends before the first gap that may still be filled.
+async fn sure_page<E: Entry>(session: &Session, after: u64, limit: usize) -> Result<Vec<E>> {
     if limit == 0 {
         return Ok(Vec::new());
     }
@@ -92,7 +172,7 @@ pub async fn feed(session: &Session, after: u64, limit: usize) -> Result<Vec<Eve
         return Ok(page);
     }
     // A gap. Mostly nobody is about to fill it any more.
-    let seen = page.last().map_or(after, |last| last.position);
+    let seen = page.last().map_or(after, Entry::position);
     let writing = writing(session).await?;
     if !writing.is_empty() {
         with_gaps(session, |gaps| gaps.watch(seen, writing));
@@ -237,13 +317,13 @@ fn with_gaps<T>(session: &Session, work: impl FnOnce(&mut Gaps) -> T) -> T {
 }
 
 /// How many of a page follow without a gap that could still be filled.
-fn sure(settled: u64, after: u64, page: &[EventRow]) -> usize {
+fn sure<E: Entry>(settled: u64, after: u64, page: &[E]) -> usize {
     let mut last = after;
-    for (at, event) in page.iter().enumerate() {
-        if number_of(event.position) > number_of(last) + 1 && event.position - 1 > settled {
+    for (at, position) in page.iter().map(Entry::position).enumerate() {
+        if number_of(position) > number_of(last) + 1 && position - 1 > settled {
             return at;
         }
-        last = event.position;
+        last = position;
     }
     page.len()
 }
@@ -252,7 +332,7 @@ fn number_of(position: u64) -> u64 {
     position >> COUNTED
 }
 
-fn cut(settled: u64, after: u64, mut page: Vec<EventRow>) -> Vec<EventRow> {
+fn cut<E: Entry>(settled: u64, after: u64, mut page: Vec<E>) -> Vec<E> {
     page.truncate(sure(settled, after, &page));
     page
 }
@@ -270,20 +350,18 @@ async fn writing(session: &Session) -> Result<HashSet<String>> {
 
 /// The index knows which blocks hold which positions, not their order: only a stretch is asked for at a time, a longer
 /// one each time that too little was found.
-async fn page(session: &Session, after: u64, limit: usize) -> Result<Vec<EventRow>> {
+async fn page<E: Entry>(session: &Session, after: u64, limit: usize) -> Result<Vec<E>> {
     let tx = session.begin().await?;
     let found = async {
         let last: i64 = Columns(&tx.one("SELECT last_value FROM waypost.positions", &[]).await?).get(0)?;
         let end = (last + 1) << COUNTED;
-        let condition = "FROM waypost.events e JOIN waypost.runs r ON r.rid = e.rid WHERE e.position > $1 AND e.position <= $2 \
-                         ORDER BY e.position LIMIT $3";
         let mut from = i64::try_from(after).unwrap_or(i64::MAX);
         let mut stretch = STRETCH << COUNTED;
-        let mut page: Vec<EventRow> = Vec::new();
+        let mut page: Vec<E> = Vec::new();
         while from < end && page.len() < limit {
             let to = from.saturating_add(stretch);
-            let (found, is_cut) = read(&tx, condition, args![from, to, (limit - page.len()) as i64]).await?;
-            page.extend(found.into_iter().filter(|event| event.position > after));
+            let (found, is_cut) = E::read(&tx, from, to, limit - page.len()).await?;
+            page.extend(found.into_iter().filter(|entry| entry.position() > after));
             if is_cut {
                 break;
             }

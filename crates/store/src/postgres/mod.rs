@@ -27,6 +27,7 @@ use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::messages::{Message, Received};
 use crate::seam::playbooks::{OfferedPlaybook, PlaybookFilter, PlaybookRow};
+use crate::seam::projection::Projected;
 use crate::seam::retention::Retention;
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
@@ -311,6 +312,8 @@ impl Housekeeping for PostgresStore {
     verbs! {
         PgTx::begin => engine {
             receive(message: Message) -> Received;
+            put_cursor(name: String, position: u64) -> ();
+            acknowledge(tenant: String, run_id: String, by: String) -> ();
             token_used(id: String) -> ();
             put_retention(rules: Vec<Retention>) -> ();
             scheduler_seen(sign: SchedulerSign) -> ();
@@ -321,6 +324,7 @@ impl Housekeeping for PostgresStore {
             wake_executions(run_ids: Vec<String>) -> ();
         }
         PgTx::look => engine {
+            cursor(name: String) -> Option<u64>;
             retention(lifecycle: Option<String>) -> Vec<Retention>;
         }
         Session::look => admin {
@@ -338,6 +342,10 @@ impl Housekeeping for PostgresStore {
             }
             Ok(swept)
         })
+    }
+
+    fn projected(&self, after: u64, limit: usize) -> Reply<'_, Projected> {
+        self.session.verb(move |session| async move { log::projected(&session, after, limit).await })
     }
 
     fn prune(&self, limit: usize) -> Reply<'_, Pruned> {

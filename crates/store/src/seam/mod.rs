@@ -8,6 +8,7 @@ mod holding;
 pub(crate) mod messages;
 pub(crate) mod names;
 pub(crate) mod playbooks;
+pub(crate) mod projection;
 pub(crate) mod retention;
 pub(crate) mod run;
 pub(crate) mod schedule_reads;
@@ -26,6 +27,7 @@ use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 use access::{AuditRow, TokenChange, TokenRow, Who};
 use messages::{Message, Received};
 use playbooks::{OfferedPlaybook, PlaybookFilter, PlaybookRow};
+use projection::Projected;
 use retention::Retention;
 use run::{EventRow, ItemRow, RunRow};
 use schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
@@ -137,6 +139,15 @@ macro_rules! housekeeping_verbs {
             verify(progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Verified;
             /// For tests and demonstrations: moves the database's clock ahead.
             advance_clock(by: Span) -> ();
+            /// Which runs of projected lifecycles moved after a position, each once, by the rule of `feed`: a late commit is never
+            /// skipped. At most `limit` events are looked at, whosever they are.
+            projected(after: u64, limit: usize) -> Projected;
+            /// Up to where the reader of this name has gone, if it has been there.
+            cursor(name: String) -> Option<u64>;
+            /// It has gone up to here. A cursor only rises, whoever sets it last.
+            put_cursor(name: String, position: u64) -> ();
+            /// Takes on a draft whose lifecycle lets the engine do so; one that was taken on, or ended, is left as it is.
+            acknowledge(tenant: String, run_id: String, by: String) -> ();
             /// A message from outside has come: under which id it came first. One whose content is known is not taken up again,
             /// whatever id it comes under: an id need not be signed.
             receive(message: Message) -> Received;

@@ -1,6 +1,7 @@
 //! Reading events: a run's own, or all of them in the order of their commits. The first of a run is what it was born
 //! with; a row that holds two is taken apart.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, Row, params};
@@ -13,6 +14,7 @@ use crate::engine::Stored;
 use crate::rules::messages::{first_payload, items_message, standard_message, standard_payload};
 use crate::rules::replay::Written;
 use crate::rules::room::Room;
+use crate::seam::projection::{MovedRun, Projected, Step};
 use crate::seam::run::EventRow;
 use crate::sqlite::layout::AnyText;
 use crate::sqlite::lifecycle_codes::Named;
@@ -60,6 +62,51 @@ pub fn feed(tx: &Tx<'_>, after_position: u64, limit: usize) -> Result<Vec<EventR
     found.sort_by_key(|event| event.position);
     found.truncate(limit);
     Ok(found.into_iter().map(event_row).collect())
+}
+
+const BIRTHS: &str = "SELECT position, state, rid, at FROM run_born WHERE rid > ?1 ORDER BY rid LIMIT ?2";
+const MOVES: &str =
+    "SELECT position, dst, rid, at FROM run_events WHERE position > ?1 ORDER BY position LIMIT ?2";
+
+/// What of the log is about runs of projected lifecycles. Nothing is read of an event but whose it is.
+pub fn projected(tx: &Tx<'_>, after: &u64, limit: &usize) -> Result<Projected> {
+    let Ok(from) = i64::try_from(*after) else {
+        return Ok(Projected { position: *after, ..Projected::default() });
+    };
+    let steps = |sql: &str, from: i64| {
+        let step = |row: &Row<'_>| {
+            let (position, state, rid) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok(Step::<i64> { position, state, rid, at: Time::from_ms(row.get(3)?) })
+        };
+        tx.list(sql, params![from, *limit as i64], step)
+    };
+    let (births, moves) = (steps(BIRTHS, born_until(tx, *after)?)?, steps(MOVES, from)?);
+    // Up to where both lists have all that there is.
+    let end = [&births, &moves].into_iter().filter(|found| found.len() >= *limit);
+    let end = end.filter_map(|found| found.last()).map(|last| last.position).min().unwrap_or(u64::MAX);
+    let mut found: Vec<_> = births
+        .into_iter()
+        .chain(moves)
+        .filter(|step| step.position > *after && step.position <= end)
+        .collect();
+    found.sort_by_key(|step| step.position);
+    found.truncate(*limit);
+    let mut projected = Projected {
+        position: found.last().map_or(*after, |last| last.position),
+        more: found.len() >= *limit,
+        runs: Vec::new(),
+    };
+    let mut seen = HashSet::new();
+    let mut whose = tx.prepare("SELECT run_id, tenant FROM run_born WHERE rid = ?1")?;
+    for step in found {
+        let state = tx.named(step.state)?;
+        let is_projected = state.of.as_ref().is_some_and(|(lifecycle, _)| lifecycle.projected);
+        if is_projected && seen.insert(step.rid) {
+            let (run_id, tenant) = whose.query_row([step.rid], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            projected.runs.push(MovedRun { run_id, tenant, at: step.at });
+        }
+    }
+    Ok(projected)
 }
 
 /// Up to where what was found is all that there is.

@@ -31,6 +31,7 @@ use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::messages::{Message, Received};
 use crate::seam::playbooks::{OfferedPlaybook, PlaybookFilter, PlaybookRow};
+use crate::seam::projection::Projected;
 use crate::seam::retention::Retention;
 use crate::seam::run::{EventRow, ItemRow, RunRow};
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
@@ -229,6 +230,8 @@ impl Housekeeping for SqliteStore {
     verbs! {
         write engine {
             receive(message: Message) -> Received;
+            put_cursor(name: String, position: u64) -> ();
+            acknowledge(tenant: String, run_id: String, by: String) -> ();
             token_used(id: String) -> ();
             put_retention(rules: Vec<Retention>) -> ();
             scheduler_seen(sign: SchedulerSign) -> ();
@@ -239,10 +242,14 @@ impl Housekeeping for SqliteStore {
             wake_executions(run_ids: Vec<String>) -> ();
         }
         read engine {
+            cursor(name: String) -> Option<u64>;
             retention(lifecycle: Option<String>) -> Vec<Retention>;
         }
     }
     verbs! {
+        read tx log {
+            projected(after: u64, limit: usize) -> Projected;
+        }
         read_apart tx admin {
             ask_scopes(sql: String) -> Vec<String>;
         }

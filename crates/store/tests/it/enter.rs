@@ -160,6 +160,7 @@ impl Dice {
             states,
             items: Vec::new(),
             stops_run: false,
+            projected: false,
             no_items: Tallies::none(&[]),
             codes: Vec::new(),
             operations: Vec::new(),

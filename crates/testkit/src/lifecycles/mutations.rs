@@ -140,7 +140,7 @@ fn types(text: &str, push: &mut Push<'_>) {
             let multi_line = old.trim() == "[";
             let may_be = line.starts_with("version")
                 || ["codes", "cancelled_metadata"].iter().any(|key| line.starts_with(key)) && value == "{}"
-                || line.starts_with("stops_run") && value == "true";
+                || ["stops_run", "projected"].iter().any(|key| line.starts_with(key)) && value == "true";
             let must_fail = !may_be && !multi_line;
             let new = format!("{key}= {value}");
             let text = if multi_line {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use waypost_kernel::lifecycle::{Actor, Phase, Transition};
 use waypost_kernel::render::toml::toml;
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 use waypost_store::{
@@ -21,6 +22,26 @@ impl MemoryStore {
             let CommandWrite { tenant, by, reason, name, .. } = command;
             state.audit(Who { tenant, by, reason }, &name, row.id());
             Ok(row)
+        })
+    }
+
+    /// What the engine does is no entry of the audit log.
+    pub(crate) fn acknowledge(&self, tenant: String, run_id: String, by: String) -> Reply<'_, ()> {
+        self.verb(move |state| {
+            let row = state.row(state.number_of(&run_id)?)?;
+            if row.tenant != tenant {
+                return Err(StoreError::no_run(&run_id));
+            }
+            let by_engine = |way: &&Transition| {
+                let is_the_engines = way.by.names() == ["engine"];
+                is_the_engines && row.lifecycle.phase(way.to) == Phase::Ready
+            };
+            let way = row.lifecycle.transitions_from(row.run.state).find(by_engine);
+            let Some(way) = way.filter(|_| row.phase() == Phase::Draft) else { return Ok(()) };
+            let name = way.command.to_string();
+            let actor = Some(Actor::Engine);
+            let write = CommandWrite { tenant, run_id, name, actor, by, ..CommandWrite::default() };
+            state.command(&write).map(drop)
         })
     }
 

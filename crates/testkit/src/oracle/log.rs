@@ -1,9 +1,10 @@
 //! What happened.
 
 use waypost_kernel::text::MAX_PAGE;
-use waypost_store::{EventRow, Feed, Reply};
+use waypost_store::{EventRow, Feed, MovedRun, Projected, Reply, RunRow};
 
 use super::MemoryStore;
+use super::rules::intake::check_name;
 
 impl MemoryStore {
     pub(crate) fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
@@ -21,6 +22,40 @@ impl MemoryStore {
             let mut events: Vec<&EventRow> = all.filter(|event| event.position > after).collect();
             events.sort_by_key(|event| event.position);
             Ok(Feed::after(after, events.into_iter().take(limit.min(MAX_PAGE)).cloned().collect()))
+        })
+    }
+
+    pub(crate) fn projected(&self, after: u64, limit: usize) -> Reply<'_, Projected> {
+        self.verb(move |state| {
+            let mut events: Vec<(&RunRow, &EventRow)> = Vec::new();
+            for entry in state.runs.values() {
+                events.extend(entry.events.iter().map(|logged| (&entry.row, &logged.row)));
+            }
+            events.retain(|(_, event)| event.position > after);
+            events.sort_by_key(|(_, event)| event.position);
+            let more = events.len() >= limit;
+            events.truncate(limit);
+            let mut runs: Vec<MovedRun> = Vec::new();
+            for (row, event) in &events {
+                if row.lifecycle.projected && runs.iter().all(|known| known.run_id != event.run_id) {
+                    let (tenant, run_id) = (event.tenant.clone(), event.run_id.clone());
+                    runs.push(MovedRun { tenant, run_id, at: event.at });
+                }
+            }
+            Ok(Projected { runs, position: events.last().map_or(after, |(_, event)| event.position), more })
+        })
+    }
+
+    pub(crate) fn cursor(&self, name: String) -> Reply<'_, Option<u64>> {
+        self.verb(move |state| Ok(state.cursors.get(&name).copied()))
+    }
+
+    pub(crate) fn put_cursor(&self, name: String, position: u64) -> Reply<'_, ()> {
+        self.verb(move |state| {
+            check_name("name", &name)?;
+            let known = state.cursors.entry(name).or_default();
+            *known = (*known).max(position);
+            Ok(())
         })
     }
 }

@@ -55,6 +55,8 @@ pub(super) struct State {
     pub workers: Vec<(WorkerBeat, Time, Time)>,
     /// With the time at which each came.
     pub messages: Vec<(Message, Time)>,
+    /// By the readers' names.
+    pub cursors: BTreeMap<String, u64>,
     pub last_number: u64,
     /// The feed position of the last event.
     pub last_position: u64,
@@ -139,6 +141,7 @@ impl State {
             audits: Vec::new(),
             workers: Vec::new(),
             messages: Vec::new(),
+            cursors: BTreeMap::new(),
             last_number: 0,
             last_position: 0,
             writes: 0,

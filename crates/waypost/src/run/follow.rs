@@ -71,7 +71,12 @@ pub fn header(run: &RunRow, now: Time) -> String {
 
 /// Nothing more happens to it by itself.
 pub fn is_at_rest(run: &RunRow) -> bool {
-    matches!(run.phase(), Phase::Settled | Phase::Parked | Phase::Draft)
+    matches!(run.phase(), Phase::Settled | Phase::Parked | Phase::Draft) && !is_on_its_way(run)
+}
+
+/// A draft that the engine takes on by itself.
+pub fn is_on_its_way(run: &RunRow) -> bool {
+    run.lifecycle.acknowledgement(run.run.state).is_some()
 }
 
 /// Reads a run's events in order, prints what its commands said, and remembers the states that it went through.

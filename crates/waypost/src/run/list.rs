@@ -62,7 +62,7 @@ pub async fn list(opened: &Opened, flags: List) -> Result {
     };
     let asked = filter.clone();
     // A server looks at the words itself.
-    if matches!(opened, Opened::Database(_)) && (asked.lifecycle.is_some() || asked.status.is_some()) {
+    if matches!(opened, Opened::Database(..)) && (asked.lifecycle.is_some() || asked.status.is_some()) {
         asked.check(&store.lifecycles().await?)?;
     }
     let mut runs = Vec::new();

@@ -8,7 +8,7 @@ mod events;
 mod follow;
 #[cfg(test)]
 mod golden;
-mod ids;
+pub mod ids;
 pub mod list;
 mod logs;
 mod replay;

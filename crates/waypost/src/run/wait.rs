@@ -11,11 +11,11 @@ use waypost_worker::playbook::Playbooks;
 use waypost_worker::{Options, PassedEnv, Stage, Worker};
 
 use super::ask::tell_of;
-use super::follow::{Follower, Stopped};
+use super::follow::{Follower, Stopped, is_on_its_way};
 use super::ids::{explained, find, short};
 use super::user;
 use crate::output::{BAD_INPUT, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print, tell};
-use crate::place::{Opened, tenant};
+use crate::place::{Opened, named_tenant, tenant};
 use crate::worker::duration;
 
 /// How long others have to take a run before it is worked here.
@@ -81,10 +81,19 @@ async fn follow_and_work(
 ) -> Result<(RunRow, u8)> {
     let store = opened.store();
     let run_id = follower.run_id().to_owned();
-    let is_left = waiting.here || nobody_takes(&explained(&*store, &run_id).await?);
+    let run = explained(&*store, &run_id).await?;
+    // What this process's loops acknowledge cannot be waited for before they run.
+    let is_left = waiting.here || nobody_takes(&run) || (opened.has_loops() && is_on_its_way(&run));
     let head_start = if is_left { Duration::ZERO } else { HEAD_START };
     let passed_env = PassedEnv::of_person();
-    let options = Options { only: Some(run_id.clone()), playbooks, passed_env, ..Options::default() };
+    let options = Options {
+        only: Some(run_id.clone()),
+        tenant: named_tenant().map(str::to_owned),
+        playbooks,
+        passed_env,
+        projection: opened.projection(),
+        ..Options::default()
+    };
     let (stage, shutdown) = watch::channel(Stage::Working);
     let (named, own_name) = watch::channel(None);
     let working = tokio::spawn(work_if_nobody_does(opened, options, head_start, shutdown, named));

@@ -38,6 +38,7 @@ mod late_commits;
 mod metrics;
 mod operate;
 mod postgres_faults;
+mod projection;
 mod rolling_update;
 mod schemathesis;
 mod serve;

@@ -166,9 +166,15 @@ impl Shop {
 }
 
 pub fn surround(command: &mut Command, folder: &Path) {
-    for name in
-        ["WAYPOST_DATABASE_URL", "WAYPOST_URL", "WAYPOST_TOKEN", "WAYPOST_TENANT", "WAYPOST_LOG", "LOGNAME"]
-    {
+    for name in [
+        "WAYPOST_DATABASE_URL",
+        "WAYPOST_URL",
+        "WAYPOST_TOKEN",
+        "WAYPOST_OBJECT_STORE",
+        "WAYPOST_TENANT",
+        "WAYPOST_LOG",
+        "LOGNAME",
+    ] {
         command.env_remove(name);
     }
     command.env("USER", "tester").current_dir(folder).stdin(Stdio::null());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
-use waypost_store::{Claim, Claimed, PAGE_BYTES, Result, Store, StoreError, Take};
+use waypost_store::{Claim, Claimed, DEFAULT_TENANT, PAGE_BYTES, Result, Store, StoreError, Take};
 
 use crate::claim::slots::Slots;
 use crate::pipeline::Shared;
@@ -74,9 +74,19 @@ pub(crate) async fn claim(shared: Shared, limit: usize, number: u64) -> Result<T
     match shared.store.claim_run(run_id.clone(), take).await {
         Ok(claimed) => Ok(Taken { claims: vec![claimed], is_over: true, ..none }),
         // Not due, or in another worker's hands, may change; settled or parked will not by itself.
-        Err(StoreError::Refused(refusal)) => Ok(Taken { is_over: !refusal.code.is_retryable(), ..none }),
+        Err(StoreError::Refused(refusal)) => {
+            let may_change = refusal.code.is_retryable() || is_acknowledged_soon(&shared, run_id).await;
+            Ok(Taken { is_over: !may_change, ..none })
+        }
         Err(error) => Err(error),
     }
+}
+
+/// Whether it is a draft that the engine takes on by itself.
+async fn is_acknowledged_soon(shared: &Shared, run_id: &str) -> bool {
+    let tenant = shared.options.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
+    let found = shared.store.run(tenant.to_owned(), run_id.to_owned()).await;
+    found.is_ok_and(|row| row.lifecycle.acknowledgement(row.run.state).is_some())
 }
 
 /// Claims under way at once while there is more than one brings: the database writes one while the runs of the other are

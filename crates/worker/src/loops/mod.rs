@@ -2,6 +2,7 @@
 //! ([`Loop`]), one driver keeps their pace, and one [`Supervisor`] starts those of a process: a new loop is a file of its own and
 //! a line in `start`.
 
+mod projector;
 mod sweeper;
 
 use std::sync::Arc;
@@ -12,11 +13,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use waypost_store::{Database, Result};
 
+use crate::projection::Projection;
 use crate::schedules::{Scheduler, SchedulerOptions};
 use crate::shutdown::{Stage, reached};
 use crate::summary::Summary;
 use crate::worker::Worker;
 use crate::{outage, pace};
+pub use projector::{Lag, Projector};
 pub use sweeper::Sweeper;
 
 /// Between two turns while there is more to do: others have a turn, too.
@@ -87,6 +90,8 @@ pub struct Supervisor {
     shutdown: watch::Receiver<Stage>,
     swept: Box<dyn Fn(usize) + Send + Sync>,
     schedules: Option<SchedulerOptions>,
+    projection: Option<Arc<Projection>>,
+    lag: Box<dyn Fn(Lag) + Send + Sync>,
 }
 
 /// What came of a process's work.
@@ -105,7 +110,15 @@ pub struct Supervised {
 impl Supervisor {
     /// For what every process takes care of. `by` is who events name.
     pub fn new(database: Arc<dyn Database>, by: &str, shutdown: watch::Receiver<Stage>) -> Supervisor {
-        Supervisor { database, by: by.to_owned(), shutdown, swept: Box::new(|_| {}), schedules: None }
+        Supervisor {
+            database,
+            by: by.to_owned(),
+            shutdown,
+            swept: Box::new(|_| {}),
+            schedules: None,
+            projection: None,
+            lag: Box::new(|_| {}),
+        }
     }
 
     /// Tells how many runs time moved, after each look.
@@ -122,10 +135,28 @@ impl Supervisor {
         self
     }
 
+    /// Writes runs to an object store too, if there is one.
+    #[must_use]
+    pub fn projecting(mut self, projection: Option<Arc<Projection>>) -> Supervisor {
+        self.projection = projection;
+        self
+    }
+
+    /// Tells how far the object store is behind, after each look.
+    #[must_use]
+    pub fn telling(mut self, lag: impl Fn(Lag) + Send + Sync + 'static) -> Supervisor {
+        self.lag = Box::new(lag);
+        self
+    }
+
     pub async fn start(self) -> Result<Supervised> {
-        let Supervisor { database, by, shutdown, swept, schedules } = self;
+        let Supervisor { database, by, shutdown, swept, schedules, projection, lag } = self;
         let mut it = Supervised::none(shutdown);
         it.add(Sweeper::new(database.clone(), &by).counted(swept), |_| Summary::default());
+        if let Some(projection) = projection {
+            let projector = Projector::new(database.clone(), projection, &by).telling(lag);
+            it.add(projector, |_| Summary::default());
+        }
         if let Some(options) = schedules {
             it.add(Scheduler::new(database, options).await?, Scheduler::summary);
         }

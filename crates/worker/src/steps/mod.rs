@@ -22,15 +22,19 @@ mod tasks;
 mod waiting;
 
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 use waypost_kernel::Failure;
 use waypost_kernel::run::Want;
-use waypost_store::Wait;
+use waypost_store::{Claimed, Wait};
+
+use crate::playbook::Playbook;
 
 pub(crate) use durable::Durable;
 pub(crate) use once::is_finish;
 pub use planned_steps::first_steps;
 pub(crate) use planned_steps::{CLEANUP, planned_part, steps_before};
 pub(crate) use playbook_run::perform;
+pub(crate) use state_names::{StateNames, StepState};
 pub(crate) use step_log::{is_dropped, was_left_out, was_not_wanted};
 pub(crate) use tasks::{TaskBoard, task_progress};
 pub(crate) use waiting::WORTH_GIVING_BACK;
@@ -61,6 +65,11 @@ pub(crate) enum Next {
     /// Nothing more is needed: what has begun goes on, and nothing else begins.
     Finish,
     End(PlaybookEnd),
+}
+
+/// When a run of this playbook has taken as long as it may.
+pub(crate) fn deadline(claimed: &Claimed, asked_at: Instant, playbook: &Playbook) -> Option<Instant> {
+    deadlines::Deadlines::new(claimed, asked_at, playbook).deadline()
 }
 
 /// The same when a try is repeated because its result was lost. It travels in a header, so it is plain.

@@ -136,6 +136,8 @@ macro_rules! one {
     (note $($rest:tt)*) => { one! { @write note $($rest)* } };
     (require_cleanup $($rest:tt)*) => { one! { @write require_cleanup $($rest)* } };
     (put_items $($rest:tt)*) => { one! { @write put_items $($rest)* } };
+    (put_cursor $($rest:tt)*) => { one! { @write put_cursor $($rest)* } };
+    (acknowledge $($rest:tt)*) => { one! { @write acknowledge $($rest)* } };
     ($verb:ident $($rest:tt)*) => { one! { @pass $verb $($rest)* } };
     (@ $how:ident $verb:ident($($name:ident: $type:ty),*) -> $answer:ty) => {
         fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {

@@ -11,6 +11,7 @@ mod leases;
 mod loops;
 mod output;
 mod playbook;
+mod projection;
 mod schedules;
 mod sdk;
 mod shared_keys;

@@ -9,6 +9,7 @@ pub const PIECE_EDITS: &[Edit] = &[
     ("kind    = \"item\"\n", "\n", "missing-key", 1),
     ("version = 1", "version = 1\nids = \"{uuid7}\"", "item-key", 4),
     ("version = 1", "version = 1\nitems = [\"step\"]", "item-key", 4),
+    ("version = 1", "version = 1\nprojected = true", "item-key", 4),
     ("version = 1", "version = 1\ncodes = { fail = \"BAD\" }", "item-key", 4),
     ("version = 1", "version = 1\noperations = { redo = [\"good\"] }", "item-key", 4),
     ("version = 1", "version = 1\ndecisions = { waiting = \"a\", asked = \"b\", given = \"c\" }", "item-key", 4),

@@ -120,6 +120,7 @@ shapes! {
         needed("initial", list(&NAME, 100), "States that a run may start in."),
         needed("items", list(&NAME, 100), "Kinds of items that its runs have."),
         optional("stops_run", Kind::Boolean, "Of a kind of items: whether one that fails ends its run's course."),
+        optional("projected", Kind::Boolean, "Of a lifecycle of runs: whether they are written to the object store."),
         needed("codes", Kind::Object, "Failure codes of its commands."),
         needed("operations", Kind::Object, "From which states operations start."),
         optional("decisions", Kind::Object, "The members of a run's details in which decisions are asked for and given."),

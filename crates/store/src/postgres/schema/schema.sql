@@ -209,6 +209,9 @@ CREATE TABLE waypost.pruned(day date, lifecycle text, runs bigint NOT NULL, even
 CREATE TABLE waypost.messages(source text, digest text, id text NOT NULL, at timestamptz NOT NULL, PRIMARY KEY(source, digest), UNIQUE(source, id));
 CREATE INDEX messages_at ON waypost.messages(at);
 
+-- How far the readers of the log have gone.
+CREATE TABLE waypost.cursors(name text PRIMARY KEY, position bigint NOT NULL);
+
 -- Playbooks that servers and workers have, by tenant ('*': for all), name and content; of a name the one that was offered last is started.
 CREATE TABLE waypost.playbooks(tenant text, name text, hash text, file text NOT NULL, text text NOT NULL, who text NOT NULL, offered_at timestamptz NOT NULL,
   PRIMARY KEY(name, tenant, hash));

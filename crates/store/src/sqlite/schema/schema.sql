@@ -164,6 +164,8 @@ CREATE TABLE pruned(day TEXT, lifecycle TEXT, runs INTEGER NOT NULL, events INTE
 -- Messages from outside, such as a webhook's deliveries: what has come lately.
 CREATE TABLE messages(source TEXT, digest TEXT, id TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY(source, digest), UNIQUE(source, id)) WITHOUT ROWID;
 CREATE INDEX messages_at ON messages(at);
+-- How far the readers of the log have gone.
+CREATE TABLE cursors(name TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID;
 -- Who may ask a server for what: of a token only the digest of its secret half.
 CREATE TABLE tokens(id TEXT PRIMARY KEY, digest TEXT NOT NULL, name TEXT NOT NULL, role TEXT NOT NULL, tenant TEXT NOT NULL,
   created_at INTEGER NOT NULL, created_by TEXT NOT NULL, expires_at INTEGER, last_used_at INTEGER, revoked_at INTEGER,

@@ -347,6 +347,11 @@ topics! {
         a_reader_skips_no_late_commit
         who_waits_for_a_change_is_woken
         a_wait_ends;
+    projection:
+        runs_of_projected_lifecycles_are_told_of_once_a_page
+        whoever_follows_skips_no_late_commit
+        a_cursor_only_rises
+        a_draft_is_taken_on_once_by_the_engine;
     lists:
         the_newest_comes_first_page_by_page
         runs_are_found_by_what_they_are
