@@ -144,8 +144,8 @@ async fn start(call: Call, mut body: NewRunBody) -> Result {
         }
         body.idempotency_key = Some(key);
     }
-    let (new, _) = new_run(&call, body).await?;
-    check_relatives(&call, &new).await?;
+    let (mut new, _) = new_run(&call, body).await?;
+    check_relatives(&call, &mut new).await?;
     let made = call.store().enqueue(vec![new]).await?.remove(0)?;
     call.app.metrics.enqueued.inc_by(u64::from(!made.replayed));
     let answer = call.json_of(if made.replayed { 200 } else { 201 }, &made.run);
@@ -154,8 +154,8 @@ async fn start(call: Call, mut body: NewRunBody) -> Result {
 }
 
 async fn dry_run(call: Call, body: NewRunBody) -> Result {
-    let (new, playbook) = new_run(&call, body).await?;
-    check_relatives(&call, &new).await?;
+    let (mut new, playbook) = new_run(&call, body).await?;
+    check_relatives(&call, &mut new).await?;
     Ok(answer::json(200, &by_name::preview(&call, &new, playbook.as_deref()).await?))
 }
 
@@ -176,6 +176,9 @@ fn key_of(text: Option<&str>) -> Result<String> {
 async fn new_run(call: &Call, body: NewRunBody) -> Result<(NewRun, Option<Arc<Playbook>>)> {
     let embedded = renamed("embedded", body.embedded, "carried", body.carried)?;
     check_embedded(&call.caller, embedded.as_ref())?;
+    if let Some(Err(message)) = embedded.as_ref().map(waypost_worker::check_command) {
+        return Err(Problem::field(&INVALID_INPUT, "embedded", &message));
+    }
     let mut details = body.details;
     if let Some(trace) = call.header("traceparent").filter(|trace| is_traceparent(trace)) {
         details.insert("traceparent".into(), trace.into());
@@ -220,7 +223,7 @@ async fn new_run(call: &Call, body: NewRunBody) -> Result<(NewRun, Option<Arc<Pl
 
 /// A run of another tenant is no parent, and nothing that can be repeated: what becomes of it would be seen, and felt, here. One that
 /// is not there is refused in the same words: else they would tell which ids others have.
-async fn check_relatives(call: &Call, new: &NewRun) -> Result<()> {
+async fn check_relatives(call: &Call, new: &mut NewRun) -> Result<()> {
     for (field, id) in [("parent_run_id", &new.parent_run_id), ("retry_of", &new.retry_of)] {
         let Some(id) = id.as_ref().filter(|id| waypost_kernel::id::check_id(id).is_ok()) else { continue };
         match call.tenant_of(id).await? {
@@ -230,7 +233,7 @@ async fn check_relatives(call: &Call, new: &NewRun) -> Result<()> {
             _ => return Err(Problem::field(&INVALID_INPUT, field, &format!("there is no run {id:?} here"))),
         }
     }
-    Ok(())
+    by_name::with_parts(call, new).await
 }
 
 /// A field under its name or, for clients of before, under its old one.
@@ -282,7 +285,7 @@ async fn start_many(call: Call, body: NewRunsBody) -> Result {
     let mut runs = Vec::new();
     for body in body.runs {
         let new = match new_run(&call, body).await {
-            Ok((new, _)) => check_relatives(&call, &new).await.map(|()| new),
+            Ok((mut new, _)) => check_relatives(&call, &mut new).await.map(|()| new),
             Err(problem) => Err(problem),
         };
         match new {

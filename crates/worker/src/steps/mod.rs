@@ -29,7 +29,7 @@ use waypost_store::Wait;
 pub(crate) use durable::Durable;
 pub(crate) use once::is_finish;
 pub use planned_steps::first_steps;
-pub(crate) use planned_steps::{CLEANUP, planned_part, steps_before};
+pub(crate) use planned_steps::{CLEANUP, is_untold, planned_part, untold_part};
 pub(crate) use playbook_run::perform;
 pub(crate) use step_log::{is_dropped, was_left_out, was_not_wanted};
 pub(crate) use tasks::{TaskBoard, task_progress};
