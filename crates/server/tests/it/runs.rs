@@ -316,7 +316,7 @@ async fn a_part_of_a_list_is_for_what_it_was_for() {
             |number: u64, item: &str| json!({ "of": "ship", "number": number, "item": item, "hash": item });
         let items = json!({ "lease_token": token, "by": "w", "items": [
             { "kind": "step", "key": "build", "status": "completed", "output": ["x", "y"] },
-            { "kind": "step", "key": "ship[1]", "status": "completed", "max_retries": 0, "details": of(1, "x") },
+            { "kind": "step", "key": "ship[1]", "name": "ship x", "status": "completed", "max_retries": 0, "details": of(1, "x") },
             { "kind": "step", "key": "ship[2]", "status": "failed", "max_retries": 0, "details": of(2, "y") },
         ] });
         server.post(&format!("/v1/runs/{id}/items"), items).await.expect(200);
@@ -334,5 +334,6 @@ async fn a_part_of_a_list_is_for_what_it_was_for() {
         let ship: Vec<_> =
             page["items"].as_array().unwrap().iter().map(|it| &it["details"]["item"]).collect();
         assert_eq!(ship, [&json!(null), &json!("x"), &json!("y")], "{page}");
+        assert_eq!(page["items"][1]["name"], "ship x", "{page}");
     }
 }

@@ -116,6 +116,7 @@ fn a_run_that_is_forced_on_says_that_nobody_answered() {
         .expect(0, &["completed"]);
     let shown = shop.ok(&["run", "show", &id, "-v"]);
     assert!(shown.contains("tester let the run go on without an answer: Kim is ill"), "{shown}");
+    assert!(shown.contains("(forced: Kim is ill)"), "{shown}");
     shop.verifies();
 }
 

@@ -251,13 +251,11 @@ fn part_of_list(playbook: &Playbook, given: &NewItem) -> Option<NewItem> {
     Some(untold_part(playbook, step, &given.kind, number))
 }
 
-/// The parts of lists that a request names and that are not copied get from the run that it repeats what they are for: nobody else says
-/// that.
+/// The parts of lists that a request names get from the run that it repeats what they are for: nobody else says that.
 pub async fn recall_parts(store: &dyn Store, new: &mut NewRun) -> Result<(), NotKnown> {
-    let is_part = |item: &NewItem| !item.copied && is_untold(item);
-    let Some(old) = new.retry_of.clone().filter(|_| new.items.iter().any(is_part)) else { return Ok(()) };
+    let Some(old) = new.retry_of.clone().filter(|_| new.items.iter().any(is_untold)) else { return Ok(()) };
     let rows = store.items(old.clone(), None).await?;
-    for item in new.items.iter_mut().filter(|item| is_part(item)) {
+    for item in new.items.iter_mut().filter(|item| is_untold(item)) {
         let Some(row) = rows.iter().find(|row| row.kind == item.kind && row.key == item.key) else {
             return Err(NotKnown::Unsound(format!("{} is no step of {old}", quoted(&item.key))));
         };
