@@ -220,8 +220,8 @@ impl PlaybookRun<'_> {
 
     async fn asked_to_pause(&mut self, once: &Once<'_>, outcome: &Outcome) -> Result<Next, Halt> {
         let (step, key) = (once.step, once.key.as_str());
-        let said = [&outcome.reason, &outcome.message].into_iter().flatten();
-        let reason = said.cloned().find(|reason| !reason.trim().is_empty());
+        let mut said = [&outcome.reason, &outcome.message].into_iter().flatten();
+        let reason = said.find(|reason| !reason.trim().is_empty()).cloned();
         let reason = reason.unwrap_or_else(|| format!("{key} asks for a person"));
         if step.is_cleanup || !self.step_log.names.has(StepState::Parked) {
             let message = format!("it asked for a pause ({reason}), which cannot be had here");

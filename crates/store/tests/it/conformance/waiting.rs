@@ -166,10 +166,10 @@ async fn asks(store: &dyn Database, seconds: Option<i64>) -> waypost_store::RunR
     if let Some(until) = until {
         about["until"] = json!(waypost_store::iso(until));
     }
-    write_finish(store, asking_about(&first, about, until)).await.unwrap()
+    write_finish(store, asking_about(&first, &about, until)).await.unwrap()
 }
 
-fn asking_about(claimed: &Claimed, about: serde_json::Value, until: Option<Time>) -> FinishWrite {
+fn asking_about(claimed: &Claimed, about: &serde_json::Value, until: Option<Time>) -> FinishWrite {
     FinishWrite {
         reason: Some("go ahead?".into()),
         goes_on_at: until,
@@ -207,7 +207,7 @@ pub async fn a_question_is_asked_anew_in_each_pause(store: &dyn Database) {
     assert_eq!(store.command(answering(parked.id(), "yes")).await.unwrap().status(), "pending");
     let second = claim(store, "w2").await.unwrap();
     let about = json!({ "ask": "go ahead?", "choices": ["yes", "no"] });
-    let parked = write_finish(store, asking_about(&second, about.clone(), None)).await.unwrap();
+    let parked = write_finish(store, asking_about(&second, &about, None)).await.unwrap();
     assert_eq!(parked.undecided().iter().map(|(subject, _)| *subject).collect::<Vec<_>>(), ["q"]);
     assert_eq!(code(&command(store, parked.id(), "resume").await), "INVALID_TRANSITION");
     let row = store.command(answering(parked.id(), "no")).await.unwrap();
@@ -216,7 +216,7 @@ pub async fn a_question_is_asked_anew_in_each_pause(store: &dyn Database) {
     assert_eq!((&given["decision"], &given["attempt"]), (&json!("no"), &json!(2)));
     // What is decided about a thing holds in later pauses; a decision of the present one lets the run go on.
     let third = claim(store, "w2").await.unwrap();
-    let mut both = asking_about(&third, json!({}), None);
+    let mut both = asking_about(&third, &json!({}), None);
     both.details.insert("current_blockers".into(), json!({ "q": {}, "h": {} }));
     let parked = write_finish(store, both).await.unwrap();
     assert_eq!(parked.undecided().iter().map(|(subject, _)| *subject).collect::<Vec<_>>(), ["h"]);
