@@ -230,6 +230,11 @@ fn person(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiti
         return None;
     }
     let since = around.moved_at.or(run.started_at).unwrap_or(run.created_at);
+    // Whoever looks first takes it up; nobody is asked any more.
+    if let Some(until) = run.expires_at.filter(|until| *until <= around.now) {
+        let text = format!("nobody answered until {}; the next worker or server goes on with it", at(until));
+        return Some(of(Reason::Person, since, text));
+    }
     let cancel = Want::Cancel.command();
     let allowed = crate::allowed(lifecycle, run);
     let next = allowed.iter().map(|name| &**name).find(|name| *name != cancel);

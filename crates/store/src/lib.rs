@@ -16,6 +16,7 @@ mod tokens;
 
 pub use json::{codec, wire};
 pub use rules::artifacts::marked as marked_artifact;
+pub use rules::decisions::answer_by;
 pub use rules::intake::check_new;
 pub use rules::new_run::PLACEHOLDER;
 pub use rules::replay::Written;

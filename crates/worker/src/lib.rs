@@ -39,6 +39,7 @@ pub use execute::environment::PassedEnv;
 pub use handler::{Context, Handler, Handlers};
 pub use options::Options;
 pub use outcome::{Outcome, Word};
+pub use resolve::check_command;
 pub use shutdown::Stage;
 pub use steps::first_steps;
 pub use summary::{End, Summary};

@@ -14,9 +14,7 @@ use waypost_store::{ItemRow, NewItem, NewRun, PLACEHOLDER, RunRow, Store, StoreE
 use crate::playbook::known::{self, NotKnown};
 use crate::playbook::{CannotStart, Playbook, Playbooks};
 use crate::resolve::brought_along;
-use crate::steps::{
-    first_steps, is_dropped, is_finish, planned_part, steps_before, was_left_out, was_not_wanted,
-};
+use crate::steps::{first_steps, is_dropped, is_finish, planned_part, was_left_out, was_not_wanted};
 
 /// From where a run is repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,7 +205,7 @@ impl Steps<'_> {
     /// The new run's items: those that it has from the old one, and what is left. `planned` are those that are known from the playbook.
     fn items(&self, from: &ReplayFrom, planned: Vec<NewItem>) -> Result<Vec<NewItem>> {
         let copied = match from {
-            ReplayFrom::Step(step) => self.before(step)?,
+            ReplayFrom::Step(step) => self.kept_from(step)?,
             _ => self.all_done()?,
         };
         let mut items = Vec::new();
@@ -229,19 +227,22 @@ impl Steps<'_> {
         // A run lists its steps in their order, whatever order they became known in.
         let place = |item: &NewItem| self.rows.iter().position(|row| row.key == item.key);
         items.sort_by_key(|item| (self.order(&item.key), place(item).unwrap_or(usize::MAX)));
-        let none = items.iter().all(|item| !item.copied);
+        let is_none_done = items.iter().all(|item| !item.copied);
         match from {
-            ReplayFrom::Step(step)
-                if none
-                    && self
-                        .rows
-                        .first()
-                        .is_some_and(|row| step_of(row) != self.key_of(step).unwrap_or_default()) =>
-            {
+            ReplayFrom::Step(step) if is_none_done && self.waits(step)? => {
                 refused("from", format!("nothing before {step:?} is done: repeat the whole run"))
             }
             _ => Ok(items),
         }
+    }
+
+    /// Whether anything comes before a step.
+    fn waits(&self, step: &str) -> Result<bool> {
+        let key = self.key_of(step)?;
+        Ok(match self.playbook.and_then(|playbook| playbook.step(key)) {
+            Some(step) => !step.before.is_empty(),
+            None => self.rows.first().is_some_and(|row| step_of(row) != key),
+        })
     }
 
     fn as_new(&self, row: &ItemRow) -> NewItem {
@@ -288,33 +289,61 @@ impl Steps<'_> {
         Ok(self.rows.iter().filter(is_kept).map(|row| row.key.as_str()).collect())
     }
 
-    /// What stands before a step: it must be done, or may fail and runs again.
-    fn before(&self, step: &str) -> Result<HashSet<&str>> {
+    /// What stays as it is when a step runs again: all that is done and does not wait for it. What the step itself waits for must be done, or
+    /// may fail and runs again.
+    fn kept_from(&self, step: &str) -> Result<HashSet<&str>> {
         let key = self.key_of(step)?;
         let whole = self.rows.iter().find(|row| row.key == key).map_or(key, step_of);
-        let before = match self.playbook {
-            Some(playbook) => steps_before(playbook, whole),
-            None => self.rows.iter().map(step_of).take_while(|it| *it != whole).map(str::to_owned).collect(),
-        };
         let number = |row: &ItemRow| row.details.get("number").and_then(Value::as_u64);
         let asked = self.rows.iter().find(|row| row.key == key && key != whole).and_then(number);
-        let mut copied = HashSet::new();
+        let mut kept = HashSet::new();
         for row in self.rows.iter().filter(|row| row.role != Role::Cleanup) {
-            let earlier_part = step_of(row) == whole && asked.is_some_and(|asked| number(row) < Some(asked));
-            if !earlier_part && !before.iter().any(|it| it == step_of(row)) {
-                continue;
-            }
-            if self.is_done(row) {
-                copied.insert(row.key.as_str());
-            } else if row.role == Role::Step && !row.reruns {
-                let message = format!(
-                    "{:?} stands before {step:?} and is {}: replay from there, or what failed",
-                    row.key, row.status
-                );
-                return refused("from", message);
+            let place = match step_of(row) == whole {
+                true if asked.is_some_and(|asked| number(row) < Some(asked)) => Place::Before,
+                true => Place::After,
+                false => self.place(step_of(row), whole),
+            };
+            let is_done = self.is_done(row) && !(was_not_wanted(row) && self.sees_anew(row, whole));
+            match place {
+                Place::Before | Place::Beside if is_done => _ = kept.insert(row.key.as_str()),
+                Place::Before if row.role == Role::Step && !row.reruns => {
+                    let message = format!(
+                        "{step:?} waits for {:?}, which is {}: replay from there, or what failed",
+                        row.key, row.status
+                    );
+                    return refused("from", message);
+                }
+                _ => {}
             }
         }
-        Ok(copied)
+        Ok(kept)
+    }
+
+    /// Where a step is, seen from the one that a replay begins with. Without a playbook steps follow each other.
+    fn place(&self, step: &str, from: &str) -> Place {
+        let places = self.playbook.map(|playbook| {
+            let at = |key: &str| playbook.steps.iter().position(|step| step.key == key);
+            let waits = |one: usize, other: usize| playbook.steps[one].before.binary_search(&other).is_ok();
+            at(step).zip(at(from)).map(|(step, from)| (waits(from, step), waits(step, from)))
+        });
+        match places.unwrap_or_else(|| {
+            let at = |key: &str| self.rows.iter().position(|row| step_of(row) == key);
+            Some((at(step) < at(from), at(step) >= at(from)))
+        }) {
+            Some((true, _)) => Place::Before,
+            Some((_, true)) => Place::After,
+            _ => Place::Beside,
+        }
+    }
+
+    /// Whether something that a step's `when` saw is not kept: what it was left out for may be otherwise then.
+    fn sees_anew(&self, row: &ItemRow, from: &str) -> bool {
+        let Some(step) = self.playbook.and_then(|playbook| playbook.step(step_of(row))) else { return false };
+        let all = self.playbook.map(|playbook| playbook.steps.as_slice()).unwrap_or_default();
+        let before: Vec<&str> = step.before.iter().map(|at| all[*at].key.as_str()).collect();
+        let is_anew =
+            |row: &&ItemRow| before.contains(&step_of(row)) && (step_of(row) == from || !self.is_done(row));
+        self.rows.iter().any(|row| is_anew(&row))
     }
 
     /// By its key, or by the name that people see.
@@ -335,6 +364,17 @@ impl Steps<'_> {
         keys.retain(|key| known.insert(*key));
         refused("from", format!("the run has no step {step:?}; {}", instead_of(step, &keys)))
     }
+}
+
+/// What a step is to the one that a replay begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// That one waits for it.
+    Before,
+    /// It is that one, or waits for it.
+    After,
+    /// Neither waits for the other.
+    Beside,
 }
 
 /// The step that an item is, or is a part of.

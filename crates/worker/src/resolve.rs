@@ -98,6 +98,11 @@ pub(crate) fn brought_along(brought: &Value, catalog: &Catalog) -> Result<Playbo
     Playbook::of_text(text, Path::new(file), catalog).map_err(|problems| problems.to_string())
 }
 
+/// What is wrong with a command that a run is to bring along: no worker could execute it.
+pub fn check_command(carried: &Value) -> Result<(), String> {
+    carried.get("command").map_or(Ok(()), |command| carried_of(command, carried).map(drop))
+}
+
 fn carried_of(command: &Value, carried: &Value) -> Result<Carried, String> {
     let words = command.as_array().into_iter().flatten().map(|word| word.as_str().map(str::to_owned));
     let retries = match &carried["retries"] {
@@ -118,7 +123,7 @@ fn carried_of(command: &Value, carried: &Value) -> Result<Carried, String> {
             }
         };
     match words.collect::<Option<Vec<String>>>() {
-        Some(words) if words.first().is_some_and(|program| !program.is_empty()) => Ok(Carried {
+        Some(words) if words.first().is_some_and(|program| !program.trim().is_empty()) => Ok(Carried {
             command: words,
             directory: carried["directory"].as_str().filter(|path| !path.is_empty()).map(PathBuf::from),
             env: variables(&carried["env"])?,

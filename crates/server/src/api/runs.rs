@@ -146,8 +146,8 @@ async fn start(call: Call, mut body: NewRunBody) -> Result {
         }
         body.idempotency_key = Some(key);
     }
-    let (new, _) = new_run(&call, asked_at, body).await?;
-    check_relatives(&call, &new).await?;
+    let (mut new, _) = new_run(&call, asked_at, body).await?;
+    check_relatives(&call, &mut new).await?;
     let made = call.store().enqueue(vec![new]).await?.remove(0)?;
     call.app.metrics.enqueued.inc_by(u64::from(!made.replayed));
     let answer = call.json_of(if made.replayed { 200 } else { 201 }, &made.run);
@@ -157,8 +157,8 @@ async fn start(call: Call, mut body: NewRunBody) -> Result {
 
 async fn dry_run(call: Call, body: NewRunBody) -> Result {
     let asked_at = Instant::now();
-    let (new, playbook) = new_run(&call, asked_at, body).await?;
-    check_relatives(&call, &new).await?;
+    let (mut new, playbook) = new_run(&call, asked_at, body).await?;
+    check_relatives(&call, &mut new).await?;
     Ok(answer::json(200, &by_name::preview(&call, &new, playbook.as_deref()).await?))
 }
 
@@ -183,6 +183,9 @@ async fn new_run(
 ) -> Result<(NewRun, Option<Arc<Playbook>>)> {
     let embedded = renamed("embedded", body.embedded, "carried", body.carried)?;
     check_embedded(&call.caller, embedded.as_ref())?;
+    if let Some(Err(message)) = embedded.as_ref().map(waypost_worker::check_command) {
+        return Err(Problem::field(&INVALID_INPUT, "embedded", &message));
+    }
     let mut details = body.details;
     if let Some(trace) = call.header("traceparent").filter(|trace| is_traceparent(trace)) {
         details.insert("traceparent".into(), trace.into());
@@ -227,7 +230,7 @@ async fn new_run(
 
 /// A run of another tenant is no parent, and nothing that can be repeated: what becomes of it would be seen, and felt, here. One that
 /// is not there is refused in the same words: else they would tell which ids others have.
-async fn check_relatives(call: &Call, new: &NewRun) -> Result<()> {
+async fn check_relatives(call: &Call, new: &mut NewRun) -> Result<()> {
     for (field, id) in [("parent_run_id", &new.parent_run_id), ("retry_of", &new.retry_of)] {
         let Some(id) = id.as_ref().filter(|id| waypost_kernel::id::check_id(id).is_ok()) else { continue };
         match call.tenant_of(id).await? {
@@ -237,7 +240,7 @@ async fn check_relatives(call: &Call, new: &NewRun) -> Result<()> {
             _ => return Err(Problem::field(&INVALID_INPUT, field, &format!("there is no run {id:?} here"))),
         }
     }
-    Ok(())
+    by_name::with_parts(call, new).await
 }
 
 /// A field under its name or, for clients of before, under its old one.
@@ -290,7 +293,7 @@ async fn start_many(call: Call, body: NewRunsBody) -> Result {
     let mut runs = Vec::new();
     for body in body.runs {
         let new = match new_run(&call, asked_at, body).await {
-            Ok((new, _)) => check_relatives(&call, &new).await.map(|()| new),
+            Ok((mut new, _)) => check_relatives(&call, &mut new).await.map(|()| new),
             Err(problem) => Err(problem),
         };
         match new {

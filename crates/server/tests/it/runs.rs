@@ -268,3 +268,99 @@ async fn a_run_by_name_is_of_what_was_offered_before_it_was_asked_for() {
         }
     }
 }
+
+const RELEASE: &str = r#"
+name = "release"
+lifecycle = "job"
+
+[[step]]
+name = "build"
+exec = ["true"]
+
+[[step]]
+name = "ship {{ item }}"
+id = "ship"
+for_each = "steps.build.output"
+exec = ["true"]
+"#;
+
+async fn with_release(on: On) -> Server {
+    let (store, lives) = crate::support::open(on).await;
+    let catalog = waypost_kernel::Catalog::shipped().unwrap();
+    let playbook = Playbook::of_text(RELEASE, std::path::Path::new("release.toml"), &catalog).unwrap();
+    store.offer_playbooks(vec![playbook.offered("*", "serve")]).await.unwrap();
+    Server::with(store, lives, waypost_server::Options::default()).await
+}
+
+// proves X2, U3: the steps of a playbook's run are the playbook's
+#[tokio::test]
+async fn steps_that_a_playbook_does_not_have_are_refused() {
+    let server = with_release(On::Sqlite).await;
+    let start = async |more: serde_json::Value| {
+        let mut body = json!({ "playbook": "release" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.post("/v1/runs", body).await
+    };
+    let old = start(json!({})).await.expect(201);
+    let part =
+        json!({ "kind": "step", "key": "ship[1]", "details": { "of": "ship", "number": 1, "item": "x" } });
+    for (more, words) in [
+        (json!({ "items": [{ "kind": "step", "key": "nosuch" }] }), "is no step of the playbook"),
+        (json!({ "items": [{ "kind": "task", "key": "build" }] }), "is no step of the playbook"),
+        (
+            json!({ "items": [{ "kind": "step", "key": "build", "max_retries": 7 }] }),
+            "not as the playbook has it",
+        ),
+        (json!({ "items": [part] }), "is no step of the playbook"),
+        (
+            json!({ "items": [{ "kind": "step", "key": "build[1]" }], "retry_of": old["run_id"] }),
+            "is no step of the playbook",
+        ),
+        (
+            json!({ "items": [{ "kind": "step", "key": "ship[1]", "max_retries": 0 }], "retry_of": old["run_id"] }),
+            "is no step of",
+        ),
+    ] {
+        let problem = start(more.clone()).await.refused(422, "INVALID_INPUT");
+        assert_eq!(problem["errors"][0]["pointer"], "/items", "{more}: {problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(words), "{more}: {problem}");
+    }
+    let same = json!({ "items": [{ "kind": "step", "key": "build", "max_retries": 0 }] });
+    assert_eq!(start(same).await.expect(201)["items"], old["items"]);
+    let empty = json!({ "lifecycle": "deploy", "embedded": { "command": [""] } });
+    let problem = server.post("/v1/runs", empty).await.refused(422, "INVALID_INPUT");
+    assert_eq!(problem["errors"][0]["pointer"], "/embedded", "{problem}");
+}
+
+/// What a part of a list is for is known from the run that is repeated, and not from who asks.
+#[tokio::test]
+async fn a_part_of_a_list_is_for_what_it_was_for() {
+    for on in [On::Sqlite, On::Postgres] {
+        let server = with_release(on).await;
+        let old = server.post("/v1/runs", json!({ "playbook": "release" })).await.expect(201);
+        let (id, token) = server.claim("w").await;
+        let of =
+            |number: u64, item: &str| json!({ "of": "ship", "number": number, "item": item, "hash": item });
+        let items = json!({ "lease_token": token, "by": "w", "items": [
+            { "kind": "step", "key": "build", "status": "completed", "output": ["x", "y"] },
+            { "kind": "step", "key": "ship[1]", "name": "ship x", "status": "completed", "max_retries": 0, "details": of(1, "x") },
+            { "kind": "step", "key": "ship[2]", "status": "failed", "max_retries": 0, "details": of(2, "y") },
+        ] });
+        server.post(&format!("/v1/runs/{id}/items"), items).await.expect(200);
+        let end = json!({ "lease_token": token, "status": "failed" });
+        server.post(&format!("/v1/runs/{id}/finish"), end).await.expect(200);
+        let copy = |key: &str| json!({ "kind": "step", "key": key, "copied": true });
+        let forged =
+            json!({ "kind": "step", "key": "ship[2]", "max_retries": 0, "details": of(2, "forged") });
+        let body = json!({
+            "playbook": old["playbook"], "retry_of": id, "items": [copy("build"), copy("ship[1]"), forged],
+        });
+        let new = server.post("/v1/runs", body).await.expect(201);
+        let page =
+            server.get(&format!("/v1/runs/{}/items", new["run_id"].as_str().unwrap())).await.expect(200);
+        let ship: Vec<_> =
+            page["items"].as_array().unwrap().iter().map(|it| &it["details"]["item"]).collect();
+        assert_eq!(ship, [&json!(null), &json!("x"), &json!("y")], "{page}");
+        assert_eq!(page["items"][1]["name"], "ship x", "{page}");
+    }
+}

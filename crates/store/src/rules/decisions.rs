@@ -1,6 +1,8 @@
 //! What people decide about what a parked run asks, subject by subject (such as a host). Decisions come with the command
 //! that lets the run go on. If they are not about everything that it asks, they are kept and the run goes on waiting. Of one
-//! pause the first decision about a subject counts. In which members of the run's details all this stands, its lifecycle says.
+//! pause the first decision about a subject counts. What is decided about a thing such as a host holds in later pauses too; the answer to
+//! a question (`ask`) is one of its pause alone, and may come until the time that the question names. In which members of the run's
+//! details all this stands, its lifecycle says.
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::event::Change;
@@ -11,7 +13,7 @@ use waypost_kernel::{Run, Time};
 
 use crate::rules::details::{DECISIONS_BYTES, length};
 use crate::seam::error::{Result, StoreError};
-use crate::seam::run::{RunRow, iso};
+use crate::seam::run::{RunRow, iso, parse_time};
 use crate::seam::verbs::CommandWrite;
 
 const FIELD: &str = "resolutions";
@@ -44,6 +46,7 @@ impl Decisions {
             match known {
                 Some(known) if known["decision"] == *decision => {}
                 None if is_parked => {
+                    check_time(subject, asked, now)?;
                     is_new = true;
                     let (by, reason, attempt) = (&write.by, &write.reason, row.run.attempt);
                     let entry = json!({ "decision": decision, "by": by, "reason": reason, "at": iso(now), ATTEMPT: attempt });
@@ -54,8 +57,8 @@ impl Decisions {
         }
         check_room(&saved, write)?;
         let waits = row.details.get(words.waiting()).is_some_and(|waiting| *waiting == true);
-        let mut subjects = asked.into_iter().filter(|_| waits).flat_map(Map::keys);
-        let is_decided = subjects.all(|subject| saved.contains_key(subject));
+        let mut subjects = asked.into_iter().filter(|_| waits).flatten();
+        let is_decided = subjects.all(|(subject, about)| decides(about, saved.get(subject), row));
         let is_complete = is_parked && is_decided && saved.values().any(|known| is_of_this_pause(known, row));
         let is_partial = is_parked && !is_complete && !write.resolutions.is_empty();
         let is_repeat = is_partial && !is_new && !write.force;
@@ -86,6 +89,50 @@ pub(crate) fn given_up(row: &RunRow, change: &Change) -> Map<String, Value> {
     let words = row.lifecycle.decisions.as_ref().filter(|_| goes_on);
     let waits = words.filter(|words| row.details.get(words.waiting()).is_some_and(|waits| *waits == true));
     waits.map(|words| (words.waiting().to_owned(), json!(false))).into_iter().collect()
+}
+
+impl RunRow {
+    /// What the run asks and nobody has decided in a way that counts for this pause: the subject, and what is asked about it.
+    pub fn undecided(&self) -> Vec<(&str, &Value)> {
+        let Some(words) = &self.lifecycle.decisions else { return Vec::new() };
+        let waits = self.details.get(words.waiting()).is_some_and(|waiting| *waiting == true);
+        let asked = self.details.get(words.asked()).and_then(Value::as_object).filter(|_| waits);
+        let given = self.details.get(words.given());
+        let is_open = |(subject, about): &(&String, &Value)| {
+            !decides(about, given.and_then(|given| given.get(subject.as_str())), self)
+        };
+        asked
+            .into_iter()
+            .flatten()
+            .filter(is_open)
+            .map(|(subject, about)| (subject.as_str(), about))
+            .collect()
+    }
+}
+
+/// When a question can be answered no more.
+pub fn answer_by(about: &Value) -> Option<Time> {
+    parse_time(about["until"].as_str().filter(|_| is_question(about))?)
+}
+
+/// A question of a step, and no thing that blocks the run.
+fn is_question(about: &Value) -> bool {
+    about["ask"].is_string()
+}
+
+/// Whether what is known counts as the decision about what is asked. A question is asked anew in each pause: what was answered in
+/// another one, or in the run that this one repeats, is no answer to it.
+fn decides(about: &Value, known: Option<&Value>, row: &RunRow) -> bool {
+    known.is_some_and(|known| !is_question(about) || is_of_this_pause(known, row))
+}
+
+/// The time to answer is over when the run may go on without an answer, whether somebody has taken it up since or not.
+fn check_time(subject: &str, asked: Option<&Map<String, Value>>, now: Time) -> Result<()> {
+    let until = asked.and_then(|asked| asked.get(subject)).and_then(answer_by);
+    let Some(until) = until.filter(|until| *until <= now) else { return Ok(()) };
+    let message =
+        format!("{subject}: it could be answered until {}; the run goes on without an answer", iso(until));
+    Err(StoreError::invalid(FIELD, message))
 }
 
 /// A pause ends with a claim or a retry, which counts an attempt: no two pauses have the same.

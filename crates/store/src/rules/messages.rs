@@ -73,6 +73,9 @@ pub fn standard_payload(lifecycle: &Lifecycle, effect: Option<&Value>) -> Value 
     if let Some(decided) = decided.filter(|decided| decided.is_object()) {
         payload.insert("resolutions".into(), decided.clone());
     }
+    if effect["forced"] == true {
+        payload.insert("forced".into(), json!(true));
+    }
     Value::Object(payload)
 }
 

@@ -115,3 +115,60 @@ async fn what_is_no_decision_lets_no_job_of_a_file_go_on() {
     assert_eq!(get(&store, claimed.run.id()).await.status(), "pending");
     check(&store).await;
 }
+
+/// Two questions, of which the second could be answered an hour ago, and an old answer to the first.
+async fn questions(store: &dyn Database) -> String {
+    let claimed = held_run(store, NewRun { items: Vec::new(), ..new("job") }).await;
+    let ended = waypost_store::iso(claimed.now - waypost_kernel::Span::from_seconds(3_600));
+    let about = json!({ "a": {"ask": "a?", "choices": ["yes", "no"]}, "b": {"ask": "b?", "until": ended} });
+    let details = map(json!({
+        "awaiting_blocker_resolution": true, "current_blockers": about,
+        "maintenance_blocker_resolutions": {"a": {"decision": "yes", "by": "ann", "attempt": 0}},
+    }));
+    let end = FinishWrite { reason: Some("2 questions".into()), details, ..ending(&claimed, "paused") };
+    write_finish(store, end).await.unwrap();
+    claimed.run.id().to_owned()
+}
+
+// proves U4: of an answer by hand, too, the pause and the time count
+#[tokio::test]
+async fn answers_by_hand_are_of_their_pause_and_in_time_in_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waypost.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let id = questions(&store).await;
+    let answer = |a: &str, b: &str| {
+        let given = format!(r#"{{"maintenance_blocker_resolutions": {{"a": {a}, "b": {b}}}}}"#);
+        let sql = format!(
+            "UPDATE runs SET status = 'pending', resolved = 1, details = json_patch(details, '{given}') WHERE run_id = '{id}'"
+        );
+        sqlite3(&path, &sql)
+    };
+    let now = r#"{"decision": "yes", "attempt": 1}"#;
+    for (a, b) in [(r#"{"decision": "yes", "attempt": 0}"#, now), (now, now), ("\"yes\"", "\"yes\"")] {
+        let refused = answer(a, b).unwrap_err();
+        assert!(refused.contains("waits for decisions"), "{a} {b}: {refused}");
+    }
+    assert_eq!(get(&store, &id).await.status(), "paused");
+    check(&store).await;
+}
+
+// proves U4
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_by_hand_are_of_their_pause_and_in_time_in_postgres() {
+    let ops = kit::open();
+    let store = waypost_store::postgres::PostgresStore::open(&ops.server.url()).await.unwrap();
+    let id = questions(&store).await;
+    let answer = |given: &str| {
+        let given = format!(r#"{{"maintenance_blocker_resolutions": {given}}}"#);
+        ops.server.psql(&format!(
+            "UPDATE waypost.board SET status = 'pending', resolved = true, details = details || '{given}' WHERE run_id = '{id}'"
+        ))
+    };
+    let late = answer(r#"{"a": "no", "b": "yes"}"#).unwrap_err();
+    assert!(late.contains("b could be answered until"), "{late}");
+    let old = answer(r#"{"a": {"decision": "yes", "by": "ann", "attempt": 0}}"#).unwrap_err();
+    assert!(old.contains("waits for decisions about a, b"), "{old}");
+    assert_eq!(get(&store, &id).await.status(), "paused");
+    check(&store).await;
+}

@@ -59,7 +59,7 @@ pub struct Resume {
     /// An answer: to the question of a step, by the step's name, or about a thing that blocks the run; may be given several times.
     #[arg(long = "resolve", value_name = "STEP=CHOICE", conflicts_with = "force")]
     resolutions: Vec<String>,
-    /// Go on without the decisions that are missing.
+    /// Go on without the decisions that are missing. A question gets the choice that its step declares for no answer; without one it is skipped.
     #[arg(long)]
     force: bool,
     /// Why: kept in the run's log.
@@ -124,7 +124,10 @@ pub async fn resume(opened: Opened, flags: Resume) -> Result<u8> {
     let store = opened.store();
     let run = find(&*store, &flags.run).await?;
     let given = decisions(&flags.resolutions, &run)?;
-    let resolutions = if given.is_empty() && !flags.force { blockers::ask_about(&run)? } else { given };
+    let resolutions = match given.is_empty() && !flags.force {
+        true => blockers::ask_about(&run, store.now().await?)?,
+        false => given,
+    };
     let asks_nothing = run.phase() == Phase::Parked && blockers::open(&run).is_empty();
     let command = CommandWrite { force: flags.force, resolutions, ..asking("resume", flags.reason) };
     let run = ask(&*store, run.id(), command).await.map_err(|failed| {

@@ -3,8 +3,9 @@
 use std::io::{BufRead, IsTerminal, Write};
 
 use serde_json::{Map, Value};
+use waypost_kernel::Time;
 use waypost_kernel::text::terminal;
-use waypost_store::RunRow;
+use waypost_store::{RunRow, answer_by, iso};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 
@@ -21,22 +22,27 @@ pub fn of(run: &RunRow) -> Option<&Map<String, Value>> {
 
 /// What nobody has decided about yet.
 pub fn open(run: &RunRow) -> Vec<String> {
-    let given = run.lifecycle.decisions.as_ref().and_then(|decisions| run.details.get(decisions.given()));
-    let is_open = |subject: &&String| given.is_none_or(|given| given.get(subject.as_str()).is_none());
-    of(run).into_iter().flat_map(Map::keys).filter(is_open).cloned().collect()
+    run.undecided().into_iter().map(|(subject, _)| subject.to_owned()).collect()
+}
+
+/// Of these what can still be decided.
+fn answerable(run: &RunRow, now: Time) -> Vec<(&str, &Value)> {
+    let mut open = run.undecided();
+    open.retain(|(_, about)| answer_by(about).is_none_or(|until| until > now));
+    open
 }
 
 /// Nothing where nothing blocks. Elsewhere than on a terminal it says what to type.
-pub fn ask_about(run: &RunRow) -> Result<Map<String, Value>> {
-    let open = open(run);
-    let asked = of(run).into_iter().flatten().filter(|(host, _)| open.contains(host));
-    let blockers: Map<String, Value> = asked.map(|(host, about)| (host.clone(), about.clone())).collect();
+pub fn ask_about(run: &RunRow, now: Time) -> Result<Map<String, Value>> {
+    let asked = answerable(run, now).into_iter();
+    let blockers: Map<String, Value> = asked.map(|(host, about)| (host.to_owned(), about.clone())).collect();
     if blockers.is_empty() {
         return Ok(Map::new());
     }
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
-        let head = format!("{} waits for decisions about {}", run.id(), open.join(", "));
-        return Err(Failed::new(BAD_INPUT, [vec![head], told(run)].concat().join("\n")));
+        let names: Vec<&str> = blockers.keys().map(String::as_str).collect();
+        let head = format!("{} waits for decisions about {}", run.id(), names.join(", "));
+        return Err(Failed::new(BAD_INPUT, [vec![head], told(run, now)].concat().join("\n")));
     }
     let mut input = std::io::stdin().lock();
     let mut output = anstream::stderr();
@@ -44,14 +50,16 @@ pub fn ask_about(run: &RunRow) -> Result<Map<String, Value>> {
 }
 
 /// What is asked, and the command that answers it.
-pub fn told(run: &RunRow) -> Vec<String> {
-    let open = open(run);
-    let asked: Vec<(&String, &Value)> =
-        of(run).into_iter().flatten().filter(|(subject, _)| open.contains(subject)).collect();
+pub fn told(run: &RunRow, now: Time) -> Vec<String> {
+    let over = run.undecided().into_iter().filter_map(|(subject, about)| {
+        let until = answer_by(about).filter(|until| *until <= now)?;
+        Some(format!("{subject}: nobody answered until {}; the run goes on without an answer", iso(until)))
+    });
+    let mut lines: Vec<String> = over.collect();
+    let asked = answerable(run, now);
     if asked.is_empty() {
-        return Vec::new();
+        return lines;
     }
-    let mut lines = Vec::new();
     for (subject, about) in &asked {
         lines.push(heading(subject, about));
         lines.extend(self::lines(about).into_iter().map(|line| format!("  {line}")));

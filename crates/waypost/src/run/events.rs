@@ -87,10 +87,11 @@ pub fn message(event: &EventRow, items: &[ItemRow]) -> String {
         });
         return told.collect::<Vec<_>>().join(", ");
     }
-    match event.payload["reason"].as_str().filter(|reason| !reason.is_empty()) {
-        Some(reason) if !event.message.contains(reason) => format!("{} ({reason})", event.message),
-        _ => event.message.clone(),
-    }
+    let reason = event.payload["reason"].as_str().filter(|reason| !reason.is_empty());
+    let reason = reason.filter(|reason| !event.message.contains(reason));
+    let forced = (event.payload["forced"] == true).then_some("forced");
+    let told: Vec<&str> = forced.into_iter().chain(reason).collect();
+    if told.is_empty() { event.message.clone() } else { format!("{} ({})", event.message, told.join(": ")) }
 }
 
 /// The lines of an `output` event, each with the stream that it came from.

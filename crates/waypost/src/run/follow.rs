@@ -191,22 +191,23 @@ impl Follower {
     /// `run-… queued → claimed → running → success in 0.1s`, and why, if it did not go well; what is asked, if it waits.
     pub async fn tell_end(&self, store: &dyn Store, run: &RunRow) -> Result {
         let events = all_events(store, run.id(), 0).await?;
-        let took = worked::worked(run, &events, store.now().await?);
+        let now = store.now().await?;
+        let took = worked::worked(run, &events, now);
         let took = run.run.finished_at.and(run.run.started_at).map(|_| format!(" in {}", age(took)));
         tell(&format!("{} {}{}", run.id(), plain(&self.path.join(" → ")), took.unwrap_or_default()));
         if let Some(failure) = &run.run.failure {
             tell(&plain(&format!("{}: {}", failure.code, failure.message)));
         }
         if is_at_rest(run) && run.phase() != Phase::Settled {
-            tell(&asked(run));
+            tell(&asked(run, now));
         }
         Ok(())
     }
 }
 
 /// What a run that waits for a person asks, and the command that answers.
-fn asked(run: &RunRow) -> String {
-    if let Some(decisions) = waits::decisions(run) {
+fn asked(run: &RunRow, now: Time) -> String {
+    if let Some(decisions) = waits::decisions(run, now) {
         return decisions;
     }
     let draft = if run.phase() == Phase::Draft { "nothing was executed yet: it is " } else { "" };

@@ -25,7 +25,7 @@ pub struct Replay {
     /// The run: its id, a part of it that no other has, or @1 for the newest.
     #[arg(value_name = "RUN")]
     run: String,
-    /// Go on from this step, by its key or its name: `ship`, or one part of it, `ship[2]`.
+    /// Go on from this step, by its key or its name: `ship`, or one part of it, `ship[2]`. It and all that waits for it run again.
     #[arg(long, value_name = "STEP", conflicts_with = "failed")]
     from: Option<String>,
     /// Do again only what did not complete.

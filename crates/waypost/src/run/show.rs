@@ -59,7 +59,7 @@ pub fn page(
     let widest = facts.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     let facts: Vec<String> = facts.iter().map(|(name, text)| fact(name, text, widest)).collect();
     let mut parts = vec![format!("{}\n\n{}", headline(run, events, clock), facts.join("\n"))];
-    parts.extend(waits::decisions(run));
+    parts.extend(waits::decisions(run, clock.now));
     parts.extend(steps::as_table(run, items, clock, (width, is_verbose)));
     parts.extend(artifacts(run, width));
     if is_verbose {
@@ -116,10 +116,11 @@ fn facts(run: &RunRow, events: &[EventRow], clock: &Clock) -> Vec<(&'static str,
     let asked =
         times.intent.as_ref().map(|intent| format!("{} asked by {}", intent.want.command(), intent.by));
     let priority = if run.priority == 0 { String::new() } else { format!(", priority {}", run.priority) };
-    let held = times.lease.as_ref().filter(|_| run.phase() == Phase::Held);
+    // One that was given back is in nobody's hands.
+    let held = times.lease.as_ref().filter(|lease| run.phase() == Phase::Held && !lease.is_vacant());
     let worker = held.map(|lease| {
         let lapsed = if lease.until < clock.now { ", whose lease ran out" } else { "" };
-        format!("{}{lapsed}", lease.worker.as_deref().unwrap_or("(not named)"))
+        format!("{}{lapsed}", lease.worker.as_deref().unwrap_or_default())
     });
     let time = |time: Option<Time>| time.map(|time| clock.relative(time));
     let allowed = waypost_kernel::allowed(&run.lifecycle, &run.run);

@@ -148,6 +148,11 @@ pub fn common(flags: &Flags) -> Result<NewRun> {
 }
 
 pub fn of_command(flags: &Flags) -> Result<NewRun> {
+    if flags.command.first().is_none_or(|program| program.trim().is_empty()) {
+        let message =
+            "command: it begins with an empty word: write the program that is to be executed after `--`";
+        return Err(Failed::new(BAD_INPUT, message));
+    }
     let directory = match &flags.dir {
         Some(folder) => std::path::absolute(folder),
         None => std::env::current_dir(),

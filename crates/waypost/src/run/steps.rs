@@ -85,21 +85,30 @@ fn texts(run: &RunRow, item: &ItemRow, name: &str, clock: &Clock) -> Vec<String>
     // What failed before is no news of what is tried again.
     let failure = item.failure.as_ref().filter(|_| phase != Phase::Held);
     let failure = failure.map(|failure| format!("{}: {}", failure.code, failure.message));
+    let left = left_by(run, item, outcome, failure.as_deref());
     let reason = || item.details.get("reason").and_then(Value::as_str).map(str::to_owned);
-    // Its worker stopped or died, nobody began it again, and the run's end made this of it.
-    let is_left = outcome == Some(Outcome::Skipped)
-        && item.started_at.is_some()
-        && item.finished_at == run.run.finished_at;
-    let left =
-        || is_left.then(|| "it was under way when its worker was lost, and was not begun again".to_owned());
     let waits = item.not_before.filter(|at| is_open && *at > now);
     let waits = waits.map(|at| format!("again {}", clock.relative(at)));
     let progress =
         if outcome == Some(Outcome::Skipped) { String::new() } else { format!("{} %", item.progress) };
     let is_empty = item.output.is_null() || item.output.as_object().is_some_and(serde_json::Map::is_empty);
     let output = if is_empty { String::new() } else { item.output.to_string() };
-    let why = waits.or(failure).or_else(reason).or_else(left).unwrap_or_default();
+    let why = waits.or(left).or(failure).or_else(reason).unwrap_or_default();
     [name.to_owned(), item.status.clone(), progress, took, why, output]
         .map(|text| plain(&text).into_owned())
         .to_vec()
+}
+
+/// Of a step that had begun, was not under way when its run ended, and was skipped by that: nobody began it again. One that was skipped
+/// by its handler or its playbook says how long it took, or why.
+fn left_by(run: &RunRow, item: &ItemRow, outcome: Option<Outcome>, failed: Option<&str>) -> Option<String> {
+    let is_left = outcome == Some(Outcome::Skipped)
+        && item.started_at.is_some()
+        && item.finished_at == run.run.finished_at
+        && !["duration_ms", "reason"].iter().any(|told| item.details.contains_key(*told));
+    let left = match failed {
+        Some(failed) => format!("its next try did not begin; the last: {failed}"),
+        None => "it had begun before, and was not begun again".to_owned(),
+    };
+    is_left.then_some(left)
 }

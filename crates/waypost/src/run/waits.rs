@@ -29,11 +29,11 @@ fn countdown(run: &RunRow, now: Time) -> Option<String> {
 }
 
 /// What a person has to decide, and how.
-pub fn decisions(run: &RunRow) -> Option<String> {
+pub fn decisions(run: &RunRow, now: Time) -> Option<String> {
     let asked = blockers::of(run).filter(|_| run.phase() == Phase::Parked)?;
     let open = blockers::open(run);
     let decided = asked.keys().filter(|subject| !open.contains(subject));
     let decided = decided.map(|subject| format!("{subject} is decided"));
-    let lines: Vec<String> = decided.chain(blockers::told(run)).collect();
+    let lines: Vec<String> = decided.chain(blockers::told(run, now)).collect();
     Some(plain(&lines.join("\n")).into_owned())
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::Shop;
+use crate::support::{Shop, eventually};
 
 const PLAYBOOK: &str = r#"
 name = "ship"
@@ -79,4 +79,68 @@ fn http_takes_the_answer() {
     assert_eq!(refused["status"], 422, "{refused}");
     assert!(refused["detail"].as_str().unwrap().contains("allowed: approve, reject"), "{refused}");
     assert_eq!(post("reject")["status"], "pending");
+}
+
+// proves U3, U4: a step that runs again asks again, and what was answered in the old run is no answer
+#[test]
+fn a_replay_from_a_question_asks_it_again() {
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        let id = asked(&shop);
+        shop.run(&["run", "resume", &id, "--resolve", "go ahead?=reject", "--wait"])
+            .expect(0, &["completed"]);
+        let ran = shop.run(&["run", "replay", &id, "--from", "go ahead?", "--wait", "-o", "json"]);
+        assert_eq!(ran.code, Some(6), "{}", ran.err);
+        let new: Value = serde_json::from_str(&ran.out).unwrap();
+        let new = new["run_id"].as_str().unwrap();
+        let shown = shop.ok(&["run", "show", new]);
+        for words in
+            ["go ahead?: ship it to production? (approve, reject)", "--resolve 'go ahead?=approve|reject'"]
+        {
+            assert!(shown.contains(words), "{shown}");
+        }
+        assert!(!shown.contains("is decided"), "{shown}");
+        shop.run(&["run", "resume", new]).expect(2, &["waits for decisions about go ahead?"]);
+        let ran = shop.run(&["run", "resume", new, "--resolve", "go ahead?=approve", "--wait"]);
+        ran.expect(0, &["completed"]);
+        assert!(ran.out.starts_with("shipped by tester"), "{}", ran.out);
+        shop.verifies();
+    }
+}
+
+// proves U4: forced on, a run does not ask the same again
+#[test]
+fn a_run_that_is_forced_on_says_that_nobody_answered() {
+    let shop = Shop::new();
+    let id = asked(&shop);
+    shop.run(&["run", "resume", &id, "--force", "--reason", "Kim is ill", "--wait"])
+        .expect(0, &["completed"]);
+    let shown = shop.ok(&["run", "show", &id, "-v"]);
+    assert!(shown.contains("tester let the run go on without an answer: Kim is ill"), "{shown}");
+    assert!(shown.contains("(forced: Kim is ill)"), "{shown}");
+    shop.verifies();
+}
+
+// proves U4: when its time is over nobody is invited to answer, and no answer is taken
+#[test]
+fn a_question_whose_time_is_over_is_shown_as_over() {
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        let text = PLAYBOOK.replace("choices =", "timeout = \"1h\"\nchoices =");
+        fs::write(shop.path("ship.toml"), text).unwrap();
+        assert_eq!(shop.run(&["run", "start", "ship.toml", "--wait"]).code, Some(6));
+        let id = shop.runs()[0]["run_id"].as_str().unwrap().to_owned();
+        let hour = waypost_kernel::Span::from_seconds(3_601);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async { shop.store().await.advance_clock(hour).await.unwrap() });
+        let shown = shop.ok(&["run", "show", &id]);
+        assert!(shown.contains("go ahead?: nobody answered until"), "{shown}");
+        assert!(!shown.contains("--resolve") && !shown.contains("run resume"), "{shown}");
+        shop.run(&["run", "resume", &id, "--resolve", "go ahead?=approve"])
+            .expect(2, &["resolutions", "it could be answered until"]);
+        assert_eq!(shop.show(&id)["status"], "paused");
+        let _worker = shop.spawn(&["worker", "--allow-commands"]);
+        eventually("it goes on without an answer", std::time::Duration::from_secs(60), || {
+            shop.show(&id)["error_code"] == "NOBODY_ANSWERED"
+        });
+        shop.verifies();
+    }
 }

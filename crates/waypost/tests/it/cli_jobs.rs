@@ -245,7 +245,38 @@ fn a_step_that_its_worker_left_says_why_it_was_skipped() {
     let shown = shop.ok(&["run", "show", &id]);
     let line = |name: &str| shown.lines().find(|line| line.starts_with(name)).unwrap_or_default();
     assert!(line("first").contains("skipped"), "{shown}");
-    assert!(shown.contains("it was under way when its worker was lost"), "{shown}");
+    assert!(shown.contains("it had begun before, and was not begun again"), "{shown}");
     assert!(line("second").trim_end().ends_with("skipped"), "{shown}");
+    shop.verifies();
+}
+
+/// A run that nobody has names no worker; a cancel of it says what became of its step, and a step that its handler skipped was not left.
+// proves J6, U6
+#[test]
+fn what_waits_in_nobodys_hands_says_so() {
+    let shop = Shop::new();
+    let text = r#"name = "waits"
+lifecycle = "job"
+[[step]]
+name = "first"
+exec = ["sh", "-c", "exit 4"]
+retries = 1
+backoff = ["10m"]
+"#;
+    fs::write(shop.path("waits.toml"), text).unwrap();
+    let id = shop.ok(&["run", "start", "waits.toml"]).trim().to_owned();
+    shop.ok(&["worker", "--allow-commands", "--until-idle"]);
+    let shown = shop.ok(&["run", "show", &id]);
+    assert!(shown.contains("it is tried again at"), "{shown}");
+    assert!(!shown.contains("  worker  "), "{shown}");
+    shop.ok(&["run", "cancel", &id]);
+    let shown = shop.ok(&["run", "show", &id]);
+    assert!(shown.contains("its next try did not begin; the last: EXIT_4: exit code 4"), "{shown}");
+    let skips = r#"exec = ["sh", "-c", "echo '{\"outcome\": \"skip\"}' > $WAYPOST_OUTPUT"]"#;
+    let text = format!("name = \"skips\"\nlifecycle = \"job\"\n[[step]]\nname = \"last\"\n{skips}\n");
+    fs::write(shop.path("skips.toml"), text).unwrap();
+    shop.ok(&["run", "start", "skips.toml", "--wait"]);
+    let shown = shop.ok(&["run", "show", "@1"]);
+    assert!(shown.contains("skipped") && !shown.contains("begun"), "{shown}");
     shop.verifies();
 }

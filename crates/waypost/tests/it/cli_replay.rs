@@ -303,3 +303,58 @@ exec = ["sh", "-c", "echo tell $0 >> did", "{{ item }}"]
     );
     shop.verifies();
 }
+
+/// `a` fails until `up` is there; `b1` and `b2` do not wait for it.
+const BRANCHES: &str = r#"name = "branches"
+lifecycle = "job"
+
+[[step]]
+name = "a"
+needs = []
+exec = ["sh", "-c", "until [ -e b ]; do sleep 0.01; done; echo a >> did; [ -e up ]"]
+
+[[step]]
+name = "after a"
+needs = ["a"]
+exec = ["sh", "-c", "echo after a >> did"]
+
+[[step]]
+name = "b1"
+needs = []
+exec = ["sh", "-c", "echo b1 >> did"]
+
+[[step]]
+name = "b2"
+needs = ["b1"]
+exec = ["sh", "-c", "echo b2 >> did; touch b"]
+
+[[step]]
+name = "last"
+needs = ["after a", "b2"]
+exec = ["sh", "-c", "echo last >> did"]
+"#;
+
+// proves U3, U5: what waits for a step runs again with it, and nothing else that is done
+#[test]
+fn a_replay_from_a_step_goes_by_what_waits_for_it() {
+    let shop = Shop::new();
+    fs::write(shop.path("branches.toml"), BRANCHES).unwrap();
+    let ran = shop.run(&["run", "start", "branches.toml", "--wait", "-o", "json"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.err);
+    assert_eq!(did(&shop), ["b1", "b2", "a"]);
+    let old: Value = serde_json::from_str(&ran.out).unwrap();
+    let id = old["run_id"].as_str().unwrap();
+    fs::write(shop.path("up"), "").unwrap();
+    let replay = |step: &str| {
+        let new = shop.json(&["run", "replay", id, "--from", step, "--wait"]);
+        assert_eq!(new["status"], "completed", "{step}: {new}");
+        let mut done = did(&shop);
+        done.sort();
+        done
+    };
+    assert_eq!(replay("a"), ["a", "after a", "last"]);
+    assert_eq!(replay("b2"), ["a", "after a", "b2", "last"], "what failed runs too");
+    shop.run(&["run", "replay", id, "--from", "after a"])
+        .expect(2, &["\"after a\" waits for \"a\", which is failed", "replay from there"]);
+    shop.verifies();
+}

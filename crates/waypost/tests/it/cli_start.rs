@@ -91,6 +91,12 @@ fn what_cannot_be_told_a_command_is_refused_with_what_can() {
     ] {
         shop.run(&[&["run", "start"], flags, &plain].concat()).expect(2, words);
     }
+    for how in [&["run", "start"][..], &["run", "start", "--here"], &["run", "start", "--dry-run"]] {
+        for program in ["", " "] {
+            let words = ["command: it begins with an empty word", "after `--`"];
+            shop.run(&[how, &["--", program, "x"]].concat()).expect(2, &words);
+        }
+    }
     shop.run(&["run", "start", "p.toml", "--timeout", "5m"])
         .expect(2, &["timeout", "of their own", "--wait"]);
     shop.run(&["run", "start", "p.toml", "--env", "A=b"]).expect(2, &["--env"]);

@@ -7,9 +7,12 @@ use std::sync::Arc;
 
 use waypost_kernel::{Catalog, Time};
 use waypost_schema::{nearest, quoted};
-use waypost_store::{EVERY_TENANT, NewRun, OfferedPlaybook, PlaybookFilter, PlaybookRow, Store, StoreError};
+use waypost_store::{
+    EVERY_TENANT, NewItem, NewRun, OfferedPlaybook, PlaybookFilter, PlaybookRow, Store, StoreError,
+};
 
-use super::{CannotStart, Playbook, Playbooks};
+use super::{CannotStart, Playbook, Playbooks, Step};
+use crate::steps::{is_untold, planned_part, untold_part};
 
 /// Names that a message lists.
 const LISTED: usize = 20;
@@ -213,14 +216,63 @@ pub fn fill(
             return Err(CannotStart::OtherLifecycle { asked: new.lifecycle, own });
         }
     }
+    let items = match new.items.is_empty() {
+        true => started.items,
+        false => checked_steps(playbook, started.items, &new).map_err(CannotStart::Items)?,
+    };
     Ok(NewRun {
         lifecycle: if open.lifecycle { started.lifecycle } else { new.lifecycle },
         queue: if open.queue { started.queue } else { new.queue },
         priority: if open.priority { started.priority } else { new.priority },
         concurrency_key: new.concurrency_key.or(started.concurrency_key),
-        items: if new.items.is_empty() { started.items } else { new.items },
+        items,
         playbook: started.playbook,
         input: started.input,
         ..new
     })
+}
+
+/// The steps of a request for a run of a playbook: they are the playbook's own, and what they say of themselves is what the playbook says.
+/// All that a request adds is which of them are copies of those in the run that it repeats.
+fn checked_steps(playbook: &Playbook, planned: Vec<NewItem>, new: &NewRun) -> Result<Vec<NewItem>, String> {
+    let mut steps: Vec<NewItem> = Vec::new();
+    for given in &new.items {
+        let own = planned.iter().find(|it| it.key == given.key).cloned();
+        let own = own.or_else(|| part_of_list(playbook, given).filter(|_| new.retry_of.is_some()));
+        let name = quoted(&given.key);
+        let Some(own) = own.filter(|own| own.kind == given.kind) else {
+            return Err(format!("{name} is no step of the playbook: leave items out, it has its own"));
+        };
+        let is_same =
+            (given.role, given.max_retries, given.reruns) == (own.role, own.max_retries, own.reruns);
+        if !given.copied && !is_same {
+            return Err(format!("{name} is not as the playbook has it: leave items out, it has its own"));
+        }
+        steps.push(NewItem { copied: given.copied, ..own });
+    }
+    let is_missing = |step: &NewItem| new.items.iter().all(|given| given.key != step.key);
+    steps.extend(planned.into_iter().filter(is_missing));
+    Ok(steps)
+}
+
+/// A part of a list that is known when the run comes to it: `ship[2]`. What it is for stands in the run that is repeated.
+fn part_of_list(playbook: &Playbook, given: &NewItem) -> Option<NewItem> {
+    let (of, number) = given.key.strip_suffix(']')?.rsplit_once('[')?;
+    let number = number.parse::<u64>().ok().filter(|it| it.to_string() == number)?;
+    let is_listed = |step: &&Step| step.for_each.is_some();
+    let step = playbook.step(of).filter(is_listed)?;
+    Some(untold_part(playbook, step, &given.kind, number))
+}
+
+/// The parts of lists that a request names get from the run that it repeats what they are for: nobody else says that.
+pub async fn recall_parts(store: &dyn Store, new: &mut NewRun) -> Result<(), NotKnown> {
+    let Some(old) = new.retry_of.clone().filter(|_| new.items.iter().any(is_untold)) else { return Ok(()) };
+    let rows = store.items(old.clone(), None).await?;
+    for item in new.items.iter_mut().filter(|item| is_untold(item)) {
+        let Some(row) = rows.iter().find(|row| row.kind == item.kind && row.key == item.key) else {
+            return Err(NotKnown::Unsound(format!("{} is no step of {old}", quoted(&item.key))));
+        };
+        (item.details, item.name) = (planned_part(row), row.name.clone());
+    }
+    Ok(())
 }

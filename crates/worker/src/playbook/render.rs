@@ -151,7 +151,13 @@ impl Playbook {
     }
 
     pub fn question_of(&self, ask: &Ask, context: &Context) -> Result<String> {
-        at("ask", ask.question.text(&context.shown()))
+        let question = at("ask", ask.question.text(&context.shown()))?;
+        let is_blank = |character: char| character.is_whitespace() || character.is_control();
+        if question.chars().all(is_blank) {
+            let message = "it comes to an empty text, and a person cannot be asked that".to_owned();
+            return Err(RenderError { field: "ask", message });
+        }
+        Ok(question)
     }
 
     pub fn name_of(&self, step: &Step, context: &Context) -> Result<String> {

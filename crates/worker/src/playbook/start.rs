@@ -22,6 +22,8 @@ pub enum CannotStart {
         own: String,
     },
     Inputs(Vec<InputProblem>),
+    /// The request has steps that are not the playbook's.
+    Items(String),
     Key(RenderError),
 }
 
@@ -37,6 +39,7 @@ impl fmt::Display for CannotStart {
                 let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
                 f.write_str(&told.join("\n"))
             }
+            CannotStart::Items(message) => write!(f, "items: {message}"),
             CannotStart::Key(error) => error.fmt(f),
         }
     }

@@ -2,45 +2,59 @@
 //! the run's details, where the store put it with who and why. So whoever works the run next knows what to make of it.
 
 use serde_json::{Map, Value, json};
+use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::text::{MAX_REASON_CHARS, clean_chars};
 use waypost_kernel::{Failure, Time};
-use waypost_store::{ItemRow, iso, parse_time};
+use waypost_store::{EventRow, ItemRow, iso, parse_time};
 
 use super::course::Once;
-use super::once::pause_details;
+use super::once::{Prepared, pause_details};
+use super::planned_steps::runs_again;
 use super::playbook_run::{PlaybookRun, bad_template};
 use super::scope::{is_unattended, resolutions};
 use super::state_names::StepState;
-use super::step_log::{Halt, StepResult};
+use super::step_log::{Halt, StepResult, because};
 use super::{Next, PlaybookEnd};
 use crate::playbook::{Ask, Context};
 
 /// The member of a step's details that says what was asked.
 const ASKED: &str = "ask";
 
-impl PlaybookRun<'_> {
-    pub async fn ask_a_person(
+/// What a person is to be asked, once nothing else of the run can go on.
+pub(super) struct Question<'a> {
+    pub once: Once<'a>,
+    text: String,
+    choices: &'a [String],
+    /// The time that was given when it was asked before. One that is asked for the first time has its own from then on.
+    until: Option<Time>,
+}
+
+impl<'a> PlaybookRun<'a> {
+    /// What is known by now settles it, or a person is to be asked.
+    pub async fn prepared_ask(
         &mut self,
-        once: &Once<'_>,
-        ask: &Ask,
+        once: &Once<'a>,
+        ask: &'a Ask,
         context: &Context,
-    ) -> Result<Next, Halt> {
+    ) -> Result<Prepared<'a>, Halt> {
         let key = once.key.as_str();
-        let question = match self.playbook.question_of(ask, context) {
+        let text = match self.playbook.question_of(ask, context) {
             Ok(question) => clean_chars(&question, MAX_REASON_CHARS).text,
-            Err(error) => return self.failed(once, &bad_template(&error)).await,
+            Err(error) => return self.failed(once, &bad_template(&error)).await.map(Prepared::Over),
         };
         let asked = self.asked(key);
         if let Some(answer) = asked.as_ref().and_then(|asked| self.answer_to(key, asked)) {
-            return self.answered(once, &question, answer).await;
+            return self.answered(once, &text, answer).await.map(Prepared::Over);
         }
         let until = asked.as_ref().and_then(|asked| time(&asked["until"]));
         let is_late = until.is_some_and(|until| until <= self.deadlines.now());
         if is_late || is_unattended(self.row) {
-            return self.unanswered(once, ask, &question, is_late).await;
+            return self.unanswered(once, ask, &text, is_late).await.map(Prepared::Over);
         }
-        let until = until.or_else(|| Some(self.deadlines.now() + once.step.timeout?));
-        self.park_for(ask, key, &question, until).await
+        if let Some(forced) = self.forced_after(asked.as_ref()).await? {
+            return self.let_go(once, ask, &text, &forced).await.map(Prepared::Over);
+        }
+        Ok(Prepared::Ask(Question { once: once.clone(), text, choices: &ask.choices, until }))
     }
 
     /// What this step asked in the last pause.
@@ -57,11 +71,30 @@ impl PlaybookRun<'_> {
         })
     }
 
+    /// By what a person ended the pause that asked this, without an answer to it. The engine ends one too when the time of another
+    /// question is over; then this one is asked on.
+    async fn forced_after(&self, asked: Option<&Value>) -> Result<Option<EventRow>, Halt> {
+        let run = &self.row.run;
+        let attempt = asked.and_then(|asked| asked["attempt"].as_u64());
+        if attempt.is_none_or(|attempt| attempt + 1 != u64::from(run.attempt)) {
+            return Ok(None);
+        }
+        let lifecycle = &self.row.lifecycle;
+        let is_parked = |state: &str| {
+            lifecycle.state_named(state).is_some_and(|state| lifecycle.phase(state) == Phase::Parked)
+        };
+        let ends_pause =
+            |event: &EventRow| event.from.as_deref().is_some_and(is_parked) && !is_parked(&event.to);
+        let resumed = self.step_log.last_event(run.seq, ends_pause).await?;
+        let by_person = |event: &EventRow| event.actor != Actor::Engine.name();
+        Ok(resumed.filter(|event| event.payload["forced"] == true && by_person(event)))
+    }
+
     async fn answered(&mut self, once: &Once<'_>, question: &str, answer: Value) -> Result<Next, Halt> {
         let (step, key) = (once.step, once.key.as_str());
-        self.step_log.put(key, StepState::Held, does(question)).await?;
+        self.step_log.put(key, StepState::Held, self.begins(key, &does(question))).await?;
         let result = StepResult { answered: true, output: Some(answer), ..StepResult::default() };
-        self.step_log.put_later(key, StepState::Done, result);
+        self.step_log.put_later(key, StepState::Done, used_up(result, question));
         self.tell_of(step, key).await;
         Ok(self.follows(step, key))
     }
@@ -84,32 +117,73 @@ impl PlaybookRun<'_> {
             let failure = Failure::new(code, &format!("{why}: {question}"));
             return self.failed(once, &failure).await;
         };
-        let at = iso(self.deadlines.now());
-        let answer = json!({ "choice": choice, "by": null, "reason": why, "at": at });
+        let answer = self.answer_of_nobody(Some(choice), &why);
         self.answered(once, question, answer).await
     }
 
-    async fn park_for(
+    /// A person let the run go on without an answer: the step takes the choice that it declares for that, or has none and is skipped.
+    async fn let_go(
         &mut self,
+        once: &Once<'_>,
         ask: &Ask,
-        key: &str,
         question: &str,
-        until: Option<Time>,
+        forced: &EventRow,
     ) -> Result<Next, Halt> {
-        self.step_log.put(key, StepState::Held, does(question)).await?;
-        let until = until.map(iso);
-        let mut about = json!({ "ask": question, "choices": ask.choices });
+        let reason = forced.payload["reason"].as_str().filter(|reason| !reason.is_empty());
+        let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+        let why = format!("{} let the run go on without an answer{reason}", forced.by);
+        let answer = self.answer_of_nobody(ask.on_timeout.as_deref(), &why);
+        if ask.on_timeout.is_some() {
+            return self.answered(once, question, answer).await;
+        }
+        let (step, key) = (once.step, once.key.as_str());
+        // What is skipped stays so; what a cleanup undid is asked again after a pause.
+        let state = if runs_again(self.playbook, step) { StepState::Done } else { StepState::Skipped };
+        let result = StepResult { output: Some(answer), ..because(&why) };
+        self.step_log.put_later(key, state, used_up(result, question));
+        self.tell_of(step, key).await;
+        Ok(self.follows(step, key))
+    }
+
+    fn answer_of_nobody(&self, choice: Option<&str>, why: &str) -> Value {
+        json!({ "choice": choice, "by": null, "reason": why, "at": iso(self.deadlines.now()) })
+    }
+
+    /// Stored as begun, all in one write.
+    pub async fn begin_asking(&mut self, questions: &[(usize, Question<'a>)]) -> Result<(), Halt> {
+        let begins = |question: &Question<'_>| {
+            let key = question.once.key.clone();
+            let told = self.begins(&key, &does(&question.text));
+            (key, told)
+        };
+        let begun = questions.iter().map(|(_, question)| begins(question)).collect();
+        self.step_log.begin(begun).await
+    }
+
+    /// The step waits for a person from now on, and the run with it.
+    pub fn ask_a_person(&mut self, question: &Question<'a>) -> Next {
+        let Question { once, text, choices, until } = question;
+        let key = once.key.as_str();
+        let until = until.or_else(|| Some(self.deadlines.now() + once.step.timeout?)).map(iso);
+        let mut about = json!({ "ask": text, "choices": choices });
         if let Some(until) = &until {
             about["until"] = json!(until);
         }
         let asks = Map::from_iter([(key.to_owned(), about)]);
-        let details = pause_details(&self.row.lifecycle, key, question, &asks);
-        let asked = json!({ "question": question, "until": until, "attempt": self.row.run.attempt });
+        let details = pause_details(&self.row.lifecycle, key, text, &asks);
+        let asked = json!({ "question": text, "until": until, "attempt": self.row.run.attempt });
         let result = StepResult { answered: true, ..StepResult::default() }
             .with_detail(ASKED, asked)
             .with_detail("pause", details.clone());
         self.step_log.put_later(key, StepState::Parked, result);
-        Ok(Next::End(PlaybookEnd::Paused { reason: question.to_owned(), details }))
+        Next::End(PlaybookEnd::Paused { reason: text.clone(), details })
+    }
+
+    /// Whether questions of the present pause are stored already: then they are all of it.
+    pub fn is_asking(&self) -> bool {
+        let attempt = json!(self.row.run.attempt);
+        let asked = |row: &ItemRow| Some(row.details.get(ASKED)?["attempt"] == attempt);
+        self.step_log.parked().filter_map(asked).any(|is_now| is_now)
     }
 
     /// When the first of the questions that wait for an answer waits no longer.
@@ -120,8 +194,13 @@ impl PlaybookRun<'_> {
     }
 }
 
-fn does(question: &str) -> StepResult {
-    StepResult::default().with_detail("does", format!("ask: {question}"))
+/// What was asked is over with this: if the step runs again, it asks anew.
+fn used_up(result: StepResult, question: &str) -> StepResult {
+    result.with_detail(ASKED, json!({ "question": question }))
+}
+
+fn does(question: &str) -> String {
+    format!("ask: {question}")
 }
 
 fn time(text: &Value) -> Option<Time> {

@@ -1,5 +1,5 @@
 //! The way through the steps: what may begin, what is under way, what is waited for. All of it follows from the rows;
-//! what is kept here beside them is what this holder has in hand.
+//! what is kept here beside them is what this holder has in hand. A person is asked last: a run that waits for one does nothing else.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,8 +12,10 @@ use waypost_kernel::run::Want;
 use waypost_kernel::{Failure, Time};
 use waypost_store::{Wait, iso};
 
+use super::asking::Question;
 use super::attempt::Tried;
 use super::deadlines::May;
+use super::once::Prepared;
 use super::playbook_run::PlaybookRun;
 use super::step_log::Halt;
 use super::tasks::TaskBoard;
@@ -75,6 +77,16 @@ pub(crate) struct Beginning<'a> {
     pub rendered: Rendered,
 }
 
+/// What a look at the steps whose turn has come found.
+#[derive(Default)]
+struct Found<'a> {
+    beginnings: Vec<Beginning<'a>>,
+    /// With the place of its step in the course.
+    questions: Vec<(usize, Question<'a>)>,
+    /// What is left to wait for, if nothing else happens before.
+    due: Option<Due>,
+}
+
 /// Why a try does not begin.
 enum Later {
     At(Due),
@@ -90,6 +102,13 @@ struct Due {
     at: Time,
     /// The window opens then; otherwise the next try of a step is due.
     opens: bool,
+}
+
+impl Found<'_> {
+    fn has(&self, key: &str) -> bool {
+        let mut begun = self.beginnings.iter().map(|it| &it.once);
+        begun.any(|once| once.key == key) || self.questions.iter().any(|(_, it)| it.once.key == key)
+    }
 }
 
 impl<'a> Course<'a> {
@@ -207,13 +226,17 @@ impl<'a> PlaybookRun<'a> {
 
     /// Begins what may, and waits for what comes first: the end of a try, or a time.
     async fn turn(&mut self, course: &mut Course<'a>) -> Result<Option<PlaybookEnd>, Halt> {
-        let due = if course.has_ended() { None } else { self.begin_what_may(course).await? };
+        let (questions, due) =
+            if course.has_ended() { Default::default() } else { self.begin_what_may(course).await? };
         if course.under_way.is_empty() {
             if course.has_ended() {
+                self.ask_also(course).await?;
                 return Ok(Some(course.end.take().unwrap_or(PlaybookEnd::Left)));
             }
             return match due {
                 Some(due) => self.idle(course, due).await,
+                // Nothing goes on before they are answered: all of them are asked in one pause.
+                None if !questions.is_empty() => self.ask(course, questions).await.map(|()| None),
                 None => Ok(Some(course.rest().unwrap_or_else(|| self.all_done()))),
             };
         }
@@ -228,7 +251,10 @@ impl<'a> PlaybookRun<'a> {
         };
         let mut next = tokio::select! {
             tried = course.under_way.join_next() => tried,
-            () = is_due => None,
+            () = is_due => {
+                self.look_at_the_clock().await;
+                None
+            }
         };
         // All that have ended by now, so that what follows from them is one write.
         while let Some(tried) = next {
@@ -250,6 +276,7 @@ impl<'a> PlaybookRun<'a> {
             return Ok(Some(end));
         }
         self.wait(due.until, is_cleanup).await;
+        self.look_at_the_clock().await;
         Ok(None)
     }
 
@@ -262,30 +289,71 @@ impl<'a> PlaybookRun<'a> {
         self.journal.note(Level::Info, &notice, json!({ "opens": iso(opens) })).await;
     }
 
-    /// One write for all that may begin, with the results that waited for it. What is left to wait for, if nothing else
-    /// happens before.
-    async fn begin_what_may(&mut self, course: &mut Course<'a>) -> Result<Option<Due>, Halt> {
-        let (mut beginnings, mut due) = (Vec::new(), None);
+    /// One write for all that may begin, with the results that waited for it. What is to be asked and what is left to wait for, if
+    /// nothing else happens before.
+    async fn begin_what_may(
+        &mut self,
+        course: &mut Course<'a>,
+    ) -> Result<(Vec<(usize, Question<'a>)>, Option<Due>), Halt> {
+        let found = self.found(course, |_| true).await?;
+        self.begin(course, found.beginnings).await?;
+        Ok((found.questions, found.due))
+    }
+
+    /// What may begin of the steps that are meant: nothing once the end is known.
+    async fn found(
+        &mut self,
+        course: &mut Course<'a>,
+        is_meant: impl Fn(&Step) -> bool,
+    ) -> Result<Found<'a>, Halt> {
+        let mut found = Found::default();
         loop {
             let over = course.legs.iter().filter(|leg| matches!(leg.stage, Stage::Over)).count();
             for at in 0..course.legs.len() {
-                if course.is_over(at) || !course.has_come_to(at) || !self.is_left(course, at) {
+                let may = !course.is_over(at) && course.has_come_to(at) && self.is_left(course, at);
+                if !may || !is_meant(course.legs[at].step) {
                     continue;
                 }
                 self.come_to(course, at).await?;
-                self.begin_of(course, at, &mut beginnings, &mut due).await?;
+                self.look_at(course, at, &mut found).await?;
                 // None of them has begun yet, and none does.
                 if course.has_ended() {
-                    return Ok(None);
+                    return Ok(Found::default());
                 }
             }
             // What was left out lets those begin that waited for it.
             if course.legs.iter().filter(|leg| matches!(leg.stage, Stage::Over)).count() == over {
-                break;
+                return Ok(found);
             }
         }
-        self.begin(course, beginnings).await?;
-        Ok(due)
+    }
+
+    /// A handler asked for a pause: what other steps have to ask is asked in the same one.
+    async fn ask_also(&mut self, course: &mut Course<'a>) -> Result<(), Halt> {
+        let may_ask = course.halt.is_none() && !self.is_asking();
+        let pauses = |end: &mut PlaybookEnd| may_ask && matches!(end, PlaybookEnd::Paused { .. });
+        let Some(pause) = course.end.take_if(pauses) else { return Ok(()) };
+        let found = self.found(course, |step| step.ask.is_some()).await;
+        course.end_with(pause);
+        self.ask(course, found?.questions).await
+    }
+
+    /// The run waits for a person.
+    async fn ask(
+        &mut self,
+        course: &mut Course<'a>,
+        questions: Vec<(usize, Question<'a>)>,
+    ) -> Result<(), Halt> {
+        if questions.is_empty() {
+            return Ok(());
+        }
+        self.begin_asking(&questions).await?;
+        for (at, question) in &questions {
+            let next = self.ask_a_person(question);
+            course.leave(*at, &question.once.key);
+            course.note(*at, next);
+        }
+        Ok(())
     }
 
     /// Makes the list of a step whose turn has come.
@@ -303,21 +371,20 @@ impl<'a> PlaybookRun<'a> {
     }
 
     /// What may begin of one step.
-    async fn begin_of(
+    async fn look_at(
         &mut self,
         course: &mut Course<'a>,
         at: usize,
-        beginnings: &mut Vec<Beginning<'a>>,
-        due: &mut Option<Due>,
+        found: &mut Found<'a>,
     ) -> Result<(), Halt> {
         let mut passed = 0;
         while !course.has_ended() {
             self.fill(course, at);
-            let has_room = course.under_way.len() + beginnings.len() < course.most;
+            let has_room = course.under_way.len() + found.beginnings.len() < course.most;
             let step = course.legs[at].step;
             let Stage::Here { present, context, .. } = &course.legs[at].stage else { return Ok(()) };
             let Some(once) = present.get(passed).cloned() else { return Ok(()) };
-            let is_begun = once.is_under_way || beginnings.iter().any(|it| it.once.key == once.key);
+            let is_begun = once.is_under_way || found.has(&once.key);
             let row = self.step_log.row(&once.key);
             let has_begun = row.is_some_and(|row| row.started_at.is_some());
             if is_begun || !has_room || !course.is_wanted(at, has_begun) {
@@ -339,15 +406,16 @@ impl<'a> PlaybookRun<'a> {
                     return Ok(());
                 }
                 Err(Later::At(later)) => {
-                    *due = Some(due.filter(|known| known.at <= later.at).unwrap_or(later));
+                    found.due = Some(found.due.filter(|known| known.at <= later.at).unwrap_or(later));
                     passed += 1;
                     continue;
                 }
             }
             self.step_log.make_room().await?;
             match self.prepared(&once, &context).await? {
-                Ok(rendered) => beginnings.push(Beginning { once, context, rendered }),
-                Err(next) => {
+                Prepared::Execute(rendered) => found.beginnings.push(Beginning { once, context, rendered }),
+                Prepared::Ask(question) => found.questions.push((at, question)),
+                Prepared::Over(next) => {
                     course.leave(at, &once.key);
                     course.note(at, next);
                 }

@@ -44,19 +44,17 @@ impl<'a> PlaybookRun<'a> {
     }
 
     /// A step that was under way when its worker died, or waited for its next try, is open, and nobody will begin it any
-    /// more: it says so.
+    /// more: where the run has failed it says so. A cancel skips it, whoever carries that out: there may be no worker.
     fn name_what_was_lost(&mut self, end: &PlaybookEnd) {
-        let is_cancelled = *end == PlaybookEnd::Wanted(Want::Cancel);
-        if !is_cancelled && !matches!(end, PlaybookEnd::Failed(_) | PlaybookEnd::Wanted(Want::Fail)) {
+        if !matches!(end, PlaybookEnd::Failed(_) | PlaybookEnd::Wanted(Want::Fail)) {
             return;
         }
         let is_lost = |row: &&ItemRow| {
             let is_open = self.step_log.names.state(&row.status) == StepState::Open;
             is_open && row.role != Role::Cleanup && row.started_at.is_some() && !row.reruns
         };
-        let lost: Vec<(String, Failure)> = (self.step_log.rows().iter().filter(is_lost))
-            .map(|row| (row.key.clone(), why_left(row, is_cancelled)))
-            .collect();
+        let lost = self.step_log.rows().iter().filter(is_lost).map(|row| (row.key.clone(), why_left(row)));
+        let lost: Vec<(String, Failure)> = lost.collect();
         for (key, failure) in lost {
             self.step_log.put_later(&key, StepState::Failed, StepResult::failed(failure));
         }
@@ -79,7 +77,8 @@ impl<'a> PlaybookRun<'a> {
         Ok(end)
     }
 
-    /// Its step ran, in this holder's hands or another's; without one, any did.
+    /// Its step ran, in this holder's hands or another's. One that is for no step is due from when work on the run has begun, though it
+    /// may have come to no step yet.
     fn is_due(&self, cleanup: &Step) -> bool {
         // Whoever began it at any time: rather undone once more than not at all.
         let began = |key: &str| {
@@ -88,7 +87,7 @@ impl<'a> PlaybookRun<'a> {
         };
         let ran = match &cleanup.after {
             Some(after) => began(after),
-            None => self.playbook.steps.iter().any(|step| began(&step.key)),
+            None => self.is_at_work || self.playbook.steps.iter().any(|step| began(&step.key)),
         };
         let own = key_of(cleanup);
         // Parked: it failed on the way to a pause, and is left for the next end.
@@ -187,14 +186,9 @@ impl<'a> PlaybookRun<'a> {
 }
 
 /// Of a step that began and will not end.
-fn why_left(row: &ItemRow, is_cancelled: bool) -> Failure {
-    let waits = row.not_before.is_some();
+fn why_left(row: &ItemRow) -> Failure {
     match &row.failure {
-        _ if is_cancelled && waits => Failure::new("CANCELLED", "it waited for its next try"),
-        _ if is_cancelled => {
-            Failure::new("CANCELLED", "it was under way when its worker was lost, and was not begun again")
-        }
-        Some(failure) if waits => failure.clone(),
+        Some(failure) if row.not_before.is_some() => failure.clone(),
         _ => Failure::new("INTERRUPTED", "it was interrupted, and not begun again since the run has failed"),
     }
 }

@@ -32,7 +32,7 @@ use crate::playbook::Playbook;
 pub(crate) use durable::Durable;
 pub(crate) use once::is_finish;
 pub use planned_steps::first_steps;
-pub(crate) use planned_steps::{CLEANUP, planned_part, steps_before};
+pub(crate) use planned_steps::{CLEANUP, is_untold, planned_part, untold_part};
 pub(crate) use playbook_run::perform;
 pub(crate) use state_names::{StateNames, StepState};
 pub(crate) use step_log::{is_dropped, was_left_out, was_not_wanted};

@@ -9,6 +9,7 @@ use waypost_kernel::text::{MAX_REASON_CHARS, clean_chars};
 use waypost_kernel::{Failure, Lifecycle};
 use waypost_store::ItemRow;
 
+use super::asking::Question;
 use super::attempt::Attempt;
 use super::course::{Beginning, Once};
 use super::planned_steps::runs_again;
@@ -30,27 +31,32 @@ const PAUSE_REASON: &str = "pause_reason";
 /// A mark on a step that said that nothing more is needed, for whoever takes the run over.
 const FINISH: &str = "finish";
 
-impl PlaybookRun<'_> {
-    /// What to execute, or what follows from the step if there is nothing to.
-    pub async fn prepared(
-        &mut self,
-        once: &Once<'_>,
-        context: &Context,
-    ) -> Result<Result<Rendered, Next>, Halt> {
+/// What a step whose turn has come is ready for.
+pub(super) enum Prepared<'a> {
+    Execute(Rendered),
+    Ask(Question<'a>),
+    /// It has ended, and this follows.
+    Over(Next),
+}
+
+impl<'a> PlaybookRun<'a> {
+    pub async fn prepared(&mut self, once: &Once<'a>, context: &Context) -> Result<Prepared<'a>, Halt> {
         let rendered = match self.playbook.applies(once.step, context) {
             Ok(true) => match &once.step.ask {
-                Some(ask) => return self.ask_a_person(once, ask, context).await.map(Err),
+                Some(ask) => return self.prepared_ask(once, ask, context).await,
                 None => self.rendered(once.step, context),
             },
-            Ok(false) => return self.leave_out(once).await.map(Err),
+            Ok(false) => return self.leave_out(once).await.map(Prepared::Over),
             Err(error) => Err(bad_template(&error)),
         };
         match rendered {
-            Ok(rendered) => Ok(Ok(rendered)),
-            Err(failure) => self.failed(once, &failure).await.map(Err),
+            Ok(rendered) => Ok(Prepared::Execute(rendered)),
+            Err(failure) => self.failed(once, &failure).await.map(Prepared::Over),
         }
     }
+}
 
+impl PlaybookRun<'_> {
     /// `None`: it is tried again.
     pub async fn judged(
         &mut self,
@@ -121,17 +127,19 @@ impl PlaybookRun<'_> {
         }
         let begun = |it: &Beginning<'_>| {
             let key = it.once.key.clone();
-            let mut told = StepResult::default().with_detail("does", it.rendered.action.in_words());
-            // What was marked before a pause is not so any more.
-            let marked =
-                |result: &&str| self.step_log.row(&key).is_some_and(|row| row.details.contains_key(*result));
-            for stale in [FINISH, LEFT_OUT].into_iter().filter(marked) {
-                told = told.with_detail(stale, false);
-            }
+            let told = self.begins(&key, &it.rendered.action.in_words());
             (key, told)
         };
         let begun = beginnings.iter().map(begun).collect();
         self.step_log.begin(begun).await
+    }
+
+    /// What is stored of a step that begins. What was marked before a pause is not so any more.
+    pub fn begins(&self, key: &str, does: &str) -> StepResult {
+        let marked = |mark: &&str| self.step_log.row(key).is_some_and(|row| row.details.contains_key(*mark));
+        let stale = [FINISH, LEFT_OUT].into_iter().filter(marked);
+        stale
+            .fold(StepResult::default().with_detail("does", does), |told, mark| told.with_detail(mark, false))
     }
 
     /// For people, once it is stored.
@@ -212,7 +220,8 @@ impl PlaybookRun<'_> {
 
     async fn asked_to_pause(&mut self, once: &Once<'_>, outcome: &Outcome) -> Result<Next, Halt> {
         let (step, key) = (once.step, once.key.as_str());
-        let reason = outcome.reason.clone().or_else(|| outcome.message.clone());
+        let mut said = [&outcome.reason, &outcome.message].into_iter().flatten();
+        let reason = said.find(|reason| !reason.trim().is_empty()).cloned();
         let reason = reason.unwrap_or_else(|| format!("{key} asks for a person"));
         if step.is_cleanup || !self.step_log.names.has(StepState::Parked) {
             let message = format!("it asked for a pause ({reason}), which cannot be had here");

@@ -140,12 +140,25 @@ pub(crate) fn planned_part(row: &ItemRow) -> Map<String, Value> {
     kept.filter_map(|name| Some((name.to_owned(), row.details.get(name)?.clone()))).collect()
 }
 
-/// What is done when a step's turn comes: what it waits for, and whatever stands before it.
-pub(crate) fn steps_before(playbook: &Playbook, key: &str) -> Vec<String> {
-    let at = playbook.steps.iter().position(|step| step.key == key).unwrap_or(playbook.steps.len());
-    let waited_for = playbook.steps.get(at).map(|step| step.before.as_slice()).unwrap_or_default();
-    let is_before = |other: &usize| *other < at || waited_for.contains(other);
-    (0..playbook.steps.len()).filter(is_before).map(|other| playbook.steps[other].key.clone()).collect()
+/// A part of a list of which is known that there is one, and not what it is for.
+pub(crate) fn untold_part(playbook: &Playbook, step: &Step, kind: &str, number: u64) -> NewItem {
+    let (own, details) = (key_of(step), json!({ "of": key_of(step), "number": number }));
+    let key = format!("{own}[{number}]");
+    NewItem {
+        kind: kind.to_owned(),
+        name: key.clone(),
+        key,
+        status: None,
+        max_retries: step.retries,
+        reruns: runs_again(playbook, step),
+        role: role_of(step),
+        details: details.as_object().cloned().unwrap_or_default(),
+        copied: false,
+    }
+}
+
+pub(crate) fn is_untold(item: &NewItem) -> bool {
+    item.details.contains_key("of") && !item.details.contains_key("item")
 }
 
 /// A cleanup may have a step's name.

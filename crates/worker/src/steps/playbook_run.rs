@@ -44,6 +44,8 @@ pub(crate) struct PlaybookRun<'a> {
     /// The keys of the present items of each `for_each` that was come to.
     pub lists: HashMap<String, Vec<String>>,
     pub requires_cleanup: bool,
+    /// Its steps are those of the playbook: what follows is work on them, and ends with cleanups.
+    pub is_at_work: bool,
     /// The run will wait for a person: what is undone now is done again afterwards.
     pub pauses: bool,
     /// Cleanups that failed.
@@ -85,6 +87,7 @@ pub(crate) async fn perform(
         tasks,
         lists: HashMap::new(),
         requires_cleanup: row.run.requires_cleanup,
+        is_at_work: false,
         pauses: false,
         unclean: Vec::new(),
         told: Map::new(),
@@ -96,7 +99,7 @@ pub(crate) async fn perform(
         Err(Halt::Refused(failure)) => PlaybookEnd::Failed(failure),
     };
     if let PlaybookEnd::Waits(wait) = end {
-        return match run.step_log.flush().await {
+        return match run.before_wait().await {
             Ok(()) => Parting::GiveBack(Some(wait)),
             Err(halt) => given_up(halt),
         };
@@ -128,6 +131,7 @@ impl<'a> PlaybookRun<'a> {
         if let Some(unfit) = self.add_missing().await? {
             return Ok(PlaybookEnd::Failed(unfit));
         }
+        self.is_at_work = true;
         let playbook: &'a Playbook = self.playbook;
         let mut course = Course::new(&playbook.steps, playbook.max_parallel);
         if let Some(want) = self.lease.want() {
@@ -146,6 +150,16 @@ impl<'a> PlaybookRun<'a> {
         // All who ask are told of, not only the first.
         let asks = paused_by(&self.row.lifecycle, self.step_log.parked());
         Ok(if matches!(end, PlaybookEnd::Paused { .. }) { asks.unwrap_or(end) } else { end })
+    }
+
+    /// Given back, the run may be cancelled while nobody has it: what is due at its end then is noted first.
+    async fn before_wait(&mut self) -> Result<(), Halt> {
+        self.step_log.flush().await?;
+        let is_always_due = self.playbook.cleanups.iter().any(|cleanup| cleanup.after.is_none());
+        if is_always_due && !self.requires_cleanup {
+            self.require_cleanup(true, None).await?;
+        }
+        Ok(())
     }
 
     /// What the run's details say from now on.
@@ -378,6 +392,14 @@ impl<'a> PlaybookRun<'a> {
         tokio::select! {
             () = sleep_until(until) => {}
             () = ends => {}
+        }
+    }
+
+    /// After a wait for a time: whether it has come is for the database to say. One that is away has it as this worker reckons.
+    pub async fn look_at_the_clock(&mut self) {
+        let asked_at = Instant::now();
+        if let Ok(now) = self.shared.store.now().await {
+            self.deadlines.hear(now, asked_at);
         }
     }
 

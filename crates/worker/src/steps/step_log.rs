@@ -18,6 +18,9 @@ use crate::report::journal::is_lost;
 /// Results that may wait for the next write: a thousand skipped items are a few writes, and none is a large one.
 const MAX_WAITING: usize = 500;
 
+/// Events that are read at once when the last of a kind is looked for.
+const LOOKED_BACK: u64 = 200;
+
 /// Why nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Halt {
@@ -109,6 +112,29 @@ impl StepLog {
     pub async fn events_after(&self, seq: u64) -> Result<Vec<EventRow>, Halt> {
         let run_id = self.lease.held.run_id.clone();
         self.ask(|| self.store.events(run_id.clone(), seq, 1_000)).await
+    }
+
+    /// The last of the run's events up to `end` that fits. It is looked for from there back: what is asked for is near.
+    pub async fn last_event(
+        &self,
+        mut end: u64,
+        fits: impl Fn(&EventRow) -> bool,
+    ) -> Result<Option<EventRow>, Halt> {
+        while end > 0 {
+            let start = end.saturating_sub(LOOKED_BACK);
+            let (mut found, mut after) = (None, start);
+            while after < end {
+                let page = self.events_after(after).await?;
+                let Some(last) = page.last().map(|event| event.seq) else { break };
+                let fit = page.into_iter().rfind(|event| event.seq <= end && fits(event));
+                (found, after) = (fit.or(found), last);
+            }
+            if found.is_some() {
+                return Ok(found);
+            }
+            end = start;
+        }
+        Ok(None)
     }
 
     /// Asked again while the store is away.

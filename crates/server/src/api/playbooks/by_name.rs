@@ -135,6 +135,14 @@ pub async fn filled(
     Ok((new, Some(playbook)))
 }
 
+/// What parts of lists are for is what they were for in the run that is repeated.
+pub async fn with_parts(call: &Call, new: &mut NewRun) -> Result<()> {
+    known::recall_parts(call.store(), new).await.map_err(|error| match error {
+        NotKnown::Store(error) => error.into(),
+        error => Problem::field(&INVALID_INPUT, "items", &error.to_string()),
+    })
+}
+
 /// All that is wrong with the inputs, each with its name and what is allowed.
 pub fn cannot_start(error: CannotStart) -> Problem {
     match error {
@@ -152,6 +160,7 @@ pub fn cannot_start(error: CannotStart) -> Problem {
         CannotStart::OtherLifecycle { .. } | CannotStart::UnknownLifecycle(_) => {
             Problem::field(&INVALID_INPUT, "lifecycle", &error.to_string())
         }
+        CannotStart::Items(message) => Problem::field(&INVALID_INPUT, "items", &message),
         CannotStart::Key(_) => Problem::field(&INVALID_INPUT, "concurrency_key", &error.to_string()),
         CannotStart::BulkChange => Problem::field(&INVALID_INPUT, "playbook", &error.to_string()),
     }

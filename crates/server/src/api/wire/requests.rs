@@ -56,13 +56,13 @@ requests! {
         optional retry_of: Option<String> = NAME, "The run that this one repeats.";
         optional max_attempts: Option<u32> = Kind::Integer(1, 1_000), "How often the run may be claimed; 1 if left out.";
         optional reentrant: bool = Kind::Boolean, "Whether a stale execution may be taken up again.";
-        optional items: Vec<NewItemBody> = list(&Kind::Of(&NEW_ITEM), 100_000), "Steps or targets that are known already.";
+        optional items: Vec<NewItemBody> = list(&Kind::Of(&NEW_ITEM), 100_000), "Steps or targets that are known already. Beside a playbook that is known they are its own steps, or copies of them.";
         optional embedded: Option<Value> = Kind::Object, "A command that the run brings along: `command`, its words; `directory`, `env`, `timeout_ms` and `retries` of it. Needs the role admin.";
         optional carried: Option<Value> = Kind::Object, "Deprecated: the old name of `embedded`.";
         optional by: Option<String> = NAME, BY_TEXT;
     }
     REPLAY "Replay" ReplayBody {
-        optional from: Option<String> = NAME, "The step to go on from, by its key or its name: those before it are done from the beginning, with their outputs.";
+        optional from: Option<String> = NAME, "The step to go on from, by its key or its name. It and what waits for it run again; what else is done stays so, with its output.";
         optional failed: bool = Kind::Boolean, "Whether to do again only what did not complete, and what a cleanup undid.";
         optional input: Option<Map<String, Value>> = Kind::Object, "Members of the input that are to be others; only without `from` and `failed`.";
         optional idempotency_key: Option<String> = KEY, "The same key and request make one run, however often they are sent.";

@@ -34,7 +34,7 @@ END $$;
 CREATE FUNCTION waypost.check_decided(p_run waypost.runs, p_details jsonb, p_words jsonb) RETURNS void LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  v_subjects text[] := waypost.undecided(p_details, p_words);
+  v_subjects text[] := waypost.undecided(p_run, p_details, p_words);
 BEGIN
   IF v_subjects <> '{}' OR NOT waypost.decides_now(p_run, p_details, p_words) THEN
     PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: %s waits for decisions%s', p_run.run_id, coalesce(' about '
@@ -43,13 +43,15 @@ BEGIN
   END IF;
 END $$;
 
--- What a run asks about and nobody has decided.
-CREATE FUNCTION waypost.undecided(p_details jsonb, p_words jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE
+-- What a run asks about and nobody has decided. The answer to a question (`ask`) counts in its own pause alone.
+CREATE FUNCTION waypost.undecided(p_run waypost.runs, p_details jsonb, p_words jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE
   SET search_path = pg_catalog, pg_temp
-  RETURN ARRAY(SELECT a.subject FROM jsonb_object_keys(CASE WHEN jsonb_typeof(p_details -> (p_words ->> 'asked')) = 'object'
-      THEN p_details -> (p_words ->> 'asked') ELSE '{}' END) a(subject)
+  RETURN ARRAY(SELECT a.subject FROM jsonb_each(CASE WHEN jsonb_typeof(p_details -> (p_words ->> 'asked')) = 'object'
+      THEN p_details -> (p_words ->> 'asked') ELSE '{}' END) a(subject, about)
     WHERE coalesce(jsonb_typeof(p_details -> (p_words ->> 'given')) <> 'object', true)
-      OR NOT p_details -> (p_words ->> 'given') ? a.subject ORDER BY a.subject);
+      OR NOT p_details -> (p_words ->> 'given') ? a.subject
+      OR coalesce(jsonb_typeof(a.about -> 'ask') = 'string', false)
+        AND p_details -> (p_words ->> 'given') -> a.subject -> 'attempt' IS DISTINCT FROM to_jsonb(p_run.attempt) ORDER BY a.subject);
 
 -- Whether one of the decisions was made in this pause: a pause ends with a claim or a retry, which counts an attempt.
 CREATE FUNCTION waypost.decides_now(p_run waypost.runs, p_details jsonb, p_words jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE
@@ -67,6 +69,8 @@ DECLARE
   v_saved jsonb := CASE WHEN jsonb_typeof(v_kept) = 'object' THEN v_kept ELSE '{}' END;
   v_asked jsonb := p_run.details -> (v_words ->> 'asked');
   v_is_waiting boolean := p_run.state / 1000 = 4;
+  v_now text := to_char(waypost.now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
+  v_until text;
   v_subject text;
   v_about jsonb;
   v_word text;
@@ -102,10 +106,15 @@ BEGIN
           v_saved -> v_subject ->> 'by'),
         'The first decision counts.', 'details');
     END IF;
+    -- Times of questions are written so that their text sorts as they do.
+    v_until := CASE WHEN jsonb_typeof(v_asked -> v_subject -> 'ask') = 'string' THEN v_asked -> v_subject ->> 'until' END;
+    IF v_until ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$' AND v_until COLLATE "C" <= v_now THEN
+      PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: %s could be answered until %s', v_subject, v_until),
+        'The run goes on without an answer.', 'details');
+    END IF;
     v_saved := v_saved || jsonb_build_object(v_subject, CASE jsonb_typeof(v_about) WHEN 'object' THEN v_about ELSE '{}' END
         || jsonb_build_object('decision', v_word,
-      'by', coalesce(v_about ->> 'by', session_user), 'reason', v_about ->> 'reason', 'at', to_char(waypost.now() AT TIME ZONE 'UTC',
-          'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), 'attempt', p_run.attempt));
+      'by', coalesce(v_about ->> 'by', session_user), 'reason', v_about ->> 'reason', 'at', v_now, 'attempt', p_run.attempt));
   END LOOP;
   RETURN p_patch || jsonb_build_object(v_words ->> 'given', v_saved);
 END $$;

@@ -159,10 +159,14 @@ BEGIN
         AND EXISTS (SELECT 1 FROM lifecycle_decisions d CROSS JOIN json_each(o.details, d.asked) a
           WHERE d.lifecycle = o.lifecycle AND d.version = o.version AND json_extract(o.details, d.waiting) = 1
             AND a.type IS NOT NULL AND a.key IS NOT NULL
-            -- A word, or an object with one; of the choices, if there are some.
-            AND NOT EXISTS (SELECT 1 FROM (SELECT CASE g.type WHEN 'text' THEN g.value WHEN 'object' THEN g.value ->> '$.decision' END AS word
+            -- A word, or an object with one; of the choices, if there are some. The answer to a question says of which pause it is, and comes in time.
+            AND NOT EXISTS (SELECT 1 FROM (SELECT CASE g.type WHEN 'text' THEN g.value WHEN 'object' THEN g.value ->> '$.decision' END AS word,
+                  iif(g.type = 'object', g.value ->> '$.attempt', NULL) AS attempt,
+                  g.value IS (SELECT p.value FROM json_each(o.details, d.given) p WHERE p.key = a.key) AS is_kept
                 FROM json_each(iif(json_type(NEW.details, d.given) IS NULL, o.details, NEW.details), d.given) g WHERE g.key = a.key) w
               WHERE trim(w.word) <> '' AND length(w.word) <= 255
+                AND (json_type(iif(a.type = 'object', a.value, '{}'), '$.ask') IS NOT 'text' OR w.attempt IS o.attempt
+                  AND (w.is_kept OR coalesce(a.value ->> '$.until' > (SELECT iso FROM clock), 1)))
                 AND (trim(w.word) IN (SELECT c.value FROM json_each(iif(a.type = 'object', a.value, '{}'), '$.choices') c WHERE c.type = 'text')
                   OR NOT EXISTS (SELECT 1 FROM json_each(iif(a.type = 'object', a.value, '{}'), '$.choices') c WHERE c.type = 'text'))))
         AND EXISTS (SELECT 1 FROM state_codes s WHERE s.lifecycle = o.lifecycle AND s.version = o.version AND s.state = NEW.status AND s.phase = 'ready')

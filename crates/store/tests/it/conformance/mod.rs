@@ -158,6 +158,7 @@ topics! {
         the_oldest_expired_lease_is_taken_first;
     waiting:
         a_run_that_waits_is_taken_when_it_is_due
+        nobody_takes_it_a_moment_early_or_late
         nobody_has_a_day_to_come
         a_cancel_does_not_wait
         a_pause_does_not_wait
@@ -165,6 +166,8 @@ topics! {
         a_waiting_run_keeps_its_key_and_frees_its_queue
         a_limit_that_comes_later_does_not_count_it
         a_person_has_until_then_to_answer
+        an_answer_that_comes_too_late_is_refused
+        a_question_is_asked_anew_in_each_pause
         who_answers_in_time_ends_the_wait;
     notes:
         the_first_event_begins_the_work

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use waypost_kernel::{Span, Time};
-use waypost_store::{Claim, CleanupWrite, CommandWrite, Database, FinishWrite, NewRun, Pause, Wait};
+use waypost_store::{Claim, Claimed, CleanupWrite, CommandWrite, Database, FinishWrite, NewRun, Pause, Wait};
 use waypost_testkit::Shorthand;
 
 use super::kit::*;
@@ -27,6 +27,31 @@ pub async fn a_run_that_waits_is_taken_when_it_is_due(store: &dyn Database) {
     assert_eq!((run.attempt, run.take_overs, run.fence, run.reason.clone()), (1, 0, 2, None));
     assert_eq!(items(store, second.run.id()).await, ["a=completed", "b=pending"]);
     assert_eq!(commands(store, second.run.id()).await.last().map(String::as_str), Some("take-over"));
+}
+
+// proves U6, X5: to the millisecond, whoever asks and how
+pub async fn nobody_takes_it_a_moment_early_or_late(store: &dyn Database) {
+    for by_id in [true, false] {
+        let first = held_run(store, job(&["a"])).await;
+        let left = wait(store, &first, HOUR).await.unwrap();
+        let until = left.run.lease.as_ref().unwrap().until;
+        let now = store.now().await.unwrap();
+        store.advance_clock(Span::from_ms((until - now).ms() - 3)).await.unwrap();
+        let taken = loop {
+            let before = store.now().await.unwrap();
+            let taken = match by_id {
+                true => store.claim_run(left.id().into(), "w2".into()).await.ok(),
+                false => claim(store, "w2").await,
+            };
+            if let Some(taken) = taken {
+                break taken;
+            }
+            assert!(before < until, "it was due at {until}, and not to be had at {before}");
+            store.advance_clock(Span::from_ms(1)).await.unwrap();
+        };
+        assert!(taken.now >= until, "it was due at {until}, and taken at {}", taken.now);
+        finish(store, &taken, "completed").await.unwrap();
+    }
 }
 
 // proves U6, X5: the day without a taker begins when it is due
@@ -131,6 +156,72 @@ pub async fn a_person_has_until_then_to_answer(store: &dyn Database) {
     assert_eq!((row.status(), &row.details["awaiting_blocker_resolution"]), ("pending", &json!(false)));
     assert_eq!((row.run.expires_at, last_event(store, row.id()).await.actor.as_str()), (None, "engine"));
     assert_eq!(claim(store, "w2").await.unwrap().run.run.attempt, 2);
+}
+
+/// A run that waits for an answer to `q`, for as many seconds if it is said.
+async fn asks(store: &dyn Database, seconds: Option<i64>) -> waypost_store::RunRow {
+    let first = held_run(store, job(&["a"])).await;
+    let until = seconds.map(|seconds| first.now + Span::from_seconds(seconds));
+    let mut about = json!({ "ask": "go ahead?", "choices": ["yes", "no"] });
+    if let Some(until) = until {
+        about["until"] = json!(waypost_store::iso(until));
+    }
+    write_finish(store, asking_about(&first, &about, until)).await.unwrap()
+}
+
+fn asking_about(claimed: &Claimed, about: &serde_json::Value, until: Option<Time>) -> FinishWrite {
+    FinishWrite {
+        reason: Some("go ahead?".into()),
+        goes_on_at: until,
+        details: map(json!({ "awaiting_blocker_resolution": true, "current_blockers": { "q": about } })),
+        ..ending(claimed, "paused")
+    }
+}
+
+fn answering(run_id: &str, choice: &str) -> CommandWrite {
+    CommandWrite { resolutions: map(json!({ "q": choice })), ..asking(run_id, "resume") }
+}
+
+// proves U4: nobody answers once the run may go on without, though nobody has taken it up yet
+pub async fn an_answer_that_comes_too_late_is_refused(store: &dyn Database) {
+    let parked = asks(store, Some(HOUR)).await;
+    advance(store, HOUR - 60).await;
+    let early = asks(store, None).await;
+    assert_eq!(store.command(answering(early.id(), "yes")).await.unwrap().status(), "pending", "no time was set");
+    advance(store, 61).await;
+    let late = store.command(answering(parked.id(), "yes")).await;
+    assert_eq!(code(&late), "INVALID_INPUT");
+    let message = late.unwrap_err().to_string();
+    assert!(message.contains("q: it could be answered until"), "{message}");
+    let row = get(store, parked.id()).await;
+    assert_eq!((row.status(), row.details.get("maintenance_blocker_resolutions")), ("paused", None));
+    assert_eq!(sweep(store).await.moved, [(parked.id().to_owned(), "resume".to_owned())]);
+    let row = get(store, parked.id()).await;
+    assert_eq!(row.undecided(), Vec::new(), "nobody is asked any more");
+}
+
+// proves U4: what was answered in an earlier pause, or in the run that this one repeats, answers no question of this one
+pub async fn a_question_is_asked_anew_in_each_pause(store: &dyn Database) {
+    let parked = asks(store, None).await;
+    assert_eq!(parked.undecided().iter().map(|(subject, _)| *subject).collect::<Vec<_>>(), ["q"]);
+    assert_eq!(store.command(answering(parked.id(), "yes")).await.unwrap().status(), "pending");
+    let second = claim(store, "w2").await.unwrap();
+    let about = json!({ "ask": "go ahead?", "choices": ["yes", "no"] });
+    let parked = write_finish(store, asking_about(&second, &about, None)).await.unwrap();
+    assert_eq!(parked.undecided().iter().map(|(subject, _)| *subject).collect::<Vec<_>>(), ["q"]);
+    assert_eq!(code(&command(store, parked.id(), "resume").await), "INVALID_TRANSITION");
+    let row = store.command(answering(parked.id(), "no")).await.unwrap();
+    assert_eq!((row.status(), row.undecided()), ("pending", Vec::new()));
+    let given = &row.details["maintenance_blocker_resolutions"]["q"];
+    assert_eq!((&given["decision"], &given["attempt"]), (&json!("no"), &json!(2)));
+    // What is decided about a thing holds in later pauses; a decision of the present one lets the run go on.
+    let third = claim(store, "w2").await.unwrap();
+    let mut both = asking_about(&third, &json!({}), None);
+    both.details.insert("current_blockers".into(), json!({ "q": {}, "h": {} }));
+    let parked = write_finish(store, both).await.unwrap();
+    assert_eq!(parked.undecided().iter().map(|(subject, _)| *subject).collect::<Vec<_>>(), ["h"]);
+    let about_h = CommandWrite { resolutions: map(json!({ "h": "skip" })), ..asking(parked.id(), "resume") };
+    assert_eq!(store.command(about_h).await.unwrap().status(), "pending");
 }
 
 // proves U4

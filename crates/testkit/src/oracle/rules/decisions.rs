@@ -57,6 +57,16 @@ impl Decisions {
             if earlier.is_some() || !waits {
                 return Err(too_late(subject, earlier, row));
             }
+            let about = asked.and_then(|asked| asked.get(subject)).filter(|about| about["ask"].is_string());
+            // Written as the engine does, so that the text sorts as the time.
+            let ends =
+                about.and_then(|about| about["until"].as_str()).filter(|ends| *ends <= iso(now).as_str());
+            if let Some(ends) = ends {
+                let message = format!(
+                    "{subject}: it could be answered until {ends}; the run goes on without an answer"
+                );
+                return Err(StoreError::invalid(FIELD, message));
+            }
             let entry = json!({
                 "decision": decision, "by": write.by, "reason": write.reason, "at": iso(now), "attempt": row.run.attempt,
             });
@@ -64,8 +74,11 @@ impl Decisions {
         }
         check_room(&saved, write)?;
         let is_asked = row.details.get(words.waiting()) == Some(&Value::Bool(true));
-        let open =
-            asked.filter(|_| is_asked).is_some_and(|asked| asked.keys().any(|it| !saved.contains_key(it)));
+        // The answer to a question is for the pause that asked it.
+        let counts = |about: &Value, known: &Value| about["ask"].as_str().is_none() || fresh(known);
+        let is_open =
+            |(it, about): (&String, &Value)| !saved.get(it).is_some_and(|known| counts(about, known));
+        let open = asked.filter(|_| is_asked).is_some_and(|asked| asked.iter().any(is_open));
         let standing = match () {
             () if !waits => Standing::Nothing,
             () if !open && saved.values().any(fresh) => Standing::Everything,

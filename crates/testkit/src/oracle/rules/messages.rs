@@ -96,6 +96,9 @@ pub fn payload(lifecycle: &Lifecycle, event: &Event, details: &Map<String, Value
     if let Some(decided) = given.filter(|decided| decided.is_object()) {
         payload.insert("resolutions".into(), decided.clone());
     }
+    if effect.forced {
+        payload.insert("forced".into(), json!(true));
+    }
     Value::Object(payload)
 }
 

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::sync::LazyLock;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use minijinja::value::{Value, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, filters, tests};
+use minijinja::value::{Rest, Value, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, filters, tests};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Steps of the engine. An expression has at most 2,000 characters and no loop.
@@ -29,7 +29,7 @@ macro_rules! table {
 #[rustfmt::skip]
 table! { FILTERS, add_filters, add_filter:
     "abs" filters::abs, "attr" filters::attr, "b64encode" b64encode, "bool" filters::bool,
-    "count" filters::length, "d" filters::default, "default" filters::default, "first" filters::first,
+    "count" filters::length, "d" default, "default" default, "first" filters::first,
     "float" filters::float, "int" filters::int, "items" filters::items, "join" join, "keys" keys,
     "last" filters::last, "length" filters::length, "list" filters::list, "lower" filters::lower,
     "map" filters::map, "max" filters::max, "min" filters::min, "reject" filters::reject,
@@ -94,6 +94,12 @@ fn text_of(value: &Value) -> Result<String, Error> {
         serde_json::Value::String(text) => Ok(text),
         other => Ok(super::json::to_text(&other)),
     }
+}
+
+/// Null is no value either: an input that need not be given, or the output of a step that gave none.
+fn default(state: &State<'_, '_>, value: &Value, args: Rest<Value>) -> Result<Value, Error> {
+    let value = if value.is_none() { &Value::UNDEFINED } else { value };
+    filters::default(state, value, args)
 }
 
 /// The engine's own squares a text with each use.
@@ -191,6 +197,11 @@ mod test {
                 "[\"a\"]",
             ),
             ("missing|default('d')", "\"d\""),
+            ("none|default('d')", "\"d\""),
+            ("none|d", "\"\""),
+            ("''|default('d')", "\"\""),
+            ("false|default('d')", "false"),
+            ("0|default('d')", "0"),
             ("m.k is defined and m.z is undefined", "true"),
             ("n|int + 1", "4"),
         ] {

@@ -5,7 +5,7 @@ use waypost_kernel::backoff::Backoff;
 use waypost_store::{NewRun, RunRow, Wait};
 
 use super::hours::closed;
-use super::kit::{job, step};
+use super::kit::{cleanup, job, step};
 use crate::support::{On, Shop, code, eventually, open};
 
 const HOUR: Span = Span::from_seconds(3_600);
@@ -114,4 +114,61 @@ async fn a_run_that_waits_longer_than_it_may_fails_then() {
     shop.store.advance_clock(Span::from_seconds(61)).await.unwrap();
     shop.work().await;
     assert_eq!(code(&shop.run(&id).await), Some("RUN_TIMEOUT"));
+}
+
+/// Whether somebody has the run or not when it is cancelled, and whether something is to be cleaned up: what is not under way is skipped.
+// proves J6, U6
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_skips_what_waits_for_its_next_try() {
+    let fails = |backoff: &str| step("update", "exit 4", &format!("retries = 1\nbackoff = [\"{backoff}\"]"));
+    let undo = cleanup("undo", "", "after = \"first\"");
+    for (backoff, cleanups) in
+        [("10s", vec![]), ("10s", vec![undo.clone()]), ("10m", vec![]), ("10m", vec![undo])]
+    {
+        let mut shop = Shop::new();
+        let all = [vec![step("first", "", ""), fails(backoff)], cleanups.clone()].concat();
+        let playbook = shop.playbook(&job(&all));
+        let id = shop.queue(&playbook, NewRun::default()).await;
+        let running = shop.start();
+        eventually("its next try is waited for", async || {
+            shop.steps(&id).await[1].not_before.is_some().then_some(())
+        })
+        .await;
+        if backoff == "10m" {
+            until_waits(&shop, &id).await;
+        }
+        shop.cancel(&id).await;
+        assert_eq!(shop.until_settled(&id).await.status(), "cancelled");
+        let update = shop.steps(&id).await.remove(1);
+        let failed = update.failure.as_ref().map(|failure| failure.code.to_string());
+        assert_eq!((update.status.as_str(), failed.as_deref()), ("skipped", Some("EXIT_4")), "{backoff}");
+        let expected = [vec!["first", "update"], vec!["undo"; cleanups.len()]].concat();
+        assert_eq!(shop.executed(), expected, "{backoff}");
+        running.stop().await;
+        shop.verify().await;
+    }
+}
+
+/// What is to be done at the end of every run is done, though the run came to no step.
+// proves J5, U6
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_while_the_window_is_waited_for_does_what_is_for_every_end() {
+    let mut shop = Shop::new();
+    let window = closed(&shop, "wait").await;
+    let all =
+        [window, step("update", "", ""), cleanup("tell", "", ""), cleanup("undo", "", "after = \"update\"")];
+    let playbook = shop.playbook(&job(&all));
+    let id = shop.queue(&playbook, NewRun::default()).await;
+    let running = shop.start();
+    until_waits(&shop, &id).await;
+    shop.cancel(&id).await;
+    let row = shop.until_settled(&id).await;
+    assert_eq!((row.status(), row.run.cleanup_failed), ("cancelled", false));
+    let all = ["update=skipped", "cleanup: tell=completed", "cleanup: undo=skipped"];
+    assert_eq!(
+        (shop.executed(), shop.standings(&id).await),
+        (vec!["tell".to_owned()], all.map(str::to_owned).to_vec())
+    );
+    running.stop().await;
+    shop.verify().await;
 }

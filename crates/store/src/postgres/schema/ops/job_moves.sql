@@ -63,7 +63,7 @@ DECLARE
   v_details jsonb := p_run.details || p_patch;
   v_words jsonb := waypost.decisions(p_run.state);
   v_awaits boolean := coalesce(p_run.details -> 'awaiting_blocker_resolution' = 'true', false);
-  v_hosts text[] := CASE WHEN v_awaits THEN waypost.undecided(v_details, v_words) ELSE '{}' END;
+  v_hosts text[] := CASE WHEN v_awaits THEN waypost.undecided(p_run, v_details, v_words) ELSE '{}' END;
 BEGIN
   forced := coalesce(v_details -> 'force_resumed' = 'true', false);
   IF NOT forced AND (v_hosts <> '{}' OR NOT waypost.decides_now(p_run, v_details, v_words)) THEN
