@@ -422,7 +422,7 @@ pub struct QueueRow {
     pub scheduled: u64,
     /// Those that a worker has.
     pub held: u64,
-    /// Of those that are held: nobody works them, since their leases ran out or were given back.
+    /// Of those that are held: whoever worked them is gone, since their leases ran out.
     pub orphaned: u64,
     pub oldest_ready_at: Option<Time>,
     pub at_most: Option<u32>,
