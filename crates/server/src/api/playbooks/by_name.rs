@@ -79,6 +79,10 @@ pub async fn filled(
         None => {
             let catalog = call.store().lifecycles().await?.of_tenant(&call.caller.tenant);
             let playbook = match known(call, &catalog, &name).await {
+                Ok(Known { playbook: None, offered, .. }) if open.lifecycle => {
+                    let message = known::of_handler(call.store(), &call.caller.tenant, &offered).await?;
+                    return Err(Problem::field(&INVALID_INPUT, "lifecycle", &message));
+                }
                 Ok(known) => known.playbook,
                 Err(NotKnown::Unknown(_)) if may_be_unknown => None,
                 Err(NotKnown::Unknown(words)) => {
