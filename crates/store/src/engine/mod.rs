@@ -21,6 +21,7 @@ mod operations;
 mod playbooks;
 mod retention;
 mod schedules;
+mod sound;
 mod sweep;
 pub(crate) mod turns;
 mod tx;
@@ -42,6 +43,7 @@ pub(crate) use schedules::firing::{begin, due, due_scopes, fire, put_off};
 pub(crate) use schedules::{
     executions, put_schedule, put_scopes, scheduler_seen, schedules, scopes, wake_executions,
 };
+pub(crate) use sound::unsound;
 pub(crate) use sweep::sweep;
 pub(crate) use tx::{
     AdminTx, BEGINNING, Candidate, Inserted, ItemsOf, NoteKey, Overdue, Room, Saved, Scan, Slot, TimeKey, Tx,

@@ -466,6 +466,8 @@ impl Feed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     pub runs: u64,
+    /// Of those, the engine's own.
+    pub housekeeping: u64,
     pub events: u64,
     /// One line per difference, naming the run.
     pub differences: Vec<String>,

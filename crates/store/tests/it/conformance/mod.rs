@@ -423,6 +423,7 @@ topics! {
         a_run_under_operation_stays;
     verify:
         a_busy_store_is_what_its_log_says
+        the_engines_own_runs_are_counted_apart
         progress_is_told;
     input_limits:
         names_and_keys_are_short_and_have_no_nul
