@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use waypost_kernel::{Lifecycle, Token};
-use waypost_store::{Database, EventRow, Filter, Held, ItemRow, Result, RunRow};
+use waypost_kernel::{Lifecycle, Span, Token};
+use waypost_store::{Database, EventRow, Filter, Held, ItemRow, Needs, Result, RunRow, WorkerBeat};
 
-use super::normal::{error, normal, queue};
+use super::normal::{error, normal, queue, why};
 use super::op::{Lease, Op};
 
 pub struct Side {
@@ -122,7 +122,35 @@ impl Side {
         all.extend(told.map(queue));
         let verified = self.store.verify(Arc::new(|_, _| {})).await.unwrap();
         all.push(json!([verified.runs, verified.events, verified.differences]));
+        self.see_why(&rows, &mut all).await;
         all
+    }
+
+    /// Why each waits: before anybody works, and a while later beside workers with few slots, of one tenant and of all.
+    async fn see_why(&self, rows: &[RunRow], all: &mut Vec<Value>) {
+        for workers in [&[][..], &[("w0", None, 2), ("own", Some("acme"), 1)]] {
+            for (name, tenant, slots) in workers {
+                let beat = WorkerBeat {
+                    name: (*name).to_owned(),
+                    tenant: tenant.map(str::to_owned),
+                    queues: vec!["q0".into()],
+                    slots: *slots,
+                    ..WorkerBeat::default()
+                };
+                self.store.beat(beat).await.unwrap();
+            }
+            for few in rows.chunks(40) {
+                let explained = self.store.explain(few.to_vec()).await.unwrap();
+                let why = explained.iter().map(|row| json!([row.id(), why(row.waiting(), &self.ids())]));
+                all.extend(why.map(|it| normal(it, &self.ids())));
+            }
+            for tenant in (0..TENANTS.len() as u8).map(tenant_named) {
+                let filter = Filter { tenant, limit: 500, needs: Some(Needs::Worker), ..Filter::default() };
+                let stuck = self.store.runs(filter).await.unwrap().runs;
+                all.push(normal(stuck.iter().map(RunRow::id).collect(), &self.ids()));
+            }
+            self.store.advance_clock(Span::from_seconds(70)).await.unwrap();
+        }
     }
 
     pub fn ids(&self) -> Vec<String> {
