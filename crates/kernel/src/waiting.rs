@@ -173,7 +173,7 @@ pub fn waiting(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<
     match lifecycle.phase(run.state) {
         Phase::Ready => later(run, around).or_else(|| line::ready(lifecycle, run, around)),
         Phase::Held => held::held(lifecycle, run, around),
-        Phase::Settled => retry(run, around),
+        Phase::Settled => retry(run, around).or_else(|| overdue(run, around)),
         Phase::Draft | Phase::Parked => person(lifecycle, run, around),
     }
 }
@@ -239,6 +239,13 @@ fn retry(run: &Run, around: &Around<'_>) -> Option<Waiting> {
     let since = run.finished_at.or(run.started_at).unwrap_or(run.created_at);
     let failed = run.failure.as_ref().map(|failure| format!(" after {}", failure.code)).unwrap_or_default();
     Some(of(Reason::Retry, since, format!("tried again at {}{failed}", self::at(at))))
+}
+
+/// One that is tried again is its schedule's, which does that within seconds.
+fn overdue(run: &Run, around: &Around<'_>) -> Option<Waiting> {
+    let at = run.available_at.filter(|at| around.now - *at >= line::PATIENCE)?;
+    let text = format!("was to be tried again at {}, and its schedule has not done so", self::at(at));
+    Some(of(Reason::Retry, at, text))
 }
 
 fn person(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiting> {

@@ -6,7 +6,7 @@ use crate::run::Run;
 use crate::time::{Span, Time};
 
 /// A worker with a free slot looks about every second: whoever was not taken for this long may have to wait for another.
-const PATIENCE: Span = Span::from_seconds(5);
+pub(super) const PATIENCE: Span = Span::from_seconds(5);
 /// Workers give a sign of life every 15 seconds: one that was silent for longer than this missed one.
 const SILENCE: Span = Span::from_seconds(20);
 

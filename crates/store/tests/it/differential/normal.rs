@@ -31,7 +31,8 @@ pub fn why(waiting: Option<&Waiting>, ids: &[String]) -> Value {
             .fold(text.to_owned(), |text, (at, id)| text.replace(id, &format!("#{at}")));
         let mut words: Vec<&str> = text.split(' ').collect();
         for at in 0..words.len() {
-            if parse_time(words[at].trim_end_matches([',', ';', ':'])).is_some() || words.get(at + 1) == Some(&"s")
+            if parse_time(words[at].trim_end_matches([',', ';', ':'])).is_some()
+                || words.get(at + 1) == Some(&"s")
             {
                 words[at] = "T";
             }

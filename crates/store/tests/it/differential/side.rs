@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use waypost_kernel::{Lifecycle, Span, Token};
+use waypost_kernel::waiting::Reason;
+use waypost_kernel::{Lease as HeldLease, Lifecycle, Phase, Span, Token};
 use waypost_store::{Database, EventRow, Filter, Held, ItemRow, Needs, Result, RunRow, WorkerBeat};
 
 use super::normal::{error, normal, queue, why};
@@ -151,6 +152,31 @@ impl Side {
             }
             self.store.advance_clock(Span::from_seconds(70)).await.unwrap();
         }
+        for row in rows {
+            self.try_why(row.id()).await;
+        }
+    }
+
+    /// A reason is true if a claim of the very run goes as it says.
+    async fn try_why(&self, id: &str) {
+        let row = self.find(id).await.unwrap();
+        let now = self.store.now().await.unwrap();
+        // What has outlived its time is the sweep's, and is not told of: that comes every second.
+        let is_over = row.run.expires_at.is_some_and(|at| at <= now);
+        let never = row.phase() == Phase::Ready && row.run.available_at.is_none();
+        let is_a_plans = row.phase() == Phase::Settled;
+        let row = self.store.explain(vec![row]).await.unwrap().remove(0);
+        let waiting = row.waiting();
+        let says = |words: &str| waiting.is_some_and(|it| it.text.contains(words));
+        let may_be_taken = match waiting.map(|waiting| waiting.reason) {
+            _ if is_over || never || is_a_plans || says("its schedule takes it up") => return,
+            None => row.phase() == Phase::Ready || row.run.lease.as_ref().is_some_and(HeldLease::is_vacant),
+            Some(Reason::NoWorker | Reason::NoPlaybook | Reason::SlotsBusy | Reason::NotTaken) => true,
+            Some(Reason::Orphaned) => !says("sweep") && !says("is paused") && !says("cannot end it"),
+            Some(_) => false,
+        };
+        let taken = self.store.claim_run(id.to_owned(), "somebody".into()).await;
+        assert_eq!(taken.is_ok(), may_be_taken, "{waiting:?}: {taken:?}");
     }
 
     pub fn ids(&self) -> Vec<String> {
