@@ -59,6 +59,21 @@ pub fn refuse_text(field: &str, text: &str, max_bytes: usize) -> Result<(), Text
     }
 }
 
+/// Refuses what runs cannot ask for as a playbook or a handler: `NAME@HASH` asks for a version, and lists show names on lines.
+pub fn refuse_playbook_name(field: &str, name: &str) -> Result<(), TextError> {
+    let wrong = if name.trim().is_empty() {
+        "is empty"
+    } else if name.contains('@') {
+        "has an `@`, which stands between a name and the hash of a version"
+    } else if name.contains(char::is_control) || terminal::plain(name) != name {
+        "has characters that a terminal obeys"
+    } else {
+        return refuse_text(field, name, MAX_NAME_BYTES);
+    };
+    let allowed = format!("allowed: 1 to {MAX_NAME_BYTES} bytes without `@` and control characters");
+    Err(TextError::new(field, format!("{wrong}; {allowed}")))
+}
+
 /// Refuses JSON that is nested too deeply, has a NUL in a key or string, or is too long when written out.
 pub fn refuse_json(field: &str, value: &Value, max_bytes: usize) -> Result<(), TextError> {
     // First, because writing a value out takes a stack as deep as the value.

@@ -1,8 +1,13 @@
 //! Why a run waits: the one true reason, in words for people, of what is known around it. Whoever shows runs asks this.
 
-use crate::lifecycle::{Actor, Lifecycle, OnStale, Phase, StateId};
-use crate::run::{Lease, Run, Want};
+mod held;
+mod line;
+
+use crate::lifecycle::{Actor, Lifecycle, Phase, StateId};
+use crate::run::{Run, Want};
 use crate::time::Time;
+
+pub use held::{REASONS_TO_GIVE_BACK, asked, is_orphaned, is_to_be_taken};
 
 /// What a run waits for. The order is that in which they are looked for: the first that applies is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,10 +23,11 @@ pub enum Reason {
     NoWorker,
     NoPlaybook,
     SlotsBusy,
+    NotTaken,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 11] = [
+    pub const ALL: [Reason; 12] = [
         Reason::Scheduled,
         Reason::Window,
         Reason::Retry,
@@ -33,6 +39,7 @@ impl Reason {
         Reason::NoWorker,
         Reason::NoPlaybook,
         Reason::SlotsBusy,
+        Reason::NotTaken,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -48,6 +55,7 @@ impl Reason {
             Reason::NoWorker => "no_worker",
             Reason::NoPlaybook => "no_playbook",
             Reason::SlotsBusy => "slots_busy",
+            Reason::NotTaken => "not_taken",
         }
     }
 
@@ -74,7 +82,7 @@ pub struct Around<'a> {
     pub tenant: &'a str,
     pub queue: &'a str,
     pub schedule_at: Option<Time>,
-    /// When it came into its state, of one that waits for people.
+    /// When its wait began: when one that waits for people came into its state, when one that nobody holds was given back.
     pub moved_at: Option<Time>,
     pub playbook: Option<&'a str>,
     /// It brings what it executes along.
@@ -107,6 +115,10 @@ pub struct LimitFacts {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerFacts {
+    pub name: String,
+    /// It works for the run's tenant alone: those of everybody are not named to a tenant.
+    pub is_own: bool,
+    pub seen_at: Time,
     pub queues: Vec<String>,
     /// Any if this is empty.
     pub lifecycles: Vec<String>,
@@ -156,17 +168,12 @@ pub fn waits_for_people(lifecycle: &Lifecycle, state: StateId) -> bool {
     }
 }
 
-/// Whether nobody works a held run, and somebody should: its lease ran out, or was given back for anybody to take.
-pub fn is_orphaned(lease: &Lease, now: Time) -> bool {
-    if lease.is_vacant() { lease.until <= now } else { lease.is_expired(now) }
-}
-
 /// Why the run waits; none if it does not.
 pub fn waiting(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiting> {
     match lifecycle.phase(run.state) {
-        Phase::Ready => ready(lifecycle, run, around),
-        Phase::Held => held(lifecycle, run, around),
-        Phase::Settled => retry(run, around),
+        Phase::Ready => later(run, around).or_else(|| line::ready(lifecycle, run, around)),
+        Phase::Held => held::held(lifecycle, run, around),
+        Phase::Settled => retry(run, around).or_else(|| overdue(run, around)),
         Phase::Draft | Phase::Parked => person(lifecycle, run, around),
     }
 }
@@ -199,12 +206,21 @@ impl Around<'_> {
         }
     }
 
+    fn resume_the_queue(&self) -> String {
+        format!("waypost queue resume {}{}", self.queue, self.tenant_option())
+    }
+
     fn start_a_worker(&self) -> String {
-        let what = match (self.brings, self.playbook) {
-            (true, _) | (false, None) => "--allow-commands",
-            (false, Some(_)) => "--playbooks DIR",
-        };
         let queue = if self.queue == "default" { String::new() } else { format!(" --queue {}", self.queue) };
+        let what = match (self.brings, self.playbook) {
+            (true, _) => "--allow-commands",
+            (false, Some(_)) => "--playbooks DIR",
+            (false, None) => {
+                return "it names no playbook and brings no command, so `waypost worker` never takes it: a program of yours \
+                        that claims by HTTP does; or cancel it and start it with one"
+                    .to_owned();
+            }
+        };
         format!("start one: waypost worker{queue} {what}{}", self.tenant_option())
     }
 }
@@ -223,6 +239,13 @@ fn retry(run: &Run, around: &Around<'_>) -> Option<Waiting> {
     let since = run.finished_at.or(run.started_at).unwrap_or(run.created_at);
     let failed = run.failure.as_ref().map(|failure| format!(" after {}", failure.code)).unwrap_or_default();
     Some(of(Reason::Retry, since, format!("tried again at {}{failed}", self::at(at))))
+}
+
+/// One that is tried again is its schedule's, which does that within seconds.
+fn overdue(run: &Run, around: &Around<'_>) -> Option<Waiting> {
+    let at = run.available_at.filter(|at| around.now - *at >= line::PATIENCE)?;
+    let text = format!("was to be tried again at {}, and its schedule has not done so", self::at(at));
+    Some(of(Reason::Retry, at, text))
 }
 
 fn person(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiting> {
@@ -246,147 +269,10 @@ fn person(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiti
         None => "waits for a person".to_owned(),
     };
     let waiting = of(Reason::Person, since, text);
+    let whose = around.tenant_option();
     Some(match next {
-        Some(next) if VERBS.contains(&next) => waiting.hint(format!("waypost run {next} {}", run.id)),
-        Some(next) => waiting.hint(format!("waypost run do {} {next}", run.id)),
+        Some(next) if VERBS.contains(&next) => waiting.hint(format!("waypost run {next} {}{whose}", run.id)),
+        Some(next) => waiting.hint(format!("waypost run do {} {next}{whose}", run.id)),
         None => waiting,
     })
-}
-
-fn held(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiting> {
-    let lease = run.lease.as_ref()?;
-    if lease.is_vacant() && lease.until > around.now {
-        return Some(given_back(run, lease.until));
-    }
-    if !is_orphaned(lease, around.now) {
-        return None;
-    }
-    let since = lease.until;
-    let gone = match &lease.worker {
-        Some(worker) => format!("its worker {worker} gave no sign of life since {}", at(since)),
-        None => format!("nobody works it since {}", at(since)),
-    };
-    let is_taken_over = lease.is_vacant() || lifecycle.state(run.state).on_stale == Some(OnStale::TakeOver);
-    let serving = around.workers.iter().any(|worker| worker.serves(lifecycle, run, around));
-    let (next, hint) = match (is_taken_over, serving) {
-        (true, true) => ("the next free worker takes it over", None),
-        (true, false) => ("no live worker can take it over", Some(around.start_a_worker())),
-        (false, _) => ("the engine ends it as lost", None),
-    };
-    Some(Waiting { hint, ..of(Reason::Orphaned, since, format!("{gone}; {next}")) })
-}
-
-/// Nobody takes it before then. Its worker said in a word what it waits for.
-fn given_back(run: &Run, until: Time) -> Waiting {
-    let since = run.started_at.unwrap_or(run.created_at);
-    let reason = run.reason.as_deref().and_then(Reason::named).unwrap_or(Reason::Retry);
-    let what = match reason {
-        Reason::Window => "its maintenance window opens",
-        _ => "it is tried again",
-    };
-    of(reason, since, format!("{what} at {}", at(until)))
-}
-
-fn ready(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiting> {
-    if let Some(later) = later(run, around) {
-        return Some(later);
-    }
-    let due = run.available_at.unwrap_or(run.created_at);
-    let Around { queue, tenant, .. } = *around;
-    if let Some(pause) = around.pause {
-        let why = if pause.reason.is_empty() { String::new() } else { format!(": {}", pause.reason) };
-        let since = pause.at.map_or(due, |at| at.max(due));
-        let at = pause.at.map(|at| format!(" at {}", self::at(at))).unwrap_or_default();
-        let text = format!("queue {queue} was paused by {}{at}{why}", pause.by);
-        let whose = around.tenant_option();
-        return Some(
-            of(Reason::QueuePaused, since, text).hint(format!("waypost queue resume {queue}{whose}")),
-        );
-    }
-    if let Some(limit) = around.queue_limit.filter(|limit| limit.is_reached()) {
-        let holders = if limit.held == 0 { String::new() } else { format!("; held: {}", limit.holders()) };
-        let text = format!("queue {queue} is at its limit of {}{holders}", limit.at_most);
-        return Some(
-            of(Reason::QueueLimit, due, text)
-                .hint(format!("waypost queue limit {queue} N{}", around.tenant_option())),
-        );
-    }
-    if let Some((key, limit)) = around.key_limit.filter(|(_, limit)| limit.is_reached()) {
-        let text = match limit.held {
-            0 => format!("concurrency key {key} has a limit of 0"),
-            _ => format!("concurrency key {key} is held by {}", limit.holders()),
-        };
-        return Some(of(Reason::KeyLimit, due, text));
-    }
-    let of_queue = || around.workers.iter().filter(|worker| worker.takes(lifecycle, run, around));
-    if of_queue().next().is_none() {
-        let whose =
-            if tenant == crate::tenant::DEFAULT { String::new() } else { format!(" for tenant {tenant}") };
-        let text = format!("no live worker takes from queue {queue}{whose}");
-        return Some(of(Reason::NoWorker, due, text).hint(around.start_a_worker()));
-    }
-    let able = || of_queue().filter(|worker| worker.executes(run, around));
-    if able().next().is_none() {
-        let text = match (around.brings, around.playbook) {
-            (false, Some(playbook)) => format!("no live worker of queue {queue} has {playbook}"),
-            (true, _) => format!("no live worker of queue {queue} may execute what runs bring along"),
-            (false, None) => format!("no live worker of queue {queue} executes runs that name no playbook"),
-        };
-        return Some(of(Reason::NoPlaybook, due, text).hint(around.start_a_worker()));
-    }
-    busy(able(), due, around)
-}
-
-/// One that is next, and for which there is a slot, is about to be taken.
-fn busy<'w>(able: impl Iterator<Item = &'w WorkerFacts>, due: Time, around: &Around<'_>) -> Option<Waiting> {
-    let (mut count, mut slots, mut free) = (0u64, 0u64, 0u64);
-    for worker in able {
-        count += 1;
-        slots += worker.slots;
-        free += worker.slots.saturating_sub(worker.busy);
-    }
-    let Ahead { count: ahead, is_cut } = around.ahead;
-    if free > ahead && !is_cut {
-        return None;
-    }
-    let place = match (ahead, is_cut) {
-        (ahead, true) => format!("more than {ahead} come before it"),
-        (0, false) => "it is next".to_owned(),
-        (ahead, false) => format!("{ahead} before it"),
-    };
-    let workers = if count == 1 { "one worker".to_owned() } else { format!("{count} workers") };
-    let text = match free {
-        0 if slots == 1 => format!("the one slot of {workers} is busy; {place}"),
-        0 => format!("all {slots} slots of {workers} are busy; {place}"),
-        free => format!("{free} of {slots} slots of {workers} are free; {place}"),
-    };
-    Some(of(Reason::SlotsBusy, due, text))
-}
-
-impl WorkerFacts {
-    /// Whether it asks for such runs, whatever they execute.
-    fn takes(&self, lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> bool {
-        match &self.only {
-            Some(only) => **only == *run.id,
-            None => {
-                let fits = |name: &String| crate::tenant::may_mean(around.tenant, name, &lifecycle.name);
-                self.queues.iter().any(|queue| queue == around.queue)
-                    && (self.lifecycles.is_empty() || self.lifecycles.iter().any(fits))
-            }
-        }
-    }
-
-    fn executes(&self, run: &Run, around: &Around<'_>) -> bool {
-        let is_own = self.only.as_deref() == Some(&*run.id);
-        is_own
-            || self.can.as_ref().is_none_or(|(playbooks, carried)| {
-                let named =
-                    around.playbook.is_some_and(|named| playbooks.iter().any(|playbook| playbook == named));
-                named || *carried && around.brings
-            })
-    }
-
-    fn serves(&self, lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> bool {
-        self.takes(lifecycle, run, around) && self.executes(run, around)
-    }
 }

@@ -88,6 +88,15 @@ impl Cells {
         let read = self.0.get(at).cloned().and_then(T::from_cell);
         read.ok_or_else(|| StoreError::Unusable(format!("a row cannot be read: column {at} of {:?}", self.0)))
     }
+
+    /// Of a row that cannot be read otherwise: what a column says, for people.
+    pub fn name(&self, at: usize) -> String {
+        match self.0.get(at) {
+            Some(Cell::Text(text)) => format!("{text:?}"),
+            Some(cell) => format!("{cell:?}"),
+            None => "without a name".to_owned(),
+        }
+    }
 }
 
 pub(crate) trait FromCell: Sized {
@@ -112,6 +121,7 @@ from_cell! {
     Time: Cell::Time(time) => time, Cell::Int(ms) => Time::from_ms(ms);
     bool: Cell::Bool(is) => is, Cell::Int(number) => number != 0;
     u64: Cell::Int(number) => number.unsigned_abs();
+    i64: Cell::Int(number) => number;
 }
 
 impl<T: FromCell> FromCell for Option<T> {

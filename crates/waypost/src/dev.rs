@@ -9,6 +9,7 @@ use clap::Args;
 use crate::output::{BAD_INPUT, Failed, Result};
 use crate::place::Place;
 use crate::serve;
+use crate::worker::slots;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  waypost dev\n  waypost dev --listen 127.0.0.1:0 --playbooks playbooks")]
@@ -17,7 +18,7 @@ pub struct Flags {
     #[arg(long, env = "WAYPOST_LISTEN", default_value = "127.0.0.1:7070", value_name = "ADDRESS")]
     listen: SocketAddr,
     /// Runs at once.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = slots)]
     slots: usize,
     /// Playbooks that runs may name.
     #[arg(long, value_name = "DIR")]

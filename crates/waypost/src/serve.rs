@@ -22,7 +22,7 @@ use waypost_worker::{Options, PassedEnv, Stage, Worker};
 use crate::output::{BAD_INPUT, ERROR, Failed, Result, tell};
 use crate::place::{Place, named_tenant};
 use crate::schedule::with_schedules;
-use crate::worker::{duration, listen, log_to_stderr, playbooks};
+use crate::worker::{duration, listen, log_to_stderr, playbooks, slots};
 
 #[derive(Debug, Args)]
 #[command(
@@ -42,7 +42,7 @@ pub struct Flags {
     #[arg(long = "queue", default_value = "default")]
     pub queues: Vec<String>,
     /// Runs at once.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = slots)]
     pub slots: usize,
     /// How long a lease of the server's own worker lasts without a heartbeat.
     #[arg(long, default_value = "60s", value_parser = duration)]
@@ -230,7 +230,7 @@ fn worker_options(flags: &Flags, playbooks: Playbooks) -> Options {
     Options {
         tenant: named_tenant().map(str::to_owned),
         queues: flags.queues.clone(),
-        slots: flags.slots.max(1),
+        slots: flags.slots,
         lease: flags.lease,
         grace: flags.grace,
         allow_commands: flags.allow_commands,

@@ -31,6 +31,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result {
 
 struct Figures {
     queues: Vec<QueueRow>,
+    /// Who holds runs, and who lives and holds none.
     holders: Vec<Holder>,
     stats: Stats,
 }
@@ -39,7 +40,16 @@ impl Figures {
     async fn read(store: &dyn Store, tenant: Option<String>) -> Result<Figures> {
         let mut queues = store.queues(tenant.clone()).await?;
         queues.retain(|queue| queue.name != HOUSEKEEPING);
-        let holders = store.holders(tenant.clone()).await?;
+        let mut holders = store.holders(tenant.clone()).await?;
+        let now = store.now().await?;
+        let idle =
+            store.workers(tenant.clone()).await?.into_iter().filter(|it| it.busy == 0 && it.is_live(now));
+        holders.extend(idle.map(|it| Holder {
+            worker: it.name,
+            tenant: it.tenant,
+            held: 0,
+            stale_after: now,
+        }));
         Ok(Figures { queues, holders, stats: store.stats(tenant).await? })
     }
 
@@ -80,8 +90,9 @@ impl Figures {
             *by_worker.entry(&holder.worker).or_default() += holder.held;
         }
         let held: u64 = by_worker.values().sum();
+        let busy = by_worker.values().filter(|held| **held > 0).count();
         let mut parts = vec![format!(
-            "queue depth: {}\nsuccess rate over 24 hours: {rate}\nactive runs: {held} of {} workers",
+            "queue depth: {}\nsuccess rate over 24 hours: {rate}\nactive runs: {held}\nworkers: {}, {busy} of them busy",
             self.depth(),
             by_worker.len()
         )];

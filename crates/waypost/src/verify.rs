@@ -36,14 +36,18 @@ pub async fn report(store: &dyn Database, output: Format) -> Result<u8> {
         .await?;
     bar.finish_and_clear();
     let sound = verified.differences.is_empty();
+    let own = match verified.housekeeping {
+        0 => String::new(),
+        own => format!(" ({own} of them the engine's own housekeeping)"),
+    };
     print(&match output {
         Format::Table if sound => {
-            format!("{} runs and {} events: the log and the rows agree", verified.runs, verified.events)
+            format!("{} runs{own} and {} events: the log and the rows agree", verified.runs, verified.events)
         }
         Format::Table => {
             let differences = verified.differences.join("\n");
             format!(
-                "{differences}\n{} runs, {} events, {} differences",
+                "{differences}\n{} runs{own}, {} events, {} differences",
                 verified.runs,
                 verified.events,
                 verified.differences.len()
@@ -51,6 +55,7 @@ pub async fn report(store: &dyn Database, output: Format) -> Result<u8> {
         }
         format => format.object(&json!({
             "runs": verified.runs,
+            "housekeeping_runs": verified.housekeeping,
             "events": verified.events,
             "differences": verified.differences,
         })),

@@ -35,7 +35,7 @@ pub struct Flags {
     #[arg(long, default_value = "60s", value_parser = duration)]
     lease: Duration,
     /// Runs at once.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = slots)]
     slots: usize,
     /// How long running commands may take to end after a signal.
     #[arg(long, default_value = "10s", value_parser = duration)]
@@ -70,6 +70,18 @@ pub enum Verb {
     },
 }
 
+/// As the API takes them.
+const MOST_SLOTS: usize = 1_000_000;
+
+/// How many runs a worker works at once.
+pub fn slots(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("a worker without a slot takes no run: give 1 or more".into()),
+        Ok(slots @ 1..=MOST_SLOTS) => Ok(slots),
+        _ => Err(format!("a whole number from 1 to {MOST_SLOTS} is needed")),
+    }
+}
+
 /// `60s`, `5m`: the spans of lifecycle files.
 pub fn duration(text: &str) -> std::result::Result<Duration, String> {
     let span = Span::parse(text).filter(|span| *span > Span::ZERO);
@@ -92,7 +104,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
     let options = Options {
         tenant: named_tenant().map(str::to_owned),
         queues: flags.queues,
-        slots: flags.slots.max(1),
+        slots: flags.slots,
         lease: flags.lease,
         grace: flags.grace,
         allow_commands: flags.allow_commands,

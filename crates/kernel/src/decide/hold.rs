@@ -7,6 +7,7 @@ use crate::lifecycle::{Actor, Outcome, Phase, StateId, Transition};
 use crate::refusal::{Code, Refusal};
 use crate::request::{Finish, Note, Wait};
 use crate::run::{Failure, Intent, Token, Want};
+use crate::waiting::{REASONS_TO_GIVE_BACK, Reason};
 
 /// The lease counts until somebody else has it: one that ran out but was not taken is still its holder's.
 pub(crate) fn check_lease(draft: &Draft<'_>, token: Token) -> Result<(), Refusal> {
@@ -158,6 +159,7 @@ fn rows_to<'a>(draft: &Draft<'a>, to: StateId) -> impl Iterator<Item = &'a Trans
 /// With a wait nobody takes it before that is over, unless it is needed for a cleanup.
 pub(super) fn release(mut draft: Draft<'_>, token: Token, wait: Option<Wait<'_>>) -> Result<Change, Refusal> {
     check_lease(&draft, token)?;
+    wait.map_or(Ok(()), |wait| check_reason(&draft, wait.reason))?;
     if let Some(intent) = draft.run.intent.as_ref().filter(|_| !draft.run.requires_cleanup)
         && carry_out(&mut draft, intent, Actor::Worker)
     {
@@ -175,6 +177,16 @@ pub(super) fn release(mut draft: Draft<'_>, token: Token, wait: Option<Wait<'_>>
     draft.stay("release", Actor::Worker, effect);
     draft.vacate(until);
     draft.done()
+}
+
+/// What the run waits for is shown as said by its worker, so that it can say no more than it knows.
+fn check_reason(draft: &Draft<'_>, reason: &str) -> Result<(), Refusal> {
+    let names = REASONS_TO_GIVE_BACK.map(Reason::name);
+    if names.contains(&reason) {
+        return Ok(());
+    }
+    let message = format!("reason: there is no {reason:?}; allowed: {}", names.join(", "));
+    Err(Refusal { field: Some("reason"), ..draft.refusal(Code::InvalidInput, message) })
 }
 
 /// A failure that is known before the run can end as that. The first word stands: a cancel, or the failure that was

@@ -8,6 +8,7 @@ mod limits;
 mod lists;
 mod old_names;
 mod openapi;
+mod playbook_names;
 mod roles;
 mod room;
 mod runs;

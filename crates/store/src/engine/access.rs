@@ -5,7 +5,7 @@ use waypost_kernel::Time;
 
 use super::tx::Tx;
 use crate::rules::intake::check_name;
-use crate::seam::access::{AuditRow, NewToken, TokenRow, USE_NOTED_EVERY, Who, no_token, page};
+use crate::seam::access::{AuditRow, NewToken, ROLES, TokenRow, USE_NOTED_EVERY, Who, no_token, page};
 use crate::seam::error::Result;
 use crate::statement::{Cells, Sql, query, values};
 
@@ -31,6 +31,19 @@ fn token(row: &Cells) -> Result<TokenRow> {
 pub(crate) async fn tokens<T: Sql>(tx: &mut T, id: &Option<String>) -> Result<Vec<TokenRow>> {
     let sql = format!("{TOKEN} WHERE $1 IS NULL OR id = $1 ORDER BY created_at, id");
     query(tx, &sql, values![id]).await?.iter().map(token).collect()
+}
+
+/// A line for each that nobody could have created. Lists show it as it is: people have to see who may ask for what.
+pub(super) async fn unsound<T: Sql>(tx: &mut T) -> Result<Vec<String>> {
+    let told = |cells: &Cells| {
+        let wrong = match token(cells) {
+            Ok(row) if ROLES.contains(&&*row.role) => return None,
+            Ok(row) => format!("{:?} is no role", row.role),
+            Err(error) => format!("its row cannot be used: {error}"),
+        };
+        Some(format!("token {}: {wrong}", cells.name(0)))
+    };
+    Ok(query(tx, &format!("{TOKEN} ORDER BY id"), values![]).await?.iter().filter_map(told).collect())
 }
 
 pub(crate) async fn issue_token<T: Tx + Sql>(tx: &mut T, new: &NewToken, who: &Who) -> Result<TokenRow> {

@@ -22,6 +22,7 @@ mod playbooks;
 mod projection;
 mod retention;
 mod schedules;
+mod sound;
 mod sweep;
 pub(crate) mod turns;
 mod tx;
@@ -44,6 +45,7 @@ pub(crate) use schedules::firing::{begin, due, due_scopes, fire, put_off};
 pub(crate) use schedules::{
     executions, put_schedule, put_scopes, scheduler_seen, schedules, scopes, wake_executions,
 };
+pub(crate) use sound::unsound;
 pub(crate) use sweep::sweep;
 pub(crate) use tx::{
     AdminTx, BEGINNING, Candidate, Inserted, ItemsOf, NoteKey, Overdue, Room, Saved, Scan, Slot, TimeKey, Tx,

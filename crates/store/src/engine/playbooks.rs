@@ -73,20 +73,29 @@ pub(crate) async fn playbooks<T: Sql>(tx: &mut T, filter: &PlaybookFilter) -> Re
                ORDER BY p.name, CASE WHEN p.tenant = $2 THEN 1 ELSE 0 END, p.tenant, p.offered_at DESC, p.hash DESC";
     let PlaybookFilter { tenant, name, hash, all_versions, names_only } = filter;
     let all = *all_versions || hash.is_some();
-    let row = |row: &Cells| {
-        let offered = OfferedPlaybook {
-            tenant: row.get(0)?,
-            name: row.get(1)?,
-            hash: row.get(2)?,
-            file: row.get(3)?,
-            text: row.get(4)?,
-            by: row.get(5)?,
-        };
-        Ok(PlaybookRow { offered, offered_at: row.get(6)? })
+    let found = query(tx, sql, values![tenant, EVERY_TENANT, name, hash, all, *names_only]).await?;
+    // One that a hand broke is no playbook; `verify` names it.
+    Ok(found.iter().filter_map(|cells| row(cells).ok()).collect())
+}
+
+fn row(cells: &Cells) -> Result<PlaybookRow> {
+    let offered = OfferedPlaybook {
+        tenant: cells.get(0)?,
+        name: cells.get(1)?,
+        hash: cells.get(2)?,
+        file: cells.get(3)?,
+        text: cells.get(4)?,
+        by: cells.get(5)?,
     };
-    query(tx, sql, values![tenant, EVERY_TENANT, name, hash, all, *names_only])
-        .await?
-        .iter()
-        .map(row)
-        .collect()
+    Ok(PlaybookRow { offered, offered_at: cells.get(6)? })
+}
+
+/// A line for each that cannot be read, or that nobody could have offered.
+pub(super) async fn unsound<T: Sql>(tx: &mut T) -> Result<Vec<String>> {
+    let sql = "SELECT tenant, name, hash, file, text, who, offered_at FROM waypost.playbooks ORDER BY name, tenant, hash";
+    let told = |cells: &Cells| {
+        let error = row(cells).and_then(|row| row.offered.check()).err()?;
+        Some(format!("playbook {}: its row cannot be used: {error}", cells.name(1)))
+    };
+    Ok(query(tx, sql, values![]).await?.iter().filter_map(told).collect())
 }

@@ -29,12 +29,29 @@ pub(crate) async fn put_retention<T: Tx + Sql>(tx: &mut T, rules: &[Retention]) 
 /// Of one lifecycle, or of all, by name.
 pub(crate) async fn retention<T: Sql>(tx: &mut T, lifecycle: &Option<String>) -> Result<Vec<Retention>> {
     let sql = "SELECT lifecycle, success_ms, failure_ms FROM waypost.retention WHERE $1 IS NULL OR lifecycle = $1 ORDER BY lifecycle";
-    let span = |row: &Cells, at| -> Result<Option<Span>> {
-        let ms = row.get::<Option<u64>>(at)?;
-        Ok(ms.map(|ms| Span::from_ms(ms as i64)))
-    };
-    let rule = |row: &Cells| {
-        Ok(Retention { lifecycle: row.get(0)?, success: span(row, 1)?, failure: span(row, 2)? })
-    };
     query(tx, sql, values![lifecycle]).await?.iter().map(rule).collect()
+}
+
+/// What a hand wrote that cannot be meant is as if nothing were said: runs are kept for as long as their lifecycle says.
+fn rule(row: &Cells) -> Result<Retention> {
+    let span = |at| -> Option<Span> {
+        let kept = row.get::<Option<i64>>(at).ok()??;
+        Some(Span::from_ms(kept)).filter(|kept| Retention::is_sound(*kept))
+    };
+    Ok(Retention { lifecycle: row.get(0)?, success: span(1), failure: span(2) })
+}
+
+/// A line for each that says what cannot be meant.
+pub(super) async fn unsound<T: Sql>(tx: &mut T) -> Result<Vec<String>> {
+    let sql = "SELECT lifecycle, success_ms, failure_ms FROM waypost.retention ORDER BY lifecycle";
+    let is_ignored = |row: &Cells, at| {
+        let kept = row.get::<Option<i64>>(at);
+        kept.map_or(true, |kept| kept.is_some_and(|kept| !Retention::is_sound(Span::from_ms(kept))))
+    };
+    let told = |row: &Cells| {
+        let is_wrong = is_ignored(row, 1) || is_ignored(row, 2);
+        is_wrong
+            .then(|| format!("retention of {}: it is not between a millisecond and 100 years", row.name(0)))
+    };
+    Ok(query(tx, sql, values![]).await?.iter().filter_map(told).collect())
 }

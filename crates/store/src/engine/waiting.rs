@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use waypost_kernel::waiting::{
-    Ahead, Around, LimitFacts, PauseFacts, Reason, WorkerFacts, is_orphaned, waiting,
+    Ahead, Around, LimitFacts, PauseFacts, Reason, WorkerFacts, is_orphaned, is_to_be_taken, waiting,
 };
 use waypost_kernel::{Phase, Time};
 
 use super::tx::{Slot, Tx};
 use super::workers;
+use crate::seam::access::EVERY_TENANT;
 use crate::seam::error::Result;
 use crate::seam::run::{RunRow, parse_time};
 use crate::seam::workers::WorkerRow;
@@ -17,7 +18,7 @@ use crate::statement::{Cell, Cells, Sql, query, values};
 
 /// How a database is asked for what is around runs. Tenants are named in full.
 pub(crate) trait WaitTx: Tx + Sql {
-    /// Tenant, queue and run id of held runs of the queues `$1`.
+    /// Tenant, queue and run id of the runs of the queues `$1` that somebody holds: one that was given back has no place there.
     const HELD_IN_QUEUES: &'static str;
     /// Tenant, key and run id of those that hold the keys `$1`.
     const HELD_WITH_KEYS: &'static str;
@@ -25,10 +26,13 @@ pub(crate) trait WaitTx: Tx + Sql {
     const HELD_BY: &'static str;
     /// Those of the runs `$1` that bring along what they execute.
     const BRINGING: &'static str;
-    /// How many are due at `$2` and come before each of the runs `$1` in its queue, at most `$3`.
+    /// How many are due at `$2` and come before each of the runs `$1` in its queue, at most `$3` of each kind: what was given back comes
+    /// before what is ready, in the order of its times.
     const BEFORE: &'static str;
     /// When each of the runs `$1`, drafts and parked ones, came into its state.
     const MOVED: &'static str;
+    /// When each of the runs `$1`, which nobody holds, was given back.
+    const RELEASED: &'static str;
 }
 
 /// Of those who hold a key or a queue, so many are named.
@@ -64,13 +68,15 @@ pub(crate) async fn explain<T: WaitTx>(tx: &mut T, rows: &[RunRow]) -> Result<Ve
     let now = tx.now();
     let mut facts = Facts::default();
     let due: Vec<&RunRow> = rows.iter().filter(|row| is_due(row, now)).collect();
-    facts.read_queues(tx, &due).await?;
+    let is_left = |row: &RunRow| row.run.lease.as_ref().is_some_and(|lease| is_orphaned(lease, now));
+    let to_be_worked: Vec<&RunRow> = rows.iter().filter(|row| is_due(row, now) || is_left(row)).collect();
+    facts.read_queues(tx, &to_be_worked).await?;
     facts.read_keys(tx, &due).await?;
-    let left = |row: &&RunRow| row.run.lease.as_ref().is_some_and(|lease| is_orphaned(lease, now));
-    let working: Vec<&RunRow> = rows.iter().filter(|row| is_due(row, now) || left(row)).collect();
-    facts.read_workers(tx, &working).await?;
+    facts.read_workers(tx, &to_be_worked).await?;
     let still = |row: &&RunRow| matches!(row.phase(), Phase::Parked | Phase::Draft);
-    facts.read_moves(tx, &rows.iter().filter(still).collect::<Vec<_>>()).await?;
+    facts.read_moves(tx, T::MOVED, &rows.iter().filter(still).collect::<Vec<_>>()).await?;
+    let put_off = |row: &&RunRow| row.run.lease.as_ref().is_some_and(|it| it.is_vacant() && it.until > now);
+    facts.read_moves(tx, T::RELEASED, &rows.iter().filter(put_off).collect::<Vec<_>>()).await?;
     let busy = |row: &&&RunRow| facts.of(row, now).is_some_and(|it| it.reason == Reason::SlotsBusy);
     let in_line: Vec<&RunRow> = due.iter().filter(busy).copied().collect();
     facts.read_line(tx, &in_line).await?;
@@ -79,8 +85,13 @@ pub(crate) async fn explain<T: WaitTx>(tx: &mut T, rows: &[RunRow]) -> Result<Ve
     Ok(explained.collect())
 }
 
+/// Whether a worker may take it: it is ready, or was given back, and its time has come.
 fn is_due(row: &RunRow, now: Time) -> bool {
-    row.phase() == Phase::Ready && row.run.available_at.is_some_and(|at| at <= now)
+    match row.phase() {
+        Phase::Ready => row.run.available_at.is_some_and(|at| at <= now),
+        Phase::Held => row.run.lease.as_ref().is_some_and(|lease| is_to_be_taken(lease, now)),
+        Phase::Draft | Phase::Parked | Phase::Settled => false,
+    }
 }
 
 fn ids(rows: &[&RunRow]) -> Vec<String> {
@@ -126,7 +137,9 @@ impl Facts {
     }
 
     async fn read_keys<T: WaitTx>(&mut self, tx: &mut T, rows: &[&RunRow]) -> Result<()> {
-        let keyed = rows.iter().filter_map(|row| Some(slot(&row.tenant, row.concurrency_key.as_deref()?)));
+        // What was given back has kept its key.
+        let keyed = rows.iter().filter(|row| row.phase() == Phase::Ready);
+        let keyed = keyed.filter_map(|row| Some(slot(&row.tenant, row.concurrency_key.as_deref()?)));
         let mut limits: BTreeMap<Slot, u64> = keyed.map(|slot| (slot, KEY_LIMIT)).collect();
         if limits.is_empty() {
             return Ok(());
@@ -157,8 +170,13 @@ impl Facts {
                 // One that only claims asks for as many as it has free.
                 let slots = row.slots.unwrap_or_default() + if row.by_claims { busy } else { 0 };
                 let can = row.can.map(|can| (can.playbooks, can.carried));
-                let WorkerRow { queues, lifecycles, only, .. } = row;
-                (row.tenant, WorkerFacts { queues, lifecycles, can, only, slots, busy })
+                let WorkerRow { name, queues, lifecycles, only, .. } = row;
+                let seen_at = row.seen_at.unwrap_or_default();
+                let is_own = row.tenant != EVERY_TENANT;
+                (
+                    row.tenant,
+                    WorkerFacts { name, is_own, seen_at, queues, lifecycles, can, only, slots, busy },
+                )
             };
             self.workers = live.into_iter().map(facts).collect();
         }
@@ -168,11 +186,11 @@ impl Facts {
         Ok(())
     }
 
-    async fn read_moves<T: WaitTx>(&mut self, tx: &mut T, rows: &[&RunRow]) -> Result<()> {
+    async fn read_moves<T: WaitTx>(&mut self, tx: &mut T, sql: &str, rows: &[&RunRow]) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
         }
-        for row in query(tx, T::MOVED, values![ids(rows)]).await? {
+        for row in query(tx, sql, values![ids(rows)]).await? {
             if let Some(at) = row.get::<Option<Time>>(1)? {
                 self.moved.insert(row.get(0)?, at);
             }
@@ -198,7 +216,7 @@ impl Facts {
         let of_queue = slot(&row.tenant, &row.queue);
         let pause = self.settings.get(&of_queue).and_then(|settings| settings.paused.as_ref());
         let key = row.concurrency_key.as_deref();
-        let takes = |tenant: &str| tenant == row.tenant || tenant == crate::seam::access::EVERY_TENANT;
+        let takes = |tenant: &str| tenant == row.tenant || tenant == EVERY_TENANT;
         let workers: Vec<WorkerFacts> =
             self.workers.iter().filter(|(tenant, _)| takes(tenant)).map(|(_, facts)| facts.clone()).collect();
         let around = Around {

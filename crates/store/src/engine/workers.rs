@@ -11,6 +11,8 @@ use crate::seam::workers::{KEPT, LIVE, WorkerBeat, WorkerRow};
 use crate::statement::{Cells, Sql, query, values};
 use waypost_kernel::text::{MAX_KEY_BYTES, MAX_NAME_BYTES};
 
+const COLUMNS: &str = "name, tenant, queues, lifecycles, playbooks, carried, only_run, slots, version, by_claims, started_at, seen_at";
+
 /// Of each list that a worker gives.
 const MOST_NAMES: usize = 20_000;
 /// What the workers of one tenant may list together, in characters: whoever asks why a run waits reads all of it.
@@ -23,6 +25,13 @@ impl WorkerBeat {
             check_given_name("tenant", tenant)?;
         }
         check_text("version", &self.version, MAX_NAME_BYTES)?;
+        // One that is known by its claims has none beside those that it asked for last.
+        if self.slots == 0 && !self.by_claims {
+            return Err(StoreError::invalid(
+                "slots",
+                "is 0: a worker without a slot takes no run; allowed: 1 or more",
+            ));
+        }
         if let Some(run_id) = &self.only {
             check_text("only", run_id, MAX_NAME_BYTES)?;
         }
@@ -123,17 +132,25 @@ async fn found<T: Sql>(
     condition: &str,
     values: Vec<crate::statement::Arg>,
 ) -> Result<Vec<WorkerRow>> {
-    let sql = format!(
-        "SELECT name, tenant, queues, lifecycles, playbooks, carried, only_run, slots, version, by_claims, started_at, seen_at \
-         FROM waypost.workers WHERE {condition}"
-    );
-    query(tx, &sql, values).await?.iter().map(row).collect()
+    let sql = format!("SELECT {COLUMNS} FROM waypost.workers WHERE {condition}");
+    // One that a hand broke is no worker; `verify` names it.
+    Ok(query(tx, &sql, values).await?.iter().filter_map(|cells| row(cells).ok()).collect())
+}
+
+/// A line for each that cannot be read.
+pub(super) async fn unsound<T: Sql>(tx: &mut T) -> Result<Vec<String>> {
+    let sql = format!("SELECT {COLUMNS} FROM waypost.workers ORDER BY name, tenant");
+    let told = |cells: &Cells| {
+        let error = row(cells).err()?;
+        Some(format!("worker {}: its row cannot be used: {error}", cells.name(0)))
+    };
+    Ok(query(tx, &sql, values![]).await?.iter().filter_map(told).collect())
 }
 
 fn row(cells: &Cells) -> Result<WorkerRow> {
     let names = |at: usize| -> Result<Vec<String>> {
         let text: String = cells.get(at)?;
-        serde_json::from_str(&text).map_err(|error| StoreError::Unusable(format!("a worker's list: {error}")))
+        serde_json::from_str(&text).map_err(|error| StoreError::Unusable(format!("a list of names: {error}")))
     };
     let can = match cells.get::<Option<String>>(4)? {
         Some(_) => Some(Can { playbooks: names(4)?, carried: cells.get::<Option<bool>>(5)? == Some(true) }),

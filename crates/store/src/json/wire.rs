@@ -150,7 +150,7 @@ columns! { QUEUE_COLUMNS: Column of QueueRow {
     field(ready, "Runs that wait and are due.");
     field(scheduled, "Runs that wait for their time.");
     field(held, "Runs that are being worked.");
-    field(orphaned, "Of those that are held, runs whose lease ran out or was given back: nobody works them.");
+    field(orphaned, "Of those that are held, runs whose lease ran out: whoever worked them is gone.");
     field(oldest_ready_at, "Since when the oldest waiting run is due.");
     field(at_most, "How many runs may be held at once.");
     field(paused, "Why workers take nothing from the queue; null if they do.");

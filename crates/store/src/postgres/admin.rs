@@ -1,6 +1,7 @@
 //! Looking things up.
 
 use waypost_kernel::Span;
+use waypost_kernel::decide::VACANT_FOR_LOST;
 use waypost_kernel::waiting::waits_for_people;
 
 use crate::engine::Stored;
@@ -79,13 +80,15 @@ async fn find(tx: &Tx, filter: &Filter, before: i64, limit: i64) -> Result<Vec<S
     };
     let condition = format!(
         "{from} WHERE r.rid < $1 AND r.tenant = $2 AND ($3::smallint[] IS NULL OR r.state = ANY ($3)) AND ($4 IS NULL OR r.queue = $4) \
-         AND ($7 IS NULL OR r.queue <> $7) AND ($8 IS NULL OR r.state / 1000 = 3 AND (r.stale_after < $8 OR r.claimed_by IS NULL AND r.stale_after = $8)) \
+         AND ($7 IS NULL OR r.queue <> $7) AND ($8 IS NULL OR r.state / 1000 = 3 AND r.stale_after < CASE WHEN r.claimed_by IS NULL THEN $9 ELSE $8 END) \
          AND ($5 IS NULL OR strpos(r.run_id, $5) > 0 OR strpos(coalesce(r.correlation_id, ''), $5) > 0 OR strpos(r.metadata::text, $5) > 0) \
          ORDER BY r.rid DESC LIMIT $6"
     );
     let hidden = filter.hidden();
     let stale_at = (filter.needs == Some(Needs::Worker)).then(|| stamp(tx.now));
-    let values = args![before, filter.tenant, states, filter.queue, filter.text, limit, hidden, stale_at];
+    let lost_at = stamp(tx.now - VACANT_FOR_LOST);
+    let values =
+        args![before, filter.tenant, states, filter.queue, filter.text, limit, hidden, stale_at, lost_at];
     row::select_lean(tx, &condition, values).await
 }
 
@@ -104,12 +107,12 @@ pub async fn queues(tx: &Tx, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
                  min(available_at) FILTER (WHERE available_at <= $1) AS oldest, 0 AS held, 0 AS orphaned FROM waiting GROUP BY tenant, queue \
                UNION ALL SELECT tenant, queue, count(*) FILTER (WHERE claimed_by IS NULL AND stale_after <= $1), \
                  count(*) FILTER (WHERE claimed_by IS NULL AND stale_after > $1), min(stale_after) FILTER (WHERE claimed_by IS NULL AND stale_after <= $1), \
-                 count(claimed_by), count(*) FILTER (WHERE stale_after < $1 OR claimed_by IS NULL AND stale_after <= $1) FROM held GROUP BY tenant, queue \
+                 count(claimed_by), count(*) FILTER (WHERE stale_after < CASE WHEN claimed_by IS NULL THEN $3 ELSE $1 END) FROM held GROUP BY tenant, queue \
                UNION ALL SELECT tenant, name, 0, 0, NULL, 0, 0 FROM waypost.queues) \
              SELECT c.queue, sum(c.due)::bigint, sum(c.later)::bigint, sum(c.held)::bigint, min(c.oldest), q.at_most, q.paused_by, q.pause_reason, q.paused_at, c.tenant, sum(c.orphaned)::bigint \
              FROM counted c LEFT JOIN waypost.queues q ON q.name = c.queue AND q.tenant = c.tenant WHERE $2 IS NULL OR c.tenant = $2 \
              GROUP BY c.tenant, c.queue, q.at_most, q.paused_by, q.pause_reason, q.paused_at ORDER BY c.queue COLLATE \"C\", c.tenant COLLATE \"C\"",
-            args![stamp(tx.now), tenant.as_deref()],
+            args![stamp(tx.now), tenant.as_deref(), stamp(tx.now - VACANT_FOR_LOST)],
         )
         .await?;
     let read = |row| {

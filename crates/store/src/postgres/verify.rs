@@ -8,14 +8,15 @@ use waypost_kernel::Lifecycle;
 use waypost_kernel::item::Item;
 
 use crate::columns::parse;
-use crate::engine::{Stored, StoredItem};
+use crate::engine::{self, Stored, StoredItem};
 use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::Result;
 use crate::postgres::link::session::{Session, Tx};
 use crate::postgres::row::{self, as_stored};
 use crate::postgres::sql::{Columns, args, time};
+use crate::postgres::tables::PgTx;
 use crate::rules::replay::{Replay, Written};
-use crate::seam::verbs::Verified;
+use crate::seam::verbs::{HOUSEKEEPING, Verified};
 
 const PAGE: i64 = 500;
 
@@ -32,6 +33,12 @@ const BESIDE: &[&str] = &[
      WHERE i.seq = 1 AND NOT s.initial AND (r.retry_of IS NULL OR o.finished_at <= r.queued_at) AND NOT EXISTS (SELECT 1 FROM waypost.items c \
        WHERE c.rid = o.rid AND c.kind = i.kind AND c.key = i.key AND c.status = i.status \
        AND coalesce(c.output, 'null') = coalesce(i.output, 'null')) LIMIT 1000",
+    // Steps of the same name in another playbook are other steps.
+    "SELECT format('%s: %s %s was %s from the beginning, and %s is a run of another playbook or lifecycle', r.run_id, i.kind, i.key, i.status, o.run_id) \
+     FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid JOIN waypost.runs o ON o.run_id = r.retry_of \
+       JOIN waypost.lifecycle_states s ON s.lifecycle = i.kind AND s.version = i.version AND s.state = i.status \
+       JOIN waypost.lifecycle_states t ON t.code = r.state JOIN waypost.lifecycle_states u ON u.code = o.state \
+     WHERE i.seq = 1 AND NOT s.initial AND (r.playbook IS DISTINCT FROM o.playbook OR r.tenant <> o.tenant OR t.lifecycle <> u.lifecycle) LIMIT 1000",
     "SELECT format('%s: it is ready and stands in no queue', r.run_id) FROM waypost.runs r WHERE r.state / 1000 = 2 \
      AND NOT EXISTS (SELECT 1 FROM waypost.ready q WHERE q.rid = r.rid AND q.seq = r.seq AND q.tenant = r.tenant AND q.queue = r.queue AND q.priority = r.priority) \
      AND NOT EXISTS (SELECT 1 FROM waypost.blocked a WHERE a.rid = r.rid AND a.seq = r.seq AND a.tenant = r.tenant AND a.queue = r.queue AND a.priority = r.priority) LIMIT 1000",
@@ -78,6 +85,9 @@ pub async fn verify(session: &Session, progress: &(dyn Fn(u64, u64) + Send + Syn
             verified.differences.push(Columns(row).get(0)?);
         }
     }
+    let mut tx = PgTx::look(session).await?;
+    let unsound = engine::unsound(&mut tx).await;
+    verified.differences.extend(tx.end(unsound).await?);
     Ok(verified)
 }
 
@@ -124,6 +134,8 @@ async fn page(tx: &Tx, after: i64, verified: &mut Verified) -> Result<Option<(i6
         one(&known, stored, &events, &items, verified)?;
     }
     verified.runs += runs.len() as u64;
+    verified.housekeeping +=
+        runs.iter().filter(|(stored, _)| stored.row.queue == HOUSEKEEPING).count() as u64;
     Ok(Some((last, (rids.len() - runs.len()) as u64)))
 }
 

@@ -9,7 +9,7 @@ use waypost_kernel::tenant::check_given;
 use waypost_kernel::text::{
     ENGINE_KEYS, MAX_ERROR_CHARS, MAX_EVENT_BYTES, MAX_KEY_BYTES, MAX_LINE_BYTES, MAX_NAME_BYTES,
     MAX_PAYLOAD_BYTES, MAX_REASON_CHARS, TextError, clean_chars, clean_json, clean_line, refuse_json,
-    refuse_members, refuse_text,
+    refuse_members, refuse_playbook_name, refuse_text,
 };
 use waypost_kernel::{Failure, Time};
 
@@ -62,6 +62,10 @@ pub(crate) fn check_name(field: &str, name: &str) -> Result<()> {
 /// Of a tenant, or of what it declares: whose a stored name is must be seen from it.
 pub(crate) fn check_given_name(field: &str, name: &str) -> Result<()> {
     check_given(field, name).map_err(wrong)
+}
+
+pub(crate) fn check_playbook_name(field: &str, name: &str) -> Result<()> {
+    refuse_playbook_name(field, name).map_err(wrong)
 }
 
 pub(crate) fn check_text(field: &str, text: &str, max_bytes: usize) -> Result<()> {

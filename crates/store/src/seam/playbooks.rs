@@ -3,7 +3,7 @@
 use waypost_kernel::Time;
 use waypost_kernel::text::{MAX_PAYLOAD_BYTES, refuse_text};
 
-use crate::rules::intake::{check_given_name, check_name, check_text};
+use crate::rules::intake::{check_given_name, check_name, check_playbook_name, check_text};
 use crate::seam::access::EVERY_TENANT;
 use crate::seam::error::{Result, StoreError};
 
@@ -56,7 +56,7 @@ impl OfferedPlaybook {
         if self.tenant != EVERY_TENANT {
             check_given_name("tenant", &self.tenant)?;
         }
-        check_name("name", &self.name)?;
+        check_playbook_name("name", &self.name)?;
         check_name("by", &self.by)?;
         check_text("hash", &self.hash, 128)?;
         check_text("file", &self.file, 4_096)?;

@@ -422,7 +422,7 @@ pub struct QueueRow {
     pub scheduled: u64,
     /// Those that a worker has.
     pub held: u64,
-    /// Of those that are held: nobody works them, since their leases ran out or were given back.
+    /// Of those that are held: whoever worked them is gone, since their leases ran out.
     pub orphaned: u64,
     pub oldest_ready_at: Option<Time>,
     pub at_most: Option<u32>,
@@ -466,6 +466,8 @@ impl Feed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     pub runs: u64,
+    /// Of those, the engine's own.
+    pub housekeeping: u64,
     pub events: u64,
     /// One line per difference, naming the run.
     pub differences: Vec<String>,

@@ -119,7 +119,7 @@ pub(crate) fn with_holders(registered: Vec<WorkerRow>, holders: Vec<Holder>) -> 
 /// Why somebody should look at a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// It is held, and nobody works it: its lease ran out or was given back.
+    /// It is held, and whoever worked it is gone: its lease ran out. What was given back waits as what is ready does.
     Worker,
     /// It is parked, or a draft that a person may send on.
     Person,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rusqlite::types::Value;
 use rusqlite::{Row, params};
+use waypost_kernel::decide::VACANT_FOR_LOST;
 use waypost_kernel::waiting::waits_for_people;
 use waypost_kernel::{Lifecycle, Time};
 
@@ -83,7 +84,7 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
         filter.include,
         "run_now n CROSS JOIN run_born b ON b.rid = n.rid CROSS JOIN state_codes s ON s.code = n.state \
          WHERE n.rid < ?1 AND b.tenant = ?2 AND (?3 IS NULL OR s.lifecycle IN (?3, ?9)) AND (?4 IS NULL OR s.state = ?4) \
-         AND (?5 IS NULL OR n.queue = ?5) AND (?10 IS NULL OR n.state & 7 = 2 AND (n.due_at < ?10 OR n.claimed_by IS NULL AND n.due_at = ?10)) \
+         AND (?5 IS NULL OR n.queue = ?5) AND (?10 IS NULL OR n.state & 7 = 2 AND n.due_at < iif(n.claimed_by IS NULL, ?12, ?10)) \
          AND (?11 IS NULL OR n.state IN (SELECT value FROM json_each(?11))) AND (?8 IS NULL OR n.queue <> ?8) AND (?6 IS NULL OR instr(b.run_id, ?6) OR instr(coalesce(b.correlation_id, ''), ?6) \
          OR instr(coalesce(n.metadata, b.metadata, '{}'), ?6)) ORDER BY n.rid DESC LIMIT ?7",
         params![
@@ -97,7 +98,8 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
             filter.hidden(),
             or_lifecycle,
             stale_at,
-            people
+            people,
+            (tx.now - VACANT_FOR_LOST).ms()
         ],
     )?;
     Ok(filter.page(found, is_cut))
@@ -126,11 +128,11 @@ pub fn queues(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
            UNION ALL SELECT tenant, queue, due_at <= ?1, due_at > ?1, 0, iif(due_at <= ?1, due_at, NULL), 0 \
              FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND state & 7 = 1 AND concurrency_key IS NOT NULL AND blocked = 1 \
            UNION ALL SELECT tenant, queue, claimed_by IS NULL AND due_at <= ?1, claimed_by IS NULL AND due_at > ?1, claimed_by IS NOT NULL, \
-               iif(claimed_by IS NULL AND due_at <= ?1, due_at, NULL), due_at < ?1 OR claimed_by IS NULL AND due_at <= ?1 \
+               iif(claimed_by IS NULL AND due_at <= ?1, due_at, NULL), due_at < iif(claimed_by IS NULL, ?4, ?1) \
              FROM run_now INDEXED BY run_held WHERE state & 7 = 2 \
            UNION ALL SELECT iif(tenant = ?3, '', tenant), name, 0, 0, 0, NULL, 0 FROM queues) \
          WHERE ?2 IS NULL OR tenant = ?2 GROUP BY name, tenant",
-        params![tx.now.ms(), tenant.as_deref().map(short), DEFAULT_TENANT],
+        params![tx.now.ms(), tenant.as_deref().map(short), DEFAULT_TENANT, (tx.now - VACANT_FOR_LOST).ms()],
         |row| {
             Ok(QueueRow {
                 tenant: named(row.get_ref(0)?.as_str()?).to_owned(),

@@ -2,12 +2,13 @@
 
 use rusqlite::params;
 
-use crate::engine::Stored;
+use crate::engine::{self, Stored};
 use crate::rules::replay::Replay;
-use crate::seam::verbs::Verified;
+use crate::seam::verbs::{HOUSEKEEPING, Verified};
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::log;
+use crate::sqlite::primitives::ready;
 use crate::sqlite::row::{self, BOTH};
 
 const PAGE: usize = 500;
@@ -26,6 +27,7 @@ pub fn verify(tx: &Tx<'_>, progress: &dyn Fn(u64, u64)) -> Result<Verified> {
             verified.differences.extend(differs);
             one(tx, stored, &mut verified)?;
             verified.runs += 1;
+            verified.housekeeping += u64::from(stored.row.queue == HOUSEKEEPING);
         }
         progress(verified.runs, total);
     }
@@ -38,6 +40,7 @@ pub fn verify(tx: &Tx<'_>, progress: &dyn Fn(u64, u64)) -> Result<Verified> {
         let lines = statement.query_map([], |row| row.get(0))?;
         verified.differences.extend(lines.collect::<rusqlite::Result<Vec<String>>>()?);
     }
+    verified.differences.extend(ready(engine::unsound(&mut tx.engine()))?);
     Ok(verified)
 }
 
@@ -59,6 +62,12 @@ const BESIDE: &[&str] = &[
      WHERE i.seq = 1 AND NOT s.initial AND (b.retry_of IS NULL OR EXISTS (SELECT 1 FROM run_born o JOIN run_now n ON n.rid = o.rid \
        WHERE o.run_id = b.retry_of AND n.finished_at <= b.at)) AND NOT EXISTS (SELECT 1 FROM items c WHERE c.run_id = b.retry_of AND c.kind = i.kind \
        AND c.key = i.key AND c.status = i.status AND coalesce(c.output, 'null') = coalesce(i.output, 'null')) LIMIT 1000",
+    // Steps of the same name in another playbook are other steps.
+    "SELECT i.run_id || ': ' || i.kind || ' ' || i.key || ' was ' || i.status || ' from the beginning, and ' || o.run_id || ' is a run of another playbook or lifecycle' \
+     FROM items i CROSS JOIN lifecycle_states s ON s.lifecycle = i.kind AND s.version = i.version AND s.state = i.status \
+       CROSS JOIN run_born b ON b.run_id = i.run_id CROSS JOIN run_now n ON n.rid = b.rid CROSS JOIN state_codes t ON t.code = n.state \
+       CROSS JOIN run_born o ON o.run_id = b.retry_of CROSS JOIN run_now m ON m.rid = o.rid CROSS JOIN state_codes u ON u.code = m.state \
+     WHERE i.seq = 1 AND NOT s.initial AND (b.playbook IS NOT o.playbook OR b.tenant <> o.tenant OR t.lifecycle <> u.lifecycle) LIMIT 1000",
     "SELECT 'execution ' || strftime('%Y-%m-%dT%H:%M:%SZ', x.plan_time / 1000.0, 'unixepoch') || ' of ' || x.schedule || ' has run ' || x.run_id \
        || ', which is not there' FROM executions x WHERE x.run_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM run_born b WHERE b.run_id = x.run_id) LIMIT 1000",
 ];

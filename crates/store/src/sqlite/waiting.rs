@@ -5,20 +5,27 @@ use crate::sqlite::primitives::Primitives;
 
 impl WaitTx for Primitives<'_, '_> {
     const HELD_IN_QUEUES: &'static str = "SELECT b.tenant, n.queue, b.run_id FROM run_now n INDEXED BY run_held CROSS JOIN run_born b ON b.rid = n.rid \
-      WHERE n.state & 7 = 2 AND n.queue = ANY ($1) ORDER BY n.rid LIMIT 10000";
+      WHERE n.state & 7 = 2 AND n.claimed_by IS NOT NULL AND n.queue = ANY ($1) ORDER BY n.rid LIMIT 10000";
     const HELD_WITH_KEYS: &'static str = "SELECT b.tenant, n.concurrency_key, b.run_id FROM run_now n INDEXED BY run_keyed CROSS JOIN run_born b ON b.rid = n.rid \
       WHERE n.state & 7 = 2 AND n.blocked IN (0, 1) AND n.concurrency_key = ANY ($1) AND n.finished_at IS NULL ORDER BY n.rid LIMIT 10000";
     const HELD_BY: &'static str = "SELECT claimed_by, count(*) FROM run_now INDEXED BY run_held WHERE state & 7 = 2 AND claimed_by IS NOT NULL GROUP BY claimed_by";
     const BRINGING: &'static str =
         "SELECT b.run_id FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id WHERE b.carried IS NOT NULL";
     const BEFORE: &'static str = "SELECT b.run_id, \
-        (SELECT count(*) FROM (SELECT 1 FROM run_now o INDEXED BY run_ready WHERE o.state & 7 = 1 AND o.blocked = 0 AND o.queue = n.queue \
+        (SELECT count(*) FROM (SELECT 1 FROM run_now o INDEXED BY run_ready WHERE n.state & 7 = 1 AND o.state & 7 = 1 AND o.blocked = 0 AND o.queue = n.queue \
            AND o.priority > n.priority AND o.tenant = n.tenant AND o.due_at <= $2 LIMIT $3)) \
-        + (SELECT count(*) FROM (SELECT 1 FROM run_now o INDEXED BY run_ready WHERE o.state & 7 = 1 AND o.blocked = 0 AND o.queue = n.queue \
+        + (SELECT count(*) FROM (SELECT 1 FROM run_now o INDEXED BY run_ready WHERE n.state & 7 = 1 AND o.state & 7 = 1 AND o.blocked = 0 AND o.queue = n.queue \
            AND o.priority = n.priority AND o.tenant = n.tenant AND o.due_at <= n.due_at AND (o.due_at < n.due_at OR o.rid < n.rid) LIMIT $3)) \
+        + (SELECT count(*) FROM (SELECT 1 FROM run_now o INDEXED BY run_held WHERE o.state & 7 = 2 AND o.claimed_by IS NULL \
+           AND o.due_at BETWEEN $2 - 86400000 AND $2 AND o.queue = n.queue AND o.tenant = n.tenant \
+           AND (n.state & 7 = 1 OR (o.due_at, o.rid) < (n.due_at, n.rid)) LIMIT $3)) \
       FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id CROSS JOIN run_now n ON n.rid = b.rid";
     const MOVED: &'static str = "WITH RECURSIVE back(run_id, born, position) AS ( \
         SELECT b.run_id, b.at, n.last FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id CROSS JOIN run_now n ON n.rid = b.rid \
         UNION ALL SELECT k.run_id, k.born, e.prev FROM back k CROSS JOIN run_events e ON e.position = k.position WHERE e.src = e.dst) \
       SELECT k.run_id, coalesce(e.at, k.born) FROM back k LEFT JOIN run_events e ON e.position = k.position WHERE k.position IS NULL OR e.src <> e.dst";
+    const RELEASED: &'static str = "WITH RECURSIVE back(run_id, position) AS ( \
+        SELECT b.run_id, n.last FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id CROSS JOIN run_now n ON n.rid = b.rid \
+        UNION ALL SELECT k.run_id, e.prev FROM back k CROSS JOIN run_events e ON e.position = k.position WHERE e.command <> 'release') \
+      SELECT k.run_id, e.at FROM back k CROSS JOIN run_events e ON e.position = k.position WHERE e.command = 'release'";
 }

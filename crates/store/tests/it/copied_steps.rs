@@ -28,13 +28,14 @@ async fn differences(store: &dyn Database) -> Vec<String> {
 }
 
 /// `open` takes the refusal of hands away, so that what is left is the rule of births; `off` takes all guards away. `insert` writes a step of the
-/// new run that is done: its key, and its output.
+/// new run that is done: its key, and its output. `renamed` makes the old run one of another playbook.
 async fn attack(
     store: &dyn Database,
     run: &dyn Fn(&str) -> Result<String, String>,
     (open, off): (&str, &str),
     insert: &dyn Fn(&str, &str, &str) -> String,
     output: &dyn Fn(&str, &str) -> String,
+    renamed: &dyn Fn(&str) -> String,
 ) {
     let (old, repeats) = repeated(store).await;
     assert_eq!(differences(store).await, Vec::<String>::new());
@@ -52,6 +53,14 @@ async fn attack(
     run(&output(&old, "{\"image\": \"i8\"}")).unwrap();
     let told =
         format!("{repeats}: step scan was completed from the beginning, and is no copy of one in {old}");
+    assert_eq!(differences(store).await, [told]);
+    // The same output, of a run that did something else.
+    run(&output(&old, "{\"image\":\"i7\"}")).unwrap();
+    assert_eq!(differences(store).await, Vec::<String>::new());
+    run(&renamed(&old)).unwrap();
+    let told = format!(
+        "{repeats}: step scan was completed from the beginning, and {old} is a run of another playbook or lifecycle"
+    );
     assert_eq!(differences(store).await, [told]);
 }
 
@@ -73,7 +82,10 @@ async fn on_sqlite_nobody_forges_a_step_that_is_done() {
     let output = |old: &str, said: &str| {
         format!("UPDATE items SET output = '{said}' WHERE run_id = '{old}' AND key = 'scan'")
     };
-    attack(&store, &run, ("DROP TRIGGER by_hand_item", &names.unwrap()), &insert, &output).await;
+    let renamed = |old: &str| {
+        format!("DROP TRIGGER run_born_update; UPDATE run_born SET playbook = 'other' WHERE run_id = '{old}'")
+    };
+    attack(&store, &run, ("DROP TRIGGER by_hand_item", &names.unwrap()), &insert, &output, &renamed).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,5 +106,10 @@ async fn on_postgres_nobody_forges_a_step_that_is_done() {
     };
     let open = "ALTER TABLE waypost.items DISABLE TRIGGER items_born";
     let off = "ALTER TABLE waypost.items DISABLE TRIGGER USER";
-    attack(&store, &run, (open, off), &insert, &output).await;
+    let renamed = |old: &str| {
+        format!(
+            "ALTER TABLE waypost.runs DISABLE TRIGGER USER; UPDATE waypost.runs SET playbook = 'other' WHERE run_id = '{old}'"
+        )
+    };
+    attack(&store, &run, (open, off), &insert, &output, &renamed).await;
 }

@@ -99,7 +99,7 @@ proptest! {
 /// One database for all cases; each begins with empty tables.
 const RESET: &str = "SET session_replication_role = replica; \
   TRUNCATE waypost.runs, waypost.ready, waypost.lanes, waypost.watch, waypost.holders, waypost.blocked, waypost.queues, waypost.key_limits, \
-    waypost.items, waypost.events, waypost.schedules, waypost.schedule_scopes, waypost.executions, waypost.pruned, waypost.meta, waypost.clock; \
+    waypost.items, waypost.events, waypost.schedules, waypost.schedule_scopes, waypost.executions, waypost.pruned, waypost.meta, waypost.clock, waypost.workers; \
   ALTER SEQUENCE waypost.rids RESTART; ALTER SEQUENCE waypost.positions RESTART;";
 
 async fn reopen_postgres() -> Opened {

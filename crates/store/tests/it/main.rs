@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod by_hand;
+mod by_hand_beside;
 mod by_hand_decisions;
 mod by_hand_items;
 mod by_hand_log;

@@ -70,8 +70,8 @@ impl MemoryStore {
             for rule in &rules {
                 check_name("lifecycle", &rule.lifecycle)?;
                 let kept = [rule.success, rule.failure];
-                if kept.into_iter().flatten().any(|kept| kept.ms() <= 0) {
-                    return Err(StoreError::invalid("retention", "runs are kept longer than nothing"));
+                if kept.into_iter().flatten().any(|kept| kept.ms() <= 0 || kept.ms() > 3_155_760_000_000) {
+                    return Err(StoreError::invalid("retention", "nothing, or more than a century"));
                 }
             }
             state.retention = rules.into_iter().map(|rule| (rule.lifecycle.clone(), rule)).collect();

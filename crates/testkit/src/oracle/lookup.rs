@@ -142,10 +142,11 @@ fn is_needed(row: &RunRow, needs: Needs, now: Time) -> bool {
     }
 }
 
-/// Held, and nobody works it.
+/// Held, and whoever should work it is gone. What was given back waits for a day as what is ready does.
 fn is_left(row: &RunRow, now: Time) -> bool {
     let lease = row.run.lease.as_ref().filter(|_| row.phase() == Phase::Held);
-    lease.is_some_and(|lease| lease.until < now || lease.worker.is_none() && lease.until == now)
+    let a_day = Span::from_seconds(86_400);
+    lease.is_some_and(|lease| lease.until < if lease.worker.is_none() { now - a_day } else { now })
 }
 
 fn matches(entry: &Entry, filter: &Filter, now: Time) -> bool {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use waypost_kernel::Span;
+use waypost_kernel::text::terminal::plain;
 use waypost_store::{
     EVERY_TENANT, KEPT_VERSIONS, OfferedPlaybook, PlaybookFilter, PlaybookRow, Reply, Result, StoreError,
 };
@@ -63,6 +64,11 @@ impl MemoryStore {
 fn check(offered: &OfferedPlaybook) -> Result<()> {
     if offered.tenant != EVERY_TENANT {
         check_tenant(&offered.tenant)?;
+    }
+    let is_bad = |it: char| it == '@' || it.is_control();
+    if offered.name.trim().is_empty() || offered.name.contains(is_bad) || plain(&offered.name) != offered.name
+    {
+        return Err(StoreError::invalid("name", "is no name of a playbook"));
     }
     check_name("name", &offered.name)?;
     check_name("by", &offered.by)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use waypost_kernel::fold;
-use waypost_store::Verified;
+use waypost_store::{HOUSEKEEPING, Verified};
 
 use super::rules::follow::follow;
 use super::state::{Entry, State};
@@ -14,6 +14,7 @@ impl State {
         let mut verified = Verified::default();
         for entry in self.runs.values() {
             verified.runs += 1;
+            verified.housekeeping += u64::from(entry.row.queue == HOUSEKEEPING);
             verified.events += entry.events.len() as u64;
             let problems =
                 [entry.row_differs(), entry.members_differ(), entry.items_differ(), entry.miscount()];

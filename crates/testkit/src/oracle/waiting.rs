@@ -1,7 +1,7 @@
 //! Why runs wait: what is around each is looked up one by one; the kernel says what it comes to.
 
 use waypost_kernel::waiting::{Ahead, Around, LimitFacts, PauseFacts, Waiting, WorkerFacts, waiting};
-use waypost_kernel::{Phase, Time};
+use waypost_kernel::{Phase, Span, Time};
 use waypost_store::{Reply, RunRow};
 
 use super::MemoryStore;
@@ -11,6 +11,8 @@ use super::workers::SILENT;
 /// Of a concurrency key that nobody gave another one.
 const KEY_LIMIT: u32 = 1;
 const MOST_NAMED: usize = 3;
+/// For so long somebody may take what was given back.
+const A_DAY: Span = Span::from_seconds(86_400);
 
 impl MemoryStore {
     pub(crate) fn explain(&self, runs: Vec<RunRow>) -> Reply<'_, Vec<RunRow>> {
@@ -23,18 +25,24 @@ impl MemoryStore {
 }
 
 impl State {
+    /// Whether a claim would take it, were there room.
     fn is_due(&self, row: &RunRow) -> bool {
-        row.phase() == Phase::Ready && row.run.available_at.is_some_and(|at| at <= self.now)
+        match given_back(row) {
+            Some(until) => until <= self.now && self.now - until <= A_DAY,
+            None => row.phase() == Phase::Ready && row.run.available_at.is_some_and(|at| at <= self.now),
+        }
     }
 
     fn why(&self, row: &RunRow, most: u64) -> Option<Waiting> {
         let entry = self.runs.values().find(|entry| entry.row.id() == row.id());
         let of_queue = (row.tenant.clone(), row.queue.clone());
-        let settings = self.queues.get(&of_queue).filter(|_| self.is_due(row));
+        let settings = self.queues.get(&of_queue);
         let pause = settings.and_then(|settings| settings.paused.as_ref());
         let at_most = settings.and_then(|settings| settings.at_most);
-        let queue_limit =
-            at_most.map(|most| self.held(most, |it| it.tenant == row.tenant && it.queue == row.queue));
+        let queue_limit = at_most.map(|most| {
+            let in_queue = |it: &RunRow| it.tenant == row.tenant && it.queue == row.queue;
+            self.held(most, |it| in_queue(it) && given_back(it).is_none())
+        });
         let key_limit = row.concurrency_key.as_ref().map(|key| {
             let most = self.key_limits.get(&(row.tenant.clone(), key.clone())).copied().unwrap_or(KEY_LIMIT);
             self.held(most, |it| it.tenant == row.tenant && it.concurrency_key.as_ref() == Some(key))
@@ -45,7 +53,7 @@ impl State {
             tenant: &row.tenant,
             queue: &row.queue,
             schedule_at: row.schedule_at,
-            moved_at: entry.and_then(moved_at),
+            moved_at: entry.and_then(|entry| self.waits_since(entry)),
             playbook: row.playbook.as_deref(),
             brings: entry.is_some_and(|entry| entry.row.carried.is_some()),
             pause: pause.map(|pause| PauseFacts { by: &pause.by, reason: &pause.reason, at: pause.at }),
@@ -68,13 +76,16 @@ impl State {
         let live = self.workers.iter().filter(|(beat, _, seen)| {
             self.now - *seen <= SILENT && beat.tenant.as_deref().is_none_or(|of| of == tenant)
         });
-        let facts = live.map(|(beat, ..)| {
+        let facts = live.map(|(beat, _, seen)| {
             let holds = |entry: &&Entry| {
                 let lease = entry.row.run.lease.as_ref();
                 lease.is_some_and(|lease| lease.worker.as_deref() == Some(beat.name.as_str()))
             };
             let busy = self.runs.values().filter(holds).count() as u64;
             WorkerFacts {
+                name: beat.name.clone(),
+                is_own: beat.tenant.is_some(),
+                seen_at: *seen,
                 queues: beat.queues.clone(),
                 lifecycles: beat.lifecycles.clone(),
                 can: beat.can.clone().map(|can| (can.playbooks, can.carried)),
@@ -86,11 +97,14 @@ impl State {
         facts.collect()
     }
 
-    /// Those of its queue that a claim would take first. What waits for a key is not in the line.
+    /// Those of its queue that a claim would take first: what was given back comes before what is ready. What waits for a key is not in
+    /// the line.
     fn ahead(&self, row: &RunRow, most: u64) -> Ahead {
         let Ok(own) = self.number_of(row.id()) else { return Ahead::default() };
-        let place =
-            |number: u64, row: &RunRow| (std::cmp::Reverse(row.priority), row.run.available_at, number);
+        let place = |number: u64, row: &RunRow| match given_back(row) {
+            Some(until) => (false, std::cmp::Reverse(0), Some(until), number),
+            None => (true, std::cmp::Reverse(row.priority), row.run.available_at, number),
+        };
         let before = self.runs.iter().filter(|(number, entry)| {
             let other = &entry.row;
             let is_alike = other.tenant == row.tenant && other.queue == row.queue && self.is_due(other);
@@ -99,9 +113,20 @@ impl State {
         let count = before.count() as u64;
         Ahead { count: count.min(most), is_cut: count > most }
     }
+
+    /// Of one that waits for people, when it came to; of one that waits for a time in nobody's hands, when it was given back.
+    fn waits_since(&self, entry: &Entry) -> Option<Time> {
+        let mut events = entry.events.iter().rev().map(|logged| &logged.row);
+        match given_back(&entry.row) {
+            Some(until) if until > self.now => events.find(|event| event.command == "release"),
+            _ => events.find(|event| event.from.as_ref() != Some(&event.to)),
+        }
+        .map(|event| event.at)
+    }
 }
 
-fn moved_at(entry: &Entry) -> Option<Time> {
-    let moves = entry.events.iter().rev().map(|logged| &logged.row);
-    moves.into_iter().find(|event| event.from.as_ref() != Some(&event.to)).map(|event| event.at)
+/// When a run that nobody holds, and that is held, may be taken.
+fn given_back(row: &RunRow) -> Option<Time> {
+    let lease = row.run.lease.as_ref().filter(|_| row.phase() == Phase::Held)?;
+    lease.worker.is_none().then_some(lease.until)
 }

@@ -123,6 +123,9 @@ fn check_beat(worker: &WorkerBeat) -> Result<()> {
     check_name("worker", &worker.name)?;
     worker.tenant.as_deref().map_or(Ok(()), check_tenant)?;
     check_text("version", &worker.version, MAX_NAME_BYTES)?;
+    if worker.slots == 0 && !worker.by_claims {
+        return Err(StoreError::invalid("slots", "is 0"));
+    }
     check_text("only", worker.only.as_deref().unwrap_or_default(), MAX_NAME_BYTES)?;
     let playbooks = worker.can.iter().flat_map(|can| &can.playbooks).collect::<Vec<_>>();
     for (field, names) in [

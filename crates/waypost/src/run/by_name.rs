@@ -49,9 +49,8 @@ pub async fn planned(store: &dyn Store, catalog: &Catalog, flags: &Flags) -> Res
     let Some(playbook) = known.playbook else {
         // A handler that is compiled into a worker: only its name is known.
         if flags.lifecycle.is_none() {
-            let message =
-                format!("lifecycle: {named} is a worker's own handler and has none: give --lifecycle");
-            return Err(Failed::new(BAD_INPUT, message));
+            let words = known::of_handler(store, tenant(), &known.offered).await?;
+            return Err(Failed::new(BAD_INPUT, format!("lifecycle: {words}")));
         }
         let input = Value::Object(super::start::pairs("input", &flags.inputs)?);
         return Ok(Planned {

@@ -112,9 +112,9 @@ fn facts(run: &RunRow, events: &[EventRow], clock: &Clock) -> Vec<(&'static str,
     let times = &run.run;
     let by = |event: &EventRow| format!(" by {}", event.by);
     let first = events.first().filter(|event| event.seq == 1).map(by).unwrap_or_default();
-    let waits = run.waiting().filter(|_| times.intent.is_none());
-    let asked =
-        times.intent.as_ref().map(|intent| format!("{} asked by {}", intent.want.command(), intent.by));
+    let waits = run.waiting();
+    // Of one that waits, the reason begins with what was asked.
+    let asked = waypost_kernel::waiting::asked(&run.lifecycle, &run.run).filter(|_| waits.is_none());
     let priority = if run.priority == 0 { String::new() } else { format!(", priority {}", run.priority) };
     // One that was given back is in nobody's hands.
     let held = times.lease.as_ref().filter(|lease| run.phase() == Phase::Held && !lease.is_vacant());

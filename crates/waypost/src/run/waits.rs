@@ -16,9 +16,6 @@ pub fn in_full(run: &RunRow) -> Option<String> {
 
 /// In a few words, for a line of a list.
 pub fn in_short(run: &RunRow, now: Time) -> Option<String> {
-    if run.run.intent.is_some() {
-        return None;
-    }
     countdown(run, now).or_else(|| run.waiting().map(|waiting| waiting.text.clone()))
 }
 

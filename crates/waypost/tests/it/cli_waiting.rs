@@ -103,6 +103,53 @@ fn a_run_whose_worker_was_killed_is_stuck() {
     }
 }
 
+// proves U2
+#[test]
+fn a_cancel_that_nobody_carries_out_says_both() {
+    for shop in places() {
+        make_hold(&shop);
+        let mut killed = worker(&shop, &["--allow-commands", "--lease", "20s"]);
+        let id = start(&shop, &["--lifecycle", "job"], HOLD);
+        eventually("it is worked", SOON, || shop.show(&id)["status"] == "running");
+        killed.signal("STOP");
+        shop.ok(&["run", "cancel", &id]);
+        let shown = shop.ok(&["run", "show", &id]);
+        for words in [
+            "cancel asked by tester; its worker ",
+            ", last heard of at ",
+            "if it is silent until ",
+            "ends it as cancelled",
+        ] {
+            assert!(shown.contains(words), "{words}:\n{shown}");
+        }
+        killed.kill();
+        // Nobody else is there: its lease runs out, and no sweep comes by.
+        eventually("its lease ran out", SOON, || shop.show(&id)["waiting"]["reason"] == "orphaned");
+        waits_for(
+            &shop,
+            &id,
+            "orphaned",
+            &["cancel asked by tester; its worker ", "no sign of life", "ends it as cancelled"],
+        );
+        let row = shop.ok(&["run", "list", "--stuck"]);
+        assert!(row.contains("cancel asked by tester; its"), "{row}");
+    }
+}
+
+// proves U2
+#[test]
+fn workers_without_runs_are_counted_and_none_has_no_slot() {
+    for shop in places() {
+        let _worker = worker(&shop, &["--allow-commands"]);
+        let said = shop.ok(&["stats"]);
+        assert!(said.contains("active runs: 0\nworkers: 1, 0 of them busy"), "{said}");
+        assert_eq!(shop.json(&["stats"])["workers"][0]["active_runs"], 0);
+        for command in ["worker", "serve", "dev"] {
+            shop.run(&[command, "--slots", "0"]).expect(2, &["slots", "give 1 or more"]);
+        }
+    }
+}
+
 // proves U2 and U11
 #[test]
 fn a_worker_tells_what_it_does_and_leaves_no_trace_when_it_stops() {

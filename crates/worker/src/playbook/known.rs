@@ -123,8 +123,12 @@ pub async fn offered_as(
     tenant: &str,
     asked: &str,
     names_only: bool,
-) -> waypost_store::Result<Option<PlaybookRow>> {
+) -> Result<Option<PlaybookRow>, NotKnown> {
     let (name, hash) = parts(asked);
+    if name.is_empty() || hash.is_some_and(str::is_empty) {
+        let words = "a version is asked for as NAME@HASH, with the beginning of its hash; the latest as NAME";
+        return Err(NotKnown::Unsound(format!("{} is no playbook's name: {words}", quoted(asked))));
+    }
     let filter = PlaybookFilter {
         tenant: Some(tenant.to_owned()),
         name: Some(name.to_owned()),
@@ -139,13 +143,44 @@ pub async fn offered_as(
 fn find_own(own: &Playbooks, tenant: &str, asked: &str) -> Result<Known, NotKnown> {
     let (name, hash) = parts(asked);
     let fits = |it: &&Arc<Playbook>| {
-        it.name == name && hash.is_none_or(|hash| it.hash.to_string().starts_with(hash))
+        it.name == name && hash.is_none_or(|hash| !hash.is_empty() && it.hash.to_string().starts_with(hash))
     };
     let Some(playbook) = own.iter().find(fits) else {
         let names = own.iter().map(|playbook| playbook.name.as_str()).collect();
         return Err(NotKnown::Unknown(words(asked, names)));
     };
     Ok(Known { offered: playbook.offered(tenant, ""), offered_at: None, playbook: Some(playbook.clone()) })
+}
+
+/// Why a name that a handler has does not say in which lifecycle to start a run, and how to ask for a playbook that it hides.
+pub async fn of_handler(
+    store: &dyn Store,
+    tenant: &str,
+    handler: &OfferedPlaybook,
+) -> waypost_store::Result<String> {
+    let OfferedPlaybook { name, by, .. } = handler;
+    let whose = |of: &str| match of {
+        EVERY_TENANT => "everybody".to_owned(),
+        tenant => format!("tenant {tenant}"),
+    };
+    let filter = PlaybookFilter {
+        tenant: Some(tenant.to_owned()),
+        name: Some(name.clone()),
+        all_versions: true,
+        ..PlaybookFilter::default()
+    };
+    let rows = store.playbooks(filter).await?;
+    let hidden = rows.iter().map(|row| &row.offered).find(|it| !it.text.is_empty()).map(|it| {
+        let hash = it.hash.get(..12).unwrap_or(&it.hash);
+        format!("; the playbook of that name, for {}, is asked for as {name}@{hash}", whose(&it.tenant))
+    });
+    Ok(format!(
+        "{} is a handler of worker {}, for {}, and has no lifecycle of its own: name one{}",
+        quoted(name),
+        quoted(by),
+        whose(&handler.tenant),
+        hidden.unwrap_or_default()
+    ))
 }
 
 /// A name, and the beginning of a hash.

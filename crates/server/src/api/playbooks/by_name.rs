@@ -121,6 +121,10 @@ pub async fn filled(
     };
     let Some(name) = name else { return needs_lifecycle(new) };
     let definition = match look_up(call, &name, asked_at).await.map_err(problem)? {
+        Some(Offered { row, definition: None, .. }) if open.lifecycle => {
+            let message = known::of_handler(call.store(), &call.caller.tenant, &row).await?;
+            return Err(Problem::field(&INVALID_INPUT, "lifecycle", &message));
+        }
         Some(offered) => offered.definition,
         None if may_be_unknown => None,
         None => {

@@ -115,7 +115,7 @@ requests! {
         optional playbooks: Option<Vec<String>> = list(&KEY, 20_000), "Playbooks that the worker has, as runs name them.";
         optional embedded: Option<bool> = Kind::Boolean, "Whether the worker executes what runs bring along. Without this and `playbooks` it takes any run.";
         optional only: Option<String> = NAME, "The one run that the worker is for, if it takes no other.";
-        optional slots: Option<u64> = Kind::Integer(0, 1_000_000), "How many runs the worker works at once; 1 if left out.";
+        optional slots: Option<u64> = Kind::Integer(1, 1_000_000), "How many runs the worker works at once; 1 if left out.";
         optional version: Option<String> = NAME, "The version of the worker's program.";
     }
     HEARTBEAT "Heartbeat" LeaseBody {
@@ -124,7 +124,7 @@ requests! {
     RELEASE "Release" ReleaseBody {
         needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
         optional until: Option<Time> = TIME, "Nobody takes the run before.";
-        optional reason: Option<String> = REASON, "What the run waits for: `window` or `retry`, or another word; `retry` if left out.";
+        optional reason: Option<String> = Kind::Choice(&["window", "retry"]), "What the run waits for; `retry` if left out.";
     }
     NEW_EVENT "NewEvent" NewEventBody {
         needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;

@@ -213,21 +213,24 @@ CREATE INDEX messages_at ON waypost.messages(at);
 CREATE TABLE waypost.cursors(name text PRIMARY KEY, position bigint NOT NULL);
 
 -- Playbooks that servers and workers have, by tenant ('*': for all), name and content; of a name the one that was offered last is started.
-CREATE TABLE waypost.playbooks(tenant text, name text, hash text, file text NOT NULL, text text NOT NULL, who text NOT NULL, offered_at timestamptz NOT NULL,
+CREATE TABLE waypost.playbooks(tenant text, name text, hash text, file text NOT NULL, text text NOT NULL, who text NOT NULL, offered_at timestamptz NOT NULL CHECK (isfinite(offered_at)),
   PRIMARY KEY(name, tenant, hash));
 -- Who may ask a server for what: of a token only the digest of its secret half.
 CREATE TABLE waypost.tokens(id text PRIMARY KEY, digest text NOT NULL, name text NOT NULL, role text NOT NULL, tenant text NOT NULL,
   created_at timestamptz NOT NULL, created_by text NOT NULL, expires_at timestamptz, last_used_at timestamptz,
   revoked_at timestamptz, revoked_by text);
 -- For how long settled runs stay, where somebody says otherwise than their lifecycle.
-CREATE TABLE waypost.retention(lifecycle text COLLATE "C" PRIMARY KEY, success_ms bigint, failure_ms bigint);
+CREATE TABLE waypost.retention(lifecycle text COLLATE "C" PRIMARY KEY, success_ms bigint, failure_ms bigint,
+  CONSTRAINT "RANGE: runs are kept for 1 ms to 100 years" CHECK (success_ms BETWEEN 1 AND 3155760000000 AND failure_ms BETWEEN 1 AND 3155760000000));
 CREATE FUNCTION waypost.keep_of(p_state waypost.lifecycle_states) RETURNS interval LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT coalesce((SELECT CASE p_state.outcome WHEN 'succeeded' THEN r.success_ms ELSE r.failure_ms END FROM waypost.retention r
-      WHERE r.lifecycle = p_state.lifecycle), p_state.keep_ms) * interval '1 millisecond'
+  -- Beyond 100 years an interval cannot be counted with; what says less than nothing says nothing.
+  SELECT CASE WHEN k.ms > 3155760000000 THEN 3155760000000 ELSE k.ms END * interval '1 millisecond'
+  FROM (SELECT coalesce((SELECT o.ms FROM (SELECT CASE p_state.outcome WHEN 'succeeded' THEN r.success_ms ELSE r.failure_ms END AS ms
+    FROM waypost.retention r WHERE r.lifecycle = p_state.lifecycle) o WHERE o.ms BETWEEN 1 AND 3155760000000), p_state.keep_ms) AS ms) k
 $$;
 -- Workers' signs of life. Lists are texts of JSON; tenant '*' is everybody's; playbooks and carried are null of one that executes anything.
 CREATE TABLE waypost.workers(name text, tenant text, queues text NOT NULL, lifecycles text NOT NULL, playbooks text, carried boolean, only_run text,
-  slots bigint NOT NULL, version text NOT NULL, by_claims boolean NOT NULL, started_at timestamptz NOT NULL, seen_at timestamptz NOT NULL,
+  slots bigint NOT NULL, version text NOT NULL, by_claims boolean NOT NULL, started_at timestamptz NOT NULL CHECK (isfinite(started_at)), seen_at timestamptz NOT NULL CHECK (isfinite(seen_at)),
   PRIMARY KEY(name, tenant));
 -- What people did, kept for good.
 CREATE TABLE waypost.audit(number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL, tenant text NOT NULL,

@@ -158,8 +158,8 @@ CREATE UNIQUE INDEX run_events_key ON run_events(rid, key) WHERE key IS NOT NULL
 -- What claims with a key took, as [number, fence] each: asked again, they give the same.
 CREATE TABLE claims(worker TEXT, key TEXT, taken TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY(worker, key)) WITHOUT ROWID;
 CREATE INDEX claims_until ON claims(until);
-CREATE TABLE queues(tenant TEXT, name TEXT, at_most INTEGER, paused_by TEXT, pause_reason TEXT, paused_at TEXT, PRIMARY KEY(tenant, name)) WITHOUT ROWID;
-CREATE TABLE key_limits(tenant TEXT, name TEXT, at_most INTEGER NOT NULL, PRIMARY KEY(tenant, name)) WITHOUT ROWID;
+CREATE TABLE queues(tenant TEXT, name TEXT, at_most INTEGER, paused_by TEXT, pause_reason TEXT, paused_at TEXT, PRIMARY KEY(tenant, name)) STRICT, WITHOUT ROWID;
+CREATE TABLE key_limits(tenant TEXT, name TEXT, at_most INTEGER NOT NULL, PRIMARY KEY(tenant, name)) STRICT, WITHOUT ROWID;
 CREATE TABLE pruned(day TEXT, lifecycle TEXT, runs INTEGER NOT NULL, events INTEGER NOT NULL, PRIMARY KEY(day, lifecycle)) WITHOUT ROWID;
 -- Messages from outside, such as a webhook's deliveries: what has come lately.
 CREATE TABLE messages(source TEXT, digest TEXT, id TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY(source, digest), UNIQUE(source, id)) WITHOUT ROWID;
@@ -169,16 +169,23 @@ CREATE TABLE cursors(name TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT R
 -- Who may ask a server for what: of a token only the digest of its secret half.
 CREATE TABLE tokens(id TEXT PRIMARY KEY, digest TEXT NOT NULL, name TEXT NOT NULL, role TEXT NOT NULL, tenant TEXT NOT NULL,
   created_at INTEGER NOT NULL, created_by TEXT NOT NULL, expires_at INTEGER, last_used_at INTEGER, revoked_at INTEGER,
-  revoked_by TEXT) WITHOUT ROWID;
+  revoked_by TEXT) STRICT, WITHOUT ROWID;
+-- Whoever may write the file may do anything; this is for hands that mean no harm. What takes a right away is left to them.
+CREATE TRIGGER by_hand_token BEFORE INSERT ON tokens BEGIN SELECT RAISE(ABORT, 'BY_HAND: tokens are made by `waypost token create`'); END;
+CREATE TRIGGER by_hand_token_move BEFORE UPDATE OF id, digest, role, tenant, expires_at ON tokens
+  BEGIN SELECT RAISE(ABORT, 'BY_HAND: what a token may do is not changed: revoke it, and make another by `waypost token create`'); END;
+CREATE TRIGGER by_hand_token_back BEFORE UPDATE OF revoked_at ON tokens WHEN OLD.revoked_at IS NOT NULL
+  BEGIN SELECT RAISE(ABORT, 'BY_HAND: a token that was revoked stays so'); END;
 -- For how long settled runs stay, where somebody says otherwise than their lifecycle.
-CREATE TABLE retention(lifecycle TEXT PRIMARY KEY, success_ms INTEGER, failure_ms INTEGER) WITHOUT ROWID;
+CREATE TABLE retention(lifecycle TEXT PRIMARY KEY, success_ms INTEGER, failure_ms INTEGER,
+  CONSTRAINT "RANGE: runs are kept for 1 ms to 100 years" CHECK (success_ms BETWEEN 1 AND 3155760000000 AND failure_ms BETWEEN 1 AND 3155760000000)) STRICT, WITHOUT ROWID;
 -- Workers' signs of life. Lists are texts of JSON; tenant '*' is everybody's; playbooks and carried are null of one that executes anything.
 CREATE TABLE workers(name TEXT, tenant TEXT, queues TEXT NOT NULL, lifecycles TEXT NOT NULL, playbooks TEXT, carried INTEGER, only_run TEXT,
   slots INTEGER NOT NULL, version TEXT NOT NULL, by_claims INTEGER NOT NULL, started_at INTEGER NOT NULL, seen_at INTEGER NOT NULL,
-  PRIMARY KEY(name, tenant)) WITHOUT ROWID;
+  PRIMARY KEY(name, tenant)) STRICT, WITHOUT ROWID;
 -- Playbooks that servers and workers have, by tenant ('*': for all), name and content; of a name the one that was offered last is started.
 CREATE TABLE playbooks(tenant TEXT, name TEXT, hash TEXT, file TEXT NOT NULL, text TEXT NOT NULL, who TEXT NOT NULL, offered_at INTEGER NOT NULL,
-  PRIMARY KEY(tenant, name, hash)) WITHOUT ROWID;
+  PRIMARY KEY(tenant, name, hash)) STRICT, WITHOUT ROWID;
 -- What people did, kept for good.
 CREATE TABLE audit(number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, tenant TEXT NOT NULL, who TEXT NOT NULL,
   action TEXT NOT NULL, subject TEXT NOT NULL, reason TEXT);

@@ -409,6 +409,17 @@ topics! {
         a_tenants_own_workers_and_those_of_all_count
         workers_are_known_by_their_signs_of_life
         a_sign_of_life_that_is_wrong_is_refused;
+    why_held_ones_wait:
+        what_was_given_back_waits_as_a_ready_run_does
+        what_was_given_back_is_first_in_line
+        what_was_given_back_has_its_key
+        a_wait_begins_when_the_run_is_given_back
+        who_gives_a_run_back_names_a_window_or_a_retry
+        an_orphan_says_what_becomes_of_it
+        the_last_sign_of_life_is_told
+        a_cancel_of_an_orphan_says_who_carries_it_out
+        a_run_that_is_not_taken_says_who_should
+        hints_can_be_typed_as_they_are;
     prune:
         successes_stay_a_month_and_failures_three
         an_installation_says_how_long_a_lifecycles_runs_stay
@@ -420,6 +431,7 @@ topics! {
         a_run_under_operation_stays;
     verify:
         a_busy_store_is_what_its_log_says
+        the_engines_own_runs_are_counted_apart
         progress_is_told;
     input_limits:
         names_and_keys_are_short_and_have_no_nul

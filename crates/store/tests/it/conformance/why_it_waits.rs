@@ -107,11 +107,11 @@ pub async fn a_run_whose_worker_is_gone_is_orphaned(store: &dyn Database) {
     assert!(waiting.since < store.now().await.unwrap());
     let other = begun_run(store, job(&["a"])).await;
     release(store, &other).await.unwrap();
-    let waiting = why(store, &other.run).await.unwrap();
-    assert_eq!(waiting.reason, Reason::Orphaned, "given back");
+    assert_eq!(reason(store, &other.run).await, Some(Reason::NoWorker), "given back, and nobody is there");
     let taker = WorkerBeat { can: None, ..worker("w2", 3) };
     store.beat(taker).await.unwrap();
-    let waiting = why(store, &other.run).await.unwrap();
+    assert_eq!(why(store, &other.run).await, None, "it is about to be taken");
+    let waiting = why(store, &claimed.run).await.unwrap();
     assert!(waiting.text.contains("the next free worker takes it over"), "{}", waiting.text);
 }
 
@@ -194,6 +194,7 @@ pub async fn a_sign_of_life_that_is_wrong_is_refused(store: &dyn Database) {
         WorkerBeat { tenant: Some("a/b".into()), ..worker("w", 1) },
         WorkerBeat { queues: vec!["q\0".into()], ..worker("w", 1) },
         WorkerBeat { only: Some("x".repeat(10_000)), ..worker("w", 1) },
+        WorkerBeat { slots: 0, ..worker("w", 1) },
     ] {
         assert!(matches!(store.beat(bad.clone()).await, Err(waypost_store::StoreError::Invalid { .. })), "{bad:?}");
     }

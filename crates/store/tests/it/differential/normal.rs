@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use waypost_kernel::Guard;
+use waypost_kernel::waiting::Waiting;
 use waypost_store::{QueueRow, StoreError, parse_time};
 
 /// Runs are named by the order in which they appeared; of times only counts that there is one.
@@ -18,6 +19,27 @@ pub fn normal(value: Value, ids: &[String]) -> Value {
         }
         plain => plain,
     }
+}
+
+/// Why a run waits: which runs and times it names are the store's own.
+pub fn why(waiting: Option<&Waiting>, ids: &[String]) -> Value {
+    let Some(waiting) = waiting else { return Value::Null };
+    let named = |text: &str| {
+        let text = ids
+            .iter()
+            .enumerate()
+            .fold(text.to_owned(), |text, (at, id)| text.replace(id, &format!("#{at}")));
+        let mut words: Vec<&str> = text.split(' ').collect();
+        for at in 0..words.len() {
+            if parse_time(words[at].trim_end_matches([',', ';', ':'])).is_some()
+                || words.get(at + 1) == Some(&"s")
+            {
+                words[at] = "T";
+            }
+        }
+        words.join(" ")
+    };
+    json!([waiting.reason.name(), named(&waiting.text), waiting.hint.as_deref().map(named)])
 }
 
 /// Words may differ between stores, and which of several wrong fields is named; what callers branch on may not.
@@ -48,6 +70,7 @@ pub fn queue(row: &QueueRow) -> Value {
         "ready": row.ready,
         "scheduled": row.scheduled,
         "held": row.held,
+        "orphaned": row.orphaned,
         "has_oldest": row.oldest_ready_at.is_some(),
         "at_most": row.at_most,
         "paused": row.paused.as_ref().map(|pause| json!([pause.by, pause.reason, pause.at.is_some()])),

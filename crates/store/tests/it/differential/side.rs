@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use waypost_kernel::{Lifecycle, Token};
-use waypost_store::{Database, EventRow, Filter, Held, ItemRow, Result, RunRow};
+use waypost_kernel::waiting::Reason;
+use waypost_kernel::{Lease as HeldLease, Lifecycle, Phase, Span, Token};
+use waypost_store::{Database, EventRow, Filter, Held, ItemRow, Needs, Result, RunRow, WorkerBeat};
 
-use super::normal::{error, normal, queue};
+use super::normal::{error, normal, queue, why};
 use super::op::{Lease, Op};
 
 pub struct Side {
@@ -122,7 +123,60 @@ impl Side {
         all.extend(told.map(queue));
         let verified = self.store.verify(Arc::new(|_, _| {})).await.unwrap();
         all.push(json!([verified.runs, verified.events, verified.differences]));
+        self.see_why(&rows, &mut all).await;
         all
+    }
+
+    /// Why each waits: before anybody works, and a while later beside workers with few slots, of one tenant and of all.
+    async fn see_why(&self, rows: &[RunRow], all: &mut Vec<Value>) {
+        for workers in [&[][..], &[("w0", None, 2), ("own", Some("acme"), 1)]] {
+            for (name, tenant, slots) in workers {
+                let beat = WorkerBeat {
+                    name: (*name).to_owned(),
+                    tenant: tenant.map(str::to_owned),
+                    queues: vec!["q0".into()],
+                    slots: *slots,
+                    ..WorkerBeat::default()
+                };
+                self.store.beat(beat).await.unwrap();
+            }
+            for few in rows.chunks(40) {
+                let explained = self.store.explain(few.to_vec()).await.unwrap();
+                let why = explained.iter().map(|row| json!([row.id(), why(row.waiting(), &self.ids())]));
+                all.extend(why.map(|it| normal(it, &self.ids())));
+            }
+            for tenant in (0..TENANTS.len() as u8).map(tenant_named) {
+                let filter = Filter { tenant, limit: 500, needs: Some(Needs::Worker), ..Filter::default() };
+                let stuck = self.store.runs(filter).await.unwrap().runs;
+                all.push(normal(stuck.iter().map(RunRow::id).collect(), &self.ids()));
+            }
+            self.store.advance_clock(Span::from_seconds(70)).await.unwrap();
+        }
+        for row in rows {
+            self.try_why(row.id()).await;
+        }
+    }
+
+    /// A reason is true if a claim of the very run goes as it says.
+    async fn try_why(&self, id: &str) {
+        let row = self.find(id).await.unwrap();
+        let now = self.store.now().await.unwrap();
+        // What has outlived its time is the sweep's, and is not told of: that comes every second.
+        let is_over = row.run.expires_at.is_some_and(|at| at <= now);
+        let never = row.phase() == Phase::Ready && row.run.available_at.is_none();
+        let is_a_plans = row.phase() == Phase::Settled;
+        let row = self.store.explain(vec![row]).await.unwrap().remove(0);
+        let waiting = row.waiting();
+        let says = |words: &str| waiting.is_some_and(|it| it.text.contains(words));
+        let may_be_taken = match waiting.map(|waiting| waiting.reason) {
+            _ if is_over || never || is_a_plans || says("its schedule takes it up") => return,
+            None => row.phase() == Phase::Ready || row.run.lease.as_ref().is_some_and(HeldLease::is_vacant),
+            Some(Reason::NoWorker | Reason::NoPlaybook | Reason::SlotsBusy | Reason::NotTaken) => true,
+            Some(Reason::Orphaned) => !says("sweep") && !says("is paused") && !says("cannot end it"),
+            Some(_) => false,
+        };
+        let taken = self.store.claim_run(id.to_owned(), "somebody".into()).await;
+        assert_eq!(taken.is_ok(), may_be_taken, "{waiting:?}: {taken:?}");
     }
 
     pub fn ids(&self) -> Vec<String> {

@@ -1,0 +1,15 @@
+//! Rows beside runs that hands can write and that nobody can use: lists leave them out, and `verify` names them.
+
+use super::tx::Tx;
+use super::{access, playbooks, retention, workers};
+use crate::seam::error::Result;
+use crate::statement::Sql;
+
+/// A line for each.
+pub(crate) async fn unsound<T: Tx + Sql>(tx: &mut T) -> Result<Vec<String>> {
+    let mut lines = workers::unsound(tx).await?;
+    lines.extend(playbooks::unsound(tx).await?);
+    lines.extend(retention::unsound(tx).await?);
+    lines.extend(access::unsound(tx).await?);
+    Ok(lines)
+}
