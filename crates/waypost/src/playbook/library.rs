@@ -12,7 +12,7 @@ use waypost_worker::playbook::{Input, Playbook, Playbooks};
 
 use crate::output::{BAD_INPUT, Failed, Format, Result, cell, print, print_list, table};
 use crate::place::{Place, tenant};
-use crate::run::by_name::{failed, folder, is_file, steps_in_words};
+use crate::run::start::by_name::{failed, folder, is_file, steps_in_words};
 
 pub async fn list(place: &Place, dir: Option<&Path>, versions: bool, output: Format) -> Result {
     let catalog = place.known_lifecycles().await?;

@@ -6,11 +6,11 @@ use waypost_kernel::{Failure, Time};
 use waypost_store::sqlite::SqliteStore;
 use waypost_store::{EventRow, ItemRow, NewRun, RunRow, Store};
 
+use super::follow::entries::EntryReader;
 use super::follow::{header, shown};
-use super::logs::{Reader, Style, steps_width};
+use super::look::logs::{Reader, Style, steps_width};
+use super::look::{list, show};
 use super::times::Clock;
-use super::told::Teller;
-use super::{list, show};
 use crate::output::Format;
 
 const WIDTHS: [usize; 3] = [60, 100, 200];
@@ -185,10 +185,10 @@ async fn pages() {
 #[tokio::test]
 async fn followed() {
     let failed = failed().await;
-    let mut teller = Teller::default();
-    teller.learn(items());
+    let mut entries = EntryReader::default();
+    entries.learn(items());
     let mut lines = vec![header(&failed, at(1))];
-    lines.extend(events().iter().flat_map(|event| teller.tell(event)).map(|told| shown(&told)));
+    lines.extend(events().iter().flat_map(|event| entries.read(event)).map(|entry| shown(&entry)));
     insta::assert_snapshot!("watch", lines.join("\n").replace('\u{1b}', "ESC"));
 }
 

@@ -7,8 +7,8 @@ use waypost_kernel::lifecycle::{Outcome, Phase};
 use waypost_kernel::text::terminal::plain;
 use waypost_store::{ItemRow, RunRow};
 
-use super::times::{Clock, age};
 use crate::output::{Column, cell, coloured, cut, fitted, table_within};
+use crate::run::times::{Clock, age};
 
 const COLUMNS: [Column; 6] = [
     Column { name: "step", rank: 0, least: Some(12) },

@@ -10,12 +10,12 @@ use waypost_worker::replay::{CannotReplay, Edit, ReplayFrom, replay as replayed}
 
 use super::brought::with_typed;
 use super::by_name::folder;
-use super::ids::find;
-use super::start::{pairs, split};
-use super::user;
-use super::wait::Waiting;
+use super::{pairs, split};
 use crate::output::{BAD_INPUT, Failed, Result};
 use crate::place::{Opened, lifecycles};
+use crate::run::follow::wait::Waiting;
+use crate::run::ids::find;
+use crate::run::user;
 
 #[derive(Debug, Args)]
 #[command(

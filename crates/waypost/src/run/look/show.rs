@@ -8,10 +8,10 @@ use waypost_kernel::text::terminal::plain;
 use waypost_store::{EventRow, ItemRow, RunRow, Store};
 
 use super::events::{all_events, events_table};
-use super::ids::{explained, short};
-use super::times::{Clock, age};
 use super::{steps, waits, worked};
 use crate::output::{Format, Result, cells, print, table_within, width};
+use crate::run::ids::{explained, short};
+use crate::run::times::{Clock, age};
 
 /// Shown elsewhere, or for programs.
 const NOT_SHOWN: [&str; 3] = ["console_log", "worked", "artifacts"];

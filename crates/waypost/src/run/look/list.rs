@@ -8,13 +8,13 @@ use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::text::terminal::plain;
 use waypost_store::{Filter, Needs, Parts, RunRow, Store, StoreError};
 
-use super::ids::shorts;
-use super::times::{Clock, age};
 use super::waits;
 use crate::output::{
     Column, Format, Result, cell, cut, fitted, print_list, status, table_within, tell, width,
 };
 use crate::place::{Opened, tenant};
+use crate::run::ids::shorts;
+use crate::run::times::{Clock, age};
 
 #[derive(Debug, Args)]
 #[command(

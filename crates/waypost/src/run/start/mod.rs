@@ -1,4 +1,8 @@
-//! `waypost run start`.
+//! `waypost run start`, and `run replay`, which starts a run like an old one.
+
+pub mod brought;
+pub mod by_name;
+pub mod replay;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,13 +14,14 @@ use waypost_kernel::Span;
 use waypost_store::NewRun;
 use waypost_worker::playbook::{MAX_RETRIES, check_variable};
 
-use super::by_name::{Planned, planned};
-use super::follow::Follower;
-use super::ids::find;
-use super::user;
-use super::wait::Waiting;
+use by_name::{Planned, planned};
+
 use crate::output::{BAD_INPUT, ERROR, Failed, Format, Result, print, tell};
 use crate::place::{Opened, lifecycles, tenant};
+use crate::run::follow::Follower;
+use crate::run::follow::wait::Waiting;
+use crate::run::ids::find;
+use crate::run::user;
 use crate::times::not_before;
 use crate::worker::duration;
 

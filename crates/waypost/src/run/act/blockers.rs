@@ -36,7 +36,7 @@ pub fn ask_about(run: &RunRow) -> Result<Map<String, Value>> {
     }
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         let head = format!("{} waits for decisions about {}", run.id(), open.join(", "));
-        return Err(Failed::new(BAD_INPUT, [vec![head], told(run)].concat().join("\n")));
+        return Err(Failed::new(BAD_INPUT, [vec![head], questions(run)].concat().join("\n")));
     }
     let mut input = std::io::stdin().lock();
     let mut output = anstream::stderr();
@@ -44,7 +44,7 @@ pub fn ask_about(run: &RunRow) -> Result<Map<String, Value>> {
 }
 
 /// What is asked, and the command that answers it.
-pub fn told(run: &RunRow) -> Vec<String> {
+pub fn questions(run: &RunRow) -> Vec<String> {
     let open = open(run);
     let asked: Vec<(&String, &Value)> =
         of(run).into_iter().flatten().filter(|(subject, _)| open.contains(subject)).collect();
@@ -129,9 +129,9 @@ fn chosen(answer: &str, choices: &[String]) -> Option<String> {
 }
 
 fn choices(about: &Value) -> Vec<String> {
-    let told = about["choices"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-    let told: Vec<String> = told.collect();
-    if told.is_empty() { CHOICES.map(str::to_owned).to_vec() } else { told }
+    let named = about["choices"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let named: Vec<String> = named.map(str::to_owned).collect();
+    if named.is_empty() { CHOICES.map(str::to_owned).to_vec() } else { named }
 }
 
 /// A line per blocker: `vm-7 (usb_passthrough, critical): detach the device`.
@@ -148,7 +148,7 @@ pub fn lines(about: &Value) -> Vec<String> {
     };
     match listed {
         Some(listed) => listed.iter().map(line).collect(),
-        // What there is besides what is told anyway.
+        // What there is besides what is shown anyway.
         None => {
             let known = |name: &str| matches!(name, "choices" | "ask" | "until");
             let members = about.as_object().into_iter().flatten().filter(|(name, _)| !known(name));

@@ -1,5 +1,8 @@
 //! Following a run: why it waits, its output as it appears, how its steps go, and the path that it took.
 
+pub mod entries;
+pub mod wait;
+
 use std::time::Duration;
 
 use clap::Args;
@@ -9,11 +12,13 @@ use waypost_kernel::waiting::Reason;
 use waypost_kernel::{Phase, Time};
 use waypost_store::{EventRow, RunRow, Store};
 
-use super::events::all_events;
-use super::ids::{explained, find, short};
-use super::told::{Teller, Told};
-use super::{times::age, waits, worked};
+use entries::{Entry, EntryReader};
+
 use crate::output::{Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print, tell};
+use crate::run::ids::{explained, find, short};
+use crate::run::look::events::all_events;
+use crate::run::look::{waits, worked};
+use crate::run::times::age;
 use crate::worker::duration;
 
 const PAGE: usize = 500;
@@ -82,24 +87,24 @@ pub struct Follower {
     path: Vec<String>,
     /// Output lines are data: on stdout, unless that is for the run object.
     to_stdout: bool,
-    teller: Teller,
+    entries: EntryReader,
     waits: Waits,
 }
 
-/// What the run waits for, since when that is known here, and whether it was told.
+/// What the run waits for, since when that is known here, and which reason was shown last.
 #[derive(Debug, Default)]
 struct Waits {
     known: Option<(Reason, Instant)>,
-    told: Option<Reason>,
+    shown: Option<Reason>,
 }
 
-/// Who waits no longer than this is not told of.
+/// A wait that is no longer than this is not shown.
 const A_MOMENT: Duration = Duration::from_millis(1_500);
 
 impl Follower {
     pub fn new(run_id: String, to_stdout: bool) -> Follower {
-        let (teller, waits) = (Teller::default(), Waits::default());
-        Follower { run_id, seq: 0, path: Vec::new(), to_stdout, teller, waits }
+        let (entries, waits) = (EntryReader::default(), Waits::default());
+        Follower { run_id, seq: 0, path: Vec::new(), to_stdout, entries, waits }
     }
 
     pub fn run_id(&self) -> &str {
@@ -147,8 +152,8 @@ impl Follower {
         let since = self.waits.known.filter(|(known, _)| Some(*known) == reason).map(|(_, since)| since);
         self.waits.known = reason.map(|reason| (reason, since.unwrap_or_else(Instant::now)));
         let lasts = since.is_some_and(|since| since.elapsed() >= A_MOMENT);
-        if lasts && self.waits.told != reason {
-            self.waits.told = reason;
+        if lasts && self.waits.shown != reason {
+            self.waits.shown = reason;
             tell(&format!("waiting: {}", waits::in_full(run).unwrap_or_default()));
         }
     }
@@ -156,8 +161,8 @@ impl Follower {
     pub async fn catch_up(&mut self, store: &dyn Store) -> Result {
         loop {
             let events = store.events(self.run_id.clone(), self.seq, PAGE).await?;
-            if self.teller.needs_names(&events) {
-                self.teller.learn(store.items(self.run_id.clone(), None).await?);
+            if self.entries.needs_names(&events) {
+                self.entries.learn(store.items(self.run_id.clone(), None).await?);
             }
             for event in &events {
                 self.seq = event.seq;
@@ -174,10 +179,10 @@ impl Follower {
         if self.path.last() != Some(&event.to) {
             self.path.push(event.to.clone());
         }
-        for told in self.teller.tell(event) {
-            match told {
-                Told::Line { text, .. } if self.to_stdout => print(&format!("{}\n", output_line(&text)))?,
-                told => tell(&shown(&told)),
+        for entry in self.entries.read(event) {
+            match entry {
+                Entry::Line { text, .. } if self.to_stdout => print(&format!("{}\n", output_line(&text)))?,
+                entry => tell(&shown(&entry)),
             }
         }
         Ok(())
@@ -211,17 +216,17 @@ fn asked(run: &RunRow) -> String {
 }
 
 /// As it is shown between the lines of output.
-pub fn shown(told: &Told) -> String {
-    match told {
-        Told::Line { text, .. } => output_line(text).into_owned(),
-        Told::Message { level, text, .. } if level == "info" => plain(text).into_owned(),
-        Told::Message { level, text, .. } => format!("{level}: {}", plain(text)),
-        Told::Step { name, to, took, error } => {
+pub fn shown(entry: &Entry) -> String {
+    match entry {
+        Entry::Line { text, .. } => output_line(text).into_owned(),
+        Entry::Message { level, text, .. } if level == "info" => plain(text).into_owned(),
+        Entry::Message { level, text, .. } => format!("{level}: {}", plain(text)),
+        Entry::Step { name, to, took, error } => {
             let took = took.map(|took| format!(" {}", age(took))).unwrap_or_default();
             let error = error.as_ref().map(|code| format!(" ({})", plain(code))).unwrap_or_default();
             format!("{} {}{took}{error}", sign(to), plain(name))
         }
-        Told::Task { name, to, percent } => {
+        Entry::Task { name, to, percent } => {
             let far = if *percent > 0 { format!("{percent} %") } else { to.clone() };
             format!("  {} {}", plain(name), plain(&far))
         }

@@ -10,12 +10,12 @@ use waypost_store::{CommandWrite, RunRow, Store};
 use waypost_worker::playbook::Playbooks;
 use waypost_worker::{Options, PassedEnv, Stage, Worker};
 
-use super::ask::tell_of;
-use super::follow::{Follower, Stopped};
-use super::ids::{explained, find, short};
-use super::user;
+use super::{Follower, Stopped};
 use crate::output::{BAD_INPUT, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print, tell};
 use crate::place::{Opened, tenant};
+use crate::run::act::tell_of;
+use crate::run::ids::{explained, find, short};
+use crate::run::user;
 use crate::worker::duration;
 
 /// How long others have to take a run before it is worked here.

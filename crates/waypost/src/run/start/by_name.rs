@@ -10,7 +10,7 @@ use waypost_worker::playbook::known::{self, LeftOpen, NotKnown};
 use waypost_worker::playbook::{Playbook, Playbooks, preview};
 
 use super::brought::{of_playbook, with_typed};
-use super::start::{Flags, common, of_command, split};
+use super::{Flags, common, of_command, split};
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print};
 use crate::place::{Place, lifecycles, tenant};
 use crate::times::not_before;
@@ -40,7 +40,7 @@ pub async fn planned(store: &dyn Store, catalog: &Catalog, flags: &Flags) -> Res
     let known = match known::find(store, &own, catalog, tenant(), named).await {
         Ok(known) => known,
         Err(NotKnown::Unknown(_)) if flags.unknown_playbook => {
-            let input = super::start::pairs("input", &flags.inputs)?;
+            let input = super::pairs("input", &flags.inputs)?;
             let new = NewRun { playbook: Some(named.clone()), input: Value::Object(input), ..new };
             return Ok(Planned { new, playbook: None, own });
         }
@@ -53,7 +53,7 @@ pub async fn planned(store: &dyn Store, catalog: &Catalog, flags: &Flags) -> Res
                 format!("lifecycle: {named} is a worker's own handler and has none: give --lifecycle");
             return Err(Failed::new(BAD_INPUT, message));
         }
-        let input = Value::Object(super::start::pairs("input", &flags.inputs)?);
+        let input = Value::Object(super::pairs("input", &flags.inputs)?);
         return Ok(Planned {
             new: NewRun { playbook: Some(named.clone()), input, ..new },
             playbook: None,

@@ -4,8 +4,8 @@ use waypost_kernel::text::terminal::plain;
 use waypost_kernel::{Phase, Time};
 use waypost_store::RunRow;
 
-use super::blockers;
-use super::times::age;
+use crate::run::act::blockers;
+use crate::run::times::age;
 
 /// Why a run that was explained waits, and what to do about it.
 pub fn in_full(run: &RunRow) -> Option<String> {
@@ -34,6 +34,6 @@ pub fn decisions(run: &RunRow) -> Option<String> {
     let open = blockers::open(run);
     let decided = asked.keys().filter(|subject| !open.contains(subject));
     let decided = decided.map(|subject| format!("{subject} is decided"));
-    let lines: Vec<String> = decided.chain(blockers::told(run)).collect();
+    let lines: Vec<String> = decided.chain(blockers::questions(run)).collect();
     Some(plain(&lines.join("\n")).into_owned())
 }
