@@ -348,6 +348,12 @@ impl Filter {
         (self.queue.is_none() && self.lifecycle.is_none()).then_some(HOUSEKEEPING)
     }
 
+    /// Whether it asks for some of its tenant's runs, and not for all.
+    pub fn is_narrowed(&self) -> bool {
+        let Filter { lifecycle, status, queue, text, needs, .. } = self;
+        [lifecycle, status, queue, text].into_iter().any(Option::is_some) || needs.is_some()
+    }
+
     /// The number of the run that the page before ended with.
     pub(crate) fn before(&self) -> Result<i64> {
         let wrong = |_| StoreError::invalid("cursor", "not a cursor of this list");

@@ -2,7 +2,7 @@
 
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
-use waypost_kernel::{Failure, Time};
+use waypost_kernel::{Failure, Span, Time};
 use waypost_store::sqlite::SqliteStore;
 use waypost_store::{EventRow, ItemRow, NewRun, RunRow, Store};
 
@@ -157,9 +157,10 @@ fn fits(text: &str, width: usize) {
 #[tokio::test]
 async fn lists() {
     let runs = runs().await;
+    let worked = [Some(10_000), None, Some(0), Some(42_000)].map(|ms| ms.map(Span::from_ms));
     let mut text = String::new();
     for width in WIDTHS {
-        let listed = list::as_table(&runs, &clock(), Some(width));
+        let listed = list::as_table(&runs, &worked, &clock(), Some(width));
         fits(&listed, width);
         text.push_str(&format!("--- {width}\n{listed}\n"));
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use waypost_kernel::Time;
-use waypost_store::{EventRow, ItemRow};
+use waypost_store::{EventRow, ItemRow, PLACEHOLDER};
 
 use crate::run::look::events::output_lines;
 
@@ -94,7 +94,7 @@ impl EntryReader {
             let name = self.name(key);
             return is_news.then(|| Entry::Task { name, to: to.to_owned(), percent });
         }
-        if text("kind") != "step" || text("from").is_empty() || text("from") == to {
+        if text("kind") != "step" || key == PLACEHOLDER || text("from").is_empty() || text("from") == to {
             return None;
         }
         let began = self.running.iter().position(|(running, _)| running == key);

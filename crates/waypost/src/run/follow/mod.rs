@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tokio::time::Instant;
-use waypost_kernel::text::terminal::{output_line, plain};
+use waypost_kernel::text::terminal::{indented, name, output_line, plain};
 use waypost_kernel::waiting::Reason;
 use waypost_kernel::{Phase, Time};
 use waypost_store::{EventRow, RunRow, Store};
@@ -71,7 +71,7 @@ pub fn header(run: &RunRow, now: Time) -> String {
     let title = run.title.as_deref().map(|title| format!(" {title}")).unwrap_or_default();
     let since = format!("queued {} ago", age(now - run.run.created_at));
     let head = format!("{}{title}: {} in {}, {since}", short(run.id()), run.status(), run.queue);
-    plain(&head).into_owned()
+    name(&head).into_owned()
 }
 
 /// Nothing more happens to it by itself.
@@ -142,7 +142,10 @@ impl Follower {
             if is_at_rest(&run) {
                 return Ok(());
             }
-            store.event_after(&self.run_id, self.seq, LOOK).await;
+            // The events may be ahead of the row, with its last one among them: nobody waits for another one then.
+            if self.seq <= run.run.seq {
+                store.event_after(&self.run_id, self.seq, LOOK).await;
+            }
         }
     }
 
@@ -195,7 +198,7 @@ impl Follower {
         let took = run.run.finished_at.and(run.run.started_at).map(|_| format!(" in {}", age(took)));
         tell(&format!("{} {}{}", run.id(), plain(&self.path.join(" → ")), took.unwrap_or_default()));
         if let Some(failure) = &run.run.failure {
-            tell(&plain(&format!("{}: {}", failure.code, failure.message)));
+            tell(&indented(&format!("{}: {}", failure.code, failure.message), 2));
         }
         if is_at_rest(run) && run.phase() != Phase::Settled {
             tell(&asked(run));
@@ -221,14 +224,14 @@ pub fn shown(entry: &Entry) -> String {
         Entry::Line { text, .. } => output_line(text).into_owned(),
         Entry::Message { level, text, .. } if level == "info" => plain(text).into_owned(),
         Entry::Message { level, text, .. } => format!("{level}: {}", plain(text)),
-        Entry::Step { name, to, took, error } => {
+        Entry::Step { name: step, to, took, error } => {
             let took = took.map(|took| format!(" {}", age(took))).unwrap_or_default();
-            let error = error.as_ref().map(|code| format!(" ({})", plain(code))).unwrap_or_default();
-            format!("{} {}{took}{error}", sign(to), plain(name))
+            let error = error.as_ref().map(|code| format!(" ({})", name(code))).unwrap_or_default();
+            format!("{} {}{took}{error}", sign(to), name(step))
         }
-        Entry::Task { name, to, percent } => {
+        Entry::Task { name: task, to, percent } => {
             let far = if *percent > 0 { format!("{percent} %") } else { to.clone() };
-            format!("  {} {}", plain(name), plain(&far))
+            format!("  {} {}", name(task), name(&far))
         }
     }
 }
@@ -244,4 +247,79 @@ fn sign(status: &str) -> String {
         _ => return format!("· {}", plain(status)),
     };
     format!("\u{1b}[{colour}m{sign}\u{1b}[0m")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::sync::{Arc, Mutex};
+
+    use waypost_kernel::{Catalog, Lifecycle};
+    use waypost_store::sqlite::SqliteStore;
+    use waypost_store::*;
+
+    use super::*;
+
+    /// A store whose run ends just after its row was read.
+    struct EndsMeanwhile {
+        inner: SqliteStore,
+        end: Mutex<Option<FinishWrite>>,
+    }
+
+    macro_rules! each {
+        ($($(#[$_about:meta])* $verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
+            $(one! { $verb($($name: $type),*) -> $answer })*
+        };
+    }
+
+    macro_rules! one {
+        (explain $($_rest:tt)*) => {};
+        ($verb:ident($($name:ident: $type:ty),*) -> $answer:ty) => {
+            fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {
+                self.inner.$verb($($name),*)
+            }
+        };
+    }
+
+    impl Store for EndsMeanwhile {
+        store_verbs!(each);
+
+        fn explain(&self, runs: Vec<RunRow>) -> Reply<'_, Vec<RunRow>> {
+            let end = self.end.lock().expect("no panic").take();
+            Box::pin(async move {
+                let explained = self.inner.explain(runs).await;
+                if let Some(end) = end {
+                    self.inner.finish(vec![end]).await?.remove(0)?;
+                }
+                explained
+            })
+        }
+
+        fn changed(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+            panic!("it has ended: there is nothing to wait for")
+        }
+    }
+
+    // proves U9
+    #[tokio::test]
+    async fn who_has_seen_the_end_waits_for_nothing_more() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let inner = SqliteStore::open(&folder.path().join("waypost.db")).expect("a store");
+        let new = NewRun { lifecycle: "deploy".into(), ..NewRun::default() };
+        let run = inner.enqueue(vec![new]).await.expect("a store").remove(0).expect("a run").run;
+        let take = Take { worker: "w".into(), start: true, ..Take::default() };
+        let claimed = inner.claim_run(run.id().to_owned(), take).await.expect("a lease");
+        let end = FinishWrite {
+            run_id: run.id().to_owned(),
+            token: Some(claimed.token),
+            by: "w".into(),
+            status: "success".into(),
+            ..FinishWrite::default()
+        };
+        let store = EndsMeanwhile { inner, end: Mutex::new(Some(end)) };
+        let mut follower = Follower::new(run.id().to_owned(), false);
+        follower.follow(&store).await.expect("it ends");
+        assert_eq!(follower.path.last().map(String::as_str), Some("success"));
+    }
 }

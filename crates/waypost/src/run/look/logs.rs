@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use waypost_kernel::text::terminal::{output_line, plain};
 use waypost_kernel::{Span, Time};
-use waypost_store::{EventRow, ItemRow, RunRow, Store, iso, parse_time};
+use waypost_store::{EventRow, ItemRow, PLACEHOLDER, RunRow, Store, iso, parse_time};
 
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print};
 use crate::run::follow::entries::{Entry, EntryReader};
@@ -115,7 +115,10 @@ pub async fn logs(store: &dyn Store, flags: Logs) -> Result {
         if !flags.follow || is_at_rest(&row) {
             break;
         }
-        store.event_after(run.id(), reader.seq(), LOOK).await;
+        // The events may be ahead of the row: nobody waits for another one then.
+        if reader.seq() <= row.run.seq {
+            store.event_after(run.id(), reader.seq(), LOOK).await;
+        }
     }
     match flags.output {
         Format::Json => print(&crate::output::pretty(&all.into())),
@@ -146,7 +149,9 @@ fn instant(text: &str, now: Time) -> Result<Time> {
 
 fn steps_of<'i>(run: &RunRow, items: &'i [ItemRow]) -> Vec<&'i ItemRow> {
     let kind = run.lifecycle.items.first();
-    items.iter().filter(|item| kind.is_some_and(|kind| *kind.name == *item.kind)).collect()
+    let is_step =
+        |item: &&ItemRow| kind.is_some_and(|kind| *kind.name == *item.kind) && item.key != PLACEHOLDER;
+    items.iter().filter(is_step).collect()
 }
 
 fn step_named(run: &RunRow, items: &[ItemRow], asked: &str) -> Result<String> {

@@ -1,6 +1,6 @@
 //! What a run waits for, in words: for people who ask why nothing happens. The reason itself is the store's.
 
-use waypost_kernel::text::terminal::plain;
+use waypost_kernel::text::terminal::{name, plain};
 use waypost_kernel::{Phase, Time};
 use waypost_store::RunRow;
 
@@ -33,7 +33,7 @@ pub fn decisions(run: &RunRow) -> Option<String> {
     let asked = blockers::of(run).filter(|_| run.phase() == Phase::Parked)?;
     let open = blockers::open(run);
     let decided = asked.keys().filter(|subject| !open.contains(subject));
-    let decided = decided.map(|subject| format!("{subject} is decided"));
+    let decided = decided.map(|subject| format!("{} is decided", name(subject)));
     let lines: Vec<String> = decided.chain(blockers::questions(run)).collect();
     Some(plain(&lines.join("\n")).into_owned())
 }
