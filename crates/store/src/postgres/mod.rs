@@ -109,13 +109,23 @@ impl PostgresStore {
     /// Connects, and makes the tables if there are none. A database of another version is refused.
     pub async fn open(url: &str) -> Result<PostgresStore> {
         let session = Session::open(Address::read(url)?).await?;
-        Ok(PostgresStore {
+        Ok(PostgresStore::of(session))
+    }
+
+    /// The same for those who only look: nothing is made, and there is none if the tables are missing.
+    pub async fn open_existing(url: &str) -> Result<Option<PostgresStore>> {
+        let session = Session::open_existing(Address::read(url)?).await?;
+        Ok(session.map(PostgresStore::of))
+    }
+
+    fn of(session: Session) -> PostgresStore {
+        PostgresStore {
             session,
             item_writes: Arc::new(Batcher::new()),
             enqueues: Arc::new(Batcher::new()),
             finishes: Arc::new(Batcher::new()),
             turns: Arc::new(Semaphore::new(MOST_KEYED)),
-        })
+        }
     }
 
     /// Whether other processes' changes arrive as notifications, or are polled for.
