@@ -203,6 +203,16 @@ impl Store for PostgresStore {
         Box::pin(self.enqueues.list(runs, move |runs| PostgresStore::enqueue_all(&session, runs)))
     }
 
+    fn enqueue_claimed(&self, run: NewRun, take: Take) -> Reply<'_, EnqueuedClaim> {
+        self.in_turn(verb!(self, PgTx::begin, (run, take), |tx, (run, take)| async {
+            engine::own_claim(engine::enqueue_claimed(tx, run, take).await?)
+        }))
+    }
+
+    fn dry_run(&self, run: NewRun) -> Reply<'_, Option<String>> {
+        verb!(self, PgTx::begin, run, |tx, run| engine::dry_run(tx, run))
+    }
+
     fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
         verb!(self, PgTx::begin, claim, |tx, claim| async {
             engine::claim(tx, claim).await?.into_iter().map(Taken::claimed).collect()

@@ -83,6 +83,13 @@ pub struct Enqueued {
     pub replayed: bool,
 }
 
+/// A new run, and the lease on it if it could be claimed with its beginning.
+#[derive(Clone, Debug)]
+pub struct EnqueuedClaim {
+    pub enqueued: Enqueued,
+    pub claimed: Option<Claimed>,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Claim {
     pub worker: String,

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use clap::Args;
 use tokio::sync::watch;
-use waypost_kernel::Phase;
+use tokio::time::Instant;
 use waypost_kernel::waiting::Reason;
-use waypost_store::{CommandWrite, RunRow, Store};
+use waypost_kernel::{Phase, Span};
+use waypost_store::{Claimed, CommandWrite, Enqueued, EnqueuedClaim, NewRun, RunRow, Store, Take};
 use waypost_worker::playbook::Playbooks;
 use waypost_worker::{Options, PassedEnv, Stage, Worker};
 
@@ -49,23 +50,43 @@ impl Waiting {
         Ok(())
     }
 
-    /// Follows the run, if asked to; what happened to it before is not told again.
-    pub async fn go_on(self, opened: Opened, run: RunRow) -> Result<u8> {
-        self.go_on_with(opened, run, Playbooks::default()).await
+    /// Starts a run. With --here it is this process's from its beginning: no other worker takes it first.
+    pub async fn enqueue(
+        &self,
+        store: &dyn Store,
+        new: NewRun,
+        own: Playbooks,
+    ) -> Result<(Enqueued, OwnWorker)> {
+        let mut worker = OwnWorker::of(own);
+        if !self.here {
+            return Ok((store.enqueue(vec![new]).await?.remove(0)?, worker));
+        }
+        let Options { name, lease, .. } = &worker.options;
+        let lease = Some(Span::from_ms(lease.as_millis() as i64));
+        let take = Take { worker: name.clone(), lease, start: true };
+        let asked_at = Instant::now();
+        let EnqueuedClaim { enqueued, claimed } = store.enqueue_claimed(new, take).await?;
+        worker.first = claimed.map(|claimed| (claimed, asked_at));
+        Ok((enqueued, worker))
     }
 
-    /// The same, with playbooks that this process has.
-    pub async fn go_on_with(self, opened: Opened, run: RunRow, own: Playbooks) -> Result<u8> {
+    /// Follows the run, if asked to; what happened to it before is not told again.
+    pub async fn go_on(self, opened: Opened, run: RunRow) -> Result<u8> {
+        self.go_on_with(opened, run, OwnWorker::of(Playbooks::default())).await
+    }
+
+    /// The same, with a worker that may hold the run already.
+    pub async fn go_on_with(self, opened: Opened, run: RunRow, worker: OwnWorker) -> Result<u8> {
         if !self.follows() {
             return tell_of(&run, self.output).map(|()| 0);
         }
         let follower = Follower::new(run.id().to_owned(), self.output == Format::Table).after(&run);
-        self.follow(opened, follower, own).await
+        self.follow(opened, follower, worker).await
     }
 
-    pub async fn follow(self, opened: Opened, follower: Follower, own: Playbooks) -> Result<u8> {
+    pub async fn follow(self, opened: Opened, follower: Follower, worker: OwnWorker) -> Result<u8> {
         let format = self.output;
-        let (run, code) = follow_and_work(opened, follower, self, own).await?;
+        let (run, code) = follow_and_work(opened, follower, self, worker).await?;
         if format != Format::Table {
             print(&format.object(&run.object()))?;
         }
@@ -73,21 +94,35 @@ impl Waiting {
     }
 }
 
+/// What works a run in this process, if nobody else does.
+#[derive(Debug)]
+pub struct OwnWorker {
+    options: Options,
+    /// The run, if it was claimed with its beginning, and when that was asked for.
+    first: Option<(Claimed, Instant)>,
+}
+
+impl OwnWorker {
+    fn of(playbooks: Playbooks) -> OwnWorker {
+        let options = Options { playbooks, passed_env: PassedEnv::of_person(), ..Options::default() };
+        OwnWorker { options, first: None }
+    }
+}
+
 async fn follow_and_work(
     opened: Opened,
     mut follower: Follower,
     waiting: Waiting,
-    playbooks: Playbooks,
+    mut worker: OwnWorker,
 ) -> Result<(RunRow, u8)> {
     let store = opened.store();
     let run_id = follower.run_id().to_owned();
     let is_left = waiting.here || nobody_takes(&explained(&*store, &run_id).await?);
     let head_start = if is_left { Duration::ZERO } else { HEAD_START };
-    let passed_env = PassedEnv::of_person();
-    let options = Options { only: Some(run_id.clone()), playbooks, passed_env, ..Options::default() };
+    worker.options.only = Some(run_id.clone());
     let (stage, shutdown) = watch::channel(Stage::Working);
     let (named, own_name) = watch::channel(None);
-    let working = tokio::spawn(work_if_nobody_does(opened, options, head_start, shutdown, named));
+    let working = tokio::spawn(work_if_nobody_does(opened, worker, head_start, shutdown, named));
     let gave_up = match follower.follow_until(&*store, waiting.timeout).await? {
         Stopped::AtRest => None,
         Stopped::TimedOut => Some((TIMED_OUT, "not done in time")),
@@ -145,7 +180,7 @@ async fn stop(store: &dyn Store, follower: &mut Follower, run_id: &str, why: &st
 /// Gives others their head start, and works the run if it still waits then. Its worker's name is told once there is one.
 async fn work_if_nobody_does(
     opened: Opened,
-    options: Options,
+    own: OwnWorker,
     head_start: Duration,
     mut shutdown: watch::Receiver<Stage>,
     named: watch::Sender<Option<String>>,
@@ -158,13 +193,17 @@ async fn work_if_nobody_does(
             () = tokio::time::sleep(head_start) => {}
             _ = shutdown.wait_for(|stage| *stage != Stage::Working) => return,
         }
-        let run_id = options.only.as_deref().unwrap_or_default();
+        let run_id = own.options.only.as_deref().unwrap_or_default();
         let look = async { Ok::<_, Failed>(may_take(find(&*store, run_id).await?, store.now().await?)) };
         if look.await.unwrap_or(false) {
             break;
         }
     }
-    let worker = Worker::new(store.clone(), options);
+    let worker = Worker::new(store.clone(), own.options);
+    let worker = match own.first {
+        Some((claimed, asked_at)) => worker.holding(claimed, asked_at),
+        None => worker,
+    };
     named.send_replace(Some(worker.name().to_owned()));
     match opened.supervised(worker.name(), None, shutdown).await {
         Ok(supervised) => {

@@ -20,9 +20,7 @@ use crate::output::{BAD_INPUT, ERROR, Failed, Format, Result, print, tell};
 use crate::place::{Opened, lifecycles, tenant};
 use crate::run::follow::Follower;
 use crate::run::follow::wait::Waiting;
-use crate::run::ids::find;
 use crate::run::user;
-use crate::times::not_before;
 use crate::worker::duration;
 
 #[derive(Debug, Args)]
@@ -76,7 +74,7 @@ pub struct Flags {
     retries: u32,
     /// The run that this one is a part of: cancelled with it.
     #[arg(long, value_name = "RUN", env = "WAYPOST_RUN_ID", hide_env = true)]
-    parent: Option<String>,
+    pub parent: Option<String>,
     /// A variable of the command's environment. It is kept with the run and shown: no secrets. A playbook has `secrets` for those.
     #[arg(long = "env", value_name = "NAME=VALUE", conflicts_with = "playbook")]
     env: Vec<String>,
@@ -111,14 +109,8 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
         return Err(Failed::new(BAD_INPUT, message));
     }
     let catalog = lifecycles(&*store).await?;
-    let Planned { mut new, own, .. } = planned(&*store, &catalog, &flags).await?;
-    if let Some(text) = &flags.schedule_at {
-        new.schedule_at = Some(not_before("schedule-at", text, store.now().await?)?);
-    }
-    if let Some(parent) = &flags.parent {
-        new.parent_run_id = Some(find(&*store, parent).await?.id().to_owned());
-    }
-    let started = store.enqueue(vec![new]).await?.remove(0)?;
+    let Planned { new, own, .. } = planned(&*store, &catalog, &flags).await?;
+    let (started, worker) = flags.waiting.enqueue(&*store, new, own).await?;
     let run_id = started.run.id().to_owned();
     if started.replayed {
         tell(&format!("{run_id} was started before with this key"));
@@ -131,7 +123,7 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
         };
         return print(&text).map(|()| 0);
     }
-    flags.waiting.follow(opened, Follower::new(run_id, output == Format::Table), own).await
+    flags.waiting.follow(opened, Follower::new(run_id, output == Format::Table), worker).await
 }
 
 /// What both kinds of runs are given.
