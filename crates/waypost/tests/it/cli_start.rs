@@ -97,6 +97,7 @@ fn a_run_that_is_started_here_is_worked_here() {
         }
         let again = shop.runs()[0]["run_id"].as_str().unwrap().to_owned();
         let replayed = shop.ends(0, &["run", "replay", &again, "--here"]);
+        shop.run(&["run", "replay", &again, "--here"]).expect(0, &["queued → claimed → running → success"]);
         let events = shop.json(&["run", "events", id_of(&replayed)]);
         assert_ne!(events[1]["by"], other.as_str(), "{events}");
         shop.verifies();

@@ -72,16 +72,27 @@ impl Waiting {
 
     /// Follows the run, if asked to; what happened to it before is not told again.
     pub async fn go_on(self, opened: Opened, run: RunRow) -> Result<u8> {
-        self.go_on_with(opened, run, OwnWorker::of(Playbooks::default())).await
+        let follower = Follower::new(run.id().to_owned(), self.output == Format::Table).after(&run);
+        self.follow_if_asked(opened, run, follower, OwnWorker::of(Playbooks::default())).await
     }
 
-    /// The same, with a worker that may hold the run already.
+    /// The same of a new run, from its beginning, with a worker that may hold it already.
     pub async fn go_on_with(self, opened: Opened, run: RunRow, worker: OwnWorker) -> Result<u8> {
-        if !self.follows() {
-            return tell_of(&run, self.output).map(|()| 0);
+        let follower = Follower::new(run.id().to_owned(), self.output == Format::Table);
+        self.follow_if_asked(opened, run, follower, worker).await
+    }
+
+    async fn follow_if_asked(
+        self,
+        opened: Opened,
+        run: RunRow,
+        follower: Follower,
+        worker: OwnWorker,
+    ) -> Result<u8> {
+        match self.follows() {
+            true => self.follow(opened, follower, worker).await,
+            false => tell_of(&run, self.output).map(|()| 0),
         }
-        let follower = Follower::new(run.id().to_owned(), self.output == Format::Table).after(&run);
-        self.follow(opened, follower, worker).await
     }
 
     pub async fn follow(self, opened: Opened, follower: Follower, worker: OwnWorker) -> Result<u8> {

@@ -117,7 +117,10 @@ pub async fn check_known(store: &dyn Store, queue: &str) -> Result {
         return Ok(());
     }
     let names: Vec<&str> = queues.iter().map(|known| known.name.as_str()).collect();
-    let known = waypost_schema::instead_of(queue, &names);
+    let known = match names.is_empty() {
+        true => "no queue has runs that wait or are worked, or a setting".to_owned(),
+        false => waypost_schema::instead_of(queue, &names),
+    };
     let message = format!("no run is or was in {}; {known}", waypost_schema::quoted(queue));
     Err(StoreError::invalid("queue", message).into())
 }
