@@ -9,7 +9,7 @@ use waypost_kernel::Span;
 use waypost_store::codec::token_from;
 use waypost_store::wire::{error_from, new_run};
 use waypost_store::{
-    Claim, Claimed, Each, Enqueued, NewRun, Result, StoreError, Take, check_new, parse_time,
+    Claim, Claimed, Each, Enqueued, EnqueuedClaim, NewRun, Result, StoreError, Take, check_new, parse_time,
 };
 
 use super::RemoteStore;
@@ -82,6 +82,29 @@ impl RemoteStore {
         if Ask::get(path).within(at_most + Duration::from_secs(5)).send(self).await.is_err() {
             sleep_until(begun + at_most.min(AWAY)).await;
         }
+    }
+
+    pub(crate) async fn enqueue_claimed(&self, run: NewRun, take: Take) -> Result<EnqueuedClaim> {
+        check_new(&run)?;
+        let body = json!({
+            "run": new_run(&run),
+            "worker": take.worker,
+            "lease_ms": take.lease.map(Span::ms),
+            "start": take.start,
+        });
+        let answer = Ask::post("/v1/runs/claimed", body).of(&run.tenant).send(self).await?;
+        let claimed = if answer["lease"].is_object() { Some(self.claimed(&answer).await?) } else { None };
+        let run = match &claimed {
+            Some(claimed) => claimed.run.clone(),
+            None => self.row(&answer["run"]).await?,
+        };
+        Ok(EnqueuedClaim { enqueued: Enqueued { run, replayed: answer["replayed"] == true }, claimed })
+    }
+
+    pub(crate) async fn dry_run(&self, run: NewRun) -> Result<Option<String>> {
+        check_new(&run)?;
+        let answer = Ask::post("/v1/runs/dry-run", new_run(&run)).of(&run.tenant).send(self).await?;
+        Ok(answer["run_id"].as_str().map(str::to_owned))
     }
 
     /// Each is answered by itself, in the order in which they were given.

@@ -76,7 +76,7 @@ enum Noun {
     Run(run::Verb),
     /// The same as `run list`: runs, newest first.
     #[command(visible_alias = "ps")]
-    Ls(run::list::List),
+    Ls(run::look::list::List),
     /// Work runs of queues until told to stop.
     Worker(worker::Flags),
     /// Answer HTTP requests, take care of leases and schedules, and work.

@@ -18,7 +18,7 @@ use waypost_worker::projection::Projection;
 use waypost_worker::projection::objects::{self, Folder, Objects};
 use waypost_worker::schedules::SchedulerOptions;
 
-use crate::output::{BAD_INPUT, ERROR, Failed, Result, tell};
+use crate::output::{BAD_INPUT, ERROR, Failed, NOT_FOUND, Result, tell};
 
 #[derive(Clone, Debug, Args)]
 pub struct Place {
@@ -174,8 +174,8 @@ impl Place {
 
     /// For those who only look: nothing is made.
     pub async fn opened_to_read(&self) -> Result<Opened> {
-        if self.has_database()? {
-            return self.opened().await;
+        if let Some(opened) = self.opened_if_there().await? {
+            return Ok(opened);
         }
         let unusable = |error: std::io::Error| Failed::new(ERROR, format!("no temporary folder: {error}"));
         let folder = tempfile::tempdir().map_err(unusable)?;
@@ -183,16 +183,43 @@ impl Place {
         Ok(Opened::Nothing { store: Arc::new(store), _folder: Arc::new(folder) })
     }
 
-    /// Whether there is something to look at: a server, a database server, or a file.
-    fn has_database(&self) -> Result<bool> {
+    /// For those who change or check what must be there: nothing is made, and where there is nothing they are told what to do.
+    pub async fn opened_existing(&self) -> Result<Opened> {
+        let opened = self.opened_if_there().await?;
+        opened.ok_or_else(|| self.nothing_there())
+    }
+
+    /// None: there is no database yet.
+    async fn opened_if_there(&self) -> Result<Option<Opened>> {
         match self.server() {
-            Some(_) => Ok(true),
-            None => Ok(match self.database()? {
-                // A place where none can be is not one where none is yet: opening it says why.
-                Database::Sqlite(file) => file.try_exists().unwrap_or(true),
-                Database::Postgres(_) => true,
-            }),
+            Some(url) => Ok(Some(Opened::Server(Arc::new(self.open_server(url).await?)))),
+            None => Ok(self.database_if_there().await?.map(Opened::Database)),
         }
+    }
+
+    async fn database_if_there(&self) -> Result<Option<Arc<dyn waypost_store::Database>>> {
+        Ok(match self.database()? {
+            // A place where none can be is not one where none is yet: opening it says why.
+            Database::Sqlite(file) if !file.try_exists().unwrap_or(true) => None,
+            Database::Sqlite(file) => Some(Arc::new(SqliteStore::open(&file)?)),
+            Database::Postgres(url) => match PostgresStore::open_existing(&url).await? {
+                Some(store) => Some(Arc::new(store)),
+                None => None,
+            },
+        })
+    }
+
+    fn nothing_there(&self) -> Failed {
+        let (what, makes) = match self.database() {
+            Ok(Database::Sqlite(file)) => {
+                (format!("there is no database {}", file.display()), "it is made by")
+            }
+            _ => ("the database has no tables of Waypost".to_owned(), "they are made by"),
+        };
+        let message = format!(
+            "{what}; {makes} `waypost migrate` and by the first `waypost run start`. Another place is named by --database-url or --url"
+        );
+        Failed::new(NOT_FOUND, message)
     }
 
     /// The same, for those who take care of a database if it is one.
@@ -201,6 +228,12 @@ impl Place {
             Some(url) => Ok(Opened::Server(Arc::new(self.open_server(url).await?))),
             None => Ok(Opened::Database(self.open_database().await?, self.projection()?)),
         }
+    }
+
+    /// The same of a database that must be there.
+    pub async fn only_existing_database(&self, what: &str) -> Result<Arc<dyn waypost_store::Database>> {
+        self.own_database(what)?;
+        self.database_if_there().await?.ok_or_else(|| self.nothing_there())
     }
 
     /// For what a server is not asked to do.
@@ -248,10 +281,10 @@ impl Place {
 
     /// The database that is in use, if it is there and no server is asked instead. Looking makes none.
     pub async fn existing_database(&self) -> Result<Option<Arc<dyn waypost_store::Database>>> {
-        if self.server().is_some() || !self.has_database()? {
+        if self.server().is_some() {
             return Ok(None);
         }
-        self.open_database().await.map(Some)
+        self.database_if_there().await
     }
 
     /// A server that is set is the only place that is asked: nothing is done in a database here instead.
@@ -282,11 +315,11 @@ impl Place {
     /// are known too. Looking makes none, and a file can be checked where none is reached.
     pub async fn known_lifecycles(&self) -> Result<Catalog> {
         let shipped = || Catalog::shipped().map_err(|problems| Failed::new(ERROR, problems.to_string()));
-        if !self.has_database()? {
-            return Ok(shipped()?.of_tenant(tenant()));
-        }
-        let found = match self.open().await {
-            Ok(store) => lifecycles(&*store).await,
+        let found = match self.opened_if_there().await {
+            Ok(Some(opened)) => lifecycles(&*opened.store()).await,
+            Ok(None) => return Ok(shipped()?.of_tenant(tenant())),
+            // What is wrong with how it is named is told; a place that is not reached is done without.
+            Err(failed) if failed.code == BAD_INPUT => return Err(failed),
             Err(failed) => Err(failed),
         };
         found.or_else(|failed| {

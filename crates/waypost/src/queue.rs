@@ -6,6 +6,7 @@ use waypost_store::{DEFAULT_TENANT, QueueRow, Setting};
 
 use crate::output::{Format, Result, cell, print, print_list, table};
 use crate::place::{Place, named_tenant};
+use crate::run::look::list::check_known;
 use crate::run::{age, who};
 
 #[derive(Debug, Subcommand)]
@@ -55,7 +56,7 @@ pub enum Verb {
 pub async fn run(place: &Place, verb: Verb) -> Result {
     let opened = match &verb {
         Verb::Stats { .. } => place.opened_to_read().await?,
-        _ => place.opened().await?,
+        _ => place.opened_existing().await?,
     };
     let store = opened.store();
     match verb {
@@ -73,6 +74,7 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
             ))
         }
         Verb::Resume { queue, reason } => {
+            check_known(&*store, &queue).await?;
             store.configure(Setting::ResumeQueue(queue.clone()), who(reason)).await?;
             print(&format!("{queue} is open"))
         }

@@ -68,7 +68,8 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
             print_list(rows.iter().map(TokenRow::object).collect(), output, || as_table(&rows, now))
         }
         Verb::Revoke { id, reason } => {
-            let row = place.open().await?.change_token(TokenChange::Revoke(id), who(reason)).await?;
+            let store = place.opened_existing().await?.store();
+            let row = store.change_token(TokenChange::Revoke(id), who(reason)).await?;
             print(&format!("{} ({}) is revoked", row.id, row.name))
         }
     }

@@ -20,7 +20,7 @@ pub struct Flags {
 }
 
 pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
-    let store = place.only_database("verify").await?;
+    let store = place.only_existing_database("verify").await?;
     report(&*store, flags.output).await
 }
 

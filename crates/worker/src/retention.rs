@@ -4,7 +4,7 @@ use std::path::Path;
 
 use waypost_kernel::lifecycle::Kind as Of;
 use waypost_kernel::{Catalog, Span};
-use waypost_schema::{Keys, Kind, Node, Problems, Shape, instead_of, optional, quoted};
+use waypost_schema::{Keys, Kind, Node, Problems, Report, Shape, instead_of, optional, quoted};
 use waypost_store::Retention;
 
 use crate::playbook::format::DURATION;
@@ -34,6 +34,12 @@ pub(crate) const KIND: Kind = Kind::Map { of: &Kind::Of(&RETENTION), keys: Some(
 /// What a file says, about lifecycles of the catalog.
 pub fn load(path: &Path, catalog: &Catalog) -> Result<Vec<Retention>, Problems> {
     let (root, mut report) = FILE.read(&text_of(path)?, path)?;
+    let rules = rules(&root, &mut report, catalog);
+    report.done(rules)
+}
+
+/// The same of a file that is read already: whatever else is taken from it, what is wrong here is told.
+pub(crate) fn rules(root: &Node, report: &mut Report, catalog: &Catalog) -> Vec<Retention> {
     let mut rules = Vec::new();
     for (name, node) in root.get("retention").map(Node::entries).unwrap_or_default() {
         if catalog.latest(name).is_none_or(|lifecycle| lifecycle.kind == Of::Item) {
@@ -51,5 +57,5 @@ pub fn load(path: &Path, catalog: &Catalog) -> Result<Vec<Retention>, Problems> 
         let span = |key: &str| node.of::<Span>(key);
         rules.push(Retention { lifecycle: name.clone(), success: span("success"), failure: span("failure") });
     }
-    report.done(rules)
+    rules
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use waypost_store::{Result, Store};
+use tokio::time::Instant;
+use waypost_store::{Claimed, Result, Store};
 
 use crate::claim::slots::Slots;
 use crate::claim::{Claims, claim};
@@ -18,11 +19,19 @@ use crate::summary::Summary;
 #[derive(Clone)]
 pub struct Worker {
     shared: Shared,
+    /// A run that it holds already, and when that was asked for.
+    first: Option<(Claimed, Instant)>,
 }
 
 impl Worker {
     pub fn new(store: Arc<dyn Store>, options: Options) -> Worker {
-        Worker { shared: Shared::new(store, options) }
+        Worker { shared: Shared::new(store, options), first: None }
+    }
+
+    /// The same for a run that was claimed under its name, after `asked_at`. It works that before it claims others.
+    #[must_use]
+    pub fn holding(self, claimed: Claimed, asked_at: Instant) -> Worker {
+        Worker { first: Some((claimed, asked_at)), ..self }
     }
 
     pub fn name(&self) -> &str {
@@ -38,6 +47,9 @@ impl Worker {
     pub async fn run(self, mut shutdown: watch::Receiver<Stage>) -> Result<Summary> {
         let mut slots = Slots::new(self.shared.clone());
         let mut claims = Claims::new(self.shared.clone());
+        if let Some((claimed, asked_at)) = self.first.clone() {
+            claims.has_taken(claimed, asked_at, &mut slots);
+        }
         if !self.shared.options.may_execute_anything() {
             tracing::warn!("this worker has no handlers and may not run commands: it claims nothing");
         }

@@ -53,6 +53,22 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     shown(text, Colours::None)
 }
 
+/// The same of a name, which stands on one line: its own line ends are shown, so that none of it looks like a line of ours.
+pub fn name(text: &str) -> Cow<'_, str> {
+    match plain(text) {
+        shown if !shown.contains(['\n', '\t']) => shown,
+        shown => Cow::Owned(shown.replace('\n', "^J").replace('\t', "^I")),
+    }
+}
+
+/// The same of a text of several lines, which stand below the first one and further in: none of them looks like a line of ours.
+pub fn indented(text: &str, by: usize) -> Cow<'_, str> {
+    match plain(text.trim_end_matches('\n')) {
+        shown if !shown.contains('\n') => shown,
+        shown => Cow::Owned(shown.replace('\n', &format!("\n{}", " ".repeat(by)))),
+    }
+}
+
 /// A line of a command's output: its colours stay, and end with it.
 pub fn output_line(text: &str) -> Cow<'_, str> {
     shown(text, Colours::Ended)
@@ -190,6 +206,8 @@ mod tests {
             assert_eq!(output_line(text), as_output, "{text:?}");
             assert_eq!(plain(text), as_name, "{text:?}");
         }
+        assert_eq!(name("a\nb\tc\x1b"), "a^Jb^Ic^[");
+        assert_eq!(indented("a\nb\u{202e}\n", 2), "a\n  b\\u{202e}");
         let flood = format!("e{}x", "\u{301}".repeat(5_000));
         assert_eq!(plain(&flood), format!("e{}\u{fffd}x", "\u{301}".repeat(4)));
         assert_eq!(json(r#"{"a": "b"}"#.replace('b', "\u{9b}\u{7f}")), r#"{"a": "\u009b\u007f"}"#);

@@ -3,7 +3,7 @@
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use waypost_kernel::Span;
@@ -135,15 +135,18 @@ async fn take(
     Ok(claims)
 }
 
-fn write(text: &mut Pieces, call: &Call, claimed: &Claimed) {
-    let lease = json!({
+pub fn lease_object(claimed: &Claimed) -> Value {
+    json!({
         "token": token_text(claimed.token),
         "fence": claimed.fence,
         "expires_at": iso(claimed.expires_at),
         "now": iso(claimed.now),
-    });
+    })
+}
+
+fn write(text: &mut Pieces, call: &Call, claimed: &Claimed) {
     text.raw(b"{\"lease\":");
-    text.value(&lease);
+    text.value(&lease_object(claimed));
     text.raw(b",\"run\":");
     text.value(&claimed.run.written(Parts::ALL, call.shows_engine()));
     text.raw(b"}");

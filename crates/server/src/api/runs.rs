@@ -9,18 +9,22 @@ use tokio::time::Instant;
 use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::{Code, Span};
 use waypost_schema::{Field, Kind, optional};
-use waypost_store::{CommandWrite, Filter, ItemFilter, Needs, NewItem, NewRun, Parts, RunRow, StoreError};
+use waypost_store::{
+    CommandWrite, Enqueued, EnqueuedClaim, Filter, ItemFilter, Needs, NewItem, NewRun, Parts, RunRow,
+    StoreError, Take,
+};
 use waypost_worker::playbook::Playbook;
 use waypost_worker::playbook::known::LeftOpen;
 use waypost_worker::schedules;
 
+use super::claims::lease_object;
 use super::executions::{encoded, linked};
 use super::kinds::KEY;
 use super::playbooks::by_name;
 use super::requests::{
-    CommandBody, EventsQuery, ItemsQuery, NewItemBody, NewRunBody, NewRunsBody, RunsQuery,
+    CommandBody, EventsQuery, ItemsQuery, NewClaimedRunBody, NewItemBody, NewRunBody, NewRunsBody, RunsQuery,
 };
-use super::shapes::{ALL_MADE, DRY_RUN, EVENTS, ITEM_PAGE, RUN, RUNS};
+use super::shapes::{ALL_MADE, DRY_RUN, EVENTS, ITEM_PAGE, MADE_CLAIMED, RUN, RUNS};
 use super::{BATCH_BYTES, BODY_BYTES, Content, GET, POST, Route, RouteResponse, asks, ok, plain, takes};
 use crate::answer::{self, Answer, Pieces, Result};
 use crate::call::{Call, WAITS_TAG};
@@ -30,7 +34,7 @@ use crate::problem::{
 };
 use crate::wait;
 
-const KEY_HEADER: Field = optional(
+pub const KEY_HEADER: Field = optional(
     "Idempotency-Key",
     KEY,
     "The same key and body make one run, however often they are sent. The key is the run's for as long as the run is kept.",
@@ -39,8 +43,11 @@ const TRACE: Field =
     optional("traceparent", Kind::Any, "Kept in the run's `details.traceparent`, if it is one.");
 const IF_MATCH: Field =
     optional("If-Match", Kind::Text(64), "The ETag that the run must still have, or 412.");
-const IF_NONE_MATCH: Field =
-    optional("If-None-Match", Kind::Text(1_024), "The ETag that the caller has: 304 if it is still that.");
+const IF_NONE_MATCH: Field = optional(
+    "If-None-Match",
+    Kind::Text(1_024),
+    "The ETag that the caller has, or `*`: 304 if it is still that.",
+);
 
 pub const ROUTES: &[Route] = &[
     Route {
@@ -68,15 +75,40 @@ pub const ROUTES: &[Route] = &[
         description: "What would become of `POST /v1/runs` with this body: where the run would wait, with which input, and what its steps would \
                 do, as far as that is known. Nothing is written.",
         required_role: RequiredRole::Operate,
+        headers: &[KEY_HEADER],
         body_bytes: BODY_BYTES,
         responses: &[ok(&DRY_RUN)],
+        refuses: &[&IDEMPOTENCY_KEY_REUSED],
+        may_conflict: true,
         ..takes!(POST, dry_run, NewRunBody)
+    },
+    Route {
+        path: "/v1/runs/claimed",
+        name: "startClaimedRun",
+        description: "Starts a run that nobody but the named worker can take first: it is stored and claimed in one transaction. One that cannot \
+                be claimed now, because it is not due or its queue or its key is full, is stored without a lease and waits like any other.",
+        required_role: RequiredRole::Admin,
+        headers: &[KEY_HEADER, TRACE],
+        body_bytes: BODY_BYTES,
+        responses: &[
+            RouteResponse { status: 201, description: "it is stored", body: Content::Json(&MADE_CLAIMED) },
+            RouteResponse {
+                status: 200,
+                description: "the key was known: the run that it made, with `Idempotency-Replayed: true`",
+                body: Content::Json(&MADE_CLAIMED),
+            },
+        ],
+        refuses: &[&IDEMPOTENCY_KEY_REUSED],
+        may_conflict: true,
+        ..takes!(POST, start_claimed, NewClaimedRunBody)
     },
     Route {
         path: "/v1/runs/batch",
         name: "startRuns",
-        description: "Starts many runs. Each is answered by itself: a refused one leaves its neighbours alone.",
+        description: "Starts many runs. Each is answered by itself: a refused one leaves its neighbours alone. Each has its own \
+                `idempotency_key`: the header is for a batch of one.",
         required_role: RequiredRole::Operate,
+        headers: &[KEY_HEADER],
         body_bytes: BATCH_BYTES,
         responses: &[ok(&ALL_MADE)],
         ..takes!(POST, start_many, NewRunsBody)
@@ -136,30 +168,53 @@ pub const ROUTES: &[Route] = &[
     },
 ];
 
-async fn start(call: Call, mut body: NewRunBody) -> Result {
-    let asked_at = Instant::now();
-    if let Some(key) = call.headers.get("idempotency-key") {
-        let key = key_of(key.to_str().ok())?;
-        if body.idempotency_key.as_ref().is_some_and(|other| *other != key) {
-            let message = "is another one than the header Idempotency-Key: send one of them";
-            return Err(Problem::field(&INVALID_INPUT, "idempotency_key", message));
-        }
-        body.idempotency_key = Some(key);
-    }
-    let (mut new, _) = new_run(&call, asked_at, body).await?;
-    check_relatives(&call, &mut new).await?;
+async fn start(call: Call, body: NewRunBody) -> Result {
+    let (new, _) = requested(&call, body).await?;
     let made = call.store().enqueue(vec![new]).await?.remove(0)?;
-    call.app.metrics.enqueued.inc_by(u64::from(!made.replayed));
-    let answer = call.json_of(if made.replayed { 200 } else { 201 }, &made.run);
-    let answer = answer::with(tagged(answer, &made.run), "location", &format!("/v1/runs/{}", made.run.id()));
-    Ok(if made.replayed { answer::with(answer, "idempotency-replayed", "true") } else { answer })
+    Ok(answer_made(&call, &made, |status| call.json_of(status, &made.run)))
+}
+
+async fn start_claimed(call: Call, body: NewClaimedRunBody) -> Result {
+    let take = Take { worker: body.worker, lease: body.lease_ms.map(Span::from_ms), start: body.start };
+    let (new, _) = requested(&call, body.run).await?;
+    let EnqueuedClaim { enqueued: made, claimed } = call.store().enqueue_claimed(new, take).await?;
+    call.app.metrics.claimed.inc_by(u64::from(claimed.is_some()));
+    let lease = claimed.as_ref().map(lease_object);
+    let object = json!({ "run": call.show(&made.run), "replayed": made.replayed, "lease": lease });
+    Ok(answer_made(&call, &made, |status| answer::json(status, &object)))
 }
 
 async fn dry_run(call: Call, body: NewRunBody) -> Result {
-    let asked_at = Instant::now();
-    let (mut new, playbook) = new_run(&call, asked_at, body).await?;
-    check_relatives(&call, &mut new).await?;
+    let (new, playbook) = requested(&call, body).await?;
     Ok(answer::json(200, &by_name::preview(&call, &new, playbook.as_deref()).await?))
+}
+
+/// What a request for one run asks for, with its key and what its playbook says.
+async fn requested(call: &Call, mut body: NewRunBody) -> Result<(NewRun, Option<Arc<Playbook>>)> {
+    let asked_at = Instant::now();
+    body.idempotency_key = request_key(call, body.idempotency_key.take())?;
+    let (mut new, playbook) = new_run(call, asked_at, body).await?;
+    check_relatives(call, &mut new).await?;
+    Ok((new, playbook))
+}
+
+/// The idempotency key of a request that makes a run: the header's or the body's.
+pub fn request_key(call: &Call, of_body: Option<String>) -> Result<Option<String>> {
+    let Some(key) = call.headers.get("idempotency-key") else { return Ok(of_body) };
+    let key = key_of(key.to_str().ok())?;
+    if of_body.is_some_and(|other| other != key) {
+        let message = "is another one than the header Idempotency-Key: send one of them";
+        return Err(Problem::field(&INVALID_INPUT, "idempotency_key", message));
+    }
+    Ok(Some(key))
+}
+
+/// A run that was made, or that its key had made before; `body` writes it with the status that this has.
+pub fn answer_made(call: &Call, made: &Enqueued, body: impl FnOnce(u16) -> Answer) -> Answer {
+    call.app.metrics.enqueued.inc_by(u64::from(!made.replayed));
+    let answer = tagged(body(if made.replayed { 200 } else { 201 }), &made.run);
+    let answer = answer::with(answer, "location", &format!("/v1/runs/{}", made.run.id()));
+    if made.replayed { answer::with(answer, "idempotency-replayed", "true") } else { answer }
 }
 
 /// A structured-field string (`"key"`), or the key alone.
@@ -287,8 +342,16 @@ fn new_item(item: NewItemBody) -> NewItem {
     }
 }
 
-async fn start_many(call: Call, body: NewRunsBody) -> Result {
+async fn start_many(call: Call, mut body: NewRunsBody) -> Result {
     let asked_at = Instant::now();
+    match &mut body.runs[..] {
+        [one] => one.idempotency_key = request_key(&call, one.idempotency_key.take())?,
+        _ if call.headers.contains_key("idempotency-key") => {
+            let message = "is the key of one run, and these are several: send `idempotency_key` with each";
+            return Err(Problem::field(&INVALID_QUERY, "Idempotency-Key", message));
+        }
+        _ => {}
+    }
     let mut answers: Vec<Option<Value>> = Vec::new();
     let mut runs = Vec::new();
     for body in body.runs {
@@ -374,7 +437,9 @@ async fn show(call: Call) -> Result {
     let row = call.store().explain(vec![row]).await?.remove(0);
     let tag = etag(&row);
     let known = call.header("if-none-match").unwrap_or_default();
-    let is_known = known.split(',').any(|one| one.trim().trim_start_matches("W/") == tag);
+    // `*` is whatever the run is like, as long as it is there.
+    let is_tag = |one: &str| one.trim_start_matches("W/") == tag;
+    let is_known = known.trim() == "*" || known.split(',').any(|one| is_tag(one.trim()));
     if is_known {
         return Ok(tagged(answer::empty(304), &row));
     }

@@ -102,6 +102,8 @@ async fn an_unchanged_run_is_not_sent_again() {
     assert!(tag.starts_with("\"1-"), "the run, and what it waits for: {tag}");
     let again = send(server.request("GET", &path).header("if-none-match", &tag)).await;
     assert_eq!((again.status, again.text.as_str(), again.header("etag")), (304, "", tag.as_str()));
+    let any = send(server.request("GET", &path).header("if-none-match", "*")).await;
+    assert_eq!((any.status, any.header("etag")), (304, tag.as_str()), "it is there, whatever it is like");
     server.post(&format!("{path}/cancel"), json!({})).await.expect(200);
     let moved = send(server.request("GET", &path).header("if-none-match", &tag)).await;
     assert_eq!(moved.expect(200)["status"], "cancelled");
@@ -363,4 +365,89 @@ async fn a_part_of_a_list_is_for_what_it_was_for() {
         assert_eq!(ship, [&json!(null), &json!("x"), &json!("y")], "{page}");
         assert_eq!(page["items"][1]["name"], "ship x", "{page}");
     }
+}
+
+// proves X7
+#[tokio::test]
+async fn a_replay_has_a_key_as_every_start_has() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let old = server.start().await["run_id"].as_str().unwrap().to_owned();
+        server.post(&format!("/v1/runs/{old}/cancel"), json!({})).await.expect(200);
+        let path = format!("/v1/runs/{old}/replay");
+        let ask = |body: &serde_json::Value| {
+            send(with_body(server.request("POST", &path).header("idempotency-key", "r1"), body))
+        };
+        let first = ask(&json!({})).await.expect(201);
+        let again = ask(&json!({})).await;
+        assert_eq!(again.header("idempotency-replayed"), "true", "{on:?}");
+        assert_eq!(again.expect(200)["run_id"], first["run_id"]);
+        let by_body = server.post(&path, json!({ "idempotency_key": "r1" })).await;
+        assert_eq!(by_body.expect(200)["run_id"], first["run_id"], "the body's key is the same");
+        ask(&json!({ "idempotency_key": "r2" })).await.refused(422, "INVALID_INPUT");
+        ask(&json!({ "input": { "a": 1 } })).await.refused(422, "IDEMPOTENCY_KEY_REUSED");
+        assert_eq!(server.get("/v1/runs").await.expect(200)["runs"].as_array().unwrap().len(), 2);
+    }
+}
+
+// proves X7
+#[tokio::test]
+async fn the_key_of_a_batch_is_that_of_its_only_run() {
+    let server = Server::new().await;
+    let ask = |runs: &serde_json::Value| {
+        let request = server.request("POST", "/v1/runs/batch").header("idempotency-key", "k");
+        send(with_body(request, &json!({ "runs": runs })))
+    };
+    let one = json!([{ "lifecycle": "deploy" }]);
+    let first = ask(&one).await.expect(200);
+    let again = ask(&one).await.expect(200);
+    assert_eq!(again["runs"][0]["run_id"], first["runs"][0]["run_id"]);
+    assert_eq!(again["runs"][0]["replayed"], true);
+    let two = json!([{ "lifecycle": "deploy" }, { "lifecycle": "deploy" }]);
+    let problem = ask(&two).await.refused(400, "INVALID_QUERY");
+    assert!(problem["detail"].as_str().unwrap().contains("Idempotency-Key"), "{problem}");
+}
+
+// proves U1
+#[tokio::test]
+async fn a_dry_run_refuses_what_the_start_refuses() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let known = server.start_with(json!({ "idempotency_key": "k" })).await;
+        for body in [
+            json!({ "lifecycle": "job", "items": [{ "kind": "step", "key": "a", "copied": true }] }),
+            json!({ "lifecycle": "job", "items": [{ "kind": "nothing", "key": "a" }] }),
+            json!({ "lifecycle": "job", "items": [{ "kind": "step", "key": "a" }, { "kind": "step", "key": "a" }] }),
+            json!({ "lifecycle": "deploy", "idempotency_key": "k", "priority": 3 }),
+            json!({ "lifecycle": "deploy", "version": 99 }),
+            json!({ "lifecycle": "deploy", "status": "running" }),
+        ] {
+            let start = server.post("/v1/runs", body.clone()).await;
+            let dry = server.post("/v1/runs/dry-run", body.clone()).await;
+            assert!(start.status >= 400, "{on:?} {body}");
+            assert_eq!((dry.status, &dry.body["code"]), (start.status, &start.body["code"]), "{on:?} {body}");
+            assert_eq!(dry.body["detail"], start.body["detail"], "{on:?} {body}");
+        }
+        let again = json!({ "lifecycle": "deploy", "idempotency_key": "k" });
+        let plan = server.post("/v1/runs/dry-run", again).await.expect(200);
+        assert_eq!(plan["run_id"], known["run_id"], "what the start would answer");
+        assert_eq!(server.get("/v1/runs").await.expect(200)["runs"].as_array().unwrap().len(), 1);
+    }
+}
+
+// proves U9
+#[tokio::test]
+async fn a_run_can_be_claimed_with_its_beginning() {
+    let server = Server::new().await;
+    let body =
+        json!({ "run": { "lifecycle": "deploy", "idempotency_key": "k" }, "worker": "w1", "start": true });
+    let made = server.post("/v1/runs/claimed", body.clone()).await.expect(201);
+    assert_eq!((&made["run"]["status"], &made["replayed"]), (&json!("running"), &json!(false)));
+    let none = server.post("/v1/claims", json!({ "worker": "w2" })).await.expect(200);
+    assert_eq!(none["claims"], json!([]));
+    let id = made["run"]["run_id"].as_str().unwrap();
+    let token = json!({ "lease_token": made["lease"]["token"] });
+    server.post(&format!("/v1/runs/{id}/heartbeat"), token).await.expect(200);
+    let again = server.post("/v1/runs/claimed", body).await.expect(200);
+    assert_eq!((&again["run"]["run_id"], &again["lease"]), (&json!(id), &json!(null)));
 }

@@ -38,6 +38,10 @@ pub(crate) async fn originals<T: Tx>(tx: &mut T, new: &NewRun, lifecycle: &Lifec
     let found = tx.items(&[ItemsOf { stored: &old, names, failed: Vec::new() }]).await?;
     let mut items = HashMap::new();
     for asked in copied {
+        if asked.status.is_some() {
+            let message = format!("the copy of {:?} has the state of its original: leave it out", asked.key);
+            return Err(StoreError::invalid("items.status", message));
+        }
         let is_it = |it: &&StoredItem| {
             it.row.kind == old.row.lifecycle.item_name(&asked.kind) && it.row.key == asked.key
         };

@@ -10,7 +10,7 @@ use waypost_kernel::lifecycle::Kind;
 use waypost_kernel::tenant::meanings;
 use waypost_kernel::{Actor, Lifecycle, Phase, Run, Span, Time};
 
-use super::claim::Taken;
+use super::claim::{Taken, claim_run};
 use super::copies::{self, Originals};
 use super::edit::{NewItemRow, Stored};
 use super::tx::{Inserted, Tx};
@@ -19,7 +19,7 @@ use crate::json::fingerprint::fingerprint;
 use crate::rules::{details, intake, new_run, room};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::{self, RunRow};
-use crate::seam::verbs::{Each, NewItem, NewRun};
+use crate::seam::verbs::{Each, Enqueued, EnqueuedClaim, NewItem, NewRun, Take};
 use crate::tokens::who;
 
 /// A key that others insert and take back at the same time is looked for again this often.
@@ -159,6 +159,51 @@ pub(crate) async fn enqueue<T: Tx>(tx: &mut T, runs: Vec<Result<CheckedRun>>) ->
     let late =
         || Err(StoreError::Unavailable("its key was taken and given back each time; try again".into()));
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(late)).collect())
+}
+
+/// A new run, and the claim of it in the same transaction. One that cannot be claimed now is queued all the same.
+pub(crate) async fn enqueue_claimed<T: Tx>(
+    tx: &mut T,
+    new: &NewRun,
+    take: &Take,
+) -> Result<(Queued, Option<Taken>)> {
+    intake::check_name("worker", &take.worker)?;
+    let unanswered = || Err(StoreError::Unavailable("the new run was not answered".into()));
+    let run = CheckedRun::of_client(new.clone());
+    let (row, replayed) = enqueue(tx, vec![run]).await?.pop().unwrap_or_else(unanswered)?;
+    if replayed {
+        return Ok(((row, replayed), None));
+    }
+    match claim_run(tx, row.id(), take).await {
+        Ok(taken) => Ok(((row, replayed), Some(taken))),
+        Err(StoreError::Refused(_)) => Ok(((row, replayed), None)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same with rows of the caller's own.
+pub(crate) fn own_claim(((row, replayed), taken): (Queued, Option<Taken>)) -> Result<EnqueuedClaim> {
+    let claimed = taken.map(Taken::claimed).transpose()?;
+    let run = claimed.as_ref().map_or_else(|| Arc::unwrap_or_clone(row), |claimed| claimed.run.clone());
+    Ok(EnqueuedClaim { enqueued: Enqueued { run, replayed }, claimed })
+}
+
+/// What `enqueue` would answer: the id of the run that the key has made, or none for a new one.
+pub(crate) async fn dry_run<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<String>> {
+    let run = CheckedRun::of_client(new.clone())?;
+    let new_row = match new_row_of(tx, run, None).await? {
+        Ok(new_row) => new_row,
+        Err((error, run)) => {
+            let (row, _) = refused(tx, error, &run).await?;
+            return Ok(Some(row.id().to_owned()));
+        }
+    };
+    let keys: Vec<(&str, &str)> = new_row.key().into_iter().collect();
+    match if keys.is_empty() { None } else { tx.runs_with_keys(&keys).await?.pop() } {
+        Some((stored, print)) if print == new_row.texts.fingerprint => Ok(Some(stored.row.id().to_owned())),
+        Some((stored, _)) => Err(new_row.key_reused(&stored)),
+        None => Ok(None),
+    }
 }
 
 /// Inserts new rows. Those whose key is taken are answered; those whose key was taken and is free again are given back.

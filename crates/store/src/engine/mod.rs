@@ -34,7 +34,7 @@ pub(crate) use changes::{add_lifecycle, change_schedule, change_token, configure
 pub(crate) use claim::{Taken, claim, claim_run};
 pub(crate) use command::{cancel_children, command};
 pub(crate) use edit::{Edit, Extra, ItemChange, NewItemRow, Stored, StoredItem};
-pub(crate) use enqueue::{CheckedRun, NewRow, Queued, enqueue};
+pub(crate) use enqueue::{CheckedRun, NewRow, Queued, dry_run, enqueue, enqueue_claimed, own_claim};
 pub(crate) use hold::{CleanedFinish, finish, note, release, renew, require_cleanup};
 pub(crate) use items::put_items;
 pub(crate) use messages::receive;

@@ -110,13 +110,23 @@ impl PostgresStore {
     /// Connects, and makes the tables if there are none. A database of another version is refused.
     pub async fn open(url: &str) -> Result<PostgresStore> {
         let session = Session::open(Address::read(url)?).await?;
-        Ok(PostgresStore {
+        Ok(PostgresStore::of(session))
+    }
+
+    /// The same for those who only look: nothing is made, and there is none if the tables are missing.
+    pub async fn open_existing(url: &str) -> Result<Option<PostgresStore>> {
+        let session = Session::open_existing(Address::read(url)?).await?;
+        Ok(session.map(PostgresStore::of))
+    }
+
+    fn of(session: Session) -> PostgresStore {
+        PostgresStore {
             session,
             item_writes: Arc::new(Batcher::new()),
             enqueues: Arc::new(Batcher::new()),
             finishes: Arc::new(Batcher::new()),
             turns: Arc::new(Semaphore::new(MOST_KEYED)),
-        })
+        }
     }
 
     /// Whether other processes' changes arrive as notifications, or are polled for.
@@ -192,6 +202,16 @@ impl Store for PostgresStore {
     fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
         let session = self.session.clone();
         Box::pin(self.enqueues.list(runs, move |runs| PostgresStore::enqueue_all(&session, runs)))
+    }
+
+    fn enqueue_claimed(&self, run: NewRun, take: Take) -> Reply<'_, EnqueuedClaim> {
+        self.in_turn(verb!(self, PgTx::begin, (run, take), |tx, (run, take)| async {
+            engine::own_claim(engine::enqueue_claimed(tx, run, take).await?)
+        }))
+    }
+
+    fn dry_run(&self, run: NewRun) -> Reply<'_, Option<String>> {
+        verb!(self, PgTx::begin, run, |tx, run| engine::dry_run(tx, run))
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {

@@ -48,6 +48,11 @@ macro_rules! store_verbs {
             // Runs come in, and workers take them.
 
             enqueue(runs: Vec<NewRun>) -> Each<Enqueued>;
+            /// A new run that nobody but this worker can take first: it comes in and is claimed in one transaction. One that cannot be
+            /// claimed now, because it is not due or its queue or its key is full, waits like any other.
+            enqueue_claimed(run: NewRun, take: Take) -> EnqueuedClaim;
+            /// What `enqueue` would answer, and nothing is written: an error, or the id of the run that the key has made already.
+            dry_run(run: NewRun) -> Option<String>;
             /// The best due runs of the named queues, at most `limit`; none is an empty list, not an error. Of the best priority one
             /// of each tenant in turn, of a tenant the earliest.
             claim(claim: Claim) -> Vec<Claimed>;

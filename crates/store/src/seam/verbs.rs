@@ -83,6 +83,13 @@ pub struct Enqueued {
     pub replayed: bool,
 }
 
+/// A new run, and the lease on it if it could be claimed with its beginning.
+#[derive(Clone, Debug)]
+pub struct EnqueuedClaim {
+    pub enqueued: Enqueued,
+    pub claimed: Option<Claimed>,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Claim {
     pub worker: String,
@@ -346,6 +353,12 @@ impl Filter {
     /// The queue that is left out: that of the engine's own runs, unless the filter names a queue or a lifecycle.
     pub(crate) fn hidden(&self) -> Option<&'static str> {
         (self.queue.is_none() && self.lifecycle.is_none()).then_some(HOUSEKEEPING)
+    }
+
+    /// Whether it asks for some of its tenant's runs, and not for all.
+    pub fn is_narrowed(&self) -> bool {
+        let Filter { lifecycle, status, queue, text, needs, .. } = self;
+        [lifecycle, status, queue, text].into_iter().any(Option::is_some) || needs.is_some()
     }
 
     /// The number of the run that the page before ended with.

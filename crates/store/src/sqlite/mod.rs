@@ -148,6 +148,14 @@ impl Store for SqliteStore {
         })
     }
 
+    fn enqueue_claimed(&self, run: NewRun, take: Take) -> Reply<'_, EnqueuedClaim> {
+        then!(self, |tx| engine::enqueue_claimed(tx, &run, &take), engine::own_claim)
+    }
+
+    fn dry_run(&self, run: NewRun) -> Reply<'_, Option<String>> {
+        self.session.write(move |tx| ready(engine::dry_run(&mut tx.engine(), &run)))
+    }
+
     fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
         let own = |taken: Vec<Taken>| taken.into_iter().map(Taken::claimed).collect();
         then!(self, |tx| engine::claim(tx, &claim), own)

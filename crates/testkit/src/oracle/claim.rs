@@ -10,7 +10,8 @@ use waypost_kernel::tenant::may_mean;
 
 use waypost_kernel::{Code, Refusal, Span};
 use waypost_store::{
-    Can, Claim, Claimed, DEFAULT_TENANT, Each, Enqueued, NewRun, Reply, Result, RunRow, StoreError, Take,
+    Can, Claim, Claimed, DEFAULT_TENANT, Each, Enqueued, EnqueuedClaim, NewRun, Reply, Result, RunRow,
+    StoreError, Take,
 };
 
 use super::enqueue::Birth;
@@ -24,6 +25,34 @@ const KEY_LIMIT: u32 = 1;
 impl MemoryStore {
     pub(crate) fn enqueue(&self, runs: Vec<NewRun>) -> Reply<'_, Each<Enqueued>> {
         self.verb(move |state| Ok(runs.iter().map(|new| state.enqueue_of_client(new)).collect()))
+    }
+
+    /// Two verbs in a row are one transaction here: nobody comes in between.
+    pub(crate) fn enqueue_claimed(&self, run: NewRun, take: Take) -> Reply<'_, EnqueuedClaim> {
+        self.verb(move |state| {
+            check_name("worker", &take.worker)?;
+            let mut enqueued = state.enqueue_of_client(&run)?;
+            let claimed = match enqueued.replayed {
+                true => None,
+                false => match state.claim_run(enqueued.run.id(), &take) {
+                    Err(StoreError::Refused(_)) => None,
+                    claimed => Some(claimed?),
+                },
+            };
+            if let Some(claimed) = &claimed {
+                enqueued.run = claimed.run.clone();
+            }
+            Ok(EnqueuedClaim { enqueued, claimed })
+        })
+    }
+
+    /// It comes in, and all is put back.
+    pub(crate) fn dry_run(&self, run: NewRun) -> Reply<'_, Option<String>> {
+        self.verb(move |state| {
+            let mut tried = state.clone();
+            let enqueued = tried.enqueue_of_client(&run)?;
+            Ok(enqueued.replayed.then(|| enqueued.run.id().to_owned()))
+        })
     }
 
     pub(crate) fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {

@@ -26,7 +26,7 @@ const OPERATION: &str = "operation";
 /// What a claim for all tenants asks for, in its own words.
 pub(super) type ClaimKind = String;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct State {
     pub catalog: Catalog,
     pub now: Time,
@@ -64,7 +64,7 @@ pub(super) struct State {
     pub writes: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub row: RunRow,
     /// As it was asked for.
@@ -84,7 +84,7 @@ pub(super) struct Beside {
 }
 
 /// An event as callers see it, and as the kernel made it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Logged {
     pub row: EventRow,
     pub event: Event,

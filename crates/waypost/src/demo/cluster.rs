@@ -17,7 +17,7 @@ use super::acts::Act;
 use super::stage::{Cast, Stage};
 use crate::output::{ERROR, Failed, Result, tell};
 use crate::place::lifecycles;
-use crate::run::brought::of_playbook;
+use crate::run::start::brought::of_playbook;
 use crate::run::user;
 
 const WHAT: &str = "rolling update";

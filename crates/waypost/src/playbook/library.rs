@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use comfy_table::Cell;
-use serde_json::{Map, Value, json};
+use serde_json::Map;
 use waypost_kernel::Catalog;
 use waypost_store::{EVERY_TENANT, PlaybookFilter, iso};
 use waypost_worker::playbook::known::{Known, find};
@@ -12,7 +12,7 @@ use waypost_worker::playbook::{Input, Playbook, Playbooks};
 
 use crate::output::{BAD_INPUT, Failed, Format, Result, cell, print, print_list, table};
 use crate::place::{Place, tenant};
-use crate::run::by_name::{failed, folder, is_file, steps_in_words};
+use crate::run::start::by_name::{failed, folder, is_file, steps_in_words};
 
 pub async fn list(place: &Place, dir: Option<&Path>, versions: bool, output: Format) -> Result {
     let catalog = place.known_lifecycles().await?;
@@ -20,7 +20,7 @@ pub async fn list(place: &Place, dir: Option<&Path>, versions: bool, output: For
         Some(dir) => folder(Some(dir), &catalog)?.iter().map(of_folder).collect(),
         None => stored(place, &catalog, versions).await?,
     };
-    let objects = known.iter().map(|it| object(it, false)).collect();
+    let objects = known.iter().map(Known::object).collect();
     print_list(objects, output, || {
         if known.is_empty() {
             return String::new();
@@ -29,7 +29,6 @@ pub async fn list(place: &Place, dir: Option<&Path>, versions: bool, output: For
     })
 }
 
-/// One that cannot be read here is listed all the same: whoever has it may be newer.
 async fn stored(place: &Place, catalog: &Catalog, versions: bool) -> Result<Vec<Known>> {
     let opened = place.opened_to_read().await?;
     let store = opened.store();
@@ -39,11 +38,7 @@ async fn stored(place: &Place, catalog: &Catalog, versions: bool) -> Result<Vec<
         ..PlaybookFilter::default()
     };
     let rows = store.playbooks(filter).await?;
-    let known = rows.into_iter().map(|row| {
-        let unread = Known { offered: row.offered.clone(), offered_at: Some(row.offered_at), playbook: None };
-        Known::of_row(row, catalog).unwrap_or(unread)
-    });
-    Ok(known.collect())
+    Ok(rows.into_iter().map(|row| Known::listed(row, catalog)).collect())
 }
 
 fn of_folder(playbook: &Arc<Playbook>) -> Known {
@@ -86,30 +81,8 @@ pub async fn show(place: &Place, named: &str, output: Format) -> Result {
     };
     print(&match output {
         Format::Table => in_words(&known),
-        format => format.object(&object(&known, true)),
+        format => format.object(&known.whole_object()),
     })
-}
-
-fn object(known: &Known, whole: bool) -> Value {
-    let (offered, playbook) = (&known.offered, known.playbook.as_deref());
-    let mut object = json!({
-        "name": offered.name,
-        "lifecycle": playbook.map(|it| &it.lifecycle),
-        "hash": offered.hash,
-        "description": playbook.and_then(|it| it.description.as_ref()),
-        "inputs": playbook.map_or_else(Vec::new, Playbook::described_inputs),
-        "tenant": offered.tenant,
-        "file": offered.file,
-        "by": offered.by,
-        "offered_at": known.offered_at.map(iso),
-    });
-    if whole {
-        object["text"] = offered.text.as_str().into();
-        object["steps"] = playbook.map_or_else(Vec::new, |it| it.preview(&Map::new())).into();
-        object["queue"] = json!(playbook.and_then(|it| it.queue.as_ref()));
-        object["priority"] = json!(playbook.map(|it| it.priority));
-    }
-    object
 }
 
 fn in_words(known: &Known) -> String {

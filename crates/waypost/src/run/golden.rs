@@ -2,15 +2,15 @@
 
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
-use waypost_kernel::{Failure, Time};
+use waypost_kernel::{Failure, Span, Time};
 use waypost_store::sqlite::SqliteStore;
 use waypost_store::{EventRow, ItemRow, NewRun, RunRow, Store};
 
+use super::follow::entries::EntryReader;
 use super::follow::{header, shown};
-use super::logs::{Reader, Style, steps_width};
+use super::look::logs::{Reader, Style, steps_width};
+use super::look::{list, show};
 use super::times::Clock;
-use super::told::Teller;
-use super::{list, show};
 use crate::output::Format;
 
 const WIDTHS: [usize; 3] = [60, 100, 200];
@@ -157,9 +157,10 @@ fn fits(text: &str, width: usize) {
 #[tokio::test]
 async fn lists() {
     let runs = runs().await;
+    let worked = [Some(10_000), None, Some(0), Some(42_000)].map(|ms| ms.map(Span::from_ms));
     let mut text = String::new();
     for width in WIDTHS {
-        let listed = list::as_table(&runs, &clock(), Some(width));
+        let listed = list::as_table(&runs, &worked, &clock(), Some(width));
         fits(&listed, width);
         text.push_str(&format!("--- {width}\n{listed}\n"));
     }
@@ -185,10 +186,10 @@ async fn pages() {
 #[tokio::test]
 async fn followed() {
     let failed = failed().await;
-    let mut teller = Teller::default();
-    teller.learn(items());
+    let mut entries = EntryReader::default();
+    entries.learn(items());
     let mut lines = vec![header(&failed, at(1))];
-    lines.extend(events().iter().flat_map(|event| teller.tell(event)).map(|told| shown(&told)));
+    lines.extend(events().iter().flat_map(|event| entries.read(event)).map(|entry| shown(&entry)));
     insta::assert_snapshot!("watch", lines.join("\n").replace('\u{1b}', "ESC"));
 }
 

@@ -1,32 +1,23 @@
-//! `waypost run …`: one file per kind of verb.
+//! `waypost run …`: one folder per kind of verb.
 
-mod ask;
-mod blockers;
-pub mod brought;
-pub mod by_name;
-mod events;
+mod act;
 mod follow;
 #[cfg(test)]
 mod golden;
 pub mod ids;
-pub mod list;
-mod logs;
-mod replay;
-mod show;
-mod start;
-mod steps;
+pub mod look;
+pub mod start;
 mod times;
-mod told;
-mod wait;
-mod waits;
-mod worked;
 
 use std::sync::OnceLock;
 
 use clap::Subcommand;
 use waypost_store::Who;
 
-pub use events::{message, output_lines};
+use look::{events, list, logs, show};
+use start::{by_name, replay};
+
+pub use look::events::{message, output_lines};
 pub use times::age;
 
 use crate::output::Result;
@@ -48,17 +39,17 @@ pub enum Verb {
     /// Everything that happened to a run.
     Events(events::Events),
     /// Ask that a run be cancelled. Waiting runs end at once; running ones are told within a second.
-    Cancel(ask::Cancel),
+    Cancel(act::Cancel),
     /// Ask that a run stop and wait for a person.
-    Pause(ask::Pause),
+    Pause(act::Pause),
     /// Let a run that waits for a person go on.
-    Resume(ask::Resume),
+    Resume(act::Resume),
     /// Take up again what failed, in the same run.
-    Retry(ask::Retry),
+    Retry(act::Retry),
     /// Start a new run with the same input, or an edited one.
     Replay(replay::Replay),
     /// Give a run any command of its lifecycle: submit, approve, promote, …
-    Do(ask::Do),
+    Do(act::Do),
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
@@ -80,12 +71,12 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
         Verb::Watch(flags) => follow::watch(&*store, flags).await,
         Verb::Logs(flags) => logs::logs(&*store, flags).await.map(|()| 0),
         Verb::Events(flags) => events::events(&*store, flags).await.map(|()| 0),
-        Verb::Cancel(flags) => ask::cancel(&*store, flags).await.map(|()| 0),
-        Verb::Pause(flags) => ask::pause(&*store, flags).await.map(|()| 0),
-        Verb::Resume(flags) => ask::resume(opened, flags).await,
-        Verb::Retry(flags) => ask::retry(opened, flags).await,
+        Verb::Cancel(flags) => act::cancel(&*store, flags).await.map(|()| 0),
+        Verb::Pause(flags) => act::pause(&*store, flags).await.map(|()| 0),
+        Verb::Resume(flags) => act::resume(opened, flags).await,
+        Verb::Retry(flags) => act::retry(opened, flags).await,
         Verb::Replay(flags) => replay::replay(opened, flags).await,
-        Verb::Do(flags) => ask::give(opened, flags).await,
+        Verb::Do(flags) => act::give(opened, flags).await,
     }
 }
 

@@ -5,12 +5,14 @@ mod model;
 mod shop;
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Subcommand;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
-use waypost_simulate::{FaultKind, RetryAfter, Subject};
+use waypost_simulate::{FaultKind, Faults, RetryAfter, Subject};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 
@@ -53,6 +55,33 @@ async fn until_stopped(line: &Value) -> Result {
         _ = interrupt.recv() => {}
     }
     Ok(())
+}
+
+/// Faults as they are typed, of those that a simulator has.
+fn faults(typed: &[String], known: &[FaultKind]) -> Result<Faults> {
+    let mut faults = Faults::default();
+    for text in typed {
+        faults.set(text, known).map_err(|problem| Failed::new(BAD_INPUT, format!("--fault: {problem}")))?;
+    }
+    Ok(faults)
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Serves a simulator until a signal, and says where: `line` has what is its own, by its address.
+async fn serve<R>(
+    running: io::Result<R>,
+    listen: SocketAddr,
+    dir: Option<PathBuf>,
+    line: impl FnOnce(&R) -> Value,
+) -> Result {
+    let failed = |error| Failed::new(ERROR, format!("cannot listen on {listen}: {error}"));
+    let running = running.map_err(failed)?;
+    let mut line = line(&running);
+    line["dir"] = json!(dir.map(|dir| dir.canonicalize().unwrap_or(dir)));
+    until_stopped(&line).await
 }
 
 /// What is wrong with flags is named already; the rest is about the folder.

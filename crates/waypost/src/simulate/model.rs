@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use waypost_simulate::RetryAfter;
 use waypost_simulate::model::{FAULTS, MARKERS, Model, Options, Settings};
-use waypost_simulate::{Faults, RetryAfter};
 
-use super::{faults_help, not_opened, retry_after, until_stopped};
-use crate::output::{BAD_INPUT, ERROR, Failed, Result};
+use super::{faults, faults_help, ms, not_opened, retry_after, serve};
+use crate::output::Result;
 use crate::worker::duration;
 
 const EXAMPLES: &str = "Examples:\n  waypost simulate model --listen 127.0.0.1:7700\n  \
@@ -66,32 +66,23 @@ pub struct Flags {
 }
 
 pub async fn run(flags: Flags) -> Result {
-    let mut faults = Faults::default();
-    for text in &flags.fault {
-        faults.set(text, FAULTS).map_err(|problem| Failed::new(BAD_INPUT, format!("--fault: {problem}")))?;
-    }
+    let faults = faults(&flags.fault, FAULTS)?;
     let settings = Settings {
         seed: flags.seed,
         rate: flags.rate,
         burst: flags.burst,
         retry_after: flags.retry_after,
-        latency_ms: flags.latency.unwrap_or_default().as_millis() as u64,
-        slow_ms: flags.slow.as_millis() as u64,
-        hold_ms: flags.hold.as_millis() as u64,
+        latency_ms: ms(flags.latency.unwrap_or_default()),
+        slow_ms: ms(flags.slow),
+        hold_ms: ms(flags.hold),
         faults,
     };
     let dir = flags.dir.clone();
     let options = Options { dir: flags.dir, settings, models: flags.model, api_key: flags.api_key };
     let model = Model::open(options).map_err(|error| not_opened(&error, dir.as_deref()))?;
-    let running = model
-        .serve(flags.listen)
-        .map_err(|error| Failed::new(ERROR, format!("cannot listen on {}: {error}", flags.listen)))?;
-    let url = running.url();
-    let line = json!({
-        "url": url,
-        "base_url": format!("{url}/v1"),
-        "admin": format!("{url}/admin"),
-        "dir": dir.map(|dir| dir.canonicalize().unwrap_or(dir)),
-    });
-    until_stopped(&line).await
+    serve(model.serve(flags.listen), flags.listen, dir, |running| {
+        let url = running.url();
+        json!({ "url": url, "base_url": format!("{url}/v1"), "admin": format!("{url}/admin") })
+    })
+    .await
 }

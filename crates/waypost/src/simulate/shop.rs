@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use waypost_simulate::shop::{CatalogueFlags, FAULTS, Options, Settings, Shop};
-use waypost_simulate::{Faults, RetryAfter, share_of};
+use waypost_simulate::{RetryAfter, share_of};
 
-use super::{faults_help, not_opened, retry_after, until_stopped};
-use crate::output::{BAD_INPUT, Failed, Result};
+use super::{faults, faults_help, ms, not_opened, retry_after, serve};
+use crate::output::Result;
 use crate::worker::duration;
 
 const EXAMPLES: &str = "Examples:\n  waypost simulate shop --listen 127.0.0.1:7600 --rate 2000 --burst 100\n  \
@@ -80,10 +80,7 @@ pub struct Flags {
 }
 
 pub async fn run(flags: Flags) -> Result {
-    let mut faults = Faults::default();
-    for text in &flags.fault {
-        faults.set(text, FAULTS).map_err(|problem| Failed::new(BAD_INPUT, format!("--fault: {problem}")))?;
-    }
+    let faults = faults(&flags.fault, FAULTS)?;
     let settings = Settings {
         seed: flags.seed.unwrap_or(1),
         rate: flags.rate,
@@ -91,8 +88,8 @@ pub async fn run(flags: Flags) -> Result {
         cost_rate: flags.cost_rate,
         cost_burst: flags.cost_burst,
         retry_after: flags.retry_after,
-        latency_ms: flags.latency.unwrap_or_default().as_millis() as u64,
-        hold_ms: flags.hold.as_millis() as u64,
+        latency_ms: ms(flags.latency.unwrap_or_default()),
+        hold_ms: ms(flags.hold),
         drift_percent: flags.drift_percent,
         honours_keys: !flags.ignore_keys,
         faults,
@@ -108,17 +105,15 @@ pub async fn run(flags: Flags) -> Result {
     let shop = Shop::open(Options { dir: flags.dir, catalogue, settings, token: flags.access_token });
     let shop = shop.map_err(|error| not_opened(&error, dir.as_deref()))?;
     let products = shop.catalogue().products;
-    let running = shop.serve(flags.listen).map_err(|error| {
-        Failed::new(crate::output::ERROR, format!("cannot listen on {}: {error}", flags.listen))
-    })?;
-    let url = running.url();
-    let line = json!({
-        "url": url,
-        "products": format!("{url}/products"),
-        "graphql": format!("{url}/graphql"),
-        "admin": format!("{url}/admin"),
-        "count": products,
-        "dir": dir.map(|dir| dir.canonicalize().unwrap_or(dir)),
-    });
-    until_stopped(&line).await
+    serve(shop.serve(flags.listen), flags.listen, dir, |running| {
+        let url = running.url();
+        json!({
+            "url": url,
+            "products": format!("{url}/products"),
+            "graphql": format!("{url}/graphql"),
+            "admin": format!("{url}/admin"),
+            "count": products,
+        })
+    })
+    .await
 }

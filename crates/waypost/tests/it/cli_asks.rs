@@ -57,6 +57,31 @@ fn the_command_line_says_what_is_asked_and_takes_the_answer() {
     }
 }
 
+/// Neither the list nor the step's line takes a person's time for work.
+// proves U4
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_that_a_person_thinks_is_not_taken_for_work() {
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        let id = asked(&shop);
+        shop.store().await.advance_clock(waypost_kernel::Span::from_seconds(7_200)).await.unwrap();
+        let took = |page: &str| page.lines().filter(|line| line.contains("2h00m")).count();
+        let listed = shop.ok(&["run", "list"]);
+        assert_eq!(took(&listed), 1, "its age alone: {listed}");
+        assert!(!listed.contains("2h00m  2h00m"), "{listed}");
+        shop.ok(&["run", "resume", &id, "--resolve", "go ahead?=approve", "--wait"]);
+        let listed = shop.ok(&["run", "list"]);
+        assert!(listed.contains(" 2h00m  0.") || listed.contains(" 2h00m  1."), "{listed}");
+        let shown = shop.ok(&["run", "show", &id]);
+        let ask = shown.lines().find(|line| line.starts_with("go ahead?  ")).unwrap();
+        assert!(!ask.contains("2h00m"), "{shown}");
+        let cancelled = asked(&shop);
+        shop.store().await.advance_clock(waypost_kernel::Span::from_seconds(7_200)).await.unwrap();
+        shop.ok(&["run", "cancel", &cancelled]);
+        let listed = shop.ok(&["run", "list", "--status", "cancelled"]);
+        assert!(!listed.contains("2h00m  2h00m"), "{listed}");
+    }
+}
+
 // proves U4
 #[test]
 fn http_takes_the_answer() {

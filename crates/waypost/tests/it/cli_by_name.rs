@@ -277,3 +277,28 @@ fn a_schedule_by_name_goes_the_same_way() {
         (&json!("deploys"), &json!(7), &json!("deploy-night"), &json!({"step": {"pending": 2}}))
     );
 }
+
+// proves U1: what nobody has has no steps yet, and none is made up
+#[test]
+fn a_playbook_that_nobody_has_shows_no_step() {
+    let shop = with_folder(Shop::new());
+    let start = [
+        "run",
+        "start",
+        "excl",
+        "--unknown-playbook",
+        "--lifecycle",
+        "job",
+        "--input",
+        "env=x",
+        "-o",
+        "json",
+    ];
+    let run: Value = serde_json::from_str(&shop.ok(&start)).unwrap();
+    let id = run["run_id"].as_str().unwrap();
+    let shown = shop.ok(&["run", "show", id]);
+    assert!(!shown.contains("STEP"), "{shown}");
+    let watched = shop.run(&["run", "start", "--lifecycle", "job", "--wait", "--", "echo", "hi"]);
+    assert_eq!(watched.out, "hi\n");
+    assert!(!watched.err.lines().any(|line| line.ends_with(" run")), "{}", watched.err);
+}

@@ -64,7 +64,7 @@ fn a_blocked_job_waits_and_goes_on_with_decisions() {
         assert_eq!(ha(&shop), ["off", "on"]);
         shop.run(&["run", "resume", &id]).expect(
             2,
-            &["waits for decisions about esx1, esx2", "--resolve esx1=power_off|skip --resolve esx2=skip"],
+            &["waits for decisions about esx1, esx2", "--resolve 'esx1=power_off|skip' --resolve esx2=skip"],
         );
         let one = ["run", "resume", &id, "--resolve", "esx1=power_off", "--reason", "agreed", "--wait"];
         let kept = shop.run(&one);

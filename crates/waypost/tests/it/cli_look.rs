@@ -153,6 +153,59 @@ fn looking_makes_nothing() {
     assert_eq!(std::fs::read_dir(shop.folder()).unwrap().count(), 0, "nothing is left behind");
 }
 
+/// What changes or checks something that must be there says what to do, and makes nothing either.
+// proves U9
+#[test]
+fn what_must_be_there_is_not_made() {
+    let shop = Shop::new();
+    let far = format!("sqlite://{}/nowhere/x.db", shop.folder().display());
+    let asks: &[&[&str]] = &[
+        &["verify"],
+        &["queue", "resume", "zzz"],
+        &["queue", "pause", "zzz"],
+        &["queue", "limit", "zzz", "3"],
+        &["token", "revoke", "zzz"],
+    ];
+    for args in asks {
+        shop.run(args)
+            .expect(4, &["there is no database .waypost/waypost.db", "waypost migrate", "--database-url"]);
+        shop.run(&[&["--database-url", &far], *args].concat())
+            .expect(4, &["there is no database", "nowhere"]);
+    }
+    assert_eq!(std::fs::read_dir(shop.folder()).unwrap().count(), 0, "nothing is left behind");
+    shop.queue(&[], "true");
+    shop.run(&["queue", "resume", "defualt"]).expect(2, &["no run is or was in", "did you mean `default`"]);
+    shop.ok(&["queue", "pause", "later", "--reason", "before its first run"]);
+    shop.ok(&["queue", "resume", "later"]);
+}
+
+/// Least of all in somebody else's database.
+// proves U9
+#[test]
+fn looking_makes_no_tables_in_a_database_that_has_none() {
+    let database = waypost_testkit::Postgres::start().unwrap();
+    let shop = Shop::at(&database.url());
+    for args in [&["run", "list"][..], &["queue", "stats"], &["stats"], &["lifecycle", "list"]] {
+        shop.ok(args);
+    }
+    for args in [&["verify"][..], &["queue", "resume", "zzz"]] {
+        shop.run(args).expect(4, &["has no tables of Waypost", "waypost migrate"]);
+    }
+    let schemas = "select count(*) from pg_namespace where nspname in ('waypost', 'ops')";
+    assert_eq!(database.psql(schemas).unwrap().trim(), "0");
+}
+
+// proves U9
+#[test]
+fn a_list_without_a_hit_says_that_none_matches() {
+    let shop = Shop::new();
+    assert!(shop.ok(&["run", "list"]).starts_with("no runs; start one"));
+    shop.queue(&[], "true");
+    for flags in [&["--stuck"][..], &["--waiting"], &["--text", "nowhere"], &["--status", "failed"]] {
+        assert_eq!(shop.ok(&[&["run", "list"], flags].concat()), "no run matches\n");
+    }
+}
+
 // proves U9
 #[test]
 fn a_server_that_is_named_is_asked_or_the_command_refused() {

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::Shop;
+use crate::support::{SOON, Shop, eventually, id_of};
 
 /// Each step leaves a line in `did`. `ship us` fails until `us-is-up` is there.
 const SHOP: &str = r#"name = "shop"
@@ -49,10 +49,9 @@ fn did(shop: &Shop) -> Vec<String> {
 }
 
 fn items(shop: &Shop, run: &Value) -> Vec<(String, String)> {
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
     let store = tokio::runtime::Runtime::new().unwrap();
     let rows = store.block_on(async {
-        shop.store().await.items(text(&run["run_id"]), Some("step".into())).await.unwrap()
+        shop.store().await.items(id_of(run).to_owned(), Some("step".into())).await.unwrap()
     });
     rows.into_iter().map(|row| (row.key, row.status)).collect()
 }
@@ -63,16 +62,15 @@ fn pairs(of: &[(&str, &str)]) -> Vec<(String, String)> {
 
 fn failed_run(shop: &Shop) -> Value {
     fs::write(shop.path("shop.toml"), SHOP).unwrap();
-    let ran = shop.run(&["run", "start", "shop.toml", "--input", "env=x", "--wait", "-o", "json"]);
-    assert_eq!(ran.code, Some(3), "{}", ran.err);
+    let run = shop.ends(3, &["run", "start", "shop.toml", "--input", "env=x", "--wait"]);
     assert_eq!(did(shop), ["build", "open", "ship eu i7", "ship us i7", "close"]);
-    serde_json::from_str(&ran.out).unwrap()
+    run
 }
 
 // proves U3
 fn only_what_is_left_is_done(shop: &Shop) {
     let old = failed_run(shop);
-    let id = old["run_id"].as_str().unwrap();
+    let id = id_of(&old);
     let queued = shop.json(&["run", "replay", id, "--failed"]);
     assert_eq!((&queued["retry_of"], &queued["status"]), (&json!(id), &json!("pending")));
     let expected = [
@@ -87,19 +85,16 @@ fn only_what_is_left_is_done(shop: &Shop) {
     ];
     assert_eq!(items(shop, &queued), pairs(&expected));
     assert_eq!(did(shop), [""; 0], "nobody works it yet");
-    shop.ok(&["run", "cancel", queued["run_id"].as_str().unwrap()]);
+    shop.ok(&["run", "cancel", id_of(&queued)]);
     // It fails again where it failed, and goes on from there once more.
-    let again = shop.run(&["run", "replay", id, "--failed", "--wait", "-o", "json"]);
-    assert_eq!(again.code, Some(3), "{}", again.err);
+    let again = shop.ends(3, &["run", "replay", id, "--failed", "--wait"]);
     assert_eq!(did(shop), ["open", "ship us i7", "close"], "what a cleanup undid, and what failed");
-    let again: Value = serde_json::from_str(&again.out).unwrap();
     fs::write(shop.path("us-is-up"), "").unwrap();
-    let done = shop.json(&["run", "replay", again["run_id"].as_str().unwrap(), "--failed", "--wait"]);
+    let done = shop.json(&["run", "replay", id_of(&again), "--failed", "--wait"]);
     assert_eq!(done["status"], "completed");
     assert_eq!(did(shop), ["open", "ship us i7", "ship ap i7", "tell 3", "close"]);
     assert_eq!(shop.show(id)["status"], "failed", "the old one stays as it ended");
-    shop.run(&["run", "replay", done["run_id"].as_str().unwrap(), "--failed"])
-        .expect(2, &["nothing of the run failed"]);
+    shop.run(&["run", "replay", id_of(&done), "--failed"]).expect(2, &["nothing of the run failed"]);
     shop.verifies();
 }
 
@@ -118,7 +113,7 @@ fn on_postgres_only_what_is_left_is_done() {
 fn a_run_goes_on_from_a_step() {
     let shop = Shop::new();
     let old = failed_run(&shop);
-    let id = old["run_id"].as_str().unwrap();
+    let id = id_of(&old);
     fs::write(shop.path("us-is-up"), "").unwrap();
     let replay = |step: &str| shop.json(&["run", "replay", id, "--from", step, "--wait"])["status"].clone();
     assert_eq!(replay("ship"), "completed");
@@ -137,7 +132,7 @@ fn a_run_goes_on_from_a_step() {
     refused(&["--from", "ship", "--input", "env=y"], &["saw the old input"]);
     shop.run(&["run", "replay", id, "--failed", "--from", "ship"]).expect(2, &["cannot be used with"]);
     let waiting = shop.json(&["run", "start", "shop.toml", "--input", "env=x"]);
-    let waiting = waiting["run_id"].as_str().unwrap();
+    let waiting = id_of(&waiting);
     shop.run(&["run", "replay", waiting, "--failed"]).expect(2, &["once it has ended"]);
     let command = shop.queue(&[], "true");
     shop.ok(&["run", "cancel", &command]);
@@ -151,11 +146,8 @@ fn a_replay_is_of_the_version_that_the_run_had() {
     let shop = Shop::new();
     fs::create_dir(shop.path("books")).unwrap();
     fs::write(shop.path("books/shop.toml"), SHOP).unwrap();
-    let start = ["run", "start", "shop", "--playbooks", "books", "--input", "env=x", "--wait", "-o", "json"];
-    let ran = shop.run(&start);
-    assert_eq!(ran.code, Some(3), "{}", ran.err);
-    let old: Value = serde_json::from_str(&ran.out).unwrap();
-    let id = old["run_id"].as_str().unwrap();
+    let old = shop.ends(3, &["run", "start", "shop", "--playbooks", "books", "--input", "env=x", "--wait"]);
+    let id = id_of(&old);
     shop.run(&["run", "replay", id, "--failed"]).expect(2, &["is not known any more", "`run start shop`"]);
     assert_eq!(shop.spawn(&["worker", "--playbooks", "books", "--until-idle"]).end(), Some(0));
     fs::write(shop.path("books/shop.toml"), SHOP.replace("tell", "say")).unwrap();
@@ -171,7 +163,7 @@ fn a_replay_is_of_the_version_that_the_run_had() {
 fn over_http_a_run_goes_on_too() {
     let shop = Shop::new();
     let old = failed_run(&shop);
-    let id = old["run_id"].as_str().unwrap();
+    let id = id_of(&old);
     let (_server, url) = shop.serve(&["serve", "--no-worker"]);
     let post = |body: &str| {
         let asked = std::process::Command::new("curl")
@@ -183,18 +175,16 @@ fn over_http_a_run_goes_on_too() {
     };
     let run = post(r#"{"failed": true}"#);
     assert_eq!((&run["retry_of"], &run["items"]["step"]["completed"]), (&json!(id), &json!(2)), "{run}");
-    let page = shop.curl(&url, &format!("/v1/runs/{}/items", run["run_id"].as_str().unwrap()));
+    let page = shop.curl(&url, &format!("/v1/runs/{}/items", id_of(&run)));
     assert_eq!(page["items"][0]["output"]["image"], "i7", "{page}");
-    let events = shop.curl(&url, &format!("/v1/runs/{}/events", run["run_id"].as_str().unwrap()));
+    let events = shop.curl(&url, &format!("/v1/runs/{}/events", id_of(&run)));
     assert_eq!(events["events"][0]["payload"]["copied"], json!(["build", "ship[1]"]));
     assert_eq!(post(r#"{"from": "tell"}"#)["errors"][0]["pointer"], "/from");
     assert_eq!(post(r#"{"from": "ship", "input": {"env": "y"}}"#)["errors"][0]["pointer"], "/input");
     assert_eq!(post(r#"{"from": "ship", "failed": true}"#)["errors"][0]["pointer"], "/from");
     let whole = post(r#"{"input": {"env": "y"}}"#);
     assert_eq!((&whole["input"]["env"], &whole["items"]["step"]["completed"]), (&json!("y"), &Value::Null));
-    let mut command = shop.command(&["run", "replay", id, "--from", "ship", "-o", "json"]);
-    let ran = crate::support::Ran::from(command.env("WAYPOST_URL", &url).output().unwrap());
-    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    shop.asks(&url, &["run", "replay", id, "--from", "ship"]).expect(0, &[]);
     shop.verifies();
 }
 
@@ -204,20 +194,20 @@ fn over_http_a_run_goes_on_too() {
 fn what_is_advised_instead_of_a_retry_works() {
     let shop = Shop::new();
     let old = failed_run(&shop);
-    let id = old["run_id"].as_str().unwrap();
+    let id = id_of(&old);
     shop.run(&["run", "retry", id])
         .expect(5, &[&format!("waypost run replay {id} --failed goes on where it failed")]);
     let schedule = "[[schedule]]\nname = \"flaky\"\ncadence = \"1h\"\nfirst = \"latest\"\nbackoff = []\nexec = [\"false\"]\n";
     fs::write(shop.path("waypost.toml"), schedule).unwrap();
     let (_server, _) = shop.serve(&["serve"]);
     let mut run = Value::Null;
-    crate::support::eventually("it fails for good", std::time::Duration::from_secs(60), || {
+    eventually("it fails for good", SOON, || {
         let runs = shop.json(&["run", "list", "--lifecycle", "cron", "--status", "FAILED"]);
-        let is_it = |run: &&Value| shop.show(run["run_id"].as_str().unwrap())["input"]["job_name"] == "flaky";
+        let is_it = |run: &&Value| shop.show(id_of(run))["input"]["job_name"] == "flaky";
         run = runs.as_array().unwrap().iter().find(is_it).cloned().unwrap_or_default();
         run.is_object()
     });
-    let id = run["run_id"].as_str().unwrap();
+    let id = id_of(&run);
     let words =
         ["an execution is its scheduler's", &format!("waypost run retry {id}"), "schedule trigger flaky"];
     shop.run(&["run", "replay", id]).expect(2, &words);
@@ -243,10 +233,8 @@ exec = ["sh", "-c", "echo use $0 >> did; [ -e up ]", "{{ run.resolutions.esx1.de
 fn what_people_decided_stays_decided() {
     for shop in [Shop::new(), Shop::on_postgres()] {
         fs::write(shop.path("asks.toml"), ASKS).unwrap();
-        let paused = shop.run(&["run", "start", "asks.toml", "--wait", "-o", "json"]);
-        assert_eq!(paused.code, Some(6), "{}", paused.err);
-        let run: Value = serde_json::from_str(&paused.out).unwrap();
-        let id = run["run_id"].as_str().unwrap();
+        let run = shop.ends(6, &["run", "start", "asks.toml", "--wait"]);
+        let id = id_of(&run);
         assert_eq!(shop.run(&["run", "resume", id, "--resolve", "esx1=skip", "--wait"]).code, Some(3));
         assert_eq!(did(&shop), ["ask", "ask", "use skip"]);
         fs::write(shop.path("up"), "").unwrap();
@@ -292,11 +280,10 @@ when = "steps.check.ok"
 exec = ["sh", "-c", "echo tell $0 >> did", "{{ item }}"]
 "#;
     fs::write(shop.path("maybe.toml"), text).unwrap();
-    let ran = shop.run(&["run", "start", "maybe.toml", "--wait", "-o", "json"]);
-    assert_eq!((ran.code, did(&shop)), (Some(3), vec!["alarm".to_owned()]), "{}", ran.err);
-    let old: Value = serde_json::from_str(&ran.out).unwrap();
+    let old = shop.ends(3, &["run", "start", "maybe.toml", "--wait"]);
+    assert_eq!(did(&shop), ["alarm"]);
     fs::write(shop.path("ok"), "").unwrap();
-    let done = shop.json(&["run", "replay", old["run_id"].as_str().unwrap(), "--failed", "--wait"]);
+    let done = shop.json(&["run", "replay", id_of(&old), "--failed", "--wait"]);
     assert_eq!(
         (done["status"].as_str(), did(&shop)),
         (Some("completed"), ["ship", "tell 1", "tell 2"].map(str::to_owned).to_vec())

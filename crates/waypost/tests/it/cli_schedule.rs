@@ -1,11 +1,10 @@
 //! `waypost schedule …`, as a person and as a script use it.
 
 use std::fs;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Ran, Shop, eventually};
+use crate::support::{SOON, Shop, eventually};
 
 const JOBS: &str = r#"
 [[schedule]]
@@ -24,9 +23,7 @@ run = { lifecycle = "deploy", exec = ["true"] }
 "#;
 
 fn shop() -> Shop {
-    let shop = Shop::new();
-    fs::write(shop.path("waypost.toml"), JOBS).unwrap();
-    shop
+    Shop::new().with("waypost.toml", JOBS)
 }
 
 // proves C8
@@ -81,12 +78,12 @@ fn a_trigger_and_a_backfill_are_plans_of_their_own() {
     assert!(shop.ok(&backfill).starts_with("6 to execute"), "three nights of two shops");
     assert!(shop.ok(&backfill).starts_with("0 to execute"));
     let mut running = shop.spawn(&["schedule", "run", "--allow-commands"]);
-    eventually("all of them are queued", Duration::from_secs(60), || {
+    eventually("all of them are queued", SOON, || {
         let history = shop.json(&["schedule", "history", "nightly", "--limit", "100"]);
         let all = history.as_array().unwrap();
         all.iter().filter(|it| it["manual"] != json!(null) && it["run"]["lifecycle"] == "deploy").count() == 7
     });
-    eventually("the other one was executed", Duration::from_secs(60), || {
+    eventually("the other one was executed", SOON, || {
         let history = shop.json(&["schedule", "history", "hello"]);
         history.get(0).is_some_and(|it| it["run"]["status"] == "SUCCESS")
     });
@@ -111,6 +108,12 @@ fn bad_input_names_file_line_and_field() {
         ],
     );
     assert_eq!(shop.json(&["schedule", "list"]), json!([]), "all or none");
+    fs::write(shop.path("kept.toml"), format!("{JOBS}\n[retention.dploy]\nsuccess = \"7d\"\n")).unwrap();
+    for args in [&["schedule", "apply", "kept.toml"][..], &["schedule", "apply", "kept.toml", "--check"]] {
+        let words =
+            ["kept.toml:16: retention.dploy", "there is no lifecycle of runs", "did you mean `deploy`"];
+        shop.run(args).expect(2, &words);
+    }
     shop.run(&["schedule", "apply", "none.toml"]).expect(4, &["none.toml"]);
     shop.run(&["schedule", "run", "--file", "bad.toml"]).expect(2, &["bad.toml:10"]);
     for args in [["schedule", "next", "nope"], ["schedule", "pause", "nope"], ["schedule", "trigger", "nope"]]
@@ -130,7 +133,7 @@ fn bad_input_names_file_line_and_field() {
 fn a_server_fires_the_schedules_of_its_own_file() {
     let shop = shop();
     let mut server = shop.spawn(&["serve", "--listen", "127.0.0.1:0"]);
-    eventually("it was executed", Duration::from_secs(60), || {
+    eventually("it was executed", SOON, || {
         shop.path("said").exists()
             && shop
                 .json(&["schedule", "history", "hello"])
@@ -150,8 +153,7 @@ fn schedules_work_the_same_through_a_server() {
     for shop in [Shop::new(), Shop::on_postgres()] {
         let elsewhere = self::shop();
         let (_server, url) = shop.serve(&["serve", "--no-worker"]);
-        let ask =
-            |args: &[&str]| Ran::from(elsewhere.command(args).env("WAYPOST_URL", &url).output().unwrap());
+        let ask = |args: &[&str]| elsewhere.asks(&url, args);
         let ok = |args: &[&str]| {
             let ran = ask(args);
             assert_eq!(ran.code, Some(0), "{args:?}: {}{}", ran.out, ran.err);
@@ -168,7 +170,7 @@ fn schedules_work_the_same_through_a_server() {
         assert_eq!(listed[1]["paused"]["reason"], "migration");
         assert_eq!(listed[1]["folder"], elsewhere.folder().display().to_string());
         // The server fires its own schedule meanwhile.
-        eventually("the very objects that the database gives", Duration::from_secs(60), || {
+        eventually("the very objects that the database gives", SOON, || {
             let there: Value = serde_json::from_str(&ok(&["schedule", "list", "-o", "json"])).unwrap();
             there == shop.json(&["schedule", "list"])
         });
@@ -196,15 +198,14 @@ fn a_plan_that_failed_is_executed_again_and_a_removed_schedule_has_its_history()
     fs::write(shop.path("jobs.toml"), job).unwrap();
     let history = || shop.json(&["schedule", "history", "once"]);
     let status = || history()[0]["run"]["status"].clone();
-    let soon = Duration::from_secs(60);
     let mut scheduler = shop.spawn(&["schedule", "run", "--file", "jobs.toml"]);
-    eventually("the plan has failed", soon, || {
+    eventually("the plan has failed", SOON, || {
         shop.run(&["schedule", "history", "once"]).code == Some(0) && status() == "FAILED"
     });
     let run_id = history()[0]["run"]["run_id"].as_str().unwrap().to_owned();
     fs::write(shop.path("mended"), "").unwrap();
     assert!(shop.ok(&["run", "retry", &run_id]).contains("is executed again"));
-    eventually("it succeeds", soon, || status() == "SUCCESS");
+    eventually("it succeeds", SOON, || status() == "SUCCESS");
     assert_eq!(history().as_array().unwrap().len(), 1, "one execution per plan");
     shop.run(&["run", "retry", history()[0]["run"]["run_id"].as_str().unwrap()])
         .expect(5, &["no retry from SUCCESS"]);

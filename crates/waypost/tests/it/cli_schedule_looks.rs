@@ -1,13 +1,10 @@
 //! What people see of schedules: who fires them, what is late, what became of each plan.
 
 use std::fs;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Ran, Running, Shop, eventually};
-
-const SOON: Duration = Duration::from_secs(60);
+use crate::support::{Running, SOON, Shop, eventually};
 
 const JOBS: &str = r#"
 [[schedule]]
@@ -25,9 +22,7 @@ run = { lifecycle = "deploy", exec = ["true"] }
 "#;
 
 fn shop() -> Shop {
-    let shop = Shop::new();
-    fs::write(shop.path("waypost.toml"), JOBS).unwrap();
-    shop
+    Shop::new().with("waypost.toml", JOBS)
 }
 
 fn of(shop: &Shop, name: &str) -> Value {
@@ -44,8 +39,7 @@ fn fires(shop: &Shop) -> Running {
 // proves C8
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_fires_is_marked_until_somebody_does() {
-    for shop in [shop(), Shop::on_postgres()] {
-        fs::write(shop.path("waypost.toml"), JOBS).unwrap();
+    for shop in [shop(), Shop::on_postgres().with("waypost.toml", JOBS)] {
         shop.run(&["schedule", "apply", "waypost.toml"])
             .expect(0, &["no process fires these yet", "waypost dev"]);
         let list = shop.run(&["schedule", "list"]);
@@ -136,12 +130,10 @@ fn history_leads_to_the_run_on_the_wall_clock_of_the_schedule() {
 // proves C8 and D10
 #[test]
 fn days_are_those_of_the_schedules_zone_and_reasons_are_kept() {
-    for shop in [Shop::new(), Shop::on_postgres()] {
-        fs::write(shop.path("waypost.toml"), JOBS).unwrap();
+    for shop in [shop(), Shop::on_postgres().with("waypost.toml", JOBS)] {
         let elsewhere = Shop::new();
         let (_server, url) = shop.serve(&["serve", "--no-worker"]);
-        let there =
-            |args: &[&str]| Ran::from(elsewhere.command(args).env("WAYPOST_URL", &url).output().unwrap());
+        let there = |args: &[&str]| elsewhere.asks(&url, args);
         shop.ok(&["schedule", "apply", "waypost.toml"]);
         let backfill = [
             "schedule",

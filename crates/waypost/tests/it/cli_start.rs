@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use crate::support::Shop;
+use serde_json::Value;
+
+use crate::support::{SOON, Shop, eventually, id_of};
 
 fn both() -> [Shop; 2] {
     [Shop::new(), Shop::on_postgres()]
@@ -71,6 +73,48 @@ fn a_run_may_begin_later_by_an_instant_with_its_zone_or_a_length() {
         let later = instant("schedule_at") - instant("queued_at");
         assert!((595..=605).contains(&(later.ms() / 1_000)), "{later}");
         shop.queue(&["--schedule-at", "2126-02-14T08:00:00+01:00"], "true");
+    }
+}
+
+/// Whatever else is worked meanwhile.
+// proves U9
+#[test]
+fn a_run_that_is_started_here_is_worked_here() {
+    for shop in both() {
+        let (_server, url) = shop.serve(&["serve", "--allow-commands", "--slots", "4"]);
+        eventually("the worker is known", SOON, || {
+            !shop.json(&["worker", "list"]).as_array().unwrap().is_empty()
+        });
+        let other = shop.json(&["worker", "list"])[0]["name"].as_str().unwrap().to_owned();
+        for number in 0..12 {
+            let start = ["run", "start", "--here", "-o", "json", "--", "true"];
+            let ran = if number % 2 == 0 { shop.run(&start) } else { shop.asks(&url, &start) };
+            ran.expect(0, &[]);
+            let run: Value = serde_json::from_str(&ran.out).unwrap();
+            let events = shop.json(&["run", "events", id_of(&run)]);
+            let claim = events.as_array().unwrap().iter().find(|event| event["command"] == "claim").unwrap();
+            assert_ne!(claim["by"], other.as_str(), "{events}");
+        }
+        let again = shop.runs()[0]["run_id"].as_str().unwrap().to_owned();
+        let replayed = shop.ends(0, &["run", "replay", &again, "--here"]);
+        shop.run(&["run", "replay", &again, "--here"]).expect(0, &["queued → claimed → running → success"]);
+        let events = shop.json(&["run", "events", id_of(&replayed)]);
+        assert_ne!(events[1]["by"], other.as_str(), "{events}");
+        shop.verifies();
+    }
+}
+
+// proves U12
+#[test]
+fn a_command_is_no_bulk_change() {
+    let shop = Shop::new();
+    let refused = shop.run(&["run", "start", "--lifecycle", "rule", "--", "echo", "x"]);
+    refused.expect(2, &["lifecycle: a rule run", "a command has none", "PREVIEW", "deploy, job"]);
+    shop.run(&["run", "start", "--lifecycle", "rule", "--dry-run", "--", "echo", "x"])
+        .expect(2, &["lifecycle"]);
+    assert!(shop.runs().is_empty());
+    for lifecycle in ["job", "agent", "deploy"] {
+        shop.ok(&["run", "start", "--lifecycle", lifecycle, "--", "echo", "x"]);
     }
 }
 

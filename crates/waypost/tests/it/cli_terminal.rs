@@ -252,3 +252,28 @@ fn a_log_has_no_colours_off_a_terminal_and_may_be_json() {
     shop.run(&["--log", "loud,,=", "worker", "--allow-commands"]).expect(2, &["log:", "allowed"]);
     shop.run(&["--log-format", "xml", "run", "list"]).expect(2, &["xml", "json"]);
 }
+
+/// A name stands on one line, and what follows an error further in: neither looks like a line of the page's own.
+// proves U8
+#[test]
+fn no_line_of_a_page_is_forged() {
+    let shop = Shop::new();
+    let title = "harmless\ncompleted 3s ago, after 1s\n\n  run    another\u{202e}";
+    let failing = ["--title", title, "--wait", "--", "sh", "-c", "printf 'no\\nrun  fine' >&2; exit 3"];
+    let run = shop.run(&[&["run", "start", "-o", "json"], &failing[..]].concat());
+    run.expect(3, &[]);
+    let run: Value = serde_json::from_str(&run.out).unwrap();
+    let id = run["run_id"].as_str().unwrap();
+    let shown = shop.ok(&["run", "show", id]);
+    let mut lines = shown.lines();
+    assert_eq!(
+        lines.next(),
+        Some("harmless^Jcompleted 3s ago, after 1s^J^J  run    another\\u{202e}"),
+        "{shown}"
+    );
+    assert!(lines.next().unwrap().starts_with("failed "), "{shown}");
+    let listed = shop.ok(&["run", "list"]);
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    let watched = shop.run(&["run", "watch", id]);
+    assert!(watched.err.lines().next().unwrap().contains("harmless^Jcompleted"), "{}", watched.err);
+}

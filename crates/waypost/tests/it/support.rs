@@ -15,6 +15,9 @@ use waypost_store::postgres::PostgresStore;
 use waypost_store::sqlite::SqliteStore;
 use waypost_testkit::Postgres;
 
+/// As long as something may take on a machine that is busy.
+pub const SOON: Duration = Duration::from_secs(60);
+
 pub const WAYPOST: &str = env!("CARGO_BIN_EXE_waypost");
 
 pub struct Shop {
@@ -66,6 +69,12 @@ impl Shop {
         }
     }
 
+    /// With a file in its folder.
+    pub fn with(self, name: &str, text: &str) -> Shop {
+        fs::write(self.path(name), text).unwrap();
+        self
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -105,6 +114,19 @@ impl Shop {
     pub fn json(&self, args: &[&str]) -> Value {
         let text = self.ok(&[args, &["-o", "json"]].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error}: {text}"))
+    }
+
+    /// The same as a person elsewhere who asks a server.
+    pub fn asks(&self, url: &str, args: &[&str]) -> Ran {
+        Ran::from(self.command(args).env("WAYPOST_URL", url).output().unwrap())
+    }
+
+    /// Runs it with `-o json` added and expects that it ends so; gives the run that it printed.
+    #[track_caller]
+    pub fn ends(&self, code: i32, args: &[&str]) -> Value {
+        let ran = self.run(&[args, &["-o", "json"]].concat());
+        assert_eq!(ran.code, Some(code), "{args:?}: {}{}", ran.out, ran.err);
+        serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{args:?}: {error}: {}", ran.out))
     }
 
     /// Starts a run of a shell script that nobody works yet; gives its id.
@@ -212,6 +234,11 @@ impl Running {
     pub fn end(&mut self) -> Option<i32> {
         self.0.wait().unwrap().code()
     }
+}
+
+/// The id of a run that a command printed.
+pub fn id_of(run: &Value) -> &str {
+    run["run_id"].as_str().expect("a run has an id")
 }
 
 /// Of a process, in KiB: what it has, and the most that it had.

@@ -150,6 +150,12 @@ impl Claims {
         }
     }
 
+    /// A run that this worker holds without having claimed it here.
+    pub fn has_taken(&mut self, claimed: Claimed, asked_at: Instant, slots: &mut Slots) {
+        self.is_over |= self.shared.options.only.as_deref() == Some(claimed.run.id());
+        slots.claimed(claimed, asked_at);
+    }
+
     /// Until it is told to stop, or there is nothing more to come.
     pub async fn fill(&mut self, slots: &mut Slots, shutdown: &mut watch::Receiver<Stage>) -> Result<()> {
         while !(self.is_over && slots.is_empty()) {

@@ -5,10 +5,11 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::{Map, Value, json};
 use waypost_kernel::{Catalog, Time};
 use waypost_schema::{nearest, quoted};
 use waypost_store::{
-    EVERY_TENANT, NewItem, NewRun, OfferedPlaybook, PlaybookFilter, PlaybookRow, Store, StoreError,
+    EVERY_TENANT, NewItem, NewRun, OfferedPlaybook, PlaybookFilter, PlaybookRow, Store, StoreError, iso,
 };
 
 use super::{CannotStart, Playbook, Playbooks, Step};
@@ -96,6 +97,39 @@ impl Known {
             })?),
         };
         Ok(Known { offered, offered_at: Some(offered_at), playbook: playbook.map(Arc::new) })
+    }
+
+    /// The same; one that cannot be read here is listed all the same, since whoever has it may be newer.
+    pub fn listed(row: PlaybookRow, catalog: &Catalog) -> Known {
+        let unread = Known { offered: row.offered.clone(), offered_at: Some(row.offered_at), playbook: None };
+        Known::of_row(row, catalog).unwrap_or(unread)
+    }
+
+    /// As lists have it.
+    pub fn object(&self) -> Value {
+        let (offered, playbook) = (&self.offered, self.playbook.as_deref());
+        json!({
+            "name": offered.name,
+            "lifecycle": playbook.map(|it| &it.lifecycle),
+            "hash": offered.hash,
+            "description": playbook.and_then(|it| it.description.as_ref()),
+            "inputs": playbook.map_or_else(Vec::new, Playbook::described_inputs),
+            "tenant": offered.tenant,
+            "file": offered.file,
+            "by": offered.by,
+            "offered_at": self.offered_at.map(iso),
+        })
+    }
+
+    /// The same with its text, its steps, and where its runs wait.
+    pub fn whole_object(&self) -> Value {
+        let playbook = self.playbook.as_deref();
+        let mut object = self.object();
+        object["text"] = self.offered.text.as_str().into();
+        object["steps"] = json!(playbook.map(|it| it.preview(&Map::new())));
+        object["queue"] = json!(playbook.map(|it| &it.queue));
+        object["priority"] = json!(playbook.map(|it| it.priority));
+        object
     }
 }
 

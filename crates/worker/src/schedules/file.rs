@@ -13,6 +13,7 @@ use super::format::{FILE, SCHEDULE};
 use super::schedule::{QueuedRun, Schedule, Scopes, What};
 use crate::playbook::build::single;
 use crate::playbook::{ActionTemplate, Hash, Playbook, Reference, Unattended, text_of};
+use crate::retention;
 
 const MINUTE: Span = Span::from_seconds(60);
 const SECOND: Span = Span::from_seconds(1);
@@ -40,6 +41,7 @@ pub fn parse(text: &str, path: &Path, folder: &Path, catalog: &Catalog) -> Resul
         }
         schedules.push(schedule);
     }
+    retention::rules(&root, &mut builder.report, catalog);
     builder.report.done(schedules)
 }
 

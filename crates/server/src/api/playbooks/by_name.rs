@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use waypost_kernel::Catalog;
-use waypost_store::{NewRun, OfferedPlaybook, PlaybookRow, check_new};
+use waypost_store::{NewRun, OfferedPlaybook, PlaybookRow};
 use waypost_worker::playbook::known::{self, Known, LeftOpen, NotKnown};
 use waypost_worker::playbook::{self, CannotStart, Playbook, Playbooks};
 
@@ -172,10 +172,16 @@ pub fn cannot_start(error: CannotStart) -> Problem {
 
 /// What would become of a request; nothing is written.
 pub async fn preview(call: &Call, new: &NewRun, playbook: Option<&Playbook>) -> Result<Value> {
-    check_new(new)?;
+    let known = call.store().dry_run(new.clone()).await?;
     let catalog = call.store().lifecycles().await?.of_tenant(&new.tenant);
-    let Some(lifecycle) = catalog.latest(&new.lifecycle) else {
+    let lifecycle = match new.version {
+        Some(version) => catalog.get(&new.lifecycle, version),
+        None => catalog.latest(&new.lifecycle),
+    };
+    let Some(lifecycle) = lifecycle else {
         return Err(Problem::field(&INVALID_INPUT, "lifecycle", &format!("there is no {:?}", new.lifecycle)));
     };
-    Ok(playbook::preview(new, lifecycle, playbook))
+    let mut plan = playbook::preview(new, lifecycle, playbook);
+    plan["run_id"] = json!(known);
+    Ok(plan)
 }

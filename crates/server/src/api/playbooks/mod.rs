@@ -5,9 +5,8 @@ pub mod replays;
 
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
-use waypost_kernel::Catalog;
-use waypost_store::{EVERY_TENANT, OfferedPlaybook, PlaybookFilter, PlaybookRow, iso};
+use serde_json::{Value, json};
+use waypost_store::{EVERY_TENANT, OfferedPlaybook, PlaybookFilter};
 use waypost_worker::playbook::Playbook;
 use waypost_worker::playbook::known::{Known, NotKnown};
 
@@ -64,7 +63,13 @@ async fn list(call: Call, query: PlaybooksQuery) -> Result {
     let turn = call.page_turn().await;
     let catalog = call.lifecycles().await?;
     let rows = call.store().playbooks(filter).await?;
-    let objects: Vec<Value> = rows.into_iter().map(|row| object(row, &catalog, query.text)).collect();
+    let objects = rows.into_iter().map(|row| {
+        let known = Known::listed(row, &catalog);
+        let mut object = known.object();
+        object["text"] = json!(query.text.then_some(&known.offered.text));
+        object
+    });
+    let objects: Vec<Value> = objects.collect();
     Ok(turn.lasting_with(answer::json(200, &json!({ "playbooks": objects }))))
 }
 
@@ -77,35 +82,7 @@ async fn show(call: Call) -> Result {
         }
         error => by_name::problem(error),
     })?;
-    let playbook = known.playbook.clone();
-    let mut shown = described(&known, true);
-    let playbook = playbook.as_deref();
-    shown["steps"] = json!(playbook.map(|it| it.preview(&Map::new())));
-    shown["queue"] = json!(playbook.map(|it| &it.queue));
-    shown["priority"] = json!(playbook.map(|it| it.priority));
-    Ok(answer::json(200, &shown))
-}
-
-/// One that cannot be read here is listed all the same: its worker may be newer than this server.
-fn object(row: PlaybookRow, catalog: &Catalog, with_text: bool) -> Value {
-    let unread = Known { offered: row.offered.clone(), offered_at: Some(row.offered_at), playbook: None };
-    described(&Known::of_row(row, catalog).unwrap_or(unread), with_text)
-}
-
-fn described(known: &Known, with_text: bool) -> Value {
-    let (offered, playbook) = (&known.offered, known.playbook.as_deref());
-    json!({
-        "name": offered.name,
-        "lifecycle": playbook.map(|it| &it.lifecycle),
-        "hash": offered.hash,
-        "description": playbook.and_then(|it| it.description.as_ref()),
-        "inputs": playbook.map_or_else(Vec::new, Playbook::described_inputs),
-        "tenant": offered.tenant,
-        "file": offered.file,
-        "by": offered.by,
-        "offered_at": known.offered_at.map(iso),
-        "text": with_text.then_some(&offered.text),
-    })
+    Ok(answer::json(200, &known.whole_object()))
 }
 
 async fn offer(call: Call, body: OfferingBody) -> Result {

@@ -5,14 +5,14 @@ use waypost_worker::playbook::Playbook;
 use waypost_worker::replay::{CannotReplay, Edit, ReplayFrom, replay as replayed};
 
 use super::by_name::cannot_start;
-use crate::answer::{self, Result};
+use crate::answer::Result;
 use crate::api::requests::ReplayBody;
-use crate::api::runs::{check_embedded, tagged};
+use crate::api::runs::{KEY_HEADER, answer_made, check_embedded, request_key};
 use crate::api::shapes::RUN;
 use crate::api::{BODY_BYTES, Content, POST, Route, RouteResponse, takes};
 use crate::call::Call;
 use crate::guard::RequiredRole;
-use crate::problem::{INVALID_INPUT, NOT_FOUND, Problem};
+use crate::problem::{IDEMPOTENCY_KEY_REUSED, INVALID_INPUT, NOT_FOUND, Problem};
 
 pub const ROUTES: &[Route] = &[Route {
     path: "/v1/runs/{run_id}/replay",
@@ -22,13 +22,22 @@ pub const ROUTES: &[Route] = &[Route {
             the role admin.",
     required_role: RequiredRole::Operate,
     body_bytes: BODY_BYTES,
-    responses: &[RouteResponse { status: 201, description: "the new run", body: Content::Json(&RUN) }],
-    refuses: &[&NOT_FOUND],
+    headers: &[KEY_HEADER],
+    responses: &[
+        RouteResponse { status: 201, description: "the new run", body: Content::Json(&RUN) },
+        RouteResponse {
+            status: 200,
+            description: "the key was known: the run that it made, with `Idempotency-Replayed: true`",
+            body: Content::Json(&RUN),
+        },
+    ],
+    refuses: &[&NOT_FOUND, &IDEMPOTENCY_KEY_REUSED],
     may_conflict: true,
     ..takes!(POST, replay, ReplayBody)
 }];
 
 async fn replay(call: Call, body: ReplayBody) -> Result {
+    let key = request_key(&call, body.idempotency_key)?;
     let old = call.run().await?;
     check_embedded(&call.caller, old.carried.as_ref())?;
     let from = match (body.from, body.failed) {
@@ -54,9 +63,7 @@ async fn replay(call: Call, body: ReplayBody) -> Result {
             CannotReplay::Store(error) => error.into(),
         })?;
     new.by = call.caller.by(body.by);
-    new.idempotency_key = body.idempotency_key;
+    new.idempotency_key = key;
     let made = call.store().enqueue(vec![new]).await?.remove(0)?;
-    call.app.metrics.enqueued.inc_by(u64::from(!made.replayed));
-    let answer = tagged(call.json_of(201, &made.run), &made.run);
-    Ok(answer::with(answer, "location", &format!("/v1/runs/{}", made.run.id())))
+    Ok(answer_made(&call, &made, |status| call.json_of(status, &made.run)))
 }

@@ -65,7 +65,7 @@ requests! {
         optional from: Option<String> = NAME, "The step to go on from, by its key or its name. It and what waits for it run again; what else is done stays so, with its output.";
         optional failed: bool = Kind::Boolean, "Whether to do again only what did not complete, and what a cleanup undid.";
         optional input: Option<Map<String, Value>> = Kind::Object, "Members of the input that are to be others; only without `from` and `failed`.";
-        optional idempotency_key: Option<String> = KEY, "The same key and request make one run, however often they are sent.";
+        optional idempotency_key: Option<String> = KEY, "As the header `Idempotency-Key`; if both are there, they are the same.";
         optional by: Option<String> = NAME, BY_TEXT;
     }
     OFFERED "OfferedPlaybook" OfferedBody {
@@ -102,6 +102,12 @@ requests! {
         optional lease_ms: Option<i64> = LEASE, "How long a lease lasts without a heartbeat.";
         optional start: bool = Kind::Boolean, START_TEXT;
         optional idempotency_key: Option<String> = KEY, "A claim that is sent again with the same key, because its answer was lost, gives the same runs and tokens while their leases last.";
+    }
+    NEW_CLAIMED_RUN "NewClaimedRun" NewClaimedRunBody {
+        needed run: NewRunBody = Kind::Of(&NEW_RUN), "The run to start.";
+        needed worker: String = NAME, "A name that is never used again.";
+        optional lease_ms: Option<i64> = LEASE, "How long the lease lasts without a heartbeat.";
+        optional start: bool = Kind::Boolean, START_TEXT;
     }
     CLAIM_ONE "ClaimOne" ClaimOneBody {
         needed worker: String = NAME, "A name that is never used again.";
@@ -182,22 +188,6 @@ requests! {
     FINISHES "Finishes" FinishesBody {
         needed finishes: Vec<OfRun<FinishBody>> = list(&Kind::Of(&FINISH_OF_RUN), MOST_OF_A_BATCH), EACH_TEXT;
     }
-    REQUIRE_CLEANUP "RequireCleanup" RequireCleanupBody {
-        needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
-        needed required: bool = Kind::Boolean, "Whether the run requires cleanup from now on.";
-        optional failing_status: Option<String> = NAME, "The state that the run goes to once the cleanup is done.";
-        optional error_code: Option<String> = LONG, "Why the run failed, as a code.";
-        optional error_msg: Option<String> = LONG, "Why the run failed, in words.";
-        optional by: Option<String> = LONG, WORKER_TEXT;
-    }
-    OWE "Owe" OweBody {
-        needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
-        needed owes: bool = Kind::Boolean, "Whether the run requires cleanup from now on.";
-        optional failing_status: Option<String> = NAME, "The state that the run goes to once the cleanup is done.";
-        optional error_code: Option<String> = LONG, "Why the run failed, as a code.";
-        optional error_msg: Option<String> = LONG, "Why the run failed, in words.";
-        optional by: Option<String> = LONG, WORKER_TEXT;
-    }
     PAUSING "Pausing" PausingBody {
         optional reason: Option<String> = REASON, "Kept with what is paused; at most 1,024 characters.";
         optional by: Option<String> = NAME, BY_TEXT;
@@ -241,6 +231,27 @@ requests! {
         optional reason: Option<String> = REASON, AUDIT_TEXT;
         optional by: Option<String> = NAME, BY_TEXT;
     }
+}
+
+/// The same under its name and under the one that it had before.
+macro_rules! requiring_cleanup {
+    ($($constant:ident $name:literal $body:ident $required:ident;)+) => {
+        requests! {$(
+            $constant $name $body {
+                needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
+                needed $required: bool = Kind::Boolean, "Whether the run requires cleanup from now on.";
+                optional failing_status: Option<String> = NAME, "The state that the run goes to once the cleanup is done.";
+                optional error_code: Option<String> = LONG, "Why the run failed, as a code.";
+                optional error_msg: Option<String> = LONG, "Why the run failed, in words.";
+                optional by: Option<String> = LONG, WORKER_TEXT;
+            }
+        )+}
+    };
+}
+
+requiring_cleanup! {
+    REQUIRE_CLEANUP "RequireCleanup" RequireCleanupBody required;
+    OWE "Owe" OweBody owes;
 }
 
 requests! {

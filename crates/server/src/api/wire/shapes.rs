@@ -2,7 +2,7 @@
 //! a test holds to the objects.
 
 use waypost_kernel::text::MAX_PAGE;
-use waypost_schema::{Kind, Shape, needed, optional};
+use waypost_schema::{Field, Kind, Shape, joined, needed, optional};
 pub use waypost_store::wire::{EVENT, ITEM, LISTED_RUN, QUEUE, RUN};
 
 use super::kinds::{COUNT, LONG, NAME, TIME, list};
@@ -36,6 +36,11 @@ shapes! {
         needed("status", NAME, "The state that the run is in."),
         needed("replayed", Kind::Boolean, "Whether the idempotency key was known: then this is the run that it made."),
         optional("run", Kind::Any, "The run object, with `Waypost-Detail: engine`."),
+    ];
+    MADE_CLAIMED "MadeClaimed" [
+        needed("run", Kind::Of(&RUN), "The run."),
+        needed("replayed", Kind::Boolean, "Whether the idempotency key was known: then this is the run that it made."),
+        optional("lease", Kind::Of(&LEASE), "The right to work on the run; null if it could not be claimed now."),
     ];
     NOT_MADE "NotMade" [needed("error", Kind::Of(&PROBLEM), "Why no run was made.")];
     RECEIVED "Received" [
@@ -131,35 +136,9 @@ shapes! {
         optional("source", LONG, "The lifecycle as a file, with `source=true`."),
     ];
     LIFECYCLES "Lifecycles" [needed("lifecycles", list(&Kind::Of(&LIFECYCLE), 10_000), "Every version of each lifecycle.")];
-    PLAYBOOK "Playbook" [
-        needed("name", NAME, "The playbook's name."),
-        optional("lifecycle", NAME, "The lifecycle of its runs; null for a handler, of which only the name is known."),
-        needed("hash", NAME, "The hash of its content, which runs pin."),
-        optional("description", LONG, "What the playbook is for, for people."),
-        needed("inputs", Kind::Any, "The inputs that the playbook takes."),
-        needed("tenant", NAME, "Whose runs it is for; `*` is everybody's."),
-        needed("file", LONG, "Where it is on the machine of whoever has it."),
-        needed("by", NAME, "The process that offered it."),
-        optional("offered_at", TIME, "When it became the latest version."),
-        optional("text", LONG, "The playbook as a file, with `text=true`."),
-    ];
-    PLAYBOOK_SHOWN "PlaybookShown" [
-        needed("name", NAME, "The playbook's name."),
-        optional("lifecycle", NAME, "The lifecycle of its runs; null for a handler, of which only the name is known."),
-        needed("hash", NAME, "The hash of its content, which runs pin."),
-        optional("description", LONG, "What the playbook is for, for people."),
-        needed("inputs", Kind::Any, "The inputs that the playbook takes."),
-        needed("tenant", NAME, "Whose runs it is for; `*` is everybody's."),
-        needed("file", LONG, "Where it is on the machine of whoever has it."),
-        needed("by", NAME, "The process that offered it."),
-        optional("offered_at", TIME, "When it became the latest version."),
-        needed("text", LONG, "The playbook as a file."),
-        optional("steps", Kind::Any, "Its steps and cleanups, in order: what each does."),
-        optional("queue", NAME, "The queue of its runs; `default` if it names none."),
-        optional("priority", Kind::Any, "The priority of its runs."),
-    ];
     DRY_RUN "DryRun" [
         needed("dry_run", Kind::Boolean, "Always true: nothing was written."),
+        optional("run_id", NAME, "The run that the idempotency key has made already: it would be the answer."),
         optional("playbook", LONG, "The playbook, pinned to its content."),
         needed("lifecycle", NAME, "The lifecycle that the run would move along."),
         optional("status", NAME, "The state that it would start in."),
@@ -211,3 +190,35 @@ shapes! {
         needed("code", NAME, "Stable: branch on this."),
     ];
 }
+
+const PLAYBOOK_FIELDS: [Field; 9] = [
+    needed("name", NAME, "The playbook's name."),
+    optional(
+        "lifecycle",
+        NAME,
+        "The lifecycle of its runs; null for a handler, of which only the name is known.",
+    ),
+    needed("hash", NAME, "The hash of its content, which runs pin."),
+    optional("description", LONG, "What the playbook is for, for people."),
+    needed("inputs", Kind::Any, "The inputs that the playbook takes."),
+    needed("tenant", NAME, "Whose runs it is for; `*` is everybody's."),
+    needed("file", LONG, "Where it is on the machine of whoever has it."),
+    needed("by", NAME, "The process that offered it."),
+    optional("offered_at", TIME, "When it became the latest version."),
+];
+const LISTED_FIELDS: [Field; 1] = [optional("text", LONG, "The playbook as a file, with `text=true`.")];
+const SHOWN_FIELDS: [Field; 4] = [
+    needed("text", LONG, "The playbook as a file."),
+    optional("steps", Kind::Any, "Its steps and cleanups, in order: what each does."),
+    optional("queue", NAME, "The queue of its runs; `default` if it names none."),
+    optional("priority", Kind::Any, "The priority of its runs."),
+];
+
+pub const PLAYBOOK: Shape = Shape::of_api(
+    "Playbook",
+    &joined::<{ PLAYBOOK_FIELDS.len() + LISTED_FIELDS.len() }>(&PLAYBOOK_FIELDS, &LISTED_FIELDS),
+);
+pub const PLAYBOOK_SHOWN: Shape = Shape::of_api(
+    "PlaybookShown",
+    &joined::<{ PLAYBOOK_FIELDS.len() + SHOWN_FIELDS.len() }>(&PLAYBOOK_FIELDS, &SHOWN_FIELDS),
+);

@@ -64,10 +64,21 @@ pub enum PoolKind {
 
 impl Session {
     pub async fn open(address: Address) -> Result<Session, StoreError> {
+        let missing = || StoreError::Unusable("the database has no tables".to_owned());
+        Session::open_as(address, true).await?.ok_or_else(missing)
+    }
+
+    /// None: there is no schema, and none is made.
+    pub async fn open_existing(address: Address) -> Result<Option<Session>, StoreError> {
+        Session::open_as(address, false).await
+    }
+
+    async fn open_as(address: Address, makes_schema: bool) -> Result<Option<Session>, StoreError> {
         let (pool, heartbeats) =
             (open::pool(&address, CONNECTIONS)?, open::pool(&address, HEARTBEAT_CONNECTIONS)?);
-        let known = Session::prepare(&pool).await.map_err(Fault::into_error)?;
-        Ok(Session(Arc::new(Shared {
+        let known = Session::prepare(&pool, makes_schema).await.map_err(Fault::into_error)?;
+        let Some(known) = known else { return Ok(None) };
+        Ok(Some(Session(Arc::new(Shared {
             pool,
             heartbeats,
             known: RwLock::new(Arc::new(known)),
@@ -76,7 +87,7 @@ impl Session {
             gaps: Mutex::default(),
             notifier: Notifier::new(address),
             memory: Memory::default(),
-        })))
+        }))))
     }
 
     pub fn pools(&self) -> Vec<PoolStatus> {
@@ -93,17 +104,20 @@ impl Session {
         vec![status("work", &self.0.pool), status("heartbeats", &self.0.heartbeats)]
     }
 
-    /// A database without a schema gets it; one of another version is refused.
-    async fn prepare(pool: &Pool) -> Result<LifecycleCodes> {
+    /// A database without a schema gets it, if it may; one of another version is refused.
+    async fn prepare(pool: &Pool, makes_schema: bool) -> Result<Option<LifecycleCodes>> {
         let client = pool.get().await?;
         let versions = schema::versions(&client).await?;
         if versions.is_empty() {
+            if !makes_schema {
+                return Ok(None);
+            }
             schema::up(&client).await?;
             schema::versions(&client).await?.check()?;
         } else {
             versions.check()?;
         }
-        LifecycleCodes::read(&client).await
+        LifecycleCodes::read(&client).await.map(Some)
     }
 
     /// Runs a verb to its end, whatever becomes of who asked.

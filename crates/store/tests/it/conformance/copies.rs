@@ -79,7 +79,12 @@ pub async fn only_what_ended_well_in_that_very_run_is_copied(store: &dyn Databas
     let elsewhere = NewRun { playbook: Some("other".into()), ..one(copy("scan")) };
     refused(elsewhere, "retry_of", "another playbook").await;
     refused(NewRun { lifecycle: "deploy".into(), ..one(copy("scan")) }, "retry_of", "or lifecycle").await;
-    refused(one(NewItem { status: Some("completed".into()), ..item("step", "scan") }), "items.status", "starts as").await;
+    refused(
+        one(NewItem { status: Some("completed".into()), ..item("step", "scan") }),
+        "items.status",
+        "starts as",
+    )
+    .await;
     let open = put(store, job(&["scan"])).await;
     refused(repeats(open.id(), vec![copy("scan")]), "retry_of", "once it has ended").await;
     // Of targets of a bulk change each is its own run's to take back.
@@ -94,5 +99,16 @@ pub async fn a_key_stands_for_whose_copies_they_are(store: &dyn Database) {
     let keyed = |old: &str| NewRun { idempotency_key: Some("k".into()), ..repeats(old, vec![copy("scan")]) };
     let first = try_put(store, keyed(&one)).await.unwrap();
     assert!(try_put(store, keyed(&one)).await.unwrap().replayed);
-    assert!(matches!(try_put(store, keyed(&other)).await, Err(StoreError::KeyReused { run_id, .. }) if run_id == first.run.id()));
+    assert!(
+        matches!(try_put(store, keyed(&other)).await, Err(StoreError::KeyReused { run_id, .. }) if run_id == first.run.id())
+    );
+}
+
+/// It would be ignored, and who sent it would not know.
+pub async fn a_copy_has_no_state_of_its_own(store: &dyn Database) {
+    let old = failed_run(store).await;
+    let stated = NewItem { status: Some("skipped".into()), ..copy("scan") };
+    let refused = try_put(store, repeats(&old, vec![stated])).await;
+    let Err(StoreError::Invalid { field, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(field, "items.status");
 }

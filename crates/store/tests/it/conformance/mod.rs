@@ -84,7 +84,13 @@ topics! {
     copies:
         a_repeated_run_begins_with_what_was_done
         only_what_ended_well_in_that_very_run_is_copied
+        a_copy_has_no_state_of_its_own
         a_key_stands_for_whose_copies_they_are;
+    claimed_at_once:
+        nobody_else_can_take_it_first
+        without_room_it_waits_like_any_other
+        a_known_key_gives_its_run_and_no_lease
+        a_dry_run_refuses_what_a_start_refuses_and_writes_nothing;
     playbooks:
         the_version_that_was_offered_last_is_the_one
         a_tenant_sees_its_own_playbooks_and_everybodys

@@ -70,6 +70,10 @@ fn copied(new: NewItem, run: &NewRun, lifecycle: &Lifecycle, old: Option<&Entry>
     if (&old.row.playbook, &old.row.lifecycle.name) != (&run.playbook, &lifecycle.name) {
         return Err(StoreError::invalid("retry_of", format!("{id} is of another playbook or lifecycle")));
     }
+    if new.status.is_some() {
+        let message = format!("the copy of {:?} has the state of its original: leave it out", new.key);
+        return Err(StoreError::invalid("items.status", message));
+    }
     let (at, kind) = item_kind(&new.kind, lifecycle)?;
     let old_kind = item_kind(&new.kind, &old.row.lifecycle)?.0;
     let original = old.items.iter().find(|item| item.kind == old_kind && *item.key == *new.key);

@@ -1,16 +1,16 @@
-//! A run's events as lines for people: what its commands printed, what its workers said, how its steps go.
+//! A run's events as entries of its log, for people: what its commands printed, what its workers said, how its steps go.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 use waypost_kernel::Time;
-use waypost_store::{EventRow, ItemRow};
+use waypost_store::{EventRow, ItemRow, PLACEHOLDER};
 
-use super::events::output_lines;
+use crate::run::look::events::output_lines;
 
-/// Something that an event tells.
+/// Something that an event says.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum Entry {
     /// What a command printed.
     Line { step: Option<String>, stream: String, text: String },
     /// What a worker said, or somebody for it.
@@ -23,7 +23,7 @@ pub enum Told {
 
 /// Knows the names of steps, and which of them run.
 #[derive(Debug, Default)]
-pub struct Teller {
+pub struct EntryReader {
     names: HashMap<String, String>,
     /// Which step a part belongs to is in its key: `STEP: PART`.
     running: Vec<(String, Time)>,
@@ -35,11 +35,11 @@ fn is_said(event: &EventRow) -> bool {
     let is_moved = event.command != "note" && event.from.as_ref() == Some(&event.to);
     // Why a step failed for good stands with the step; that it is tried again stands nowhere else.
     let has = |key: &str| event.payload[key].is_string();
-    let is_told = event.level == "debug" || has("step") && has("code") && !has("message");
-    event.actor == "worker" && is_own && !is_moved && !is_told
+    let is_shown_elsewhere = event.level == "debug" || has("step") && has("code") && !has("message");
+    event.actor == "worker" && is_own && !is_moved && !is_shown_elsewhere
 }
 
-impl Teller {
+impl EntryReader {
     pub fn learn(&mut self, items: Vec<ItemRow>) {
         self.names = items.into_iter().map(|item| (item.key, item.name)).collect();
     }
@@ -64,11 +64,11 @@ impl Teller {
         said.or(alone).map(|key| self.name(key))
     }
 
-    pub fn tell(&mut self, event: &EventRow) -> Vec<Told> {
+    pub fn read(&mut self, event: &EventRow) -> Vec<Entry> {
         let payload = &event.payload;
         if payload["lines"].is_array() {
             let step = self.step_of(payload);
-            let line = |(stream, text): (&str, &str)| Told::Line {
+            let line = |(stream, text): (&str, &str)| Entry::Line {
                 step: step.clone(),
                 stream: stream.to_owned(),
                 text: text.to_owned(),
@@ -82,19 +82,19 @@ impl Teller {
             return Vec::new();
         }
         let step = self.step_of(payload);
-        vec![Told::Message { step, level: event.level.clone(), text: event.message.clone() }]
+        vec![Entry::Message { step, level: event.level.clone(), text: event.message.clone() }]
     }
 
-    fn item(&mut self, item: &Value, at: Time) -> Option<Told> {
+    fn item(&mut self, item: &Value, at: Time) -> Option<Entry> {
         let text = |key: &str| item[key].as_str().unwrap_or_default();
         let (key, to) = (text("key"), text("to"));
         if text("kind") == "task" {
             let percent = item["progress"].as_u64().unwrap_or_default();
             let is_news = percent > 0 || !text("from").is_empty();
             let name = self.name(key);
-            return is_news.then(|| Told::Task { name, to: to.to_owned(), percent });
+            return is_news.then(|| Entry::Task { name, to: to.to_owned(), percent });
         }
-        if text("kind") != "step" || text("from").is_empty() || text("from") == to {
+        if text("kind") != "step" || key == PLACEHOLDER || text("from").is_empty() || text("from") == to {
             return None;
         }
         let began = self.running.iter().position(|(running, _)| running == key);
@@ -103,7 +103,7 @@ impl Teller {
             self.running.push((key.to_owned(), at));
         }
         let error = item["error_code"].as_str().filter(|_| to == "failed").map(str::to_owned);
-        Some(Told::Step {
+        Some(Entry::Step {
             name: self.name(key),
             to: to.to_owned(),
             took: began.map(|began| at - began),

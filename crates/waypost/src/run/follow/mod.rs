@@ -1,19 +1,24 @@
 //! Following a run: why it waits, its output as it appears, how its steps go, and the path that it took.
 
+pub mod entries;
+pub mod wait;
+
 use std::time::Duration;
 
 use clap::Args;
 use tokio::time::Instant;
-use waypost_kernel::text::terminal::{output_line, plain};
+use waypost_kernel::text::terminal::{indented, name, output_line, plain};
 use waypost_kernel::waiting::Reason;
 use waypost_kernel::{Phase, Time};
 use waypost_store::{EventRow, RunRow, Store};
 
-use super::events::all_events;
-use super::ids::{explained, find, short};
-use super::told::{Teller, Told};
-use super::{times::age, waits, worked};
+use entries::{Entry, EntryReader};
+
 use crate::output::{Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print, tell};
+use crate::run::ids::{explained, find, short};
+use crate::run::look::events::all_events;
+use crate::run::look::{waits, worked};
+use crate::run::times::age;
 use crate::worker::duration;
 
 const PAGE: usize = 500;
@@ -66,7 +71,7 @@ pub fn header(run: &RunRow, now: Time) -> String {
     let title = run.title.as_deref().map(|title| format!(" {title}")).unwrap_or_default();
     let since = format!("queued {} ago", age(now - run.run.created_at));
     let head = format!("{}{title}: {} in {}, {since}", short(run.id()), run.status(), run.queue);
-    plain(&head).into_owned()
+    name(&head).into_owned()
 }
 
 /// Nothing more happens to it by itself.
@@ -87,24 +92,24 @@ pub struct Follower {
     path: Vec<String>,
     /// Output lines are data: on stdout, unless that is for the run object.
     to_stdout: bool,
-    teller: Teller,
+    entries: EntryReader,
     waits: Waits,
 }
 
-/// What the run waits for, since when that is known here, and whether it was told.
+/// What the run waits for, since when that is known here, and which reason was shown last.
 #[derive(Debug, Default)]
 struct Waits {
     known: Option<(Reason, Instant)>,
-    told: Option<Reason>,
+    shown: Option<Reason>,
 }
 
-/// Who waits no longer than this is not told of.
+/// A wait that is no longer than this is not shown.
 const A_MOMENT: Duration = Duration::from_millis(1_500);
 
 impl Follower {
     pub fn new(run_id: String, to_stdout: bool) -> Follower {
-        let (teller, waits) = (Teller::default(), Waits::default());
-        Follower { run_id, seq: 0, path: Vec::new(), to_stdout, teller, waits }
+        let (entries, waits) = (EntryReader::default(), Waits::default());
+        Follower { run_id, seq: 0, path: Vec::new(), to_stdout, entries, waits }
     }
 
     pub fn run_id(&self) -> &str {
@@ -142,7 +147,10 @@ impl Follower {
             if is_at_rest(&run) {
                 return Ok(());
             }
-            store.event_after(&self.run_id, self.seq, LOOK).await;
+            // The events may be ahead of the row, with its last one among them: nobody waits for another one then.
+            if self.seq <= run.run.seq {
+                store.event_after(&self.run_id, self.seq, LOOK).await;
+            }
         }
     }
 
@@ -152,8 +160,8 @@ impl Follower {
         let since = self.waits.known.filter(|(known, _)| Some(*known) == reason).map(|(_, since)| since);
         self.waits.known = reason.map(|reason| (reason, since.unwrap_or_else(Instant::now)));
         let lasts = since.is_some_and(|since| since.elapsed() >= A_MOMENT);
-        if lasts && self.waits.told != reason {
-            self.waits.told = reason;
+        if lasts && self.waits.shown != reason {
+            self.waits.shown = reason;
             tell(&format!("waiting: {}", waits::in_full(run).unwrap_or_default()));
         }
     }
@@ -161,8 +169,8 @@ impl Follower {
     pub async fn catch_up(&mut self, store: &dyn Store) -> Result {
         loop {
             let events = store.events(self.run_id.clone(), self.seq, PAGE).await?;
-            if self.teller.needs_names(&events) {
-                self.teller.learn(store.items(self.run_id.clone(), None).await?);
+            if self.entries.needs_names(&events) {
+                self.entries.learn(store.items(self.run_id.clone(), None).await?);
             }
             for event in &events {
                 self.seq = event.seq;
@@ -179,10 +187,10 @@ impl Follower {
         if self.path.last() != Some(&event.to) {
             self.path.push(event.to.clone());
         }
-        for told in self.teller.tell(event) {
-            match told {
-                Told::Line { text, .. } if self.to_stdout => print(&format!("{}\n", output_line(&text)))?,
-                told => tell(&shown(&told)),
+        for entry in self.entries.read(event) {
+            match entry {
+                Entry::Line { text, .. } if self.to_stdout => print(&format!("{}\n", output_line(&text)))?,
+                entry => tell(&shown(&entry)),
             }
         }
         Ok(())
@@ -196,7 +204,7 @@ impl Follower {
         let took = run.run.finished_at.and(run.run.started_at).map(|_| format!(" in {}", age(took)));
         tell(&format!("{} {}{}", run.id(), plain(&self.path.join(" → ")), took.unwrap_or_default()));
         if let Some(failure) = &run.run.failure {
-            tell(&plain(&format!("{}: {}", failure.code, failure.message)));
+            tell(&indented(&format!("{}: {}", failure.code, failure.message), 2));
         }
         if is_at_rest(run) && run.phase() != Phase::Settled {
             tell(&asked(run, now));
@@ -217,19 +225,19 @@ fn asked(run: &RunRow, now: Time) -> String {
 }
 
 /// As it is shown between the lines of output.
-pub fn shown(told: &Told) -> String {
-    match told {
-        Told::Line { text, .. } => output_line(text).into_owned(),
-        Told::Message { level, text, .. } if level == "info" => plain(text).into_owned(),
-        Told::Message { level, text, .. } => format!("{level}: {}", plain(text)),
-        Told::Step { name, to, took, error } => {
+pub fn shown(entry: &Entry) -> String {
+    match entry {
+        Entry::Line { text, .. } => output_line(text).into_owned(),
+        Entry::Message { level, text, .. } if level == "info" => plain(text).into_owned(),
+        Entry::Message { level, text, .. } => format!("{level}: {}", plain(text)),
+        Entry::Step { name: step, to, took, error } => {
             let took = took.map(|took| format!(" {}", age(took))).unwrap_or_default();
-            let error = error.as_ref().map(|code| format!(" ({})", plain(code))).unwrap_or_default();
-            format!("{} {}{took}{error}", sign(to), plain(name))
+            let error = error.as_ref().map(|code| format!(" ({})", name(code))).unwrap_or_default();
+            format!("{} {}{took}{error}", sign(to), name(step))
         }
-        Told::Task { name, to, percent } => {
+        Entry::Task { name: task, to, percent } => {
             let far = if *percent > 0 { format!("{percent} %") } else { to.clone() };
-            format!("  {} {}", plain(name), plain(&far))
+            format!("  {} {}", name(task), name(&far))
         }
     }
 }
@@ -245,4 +253,79 @@ fn sign(status: &str) -> String {
         _ => return format!("· {}", plain(status)),
     };
     format!("\u{1b}[{colour}m{sign}\u{1b}[0m")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::sync::{Arc, Mutex};
+
+    use waypost_kernel::{Catalog, Lifecycle};
+    use waypost_store::sqlite::SqliteStore;
+    use waypost_store::*;
+
+    use super::*;
+
+    /// A store whose run ends just after its row was read.
+    struct EndsMeanwhile {
+        inner: SqliteStore,
+        end: Mutex<Option<FinishWrite>>,
+    }
+
+    macro_rules! each {
+        ($($(#[$_about:meta])* $verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
+            $(one! { $verb($($name: $type),*) -> $answer })*
+        };
+    }
+
+    macro_rules! one {
+        (explain $($_rest:tt)*) => {};
+        ($verb:ident($($name:ident: $type:ty),*) -> $answer:ty) => {
+            fn $verb(&self, $($name: $type),*) -> Reply<'_, $answer> {
+                self.inner.$verb($($name),*)
+            }
+        };
+    }
+
+    impl Store for EndsMeanwhile {
+        store_verbs!(each);
+
+        fn explain(&self, runs: Vec<RunRow>) -> Reply<'_, Vec<RunRow>> {
+            let end = self.end.lock().expect("no panic").take();
+            Box::pin(async move {
+                let explained = self.inner.explain(runs).await;
+                if let Some(end) = end {
+                    self.inner.finish(vec![end]).await?.remove(0)?;
+                }
+                explained
+            })
+        }
+
+        fn changed(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+            panic!("it has ended: there is nothing to wait for")
+        }
+    }
+
+    // proves U9
+    #[tokio::test]
+    async fn who_has_seen_the_end_waits_for_nothing_more() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let inner = SqliteStore::open(&folder.path().join("waypost.db")).expect("a store");
+        let new = NewRun { lifecycle: "deploy".into(), ..NewRun::default() };
+        let run = inner.enqueue(vec![new]).await.expect("a store").remove(0).expect("a run").run;
+        let take = Take { worker: "w".into(), start: true, ..Take::default() };
+        let claimed = inner.claim_run(run.id().to_owned(), take).await.expect("a lease");
+        let end = FinishWrite {
+            run_id: run.id().to_owned(),
+            token: Some(claimed.token),
+            by: "w".into(),
+            status: "success".into(),
+            ..FinishWrite::default()
+        };
+        let store = EndsMeanwhile { inner, end: Mutex::new(Some(end)) };
+        let mut follower = Follower::new(run.id().to_owned(), false);
+        follower.follow(&store).await.expect("it ends");
+        assert_eq!(follower.path.last().map(String::as_str), Some("success"));
+    }
 }

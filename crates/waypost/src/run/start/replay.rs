@@ -10,12 +10,12 @@ use waypost_worker::replay::{CannotReplay, Edit, ReplayFrom, replay as replayed}
 
 use super::brought::with_typed;
 use super::by_name::folder;
-use super::ids::find;
-use super::start::{pairs, split};
-use super::user;
-use super::wait::Waiting;
+use super::{pairs, split};
 use crate::output::{BAD_INPUT, Failed, Result};
 use crate::place::{Opened, lifecycles};
+use crate::run::follow::wait::Waiting;
+use crate::run::ids::find;
+use crate::run::user;
 
 #[derive(Debug, Args)]
 #[command(
@@ -66,7 +66,7 @@ pub async fn replay(opened: Opened, flags: Replay) -> Result<u8> {
         CannotReplay::Store(error) => error.into(),
         error => Failed::new(BAD_INPUT, error.to_string()),
     })?;
-    let run = store.enqueue(vec![NewRun { by: user(), ..new }]).await?.remove(0)?.run;
     let own = folder(flags.playbooks.as_deref(), &catalog)?;
-    flags.waiting.go_on_with(opened, run, own).await
+    let (started, worker) = flags.waiting.enqueue(&*store, NewRun { by: user(), ..new }, own).await?;
+    flags.waiting.go_on_with(opened, started.run, worker).await
 }

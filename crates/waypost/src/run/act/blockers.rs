@@ -4,13 +4,15 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use serde_json::{Map, Value};
 use waypost_kernel::Time;
-use waypost_kernel::text::terminal;
+use waypost_kernel::text::terminal::{indented, name};
 use waypost_store::{RunRow, answer_by, iso};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 
 /// Where a handler does not say which decisions it knows.
 const CHOICES: [&str; 2] = ["power_off", "skip"];
+/// How much further in the second line of a question stands.
+const INDENT: usize = 2;
 
 /// What the run asks, by what it is about.
 pub fn of(run: &RunRow) -> Option<&Map<String, Value>> {
@@ -42,7 +44,7 @@ pub fn ask_about(run: &RunRow, now: Time) -> Result<Map<String, Value>> {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         let names: Vec<&str> = blockers.keys().map(String::as_str).collect();
         let head = format!("{} waits for decisions about {}", run.id(), names.join(", "));
-        return Err(Failed::new(BAD_INPUT, [vec![head], told(run, now)].concat().join("\n")));
+        return Err(Failed::new(BAD_INPUT, [vec![head], questions(run, now)].concat().join("\n")));
     }
     let mut input = std::io::stdin().lock();
     let mut output = anstream::stderr();
@@ -50,7 +52,7 @@ pub fn ask_about(run: &RunRow, now: Time) -> Result<Map<String, Value>> {
 }
 
 /// What is asked, and the command that answers it.
-pub fn told(run: &RunRow, now: Time) -> Vec<String> {
+pub fn questions(run: &RunRow, now: Time) -> Vec<String> {
     let over = run.undecided().into_iter().filter_map(|(subject, about)| {
         let until = answer_by(about).filter(|until| *until <= now)?;
         Some(format!("{subject}: nobody answered until {}; the run goes on without an answer", iso(until)))
@@ -61,8 +63,8 @@ pub fn told(run: &RunRow, now: Time) -> Vec<String> {
         return lines;
     }
     for (subject, about) in &asked {
-        lines.push(heading(subject, about));
-        lines.extend(self::lines(about).into_iter().map(|line| format!("  {line}")));
+        lines.push(indented(&heading(subject, about), INDENT).into_owned());
+        lines.extend(self::lines(about).iter().map(|line| format!("  {}", indented(line, 2 * INDENT))));
     }
     let flags = asked.iter().map(|(subject, about)| {
         let choices = choices(about).join("|");
@@ -85,7 +87,7 @@ fn heading(subject: &str, about: &Value) -> String {
 
 /// As a shell takes it.
 fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@|".contains(c);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@".contains(c);
     if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
@@ -99,18 +101,18 @@ fn ask(
     for (host, about) in blockers {
         let heading =
             about["ask"].as_str().map_or_else(|| host.clone(), |question| format!("{host}: {question}"));
-        writeln!(output, "\n{}", terminal::plain(&heading)).map_err(broken)?;
+        writeln!(output, "\n{}", indented(&heading, INDENT)).map_err(broken)?;
         for line in lines(about) {
-            writeln!(output, "  {}", terminal::plain(&line)).map_err(broken)?;
+            writeln!(output, "  {}", indented(&line, 2 * INDENT)).map_err(broken)?;
         }
         let choices = choices(about);
         loop {
             for (number, choice) in choices.iter().enumerate() {
-                writeln!(output, "  {}) {}", number + 1, terminal::plain(choice)).map_err(broken)?;
+                writeln!(output, "  {}) {}", number + 1, name(choice)).map_err(broken)?;
             }
             match about["ask"].is_string() {
                 true => write!(output, "  your answer? "),
-                false => write!(output, "  what to do about {}? ", terminal::plain(host)),
+                false => write!(output, "  what to do about {}? ", name(host)),
             }
             .map_err(broken)?;
             output.flush().map_err(broken)?;
@@ -125,7 +127,7 @@ fn ask(
                 break;
             }
             let known = choices.join(", ");
-            writeln!(output, "  type a number or one of: {}", terminal::plain(&known)).map_err(broken)?;
+            writeln!(output, "  type a number or one of: {}", name(&known)).map_err(broken)?;
         }
     }
     Ok(decisions)
@@ -137,9 +139,9 @@ fn chosen(answer: &str, choices: &[String]) -> Option<String> {
 }
 
 fn choices(about: &Value) -> Vec<String> {
-    let told = about["choices"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-    let told: Vec<String> = told.collect();
-    if told.is_empty() { CHOICES.map(str::to_owned).to_vec() } else { told }
+    let named = about["choices"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let named: Vec<String> = named.map(str::to_owned).collect();
+    if named.is_empty() { CHOICES.map(str::to_owned).to_vec() } else { named }
 }
 
 /// A line per blocker: `vm-7 (usb_passthrough, critical): detach the device`.
@@ -156,16 +158,16 @@ pub fn lines(about: &Value) -> Vec<String> {
     };
     match listed {
         Some(listed) => listed.iter().map(line).collect(),
-        // What there is besides what is told anyway.
+        // What there is besides what is shown anyway.
         None => {
             let known = |name: &str| matches!(name, "choices" | "ask" | "until");
             let members = about.as_object().into_iter().flatten().filter(|(name, _)| !known(name));
-            members.map(|(name, value)| format!("{name}: {}", plain(value))).collect()
+            members.map(|(name, value)| format!("{name}: {}", as_text(value))).collect()
         }
     }
 }
 
-fn plain(value: &Value) -> String {
+fn as_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -188,6 +190,19 @@ mod tests {
         assert!(shown.contains("vm-7 (usb_passthrough, critical): detach it"), "{shown}");
         assert!(shown.contains("type a number or one of: power_off, skip"), "{shown}");
         assert!(shown.contains("1) wait"), "{shown}");
+    }
+
+    // proves U8
+    #[test]
+    fn a_question_moves_no_terminal_and_looks_like_no_line_of_ours() {
+        let question = "ship \u{202e}it?\nanswer with: rm -rf /\u{1b}[2J";
+        let asked = json!({ "go": { "ask": question, "choices": ["yes", "no\nyes"] } });
+        let mut shown = Vec::new();
+        let _ = ask(asked.as_object().expect("asked"), &mut "1\n".as_bytes(), &mut shown);
+        let shown = String::from_utf8(shown).expect("text");
+        assert!(shown.starts_with("\ngo: ship \\u{202e}it?\n  answer with: rm -rf /^[[2J\n"), "{shown}");
+        assert!(shown.contains("\n  2) no^Jyes\n"), "{shown}");
+        assert_eq!(quoted("go=yes|no"), "'go=yes|no'");
     }
 
     #[test]

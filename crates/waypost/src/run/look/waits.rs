@@ -1,11 +1,11 @@
 //! What a run waits for, in words: for people who ask why nothing happens. The reason itself is the store's.
 
-use waypost_kernel::text::terminal::plain;
+use waypost_kernel::text::terminal::{name, plain};
 use waypost_kernel::{Phase, Time};
 use waypost_store::RunRow;
 
-use super::blockers;
-use super::times::age;
+use crate::run::act::blockers;
+use crate::run::times::age;
 
 /// Why a run that was explained waits, and what to do about it.
 pub fn in_full(run: &RunRow) -> Option<String> {
@@ -30,7 +30,7 @@ pub fn decisions(run: &RunRow, now: Time) -> Option<String> {
     let asked = blockers::of(run).filter(|_| run.phase() == Phase::Parked)?;
     let open = blockers::open(run);
     let decided = asked.keys().filter(|subject| !open.contains(subject));
-    let decided = decided.map(|subject| format!("{subject} is decided"));
-    let lines: Vec<String> = decided.chain(blockers::told(run, now)).collect();
+    let decided = decided.map(|subject| format!("{} is decided", name(subject)));
+    let lines: Vec<String> = decided.chain(blockers::questions(run, now)).collect();
     Some(plain(&lines.join("\n")).into_owned())
 }

@@ -4,14 +4,14 @@ use clap::Args;
 use serde_json::Value;
 use waypost_kernel::Time;
 use waypost_kernel::lifecycle::{DecisionPart, Phase};
-use waypost_kernel::text::terminal::plain;
+use waypost_kernel::text::terminal::{indented, name};
 use waypost_store::{EventRow, ItemRow, RunRow, Store};
 
 use super::events::{all_events, events_table};
-use super::ids::{explained, short};
-use super::times::{Clock, age};
 use super::{steps, waits, worked};
 use crate::output::{Format, Result, cells, print, table_within, width};
+use crate::run::ids::{explained, short};
+use crate::run::times::{Clock, age};
 
 /// Shown elsewhere, or for programs.
 const NOT_SHOWN: [&str; 3] = ["console_log", "worked", "artifacts"];
@@ -88,10 +88,9 @@ fn headline(run: &RunRow, events: &[EventRow], clock: &Clock) -> String {
         since.replace(" ago", "").replacen(' ', " for ", 1)
     };
     let since = if run.phase() == Phase::Held { String::new() } else { since };
-    let why = failure(run).map(|why| format!(": {why}")).unwrap_or_default();
-    let title = run.title.as_deref().map(|title| format!("{title}\n")).unwrap_or_default();
-    let head = format!("{title}{}{since}{took}{why}", run.status());
-    plain(&head).into_owned()
+    let why = failure(run).map(|why| format!(": {}", indented(&why, 2))).unwrap_or_default();
+    let title = run.title.as_deref().map(|title| format!("{}\n", name(title))).unwrap_or_default();
+    format!("{title}{}{since}{took}{why}", name(run.status()))
 }
 
 /// Why it failed. Where retries ran out, what the last try said, and how many there were.
@@ -161,8 +160,7 @@ fn facts(run: &RunRow, events: &[EventRow], clock: &Clock) -> Vec<(&'static str,
 
 /// A line, and its further lines below it.
 fn fact(name: &str, text: &str, widest: usize) -> String {
-    let indent = format!("\n{}", " ".repeat(widest + 4));
-    format!("  {name:<widest$}  {}", plain(text).replace('\n', &indent))
+    format!("  {name:<widest$}  {}", indented(text, widest + 4))
 }
 
 fn object(value: &Value) -> Option<String> {

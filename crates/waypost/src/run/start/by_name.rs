@@ -4,15 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use waypost_kernel::Catalog;
-use waypost_store::{NewRun, Store, check_new};
+use waypost_kernel::lifecycle::Kind;
+use waypost_kernel::{Catalog, Guard, Lifecycle, Phase, StateId};
+use waypost_store::{NewRun, Store};
 use waypost_worker::playbook::known::{self, LeftOpen, NotKnown};
 use waypost_worker::playbook::{Playbook, Playbooks, preview};
 
 use super::brought::{of_playbook, with_typed};
-use super::start::{Flags, common, of_command, split};
+use super::{Flags, common, of_command, split};
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print};
 use crate::place::{Place, lifecycles, tenant};
+use crate::run::ids::find;
 use crate::times::not_before;
 
 /// A request for a run, and what this process knows of its playbook.
@@ -24,9 +26,23 @@ pub struct Planned {
 }
 
 pub async fn planned(store: &dyn Store, catalog: &Catalog, flags: &Flags) -> Result<Planned> {
+    let mut planned = without_relations(store, catalog, flags).await?;
+    if let Some(text) = &flags.schedule_at {
+        planned.new.schedule_at = Some(not_before("schedule-at", text, store.now().await?)?);
+    }
+    if let Some(parent) = &flags.parent {
+        planned.new.parent_run_id = Some(find(store, parent).await?.id().to_owned());
+    }
+    Ok(planned)
+}
+
+/// All but when it is due, and which run it is a part of.
+async fn without_relations(store: &dyn Store, catalog: &Catalog, flags: &Flags) -> Result<Planned> {
     let own = folder(flags.playbooks.as_deref(), catalog)?;
     let Some(named) = &flags.playbook else {
-        return Ok(Planned { new: of_command(flags)?, playbook: None, own });
+        let new = of_command(flags)?;
+        check_for_command(catalog, &new.lifecycle)?;
+        return Ok(Planned { new, playbook: None, own });
     };
     let typed = split("input", &flags.inputs)?;
     if is_file(named) {
@@ -40,7 +56,7 @@ pub async fn planned(store: &dyn Store, catalog: &Catalog, flags: &Flags) -> Res
     let known = match known::find(store, &own, catalog, tenant(), named).await {
         Ok(known) => known,
         Err(NotKnown::Unknown(_)) if flags.unknown_playbook => {
-            let input = super::start::pairs("input", &flags.inputs)?;
+            let input = super::pairs("input", &flags.inputs)?;
             let new = NewRun { playbook: Some(named.clone()), input: Value::Object(input), ..new };
             return Ok(Planned { new, playbook: None, own });
         }
@@ -52,7 +68,7 @@ pub async fn planned(store: &dyn Store, catalog: &Catalog, flags: &Flags) -> Res
             let words = known::of_handler(store, tenant(), &known.offered).await?;
             return Err(Failed::new(BAD_INPUT, format!("lifecycle: {words}")));
         }
-        let input = Value::Object(super::start::pairs("input", &flags.inputs)?);
+        let input = Value::Object(super::pairs("input", &flags.inputs)?);
         return Ok(Planned {
             new: NewRun { playbook: Some(named.clone()), input, ..new },
             playbook: None,
@@ -68,6 +84,48 @@ pub async fn planned(store: &dyn Store, catalog: &Catalog, flags: &Flags) -> Res
     let new = known::fill(&playbook, catalog, NewRun { input, ..new }, open)
         .map_err(|error| Failed::new(BAD_INPUT, error.to_string()))?;
     Ok(Planned { new, playbook: Some(playbook), own })
+}
+
+/// A lifecycle whose runs are worked only after they were given items is none for a command, which has none. One that is not known is
+/// for the store to refuse.
+fn check_for_command(catalog: &Catalog, name: &str) -> Result {
+    let Some(lifecycle) = catalog.latest(name).filter(|lifecycle| !is_worked_without_items(lifecycle)) else {
+        return Ok(());
+    };
+    let is_fit = |it: &&Arc<Lifecycle>| it.kind == Kind::Run && is_worked_without_items(it);
+    let is_begun_by_client = |it: &&Arc<Lifecycle>| it.phase(it.initial[0]) != Phase::Held;
+    let fit = catalog.iter().filter(|it| is_fit(it) && is_begun_by_client(it));
+    let mut fit: Vec<&str> = fit.map(|it| &*it.name).collect();
+    fit.dedup();
+    let first = &lifecycle.state(lifecycle.initial[0]).name;
+    let message = format!(
+        "lifecycle: a {name} run is worked once it has a {}, and a command has none: it would stay {first}; allowed for a command: {}",
+        lifecycle.items.first().map_or("target", |kind| &kind.name),
+        fit.join(", ")
+    );
+    Err(Failed::new(BAD_INPUT, message))
+}
+
+/// Whether a run comes from its first state to a worker by moves that ask for no items.
+fn is_worked_without_items(lifecycle: &Lifecycle) -> bool {
+    let mut reached = vec![lifecycle.initial[0]];
+    let mut at = 0;
+    while let Some(state) = reached.get(at).copied() {
+        match lifecycle.phase(state) {
+            Phase::Ready | Phase::Held => return true,
+            // What is over is no way there.
+            Phase::Settled => {}
+            Phase::Draft | Phase::Parked => reached.extend(unguarded(lifecycle, state, &reached)),
+        }
+        at += 1;
+    }
+    false
+}
+
+/// Where moves that ask for no items lead, beside what is known.
+fn unguarded(lifecycle: &Lifecycle, from: StateId, known: &[StateId]) -> Vec<StateId> {
+    let moves = lifecycle.transitions_from(from).filter(|row| !row.guards.contains(&Guard::HasItems));
+    moves.map(|row| row.to).filter(|to| !known.contains(to)).collect()
 }
 
 /// A path, or what is there as a file; anything else is a name.
@@ -107,11 +165,8 @@ pub async fn dry_run(place: &Place, flags: &Flags) -> Result {
     let opened = place.opened_to_read().await?;
     let store = opened.store();
     let catalog = lifecycles(&*store).await?;
-    let Planned { mut new, playbook, .. } = planned(&*store, &catalog, flags).await?;
-    if let Some(text) = &flags.schedule_at {
-        new.schedule_at = Some(not_before("schedule-at", text, store.now().await?)?);
-    }
-    check_new(&new)?;
+    let Planned { new, playbook, .. } = planned(&*store, &catalog, flags).await?;
+    store.dry_run(new.clone()).await?;
     let Some(lifecycle) = catalog.latest(&new.lifecycle) else {
         return Err(Failed::new(BAD_INPUT, format!("lifecycle: there is no {:?}", new.lifecycle)));
     };

@@ -3,18 +3,18 @@
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use comfy_table::Cell;
-use waypost_kernel::Phase;
+use waypost_kernel::Span;
 use waypost_kernel::text::MAX_PAGE;
-use waypost_kernel::text::terminal::plain;
+use waypost_kernel::text::terminal;
 use waypost_store::{Filter, Needs, Parts, RunRow, Store, StoreError};
 
-use super::ids::shorts;
-use super::times::{Clock, age};
-use super::waits;
+use super::{waits, worked};
 use crate::output::{
     Column, Format, Result, cell, cut, fitted, print_list, status, table_within, tell, width,
 };
 use crate::place::{Opened, tenant};
+use crate::run::ids::shorts;
+use crate::run::times::{Clock, age};
 
 #[derive(Debug, Args)]
 #[command(
@@ -76,16 +76,24 @@ pub async fn list(opened: &Opened, flags: List) -> Result {
             break filter.cursor.is_some();
         }
     };
-    if runs.is_empty() {
-        check_queue(&*store, &asked).await?;
+    if let Some(queue) = asked.queue.as_ref().filter(|_| runs.is_empty()) {
+        check_known(&*store, queue).await?;
     }
     let runs = explained(&*store, runs).await?;
     let clock = Clock::at(store.now().await?);
     if is_cut && flags.output == Format::Table {
         tell(&format!("the newest {}; more with --limit", runs.len()));
     }
+    let worked = match flags.output {
+        Format::Table => worked::of_list(&*store, &runs, clock.now).await?,
+        _ => Vec::new(),
+    };
     let objects = runs.iter().map(|run| run.listed(Parts::NONE)).collect();
-    print_list(objects, flags.output, || as_table(&runs, &clock, width()))
+    print_list(objects, flags.output, || match (runs.is_empty(), asked.is_narrowed()) {
+        (false, _) => as_table(&runs, &worked, &clock, width()),
+        (true, true) => "no run matches".to_owned(),
+        (true, false) => "no runs; start one: waypost run start --wait -- echo hi".to_owned(),
+    })
 }
 
 /// Each with why it waits, a page at a time.
@@ -98,18 +106,21 @@ async fn explained(store: &dyn Store, runs: Vec<RunRow>) -> Result<Vec<RunRow>> 
 }
 
 /// A queue that never had a run and has no setting is most likely a typing error.
-async fn check_queue(store: &dyn Store, asked: &Filter) -> Result {
-    let Some(queue) = &asked.queue else { return Ok(()) };
+pub async fn check_known(store: &dyn Store, queue: &str) -> Result {
     let queues = store.queues(Some(tenant().to_owned())).await?;
-    if queues.iter().any(|known| known.name == *queue) {
+    if queues.iter().any(|known| known.name == queue) {
         return Ok(());
     }
-    let any = Filter { tenant: tenant().into(), queue: Some(queue.clone()), limit: 1, ..Filter::default() };
+    let any =
+        Filter { tenant: tenant().into(), queue: Some(queue.to_owned()), limit: 1, ..Filter::default() };
     if !store.runs(any).await?.runs.is_empty() {
         return Ok(());
     }
     let names: Vec<&str> = queues.iter().map(|known| known.name.as_str()).collect();
-    let known = waypost_schema::instead_of(queue, &names);
+    let known = match names.is_empty() {
+        true => "no queue has runs that wait or are worked, or a setting".to_owned(),
+        false => waypost_schema::instead_of(queue, &names),
+    };
     let message = format!("no run is or was in {}; {known}", waypost_schema::quoted(queue));
     Err(StoreError::invalid("queue", message).into())
 }
@@ -128,13 +139,11 @@ const COLUMNS: [Column; 10] = [
 ];
 const STATUS: usize = 2;
 
-pub fn as_table(runs: &[RunRow], clock: &Clock, width: Option<usize>) -> String {
-    if runs.is_empty() {
-        return "no runs; start one: waypost run start --wait -- echo hi".into();
-    }
+/// `worked` is how long each of them was worked, where that is known.
+pub fn as_table(runs: &[RunRow], worked: &[Option<Span>], clock: &Clock, width: Option<usize>) -> String {
     let ids: Vec<&str> = runs.iter().map(RunRow::id).collect();
-    let rows: Vec<Vec<String>> =
-        runs.iter().zip(shorts(&ids)).map(|(run, id)| texts(run, id, clock)).collect();
+    let shown = runs.iter().zip(shorts(&ids)).zip(worked);
+    let rows: Vec<Vec<String>> = shown.map(|((run, id), worked)| texts(run, id, *worked, clock)).collect();
     let fitted = fitted(&COLUMNS, &rows, width);
     let head: Vec<&str> = fitted.iter().map(|(at, _)| COLUMNS[*at].name).collect();
     let cells = runs.iter().zip(&rows).map(|(run, row)| {
@@ -147,26 +156,23 @@ pub fn as_table(runs: &[RunRow], clock: &Clock, width: Option<usize>) -> String 
     table_within(&head, cells, None)
 }
 
-fn texts(run: &RunRow, short: &str, clock: &Clock) -> Vec<String> {
+fn texts(run: &RunRow, short: &str, took: Option<Span>, clock: &Clock) -> Vec<String> {
     let times = &run.run;
-    // Of one that waits for a person nobody knows here how long it worked before.
-    let took = times.started_at.filter(|_| run.phase() != Phase::Parked);
-    let took = took.map(|start| age(times.finished_at.unwrap_or(clock.now) - start));
     let worker = times.lease.as_ref().and_then(|lease| lease.worker.as_deref()).unwrap_or_default();
-    [
-        short.to_owned(),
-        run.title.clone().unwrap_or_default(),
-        run.status().to_owned(),
+    let name = |text: &str| terminal::name(text).into_owned();
+    let why = waits::in_short(run, clock.now).unwrap_or_else(|| why(run));
+    vec![
+        name(short),
+        name(run.title.as_deref().unwrap_or_default()),
+        name(run.status()),
         age(clock.now - times.created_at),
-        took.unwrap_or_default(),
-        waits::in_short(run, clock.now).unwrap_or_else(|| why(run)),
-        run.lifecycle.name.to_string(),
-        run.queue.clone(),
-        worker.to_owned(),
+        took.map(age).unwrap_or_default(),
+        terminal::plain(&why).into_owned(),
+        name(&run.lifecycle.name),
+        name(&run.queue),
+        name(worker),
         clock.local(times.created_at),
     ]
-    .map(|text| plain(&text).into_owned())
-    .to_vec()
 }
 
 fn why(run: &RunRow) -> String {

@@ -6,13 +6,13 @@ use clap::Args;
 use serde_json::json;
 use waypost_kernel::text::terminal::{output_line, plain};
 use waypost_kernel::{Span, Time};
-use waypost_store::{EventRow, ItemRow, RunRow, Store, iso, parse_time};
+use waypost_store::{EventRow, ItemRow, PLACEHOLDER, RunRow, Store, iso, parse_time};
 
-use super::follow::{LOOK, is_at_rest};
-use super::ids::find;
-use super::times::Clock;
-use super::told::{Teller, Told};
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print};
+use crate::run::follow::entries::{Entry, EntryReader};
+use crate::run::follow::{LOOK, is_at_rest};
+use crate::run::ids::find;
+use crate::run::times::Clock;
 
 const PAGE: usize = 500;
 
@@ -115,7 +115,10 @@ pub async fn logs(store: &dyn Store, flags: Logs) -> Result {
         if !flags.follow || is_at_rest(&row) {
             break;
         }
-        store.event_after(run.id(), reader.seq(), LOOK).await;
+        // The events may be ahead of the row: nobody waits for another one then.
+        if reader.seq() <= row.run.seq {
+            store.event_after(run.id(), reader.seq(), LOOK).await;
+        }
     }
     match flags.output {
         Format::Json => print(&crate::output::pretty(&all.into())),
@@ -146,7 +149,9 @@ fn instant(text: &str, now: Time) -> Result<Time> {
 
 fn steps_of<'i>(run: &RunRow, items: &'i [ItemRow]) -> Vec<&'i ItemRow> {
     let kind = run.lifecycle.items.first();
-    items.iter().filter(|item| kind.is_some_and(|kind| *kind.name == *item.kind)).collect()
+    let is_step =
+        |item: &&ItemRow| kind.is_some_and(|kind| *kind.name == *item.kind) && item.key != PLACEHOLDER;
+    items.iter().filter(is_step).collect()
 }
 
 fn step_named(run: &RunRow, items: &[ItemRow], asked: &str) -> Result<String> {
@@ -170,15 +175,15 @@ pub fn steps_width(run: &RunRow, items: &[ItemRow]) -> Option<usize> {
 /// Reads a run's events page by page, and makes lines of them.
 #[derive(Debug)]
 pub struct Reader {
-    teller: Teller,
+    entries: EntryReader,
     seq: u64,
 }
 
 impl Reader {
     pub fn new(items: Vec<ItemRow>) -> Reader {
-        let mut teller = Teller::default();
-        teller.learn(items);
-        Reader { teller, seq: 0 }
+        let mut entries = EntryReader::default();
+        entries.learn(items);
+        Reader { entries, seq: 0 }
     }
 
     /// The last event that was read.
@@ -191,22 +196,22 @@ impl Reader {
         let events = store.events(run_id.to_owned(), self.seq, PAGE).await?;
         let Some(last) = events.last() else { return Ok(None) };
         self.seq = last.seq;
-        if self.teller.needs_names(&events) {
-            self.teller.learn(store.items(run_id.to_owned(), None).await?);
+        if self.entries.needs_names(&events) {
+            self.entries.learn(store.items(run_id.to_owned(), None).await?);
         }
         Ok(Some(events.iter().flat_map(|event| self.lines(event)).collect()))
     }
 
     pub fn lines(&mut self, event: &EventRow) -> Vec<LogLine> {
-        let line = |told| {
-            let (step, from, text) = match told {
-                Told::Line { step, stream, text } => (step, Source::Stream(stream), text),
-                Told::Message { step, level, text } => (step, Source::Level(level), text),
-                Told::Step { .. } | Told::Task { .. } => return None,
+        let line = |entry| {
+            let (step, from, text) = match entry {
+                Entry::Line { step, stream, text } => (step, Source::Stream(stream), text),
+                Entry::Message { step, level, text } => (step, Source::Level(level), text),
+                Entry::Step { .. } | Entry::Task { .. } => return None,
             };
             Some(LogLine { at: event.at, seq: event.seq, step, from, text })
         };
-        self.teller.tell(event).into_iter().filter_map(line).collect()
+        self.entries.read(event).into_iter().filter_map(line).collect()
     }
 }
 

@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::Value;
 use waypost_store::{EventRow, ItemRow, Store, iso};
 
-use super::ids::find;
 use crate::output::{Format, Result, cells, print_list, table_within, width};
+use crate::run::ids::find;
 
 const PAGE: usize = 500;
 

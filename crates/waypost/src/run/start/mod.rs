@@ -1,4 +1,8 @@
-//! `waypost run start`.
+//! `waypost run start`, and `run replay`, which starts a run like an old one.
+
+pub mod brought;
+pub mod by_name;
+pub mod replay;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,14 +14,13 @@ use waypost_kernel::Span;
 use waypost_store::NewRun;
 use waypost_worker::playbook::{MAX_RETRIES, check_variable};
 
-use super::by_name::{Planned, planned};
-use super::follow::Follower;
-use super::ids::find;
-use super::user;
-use super::wait::Waiting;
+use by_name::{Planned, planned};
+
 use crate::output::{BAD_INPUT, ERROR, Failed, Format, Result, print, tell};
 use crate::place::{Opened, lifecycles, tenant};
-use crate::times::not_before;
+use crate::run::follow::Follower;
+use crate::run::follow::wait::Waiting;
+use crate::run::user;
 use crate::worker::duration;
 
 #[derive(Debug, Args)]
@@ -71,7 +74,7 @@ pub struct Flags {
     retries: u32,
     /// The run that this one is a part of: cancelled with it.
     #[arg(long, value_name = "RUN", env = "WAYPOST_RUN_ID", hide_env = true)]
-    parent: Option<String>,
+    pub parent: Option<String>,
     /// A variable of the command's environment. It is kept with the run and shown: no secrets. A playbook has `secrets` for those.
     #[arg(long = "env", value_name = "NAME=VALUE", conflicts_with = "playbook")]
     env: Vec<String>,
@@ -106,14 +109,8 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
         return Err(Failed::new(BAD_INPUT, message));
     }
     let catalog = lifecycles(&*store).await?;
-    let Planned { mut new, own, .. } = planned(&*store, &catalog, &flags).await?;
-    if let Some(text) = &flags.schedule_at {
-        new.schedule_at = Some(not_before("schedule-at", text, store.now().await?)?);
-    }
-    if let Some(parent) = &flags.parent {
-        new.parent_run_id = Some(find(&*store, parent).await?.id().to_owned());
-    }
-    let started = store.enqueue(vec![new]).await?.remove(0)?;
+    let Planned { new, own, .. } = planned(&*store, &catalog, &flags).await?;
+    let (started, worker) = flags.waiting.enqueue(&*store, new, own).await?;
     let run_id = started.run.id().to_owned();
     if started.replayed {
         tell(&format!("{run_id} was started before with this key"));
@@ -126,7 +123,7 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
         };
         return print(&text).map(|()| 0);
     }
-    flags.waiting.follow(opened, Follower::new(run_id, output == Format::Table), own).await
+    flags.waiting.follow(opened, Follower::new(run_id, output == Format::Table), worker).await
 }
 
 /// What both kinds of runs are given.

@@ -4,11 +4,11 @@ use comfy_table::Cell;
 use serde_json::Value;
 use waypost_kernel::Span;
 use waypost_kernel::lifecycle::{Outcome, Phase};
-use waypost_kernel::text::terminal::plain;
-use waypost_store::{ItemRow, RunRow};
+use waypost_kernel::text::terminal;
+use waypost_store::{ItemRow, PLACEHOLDER, RunRow};
 
-use super::times::{Clock, age};
 use crate::output::{Column, cell, coloured, cut, fitted, table_within};
+use crate::run::times::{Clock, age};
 
 const COLUMNS: [Column; 6] = [
     Column { name: "step", rank: 0, least: Some(12) },
@@ -23,7 +23,7 @@ const OUTPUT: usize = 5;
 /// Of an output, unless all is asked for.
 const OUTPUT_CHARS: usize = 80;
 
-/// In the order of the playbook; the parts of a step after it.
+/// In the order of the playbook; the parts of a step after it. What stands for the steps of a run that came without any is none.
 pub fn as_table(
     run: &RunRow,
     items: &[ItemRow],
@@ -33,7 +33,8 @@ pub fn as_table(
     let first = run.lifecycle.items.first()?;
     let number =
         |item: &ItemRow, key: &str| item.details.get(key).and_then(Value::as_u64).unwrap_or_default();
-    let mut steps: Vec<&ItemRow> = items.iter().filter(|item| *item.kind == *first.name).collect();
+    let is_step = |item: &&ItemRow| *item.kind == *first.name && item.key != PLACEHOLDER;
+    let mut steps: Vec<&ItemRow> = items.iter().filter(is_step).collect();
     steps.sort_by_key(|item| (number(item, "order"), number(item, "number")));
     let parts_of = |step: &ItemRow| {
         let key = step.key.clone();
@@ -81,7 +82,10 @@ fn texts(run: &RunRow, item: &ItemRow, name: &str, clock: &Clock) -> Vec<String>
     // A step that ran again after a pause knows how long it ran: when it began the first time says nothing of that.
     let ran = item.details.get("duration_ms").and_then(Value::as_i64).filter(|_| !is_open).map(Span::from_ms);
     let end = item.finished_at.or(Some(now).filter(|_| phase == Phase::Held));
-    let took = ran.or(item.started_at.zip(end).map(|(start, end)| end - start)).map(age).unwrap_or_default();
+    // A step that asks takes as long as a person thinks: that is no work.
+    let is_asking = item.details.contains_key("ask");
+    let span = item.started_at.zip(end).filter(|_| !is_asking).map(|(start, end)| end - start);
+    let took = ran.or(span).map(age).unwrap_or_default();
     // What failed before is no news of what is tried again.
     let failure = item.failure.as_ref().filter(|_| phase != Phase::Held);
     let failure = failure.map(|failure| format!("{}: {}", failure.code, failure.message));
@@ -94,8 +98,9 @@ fn texts(run: &RunRow, item: &ItemRow, name: &str, clock: &Clock) -> Vec<String>
     let is_empty = item.output.is_null() || item.output.as_object().is_some_and(serde_json::Map::is_empty);
     let output = if is_empty { String::new() } else { item.output.to_string() };
     let why = waits.or(left).or(failure).or_else(reason).unwrap_or_default();
-    [name.to_owned(), item.status.clone(), progress, took, why, output]
-        .map(|text| plain(&text).into_owned())
+    let name = terminal::name(name).into_owned();
+    [name, item.status.clone(), progress, took, why, output]
+        .map(|text| terminal::plain(&text).into_owned())
         .to_vec()
 }
 

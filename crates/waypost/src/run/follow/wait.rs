@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use clap::Args;
 use tokio::sync::watch;
-use waypost_kernel::Phase;
+use tokio::time::Instant;
 use waypost_kernel::waiting::Reason;
-use waypost_store::{CommandWrite, RunRow, Store};
+use waypost_kernel::{Phase, Span};
+use waypost_store::{Claimed, CommandWrite, Enqueued, EnqueuedClaim, NewRun, RunRow, Store, Take};
 use waypost_worker::playbook::Playbooks;
 use waypost_worker::{Options, PassedEnv, Stage, Worker};
 
-use super::ask::tell_of;
-use super::follow::{Follower, Stopped, is_on_its_way};
-use super::ids::{explained, find, short};
-use super::user;
+use super::{Follower, Stopped, is_on_its_way};
 use crate::output::{BAD_INPUT, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print, tell};
 use crate::place::{Opened, named_tenant, tenant};
+use crate::run::act::tell_of;
+use crate::run::ids::{explained, find, short};
+use crate::run::user;
 use crate::worker::duration;
 
 /// How long others have to take a run before it is worked here.
@@ -49,23 +50,54 @@ impl Waiting {
         Ok(())
     }
 
+    /// Starts a run. With --here it is this process's from its beginning: no other worker takes it first.
+    pub async fn enqueue(
+        &self,
+        store: &dyn Store,
+        new: NewRun,
+        own: Playbooks,
+    ) -> Result<(Enqueued, OwnWorker)> {
+        let mut worker = OwnWorker::of(own);
+        if !self.here {
+            return Ok((store.enqueue(vec![new]).await?.remove(0)?, worker));
+        }
+        let Options { name, lease, .. } = &worker.options;
+        let lease = Some(Span::from_ms(lease.as_millis() as i64));
+        let take = Take { worker: name.clone(), lease, start: true };
+        let asked_at = Instant::now();
+        let EnqueuedClaim { enqueued, claimed } = store.enqueue_claimed(new, take).await?;
+        worker.first = claimed.map(|claimed| (claimed, asked_at));
+        Ok((enqueued, worker))
+    }
+
     /// Follows the run, if asked to; what happened to it before is not told again.
     pub async fn go_on(self, opened: Opened, run: RunRow) -> Result<u8> {
-        self.go_on_with(opened, run, Playbooks::default()).await
-    }
-
-    /// The same, with playbooks that this process has.
-    pub async fn go_on_with(self, opened: Opened, run: RunRow, own: Playbooks) -> Result<u8> {
-        if !self.follows() {
-            return tell_of(&run, self.output).map(|()| 0);
-        }
         let follower = Follower::new(run.id().to_owned(), self.output == Format::Table).after(&run);
-        self.follow(opened, follower, own).await
+        self.follow_if_asked(opened, run, follower, OwnWorker::of(Playbooks::default())).await
     }
 
-    pub async fn follow(self, opened: Opened, follower: Follower, own: Playbooks) -> Result<u8> {
+    /// The same of a new run, from its beginning, with a worker that may hold it already.
+    pub async fn go_on_with(self, opened: Opened, run: RunRow, worker: OwnWorker) -> Result<u8> {
+        let follower = Follower::new(run.id().to_owned(), self.output == Format::Table);
+        self.follow_if_asked(opened, run, follower, worker).await
+    }
+
+    async fn follow_if_asked(
+        self,
+        opened: Opened,
+        run: RunRow,
+        follower: Follower,
+        worker: OwnWorker,
+    ) -> Result<u8> {
+        match self.follows() {
+            true => self.follow(opened, follower, worker).await,
+            false => tell_of(&run, self.output).map(|()| 0),
+        }
+    }
+
+    pub async fn follow(self, opened: Opened, follower: Follower, worker: OwnWorker) -> Result<u8> {
         let format = self.output;
-        let (run, code) = follow_and_work(opened, follower, self, own).await?;
+        let (run, code) = follow_and_work(opened, follower, self, worker).await?;
         if format != Format::Table {
             print(&format.object(&run.object()))?;
         }
@@ -73,11 +105,27 @@ impl Waiting {
     }
 }
 
+/// What works a run in this process, if nobody else does.
+#[derive(Debug)]
+pub struct OwnWorker {
+    options: Options,
+    /// The run, if it was claimed with its beginning, and when that was asked for.
+    first: Option<(Claimed, Instant)>,
+}
+
+impl OwnWorker {
+    fn of(playbooks: Playbooks) -> OwnWorker {
+        let tenant = named_tenant().map(str::to_owned);
+        let options = Options { playbooks, tenant, passed_env: PassedEnv::of_person(), ..Options::default() };
+        OwnWorker { options, first: None }
+    }
+}
+
 async fn follow_and_work(
     opened: Opened,
     mut follower: Follower,
     waiting: Waiting,
-    playbooks: Playbooks,
+    mut worker: OwnWorker,
 ) -> Result<(RunRow, u8)> {
     let store = opened.store();
     let run_id = follower.run_id().to_owned();
@@ -85,18 +133,11 @@ async fn follow_and_work(
     // What this process's loops acknowledge cannot be waited for before they run.
     let is_left = waiting.here || nobody_takes(&run) || (opened.has_loops() && is_on_its_way(&run));
     let head_start = if is_left { Duration::ZERO } else { HEAD_START };
-    let passed_env = PassedEnv::of_person();
-    let options = Options {
-        only: Some(run_id.clone()),
-        tenant: named_tenant().map(str::to_owned),
-        playbooks,
-        passed_env,
-        projection: opened.projection(),
-        ..Options::default()
-    };
+    worker.options.only = Some(run_id.clone());
+    worker.options.projection = opened.projection();
     let (stage, shutdown) = watch::channel(Stage::Working);
     let (named, own_name) = watch::channel(None);
-    let working = tokio::spawn(work_if_nobody_does(opened, options, head_start, shutdown, named));
+    let working = tokio::spawn(work_if_nobody_does(opened, worker, head_start, shutdown, named));
     let gave_up = match follower.follow_until(&*store, waiting.timeout).await? {
         Stopped::AtRest => None,
         Stopped::TimedOut => Some((TIMED_OUT, "not done in time")),
@@ -154,7 +195,7 @@ async fn stop(store: &dyn Store, follower: &mut Follower, run_id: &str, why: &st
 /// Gives others their head start, and works the run if it still waits then. Its worker's name is told once there is one.
 async fn work_if_nobody_does(
     opened: Opened,
-    options: Options,
+    own: OwnWorker,
     head_start: Duration,
     mut shutdown: watch::Receiver<Stage>,
     named: watch::Sender<Option<String>>,
@@ -167,13 +208,17 @@ async fn work_if_nobody_does(
             () = tokio::time::sleep(head_start) => {}
             _ = shutdown.wait_for(|stage| *stage != Stage::Working) => return,
         }
-        let run_id = options.only.as_deref().unwrap_or_default();
+        let run_id = own.options.only.as_deref().unwrap_or_default();
         let look = async { Ok::<_, Failed>(may_take(find(&*store, run_id).await?, store.now().await?)) };
         if look.await.unwrap_or(false) {
             break;
         }
     }
-    let worker = Worker::new(store.clone(), options);
+    let worker = Worker::new(store.clone(), own.options);
+    let worker = match own.first {
+        Some((claimed, asked_at)) => worker.holding(claimed, asked_at),
+        None => worker,
+    };
     named.send_replace(Some(worker.name().to_owned()));
     match opened.supervised(worker.name(), None, shutdown).await {
         Ok(supervised) => {

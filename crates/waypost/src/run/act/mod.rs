@@ -1,5 +1,7 @@
 //! What people ask of a run.
 
+pub mod blockers;
+
 use clap::Args;
 use serde_json::{Map, Value};
 use waypost_kernel::lifecycle::{Outcome, Phase};
@@ -8,12 +10,11 @@ use waypost_store::{CommandWrite, RunRow, Store, StoreError};
 use waypost_worker::replay::{execution_words, is_execution};
 use waypost_worker::schedules;
 
-use super::blockers;
-use super::ids::find;
-use super::wait::Waiting;
-use super::{user, who};
 use crate::output::{BAD_INPUT, Failed, Format, PARKED, REFUSED, Result, print};
 use crate::place::{Opened, tenant};
+use crate::run::follow::wait::Waiting;
+use crate::run::ids::find;
+use crate::run::{user, who};
 
 #[derive(Debug, Args)]
 #[command(

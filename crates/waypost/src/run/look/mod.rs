@@ -1,0 +1,9 @@
+//! What there is to see of runs: a list of them, one in full, its log, its events.
+
+pub mod events;
+pub mod list;
+pub mod logs;
+pub mod show;
+mod steps;
+pub mod waits;
+pub mod worked;
