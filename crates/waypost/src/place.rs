@@ -193,7 +193,10 @@ impl Place {
     async fn opened_if_there(&self) -> Result<Option<Opened>> {
         match self.server() {
             Some(url) => Ok(Some(Opened::Server(Arc::new(self.open_server(url).await?)))),
-            None => Ok(self.database_if_there().await?.map(Opened::Database)),
+            None => match self.database_if_there().await? {
+                Some(store) => Ok(Some(Opened::Database(store, self.projection()?))),
+                None => Ok(None),
+            },
         }
     }
 

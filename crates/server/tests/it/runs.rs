@@ -289,7 +289,7 @@ exec = ["true"]
 async fn with_release(on: On) -> Server {
     let (store, lives) = crate::support::open(on).await;
     let catalog = waypost_kernel::Catalog::shipped().unwrap();
-    let playbook = Playbook::of_text(RELEASE, std::path::Path::new("release.toml"), &catalog).unwrap();
+    let playbook = Playbook::of_text(RELEASE, Path::new("release.toml"), &catalog).unwrap();
     store.offer_playbooks(vec![playbook.offered("*", "serve")]).await.unwrap();
     Server::with(store, lives, waypost_server::Options::default()).await
 }

@@ -37,7 +37,7 @@ impl Story {
             reruns: false,
             role: waypost_kernel::item::Role::Step,
             details: Map::new(),
-        copied: false,
+            copied: false,
         };
         let metadata = json!({ "agent_slug": "archivist-violin", "trigger": "cron" });
         let new = NewRun {
