@@ -83,8 +83,7 @@ fn busy(able: &[&WorkerFacts], due: Time, around: &Around<'_>) -> Option<Waiting
     };
     let workers = if able.len() == 1 { "one worker".to_owned() } else { format!("{} workers", able.len()) };
     let seen = able.iter().map(|worker| worker.seen_at).max().filter(|seen| around.now - *seen >= SILENCE);
-    let seen =
-        seen.map(|seen| format!(", last seen {} ago,", seconds(around.now - seen))).unwrap_or_default();
+    let seen = seen.map(|seen| format!(", last seen at {},", at(seen))).unwrap_or_default();
     let text = match free {
         0 if slots == 1 => format!("the one slot of {workers}{seen} is busy; {place}"),
         0 => format!("all {slots} slots of {workers}{seen} are busy; {place}"),
@@ -103,18 +102,14 @@ fn not_taken(able: &[&WorkerFacts], due: Time, around: &Around<'_>) -> Option<Wa
     let silent = around.now - last.seen_at;
     let name = if last.is_own { format!("worker {}", last.name) } else { "a worker".to_owned() };
     let text = match free.len() {
-        1 => format!("{name}, last seen {} ago, may take it", seconds(silent)),
-        count => format!("{count} workers may take it, the last of them seen {} ago", seconds(silent)),
+        1 => format!("{name}, last seen at {}, may take it", at(last.seen_at)),
+        count => format!("{count} workers may take it, the last of them seen at {}", at(last.seen_at)),
     };
     let waiting = of(Reason::NotTaken, due, text);
     Some(match silent >= SILENCE {
         true => waiting.hint(around.start_a_worker()),
         false => waiting,
     })
-}
-
-fn seconds(span: Span) -> String {
-    format!("{} s", span.ms().max(0) / 1_000)
 }
 
 impl WorkerFacts {

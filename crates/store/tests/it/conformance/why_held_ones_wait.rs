@@ -198,14 +198,14 @@ pub async fn a_run_that_is_not_taken_says_who_should(store: &dyn Database) {
     let run = put(store, NewRun { playbook: Some("build".into()), ..deploy() }).await;
     assert_eq!(why(store, &run).await, None, "it is about to be taken");
     advance(store, 10).await;
-    let waiting = says(why(store, &run).await, Reason::NotTaken, &["worker w, last seen 1", "may take it"]);
+    let waiting = says(why(store, &run).await, Reason::NotTaken, &["worker w, last seen at 20", "may take it"]);
     assert_eq!(waiting.hint, None, "it may be busy with something else");
     advance(store, 20).await;
-    says(why(store, &run).await, Reason::NotTaken, &["last seen 3", "start one"]);
+    says(why(store, &run).await, Reason::NotTaken, &["last seen at 20", "start one"]);
     store.beat(worker("all", 1)).await.unwrap();
-    says(why(store, &run).await, Reason::NotTaken, &["2 workers may take it", "s ago"]);
+    says(why(store, &run).await, Reason::NotTaken, &["2 workers may take it", "seen at 20"]);
     advance(store, 20).await;
-    says(why(store, &run).await, Reason::NotTaken, &["a worker, last seen 2"]);
+    says(why(store, &run).await, Reason::NotTaken, &["a worker, last seen at 20"]);
     advance(store, 40).await;
     says(why(store, &run).await, Reason::NoWorker, &[]);
 }
