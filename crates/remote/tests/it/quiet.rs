@@ -26,7 +26,7 @@ async fn start(store: &dyn Database, queue: &str) -> String {
 async fn noise(store: &dyn Database) {
     for at in 0..10 {
         start(store, "elsewhere").await;
-        store.beat(WorkerBeat { name: format!("w{at}"), ..WorkerBeat::default() }).await.unwrap();
+        store.beat(WorkerBeat { name: format!("w{at}"), slots: 1, ..WorkerBeat::default() }).await.unwrap();
     }
 }
 
